@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from types import TracebackType
 
-from .tables import figures
+from .formats import figures
 from .trial import Record, Trial
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import models
 
 from .expected import Cell, cells
+from .formats import Format, render
 from .hardware import Device, Gpu, catalogue
-from .tables import Format, render
 from .trial import Record
 from .verdict import FAILED, Verdict, explain
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from repro.cli import _COMMANDS, _parser
+from repro.cli import parser
+from repro.commands import HELP
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -55,10 +56,9 @@ def test_every_format_holds_the_same_rows(command: str) -> None:
 
 def test_the_readme_documents_every_command_and_every_option_of_a_run() -> None:
     readme = (ROOT / "README.md").read_text()
-    for command in _COMMANDS:
+    for command in HELP:
         assert f"`{command}`" in readme or f"repro {command}" in readme, command
-    run = _parser()._subparsers._group_actions[0].choices["run"]
-    for action in run._actions:
+    for action in parser("run")._actions:
         option = max(action.option_strings, key=len)
         assert f"`{option}" in readme, option
 

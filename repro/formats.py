@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import io
 import json
@@ -12,6 +13,16 @@ from .errors import UserError
 
 Format = Literal["text", "markdown", "csv", "json"]
 FORMATS: tuple[Format, ...] = get_args(Format)
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """Gives a command that prints data its --format."""
+    parser.add_argument("--format", choices=FORMATS, default="text", help="of stdout")
+
+
+def yes(value: bool) -> str:
+    """A mark in a table."""
+    return "yes" if value else "no"
 
 
 def render(rows: Sequence[dict[str, Any]], format: Format) -> str:

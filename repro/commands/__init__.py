@@ -1,0 +1,12 @@
+"""The commands, one file each: `options(parser)` declares them, `main(given)` runs and returns the exit code.
+
+A file's own imports must be fast: what needs torch, pytest or a plotting library is imported in `main`.
+"""
+
+HELP = {
+    "run": "measure, extrapolate, diff with the paper (the default)",
+    "join": "take part, as one more node, in a run started with --nodes",
+    "recipes": "list the nine recipes: ids, hyper-parameters, FLOPs",
+    "gpus": "list the GPUs we know, and how many of each are here",
+    "settings": "list the paper's search space of settings",
+}

@@ -1,0 +1,32 @@
+"""`repro join`: this machine as one more node of a run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from .. import hardware
+from ..errors import UserError
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("address", metavar="HOST:PORT", help="what the run was given as --address")
+    parser.add_argument("--gpus", metavar="all|N|0,1", help="as on the first node (default: all there are)")
+    parser.add_argument("--out", type=Path, default=Path("results/local"), metavar="DIR", help="takes the logs")
+
+
+def main(given: argparse.Namespace) -> int:
+    from ..measure.nodes import join
+    from ..run import server_environment
+
+    visible = hardware.visible_devices()
+    chosen = range(len(visible)) if given.gpus is None else hardware.parse_gpus(given.gpus, len(visible))
+    logs = given.out / "logs"
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write to {logs}: {error.strerror}; name another folder with --out") from error
+    os.environ.update(server_environment([visible[index] for index in chosen]))
+    join(given.address, logs)
+    return 0

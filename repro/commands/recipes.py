@@ -1,0 +1,33 @@
+"""`repro recipes`: the nine recipes."""
+
+from __future__ import annotations
+
+import argparse
+
+import models
+
+from ..formats import add_format, render
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    add_format(parser)
+
+
+def main(given: argparse.Namespace) -> int:
+    rows = []
+    for id in models.IDS:
+        recipe = models.find(id)
+        rows.append(
+            {
+                "id": id,
+                "model": recipe.name,
+                "batch": recipe.batch_size,
+                "steps": recipe.training_steps,
+                "precision": recipe.precision,
+                "optimizer": recipe.optimizer.name,
+                "FLOPs an example": f"{recipe.flops_per_example:.4g}",
+                "FLOPs in all": f"{recipe.flops_per_example * recipe.batch_size * recipe.training_steps:.3g}",
+            }
+        )
+    print(render(rows, given.format))
+    return 0

@@ -1,0 +1,249 @@
+"""`repro run`: measure, extrapolate, diff with the paper."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shlex
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+from ..exit_codes import FAILED, INTERRUPTED, NOTHING_COMPARED, OK
+from ..formats import add_format
+
+_FREE_BYTES = 256 * 2**20
+_EXIT_CODES = """\
+exit codes: 0 nothing that was compared failed; 1 a cell differs, a trial crashed, or an internal error;
+2 usage; 3 --require-comparison and nothing could be compared; 130 interrupted (the same command resumes)"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _EXIT_CODES
+    add = parser.add_argument
+    add("--gpus", metavar="all|N|0,1", help="GPUs: all, a count as in Docker, or indices (0,1 or device=0)")
+    add("--processes", metavar="1,2", help="without a GPU: numbers of CPU processes (default 1,2)")
+    add("--nodes", type=_at_least_1("--nodes"), default=1, metavar="N", help="nodes; the others run: repro join")
+    add("--address", default="", metavar="HOST:PORT", help="with --nodes: where this node listens for the others")
+    add("--models", metavar="ID,...", help="recipes, by id; see repro recipes (default all nine)")
+    add(
+        "--methods",
+        choices=("published", "naive", "free-lunch", "all"),
+        help="published: naive and Appendix J's settings of each cell (default on GPUs); all: the paper's whole "
+        "search; default without a GPU: naive and free lunch, and the whole search for pythia-1b",
+    )
+    add("--scale", choices=("paper", "tiny"), help="size of the recipes (default: paper on GPUs, tiny on a CPU)")
+    add("--attention", choices=("sdpa", "flash"), default="sdpa", help="custom attention kernel of free lunch")
+    add("--steps", type=_at_least_1("--steps"), default=3, metavar="N", help="measured rounds (default 3, the paper's)")
+    add("--tolerance", default="0.15", metavar="X", help="relative, around the printed days (default 0.15)")
+    add("--budget", metavar="4h", help="start no trial that would end after this")
+    add("--trial-timeout", default="1h", metavar="1h", help="end a trial after this (default 1h)")
+    add("--memory", metavar="2GiB", help="limit of each rank's memory, on its GPU or on the CPU")
+    add("--out", type=Path, default=Path("results/local"), metavar="DIR", help="results folder (default results/local)")
+    add("--check-extrapolation", action="store_true", help="also time whole accumulated steps")
+    add("--require-comparison", action="store_true", help="exit 3 if no cell of the paper could be compared")
+    add("--allow-cpu", action="store_true", help="with --gpus: run on the CPU where no GPU is visible")
+    add("-k", metavar="EXPRESSION", help="only the cases that match, handed to pytest")
+    add_format(parser)
+
+
+def _at_least_1(option: str) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.isdecimal() or int(text) < 1:
+            raise UserError(f"{option} {text}: expected a whole number of at least 1")
+        return int(text)
+
+    return parse
+
+
+def main(given: argparse.Namespace) -> int:
+    from .. import command, progress
+    from ..run import Run
+
+    _check_packages()
+    options, devices = _checked(given)
+    folder: Path = given.out
+    _check_disk(folder)
+    _stop_on_sigterm()
+    seconds: dict[str, float] = {}
+    bar = progress.Progress(seconds)
+    with Run(folder, options, devices, bar.tell, given.address) as run:
+        waiting = run.waiting
+        seconds.update({trial.id: run.estimate(trial) if trial in waiting else 0.0 for trial in run.trials})
+        where = ", ".join(device.driver_name for device in devices) or "the CPU"
+        started = progress.first_line(run.trials, waiting, sum(seconds.values()))
+        print(f"repro: {started}; on {where}, results in {folder}", file=sys.stderr, flush=True)
+        try:
+            run.load()
+            with bar:
+                code = _pytest(run, given.k)
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+        run.write()
+        _print_report(run, given.format)
+        compared = any(v.verdict not in ("not_measured", "no_reference") for v in run.verdicts())
+    if code == INTERRUPTED:
+        words = shlex.join(sys.argv[1:])
+        print(f"repro: interrupted; what is finished is kept, resume with: {command()} {words}", file=sys.stderr)
+    if code == OK and given.require_comparison and not compared:
+        print("repro: no cell of the paper could be compared (--require-comparison)", file=sys.stderr)
+        return NOTHING_COMPARED
+    return code
+
+
+def _pytest(run: Any, expression: str | None) -> int:
+    """Runs the benchmark's cases and maps pytest's exit code to ours. pytest speaks on stderr."""
+    import pytest
+
+    from ..environment import ROOT
+
+    class Plugin:
+        """Hands the run to the cases, see tests/benchmark/conftest.py."""
+
+        __name__ = "repro-run"  # what pytest registers it under
+        error: UserError | None = None
+        interrupted = False
+
+        def __init__(self) -> None:
+            self.run = run
+
+        def pytest_exception_interact(self, call: Any) -> None:
+            if isinstance(call.excinfo.value, UserError):
+                self.error = call.excinfo.value
+                raise KeyboardInterrupt
+
+        def pytest_keyboard_interrupt(self) -> None:
+            self.interrupted = True
+
+    plugin = Plugin()
+    with contextlib.redirect_stdout(sys.stderr):
+        code = pytest.main(
+            [
+                str(ROOT / "tests" / "benchmark"),
+                f"--rootdir={ROOT}",
+                f"--config-file={ROOT / 'pyproject.toml'}",
+                f"--benchmark-json={run.results.folder.resolve() / 'benchmark.json'}",
+                "--benchmark-disable-gc",
+                "--benchmark-quiet",
+                "-p",
+                "no:cacheprovider",
+                "--capture=no",
+                "--no-header",
+                "--quiet",
+                "--tb=short",
+                *(["-k", expression] if expression else []),
+            ],
+            plugins=[plugin],
+        )
+    if plugin.error is not None:
+        raise plugin.error
+    if plugin.interrupted:
+        return INTERRUPTED
+    if code == pytest.ExitCode.NO_TESTS_COLLECTED:
+        raise UserError(f"-k {expression}: no case matches; --methods and --models choose trials too")
+    if code == pytest.ExitCode.USAGE_ERROR:
+        raise UserError(f"-k {expression}: pytest does not understand this expression")
+    return {
+        pytest.ExitCode.OK: OK,
+        pytest.ExitCode.TESTS_FAILED: FAILED,
+    }.get(pytest.ExitCode(code), FAILED)
+
+
+def _checked(given: argparse.Namespace) -> tuple[Any, list[Any]]:
+    """The run's options and GPUs; a UserError for the first thing that is wrong."""
+    import models
+
+    from .. import hardware, units
+    from ..plan import Options, counts_up_to
+
+    visible = [] if given.processes is not None and given.gpus is None else hardware.visible_devices()
+    if given.gpus is not None and given.processes is not None:
+        raise UserError("--gpus and --processes exclude each other: processes run on the CPU")
+    if given.gpus is not None and not visible and given.allow_cpu:
+        print("repro: no GPU is visible here; running on the CPU (--allow-cpu)", file=sys.stderr)
+        given.gpus = None
+    chosen = range(len(visible)) if given.gpus is None else hardware.parse_gpus(given.gpus, len(visible))
+    devices = [visible[index] for index in chosen]
+    if len({device.driver_name for device in devices}) > 1:
+        names = ", ".join(f"{device.index} {device.driver_name}" for device in devices)
+        raise UserError(f"the GPUs are of several types ({names}): choose equal ones with --gpus")
+    ids = [id.strip() for id in given.models.split(",")] if given.models is not None else list(models.IDS)
+    for id in ids:
+        models.find(id)
+    processes = "1,2" if given.processes is None else given.processes
+    counts = counts_up_to(len(devices)) if devices else _processes(processes)
+    options = Options(
+        models=tuple(dict.fromkeys(ids)),
+        methods=given.methods,
+        scale=given.scale or ("paper" if devices else "tiny"),
+        counts=counts,
+        memory=units.bytes_(given.memory, "--memory") if given.memory is not None else None,
+        steps=given.steps,
+        trial_timeout=units.seconds(given.trial_timeout, "--trial-timeout"),
+        budget=units.seconds(given.budget, "--budget") if given.budget is not None else None,
+        tolerance=_tolerance(given.tolerance),
+        attention=given.attention,
+        check_extrapolation=given.check_extrapolation,
+        nodes=given.nodes,
+    )
+    if options.nodes > 1 and not given.address:
+        raise UserError("--nodes needs --address HOST:PORT, where the other nodes reach this one")
+    return options, devices
+
+
+def _processes(text: str) -> tuple[int, ...]:
+    counts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) >= 1 for part in counts):
+        raise UserError(f"--processes {text}: expected numbers of at least 1, such as 1,2")
+    return tuple(sorted({int(part) for part in counts}))
+
+
+def _tolerance(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        raise UserError(f"--tolerance {text}: expected a share between 0 and 1, such as 0.15")
+    return value
+
+
+def _check_packages() -> None:
+    """What a run needs besides the stack that it measures."""
+    needed = {"pytest": "pytest", "pytest_benchmark": "pytest-benchmark", "tabulate": "tabulate", "tqdm": "tqdm"}
+    needed |= {"psutil": "psutil"}
+    if any(Path("/dev").glob("nvidia[0-9]*")):
+        needed["pynvml"] = "nvidia-ml-py"  # without it the GPUs would not be seen
+    missing = [package for module, package in needed.items() if find_spec(module) is None]
+    if missing:
+        raise UserError(f"{', '.join(missing)} not installed: set up with ./run_all.sh, or install with pip")
+
+
+def _check_disk(folder: Path) -> None:
+    place = folder.resolve()
+    try:
+        while not place.exists():
+            place = place.parent
+        free = shutil.disk_usage(place).free
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror}; name another folder with --out") from error
+    if free < _FREE_BYTES:
+        raise UserError(f"{folder}: {free >> 20} MiB of disk are free, {_FREE_BYTES >> 20} are needed; free some")
+
+
+def _stop_on_sigterm() -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+
+
+def _print_report(run: Any, format: Any) -> None:
+    from ..report import report
+
+    print(report(run.records(), run.verdicts(), run.devices, format), flush=True)

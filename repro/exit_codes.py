@@ -1,0 +1,3 @@
+"""What an exit code means, the same for every command."""
+
+OK, FAILED, USAGE, NOTHING_COMPARED, INTERRUPTED = 0, 1, 2, 3, 130
