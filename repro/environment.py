@@ -67,6 +67,7 @@ def describe(
             name: value
             for name, value in sorted({**os.environ, **variables}.items())
             if name.startswith(("CUDA_", "NCCL_", "TORCH", "PYTORCH_", "OMP_", "DS_"))
+            and not name.endswith("_DIR")  # where caches lie says nothing of what ran
         },
     }
 

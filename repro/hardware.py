@@ -14,8 +14,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from repro.datafile import Row, expected_folder, rows
 from repro.errors import UserError
-from repro.expected import Row, expected_folder, rows
 from repro.recipe import Precision
 
 GENERATIONS = ("Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell")  # in the order they came

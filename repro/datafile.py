@@ -1,0 +1,183 @@
+"""Reference data: CSV files whose every value is checked, and says where it stands when it is wrong.
+
+A broken file is a UserError of one line: file, line, column (name and number), what was found and expected.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import os
+import re
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar, get_type_hints
+
+from .errors import UserError
+
+T = TypeVar("T")
+
+
+def expected_folder() -> Path:
+    """Where the files are: expected/ beside this package, or the folder that REPRO_EXPECTED names."""
+    return Path(os.environ.get("REPRO_EXPECTED") or Path(__file__).parent.parent / "expected")
+
+
+def records(kind: type[T], name: str, key: tuple[str, ...], folder: Path | None = None) -> list[T]:
+    """A file of `expected/` whose columns are the fields of `kind`, each read as the field's type says.
+
+    An optional field is None where the file has a dash. Raises UserError where the file is broken, or two rows
+    have the same `key`.
+    """
+    types, seen = get_type_hints(kind), dict[Hashable, int]()
+    found = []
+    for row in rows((folder or expected_folder()) / name, columns(kind)):
+        row.once(key[0], tuple(row[column] for column in key), seen)
+        found.append(kind(**{column: row.parse(column, *_READERS[types[column]]) for column in columns(kind)}))
+    return found
+
+
+def columns(kind: type, without: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The names of a data class's fields, which head the columns of its file."""
+    return tuple(field.name for field in fields(kind) if field.name not in without)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One record of a CSV file, and where it stands, so that it can say what is wrong with it."""
+
+    file: Path
+    line: int
+    header: tuple[str, ...]
+    values: tuple[str, ...]
+
+    def __getitem__(self, column: str) -> str:
+        return self.values[self.header.index(column)]
+
+    def problem(self, column: str, expected: str) -> NoReturn:
+        """Raise the UserError that the value in this column is not what was expected."""
+        problem(self.file, self.line, self.header.index(column) + 1, column, repr(self[column]), expected)
+
+    def text(self, column: str) -> str:
+        if not self[column].strip():
+            self.problem(column, "some text")
+        return self[column]
+
+    def choice(self, column: str, choices: tuple[str, ...]) -> str:
+        if self[column] not in choices:
+            self.problem(column, f"one of {', '.join(choices)}")
+        return self[column]
+
+    def positive(self, column: str) -> int:
+        return self.parse(column, positive_int, "a whole number from 1 up")
+
+    def parse(self, column: str, convert: Callable[[str], T], expected: str) -> T:
+        """The value converted. A KeyError or ValueError of `convert` is a problem of the column."""
+        try:
+            return convert(self[column])
+        except (KeyError, ValueError):
+            self.problem(column, expected)
+
+    def once(self, column: str, key: Hashable, seen: dict[Hashable, int]) -> None:
+        """Note the key's line in `seen`. An earlier line with the same key is a problem of the column."""
+        if key in seen:
+            self.problem(column, f"{named(key)} only once, and line {seen[key]} has it")
+        seen[key] = self.line
+
+
+def rows(file: Path, columns: tuple[str, ...]) -> Iterator[Row]:
+    """The records of a CSV file that has these columns, in any order; others are ignored, as are blank lines.
+
+    Raises UserError for a file that cannot be read, bytes that are not UTF-8, a missing column, and a record
+    with more or fewer fields than the header.
+    """
+    reader = csv.reader(_open(file), strict=True)
+    try:
+        header = tuple(next(reader, ()))
+        _check_utf8(file, 1, columns, header)
+        for place, column in enumerate(columns, start=1):
+            if header.count(column) != 1:
+                found = "it twice" if column in header else "no such column"
+                problem(file, 1, place, column, found, f"the columns {','.join(columns)} in the first line")
+        for values in filter(None, reader):
+            _check_utf8(file, reader.line_num, header, values)
+            _check_length(file, reader.line_num, header, values)
+            yield Row(file, reader.line_num, header, tuple(values))
+    except csv.Error as error:
+        expected = "fields split by commas, with quotes in pairs"
+        raise UserError(f"{file}, line {reader.line_num}: not CSV ({error}), expected {expected}") from None
+
+
+def _open(file: Path) -> io.StringIO:
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        reason = "not found" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        way_out = "restore it, or let REPRO_EXPECTED name a folder that has it"
+        raise UserError(f"{file}: {reason}, expected a CSV file; {way_out}") from None
+    # Spreadsheets put a mark before UTF-8. Bytes that are not UTF-8 stay, so that their column can be told.
+    text = data.removeprefix(codecs.BOM_UTF8).decode(errors="surrogateescape")
+    return io.StringIO(text, newline="")
+
+
+def _check_utf8(file: Path, line: int, header: Sequence[str], values: Sequence[str]) -> None:
+    for place, value in enumerate(values, start=1):
+        if re.search("[\udc80-\udcff]", value):
+            problem(file, line, place, _column(header, place), ascii(value), "text in UTF-8")
+
+
+def _check_length(file: Path, line: int, header: Sequence[str], values: Sequence[str]) -> None:
+    if len(values) != len(header):
+        place = min(len(values), len(header)) + 1
+        found = "the end of the line" if len(values) < len(header) else repr(values[place - 1])
+        problem(file, line, place, _column(header, place), found, f"{len(header)} fields")
+
+
+def _column(header: Sequence[str], place: int) -> str:
+    return " ".join(header[place - 1].split()) if place <= len(header) else "past the last"
+
+
+def problem(file: Path, line: int, place: int, column: str, found: str, expected: str) -> NoReturn:
+    shown = found if len(found) <= 60 else found[:57] + "..."
+    raise UserError(f"{file}, line {line}, column {place} ({column}): found {shown}, expected {expected}")
+
+
+def named(key: Hashable) -> str:
+    return ", ".join(map(str, key)) if isinstance(key, tuple) else str(key)
+
+
+def positive_int(text: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
+        raise ValueError
+    return int(text)
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise ValueError
+    return text
+
+
+def _number(text: str) -> float:
+    if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,6})?(e[0-9]{1,2})?", text):
+        raise ValueError
+    return float(text)
+
+
+def _optional(convert: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda text: None if text == "-" else convert(text)
+
+
+_READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
+    str: (_text, "some text"),
+    int: (positive_int, "a whole number from 1 up"),
+    float: (_number, "a number from 0 up"),
+    date: (date.fromisoformat, "a day such as 2024-09-21"),
+    datetime: (datetime.fromisoformat, "a time such as 2023-03-11T15:18:59"),
+    str | None: (_optional(_text), "some text, or -"),
+    int | None: (_optional(positive_int), "a whole number from 1 up, or -"),
+    float | None: (_optional(_number), "a number from 0 up, or -"),
+}

@@ -1,0 +1,100 @@
+"""The files of expected/ beside the training tables: every row has a source, and a broken one is one clear line."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from repro import findings, lab, originals, prices, quantities
+from repro.datafile import expected_folder
+from repro.errors import UserError
+from repro.interval import Interval, mean
+
+READERS: list[tuple[str, Callable[[Path], object]]] = [
+    ("figure6.csv", originals.originals),
+    ("figure9.csv", originals.training_compute),
+    ("analytic_peaks.csv", originals.analytic_peaks),
+    ("table5.csv", prices.gpu_prices),
+    ("table6.csv", prices.parts),
+    ("table7.csv", prices.servers),
+    ("systems.csv", prices.systems),
+    ("rental.csv", prices.rentals),
+    ("quantities.csv", quantities.quantities),
+    ("lab.csv", lab.lab_runs),
+]
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in expected_folder().glob("*.csv")))
+def test_every_row_names_its_source(file: str) -> None:
+    with (expected_folder() / file).open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert rows
+    assert all(row["source"].strip() for row in rows)
+
+
+@pytest.mark.parametrize(("file", "read"), READERS)
+def test_a_broken_value_is_told_by_file_line_and_column(
+    file: str, read: Callable[[Path], object], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(expected_folder(), tmp_path / "expected")
+    with (folder / file).open(newline="") as lines:
+        header, first, *rest = list(csv.reader(lines))
+    first[header.index("source")] = " "
+    with (folder / file).open("w", newline="") as lines:
+        csv.writer(lines).writerows([header, first, *rest])
+    with pytest.raises(UserError, match=rf"{file}, line 2, column {len(header)} \(source\): found ' '"):
+        read(folder)
+
+
+def test_a_number_that_is_none_and_a_row_that_stands_twice_are_told(tmp_path: Path) -> None:
+    folder = shutil.copytree(expected_folder(), tmp_path / "expected")
+    file = folder / "systems.csv"
+    good = file.read_text()
+    file.write_text(good.replace(",1500,", ",cheap,"))
+    with pytest.raises(UserError, match=r"line 3, column 3 \(cost_usd\): found 'cheap', expected a number from 0 up"):
+        prices.systems(folder)
+    file.write_text(good + good.splitlines()[1] + "\n")
+    with pytest.raises(UserError, match=r"line 6, column 1 \(gpus\): found '1', expected 1 only once, and line 2"):
+        prices.systems(folder)
+
+
+def test_an_interval_keeps_the_bounds_of_what_was_rounded() -> None:
+    days = Interval.rounded(10)
+    assert days == Interval(10, 9.5, 10.5)
+    assert days / Interval.rounded(5) == Interval(2, 9.5 / 5.5, 10.5 / 4.5)
+    assert 20 / days == Interval(2, 20 / 10.5, 20 / 9.5)
+    assert mean([days, days * 3]) == Interval(20, 19, 21)
+    assert days.overlaps(Interval.rounded(11))
+    assert not days.overlaps(Interval.rounded(12))
+
+
+def test_machines_cost_what_section_4_1_says() -> None:
+    assert prices.machine_cost("A100", 4) == 4 * 19_000 + 7_500
+    assert prices.machine_cost("RTX 3090", 1) == 2_300
+
+
+def test_speedups_are_told_for_the_cells_that_both_tables_have() -> None:
+    found = findings.speedups()
+    assert len(found) == 91
+    pythia_1b = next(row for row in found if (row.model, row.gpu, row.gpus) == ("Pythia-1B", "A100", 4))
+    assert (pythia_1b.naive_days, pythia_1b.best_days) == (41, 18)
+    assert pythia_1b.ratio == Interval(41 / 18, 40.5 / 18.5, 41.5 / 17.5)
+
+
+def test_gpu_days_leave_out_what_the_original_does_not_say() -> None:
+    rows = {row.model: row for row in findings.gpu_days()}
+    assert "Mamba" not in rows
+    assert rows["Pythia-1B"].original == 192
+    assert rows["Pythia-1B"].ratio.value == pytest.approx(192 / 72)
+
+
+def test_the_analytic_estimate_takes_the_papers_peaks_and_the_corrected_one_the_data_sheets() -> None:
+    assert findings.analytic_days("Pythia-1B", "H100", 2) == pytest.approx(1.9e21 / (2 * 756e12) / 86_400)
+    flops = 1.282e13 * 1024 * 143_000
+    assert findings.corrected_days("Pythia-1B", "H100", 2) == pytest.approx(flops / (2 * 989.5e12) / 86_400, rel=2e-3)
+    fast, slow = (findings.corrected_days("ViT", "A100", 1, tf32) for tf32 in (True, False))
+    assert slow / fast == pytest.approx(156 / 19.5)
