@@ -6,18 +6,19 @@ import argparse
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from .errors import UserError
 
-Format = Literal["text", "markdown", "csv", "json"]
-FORMATS: tuple[Format, ...] = get_args(Format)
+Format = Literal["text", "markdown", "csv", "json", "latex"]
+FORMATS: tuple[Format, ...] = ("text", "markdown", "csv", "json")
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
+def add_format(parser: argparse.ArgumentParser, formats: tuple[Format, ...] = FORMATS) -> None:
     """Gives a command that prints data its --format."""
-    parser.add_argument("--format", choices=FORMATS, default="text", help="of stdout")
+    parser.add_argument("--format", choices=formats, default="text", help="of stdout")
 
 
 def yes(value: bool) -> str:
@@ -26,9 +27,10 @@ def yes(value: bool) -> str:
 
 
 def render(rows: Sequence[dict[str, Any]], format: Format) -> str:
-    """All rows have the same keys, which head the columns. None is a dash for people, empty or null for machines."""
+    """One table. All rows have the same keys, which head the columns. None is a dash for people, empty or null for
+    machines."""
     if format == "json":
-        return json.dumps(list(rows), indent=1)
+        return json.dumps(list(rows), indent=1, default=str)  # str: dates
     if format == "csv":
         text = io.StringIO()
         writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
@@ -44,10 +46,13 @@ def render(rows: Sequence[dict[str, Any]], format: Format) -> str:
     return tabulate(
         [[_cell(value) for value in row.values()] for row in rows],
         headers=list(rows[0]) if rows else (),
-        tablefmt="github" if format == "markdown" else "simple",
+        tablefmt=_STYLES[format],
         disable_numparse=True,
         colalign=["right" if _numeric(rows, key) else "left" for key in rows[0]] if rows else None,
     )
+
+
+_STYLES = {"text": "simple", "markdown": "github", "latex": "latex_booktabs"}
 
 
 def _cell(value: Any) -> str:
@@ -64,4 +69,4 @@ def figures(value: float) -> str:
 
 
 def _numeric(rows: Sequence[dict[str, Any]], key: str) -> bool:
-    return all(isinstance(row[key], (int, float)) or row[key] is None for row in rows)
+    return all(row[key] is None or re.fullmatch(r"[-?(),.%0-9 ]*[BKM]?", str(row[key])) for row in rows)

@@ -25,7 +25,7 @@ GENERATIONS = ("Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell")  # in 
 class Gpu:
     """A catalogue row. Peaks are dense, in TFLOP/s, and None where the part has none or no source tells.
 
-    `fp16_tflops` and `bf16_tflops` are tensor core peaks with fp32 accumulation. A GB is 1e9 bytes.
+    `fp16_tflops` and `bf16_tflops` are tensor core peaks with fp32 accumulation, at `boost_mhz`. A GB is 1e9 bytes.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Gpu:
     tf32_tflops: float | None
     fp16_tflops: float | None
     bf16_tflops: float | None
+    boost_mhz: float | None
     bandwidth_gb_s: float | None
     board_power_w: float | None
     link: str
@@ -217,6 +218,7 @@ def _gpu(row: Row) -> Gpu:
         fp32_tflops=row.parse("fp32_tflops", _figure, "a positive number or nothing"),
         fp16_tflops=row.parse("fp16_tflops", _figure, "a positive number or nothing"),
         **peaks,
+        boost_mhz=row.parse("boost_mhz", _figure, "a positive number or nothing"),
         bandwidth_gb_s=row.parse("bandwidth_gb_s", _figure, "a positive number or nothing"),
         board_power_w=row.parse("board_power_w", _figure, "a positive number or nothing"),
         link=row.text("link"),

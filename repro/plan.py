@@ -14,6 +14,7 @@ from .hardware import Device, Gpu, peak_flops
 from .recipe import Recipe, Scale
 from .settings import FREE_LUNCH, NAIVE, Attention, Settings, search_space
 from .trial import Trial
+from .verdict import TOLERANCE
 
 Methods = Literal["published", "naive", "free-lunch", "all"]
 
@@ -36,7 +37,7 @@ class Options:
     steps: int = 3
     trial_timeout: float = 3600.0
     budget: float | None = None
-    tolerance: float = 0.15
+    tolerance: float = TOLERANCE
     attention: Attention = "sdpa"
     check_extrapolation: bool = False
     nodes: int = 1

@@ -129,6 +129,22 @@ def read(folder: Path) -> dict[str, Record]:
     return records
 
 
+def read_or_refuse(folder: Path) -> dict[str, Record]:
+    """The records of a folder that should have some. Raises UserError where there are none."""
+    found = read(folder)
+    if not found:
+        raise UserError(f"{folder} holds no trials: name the results folder of a run (its --out)")
+    return found
+
+
+def tolerance_of(folder: Path) -> float | None:
+    """The tolerance that a folder's run was given, from its environment.json; None where it does not say."""
+    try:
+        return float(json.loads((folder / "environment.json").read_text())["options"]["tolerance"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def _full(folder: Path, error: OSError) -> UserError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return UserError(

@@ -8,12 +8,14 @@ from typing import Literal
 
 import models
 
-from .expected import Cell, PublishedSettings
+from .expected import Cell, PublishedSettings, published_settings
+from .expected import cells as cells_of
 from .settings import NAIVE, search_space
 from .trial import Record
 
 Word = Literal["reproduced", "faster", "slower", "feasibility_differs", "no_reference", "not_measured"]
 FAILED: tuple[Word, ...] = ("faster", "slower", "feasibility_differs")
+TOLERANCE = 0.15  # relative, where a run is given no other
 _ROUNDING = 0.5  # the tables print whole days
 _IDS = {models.find(id).name: id for id in models.IDS}
 
@@ -48,6 +50,11 @@ def within(measured: float, expected: int, tolerance: float) -> Literal["reprodu
     if measured > (expected + _ROUNDING) * (1 + tolerance):
         return "slower"
     return "reproduced"
+
+
+def judge_tables(records: Iterable[Record], tolerance: float) -> list[Verdict]:
+    """A verdict for every cell of Tables 1 and 4, as `judge` gives it."""
+    return judge([*cells_of("1"), *cells_of("4")], records, published_settings(), tolerance)
 
 
 def judge(

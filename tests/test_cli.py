@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import shutil
 import statistics
 import subprocess
@@ -17,23 +16,17 @@ import pytest
 
 from repro.cli import parser
 from repro.commands import HELP
-
-ROOT = Path(__file__).resolve().parent.parent
-
-
-def repro(*arguments: str, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
-    return subprocess.run(
-        [sys.executable, "-m", "repro", *arguments], cwd=cwd, env=environment, capture_output=True, text=True
-    )
+from tests.command_line import ROOT, repro
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["gpus"], ["recipes"], ["settings"]])
-def test_what_needs_no_torch_answers_within_half_a_second(arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    "arguments", ["--help", "run --help", "gpus", "recipes", "settings", "table 1", "audit"], ids=str
+)
+def test_what_needs_no_torch_answers_within_half_a_second(arguments: str) -> None:
     times = []
     for _ in range(3):
         started = time.perf_counter()
-        assert repro(*arguments).returncode == 0
+        assert repro(*arguments.split()).returncode == 0
         times.append(time.perf_counter() - started)
     assert statistics.median(times) < 0.5
 
@@ -57,7 +50,7 @@ def test_every_format_holds_the_same_rows(command: str) -> None:
 def test_the_readme_documents_every_command_and_every_option_of_a_run() -> None:
     readme = (ROOT / "README.md").read_text()
     for command in HELP:
-        assert f"`{command}`" in readme or f"repro {command}" in readme, command
+        assert f"`{command}`" in readme or f"run_all.sh {command}" in readme, command
     for action in parser("run")._actions:
         option = max(action.option_strings, key=len)
         assert f"`{option}" in readme, option

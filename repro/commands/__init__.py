@@ -9,4 +9,6 @@ HELP = {
     "recipes": "list the nine recipes: ids, hyper-parameters, FLOPs",
     "gpus": "list the GPUs we know, and how many of each are here",
     "settings": "list the paper's search space of settings",
+    "table": "print a table of the paper, with measured values beside it",
+    "audit": "ask of every published cell whether it can be true: the FLOP/s that it implies",
 }

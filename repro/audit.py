@@ -1,0 +1,228 @@
+"""Can a number of days be true? The FLOP/s that it implies, as a share of what the GPU can do at most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+import models
+
+from .expected import Cell, Table, cells
+from .extrapolate import SECONDS_A_DAY
+from .findings import paper_gpu, recipe_of, rounded_days, training_flops
+from .hardware import Gpu, find, peak_flops
+from .interval import Interval
+from .originals import analytic_peaks, training_compute
+from .recipe import Images, Recipe
+from .trial import Record
+
+Verdict = Literal["impossible", "implausible", "plausible"]
+IMPLAUSIBLE = 0.75  # the best published training runs reach 72 % (DESIGN.md, section 4)
+
+
+@dataclass(frozen=True)
+class Audited:
+    """A number of days and what it implies. `table` is "1", "4" or "measured", then `clock` says whose days.
+
+    `tflops` are model FLOP/s of each GPU, 1e12 a second, `peak_tflops` the GPU's dense peak at the recipe's
+    precision; `utilisation` is their ratio with the bounds that the rounding of the days leaves; `clock_mhz` is the
+    clock at which the GPU's units, all busy, would reach it (None where the boost clock is not known).
+    """
+
+    table: str
+    model: str
+    gpu: str
+    gpus: int
+    days: float
+    precision: str
+    tflops: float
+    peak_tflops: float
+    utilisation: Interval
+    clock_mhz: float | None
+    verdict: Verdict
+    clock: str = "authors"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What may be behind numbers that cannot be true, and what would settle whether it is."""
+
+    cause: str
+    evidence_for: str
+    evidence_against: str
+    settled_by: str
+
+
+def audit() -> list[Audited]:
+    """Every cell of Tables 1 and 4 that has days. Table 1's vision cells are TF32, Table 4's fp32."""
+    tables: tuple[Table, ...] = ("1", "4")
+    return [_cell(cell) for table in tables for cell in cells(table) if cell.days is not None]
+
+
+def audit_measured(records: Iterable[Record]) -> list[Audited]:
+    """The days of records at the paper's scale, by the authors' clock and by the true one. Left out are records
+    without days, and GPUs whose peak we do not know."""
+    found = []
+    for record in records:
+        gpu = find(record.device)
+        if record.scale != "paper" or record.status != "ok" or gpu is None:
+            continue
+        recipe = models.find(record.recipe)
+        for clock, days in (("authors", record.authors_days), ("true", record.true_days)):
+            peak = peak_flops(gpu, recipe.precision, record.tf32)
+            if days is not None and peak is not None:
+                gpus = record.count * record.nodes
+                place = ("measured", recipe.name, record.device, gpus)
+                found.append(_audited(place, Interval.exact(days), recipe, gpu, peak, record.tf32, clock))
+    return found
+
+
+def _cell(cell: Cell) -> Audited:
+    recipe, gpu, tf32 = recipe_of(cell.model), paper_gpu(cell.gpu), cell.table == "1"
+    peak = peak_flops(gpu, recipe.precision, tf32)
+    assert peak is not None
+    return _audited((cell.table, cell.model, cell.gpu, cell.gpus), rounded_days(cell), recipe, gpu, peak, tf32)
+
+
+def _audited(
+    place: tuple[str, str, str, int],
+    days: Interval,
+    recipe: Recipe,
+    gpu: Gpu,
+    peak: float,
+    tf32: bool,
+    clock: str = "authors",
+) -> Audited:
+    rate = training_flops(recipe) / (days * float(SECONDS_A_DAY * place[3]))
+    share = rate / peak
+    precision = "TF32" if recipe.precision == "fp32" and tf32 else recipe.precision
+    clock_mhz = share.value * gpu.boost_mhz if gpu.boost_mhz else None
+    return Audited(
+        *place, days.value, precision, rate.value / 1e12, peak / 1e12, share, clock_mhz, verdict(share), clock
+    )
+
+
+def verdict(utilisation: Interval) -> Verdict:
+    """Impossible is what no rounding of the days could bring down to the peak."""
+    if utilisation.low > 1:
+        return "impossible"
+    return "implausible" if utilisation.value > IMPLAUSIBLE else "plausible"
+
+
+def causes(rows: Sequence[Audited], records: Sequence[Record]) -> list[Cause]:
+    """The candidates, with evidence computed from the audited cells and from measured records, if any."""
+    return [_clock(rows, records), _boost(rows), _peak(rows), _flops(rows), _tf32(rows)]
+
+
+def _clock(rows: Sequence[Audited], records: Sequence[Record]) -> Cause:
+    shallow, deep = (
+        median(row.utilisation.value for row in rows if row.table == "1" and row.model == model)
+        for model in ("Pythia-160M", "Pythia-6.9B")
+    )
+    unscaled, scaled = (
+        [row.verdict != "plausible" for row in rows if row.table == "1" and (row.precision == "fp16") == fp16]
+        for fp16 in (False, True)
+    )
+    ratios = [
+        record.authors_days / record.true_days
+        for record in records
+        if record.scale == "paper" and record.authors_days and record.true_days and record.device != "cpu"
+    ]
+    measured = (
+        f"; measured here, the authors' clock shows {min(ratios):.0%} to {max(ratios):.0%} of the true days in "
+        f"{len(ratios)} trials"
+        if ratios
+        else ""
+    )
+    return Cause(
+        "the authors' clock does not synchronise with the GPU",
+        "their timer reads the host's clock around each micro-step and update, and kernels that still wait in the "
+        f"queue at its end are not timed; the shallow Pythia-160M suffers most, its cells of Table 1 have a median of "
+        f"{shallow:.0%} of peak, those of Pythia-6.9B {deep:.0%}; where no gradient scaler makes each update wait, in "
+        f"bf16 and TF32, {sum(unscaled)} of {len(unscaled)} cells of Table 1 are above {IMPLAUSIBLE:.0%}, in fp16 "
+        f"{sum(scaled)} of {len(scaled)}{measured}",
+        "each micro-step begins with a blocking copy of its inputs outside the timer, and in fp16 the gradient scaler "
+        "waits for the GPU in every update: a few untimed kernels a micro-step would explain shallow models, not the "
+        "same share on A100 from 1 to 8 GPUs",
+        "a run on any of the paper's GPUs: every record has both clocks and their ratio; repro run --gpus all, then "
+        "repro audit --measured DIR",
+    )
+
+
+def _boost(rows: Sequence[Audited]) -> Cause:
+    consumer = [row for row in rows if row.gpu == "RTX 3090" and row.verdict == "impossible"]
+    others = [row for row in rows if row.gpu != "RTX 3090" and row.verdict == "impossible"]
+    highest = max(consumer, key=lambda row: row.clock_mhz or 0.0)
+    return Cause(
+        "consumer boards clock above their data sheet",
+        f"{len(consumer)} of the {len(consumer) + len(others)} impossible cells are on the RTX 3090, whose peak holds "
+        f"at {paper_gpu('RTX 3090').boost_mhz:.0f} MHz, and boards run faster",
+        f"{highest.model} on {highest.gpus} would need {highest.clock_mhz:.0f} MHz with every unit busy all the time; "
+        f"the {len(others)} impossible cells on A100 are no consumer board's",
+        "the clocks in the records of a run on an RTX 3090 (gpu_state in trials.jsonl)",
+    )
+
+
+def _peak(rows: Sequence[Audited]) -> Cause:
+    theirs = {row.gpu: row.fp16_tflops for row in analytic_peaks()}["H100"]
+    ours = paper_gpu("H100").fp16_tflops
+    assert ours is not None
+    cells = [row for row in rows if row.gpu == "H100" and row.precision != "fp32"]
+    above = [row for row in cells if row.utilisation.value * ours / theirs > 1]
+    return Cause(
+        "the H100's peak in the paper's analytic estimate is the PCIe part's",
+        f"it takes {theirs:g} TFLOP/s in fp16 where the SXM part of its nodes has {ours:g}; with that peak "
+        f"{len(above)} of the {len(cells)} H100 cells on tensor cores would be above 100 %",
+        "it enters their analytic days (figure 2) alone, no measured cell, and this audit takes the SXM peak, with "
+        f"which {sum(row.verdict == 'impossible' for row in cells)} H100 cells are impossible",
+        "the driver's name of the GPUs of those nodes; Appendix B says SXM",
+    )
+
+
+def _flops(rows: Sequence[Audited]) -> Cause:
+    printed = {row.model: row.training_flops for row in training_compute()}
+    convnext, mamba = (printed[model] / training_flops(recipe_of(model)) for model in ("ConvNeXt", "Mamba"))
+    highest = max(row.utilisation.value for row in rows if row.table == "1" and row.model == "ConvNeXt") * convnext
+    return Cause(
+        "figure 9's FLOPs for ConvNeXt and Mamba are wrong",
+        f"figure 9 has {convnext:.2g} times the closed form's FLOPs for ConvNeXt, whose grouped convolutions torch's "
+        f"counter counts as full ones, and {mamba:.2g} times for Mamba; with figure 9's, ConvNeXt would reach "
+        f"{highest:.0%} of peak in Table 1",
+        "this audit takes the closed forms, which a counted run confirms once the counter minds groups, so it explains "
+        "no cell of this audit, only the paper's analytic days of these two models",
+        "tests/test_flops.py, which counts every recipe on the meta device",
+    )
+
+
+def _tf32(rows: Sequence[Audited]) -> Cause:
+    naive = [row for row in rows if row.table == "4" and row.verdict == "impossible"]
+    vit = [row.utilisation.value for row in naive if row.model == "ViT"]
+    recipe = recipe_of("ViT")
+    assert isinstance(recipe.inputs, Images)
+    # Patches of 16 x 16 x 3, forward and weight gradient: images need no gradient.
+    patches = 2 * 2 * (recipe.inputs.size // 16) ** 2 * 16 * 16 * 3 * recipe.width / recipe.flops_per_example
+    return Cause(
+        "Table 4's vision cells did not run in fp32 alone",
+        f"all {len(naive)} impossible cells of Table 4 are vision models on A100, where TF32 is 8 times as fast as "
+        "fp32; torch turns TF32 on for convolutions unless told otherwise",
+        f"ViT's one convolution has {patches:.1%} of its FLOPs, and it stands at {min(vit):.0%} to {max(vit):.0%} all "
+        "the same: its matrix products would have to run in TF32 too, which torch leaves off",
+        "the naive trials of vit and convnext on an A100, with TF32 off in both: repro run --models vit,convnext "
+        "--methods naive",
+    )
+
+
+def summary(rows: Sequence[Audited]) -> list[str]:
+    """How many cells cannot be true, table by table."""
+    lines = []
+    for table in dict.fromkeys(row.table for row in rows):
+        there = [row for row in rows if row.table == table]
+        counts = [f"{sum(row.verdict == word for row in there)} {word}" for word in ("impossible", "implausible")]
+        name = "Measured" if table == "measured" else f"Table {table}"
+        lines.append(
+            f"{name}: of {len(there)} numbers of days, {counts[0]} (above 100 % of the GPU's dense peak, in whatever "
+            f"way the days were rounded), {counts[1]} (above {IMPLAUSIBLE:.0%}, beyond any published training run)."
+        )
+    return lines

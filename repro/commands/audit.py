@@ -1,0 +1,72 @@
+"""`repro audit`: can the published number be true?"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..audit import Audited, Cause, audit, audit_measured, causes, summary
+from ..formats import add_format, render
+from ..results import read_or_refuse
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--measured", type=Path, metavar="DIR", help="audit this run's days as well")
+    add_format(parser)
+
+
+def main(given: argparse.Namespace) -> int:
+    records = list(read_or_refuse(given.measured).values()) if given.measured else []
+    rows = audit()
+    measured = audit_measured(records)
+    if given.format in ("json", "csv"):
+        print(render([_row(row) for row in (*rows, *measured)], given.format))
+        return 0
+    lines = summary((*rows, *measured))
+    if given.measured and not measured:
+        lines.append(
+            f"Measured: none of the {len(records)} trials in {given.measured} can be audited, which takes days at the "
+            "paper's scale on a GPU whose peak is known; repro run --gpus all measures them."
+        )
+    shown = [row for row in rows if row.verdict != "plausible"] + measured
+    shown.sort(key=lambda row: -row.utilisation.value)
+    parts = [*lines, render([_people(row) for row in shown], given.format)]
+    parts.append(
+        "Utilisation is of the dense peak on the data sheet, at the clock that it names; the bounds are those of the "
+        "rounded days. MHz: the clock that the GPU would have had to hold with every unit busy. The cells that are "
+        "left out are plausible; --format csv has them all."
+    )
+    parts += [_cause(number, cause) for number, cause in enumerate(causes(rows, records), 1)]
+    print("\n\n".join(parts))
+    return 0
+
+
+def _row(row: Audited) -> dict[str, Any]:
+    share = row.utilisation
+    return asdict(row) | {"utilisation": share.value, "utilisation_low": share.low, "utilisation_high": share.high}
+
+
+def _people(row: Audited) -> dict[str, Any]:
+    share = row.utilisation
+    return {
+        "table": row.table,
+        "model": row.model,
+        "GPUs": f"{row.gpus} x {row.gpu}",
+        "days": row.days,
+        "clock": row.clock,
+        "precision": row.precision,
+        "TFLOP/s a GPU": row.tflops,
+        "of peak": f"{share.value:.0%}",
+        "bounds": "-" if row.table == "measured" else f"{share.low:.0%} to {share.high:.0%}",
+        "MHz": row.clock_mhz,
+        "verdict": row.verdict,
+    }
+
+
+def _cause(number: int, cause: Cause) -> str:
+    return (
+        f"Candidate {number}: {cause.cause}.\n  For: {cause.evidence_for}.\n  Against: {cause.evidence_against}.\n"
+        f"  Settled by: {cause.settled_by}."
+    )

@@ -1,0 +1,51 @@
+"""`repro table`: a table of the paper, with measured values beside it."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from pathlib import Path
+
+from ..formats import FORMATS, add_format, render
+from ..paper_tables import NUMBERS, Number, Rows, layout, rows
+from ..results import read_or_refuse, tolerance_of
+from ..verdict import TOLERANCE, judge_tables
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("number", choices=NUMBERS, type=str.lower, help="as in the paper; j is Appendix J")
+    parser.add_argument("--measured", type=Path, metavar="DIR", help="put this run's values beside the paper's")
+    add_format(parser, (*FORMATS, "latex"))
+
+
+def main(given: argparse.Namespace) -> int:
+    if given.measured is None:
+        found = rows(given.number)
+    else:
+        records = list(read_or_refuse(given.measured).values())
+        found = rows(given.number, records, judge_tables(records, tolerance_of(given.measured) or TOLERANCE))
+    if given.format in ("csv", "json"):
+        print(render(found, given.format))
+        return 0
+    print(render(layout(given.number, found), given.format))
+    if given.format != "latex":
+        print(f"\n{_note(given.number, given.measured is not None, found)}")
+    return 0
+
+
+def _note(number: Number, measured: bool, found: Rows) -> str:
+    name = "Appendix J" if number == "j" else f"Table {number}"
+    source = f"Source: paper, {name}; --format csv names each row's."
+    if number not in ("1", "4"):
+        lost = "? is a mark that the copy at hand has lost. " if number == "j" else ""
+        beside = "Columns that begin with measured are this run's, a dash was not measured. " if measured else ""
+        return f"{lost}{beside}{source}"
+    marks = "- infeasible with all settings tried, ? a mark that the copy at hand has lost"
+    if not measured:
+        return f"Days of training; {marks}. {source}"
+    counts = Counter(row["verdict"].replace("_", " ") for row in found)
+    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    return (
+        f"Days of training; {marks}; in brackets, where a cell was measured, days by the authors' clock, - where "
+        f"nothing fitted. Of {len(found)} cells: {told}. {source}"
+    )

@@ -1,0 +1,151 @@
+"""The paper's tables as it prints them, with what a run measured beside: rows for machines, and a layout for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any, Literal, get_args
+
+import models
+
+from .errors import UserError
+from .expected import Table, cells, printed_recipes, published_settings
+from .findings import Place
+from .formats import yes
+from .prices import gpu_prices, parts, servers
+from .settings import NAIVE
+from .trial import Record
+from .verdict import Verdict
+
+Number = Literal["1", "3", "4", "5", "6", "7", "j"]
+NUMBERS: tuple[Number, ...] = get_args(Number)
+Rows = list[dict[str, Any]]
+_LOST = "?"
+_SIZES = ((10**9, "B"), (10**6, "M"), (10**3, "K"), (1, ""))
+_PRICES = ("5", "6", "7")
+
+
+def rows(table: Number, records: Sequence[Record] | None = None, verdicts: Sequence[Verdict] = ()) -> Rows:
+    """A row for every entry of a table, all with the same keys, the source last. With `records` each has what was
+    measured too, None where nothing was.
+
+    Raises UserError for measured values beside prices.
+    """
+    if records is not None and table in _PRICES:
+        raise UserError(f"table {table} holds prices, and no run measures those; leave --measured out")
+    found = _READERS[table]()
+    if records is None:
+        return found
+    if table in ("1", "4"):
+        beside = {(v.model, v.gpu, v.gpus): _of_verdict(v) for v in verdicts if v.table == table}
+        return [_with(row, beside[row["model"], row["gpu"], row["gpus"]]) for row in found]
+    if table == "3":
+        return [_with(row, _of_recipe(row["model"], records)) for row in found]
+    best = _best(records)
+    return [_with(row, _of_best(best.get((row["model"], row["gpu"], row["gpus"])))) for row in found]
+
+
+def layout(table: Number, found: Rows) -> Rows:
+    """The rows as the paper lays them out: Tables 1 and 4 a line a model and a column a machine, with measured days
+    in brackets behind the expected; of the others all columns but the source, numbers as the paper writes them."""
+    if table not in ("1", "4"):
+        return [{key: _shown(key, value) for key, value in row.items() if key != "source"} for row in found]
+    lines: dict[str, dict[str, Any]] = {}
+    for row in found:
+        line = lines.setdefault(row["model"], {"model": row["model"]})
+        line[f"{row['gpus']} x {row['gpu']}"] = _cell(row)
+    return list(lines.values())
+
+
+def _shown(column: str, value: Any) -> Any:
+    if column.endswith("_usd"):
+        return f"{value:,.2f}"
+    if column in ("parameters", "vocabulary", "classes", "training_steps") and value is not None:
+        size, letter = next((size, letter) for size, letter in _SIZES if value >= size)
+        return f"{value / size:g}{letter}"
+    return value
+
+
+def _cell(row: dict[str, Any]) -> str:
+    expected = {"days": str(row["days"]), "infeasible": "-", "lost": _LOST}[row["state"]]
+    measured = row.get("measured_days")
+    if measured is not None:
+        return f"{expected} ({measured:.3g})"
+    if row.get("verdict") not in (None, "not_measured"):
+        return f"{expected} (-)"
+    return expected
+
+
+def _with(row: dict[str, Any], beside: dict[str, Any]) -> dict[str, Any]:
+    without = {key: value for key, value in row.items() if key != "source"}
+    return without | beside | {"source": row["source"]}
+
+
+def _of_verdict(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "measured_days": verdict.measured_days,
+        "true_days": verdict.true_days,
+        "verdict": verdict.verdict,
+        "settings": verdict.settings,
+    }
+
+
+def _of_recipe(model: str, records: Sequence[Record]) -> dict[str, Any]:
+    there = [r for r in records if r.scale == "paper" and models.find(r.recipe).name == model and r.weights]
+    counts = sorted({r.weights for r in there if r.weights})
+    precisions = sorted({r.ran_precision for r in there if r.ran_precision})
+    return {
+        "measured_parameters": counts[0] if len(counts) == 1 else None,
+        "measured_precision": ", ".join(precisions) or None,
+    }
+
+
+def _best(records: Sequence[Record]) -> dict[Place, Record]:
+    """The fastest record of the search space on each machine, by the authors' clock."""
+    found: dict[Place, Record] = {}
+    for record in records:
+        if record.scale != "paper" or record.authors_days is None or record.settings == NAIVE.id or record.nodes > 1:
+            continue
+        place = (models.find(record.recipe).name, record.device, record.count)
+        other = found.get(place)
+        if other is None or other.authors_days is None or record.authors_days < other.authors_days:
+            found[place] = record
+    return found
+
+
+def _of_best(record: Record | None) -> dict[str, Any]:
+    return {
+        "measured_settings": record and record.settings,
+        "measured_mbs": record and record.micro_batch,
+        "measured_gas": record and record.accumulation,
+        "measured_days": record and record.authors_days,
+    }
+
+
+def _printed(table: Table) -> Callable[[], Rows]:
+    return lambda: [asdict(cell) for cell in cells(table)]
+
+
+def _of(read: Callable[[], Sequence[Any]]) -> Callable[[], Rows]:
+    return lambda: [asdict(row) for row in read()]
+
+
+def _appendix_j() -> Rows:
+    return [{key: _mark(value) for key, value in asdict(row).items()} for row in published_settings()]
+
+
+def _mark(value: Any) -> Any:
+    if value is None:
+        return _LOST
+    return yes(value) if isinstance(value, bool) else value
+
+
+_READERS: dict[Number, Callable[[], Rows]] = {
+    "1": _printed("1"),
+    "3": _of(printed_recipes),
+    "4": _printed("4"),
+    "5": _of(gpu_prices),
+    "6": _of(parts),
+    "7": _of(servers),
+    "j": _appendix_j,
+}

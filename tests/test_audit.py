@@ -1,0 +1,127 @@
+"""`repro audit`: which published numbers cannot be true."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro.audit import audit, audit_measured, causes, verdict
+from repro.interval import Interval
+from tests.command_line import ROOT, record, repro, results_folder
+
+PYTHIA_1B_FLOPS = 1.282e13 * 1024 * 143_000
+
+
+def rows(*arguments: str) -> list[dict[str, Any]]:
+    done = repro("audit", *arguments, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_every_cell_that_has_days_is_audited() -> None:
+    found = rows()
+    assert len(found) == 231
+    assert Counter(row["table"] for row in found) == {"1": 140, "4": 91}
+    for key in ("table", "model", "gpu", "gpus", "days", "utilisation", "verdict"):
+        assert all(row[key] is not None for row in found)
+
+
+def test_the_flops_that_a_cell_implies_are_the_whole_trainings_over_its_gpu_seconds() -> None:
+    cell = next(row for row in audit() if (row.table, row.model, row.gpu, row.gpus) == ("1", "Pythia-1B", "A100", 4))
+    assert cell.tflops == pytest.approx(PYTHIA_1B_FLOPS / (18 * 86_400 * 4) / 1e12, rel=2e-3)
+    assert cell.utilisation.value == pytest.approx(cell.tflops / 312)
+    assert cell.utilisation.low == pytest.approx(cell.utilisation.value * 18 / 18.5)
+    assert cell.utilisation.high == pytest.approx(cell.utilisation.value * 18 / 17.5)
+    assert cell.clock_mhz == pytest.approx(cell.utilisation.value * 1410)
+
+
+def test_the_known_impossible_cells_are_found() -> None:
+    """DESIGN.md, section 4, which reckons with figures rounded a little otherwise."""
+    shares = {(r.table, r.model, r.gpu, r.gpus): round(100 * r.utilisation.value) for r in audit()}
+    assert [shares["1", "Pythia-160M", "RTX 3090", n] for n in (1, 2, 4, 8)] == [115, 132, 197, 197]
+    assert [shares["1", "Pythia-1B", "RTX 3090", n] for n in (2, 8)] == [140, 127]
+    assert {shares["1", "Pythia-1B", "A100", n] for n in (1, 2, 4, 8)} == {97}
+    vision = [shares["4", model, "A100", n] for model in ("ConvNeXt", "ViT") for n in (1, 2, 4, 8)]
+    assert (min(vision), max(vision)) == (109, 118)
+    words = Counter((row.table, row.verdict) for row in audit())
+    assert words["1", "impossible"] + words["1", "implausible"] == 30
+    assert words["1", "impossible"] == 6
+    assert words["4", "impossible"] == 8
+
+
+def test_vision_is_tf32_in_table_1_and_fp32_in_table_4() -> None:
+    found = {(r.table, r.model, r.gpu, r.gpus): r for r in audit()}
+    assert (found["1", "ViT", "A100", 1].precision, found["1", "ViT", "A100", 1].peak_tflops) == ("TF32", 156)
+    assert (found["4", "ViT", "A100", 1].precision, found["4", "ViT", "A100", 1].peak_tflops) == ("fp32", 19.5)
+
+
+@pytest.mark.parametrize(
+    ("share", "word"),
+    [
+        (Interval(1.05, 1.001, 1.1), "impossible"),
+        (Interval(1.05, 0.999, 1.1), "implausible"),  # the rounding may have made it so
+        (Interval(0.76, 0.74, 0.78), "implausible"),
+        (Interval(0.75, 0.74, 0.78), "plausible"),
+    ],
+)
+def test_a_cell_is_impossible_only_if_no_rounding_saves_it(share: Interval, word: str) -> None:
+    assert verdict(share) == word
+
+
+def test_measured_days_go_through_the_same_audit_by_both_clocks(tmp_path: Path) -> None:
+    folder = results_folder(
+        tmp_path / "run",
+        record("pythia-1b", "free_lunch", 12.0, true_days=24.0, tf32=True),
+        record("vit", "naive", 300.0, gpu="A100", count=1),
+        record("vit", "free_lunch", 300.0, gpu="A100", count=2, tf32=True),
+        record("roberta", "naive", 3.0, gpu="unknown GPU (Titan)", count=1),
+        record("roberta", "naive", None, status="out_of_memory"),
+        record("mamba", "naive", 3.0, scale="tiny"),
+    )
+    found = [row for row in rows("--measured", str(folder)) if row["table"] == "measured"]
+    pythia = {row["clock"]: row for row in found if row["model"] == "Pythia-1B"}
+    assert pythia["authors"]["verdict"] == "impossible"
+    assert pythia["true"]["verdict"] == "plausible"
+    assert pythia["authors"]["utilisation"] == pytest.approx(2 * pythia["true"]["utilisation"])
+    assert {(row["gpus"], row["precision"]) for row in found if row["model"] == "ViT"} == {(1, "fp32"), (2, "TF32")}
+    assert {row["model"] for row in found} == {"Pythia-1B", "ViT"}
+
+
+def test_each_candidate_cause_has_evidence_for_and_against_and_what_would_settle_it() -> None:
+    found = causes(audit(), [])
+    assert len(found) >= 4
+    told = " ".join(f"{c.cause} {c.evidence_for} {c.evidence_against} {c.settled_by}" for c in found)
+    for word in ("synchronise", "1695 MHz", "3344 MHz", "756", "989.4", "figure 9", "Mamba", "TF32"):
+        assert word in told
+
+
+def test_measured_clocks_are_evidence() -> None:
+    records = [record("vit", "naive", 10.0, true_days=20.0), record("vit", "free_lunch", 9.0, true_days=10.0)]
+    assert "50% to 90% of the true days in 2 trials" in causes(audit(), records)[0].evidence_for
+    assert len(audit_measured(records)) == 4
+
+
+def test_people_see_counts_the_cells_in_question_and_the_causes() -> None:
+    told = repro("audit").stdout
+    assert "Table 1: of 140 numbers of days, 6 impossible" in told
+    assert "24 implausible" in told
+    assert "Table 4: of 91 numbers of days, 8 impossible" in told
+    assert "Candidate 1:" in told
+    assert "  Settled by: " in told
+    assert " plausible\n" not in told
+
+
+def test_a_run_without_paper_scale_days_says_so() -> None:
+    done = repro("audit", "--measured", str(ROOT / "results" / "cpu-2-cores"))
+    assert done.returncode == 0
+    assert "none of the 57 trials" in done.stdout
+
+
+def test_a_folder_without_trials_is_one_clear_line(tmp_path: Path) -> None:
+    done = repro("audit", "--measured", str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr == f"repro: {tmp_path} holds no trials: name the results folder of a run (its --out)\n"

@@ -1,0 +1,119 @@
+"""`repro table`: the paper's tables in every format, and a run's values beside them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro.paper_tables import NUMBERS
+from tests.command_line import ROOT, record, repro, results_folder
+
+ENTRIES = {"1": 144, "3": 9, "4": 144, "5": 4, "6": 16, "7": 2, "j": 140}
+
+
+def printed(*arguments: str) -> str:
+    done = repro("table", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def rows(*arguments: str) -> list[dict[str, Any]]:
+    return json.loads(printed(*arguments, "--format", "json"))
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_every_table_has_all_its_entries_each_with_its_source(number: str) -> None:
+    found = rows(number)
+    assert len(found) == ENTRIES[number]
+    assert all(row["source"].startswith("paper, ") for row in found)
+    assert next(csv.DictReader(io.StringIO(printed(number, "--format", "csv")))).keys() == found[0].keys()
+
+
+def test_tables_1_and_4_are_laid_out_as_in_the_paper() -> None:
+    header, _, *lines = printed("1").split("\n\n")[0].splitlines()
+    assert header.split("  ")[0] == "model"
+    assert len(lines) == 9
+    assert " ".join(lines[2].split()) == "Pythia-1B 370 109 77 30 152 72 40 22 72 36 18 9 34 16 8 4"
+    convnext = next(line for line in printed("4").splitlines() if line.startswith("ConvNeXt"))
+    assert convnext.split()[13] == "?"
+    assert printed("4", "--format", "markdown").startswith("| model")
+    latex = printed("4", "--format", "latex")
+    assert latex.startswith(r"\begin{tabular}")
+    assert latex.rstrip().endswith(r"\end{tabular}")
+
+
+def test_numbers_are_written_as_the_paper_writes_them() -> None:
+    assert "1,020.41" in printed("6")
+    assert "143K" in printed("3")
+    assert rows("3")[0]["training_steps"] == 143_000
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> str:
+    folder = results_folder(
+        tmp_path / "run",
+        record("pythia-1b", "naive", 60.0, true_days=62.0, weights=1_011_781_632, ran_precision="bf16"),
+        record("pythia-1b", "free_lunch+zero_1", 17.0),
+        record("pythia-1b", "free_lunch", 19.0),
+        record("vit", "naive", None, status="out_of_memory", count=1),
+        record("vit", "naive", 0.5, scale="tiny", count=2),
+    )
+    return str(folder)
+
+
+def test_measured_days_stand_beside_the_expected_ones(measured: str) -> None:
+    cells = {(row["model"], row["gpus"]): row for row in rows("4", "--measured", measured) if row["gpu"] == "A100"}
+    pythia = cells["Pythia-1B", 4]
+    assert (pythia["days"], pythia["measured_days"], pythia["true_days"]) == (41, 60.0, 62.0)
+    assert (pythia["verdict"], pythia["settings"]) == ("slower", "naive")
+    assert (cells["ViT", 1]["days"], cells["ViT", 1]["verdict"]) == (246, "feasibility_differs")
+    assert cells["ViT", 2]["verdict"] == "not_measured", "a tiny recipe stands for no cell"
+    text = printed("4", "--measured", measured)
+    assert "41 (60)" in text
+    assert "246 (-)" in text
+    assert "Of 144 cells: 142 not measured, 1 slower, 1 feasibility differs." in text
+
+
+def test_the_best_measured_settings_stand_beside_appendix_j(measured: str) -> None:
+    found = [row for row in rows("j", "--measured", measured) if row["measured_settings"]]
+    assert [(row["model"], row["gpu"], row["gpus"]) for row in found] == [("Pythia-1B", "A100", 4)]
+    assert found[0]["measured_settings"] == "free_lunch+zero_1"
+    assert (found[0]["mbs"], found[0]["gas"]) == (16, 16)
+    assert (found[0]["measured_mbs"], found[0]["measured_gas"]) == (4, 64)
+
+
+def test_counted_parameters_stand_beside_table_3(measured: str) -> None:
+    pythia = next(row for row in rows("3", "--measured", measured) if row["model"] == "Pythia-1B")
+    assert (pythia["parameters"], pythia["measured_parameters"]) == (10**9, 1_011_781_632)
+    assert pythia["measured_precision"] == "bf16"
+
+
+def test_a_run_on_a_cpu_stands_beside_no_cell() -> None:
+    for number in ("1", "4"):
+        found = rows(number, "--measured", str(ROOT / "results" / "cpu-2-cores"))
+        assert {row["verdict"] for row in found} == {"not_measured"}
+        assert {row["measured_days"] for row in found} == {None}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["2"], ["2", "1", "j"]),
+        ([], ["number"]),
+        (["6", "--measured", "results/cpu-2-cores"], ["table 6", "prices"]),
+        (["1", "--measured", "no/such/folder"], ["no/such/folder", "no trials"]),
+        (["1", "--format", "pdf"], ["pdf", "latex"]),
+    ],
+)
+def test_bad_input_is_one_clear_line(arguments: list[str], told: list[str]) -> None:
+    done = repro("table", *arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    for word in told:
+        assert word in done.stderr
