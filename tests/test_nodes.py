@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
+import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.command_line import ROOT
+
 VIT = ["--models", "vit", "--methods", "naive", "--processes", "1"]
+Start = Callable[..., subprocess.Popen[str]]
 
 
-def started(*arguments: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    return subprocess.Popen(
-        [sys.executable, "-m", "repro", *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True,
-    )  # fmt: skip
+@pytest.fixture
+def started() -> Iterator[Start]:
+    """Starts commands, and ends those that a failing test has left."""
+    nodes = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+        command = [sys.executable, "-m", "repro", *arguments]
+        node = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        nodes.append(node)
+        return node
+
+    yield start
+    for node in nodes:
+        node.kill()  # its fork server and ranks end with it
+        node.communicate()
 
 
 def free_address() -> str:
@@ -29,7 +42,7 @@ def free_address() -> str:
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
-def two_nodes(tmp_path: Path, *options: str) -> tuple[subprocess.Popen[str], subprocess.Popen[str]]:
+def two_nodes(started: Start, tmp_path: Path, *options: str) -> tuple[subprocess.Popen[str], subprocess.Popen[str]]:
     """A run on two nodes that has told that it waits, and its second node."""
     address = free_address()
     first = started(*VIT, *options, "--nodes", "2", "--address", address, "--out", str(tmp_path / "first"))
@@ -40,8 +53,8 @@ def two_nodes(tmp_path: Path, *options: str) -> tuple[subprocess.Popen[str], sub
     return first, started("join", address, "--out", str(tmp_path / "second"))
 
 
-def test_two_nodes_train_as_one_machine_of_twice_the_ranks(tmp_path: Path) -> None:
-    first, second = two_nodes(tmp_path)
+def test_two_nodes_train_as_one_machine_of_twice_the_ranks(started: Start, tmp_path: Path) -> None:
+    first, second = two_nodes(started, tmp_path)
     _, told = first.communicate(timeout=120)
     assert first.returncode == 0, told
     assert second.wait(timeout=20) == 0
@@ -53,25 +66,20 @@ def test_two_nodes_train_as_one_machine_of_twice_the_ranks(tmp_path: Path) -> No
     assert list((tmp_path / "second" / "logs").glob("vit_*.log"))
 
 
-def test_a_node_that_leaves_is_a_crash_of_the_trial_and_no_process_stays(tmp_path: Path) -> None:
-    first, second = two_nodes(tmp_path, "--steps", "100000")
-    try:
-        while not list((tmp_path / "second" / "logs").glob("vit_*.log")):
-            assert first.poll() is None
-        family = psutil.Process(first.pid).children(recursive=True) + psutil.Process(second.pid).children(
-            recursive=True
-        )
-        second.kill()
-        _, told = first.communicate(timeout=60)
-    finally:
-        first.send_signal(signal.SIGINT)
+def test_a_node_that_leaves_is_a_crash_of_the_trial_and_no_process_stays(started: Start, tmp_path: Path) -> None:
+    first, second = two_nodes(started, tmp_path, "--steps", "100000")
+    while not list((tmp_path / "second" / "logs").glob("vit_*.log")):
+        assert first.poll() is None
+    family = [child for node in (first, second) for child in psutil.Process(node.pid).children(recursive=True)]
+    second.kill()
+    _, told = first.communicate(timeout=60)
     assert first.returncode == 1, told
     assert "crashed" in told
     _, alive = psutil.wait_procs(family, timeout=10)
     assert alive == []
 
 
-def test_joining_where_no_run_listens_is_one_clear_line(tmp_path: Path) -> None:
+def test_joining_where_no_run_listens_is_one_clear_line(started: Start, tmp_path: Path) -> None:
     for address, part in [(free_address(), "no run listens"), ("nonsense", "HOST:PORT")]:
         node = started("join", address, "--out", str(tmp_path))
         _, told = node.communicate(timeout=20)
@@ -80,7 +88,7 @@ def test_joining_where_no_run_listens_is_one_clear_line(tmp_path: Path) -> None:
         assert len(told.splitlines()) == 1
 
 
-def test_nodes_without_an_address_are_told(tmp_path: Path) -> None:
+def test_nodes_without_an_address_are_told(started: Start, tmp_path: Path) -> None:
     run = started(*VIT, "--nodes", "2", "--out", str(tmp_path))
     _, told = run.communicate(timeout=20)
     assert run.returncode == 2
