@@ -26,9 +26,9 @@ def yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def render(rows: Sequence[dict[str, Any]], format: Format) -> str:
+def render(rows: Sequence[dict[str, Any]], format: Format, digits: int = 3) -> str:
     """One table. All rows have the same keys, which head the columns. None is a dash for people, empty or null for
-    machines."""
+    machines. People see floats with so many significant digits, machines see all."""
     if format == "json":
         return json.dumps(list(rows), indent=1, default=str)  # str: dates
     if format == "csv":
@@ -44,7 +44,7 @@ def render(rows: Sequence[dict[str, Any]], format: Format) -> str:
             "tabulate is not installed: set up with ./run_all.sh, or ask for --format csv or json"
         ) from None
     return tabulate(
-        [[_cell(value) for value in row.values()] for row in rows],
+        [[_cell(value, digits) for value in row.values()] for row in rows],
         headers=list(rows[0]) if rows else (),
         tablefmt=_STYLES[format],
         disable_numparse=True,
@@ -55,17 +55,17 @@ def render(rows: Sequence[dict[str, Any]], format: Format) -> str:
 _STYLES = {"text": "simple", "markdown": "github", "latex": "latex_booktabs"}
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, digits: int) -> str:
     if value is None or value == "":
         return "-"
-    return figures(value) if isinstance(value, float) else str(value)
+    return figures(value, digits) if isinstance(value, float) else str(value)
 
 
-def figures(value: float) -> str:
-    """Three significant figures, without an exponent."""
-    if value == 0 or abs(value) >= 100:
+def figures(value: float, digits: int = 3) -> str:
+    """So many significant figures, without an exponent."""
+    if value == 0 or abs(value) >= 10 ** (digits - 1):
         return f"{value:.0f}"
-    return f"{value:.3g}" if abs(value) >= 1e-4 else f"{value:.1e}"
+    return f"{value:.{digits}g}" if abs(value) >= 1e-4 else f"{value:.1e}"
 
 
 def _numeric(rows: Sequence[dict[str, Any]], key: str) -> bool:

@@ -1,10 +1,12 @@
-"""Sizes and durations as people write them."""
+"""Sizes, durations and numbers as people write them."""
 
 from __future__ import annotations
 
+import math
 import re
 
 from .errors import UserError
+from .interval import Interval
 
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
@@ -18,6 +20,28 @@ def seconds(text: str, option: str) -> float:
 def bytes_(text: str, option: str) -> int:
     """`2GiB`, `512MiB`, `80GB`; a bare number is bytes."""
     return int(_parse(text, option, _BYTES, "b", "a positive size such as 512MiB, 2GiB or 80GB"))
+
+
+def days(text: str, option: str) -> float:
+    """`30d`, `12h`; a bare number is days."""
+    return _parse(text, option, _SECONDS, "d", "a positive duration such as 30d or 12h") / _SECONDS["d"]
+
+
+def positive(text: str, option: str) -> float:
+    """A number above 0, such as a sum."""
+    return _parse(text, option, {"": 1}, "", "a positive number such as 40000")
+
+
+def interval(text: str, option: str) -> Interval:
+    """`0.13`, or `0.10..0.16` where the number is uncertain: its middle counts, and the bounds are told."""
+    low, dots, high = text.partition("..")
+    try:
+        bounds = float(low), float(high if dots else low)
+    except ValueError:
+        bounds = -1.0, -1.0
+    if not 0 <= bounds[0] <= bounds[1] < math.inf:
+        raise UserError(f"{option} {text}: expected a number from 0 up such as 0.13, or bounds such as 0.10..0.16")
+    return Interval(sum(bounds) / 2, *bounds)
 
 
 def _parse(text: str, option: str, units: dict[str, int], default: str, expected: str) -> float:

@@ -11,4 +11,6 @@ HELP = {
     "settings": "list the paper's search space of settings",
     "table": "print a table of the paper, with measured values beside it",
     "audit": "ask of every published cell whether it can be true: the FLOP/s that it implies",
+    "recommend": "say which machine to buy or rent for a model, a budget and a deadline",
+    "rent": "say what renting costs: on demand, reserved, spot with interruptions, storage",
 }

@@ -1,0 +1,116 @@
+"""`repro recommend`: which machine to buy or rent for a model, a budget and a deadline."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from .. import units
+from ..errors import UserError
+from ..formats import add_format
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", required=True, metavar="ID", help="a recipe, see repro recipes")
+    parser.add_argument("--budget", metavar="SUM", help="for all runs, in --currency; alone: the fastest within it")
+    parser.add_argument("--deadline", metavar="30d", help="for all runs; the cheapest that meets it")
+    parser.add_argument("--runs", type=int, default=1, metavar="N", help="trainings, one after the other (default: 1)")
+    terms = parser.add_mutually_exclusive_group()
+    terms.add_argument("--own", action="store_const", dest="terms", const="own", help="machines to buy (the default)")
+    terms.add_argument("--rent", action="store_const", dest="terms", const="rent", help="machines to rent")
+    terms.add_argument("--either", action="store_const", dest="terms", const="either", help="both")
+    parser.set_defaults(terms="own")
+    add_money(parser)
+    add_measured(parser)
+    add_format(parser)
+
+
+def add_money(parser: argparse.ArgumentParser) -> None:
+    """Gives a command its prices and its currency."""
+    parser.add_argument("--prices", type=Path, metavar="FILE", help="TOML with prices of your own, over ours")
+    parser.add_argument("--currency", default="USD", metavar="CODE", help="of all sums, ISO 4217 (default: USD)")
+
+
+def add_measured(parser: argparse.ArgumentParser) -> None:
+    """Lets a command take days that were measured here."""
+    parser.add_argument(
+        "--measured", type=Path, metavar="DIR", help="a results folder: its days in place of the paper's"
+    )
+
+
+def main(given: argparse.Namespace) -> int:
+    from ..economics import choice, currency, offers, pricelist
+    from ..economics.days import training_days
+    from ..economics.printout import printout
+
+    budget = None if given.budget is None else units.positive(given.budget, "--budget")
+    deadline = None if given.deadline is None else units.days(given.deadline, "--deadline")
+    if given.runs < 1:
+        raise UserError(f"--runs {given.runs}: expected at least 1")
+    unit = currency.check(given.currency, "--currency")
+    days = training_days(given.model, given.measured)
+    prices = pricelist.price_list(given.prices)
+    found = []
+    if given.terms in ("own", "either"):
+        found += offers.owned(days, prices, unit, given.runs)
+    if given.terms in ("rent", "either"):
+        found += offers.rented(days, prices, unit, given.runs)
+    without = offers.unpriced(days, found)
+    if not found:
+        raise UserError(
+            f"no machine that trains {given.model} has a price in {unit}; "
+            f"give prices, or a [[rate]] to {unit}, with --prices"
+        )
+    chosen = choice.choose(found, budget, deadline)
+    today = date.today()
+    rows = [_row(rank, offer, found, rank <= chosen.fitting, today) for rank, offer in enumerate(chosen.ranked, 1)]
+    notes = [
+        f"cost_{unit.lower()} and days are for {given.runs} run{'s, one after the other' if given.runs > 1 else ''}; "
+        f"cost_per_experiment is one run's share of a machine's {offers.lifespan_years():g} years, or its rent. "
+        "Electricity is not counted (repro breakeven does).",
+        *(
+            [f"Without a price in {unit}, and so not here: {', '.join(without)}; --prices FILE brings one."]
+            if without
+            else []
+        ),
+        *pricelist.old_prices([(offer.gpu, offer.quoted) for offer in found], today),
+    ]
+    print(
+        printout(
+            [choice.answer(chosen, given.model)],
+            rows,
+            notes,
+            given.format,
+            rule=chosen.rule,
+            currency=unit,
+            best=rows[0],
+            pareto_front=[row for row in rows if row["pareto"]],
+        )
+    )
+    return 0
+
+
+def _row(rank: int, offer: Any, found: list[Any], fits: bool, today: date) -> dict[str, Any]:
+    from ..economics import choice, pricelist
+
+    better = choice.beaten_by(offer, found)
+    unit = offer.currency.lower()
+    return {
+        "rank": rank,
+        "gpu": offer.gpu,
+        "gpus": offer.gpus,
+        "tier": offer.tier,
+        "terms": offer.terms,
+        f"cost_{unit}": round(offer.cost, 2),
+        "days": round(offer.days, 3),
+        f"cost_per_experiment_{unit}": round(offer.cost_per_experiment, 2),
+        "fits": fits,
+        "pareto": better is None,
+        "beaten_by": None if better is None else f"{better.machine}{'' if better.owned else ', ' + better.terms}",
+        "origin": offer.origin,
+        "source": offer.source,
+        "quoted": offer.quoted.isoformat(),
+        "old_price": pricelist.old(offer.quoted, today),
+    }

@@ -1,0 +1,250 @@
+"""`repro rent`: what renting costs, on demand, reserved and spot with its interruptions, and storage."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from .. import units
+from ..errors import UserError
+from ..formats import add_format
+from .recommend import add_measured, add_money
+
+if TYPE_CHECKING:
+    from ..economics.days import TrainingDays
+    from ..economics.pricelist import PriceList
+    from ..economics.renting import Rented
+    from ..economics.spot import Spot
+
+Printed = tuple[list[str], list[dict[str, Any]], list[str]]  # sentences, rows, notes
+_SPOT = ("interrupted_every", "checkpoint_time", "restart_time")
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", metavar="ID", help="a recipe, whose days on each GPU are rented")
+    parser.add_argument("--hours", metavar="H", help="hours of a run instead, on --gpus of --gpu")
+    parser.add_argument("--gpu", metavar="NAME", help="this GPU alone")
+    parser.add_argument("--gpus", type=int, metavar="N", help="this number of GPUs alone")
+    spot = parser.add_argument_group("spot instances")
+    spot.add_argument("--interrupted-every", metavar="12h", help="mean time between two interruptions")
+    spot.add_argument("--checkpoint-time", metavar="2m", help="time to write a checkpoint")
+    spot.add_argument("--restart-time", metavar="10m", help="from an interruption to training again; it is paid for")
+    spot.add_argument(
+        "--checkpoint-every",
+        default="daly",
+        metavar="daly|young|epoch|1h",
+        help="training between two checkpoints: an optimum (default: Daly's), an epoch, or a duration",
+    )
+    spot.add_argument("--epochs", type=int, metavar="N", help="of a run, for --checkpoint-every epoch")
+    storage = parser.add_argument_group("storage")
+    storage.add_argument("--storage", metavar="900GB", help="data kept for as long as the run takes")
+    storage.add_argument("--storage-price", metavar="SUM", help="per GB and month, such as 0.07 or 0.07EUR")
+    add_money(parser)
+    add_measured(parser)
+    add_format(parser)
+
+
+def main(given: argparse.Namespace) -> int:
+    from ..economics import currency, pricelist
+    from ..economics.names import canonical_gpu
+    from ..economics.printout import printout
+
+    unit = currency.check(given.currency, "--currency")
+    prices = pricelist.price_list(given.prices)
+    gpu = None if given.gpu is None else canonical_gpu(given.gpu, "--gpu")
+    if given.gpus is not None and given.gpus < 1:
+        raise UserError(f"--gpus {given.gpus}: expected at least 1")
+    if given.model is None and given.hours is None:
+        for option in (*_SPOT, "epochs", "storage", "measured"):
+            if getattr(given, option) is not None:
+                raise UserError(f"--{option.replace('_', '-')} needs a run: --model ID, or --hours with --gpu")
+        sentences, rows, notes = _prices(prices, gpu, given.gpus, unit)
+    else:
+        sentences, rows, notes = _runs(given, prices, gpu, unit)
+    print(printout(sentences, rows, notes, given.format, currency=unit))
+    return 0
+
+
+def _prices(prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> Printed:
+    """What there is to rent, per GPU and hour, each in its own currency; and what a reserved machine costs to own."""
+    from ..economics import pricelist, renting
+    from ..economics.offers import machine_price
+    from ..quantities import quantities
+
+    today = date.today()
+    listed = [row for row in prices.rentals if gpu in (None, row.gpu) and gpus in (None, row.gpus)]
+    if not listed:
+        raise _nobody_rents(f"{gpus or ''} {gpu or 'GPUs'}".strip())
+    rows = [
+        {
+            "gpu": rental.gpu,
+            "gpus": rental.gpus,
+            "provider": rental.provider,
+            "terms": rental.terms,
+            "price_per_gpu_hour": round(renting.per_gpu_hour(rental), 4),
+            "price": rental.price,
+            "hours": rental.hours,
+            "currency": rental.currency,
+            "quoted": rental.quoted.isoformat(),
+            "old_price": pricelist.old(rental.quoted, today),
+            "source": rental.source,
+        }
+        for rental in listed
+    ]
+    notes = []
+    for rental in filter(renting.committed, listed):
+        note = (
+            f"{rental.gpus} {rental.gpu}, {rental.terms} at {rental.provider}: {rental.price:,.0f} {rental.currency} "
+            f"for {rental.hours:,.0f} hours, used or not"
+        )
+        price = machine_price(rental.gpu, rental.gpus, prices, unit)
+        if price is not None:
+            note += f"; to own the machine costs {price[0]:,.0f} {unit}"
+        if (rental.gpu, rental.gpus) == ("A100", 8):
+            ceiling = quantities()["paper/owned_8_a100"]
+            note += f", at most {ceiling.value:,.0f} {ceiling.unit} ({ceiling.source})"
+        notes.append(f"{note}.")
+    notes += pricelist.old_prices([(f"{row.gpu} at {row.provider}", row.quoted) for row in listed], today)
+    return ["Prices per GPU and hour, each in its own currency; --model or --hours reckons a run."], rows, notes
+
+
+def _runs(given: argparse.Namespace, prices: PriceList, gpu: str | None, unit: str) -> Printed:
+    """A run on every rental that serves it."""
+    from ..economics import pricelist, renting
+    from ..economics.choice import days_told, told
+    from ..economics.currency import worth
+
+    runs, spot = _asked(given, gpu), _spot(given)
+    found = renting.rented_runs(runs, prices.rentals, unit, prices.rates, spot, _storage(given, prices, unit))
+    serving = [row for row in prices.rentals if any(renting.serves(row, run.gpu, run.gpus) for run in runs)]
+    foreign = sorted({row.currency for row in serving if worth(row.currency, unit, prices.rates) is None})
+    lacking = f"no rate from {', '.join(foreign)} to {unit}, a [[rate]] in --prices brings one"
+    if not found:
+        raise UserError(lacking) if foreign else _nobody_rents(", ".join(f"{run.gpus} {run.gpu}" for run in runs))
+    today = date.today()
+    best = found[0]
+    sentence = (
+        f"The cheapest is {best.run.gpus} {best.run.gpu} at {best.rental.provider}, {best.rental.terms}: "
+        f"{told(best.cost, unit)} in {days_told(best.hours / 24)} ({best.run.origin}: {best.run.source}"
+        f"{', without interruptions' if best.rental.terms == 'spot' and spot is None else ''})."
+    )
+    notes = [f"Left out: {lacking}."] if foreign else []
+    notes += _notes(found, spot)
+    notes += pricelist.old_prices(
+        [(f"{row.rental.gpu} at {row.rental.provider}", row.rental.quoted) for row in found], today
+    )
+    return [sentence], [_row(row, unit, today) for row in found], notes
+
+
+def _asked(given: argparse.Namespace, gpu: str | None) -> list[TrainingDays]:
+    from ..economics.days import training_days
+    from ..economics.renting import given_hours
+
+    if given.model is not None and given.hours is not None:
+        raise UserError("--model and --hours exclude each other: both say how long a run takes")
+    if given.hours is not None:
+        if gpu is None:
+            raise UserError("--hours needs --gpu NAME: hours of a run on which GPU?")
+        return [given_hours(gpu, given.gpus or 1, units.positive(given.hours, "--hours"))]
+    days = training_days(given.model, given.measured)
+    wanted = [row for row in days if gpu in (None, row.gpu) and given.gpus in (None, row.gpus)]
+    if not wanted:
+        known = ", ".join(f"{row.gpus} {row.gpu}" for row in days)
+        raise UserError(
+            f"nobody knows how long {given.model} takes on {given.gpus or ''} {gpu or 'GPUs'}; known: {known}"
+        )
+    return wanted
+
+
+def _spot(given: argparse.Namespace) -> Spot | None:
+    """None where nothing was said of interruptions; all three of their times are needed, as none has a default."""
+    from ..economics.interruptions import Interruptions
+    from ..economics.spot import Spot
+
+    options = {name: f"--{name.replace('_', '-')}" for name in _SPOT}
+    missing = [option for name, option in options.items() if getattr(given, name) is None]
+    if len(missing) == len(options):
+        return None
+    if missing:
+        raise UserError(f"spot instances need {', '.join(options.values())}: {', '.join(missing)} is missing")
+    between, checkpoint, restart = (
+        units.seconds(getattr(given, name), option) / 3600 for name, option in options.items()
+    )
+    faced = Interruptions(between, checkpoint, restart)
+    if given.checkpoint_every == "epoch":
+        if given.epochs is None or given.epochs < 1:
+            raise UserError("--checkpoint-every epoch needs --epochs N, at least 1: how many has the run?")
+        return Spot(faced, "epoch", given.epochs)
+    if given.checkpoint_every in ("daly", "young"):
+        return Spot(faced, given.checkpoint_every)
+    return Spot(faced, units.seconds(given.checkpoint_every, "--checkpoint-every") / 3600)
+
+
+def _storage(given: argparse.Namespace, prices: PriceList, unit: str) -> float:
+    """Of the data, per hour."""
+    from ..economics.currency import amount, worth
+    from ..economics.renting import storage_per_hour
+
+    if (given.storage is None) != (given.storage_price is None):
+        raise UserError("--storage SIZE and --storage-price SUM come together")
+    if given.storage is None:
+        return 0.0
+    price, currency = amount(given.storage_price, "--storage-price", unit)
+    each = worth(currency, unit, prices.rates)
+    if each is None:
+        raise UserError(
+            f"--storage-price {given.storage_price}: no rate from {currency} to {unit}; give a [[rate]] in --prices"
+        )
+    return storage_per_hour(units.bytes_(given.storage, "--storage") / 1e9, price.value * each)
+
+
+def _notes(found: Sequence[Rented], spot: Spot | None) -> list[str]:
+    from ..economics.interruptions import daly, young
+    from ..economics.renting import committed
+
+    notes = []
+    if any(row.rental.terms == "spot" for row in found):
+        if spot is None:
+            notes.append(
+                "Spot instances are reckoned as if never interrupted, a lower bound; --interrupted-every, "
+                "--checkpoint-time and --restart-time reckon with it."
+            )
+        else:
+            notes.append(
+                "On spot instances days and sums are expected values. Best is a checkpoint every "
+                f"{young(spot.faced) * 60:.3g} min by Young (1974), {daly(spot.faced) * 60:.3g} min by Daly (2006)."
+            )
+    if any(row.rental.gpus < row.run.gpus for row in found):
+        notes.append("Where a provider's price is for one GPU, more cost in proportion (the thesis says so of RunPod).")
+    if any(committed(row.rental) for row in found):
+        notes.append("A reserved instance costs its whole term, used or not.")
+    return notes
+
+
+def _row(row: Rented, unit: str, today: date) -> dict[str, Any]:
+    from ..economics import pricelist
+
+    suffix = unit.lower()
+    return {
+        "gpu": row.run.gpu,
+        "gpus": row.run.gpus,
+        "provider": row.rental.provider,
+        "terms": row.rental.terms,
+        f"price_per_gpu_hour_{suffix}": round(row.price_per_gpu_hour, 4),
+        "days": round(row.hours / 24, 3),
+        f"rent_{suffix}": round(row.rent, 2),
+        f"storage_{suffix}": round(row.storage, 2),
+        f"cost_{suffix}": round(row.cost, 2),
+        "checkpoint_every_h": None if row.every is None else round(row.every, 3),
+        "interruptions": None if row.interruptions is None else round(row.interruptions, 2),
+        "origin": row.run.origin,
+        "source": row.run.source,
+        "quoted": row.rental.quoted.isoformat(),
+        "old_price": pricelist.old(row.rental.quoted, today),
+    }
+
+
+def _nobody_rents(what: str) -> UserError:
+    return UserError(f"no price for renting {what}; give one with --prices, as a [[rental]]")

@@ -1,0 +1,113 @@
+"""Which offer to take: within budget and deadline by a stated rule, and the Pareto front of cost and days."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..errors import UserError
+from .offers import Offer, lifespan_years
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The best offer, the rule that chose it, and all of them in the rule's order, those that fit first."""
+
+    best: Offer
+    rule: str
+    ranked: tuple[Offer, ...]
+    fitting: int
+
+
+def beaten_by(offer: Offer, offers: Sequence[Offer]) -> Offer | None:
+    """The cheapest offer that is no slower and no dearer, and better in one of the two; None on the Pareto front."""
+    better = [
+        other
+        for other in offers
+        if other.cost <= offer.cost
+        and other.days <= offer.days
+        and (other.cost < offer.cost or other.days < offer.days)
+    ]
+    return min(better, key=lambda other: (other.cost, other.days), default=None)
+
+
+def pareto_front(offers: Sequence[Offer]) -> list[Offer]:
+    """The offers that no other beats in both cost and days, the cheapest first."""
+    return sorted((o for o in offers if beaten_by(o, offers) is None), key=lambda o: (o.cost, o.days))
+
+
+def choose(offers: Sequence[Offer], budget: float | None, deadline: float | None) -> Choice:
+    """With a budget alone the fastest offer within it, as section 4.1 does; with a deadline the cheapest that meets it,
+    within the budget too where there is one; with neither the least cost per experiment on the Pareto front.
+
+    The budget, in the offers' currency, and the deadline, in days, are for all runs together. Raises UserError where
+    nothing fits, naming what is nearest.
+    """
+    budget_told = f"the budget of {told(budget, offers[0].currency)}" if budget is not None else ""
+    deadline_told = days_told(deadline) if deadline is not None else ""
+    fits = [o for o in offers if (budget is None or o.cost <= budget) and (deadline is None or o.days <= deadline)]
+    if not fits:
+        raise UserError(_nearest(offers, budget, deadline, budget_told, deadline_told))
+    order: Callable[[Offer], tuple[float, float]]  # the best comes first
+    if deadline is not None:
+        rule = f"the cheapest within {deadline_told}" + (f" and {budget_told}" if budget_told else "")
+        order = lambda o: (o.cost, o.days)  # noqa: E731
+    elif budget is not None:
+        rule = f"the fastest within {budget_told}"
+        order = lambda o: (o.days, o.cost)  # noqa: E731
+    else:
+        rule = "the least cost per experiment on the Pareto front of cost and days, as no budget or deadline is given"
+        front = pareto_front(offers)
+        order = lambda o: (o not in front, o.cost_per_experiment)  # noqa: E731
+    ranked = (*sorted(fits, key=order), *sorted((o for o in offers if o not in fits), key=order))
+    return Choice(ranked[0], rule, ranked, len(fits))
+
+
+def answer(choice: Choice, model: str) -> str:
+    """The choice in one sentence, with its reason."""
+    best = choice.best
+    runs = "" if best.runs == 1 else f"{best.runs} runs of "
+    verb = "Buy" if best.owned else "Rent"
+    terms = "" if best.owned else f" ({best.terms.removeprefix('rent, ')})"
+    lasts = best.owned and best.days > lifespan_years() * 365
+    return (
+        f"{verb} {best.machine}{terms} for {told(best.cost, best.currency)}: {runs}{model} in {days_told(best.days)} "
+        f"({best.origin}: {best.source}), {choice.rule}; {told(best.cost_per_experiment, best.currency)} an experiment"
+        + (f". That is longer than the {lifespan_years():g} years a machine lasts" if lasts else "")
+        + "."
+    )
+
+
+def told(sum_: float, currency: str) -> str:
+    """A sum of money as people read it."""
+    return f"{sum_:,.0f} {currency}" if abs(sum_) >= 100 else f"{sum_:,.2f} {currency}"
+
+
+def days_told(days: float) -> str:
+    """Days as people read them."""
+    number = f"{days:,.0f}" if days >= 10 else f"{days:.2g}"
+    return f"{number} day{'' if number == '1' else 's'}"
+
+
+def _nearest(
+    offers: Sequence[Offer], budget: float | None, deadline: float | None, budget_told: str, deadline_told: str
+) -> str:
+    affordable = [o for o in offers if budget is None or o.cost <= budget]
+    timely = [o for o in offers if deadline is None or o.days <= deadline]
+    cheapest = min(offers if deadline is None else timely, key=lambda o: (o.cost, o.days), default=None)
+    fastest = min(offers if budget is None else affordable, key=lambda o: (o.days, o.cost), default=None)
+    hints = []
+    if deadline is not None and fastest is not None:
+        hints.append(f"the nearest{' within the budget' if budget_told else ''} is {_short(fastest)}")
+    if budget is not None and cheapest is not None:
+        hints.append(f"the cheapest{' in time' if deadline_told else ''} is {_short(cheapest)}")
+    if not hints:
+        hints = [f"the fastest is {_short(min(offers, key=lambda o: (o.days, o.cost)))}"]
+        hints.append(f"the cheapest {_short(min(offers, key=lambda o: (o.cost, o.days)))}")
+    limits = " and ".join(filter(None, (deadline_told, budget_told)))
+    return f"no machine trains it within {limits}; {', '.join(hints)}"
+
+
+def _short(offer: Offer) -> str:
+    terms = "" if offer.owned else f" ({offer.terms})"
+    return f"{offer.machine}{terms} in {days_told(offer.days)} for {told(offer.cost, offer.currency)}"

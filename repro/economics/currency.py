@@ -1,0 +1,66 @@
+"""Currencies, by their ISO 4217 code; they meet only through a rate that somebody gives, with date and source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+
+from ..datafile import records
+from ..errors import UserError
+from ..interval import Interval
+from ..units import interval
+
+
+@dataclass(frozen=True)
+class Currency:
+    """A currency of ISO 4217."""
+
+    code: str
+    name: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Rate:
+    """One unit of `from_` is worth `rate` of `to`."""
+
+    from_: str
+    to: str
+    rate: float
+    quoted: date
+    source: str
+
+
+@cache
+def codes() -> frozenset[str]:
+    """The codes of all currencies. Raises UserError where their file is broken."""
+    return frozenset(currency.code for currency in records(Currency, "currencies.csv", ("code",)))
+
+
+def check(code: str, place: str) -> str:
+    """The code. Raises UserError, naming the place, where no currency has it."""
+    if code not in codes():
+        raise UserError(f"{place}: unknown currency {code!r}; expected a code of ISO 4217 such as USD or EUR")
+    return code
+
+
+def worth(currency: str, to: str, rates: Iterable[Rate]) -> float | None:
+    """What one unit of `currency` is in `to`; None where no rate says."""
+    if currency == to:
+        return 1.0
+    for rate in rates:
+        if (rate.from_, rate.to) == (currency, to):
+            return rate.rate
+        if (rate.from_, rate.to) == (to, currency):
+            return 1 / rate.rate
+    return None
+
+
+def amount(text: str, option: str, currency: str) -> tuple[Interval, str]:
+    """`0.69`, `0.13EUR`, `5000..6500 USD`: a sum, or bounds of one, and its currency, by default `currency`."""
+    found = re.fullmatch(r"(.*?)\s*([A-Za-z]{3})?\s*", text)
+    assert found is not None
+    return interval(found[1], option), check(found[2] or currency, f"{option} {text}")

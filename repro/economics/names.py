@@ -1,0 +1,23 @@
+"""GPUs as people name them, in the paper's words where it has them."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from ..errors import UserError
+from ..hardware import catalogue, find
+from ..prices import rentals
+
+
+def canonical_gpu(name: str, place: str) -> str:
+    """The name under which days and prices stand. Raises UserError, naming the place, for an unknown GPU."""
+    known = find(name)
+    if known is not None:
+        return known.paper_name or known.name
+    names = {gpu.paper_name or gpu.name for gpu in catalogue()} | {rental.gpu for rental in rentals()}
+    by_folded = {each.casefold(): each for each in sorted(names)}
+    if name.casefold() in by_folded:
+        return by_folded[name.casefold()]
+    near = [by_folded[match] for match in get_close_matches(name.casefold(), by_folded, n=3)]
+    hint = f"did you mean {', '.join(near)}?" if near else "repro gpus lists those we know"
+    raise UserError(f"{place}: unknown GPU {name!r}; {hint}")

@@ -1,0 +1,134 @@
+"""Every machine that can train a model, to buy or to rent, with what it costs and how long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import cache
+
+from ..datafile import records
+from ..quantities import quantities
+from .currency import worth
+from .days import Origin, TrainingDays
+from .pricelist import PriceList
+from .renting import committed, rented_runs
+
+DAYS_A_YEAR = 365  # as the paper reckons the cost of an experiment
+
+
+@dataclass(frozen=True)
+class Tier:
+    """The kind of machine that a GPU is for, in the paper's words."""
+
+    gpu: str
+    tier: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One machine for `runs` trainings, one after the other.
+
+    `terms` is "own", or how and where it is rented. `cost` is for all runs, as is `days`; `cost_per_experiment` is of
+    one: of a machine of one's own the share of its lifespan. Sums are in `currency`; `quoted` is the day of the
+    oldest price.
+    """
+
+    gpu: str
+    gpus: int
+    tier: str | None
+    terms: str
+    cost: float
+    days: float
+    runs: int
+    cost_per_experiment: float
+    currency: str
+    origin: Origin
+    source: str
+    quoted: date
+
+    @property
+    def owned(self) -> bool:
+        return self.terms == "own"
+
+    @property
+    def machine(self) -> str:
+        return f"{self.gpus} {self.gpu}"
+
+
+def lifespan_years() -> float:
+    """Years that the paper lets a machine last."""
+    return quantities()["paper/lifespan"].value
+
+
+def machine_price(gpu: str, gpus: int, prices: PriceList, currency: str) -> tuple[float, date] | None:
+    """What a machine costs, GPUs and the system around them, and the day of its older price; None without a price or a
+    rate to the currency."""
+    each, system = prices.gpus.get(gpu), prices.systems.get(gpus)
+    if each is None or system is None:
+        return None
+    gpu_worth, system_worth = (worth(price.currency, currency, prices.rates) for price in (each, system))
+    if gpu_worth is None or system_worth is None:
+        return None
+    return gpus * each.price * gpu_worth + system.price * system_worth, min(each.quoted, system.quoted)
+
+
+def owned(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs: int = 1) -> list[Offer]:
+    """A machine to buy for each of the days whose GPUs and system have a price. Bought once, it serves all runs."""
+    found = []
+    for row in days:
+        price = machine_price(row.gpu, row.gpus, prices, currency)
+        if price is not None:
+            share = price[0] * row.days.value / (lifespan_years() * DAYS_A_YEAR)
+            together = replace(row, days=row.days * runs)
+            found.append(_offer(together, "own", price[0], share, currency, runs, price[1]))
+    return found
+
+
+def rented(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs: int = 1) -> list[Offer]:
+    """Every rental that serves one of the days, at the cost of all runs. Spot prices are left out: what they cost
+    depends on interruptions."""
+    steady = [rental for rental in prices.rentals if rental.terms != "spot"]
+    together = [replace(row, days=row.days * runs) for row in days]
+    return [
+        _offer(
+            row.run,
+            f"rent, {row.rental.provider} {row.rental.terms}"
+            + (f" for {row.rental.hours:,.0f} h" if committed(row.rental) else ""),
+            row.rent,
+            row.price_per_gpu_hour * row.run.gpus * row.hours / runs,
+            currency,
+            runs,
+            row.rental.quoted,
+        )
+        for row in rented_runs(together, steady, currency, prices.rates)
+    ]
+
+
+def unpriced(days: Iterable[TrainingDays], offers: Iterable[Offer]) -> list[str]:
+    """The machines among the days that no offer has: nobody gave a price, or no rate to the currency."""
+    offered = {(offer.gpu, offer.gpus) for offer in offers}
+    return [f"{row.gpus} {row.gpu}" for row in days if (row.gpu, row.gpus) not in offered]
+
+
+def _offer(row: TrainingDays, terms: str, cost: float, share: float, currency: str, runs: int, quoted: date) -> Offer:
+    return Offer(
+        gpu=row.gpu,
+        gpus=row.gpus,
+        tier=_tiers().get(row.gpu),
+        terms=terms,
+        cost=cost,
+        days=row.days.value,
+        runs=runs,
+        cost_per_experiment=share,
+        currency=currency,
+        origin=row.origin,
+        source=row.source,
+        quoted=quoted,
+    )
+
+
+@cache
+def _tiers() -> dict[str, str]:
+    return {row.gpu: row.tier for row in records(Tier, "tiers.csv", ("gpu",))}

@@ -1,0 +1,166 @@
+"""All prices in one place: those of expected/, and over them those of a file of one's own.
+
+The file is TOML, a table for each price; its keys are the fields of the data classes below, of `Rental` and of `Rate`:
+
+    [[gpu]]      name, price, currency, quoted, source
+    [[system]]   gpus, price, currency, quoted, source       the machine without its GPUs
+    [[rental]]   gpu, gpus, provider, terms, hours, price, currency, quoted, source
+    [[rate]]     from, to, rate, quoted, source              one unit of `from` in `to`
+
+A price replaces ours of the same GPU, number of GPUs or rental; the others stay.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from datetime import date
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar, get_type_hints
+
+from .. import prices
+from ..errors import UserError
+from ..prices import Rental
+from . import currency
+from .currency import Rate
+from .names import canonical_gpu
+
+T = TypeVar("T")
+_OLD_DAYS = 365
+
+
+@dataclass(frozen=True)
+class GpuPrice:
+    """What one GPU costs to buy."""
+
+    name: str
+    price: float
+    currency: str
+    quoted: date
+    source: str
+
+
+@dataclass(frozen=True)
+class SystemPrice:
+    """What a machine for `gpus` GPUs costs without them."""
+
+    gpus: int
+    price: float
+    currency: str
+    quoted: date
+    source: str
+
+
+@dataclass(frozen=True)
+class PriceList:
+    """Prices of GPUs by name and of systems by number of GPUs, rentals, and rates between currencies."""
+
+    gpus: dict[str, GpuPrice]
+    systems: dict[int, SystemPrice]
+    rentals: tuple[Rental, ...]
+    rates: tuple[Rate, ...]
+
+
+def price_list(file: Path | None = None) -> PriceList:
+    """The paper's prices and our rentals, and over them those of `file`. Raises UserError where a file is broken."""
+    ours = PriceList(
+        {row.gpu: GpuPrice(row.gpu, row.cost_usd, "USD", row.quoted, row.source) for row in prices.gpu_prices()},
+        {row.gpus: SystemPrice(row.gpus, row.cost_usd, "USD", row.quoted, row.source) for row in prices.systems()},
+        tuple(prices.rentals()),
+        (),
+    )
+    return ours if file is None else _over(ours, file)
+
+
+def old(quoted: date, today: date) -> bool:
+    """Whether a price is older than a year."""
+    return (today - quoted).days > _OLD_DAYS
+
+
+def _over(ours: PriceList, file: Path) -> PriceList:
+    try:
+        data = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"--prices {file}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"--prices {file}: not TOML ({error})") from None
+    for section in data:
+        if section not in _SECTIONS:
+            raise UserError(
+                f"{file}: unknown key {section!r}; expected {', '.join(f'[[{name}]]' for name in _SECTIONS)}"
+            )
+    gpus = [_known(row, "name", f"{file}, [[gpu]] {n}") for n, row in enumerate(_rows(GpuPrice, "gpu", data, file), 1)]
+    rentals = [
+        _known(row, "gpu", f"{file}, [[rental]] {n}") for n, row in enumerate(_rows(Rental, "rental", data, file), 1)
+    ]
+    merged = {_rental_key(row): row for row in (*ours.rentals, *rentals)}
+    return PriceList(
+        ours.gpus | {row.name: row for row in gpus},
+        ours.systems | {row.gpus: row for row in _rows(SystemPrice, "system", data, file)},
+        tuple(merged.values()),
+        tuple(_rows(Rate, "rate", data, file)),
+    )
+
+
+_SECTIONS: tuple[str, ...] = ("gpu", "system", "rental", "rate")
+
+
+def _known(row: T, field: str, place: str) -> T:
+    return replace(row, **{field: canonical_gpu(getattr(row, field), f"{place}, {field}")})  # type: ignore[type-var]
+
+
+def _rental_key(row: Rental) -> tuple[str, int, str, str]:
+    return row.gpu, row.gpus, row.provider, row.terms
+
+
+def _rows(kind: type[T], section: str, data: dict[str, Any], file: Path) -> list[T]:
+    listed = data.get(section, [])
+    if not isinstance(listed, list) or not all(isinstance(row, dict) for row in listed):
+        raise UserError(f"{file}: {section} is no list of tables; write each as [[{section}]]")
+    types = get_type_hints(kind)
+    columns = [(field.name, field.name.rstrip("_")) for field in fields(kind)]  # type: ignore[arg-type]
+    found = []
+    for number, row in enumerate(listed, 1):
+        place = f"{file}, [[{section}]] {number}"
+        names = ", ".join(key for _, key in columns)
+        for key in row:
+            if key not in (known for _, known in columns):
+                raise UserError(f"{place}: unknown key {key!r}; expected {names}")
+        for _, key in columns:
+            if key not in row:
+                raise UserError(f"{place}: {key} is missing; expected {names}")
+        values = {name: _value(row[key], types[name], f"{place}, {key}") for name, key in columns}
+        for name in {"currency", "from_", "to"} & set(values):
+            currency.check(values[name], place)
+        found.append(kind(**values))
+    return found
+
+
+def _value(value: Any, kind: type, place: str) -> Any:
+    def problem(expected: str) -> NoReturn:
+        raise UserError(f"{place}: found {value!r}, expected {expected}")
+
+    if kind is str and not (isinstance(value, str) and value.strip()):
+        problem("some text in quotes")
+    # A bool is an int to Python, and no number to people.
+    if kind is int and not (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        problem("a whole number from 1 up")
+    if kind is float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+            problem("a number above 0")
+        return float(value)
+    if kind is date and type(value) is not date:
+        problem("a day such as 2026-11-01, without quotes")
+    return value
+
+
+def old_prices(quoted: Iterable[tuple[str, date]], today: date) -> list[str]:
+    """A sentence on what of `(what, day)` is older than a year; none where nothing is."""
+    late: dict[date, dict[str, None]] = {}
+    for what, day in quoted:
+        if old(day, today):
+            late.setdefault(day, {})[what] = None
+    listed = "; ".join(f"{day.isoformat()} ({', '.join(late[day])})" for day in sorted(late))
+    return [f"Prices older than a year: {listed}. --prices FILE brings newer ones."] if late else []
