@@ -27,6 +27,10 @@ class Interval:
     def __add__(self, other: Interval) -> Interval:
         return Interval(self.value + other.value, self.low + other.low, self.high + other.high)
 
+    def __sub__(self, other: Interval) -> Interval:
+        """May be negative, and then it is not to be divided by."""
+        return Interval(self.value - other.value, self.low - other.high, self.high - other.low)
+
     def __mul__(self, other: Interval | float) -> Interval:
         by = other if isinstance(other, Interval) else Interval.exact(other)
         return Interval(self.value * by.value, self.low * by.low, self.high * by.high)

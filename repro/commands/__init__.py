@@ -13,4 +13,6 @@ HELP = {
     "audit": "ask of every published cell whether it can be true: the FLOP/s that it implies",
     "recommend": "say which machine to buy or rent for a model, a budget and a deadline",
     "rent": "say what renting costs: on demand, reserved, spot with interruptions, storage",
+    "breakeven": "say when owning beats renting, with electricity, resale, energy and CO2",
+    "scaling": "say what more GPUs bring, and where one more stops paying",
 }

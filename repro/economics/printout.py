@@ -16,13 +16,15 @@ def printout(
     format: Format,
     **more: Any,
 ) -> str:
-    """CSV is the rows alone. JSON holds them with `answer`, `notes` and whatever `more` there is."""
+    """CSV is the rows alone. JSON holds them with `answer`, `notes` and whatever `more` there is. People do not see the
+    columns in which no row has anything. There is at least one row."""
     if format == "json":
         data = {"answer": " ".join(sentences), **more, "rows": list(rows), "notes": list(notes)}
         return json.dumps(data, indent=1, default=str)
     if format == "csv":
         return render(rows, "csv")
-    people = [{key: yes(value) if isinstance(value, bool) else value for key, value in row.items()} for row in rows]
+    told = [key for key in rows[0] if any(row[key] is not None for row in rows)]
+    people = [{key: yes(row[key]) if isinstance(row[key], bool) else row[key] for key in told} for row in rows]
     return "\n\n".join(
         [
             "\n".join(sentences),

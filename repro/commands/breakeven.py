@@ -1,0 +1,229 @@
+"""`repro breakeven`: when owning beats renting, with electricity, resale and uncertain inputs; energy and CO2."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from .. import units
+from ..errors import UserError
+from ..formats import add_format
+from .recommend import add_measured, add_money
+
+if TYPE_CHECKING:
+    from ..economics.days import TrainingDays
+    from ..economics.pricelist import PriceList
+    from ..economics.question import Given
+    from ..economics.reckoning import Reckoned
+    from ..interval import Interval
+
+_INPUTS = ("machine", "resale", "rent", "hours", "power", "pue", "electricity")
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "Without options: the rent-or-buy comment's 6 runs, and what its own inputs give. An option replaces one of\n"
+        "its inputs or, with --gpu, of that machine's. SUM is 8000, 0.13EUR, or 7000..9000 where it is uncertain."
+    )
+    parser.add_argument("--model", metavar="ID", help="a recipe, trained on --gpus of --gpu")
+    parser.add_argument("--gpu", metavar="NAME", help="of the machine to own or to rent")
+    parser.add_argument("--gpus", type=int, metavar="N", help="in it (default: 1)")
+    parser.add_argument("--machine", metavar="SUM", help="price of the machine")
+    parser.add_argument("--resale", metavar="SUM", help="what it sells for in the end (default: nothing)")
+    parser.add_argument("--rent", metavar="SUM", help="of the same machine, an hour")
+    parser.add_argument("--hours", metavar="H", help="of a run; bounds as 700..800")
+    parser.add_argument("--power", metavar="KW", help="of the machine while it trains; bounds as 0.4..0.6")
+    parser.add_argument("--pue", metavar="X", help="power usage effectiveness; bounds too (default: 1, no overhead)")
+    parser.add_argument("--electricity", metavar="SUM", help="price of a kWh")
+    parser.add_argument("--co2", metavar="G|REGION", help="grams of CO2 a kWh, or a region: world, US")
+    add_money(parser)
+    add_measured(parser)
+    add_format(parser)
+
+
+def main(given: argparse.Namespace) -> int:
+    from ..economics import comment, currency, energy, pricelist, question
+    from ..economics.printout import printout
+
+    unit = currency.check(given.currency, "--currency")
+    prices = pricelist.price_list(given.prices)
+    grams, grams_source = (None, None) if given.co2 is None else energy.intensity(given.co2, "--co2")
+    run = _run(given)
+    if run is None and unit == "USD" and all(getattr(given, name) is None for name in _INPUTS):
+        rows = comment.reckonings(grams)
+        sentence, notes = _comment_told(rows)
+    else:
+        inputs = _inputs(given, prices, unit, grams)
+        asked = question.of_machine(run, inputs, prices, unit) if run else question.of_comment(inputs, unit)
+        rows, sentence, notes = asked.reckoned, _told(asked.reckoned, unit), asked.notes
+        notes += _apart(rows[0], unit) + _prices_used(run, prices)
+        if any(math.isinf(row.answer.runs.high) for row in rows):
+            notes.append("No number of runs: there owning never pays, as its electricity costs more than the rent.")
+    if grams_source is not None:
+        notes.append(f"CO2: {grams_source}.")
+    print(printout([sentence], [_row(row, unit) for row in rows], notes, given.format, currency=unit))
+    return 0
+
+
+def _run(given: argparse.Namespace) -> TrainingDays | None:
+    """The run on the machine that was named; None where none was."""
+    from ..economics.days import training_days
+    from ..economics.names import canonical_gpu
+    from ..economics.renting import given_hours
+
+    if given.gpu is None:
+        for option in ("model", "gpus", "measured"):
+            if getattr(given, option) is not None:
+                raise UserError(f"--{option} needs --gpu NAME: the machine to own or to rent")
+        return None
+    gpu = canonical_gpu(given.gpu, "--gpu")
+    gpus = 1 if given.gpus is None else given.gpus
+    if gpus < 1:
+        raise UserError(f"--gpus {gpus}: expected at least 1")
+    if given.model is None:
+        if given.hours is None:
+            raise UserError("--gpu needs --model ID, or --hours H: how long is a run?")
+        if given.measured is not None:
+            raise UserError("--measured needs --model ID: which model's days?")
+        return given_hours(gpu, gpus, units.interval(given.hours, "--hours").value)
+    days = training_days(given.model, given.measured)
+    for row in days:
+        if (row.gpu, row.gpus) == (gpu, gpus):
+            return row
+    known = ", ".join(f"{row.gpus} {row.gpu}" for row in days)
+    raise UserError(f"nobody knows how long {given.model} takes on {gpus} {gpu}; known: {known}")
+
+
+def _inputs(given: argparse.Namespace, prices: PriceList, unit: str, grams: Interval | None) -> Given:
+    from ..economics.currency import amount, worth
+    from ..economics.question import Given
+    from ..economics.reckoning import Tariff
+
+    def sum_(name: str) -> Interval | None:
+        text = getattr(given, name)
+        if text is None:
+            return None
+        value, currency = amount(text, f"--{name}", unit)
+        each = worth(currency, unit, prices.rates)
+        if each is None:
+            raise UserError(f"--{name} {text}: no rate from {currency} to {unit}; give a [[rate]] in --prices")
+        return value * each
+
+    def number(name: str) -> Interval | None:
+        text = getattr(given, name)
+        return None if text is None else units.interval(text, f"--{name}")
+
+    tariff = None
+    if given.electricity is not None:
+        price, currency = amount(given.electricity, "--electricity", unit)
+        tariff = Tariff(price, currency, worth(currency, unit, prices.rates))
+    found = Given(
+        machine=sum_("machine"),
+        resale=sum_("resale"),
+        rent=sum_("rent"),
+        hours=number("hours"),
+        kilowatts=number("power"),
+        pue=number("pue"),
+        tariff=tariff,
+        grams=grams,
+    )
+    if found.hours is not None and found.hours.low == 0:
+        raise UserError(f"--hours {given.hours}: expected more than 0")
+    if found.pue is not None and found.pue.low < 1:
+        raise UserError(f"--pue {given.pue}: expected at least 1, the machine itself; such as 1.2 or 1.1..1.5")
+    return found
+
+
+def _comment_told(rows: list[Reckoned]) -> tuple[str, list[str]]:
+    printed, electricity, both = rows[:3]
+    sentence = (
+        f"As the comment reckons, owning pays from run {printed.answer.whole_runs} on; with the electricity of its own "
+        f"inputs from run {electricity.answer.whole_runs}; with its GPU-hours too from run {both.answer.whole_runs}."
+    )
+    hours = both.case.hours.value
+    euros = electricity.electricity
+    assert euros is not None
+    return sentence, [
+        f"Its 1,024 h x 0.5 kW x 0.13 EUR/kWh are {euros.value:.2f} EUR where it has 57; its 44 min on 1,024 GPUs are "
+        f"{hours:.0f} GPU-hours where it charges 1,024.",
+        "EUR become USD at the comment's own rate, 69/57, and its sums are of 2021-01-14. It holds its card to be as "
+        f"fast as a V100: a run then takes the machine {hours / 24:.0f} days.",
+    ]
+
+
+def _told(rows: list[Reckoned], unit: str) -> str:
+    from ..economics.choice import told
+
+    row = min(rows, key=lambda row: row.case.rent.value)
+    runs, whole, use = row.answer.runs, row.answer.whole_runs, row.answer.utilisation.value
+    owning = f"Owning {row.what} for {told(row.case.machine.value, unit)}"
+    rent = f"{'the rent' if len(rows) == 1 else 'the least rent'} ({row.provider})"
+    if whole is None:
+        return f"{owning} never pays against {rent}: its electricity costs more."
+    if use > 1:
+        return f"{owning} does not pay against {rent} within its lifespan: it would take {whole} runs."
+    bounds = "" if runs.low == runs.high else f" ({_bound(runs.low)} to {_bound(runs.high)})"
+    return (
+        f"{owning} pays against {rent} from run {whole} on{bounds}, which is {use:.0%} of its lifespan in use; "
+        f"hours of a run: {row.origin}."
+    )
+
+
+def _bound(runs: float) -> str:
+    return "never" if math.isinf(runs) else f"{runs:.1f}"
+
+
+def _apart(row: Reckoned, unit: str) -> list[str]:
+    if row.electricity is None or row.converted is not None:
+        return []
+    return [
+        f"Electricity stands apart, {row.electricity.value:,.2f} {row.electricity_currency} a run, and is not in the "
+        f"break-even: no rate from {row.electricity_currency} to {unit}; a [[rate]] in --prices brings one."
+    ]
+
+
+def _prices_used(run: TrainingDays | None, prices: PriceList) -> list[str]:
+    from ..economics import pricelist
+    from ..economics.renting import serves
+
+    if run is None:
+        return []
+    used = [(f"{run.gpu} to buy", prices.gpus[run.gpu].quoted)] if run.gpu in prices.gpus else []
+    used += [(f"{row.gpu} at {row.provider}", row.quoted) for row in prices.rentals if serves(row, run.gpu, run.gpus)]
+    return pricelist.old_prices(used, date.today())
+
+
+def _row(row: Reckoned, unit: str) -> dict[str, Any]:
+    runs, suffix = row.answer.runs, unit.lower()
+    case = row.case
+    return {
+        "what": row.what,
+        "provider": row.provider,
+        "hours_a_run": round(case.hours.value, 2),
+        f"machine_{suffix}": round(case.machine.value, 2),
+        f"resale_{suffix}": round(case.resale.value, 2),
+        f"rent_per_hour_{suffix}": round(case.rent.value, 4),
+        f"rent_a_run_{suffix}": round((case.rent * case.hours).value, 2),
+        "kwh_a_run": _rounded(row.energy),
+        "electricity_a_run": _rounded(row.electricity),
+        "electricity_currency": row.electricity_currency,
+        f"electricity_a_run_{suffix}": _rounded(row.converted),
+        "co2_kg_a_run": _rounded(row.co2),
+        "runs": _finite(runs.value),
+        "runs_low": _finite(runs.low),
+        "runs_high": _finite(runs.high),
+        "whole_runs": row.answer.whole_runs,
+        "utilisation": _finite(row.answer.utilisation.value),
+        "origin": row.origin,
+    }
+
+
+def _rounded(interval: Interval | None) -> float | None:
+    return None if interval is None else round(interval.value, 2)
+
+
+def _finite(value: float) -> float | None:
+    """None where owning never pays: no format has a number for that."""
+    return None if math.isinf(value) else round(value, 3)

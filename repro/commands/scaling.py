@@ -1,0 +1,102 @@
+"""`repro scaling`: days against number of GPUs, parallel efficiency, and where one more GPU stops paying."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UserError
+from ..formats import add_format
+from .recommend import add_measured, add_money
+
+if TYPE_CHECKING:
+    from ..economics.scaling import Step
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", required=True, metavar="ID", help="a recipe, see repro recipes")
+    parser.add_argument("--gpu", metavar="NAME", help="this GPU alone")
+    add_money(parser)
+    add_measured(parser)
+    add_format(parser)
+
+
+def main(given: argparse.Namespace) -> int:
+    from ..economics import currency, pricelist, scaling
+    from ..economics.days import training_days
+    from ..economics.names import canonical_gpu
+    from ..economics.offers import lifespan_years
+    from ..economics.printout import printout
+
+    unit = currency.check(given.currency, "--currency")
+    prices = pricelist.price_list(given.prices)
+    gpu = None if given.gpu is None else canonical_gpu(given.gpu, "--gpu")
+    days = training_days(given.model, given.measured)
+    names = [name for name in dict.fromkeys(row.gpu for row in days) if gpu in (None, name)]
+    if not names:
+        known = ", ".join(dict.fromkeys(row.gpu for row in days))
+        raise UserError(f"nobody knows how long {given.model} takes on {gpu}; known: {known}")
+    by_gpu = {name: scaling.steps([row for row in days if row.gpu == name], prices, unit) for name in names}
+    listed = [step for steps in by_gpu.values() for step in steps]
+    notes = [
+        "efficiency: the speed-up over the fewest GPUs, divided by how many times more GPUs; low and high are the "
+        "bounds that the days' rounding leaves.",
+        "A larger machine pays while it lowers the cost of an experiment: its price x days / "
+        f"{lifespan_years():g} years. day_saved: what each day less than on the machine before costs in price.",
+    ]
+    more = [f"{step.gpus} {step.gpu} ({step.efficiency.value:.2f})" for step in listed if step.efficiency.low > 1]
+    if more:
+        notes.append(f"More than proportional, whatever the rounding: {', '.join(more)}.")
+    used = [(name, prices.gpus[name].quoted) for name in names if name in prices.gpus]
+    notes += pricelist.old_prices(used, date.today())
+    sentences = [_told(given.model, steps, unit) for steps in by_gpu.values()]
+    print(printout(sentences, [_row(step, unit) for step in listed], notes, given.format, currency=unit))
+    return 0
+
+
+def _told(model: str, steps: list[Step], unit: str) -> str:
+    from ..economics.choice import told
+    from ..economics.scaling import stops
+
+    gpu, origins = steps[0].gpu, ", ".join(dict.fromkeys(f"{step.origin}: {step.source}" for step in steps))
+    best = stops(steps)
+    if best is None or best.experiment is None:
+        return f"{model} on {gpu} ({origins}): without a price it is not known where one more stops paying."
+    equals = [
+        str(step.gpus)
+        for step in steps
+        if step is not best and step.experiment is not None and step.experiment.overlaps(best.experiment)
+    ]
+    rounding = f"; {' and '.join(equals)} cost the same within rounding" if equals else ""
+    return (
+        f"{model} on {gpu} ({origins}): an experiment is cheapest on {best.gpus}, at "
+        f"{told(best.experiment.value, unit)}; more stop paying there{rounding}."
+    )
+
+
+def _row(step: Step, unit: str) -> dict[str, Any]:
+    suffix = unit.lower()
+    of_one = step.experiment
+    experiment, low, high = (None, None, None) if of_one is None else (of_one.value, of_one.low, of_one.high)
+    return {
+        "gpu": step.gpu,
+        "gpus": step.gpus,
+        "days": step.days.value,
+        "speedup": round(step.speedup.value, 3),
+        "efficiency": round(step.efficiency.value, 3),
+        "efficiency_low": round(step.efficiency.low, 3),
+        "efficiency_high": round(step.efficiency.high, 3),
+        f"cost_{suffix}": _money(step.cost),
+        f"experiment_{suffix}": _money(experiment),
+        f"experiment_low_{suffix}": _money(low),
+        f"experiment_high_{suffix}": _money(high),
+        f"day_saved_{suffix}": _money(step.day_saved),
+        "pays": step.pays,
+        "origin": step.origin,
+        "source": step.source,
+    }
+
+
+def _money(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)

@@ -1,0 +1,76 @@
+"""The rent-or-buy comment: BERT on a workstation with one card, against V100s by the hour.
+
+Its sums are followed as it did them, and again with its own inputs: the electricity of its 0.5 kW and 0.13 EUR, which
+it has as 57 EUR for 1,024 hours, and the GPU-hours of its 44 minutes on 1,024 GPUs, for which it charges 1,024.
+"""
+
+from __future__ import annotations
+
+from ..interval import Interval
+from ..prices import rentals
+from ..quantities import quantities
+from .breakeven import Case, break_even
+from .offers import lifespan_years
+from .reckoning import Reckoned, Tariff, Use, reckon
+
+
+def gpu_hours() -> Interval:
+    """44 minutes on 1,024 GPUs."""
+    known = quantities()
+    return Interval.exact(known["comment/gpus"].value * known["comment/minutes"].value / 60)
+
+
+def machine() -> Interval:
+    """Card and workstation, in USD."""
+    known = quantities()
+    return Interval.exact(known["comment/card"].value + known["comment/workstation"].value)
+
+
+def use() -> Use:
+    """Its power, its price of a kWh in EUR, and its own rate: it turns 57 EUR into 69 USD."""
+    known = quantities()
+    rate = known["comment/electricity_a_run_usd"].value / known["comment/electricity_a_run"].value
+    tariff = Tariff(Interval.exact(known["comment/electricity"].value), "EUR", rate)
+    return Use(kilowatts=Interval.exact(known["comment/power"].value), tariff=tariff)
+
+
+def rents() -> dict[str, Interval]:
+    """USD per V100 and hour, by provider, the cheapest first: the comment's choice."""
+    cited = [row for row in rentals() if row.source.startswith("rent-or-buy comment")]
+    return {row.provider: Interval.exact(row.price) for row in sorted(cited, key=lambda row: row.price)}
+
+
+def reckonings(grams: Interval | None = None) -> list[Reckoned]:
+    """As the comment has it; with the electricity mended; with the GPU-hours mended too, for both its rents."""
+    charged = Interval.exact(quantities()["comment/hours_charged"].value)
+    cheap, dear = rents()
+    taken = Use(use().kilowatts, tariff=use().tariff, grams=grams)
+    return [
+        _as_printed(cheap, charged),
+        *(
+            reckon(what, provider, "comment", machine(), rents()[provider], hours, taken)
+            for what, provider, hours in (
+                ("electricity mended: 0.5 kW x hours x 0.13 EUR", cheap, charged),
+                ("GPU-hours mended too: 44 min x 1,024 GPUs", cheap, gpu_hours()),
+                ("the same at its dearer rent", dear, gpu_hours()),
+            )
+        ),
+    ]
+
+
+def _as_printed(provider: str, hours: Interval) -> Reckoned:
+    known = quantities()
+    euros, dollars = (known[f"comment/electricity_a_run{unit}"].value for unit in ("", "_usd"))
+    case = Case(machine(), Interval.exact(0.0), rents()[provider], dollars / hours, hours)
+    return Reckoned(
+        what="as the comment reckons",
+        provider=provider,
+        case=case,
+        answer=break_even(case, lifespan_years()),
+        energy=None,
+        electricity=Interval.exact(euros),
+        electricity_currency="EUR",
+        converted=Interval.exact(dollars),
+        co2=None,
+        origin="comment",
+    )

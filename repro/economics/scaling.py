@@ -1,0 +1,87 @@
+"""What more GPUs bring: days, parallel efficiency, the cost of an experiment, and where one more stops paying.
+
+The rule: a larger machine pays while it lowers the cost of an experiment, the machine's price times its days over its
+lifespan. It stops paying at the number of GPUs where an experiment is cheapest; beyond, days are bought dearly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ..interval import Interval
+from .days import Origin, TrainingDays
+from .offers import DAYS_A_YEAR, lifespan_years, machine_price
+from .pricelist import PriceList
+
+Pays = Literal["yes", "no", "within rounding"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A number of GPUs, against the fewest that train the model and against the next smaller machine.
+
+    `efficiency` is the speed-up over the GPUs' ratio: 1 is proportional. Costs are None without a price, in the price
+    list's currency otherwise; the last three also for the smallest machine. `day_saved` is what each day less costs
+    in the machine's price, None where no day is saved.
+    """
+
+    gpu: str
+    gpus: int
+    days: Interval
+    speedup: Interval
+    efficiency: Interval
+    cost: float | None
+    experiment: Interval | None
+    day_saved: float | None
+    pays: Pays | None
+    origin: Origin
+    source: str
+
+
+def steps(days: Sequence[TrainingDays], prices: PriceList, currency: str) -> list[Step]:
+    """The steps of one GPU type, the fewest GPUs first; their days must be of one model."""
+    found: list[Step] = []
+    rows = sorted(days, key=lambda row: row.gpus)
+    for row in rows:
+        first, before = rows[0], found[-1] if found else None
+        alone = row is first
+        speedup = Interval.exact(1.0) if alone else first.days / row.days
+        price = machine_price(row.gpu, row.gpus, prices, currency)
+        experiment = None if price is None else row.days * (price[0] / (lifespan_years() * DAYS_A_YEAR))
+        found.append(
+            Step(
+                gpu=row.gpu,
+                gpus=row.gpus,
+                days=row.days,
+                speedup=speedup,
+                efficiency=speedup * (first.gpus / row.gpus),
+                cost=None if price is None else price[0],
+                experiment=experiment,
+                day_saved=None if price is None or before is None else _day_saved(before, row.days, price[0]),
+                pays=None if experiment is None or before is None else _pays(before.experiment, experiment),
+                origin=row.origin,
+                source=row.source,
+            )
+        )
+    return found
+
+
+def stops(found: Sequence[Step]) -> Step | None:
+    """Where one more GPU stops paying; None without prices."""
+    priced = [step for step in found if step.experiment is not None]
+    return min(priced, key=lambda step: step.experiment.value, default=None)  # type: ignore[union-attr]
+
+
+def _pays(before: Interval | None, now: Interval) -> Pays | None:
+    if before is None:
+        return None
+    if now.overlaps(before):
+        return "within rounding"
+    return "yes" if now.value < before.value else "no"
+
+
+def _day_saved(before: Step, days: Interval, cost: float) -> float | None:
+    saved = before.days.value - days.value
+    return (cost - before.cost) / saved if before.cost is not None and saved > 0 else None
