@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -23,6 +24,21 @@ def repro(*arguments: str, cwd: Path = ROOT, **variables: str) -> subprocess.Com
     return subprocess.run(
         [sys.executable, "-m", "repro", *arguments], cwd=cwd, env=environment, capture_output=True, text=True
     )
+
+
+def answer(*arguments: str) -> Any:
+    """What a command answers as JSON."""
+    done = repro(*arguments, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def refusal(*arguments: str) -> str:
+    """The one line with which a command refuses bad input."""
+    done = repro(*arguments)
+    assert (done.returncode, done.stdout) == (2, ""), done.stdout
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    return done.stderr.strip()
 
 
 def record(

@@ -12,7 +12,7 @@ from ..errors import UserError
 from ..expected import cells
 from ..findings import rounded_days
 from ..interval import Interval
-from ..results import read
+from ..results import read_or_refuse
 from ..trial import Record
 
 Origin = Literal["expected", "measured", "given"]  # the paper's, ours, or whoever asks says so
@@ -56,7 +56,7 @@ def measured_days(model: str, folder: Path) -> list[TrainingDays]:
     """True days of the fastest trial on each machine: at the paper's scale, on one node, with the whole memory."""
     models.find(model)
     best: dict[tuple[str, int], tuple[float, Record]] = {}
-    for record in read(folder).values():
+    for record in read_or_refuse(folder).values():
         if (record.recipe, record.scale, record.status, record.nodes) != (model, "paper", "ok", 1):
             continue
         if record.true_days is None or record.memory_limit is not None or record.device == "cpu":

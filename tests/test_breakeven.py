@@ -1,0 +1,206 @@
+"""`repro breakeven`: when owning beats renting: the comment's sum, as it is and as it should be, and in general."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro.economics.breakeven import Case, break_even, spending
+from repro.interval import Interval
+from tests.command_line import answer, record, refusal, results_folder
+
+MACHINE = ("breakeven", "--model", "pythia-1b", "--gpu", "A100", "--gpus", "8")
+
+
+def only(*arguments: str) -> dict[str, Any]:
+    rows = answer("breakeven", *arguments)["rows"]
+    assert len(rows) == 1
+    return rows[0]
+
+
+def case(machine: float = 8000, resale: float = 0, rent: float = 2, running: float = 0, hours: float = 100) -> Case:
+    return Case(*(Interval.exact(value) for value in (machine, resale, rent, running, hours)))
+
+
+# --- The comment ---
+
+
+def test_the_comments_six_runs_come_out_as_it_reckons_them() -> None:
+    row = answer("breakeven")["rows"][0]
+    assert row["rent_a_run_usd"] == 1408
+    assert (row["electricity_a_run"], row["electricity_currency"], row["electricity_a_run_usd"]) == (57, "EUR", 69)
+    assert row["runs"] == pytest.approx(8000 / (1408 - 69), abs=1e-3)
+    assert row["whole_runs"] == 6
+
+
+def test_with_the_electricity_of_its_own_inputs_it_is_seven() -> None:
+    row = answer("breakeven")["rows"][1]
+    assert row["kwh_a_run"] == 512
+    assert row["electricity_a_run"] == pytest.approx(1024 * 0.5 * 0.13)
+    assert row["electricity_a_run_usd"] == pytest.approx(66.56 * 69 / 57, abs=0.01)
+    assert row["whole_runs"] == 7
+
+
+def test_with_its_gpu_hours_too_it_is_nine() -> None:
+    row = answer("breakeven")["rows"][2]
+    hours = 44 * 1024 / 60
+    assert row["hours_a_run"] == pytest.approx(hours, abs=0.01)
+    assert round(row["hours_a_run"]) == 751
+    assert row["runs"] == pytest.approx(8000 / (hours * (1.375 - 0.5 * 0.13 * 69 / 57)), abs=1e-3)
+    assert row["whole_runs"] == 9
+
+
+def test_the_answer_has_all_three_and_the_notes_what_was_wrong() -> None:
+    found = answer("breakeven")
+    assert [f"from run {runs}" in found["answer"] for runs in (6, 7, 9)] == [True] * 3
+    for part in ("66.56 EUR where it has 57", "751 GPU-hours where it charges 1,024", "69/57"):
+        assert part in " ".join(found["notes"])
+
+
+def test_its_dearer_rent_is_reckoned_too() -> None:
+    row = answer("breakeven")["rows"][3]
+    assert (row["provider"], row["rent_per_hour_usd"], row["whole_runs"]) == ("Google Cloud", 2.48, 5)
+
+
+# --- The general form ---
+
+
+def test_owning_pays_where_both_have_spent_the_same() -> None:
+    found = break_even(case(resale=2000, running=0.5), 5)
+    assert found.hours.value == pytest.approx(6000 / 1.5)
+    assert found.runs.value == pytest.approx(40)
+    assert found.whole_runs == 40
+    assert found.utilisation.value == pytest.approx(4000 / (5 * 365 * 24))
+
+
+def test_at_the_break_even_the_two_lines_of_the_plot_meet() -> None:
+    given = case(resale=2000, running=0.5)
+    before, at, after = spending(given, (39, 40, 41))
+    assert before.owning > before.renting
+    assert at.owning == at.renting
+    assert after.owning < after.renting
+    assert spending(given, (0,))[0].owning == 6000
+
+
+def test_where_electricity_costs_more_than_the_rent_owning_never_pays() -> None:
+    found = break_even(case(rent=1, running=1), 5)
+    assert math.isinf(found.hours.value)
+    assert found.whole_runs is None
+    assert "never pays" in answer("breakeven", "--rent", "0.05")["answer"]
+    assert only("--rent", "0.05")["runs"] is None
+
+
+def test_uncertain_inputs_bound_the_answer_at_their_corners() -> None:
+    row = only("--machine", "7000..9000", "--rent", "1.2..1.6", "--power", "0.4..0.6", "--electricity", "0.1..0.2")
+    hours = 44 * 1024 / 60
+    assert row["runs_low"] == pytest.approx(7000 / (1.6 - 0.4 * 0.1) / hours, abs=1e-3)
+    assert row["runs_high"] == pytest.approx(9000 / (1.2 - 0.6 * 0.2) / hours, abs=1e-3)
+    assert row["runs"] == pytest.approx(8000 / (1.4 - 0.5 * 0.15) / hours, abs=1e-3)
+    assert row["runs_low"] < row["runs"] < row["runs_high"]
+
+
+def test_a_bound_at_which_owning_never_pays_is_told() -> None:
+    found = answer("breakeven", "--rent", "0.05..1", "--electricity", "0.2")
+    assert found["rows"][0]["runs_high"] is None
+    assert "to never" in found["answer"]
+
+
+def test_resale_and_cooling_count() -> None:
+    plain, sold, cooled = only("--rent", "1.375"), only("--resale", "2000"), only("--pue", "1.5")
+    assert sold["runs"] == pytest.approx(plain["runs"] * 6000 / 8000, abs=1e-3)
+    assert cooled["kwh_a_run"] == pytest.approx(plain["kwh_a_run"] * 1.5, abs=0.01)
+    assert cooled["runs"] > plain["runs"]
+
+
+def test_what_is_not_given_is_the_comments() -> None:
+    assert only("--rent", "1.375")["runs"] == answer("breakeven")["rows"][2]["runs"]
+
+
+# --- A machine of ours ---
+
+
+def test_a_models_machine_stands_against_every_rental_of_it_by_the_hour() -> None:
+    found = answer(*MACHINE)
+    rows = {row["provider"]: row for row in found["rows"]}
+    assert set(rows) == {"AWS, on-demand", "RunPod, on-demand"}
+    row = rows["AWS, on-demand"]
+    assert (row["machine_usd"], row["hours_a_run"], row["origin"]) == (162_500, 216, "expected")
+    assert row["runs"] == pytest.approx(162_500 / (216 * 27.44705), abs=1e-3)
+    assert row["runs_low"] < row["runs"] < row["runs_high"]  # the paper's days are rounded
+    assert "against the least rent (RunPod, on-demand) from run 53 on" in found["answer"]
+
+
+def test_the_reserved_machine_is_dearer_than_an_owned_one_from_the_first_hour() -> None:
+    note = next(note for note in answer(*MACHINE)["notes"] if "reserved" in note)
+    for part in ("650,000 USD for 43,800 hours", "162,500 USD", "Owning costs less from the first hour"):
+        assert part in note
+
+
+def test_energy_is_the_board_power_of_the_gpus_until_it_is_measured(tmp_path: Path) -> None:
+    board = answer(*MACHINE)
+    assert board["rows"][0]["kwh_a_run"] == pytest.approx(8 * 0.4 * 216, abs=0.01)
+    assert any("board power" in note for note in board["notes"])
+    states = [{"power_w": 250.0 + rank} for rank in range(8)]
+    trial = record("pythia-1b", "free_lunch", 10.0, gpu="A100", count=8, gpu_state=states)
+    measured = answer(*MACHINE, "--measured", str(results_folder(tmp_path / "out", trial)))
+    assert measured["rows"][0]["kwh_a_run"] == pytest.approx(2.028 * 240, abs=0.01)
+    assert measured["rows"][0]["origin"] == "measured"
+    assert any("measured" in note and "Power" in note for note in measured["notes"])
+
+
+def test_power_that_one_gpu_did_not_tell_is_not_taken_for_measured(tmp_path: Path) -> None:
+    trial = record("pythia-1b", "free_lunch", 10.0, count=8, gpu_state=[{"power_w": 250.0}] * 7 + [{"power_w": None}])
+    measured = answer(*MACHINE, "--measured", str(results_folder(tmp_path / "out", trial)))
+    assert measured["rows"][0]["kwh_a_run"] == pytest.approx(8 * 0.4 * 240, abs=0.01)
+
+
+def test_co2_is_of_a_region_or_of_a_number_and_names_its_source() -> None:
+    of_us, of_number = answer(*MACHINE, "--co2", "us"), answer(*MACHINE, "--co2", "390")
+    assert of_us["rows"][0]["co2_kg_a_run"] == pytest.approx(691.2 * 0.39, abs=0.01)
+    assert of_us["rows"] == of_number["rows"]
+    assert any("Energy Information Administration" in note for note in of_us["notes"])
+    assert answer(*MACHINE)["rows"][0]["co2_kg_a_run"] is None
+
+
+def test_electricity_in_another_currency_stands_apart_until_a_rate_is_given(tmp_path: Path) -> None:
+    plain, apart = answer(*MACHINE), answer(*MACHINE, "--electricity", "0.13EUR")
+    row = apart["rows"][0]
+    assert row["electricity_a_run"] == pytest.approx(691.2 * 0.13, abs=0.01)
+    assert (row["electricity_currency"], row["electricity_a_run_usd"]) == ("EUR", None)
+    assert row["runs"] == plain["rows"][0]["runs"]
+    assert any("stands apart" in note and "no rate from EUR to USD" in note for note in apart["notes"])
+    file = tmp_path / "my.toml"
+    file.write_text('[[rate]]\nfrom = "EUR"\nto = "USD"\nrate = 1.25\nquoted = 2026-11-01\nsource = "bank"\n')
+    counted = answer(*MACHINE, "--electricity", "0.13EUR", "--prices", str(file))["rows"][0]
+    assert counted["electricity_a_run_usd"] == pytest.approx(691.2 * 0.13 * 1.25, abs=0.01)
+    assert counted["runs"] > row["runs"]
+
+
+# --- Bad input ---
+
+BAD_INPUT = [
+    (["--machine", "-5"], "--machine -5"),
+    (["--machine", "5..3"], "--machine 5..3: expected a number from 0 up"),
+    (["--rent", "1XYZ"], "unknown currency 'XYZ'"),
+    (["--rent", "1EUR"], "no rate from EUR to USD"),
+    (["--hours", "0"], "--hours 0: expected more than 0"),
+    (["--pue", "0.9"], "--pue 0.9: expected at least 1"),
+    (["--co2", "Atlantis"], "a region: world, US"),
+    (["--model", "pythia-1b"], "--model needs --gpu"),
+    (["--gpus", "2"], "--gpus needs --gpu"),
+    (["--gpu", "A100"], "--gpu needs --model ID, or --hours H"),
+    (["--gpu", "A10O", "--hours", "5"], "did you mean A100"),
+    (["--gpu", "A100", "--gpus", "0", "--hours", "5"], "--gpus 0"),
+    (["--gpu", "A100", "--gpus", "3", "--hours", "5"], "no price for a machine with 3 A100"),
+    (["--gpu", "A100", "--gpus", "3", "--model", "pythia-1b"], "known: "),
+    (["--gpu", "RTX 3090", "--hours", "5"], "no price in USD for renting 1 RTX 3090"),
+    (["--currency", "EUR"], "the comment's sums are in USD"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "told"), BAD_INPUT, ids=lambda value: " ".join(value)[-30:])
+def test_bad_input_is_one_clear_line(arguments: list[str], told: str) -> None:
+    assert told in refusal("breakeven", *arguments)

@@ -1,0 +1,364 @@
+"""`repro recommend`: which machine to buy or rent, by stated rules, as the paper's section 4.1 does."""
+
+from __future__ import annotations
+
+import csv
+import io
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from repro.economics.choice import beaten_by, choose, pareto_front
+from repro.economics.currency import Rate, worth
+from repro.economics.days import training_days
+from repro.economics.offers import Offer, owned
+from repro.economics.pricelist import old, price_list
+from repro.errors import UserError
+from tests.command_line import ROOT, answer, record, refusal, repro, results_folder
+
+PYTHIA = ("recommend", "--model", "pythia-1b")
+
+
+def offer(gpu: str, cost: float, days: float) -> Offer:
+    return Offer(gpu, 1, None, "own", cost, days, 1, cost * days, "USD", "expected", "test", date(2024, 9, 21))
+
+
+def prices(folder: Path, text: str) -> str:
+    file = folder / "my.toml"
+    file.write_text(text)
+    return str(file)
+
+
+def gpu_table(name: str = "RTX 3090", price: str = "900", currency: str = '"USD"', quoted: str = "2024-09-21") -> str:
+    return f'[[gpu]]\nname = "{name}"\nprice = {price}\ncurrency = {currency}\nquoted = {quoted}\nsource = "shop"\n'
+
+
+# --- Section 4.1 ---
+
+
+def test_for_40k_the_paper_buys_8_rtx_3090_and_trains_in_30_days() -> None:
+    best = answer(*PYTHIA, "--budget", "40000")["best"]
+    assert (best["gpu"], best["gpus"], best["days"], best["cost_usd"]) == ("RTX 3090", 8, 30, 20_900)
+    assert best["tier"] == "desktop"
+
+
+@pytest.mark.parametrize("limit", [("--budget", "165000"), ("--deadline", "9d")])
+def test_4_h100_are_better_than_8_a100(limit: tuple[str, str]) -> None:
+    found = answer(*PYTHIA, *limit)
+    rows = {(row["gpus"], row["gpu"]): row for row in found["rows"]}
+    assert (found["best"]["gpus"], found["best"]["gpu"]) == (4, "H100")
+    assert (rows[4, "H100"]["cost_usd"], rows[4, "H100"]["days"]) == (127_500, 8)
+    assert (rows[8, "A100"]["cost_usd"], rows[8, "A100"]["days"]) == (162_500, 9)
+    assert rows[8, "A100"]["beaten_by"] == "4 H100"
+    assert not rows[8, "A100"]["pareto"]
+
+
+def test_an_experiment_costs_about_800_on_a100_and_about_600_on_h100_over_five_years() -> None:
+    rows = answer(*PYTHIA)["rows"]
+    share = {(row["gpus"], row["gpu"]): row["cost_per_experiment_usd"] for row in rows}
+    assert share[8, "A100"] == pytest.approx(162_500 * 9 / (5 * 365), abs=0.01)
+    assert [round(share[gpus, "A100"], -2) for gpus in (1, 2, 4, 8)] == [800, 800, 800, 800]
+    assert round(share[4, "H100"], -2) == round(share[1, "H100"], -2) == 600
+
+
+def test_with_no_bounds_to_the_budget_8_h100_train_in_4_days() -> None:
+    best = answer(*PYTHIA, "--budget", "1000000000")["best"]
+    assert (best["gpus"], best["gpu"], best["days"], best["cost_usd"]) == (8, "H100", 4, 250_500)
+
+
+def test_the_abstracts_two_rtx_3090_cost_about_4k() -> None:
+    row = next(row for row in answer(*PYTHIA)["rows"] if (row["gpus"], row["gpu"]) == (2, "RTX 3090"))
+    assert (row["cost_usd"], row["days"]) == (4_100, 109)
+
+
+# --- The rules ---
+
+
+def test_a_budget_alone_buys_the_fastest_a_deadline_alone_the_cheapest_both_the_cheapest_of_those_that_fit() -> None:
+    offers = [offer("slow", 1, 100), offer("fair", 10, 30), offer("fast", 100, 5), offer("fastest", 101, 4)]
+    assert choose(offers, 100, None).best.gpu == "fast"
+    assert choose(offers, None, 30).best.gpu == "fair"
+    assert choose(offers, 100, 30).best.gpu == "fair"
+    for limits, words in (
+        ((100, None), "the fastest"),
+        ((None, 30), "the cheapest"),
+        ((None, None), "the least cost per"),
+    ):
+        assert words in choose(offers, *limits).rule
+
+
+def test_with_neither_the_least_cost_per_experiment_on_the_pareto_front_is_chosen() -> None:
+    found = answer(*PYTHIA)
+    front = [row["cost_per_experiment_usd"] for row in found["pareto_front"]]
+    assert found["best"]["cost_per_experiment_usd"] == min(front)
+    assert (found["best"]["gpus"], found["best"]["gpu"]) == (2, "RTX 3090")
+
+
+def test_no_offer_of_the_front_is_beaten_and_every_other_is() -> None:
+    offers = owned(training_days("pythia-1b"), price_list(), "USD")
+    front = pareto_front(offers)
+    assert [(o.gpus, o.gpu) for o in front] == [
+        (1, "RTX 3090"),
+        (2, "RTX 3090"),
+        (2, "A6000"),
+        (8, "RTX 3090"),
+        (8, "A6000"),
+        (2, "H100"),
+        (4, "H100"),
+        (8, "H100"),
+    ]
+    for one in offers:
+        better = beaten_by(one, offers)
+        assert (better is None) == (one in front)
+        assert better is None or (better.cost <= one.cost and better.days <= one.days)
+
+
+def test_equals_do_not_beat_each_other() -> None:
+    twins = [offer("a", 10, 10), offer("b", 10, 10)]
+    assert pareto_front(twins) == twins
+
+
+def test_rows_are_ranked_best_first_and_say_what_fits() -> None:
+    rows = answer(*PYTHIA, "--budget", "40000")["rows"]
+    assert [row["rank"] for row in rows] == list(range(1, 17))
+    fitting = [row for row in rows if row["fits"]]
+    assert rows[: len(fitting)] == fitting
+    assert [row["days"] for row in fitting] == sorted(row["days"] for row in fitting)
+    assert all((row["cost_usd"] <= 40_000) == row["fits"] for row in rows)
+
+
+def test_a_machine_is_bought_once_for_all_runs_and_the_deadline_is_for_all_of_them() -> None:
+    one, four = answer(*PYTHIA, "--deadline", "40d"), answer(*PYTHIA, "--deadline", "40d", "--runs", "4")
+    assert (one["best"]["gpus"], one["best"]["gpu"]) == (8, "RTX 3090")
+    assert (four["best"]["gpus"], four["best"]["gpu"], four["best"]["days"]) == (4, "H100", 32)
+    assert four["best"]["cost_usd"] == 127_500
+    assert four["best"]["cost_per_experiment_usd"] == pytest.approx(127_500 * 8 / 1825, abs=0.01)
+
+
+def test_rent_is_paid_for_every_run_and_a_reserved_machine_for_its_whole_term() -> None:
+    def rows(*arguments: str) -> dict[str, float]:
+        found = answer(*PYTHIA, "--rent", *arguments)["rows"]
+        return {row["terms"]: row["cost_usd"] for row in found if (row["gpus"], row["gpu"]) == (8, "A100")}
+
+    one, four = rows(), rows("--runs", "4")
+    assert one["rent, AWS on-demand"] == pytest.approx(27.44705 * 9 * 24, abs=0.01)
+    assert four["rent, AWS on-demand"] == pytest.approx(4 * one["rent, AWS on-demand"], abs=0.05)
+    assert one["rent, AWS reserved for 43,800 h"] == four["rent, AWS reserved for 43,800 h"] == 650_000
+
+
+def test_either_holds_what_own_and_rent_hold() -> None:
+    own, rent, either = (answer(*PYTHIA, option)["rows"] for option in ("--own", "--rent", "--either"))
+    key = ("gpu", "gpus", "terms", "cost_usd")
+    assert {tuple(row[k] for k in key) for row in either} == {tuple(row[k] for k in key) for row in own + rent}
+    assert {row["terms"] for row in own} == {"own"}
+    assert not any("spot" in row["terms"] for row in rent)
+
+
+def test_the_answer_is_one_sentence_with_cost_days_their_origin_and_the_rule() -> None:
+    told = answer(*PYTHIA, "--budget", "40000")["answer"]
+    for part in ("8 RTX 3090", "20,900 USD", "30 days", "expected: paper, Table 1", "the fastest within", "40,000 USD"):
+        assert part in told
+    assert told.count(".") == 1
+    assert told.endswith(".")
+
+
+def test_a_machine_that_wears_out_before_the_training_ends_is_told() -> None:
+    told = answer("recommend", "--model", "pythia-6.9b", "--budget", "5000")["answer"]
+    assert "7,157 days" in told
+    assert "longer than the 5 years a machine lasts" in told
+
+
+# --- Days ---
+
+
+def test_measured_days_stand_in_place_of_the_papers_and_say_so(tmp_path: Path) -> None:
+    folder = results_folder(
+        tmp_path / "out",
+        record("pythia-1b", "naive", 12.5, gpu="H100", count=4),
+        record("pythia-1b", "free_lunch", 9.25, gpu="H100", count=4),
+        replace(record("pythia-1b", "free_lunch", 1.0, gpu="H100", count=2), memory_limit=2**30),
+        record("pythia-160m", "free_lunch", 1.0, gpu="H100", count=8),
+        record("pythia-1b", "free_lunch", 3.5, gpu="H200", count=8),
+    )
+    found = answer(*PYTHIA, "--measured", str(folder))
+    rows = {(row["gpus"], row["gpu"]): row for row in found["rows"]}
+    assert (rows[4, "H100"]["days"], rows[4, "H100"]["origin"]) == (9.25, "measured")
+    assert str(folder) in rows[4, "H100"]["source"]
+    assert (rows[2, "H100"]["days"], rows[2, "H100"]["origin"]) == (16, "expected")
+    assert rows[8, "H100"]["origin"] == "expected"
+    assert any("8 H200" in note and "--prices" in note for note in found["notes"])
+
+
+def test_a_folder_that_measured_nothing_of_the_model_is_told(tmp_path: Path) -> None:
+    folder = results_folder(tmp_path / "out", record("pythia-1b", "naive", 1.0, gpu="cpu", count=1, scale="tiny"))
+    assert "no finished trial of pythia-1b at the paper's scale" in refusal(*PYTHIA, "--measured", str(folder))
+    assert "holds no trials" in refusal(*PYTHIA, "--measured", str(tmp_path / "nowhere"))
+
+
+# --- Prices of one's own ---
+
+
+def test_own_prices_replace_ours_and_the_others_stay(tmp_path: Path) -> None:
+    file = prices(tmp_path, gpu_table(price="500") + gpu_table("H200", "30000"))
+    rows = {(row["gpus"], row["gpu"]): row for row in answer(*PYTHIA, "--prices", file)["rows"]}
+    assert rows[8, "RTX 3090"]["cost_usd"] == 8 * 500 + 10_500
+    assert rows[8, "A100"]["cost_usd"] == 162_500
+
+
+def test_a_gpu_without_a_price_gets_one_from_the_file(tmp_path: Path) -> None:
+    folder = results_folder(tmp_path / "out", record("pythia-1b", "free_lunch", 3.5, gpu="H200", count=8))
+    file = prices(tmp_path, gpu_table("NVIDIA H200", "40000"))
+    best = answer(*PYTHIA, "--prices", file, "--measured", str(folder), "--deadline", "3.6d")["best"]
+    assert (best["gpu"], best["cost_usd"], best["origin"]) == ("H200", 330_500, "measured")
+
+
+def test_prices_older_than_a_year_are_flagged_and_newer_ones_are_not(tmp_path: Path) -> None:
+    found = answer(*PYTHIA)
+    assert all(row["old_price"] for row in found["rows"])
+    assert any("older than a year" in note and "2024-09-21" in note for note in found["notes"])
+    today = date.today().isoformat()
+    systems = "".join(
+        f'[[system]]\ngpus = {gpus}\nprice = 1000\ncurrency = "USD"\nquoted = {today}\nsource = "shop"\n'
+        for gpus in (1, 2, 4, 8)
+    )
+    fresh = "".join(gpu_table(name, "900", quoted=today) for name in ("RTX 3090", "A6000", "A100", "H100"))
+    newer = answer(*PYTHIA, "--prices", prices(tmp_path, systems + fresh))
+    assert not any(row["old_price"] for row in newer["rows"])
+    assert not any("older than a year" in note for note in newer["notes"])
+
+
+def test_a_price_is_old_from_a_year_and_a_day_on() -> None:
+    assert not old(date(2024, 9, 21), date(2025, 9, 21))
+    assert old(date(2024, 9, 21), date(2025, 9, 22))
+
+
+def test_another_currency_needs_a_rate_and_is_never_mixed(tmp_path: Path) -> None:
+    euros = gpu_table(price="800", currency='"EUR"')
+    rate = '[[rate]]\nfrom = "EUR"\nto = "USD"\nrate = 1.25\nquoted = 2026-11-01\nsource = "bank"\n'
+    without = answer(*PYTHIA, "--prices", prices(tmp_path, euros))
+    assert not any(row["gpu"] == "RTX 3090" for row in without["rows"])
+    assert any("8 RTX 3090" in note for note in without["notes"])
+    rows = answer(*PYTHIA, "--prices", prices(tmp_path, euros + rate))["rows"]
+    dollars = {(row["gpus"], row["gpu"]): row["cost_usd"] for row in rows}
+    assert dollars[8, "RTX 3090"] == 8 * 800 * 1.25 + 10_500
+    in_euros = answer(*PYTHIA, "--prices", prices(tmp_path, euros + rate), "--currency", "EUR", "--budget", "20000")
+    assert in_euros["best"]["cost_eur"] == 8 * 800 + 10_500 / 1.25
+    assert "EUR" in in_euros["answer"]
+    assert "USD" not in in_euros["answer"]
+
+
+def test_a_rate_works_both_ways_and_nothing_else_converts() -> None:
+    rates = [Rate("EUR", "USD", 1.25, date(2026, 11, 1), "bank")]
+    assert worth("EUR", "USD", rates) == 1.25
+    assert worth("USD", "EUR", rates) == 0.8
+    assert worth("CHF", "CHF", []) == 1
+    assert worth("CHF", "USD", rates) is None
+
+
+BROKEN = [
+    (gpu_table().replace("price = 900\n", ""), ["[[gpu]] 1", "price is missing", "name, price, currency"]),
+    (gpu_table() + gpu_table(price="-900"), ["[[gpu]] 2, price", "found -900", "above 0"]),
+    (gpu_table(price='"cheap"'), ["[[gpu]] 1, price", "found 'cheap'"]),
+    (gpu_table(currency='"XYZ"'), ["[[gpu]] 1", "unknown currency 'XYZ'", "ISO 4217"]),
+    (gpu_table(quoted='"yesterday"'), ["[[gpu]] 1, quoted", "2026-11-01"]),
+    (gpu_table("RTX 3900"), ["[[gpu]] 1, name", "unknown GPU 'RTX 3900'", "RTX 3090"]),
+    (gpu_table() + "colour = 1\n", ["[[gpu]] 1", "unknown key 'colour'"]),
+    ("[[gpus]]\n", ["unknown key 'gpus'", "[[gpu]]"]),
+    ('gpu = "A100"\n', ["write each as [[gpu]]"]),
+    ("[[gpu\n", ["not TOML", "line 1"]),
+]
+
+
+@pytest.mark.parametrize(("text", "told"), BROKEN, ids=[told[-1] for _, told in BROKEN])
+def test_a_broken_price_file_is_told_with_its_place(text: str, told: list[str], tmp_path: Path) -> None:
+    line = refusal(*PYTHIA, "--prices", prices(tmp_path, text))
+    for part in ("my.toml", *told):
+        assert part in line
+
+
+def test_a_price_file_that_is_not_there_is_told() -> None:
+    assert "nowhere.toml: cannot be read" in refusal(*PYTHIA, "--prices", "nowhere.toml")
+
+
+# --- What nothing meets, and other bad input ---
+
+
+def test_a_deadline_that_nothing_meets_names_the_nearest_that_does() -> None:
+    line = refusal(*PYTHIA, "--deadline", "3d")
+    assert "within 3 days" in line
+    assert "the nearest is 8 H100 in 4 days for 250,500 USD" in line
+
+
+def test_a_budget_that_buys_nothing_names_the_cheapest() -> None:
+    assert "the cheapest is 1 RTX 3090 in 370 days for 2,300 USD" in refusal(*PYTHIA, "--budget", "100")
+
+
+def test_limits_that_exclude_each_other_name_the_nearest_by_each() -> None:
+    line = refusal(*PYTHIA, "--budget", "30000", "--deadline", "20d")
+    assert "the nearest within the budget is 8 RTX 3090 in 30 days" in line
+    assert "the cheapest in time is 2 H100 in 16 days for 61,500 USD" in line
+    with pytest.raises(UserError, match="the fastest is 1 fast in 5 days for 100 USD, the cheapest 1 slow"):
+        choose([offer("slow", 10, 100), offer("fast", 100, 5)], 1, 1)
+
+
+BAD_INPUT = [
+    (["--budget", "-5"], "--budget -5: expected a positive number"),
+    (["--budget", "much"], "--budget much"),
+    (["--deadline", "soon"], "--deadline soon: expected a positive duration such as 30d"),
+    (["--deadline", "0d"], "--deadline 0d"),
+    (["--runs", "0"], "--runs 0: expected at least 1"),
+    (["--currency", "XYZ"], "unknown currency 'XYZ'"),
+    (["--currency", "EUR"], "no machine that trains pythia-1b has a price in EUR"),
+    (["--own", "--rent"], "not allowed with"),
+    (["--model", "pythia1b"], "pythia-1b"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "told"), BAD_INPUT, ids=lambda value: " ".join(value)[:30])
+def test_bad_input_is_one_clear_line(arguments: list[str], told: str) -> None:
+    assert told in refusal(*PYTHIA, *arguments)
+
+
+# --- All four commands ---
+
+COMMANDS = [
+    [*PYTHIA, "--either"],
+    ["rent"],
+    ["rent", "--model", "pythia-1b"],
+    ["breakeven"],
+    ["breakeven", "--model", "pythia-1b", "--gpu", "A100", "--gpus", "8"],
+    ["scaling", "--model", "pythia-1b"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_format_holds_the_same_rows(command: list[str]) -> None:
+    rows = answer(*command)["rows"]
+    as_csv = list(csv.DictReader(io.StringIO(repro(*command, "--format", "csv").stdout)))
+    assert len(as_csv) == len(rows) > 0
+    assert list(as_csv[0]) == list(rows[0])
+    header = repro(*command, "--format", "markdown").stdout.split("\n\n")[1].splitlines()[0]
+    assert {cell.strip() for cell in header.strip("|").split("|")} <= set(rows[0])
+    assert answer(*command)["answer"].split(".")[0] in repro(*command).stdout.replace("\n", " ")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_each_answers_within_a_second(command: list[str]) -> None:
+    times = []
+    for _ in range(3):
+        started = time.perf_counter()
+        assert repro(*command).returncode == 0
+        times.append(time.perf_counter() - started)
+    assert min(times) < 1
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_none_imports_torch(command: list[str]) -> None:
+    code = f"import sys; from repro.cli import main; main({command}); print('torch' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines()[-1] == "False"

@@ -1,0 +1,212 @@
+"""`repro rent`: on demand, reserved, and spot with its interruptions, in closed form and against a simulation."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from pathlib import Path
+
+import pytest
+
+from repro.economics.interruptions import Interruptions, daly, expected, young
+from repro.economics.renting import HOURS_A_MONTH
+from repro.economics.spot import Spot
+from tests.command_line import answer, record, refusal, results_folder
+
+SPOT = ("--interrupted-every", "12h", "--checkpoint-time", "2m", "--restart-time", "10m")
+RUN = ("rent", "--hours", "100", "--gpu", "RTX 4090")
+
+
+def by_terms(*arguments: str) -> dict[str, dict]:
+    return {f"{row['provider']} {row['terms']}": row for row in answer(*arguments)["rows"]}
+
+
+# --- Prices ---
+
+
+def test_the_seeds_prices_per_gpu_hour() -> None:
+    rows = answer("rent")["rows"]
+    price = {(row["gpu"], row["gpus"], row["provider"], row["terms"]): row["price_per_gpu_hour"] for row in rows}
+    assert price["RTX 4090", 1, "RunPod", "on-demand"] == 0.69
+    assert price["RTX 4090", 2, "RunPod", "on-demand"] == 0.69
+    assert price["RTX 4090", 1, "RunPod", "spot"] == 0.35
+    assert price["V100 16 GB", 1, "AWS", "on-demand"] == 3.06
+    assert price["V100", 1, "Google Cloud", "on-demand"] == 2.48
+    assert price["V100", 1, "Exoscale", "on-demand"] == 1.375
+    assert price["A100", 8, "AWS", "reserved"] == pytest.approx(650_000 / (5 * 365 * 24 * 8), abs=1e-4)
+    assert all(row["currency"] == "USD" and row["source"] and row["quoted"] for row in rows)
+
+
+def test_the_reserved_machine_stands_against_an_owned_one() -> None:
+    notes = " ".join(answer("rent", "--gpu", "A100")["notes"])
+    for part in ("650,000 USD for 43,800 hours", "to own the machine costs 162,500 USD", "at most 200,000 USD"):
+        assert part in notes
+
+
+def test_old_prices_are_flagged_row_by_row() -> None:
+    old = {row["quoted"]: row["old_price"] for row in answer("rent")["rows"]}
+    assert old["2021-01-14"]
+    assert old["2024-09-01"]
+
+
+def test_a_run_costs_its_hours() -> None:
+    rows = by_terms(*RUN)
+    assert rows["RunPod on-demand"]["cost_usd"] == 69
+    assert rows["RunPod on-demand"]["origin"] == "given"
+    assert rows["RunPod spot"]["cost_usd"] == 35
+    assert any("as if never interrupted" in note for note in answer(*RUN)["notes"])
+
+
+def test_two_gpus_cost_twice_as_much_an_hour() -> None:
+    assert by_terms(*RUN, "--gpus", "2")["RunPod on-demand"]["cost_usd"] == 138
+    assert by_terms(*RUN, "--gpus", "4")["RunPod on-demand"]["cost_usd"] == 276
+
+
+def test_a_models_days_are_rented_and_say_whose_they_are(tmp_path: Path) -> None:
+    row = by_terms("rent", "--model", "pythia-1b", "--gpu", "A100", "--gpus", "8")["AWS on-demand"]
+    assert (row["days"], row["origin"]) == (9, "expected")
+    assert row["cost_usd"] == pytest.approx(9 * 24 * 27.44705, abs=0.01)
+    folder = results_folder(tmp_path / "out", record("pythia-1b", "free_lunch", 20.0, gpu="RTX 4090", count=1))
+    measured = by_terms("rent", "--model", "pythia-1b", "--gpu", "RTX 4090", "--measured", str(folder))
+    assert measured["RunPod on-demand"]["origin"] == "measured"
+    assert measured["RunPod on-demand"]["cost_usd"] == pytest.approx(20 * 24 * 0.69)
+
+
+def test_storage_is_paid_for_as_long_as_the_run_takes() -> None:
+    row = by_terms(*RUN, "--storage", "900GB", "--storage-price", "0.07")["RunPod on-demand"]
+    assert row["storage_usd"] == pytest.approx(900 * 0.07 * 100 / HOURS_A_MONTH, abs=0.01)
+    assert row["cost_usd"] == pytest.approx(69 + row["storage_usd"])
+
+
+# --- Interruptions ---
+
+
+def simulated(work: float, every: float, faced: Interruptions, seed: int, runs: int) -> tuple[list[float], list[int]]:
+    """Times and interruptions of runs that are played through, interruption by interruption."""
+    chance = random.Random(seed)
+    times, counts = [], []
+    for _ in range(runs):
+        clock, done, count = 0.0, 0.0, 0
+        next_interruption = chance.expovariate(1 / faced.between)
+        restarting = 0.0
+        while done < work - 1e-9:
+            stretch = min(every, work - done)
+            needed = restarting or stretch + faced.checkpoint
+            if clock + needed < next_interruption:
+                clock += needed
+                done += 0.0 if restarting else stretch
+                restarting = 0.0
+            else:
+                clock = next_interruption
+                next_interruption = clock + chance.expovariate(1 / faced.between)
+                count += 1
+                restarting = faced.restart
+        times.append(clock)
+        counts.append(count)
+    return times, counts
+
+
+@pytest.mark.parametrize(
+    ("work", "every", "faced"),
+    [
+        (100.0, 1.0, Interruptions(12.0, 2 / 60, 10 / 60)),  # often saved
+        (100.0, 7.0, Interruptions(12.0, 0.1, 0.5)),  # seldom saved, and the last stretch is shorter
+        (10.0, 10.0, Interruptions(8.0, 0.25, 1.0)),  # saved at the end alone
+        (30.0, 1.0, Interruptions(1.5, 0.2, 0.7)),  # interrupted all the time, also while restarting
+    ],
+)
+def test_the_closed_form_is_what_a_simulation_gives(work: float, every: float, faced: Interruptions) -> None:
+    times, counts = simulated(work, every, faced, seed=7, runs=4000)
+    told = expected(work, every, faced)
+    for simulation, closed in ((times, told.time), (counts, told.interruptions)):
+        error = statistics.stdev(simulation) / len(simulation) ** 0.5
+        assert abs(statistics.mean(simulation) - closed) < 4 * error
+        assert error < 0.05 * closed  # tight enough to tell a wrong form from a right one
+
+
+def test_without_interruptions_only_the_checkpoints_are_added() -> None:
+    told = expected(100.0, 10.0, Interruptions(1e9, 0.5, 1.0))
+    assert told.time == pytest.approx(105, rel=1e-6)
+    assert told.interruptions == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize(("between", "best"), [(24 * 60, 117), (6 * 60, 57), (15, 9.1)])
+def test_dalys_optimum_is_the_one_he_prints(between: float, best: float) -> None:
+    # His figures 3 to 5: a checkpoint takes 5 minutes.
+    assert daly(Interruptions(between, 5, 10)) == pytest.approx(best, rel=0.006)
+
+
+def test_youngs_optimum_is_the_square_root_of_twice_the_product() -> None:
+    assert young(Interruptions(720, 2, 10)) == pytest.approx(53.67, abs=0.01)
+
+
+@pytest.mark.parametrize("between", [60.0, 720.0, 5000.0])
+def test_no_other_interval_beats_dalys_by_much_and_young_is_no_better(between: float) -> None:
+    faced, work = Interruptions(between, 2, 10), 1e6
+
+    def time(every: float) -> float:
+        return expected(work, every, faced).time
+
+    best = min(time(daly(faced) * factor / 100) for factor in range(20, 500))
+    assert time(daly(faced)) < best * 1.0005
+    assert time(daly(faced)) <= time(young(faced)) * (1 + 1e-4)
+
+
+def test_checkpoints_slower_than_interruptions_leave_daly_at_the_mean_time_between() -> None:
+    assert daly(Interruptions(1, 3, 1)) == 1
+
+
+def test_a_spot_run_has_expected_days_cost_and_interruptions() -> None:
+    faced = Interruptions(12.0, 2 / 60, 10 / 60)
+    told = Spot(faced, "daly").expected(100.0)
+    row = by_terms(*RUN, *SPOT)["RunPod spot"]
+    assert row["days"] == pytest.approx(told.time / 24, abs=1e-3)
+    assert row["cost_usd"] == pytest.approx(told.time * 0.35, abs=0.01)
+    assert row["interruptions"] == pytest.approx(told.interruptions, abs=0.01)
+    assert row["checkpoint_every_h"] == pytest.approx(daly(faced), abs=1e-3)
+    on_demand = by_terms(*RUN, *SPOT)["RunPod on-demand"]
+    assert (on_demand["cost_usd"], on_demand["interruptions"]) == (69, None)
+
+
+@pytest.mark.parametrize(
+    ("plan", "every"),
+    [(["young"], (2 * 2 / 60 * 12) ** 0.5), (["epoch", "--epochs", "20"], 5.0), (["90m"], 1.5)],
+)
+def test_checkpoints_are_written_as_asked(plan: list[str], every: float) -> None:
+    row = by_terms(*RUN, *SPOT, "--checkpoint-every", *plan)["RunPod spot"]
+    assert row["checkpoint_every_h"] == pytest.approx(every, abs=1e-3)
+
+
+def test_a_run_that_is_saved_too_seldom_may_cost_more_on_spot() -> None:
+    often = ("--interrupted-every", "3h", "--checkpoint-time", "2m", "--restart-time", "10m")
+    rows = by_terms(*RUN, *often, "--checkpoint-every", "epoch", "--epochs", "10")
+    assert rows["RunPod spot"]["cost_usd"] > rows["RunPod on-demand"]["cost_usd"]
+    assert by_terms(*RUN, *often)["RunPod spot"]["cost_usd"] < rows["RunPod on-demand"]["cost_usd"]
+
+
+# --- Bad input ---
+
+BAD_INPUT = [
+    (["--gpu", "RTX 4900"], "did you mean RTX 4090"),
+    (["--gpu", "quantum"], "repro gpus lists those we know"),
+    (["--gpus", "0"], "--gpus 0: expected at least 1"),
+    (["--hours", "10"], "--hours needs --gpu"),
+    (["--hours", "-3", "--gpu", "T4"], "--hours -3"),
+    (["--hours", "10", "--gpu", "T4"], "no price for renting 1 T4"),
+    (["--model", "pythia-1b", "--hours", "3"], "exclude each other"),
+    (["--model", "pythia-1b", "--gpu", "T4"], "nobody knows how long pythia-1b takes on"),
+    (["--storage", "1GB"], "--storage needs a run"),
+    (["--interrupted-every", "3h"], "--interrupted-every needs a run"),
+    ([*RUN[1:], "--interrupted-every", "3h"], "--checkpoint-time, --restart-time is missing"),
+    ([*RUN[1:], *SPOT, "--checkpoint-every", "epoch"], "needs --epochs N"),
+    ([*RUN[1:], *SPOT, "--checkpoint-every", "often"], "--checkpoint-every often"),
+    ([*RUN[1:], "--storage", "1GB"], "come together"),
+    ([*RUN[1:], "--storage", "1GB", "--storage-price", "0.07EUR"], "no rate from EUR to USD"),
+    ([*RUN[1:], "--currency", "EUR"], "no rate from USD to EUR"),
+    ([*RUN[1:], "--currency", "euro"], "unknown currency 'euro'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "told"), BAD_INPUT, ids=lambda value: " ".join(value)[-30:])
+def test_bad_input_is_one_clear_line(arguments: list[str], told: str) -> None:
+    assert told in refusal("rent", *arguments)

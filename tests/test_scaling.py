@@ -1,0 +1,117 @@
+"""`repro scaling`: days against number of GPUs, parallel efficiency, and where one more GPU stops paying."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro.economics.days import TrainingDays
+from repro.economics.pricelist import GpuPrice, PriceList, SystemPrice
+from repro.economics.scaling import steps, stops
+from repro.interval import Interval
+from tests.command_line import answer, record, refusal, results_folder
+
+DAY = date(2026, 11, 1)
+
+
+def scaled(days: dict[int, float], each: float = 1000.0, system: float = 0.001) -> Any:
+    rows = [TrainingDays("A100", gpus, Interval.exact(value), "expected", "test") for gpus, value in days.items()]
+    prices = PriceList(
+        {"A100": GpuPrice("A100", each, "USD", DAY, "test")},
+        {gpus: SystemPrice(gpus, system, "USD", DAY, "test") for gpus in days},
+        (),
+        (),
+    )
+    return steps(rows, prices, "USD")
+
+
+def rows_of(gpu: str, *arguments: str, model: str = "pythia-1b") -> dict[int, dict[str, Any]]:
+    found = answer("scaling", "--model", model, "--gpu", gpu, *arguments)["rows"]
+    return {row["gpus"]: row for row in found}
+
+
+def test_efficiency_is_the_speed_up_over_the_gpus() -> None:
+    rows = rows_of("A6000")
+    assert {gpus: row["days"] for gpus, row in rows.items()} == {1: 152, 2: 72, 4: 40, 8: 22}
+    assert rows[8]["speedup"] == pytest.approx(152 / 22, abs=1e-3)
+    assert rows[8]["efficiency"] == pytest.approx(152 / 22 / 8, abs=1e-3)
+    assert rows[1]["efficiency"] == rows[1]["speedup"] == 1
+
+
+def test_its_bounds_are_those_of_the_rounded_days() -> None:
+    row = rows_of("H100")[8]
+    assert row["efficiency_low"] == pytest.approx(33.5 / 4.5 / 8, abs=1e-3)
+    assert row["efficiency_high"] == pytest.approx(34.5 / 3.5 / 8, abs=1e-3)
+
+
+def test_more_than_proportional_scaling_of_published_cells_is_told_where_rounding_does_not_explain_it() -> None:
+    found = answer("scaling", "--model", "pythia-1b")
+    note = next(note for note in found["notes"] if "More than proportional" in note)
+    assert "2 RTX 3090 (1.70)" in note
+    assert "8 H100" not in note  # 1.06, and between 0.93 and 1.23
+    assert "8 A6000" not in note
+
+
+def test_a_model_that_one_gpu_cannot_train_is_held_against_the_fewest_that_can() -> None:
+    rows = rows_of("A100", model="pythia-6.9b")
+    assert list(rows) == [2, 4, 8]
+    assert rows[2]["efficiency"] == 1
+    assert rows[4]["efficiency"] == pytest.approx(488 / 170 / 2, abs=1e-3)
+
+
+def test_a_larger_machine_pays_while_it_lowers_the_cost_of_an_experiment() -> None:
+    found = scaled({1: 100, 2: 40, 4: 30})
+    assert [step.pays for step in found] == [None, "yes", "no"]
+    assert stops(found).gpus == 2
+    assert stops(found).experiment.value == pytest.approx(2000 * 40 / (5 * 365), rel=1e-5)
+
+
+def test_proportional_scaling_never_stops_paying_while_the_system_is_shared() -> None:
+    found = scaled({1: 80, 2: 40, 4: 20, 8: 10}, system=500)
+    assert stops(found).gpus == 8
+    assert all(step.pays == "yes" for step in found[1:])
+
+
+def test_a_day_saved_costs_what_the_larger_machine_costs_more() -> None:
+    assert scaled({1: 100, 2: 60})[1].day_saved == pytest.approx(1000 / 40)
+    assert scaled({1: 100, 2: 100})[1].day_saved is None
+
+
+def test_what_rounding_leaves_open_is_not_decided() -> None:
+    rows = rows_of("A100")
+    assert rows[8]["pays"] == "within rounding"
+    told = answer("scaling", "--model", "pythia-1b", "--gpu", "A100")["answer"]
+    assert "cheapest on 2" in told
+    assert "1 and 8 cost the same within rounding" in told
+
+
+def test_two_rtx_3090_are_where_pythia_1b_stops_paying() -> None:
+    rows = rows_of("RTX 3090")
+    assert [rows[gpus]["pays"] for gpus in (2, 4)] == ["yes", "no"]
+    assert "cheapest on 2" in answer("scaling", "--model", "pythia-1b", "--gpu", "RTX 3090")["answer"]
+
+
+def test_measured_days_are_exact_and_without_a_price_nothing_is_said_of_paying(tmp_path: Path) -> None:
+    trials = [record("pythia-1b", "free_lunch", days, gpu="H200", count=gpus) for gpus, days in ((1, 20.0), (2, 11.0))]
+    folder = results_folder(tmp_path / "out", *trials)
+    rows = rows_of("H200", "--measured", str(folder))
+    assert rows[2]["efficiency_low"] == rows[2]["efficiency_high"] == pytest.approx(20 / 11 / 2, abs=1e-3)
+    assert (rows[2]["origin"], rows[2]["cost_usd"], rows[2]["pays"]) == ("measured", None, None)
+    told = answer("scaling", "--model", "pythia-1b", "--gpu", "H200", "--measured", str(folder))["answer"]
+    assert "without a price" in told
+
+
+BAD_INPUT = [
+    (["--model", "pythia-2b"], "pythia-2.8b"),
+    (["--model", "pythia-1b", "--gpu", "A1000"], "did you mean A100"),
+    (["--model", "pythia-1b", "--gpu", "T4"], "nobody knows how long pythia-1b takes on T4; known: RTX 3090"),
+    (["--model", "pythia-1b", "--currency", "DOLLAR"], "unknown currency 'DOLLAR'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "told"), BAD_INPUT, ids=lambda value: " ".join(value)[-30:])
+def test_bad_input_is_one_clear_line(arguments: list[str], told: str) -> None:
+    assert told in refusal("scaling", *arguments)
