@@ -24,7 +24,7 @@ def by_terms(*arguments: str) -> dict[str, dict]:
 # --- Prices ---
 
 
-def test_the_seeds_prices_per_gpu_hour() -> None:
+def test_the_papers_prices_per_gpu_hour() -> None:
     rows = answer("rent")["rows"]
     price = {(row["gpu"], row["gpus"], row["provider"], row["terms"]): row["price_per_gpu_hour"] for row in rows}
     assert price["RTX 4090", 1, "RunPod", "on-demand"] == 0.69

@@ -5,19 +5,21 @@ from __future__ import annotations
 import argparse
 import math
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import units
+from ..economics import comment, energy, pricelist, question
+from ..economics.choice import told
+from ..economics.currency import amount, worth
+from ..economics.days import TrainingDays, training_days
+from ..economics.options import add_shared, read_count, read_gpu, read_prices
+from ..economics.pricelist import PriceList
+from ..economics.printout import printout
+from ..economics.question import Given
+from ..economics.reckoning import Reckoned, Tariff
+from ..economics.renting import given_hours, serves
 from ..errors import UserError
-from ..formats import add_format
-from .recommend import add_measured, add_money
-
-if TYPE_CHECKING:
-    from ..economics.days import TrainingDays
-    from ..economics.pricelist import PriceList
-    from ..economics.question import Given
-    from ..economics.reckoning import Reckoned
-    from ..interval import Interval
+from ..interval import Interval
 
 _INPUTS = ("machine", "resale", "rent", "hours", "power", "pue", "electricity")
 
@@ -38,17 +40,11 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pue", metavar="X", help="power usage effectiveness; bounds too (default: 1, no overhead)")
     parser.add_argument("--electricity", metavar="SUM", help="price of a kWh")
     parser.add_argument("--co2", metavar="G|REGION", help="grams of CO2 a kWh, or a region: world, US")
-    add_money(parser)
-    add_measured(parser)
-    add_format(parser)
+    add_shared(parser)
 
 
 def main(given: argparse.Namespace) -> int:
-    from ..economics import comment, currency, energy, pricelist, question
-    from ..economics.printout import printout
-
-    unit = currency.check(given.currency, "--currency")
-    prices = pricelist.price_list(given.prices)
+    unit, prices = read_prices(given)
     grams, grams_source = (None, None) if given.co2 is None else energy.intensity(given.co2, "--co2")
     run = _run(given)
     if run is None and unit == "USD" and all(getattr(given, name) is None for name in _INPUTS):
@@ -69,19 +65,13 @@ def main(given: argparse.Namespace) -> int:
 
 def _run(given: argparse.Namespace) -> TrainingDays | None:
     """The run on the machine that was named; None where none was."""
-    from ..economics.days import training_days
-    from ..economics.names import canonical_gpu
-    from ..economics.renting import given_hours
-
-    if given.gpu is None:
+    gpu = read_gpu(given)
+    if gpu is None:
         for option in ("model", "gpus", "measured"):
             if getattr(given, option) is not None:
                 raise UserError(f"--{option} needs --gpu NAME: the machine to own or to rent")
         return None
-    gpu = canonical_gpu(given.gpu, "--gpu")
-    gpus = 1 if given.gpus is None else given.gpus
-    if gpus < 1:
-        raise UserError(f"--gpus {gpus}: expected at least 1")
+    gpus = read_count(given.gpus, "--gpus") or 1
     if given.model is None:
         if given.hours is None:
             raise UserError("--gpu needs --model ID, or --hours H: how long is a run?")
@@ -97,10 +87,6 @@ def _run(given: argparse.Namespace) -> TrainingDays | None:
 
 
 def _inputs(given: argparse.Namespace, prices: PriceList, unit: str, grams: Interval | None) -> Given:
-    from ..economics.currency import amount, worth
-    from ..economics.question import Given
-    from ..economics.reckoning import Tariff
-
     def sum_(name: str) -> Interval | None:
         text = getattr(given, name)
         if text is None:
@@ -154,8 +140,6 @@ def _comment_told(rows: list[Reckoned]) -> tuple[str, list[str]]:
 
 
 def _told(rows: list[Reckoned], unit: str) -> str:
-    from ..economics.choice import told
-
     row = min(rows, key=lambda row: row.case.rent.value)
     runs, whole, use = row.answer.runs, row.answer.whole_runs, row.answer.utilisation.value
     owning = f"Owning {row.what} for {told(row.case.machine.value, unit)}"
@@ -185,9 +169,6 @@ def _apart(row: Reckoned, unit: str) -> list[str]:
 
 
 def _prices_used(run: TrainingDays | None, prices: PriceList) -> list[str]:
-    from ..economics import pricelist
-    from ..economics.renting import serves
-
     if run is None:
         return []
     used = [(f"{run.gpu} to buy", prices.gpus[run.gpu].quoted)] if run.gpu in prices.gpus else []

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import argparse
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 from .. import units
+from ..economics import choice, offers, pricelist
+from ..economics.days import training_days
+from ..economics.offers import Offer
+from ..economics.options import add_shared, read_count, read_prices
+from ..economics.printout import printout
 from ..errors import UserError
-from ..formats import add_format
+
+_RENT = (
+    "Rent: where a provider's price is for one GPU, more cost in proportion; spot instances are left to repro rent, "
+    "which reckons with their interruptions."
+)
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -22,37 +30,16 @@ def options(parser: argparse.ArgumentParser) -> None:
     terms.add_argument("--rent", action="store_const", dest="terms", const="rent", help="machines to rent")
     terms.add_argument("--either", action="store_const", dest="terms", const="either", help="both")
     parser.set_defaults(terms="own")
-    add_money(parser)
-    add_measured(parser)
-    add_format(parser)
-
-
-def add_money(parser: argparse.ArgumentParser) -> None:
-    """Gives a command its prices and its currency."""
-    parser.add_argument("--prices", type=Path, metavar="FILE", help="TOML with prices of your own, over ours")
-    parser.add_argument("--currency", default="USD", metavar="CODE", help="of all sums, ISO 4217 (default: USD)")
-
-
-def add_measured(parser: argparse.ArgumentParser) -> None:
-    """Lets a command take days that were measured here."""
-    parser.add_argument(
-        "--measured", type=Path, metavar="DIR", help="a results folder: its days in place of the paper's"
-    )
+    add_shared(parser)
 
 
 def main(given: argparse.Namespace) -> int:
-    from ..economics import choice, currency, offers, pricelist
-    from ..economics.days import training_days
-    from ..economics.printout import printout
-
     budget = None if given.budget is None else units.positive(given.budget, "--budget")
     deadline = None if given.deadline is None else units.days(given.deadline, "--deadline")
-    if given.runs < 1:
-        raise UserError(f"--runs {given.runs}: expected at least 1")
-    unit = currency.check(given.currency, "--currency")
+    read_count(given.runs, "--runs")
+    unit, prices = read_prices(given)
     days = training_days(given.model, given.measured)
-    prices = pricelist.price_list(given.prices)
-    found = []
+    found: list[Offer] = []
     if given.terms in ("own", "either"):
         found += offers.owned(days, prices, unit, given.runs)
     if given.terms in ("rent", "either"):
@@ -70,6 +57,7 @@ def main(given: argparse.Namespace) -> int:
         f"cost_{unit.lower()} and days are for {given.runs} run{'s, one after the other' if given.runs > 1 else ''}; "
         f"cost_per_experiment is one run's share of a machine's {offers.lifespan_years():g} years, or its rent. "
         "Electricity is not counted (repro breakeven does).",
+        *([_RENT] if given.terms != "own" else []),
         *(
             [f"Without a price in {unit}, and so not here: {', '.join(without)}; --prices FILE brings one."]
             if without
@@ -92,9 +80,7 @@ def main(given: argparse.Namespace) -> int:
     return 0
 
 
-def _row(rank: int, offer: Any, found: list[Any], fits: bool, today: date) -> dict[str, Any]:
-    from ..economics import choice, pricelist
-
+def _row(rank: int, offer: Offer, found: list[Offer], fits: bool, today: date) -> dict[str, Any]:
     better = choice.beaten_by(offer, found)
     unit = offer.currency.lower()
     return {

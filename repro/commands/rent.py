@@ -5,18 +5,22 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import units
+from ..economics import pricelist, renting
+from ..economics.choice import days_told, told
+from ..economics.currency import amount, worth
+from ..economics.days import TrainingDays, training_days
+from ..economics.interruptions import Interruptions, daly, young
+from ..economics.offers import machine_price
+from ..economics.options import add_shared, read_count, read_gpu, read_prices
+from ..economics.pricelist import PriceList
+from ..economics.printout import printout
+from ..economics.renting import Rented
+from ..economics.spot import Spot
 from ..errors import UserError
-from ..formats import add_format
-from .recommend import add_measured, add_money
-
-if TYPE_CHECKING:
-    from ..economics.days import TrainingDays
-    from ..economics.pricelist import PriceList
-    from ..economics.renting import Rented
-    from ..economics.spot import Spot
+from ..quantities import quantities
 
 Printed = tuple[list[str], list[dict[str, Any]], list[str]]  # sentences, rows, notes
 _SPOT = ("interrupted_every", "checkpoint_time", "restart_time")
@@ -41,21 +45,13 @@ def options(parser: argparse.ArgumentParser) -> None:
     storage = parser.add_argument_group("storage")
     storage.add_argument("--storage", metavar="900GB", help="data kept for as long as the run takes")
     storage.add_argument("--storage-price", metavar="SUM", help="per GB and month, such as 0.07 or 0.07EUR")
-    add_money(parser)
-    add_measured(parser)
-    add_format(parser)
+    add_shared(parser)
 
 
 def main(given: argparse.Namespace) -> int:
-    from ..economics import currency, pricelist
-    from ..economics.names import canonical_gpu
-    from ..economics.printout import printout
-
-    unit = currency.check(given.currency, "--currency")
-    prices = pricelist.price_list(given.prices)
-    gpu = None if given.gpu is None else canonical_gpu(given.gpu, "--gpu")
-    if given.gpus is not None and given.gpus < 1:
-        raise UserError(f"--gpus {given.gpus}: expected at least 1")
+    unit, prices = read_prices(given)
+    gpu = read_gpu(given)
+    read_count(given.gpus, "--gpus")
     if given.model is None and given.hours is None:
         for option in (*_SPOT, "epochs", "storage", "measured"):
             if getattr(given, option) is not None:
@@ -69,10 +65,6 @@ def main(given: argparse.Namespace) -> int:
 
 def _prices(prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> Printed:
     """What there is to rent, per GPU and hour, each in its own currency; and what a reserved machine costs to own."""
-    from ..economics import pricelist, renting
-    from ..economics.offers import machine_price
-    from ..quantities import quantities
-
     today = date.today()
     listed = [row for row in prices.rentals if gpu in (None, row.gpu) and gpus in (None, row.gpus)]
     if not listed:
@@ -112,10 +104,6 @@ def _prices(prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> 
 
 def _runs(given: argparse.Namespace, prices: PriceList, gpu: str | None, unit: str) -> Printed:
     """A run on every rental that serves it."""
-    from ..economics import pricelist, renting
-    from ..economics.choice import days_told, told
-    from ..economics.currency import worth
-
     runs, spot = _asked(given, gpu), _spot(given)
     found = renting.rented_runs(runs, prices.rentals, unit, prices.rates, spot, _storage(given, prices, unit))
     serving = [row for row in prices.rentals if any(renting.serves(row, run.gpu, run.gpus) for run in runs)]
@@ -139,15 +127,12 @@ def _runs(given: argparse.Namespace, prices: PriceList, gpu: str | None, unit: s
 
 
 def _asked(given: argparse.Namespace, gpu: str | None) -> list[TrainingDays]:
-    from ..economics.days import training_days
-    from ..economics.renting import given_hours
-
     if given.model is not None and given.hours is not None:
         raise UserError("--model and --hours exclude each other: both say how long a run takes")
     if given.hours is not None:
         if gpu is None:
             raise UserError("--hours needs --gpu NAME: hours of a run on which GPU?")
-        return [given_hours(gpu, given.gpus or 1, units.positive(given.hours, "--hours"))]
+        return [renting.given_hours(gpu, given.gpus or 1, units.positive(given.hours, "--hours"))]
     days = training_days(given.model, given.measured)
     wanted = [row for row in days if gpu in (None, row.gpu) and given.gpus in (None, row.gpus)]
     if not wanted:
@@ -160,9 +145,6 @@ def _asked(given: argparse.Namespace, gpu: str | None) -> list[TrainingDays]:
 
 def _spot(given: argparse.Namespace) -> Spot | None:
     """None where nothing was said of interruptions; all three of their times are needed, as none has a default."""
-    from ..economics.interruptions import Interruptions
-    from ..economics.spot import Spot
-
     options = {name: f"--{name.replace('_', '-')}" for name in _SPOT}
     missing = [option for name, option in options.items() if getattr(given, name) is None]
     if len(missing) == len(options):
@@ -184,9 +166,6 @@ def _spot(given: argparse.Namespace) -> Spot | None:
 
 def _storage(given: argparse.Namespace, prices: PriceList, unit: str) -> float:
     """Of the data, per hour."""
-    from ..economics.currency import amount, worth
-    from ..economics.renting import storage_per_hour
-
     if (given.storage is None) != (given.storage_price is None):
         raise UserError("--storage SIZE and --storage-price SUM come together")
     if given.storage is None:
@@ -197,13 +176,10 @@ def _storage(given: argparse.Namespace, prices: PriceList, unit: str) -> float:
         raise UserError(
             f"--storage-price {given.storage_price}: no rate from {currency} to {unit}; give a [[rate]] in --prices"
         )
-    return storage_per_hour(units.bytes_(given.storage, "--storage") / 1e9, price.value * each)
+    return renting.storage_per_hour(units.bytes_(given.storage, "--storage") / 1e9, price.value * each)
 
 
 def _notes(found: Sequence[Rented], spot: Spot | None) -> list[str]:
-    from ..economics.interruptions import daly, young
-    from ..economics.renting import committed
-
     notes = []
     if any(row.rental.terms == "spot" for row in found):
         if spot is None:
@@ -218,14 +194,12 @@ def _notes(found: Sequence[Rented], spot: Spot | None) -> list[str]:
             )
     if any(row.rental.gpus < row.run.gpus for row in found):
         notes.append("Where a provider's price is for one GPU, more cost in proportion (the thesis says so of RunPod).")
-    if any(committed(row.rental) for row in found):
+    if any(renting.committed(row.rental) for row in found):
         notes.append("A reserved instance costs its whole term, used or not.")
     return notes
 
 
 def _row(row: Rented, unit: str, today: date) -> dict[str, Any]:
-    from ..economics import pricelist
-
     suffix = unit.lower()
     return {
         "gpu": row.run.gpu,

@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import argparse
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..economics import pricelist, scaling
+from ..economics.choice import told
+from ..economics.days import training_days
+from ..economics.offers import lifespan_years
+from ..economics.options import add_shared, read_gpu, read_prices
+from ..economics.printout import printout
+from ..economics.scaling import Step, stops
 from ..errors import UserError
-from ..formats import add_format
-from .recommend import add_measured, add_money
-
-if TYPE_CHECKING:
-    from ..economics.scaling import Step
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, metavar="ID", help="a recipe, see repro recipes")
     parser.add_argument("--gpu", metavar="NAME", help="this GPU alone")
-    add_money(parser)
-    add_measured(parser)
-    add_format(parser)
+    add_shared(parser)
 
 
 def main(given: argparse.Namespace) -> int:
-    from ..economics import currency, pricelist, scaling
-    from ..economics.days import training_days
-    from ..economics.names import canonical_gpu
-    from ..economics.offers import lifespan_years
-    from ..economics.printout import printout
-
-    unit = currency.check(given.currency, "--currency")
-    prices = pricelist.price_list(given.prices)
-    gpu = None if given.gpu is None else canonical_gpu(given.gpu, "--gpu")
+    unit, prices = read_prices(given)
+    gpu = read_gpu(given)
     days = training_days(given.model, given.measured)
     names = [name for name in dict.fromkeys(row.gpu for row in days) if gpu in (None, name)]
     if not names:
@@ -56,9 +49,6 @@ def main(given: argparse.Namespace) -> int:
 
 
 def _told(model: str, steps: list[Step], unit: str) -> str:
-    from ..economics.choice import told
-    from ..economics.scaling import stops
-
     gpu, origins = steps[0].gpu, ", ".join(dict.fromkeys(f"{step.origin}: {step.source}" for step in steps))
     best = stops(steps)
     if best is None or best.experiment is None:

@@ -1,0 +1,37 @@
+"""Options that the commands on costs share, and what is read from them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..errors import UserError
+from ..formats import add_format
+from . import currency
+from .names import canonical_gpu
+from .pricelist import PriceList, price_list
+
+
+def add_shared(parser: argparse.ArgumentParser) -> None:
+    """--prices, --currency, --measured and --format."""
+    parser.add_argument("--prices", type=Path, metavar="FILE", help="TOML with prices of your own, over ours")
+    parser.add_argument("--currency", default="USD", metavar="CODE", help="of all sums, ISO 4217 (default: USD)")
+    parser.add_argument("--measured", type=Path, metavar="DIR", help="a results folder: its days over the paper's")
+    add_format(parser)
+
+
+def read_prices(given: argparse.Namespace) -> tuple[str, PriceList]:
+    """The currency of all sums, and the prices."""
+    return currency.check(given.currency, "--currency"), price_list(given.prices)
+
+
+def read_gpu(given: argparse.Namespace) -> str | None:
+    """The GPU that --gpu names, None without."""
+    return None if given.gpu is None else canonical_gpu(given.gpu, "--gpu")
+
+
+def read_count(value: int | None, option: str) -> int | None:
+    """A whole number from 1 up, None without."""
+    if value is not None and value < 1:
+        raise UserError(f"{option} {value}: expected at least 1")
+    return value
