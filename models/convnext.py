@@ -19,6 +19,18 @@ class Shape:
     classes: int
 
 
+def parameters(shape: Shape) -> int:
+    """Every convolution and linear layer has a bias; stem, later stages and head each have a norm, each block a norm
+    and a scale."""
+    total = (4 * 4 * 3 + 1 + 2) * shape.widths[0]
+    for stage, (depth, width) in enumerate(zip(shape.depths, shape.widths, strict=True)):
+        if stage:
+            before = shape.widths[stage - 1]
+            total += 2 * before + (2 * 2 * before + 1) * width
+        total += depth * (8 * width**2 + (49 + 1 + 2 + 4 + 1 + 1) * width)
+    return total + 2 * shape.widths[-1] + (shape.widths[-1] + 1) * shape.classes
+
+
 def flops_per_example(shape: Shape, size: int) -> int:
     """One image, forward and backward (three times the forward, less the pixels' gradient, which nobody needs).
     A block is a 7 x 7 depthwise convolution and two pointwise layers 4 x width; the stem is 4 x 4 with stride 4,
@@ -59,6 +71,7 @@ _PAPER = Recipe(
     clip=None,
     layer="ConvNeXtStage",
     width=_SHAPE.widths[-1],
+    parameters=parameters(_SHAPE),
     flops_per_example=flops_per_example(_SHAPE, 224),
     build=lambda kernels, attention: _build(_SHAPE),
 )
@@ -69,6 +82,7 @@ _TINY = replace(
     width=_TINY_SHAPE.widths[-1],
     inputs=Images(size=64, classes=100),
     batch_size=16,
+    parameters=parameters(_TINY_SHAPE),
     flops_per_example=flops_per_example(_TINY_SHAPE, 64),
     build=lambda kernels, attention: _build(_TINY_SHAPE),
 )

@@ -28,6 +28,15 @@ class Shape:
     expand: int = 2
 
 
+def parameters(shape: Shape) -> int:
+    """Embedding, which the head shares; in each layer the four projections, that of the time step with a bias, the
+    convolution with one, decay and skip of the states, and a norm; the last norm."""
+    inner, rank = shape.expand * shape.width, ceil(shape.width / 16)
+    projections = shape.width * 2 * inner + inner * (rank + 2 * shape.state) + (rank + 1) * inner + inner * shape.width
+    layer = projections + inner * (shape.convolution + 1) + inner * (shape.state + 1) + shape.width
+    return shape.vocabulary * shape.width + shape.layers * layer + shape.width
+
+
 def flops_per_example(shape: Shape, sequence: int) -> int:
     """One sequence, forward and backward (three times the forward): per token and layer the four projections
     and the causal convolution, then the output head. Like every count here it is of matrix products and
@@ -99,6 +108,7 @@ _PAPER = Recipe(
     clip=1.0,
     layer="MambaBlock",
     width=_SHAPE.width,
+    parameters=parameters(_SHAPE),
     flops_per_example=flops_per_example(_SHAPE, 4096),
     build=lambda kernels, attention: _build(_SHAPE, kernels),
     compiles=False,
@@ -110,6 +120,7 @@ _TINY = replace(
     width=_TINY_SHAPE.width,
     inputs=Text(sequence=32, vocabulary=512),
     batch_size=8,
+    parameters=parameters(_TINY_SHAPE),
     flops_per_example=flops_per_example(_TINY_SHAPE, 32),
     build=lambda kernels, attention: _build(_TINY_SHAPE, kernels),
 )

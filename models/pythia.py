@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING
 
 from repro.recipe import Optimizer, Precision, Recipe, Schedule, Text
 
-from .transformer import TextShape, forward_flops
+from .transformer import TextShape, forward_flops, layer_parameters
 
 if TYPE_CHECKING:
     from torch import nn
 
 
 _VOCABULARY = 50_304
+
+
+def parameters(shape: TextShape) -> int:
+    """Embedding and output head, which share no weights, the layers, and the last norm."""
+    return 2 * shape.vocabulary * shape.width + shape.layers * layer_parameters(shape.width) + 2 * shape.width
 
 
 def flops_per_example(shape: TextShape, sequence: int) -> int:
@@ -75,6 +80,7 @@ def _recipe(id: str, name: str, shape: TextShape, rate: float, precision: Precis
         clip=1.0,
         layer="GPTNeoXLayer",
         width=shape.width,
+        parameters=parameters(shape),
         flops_per_example=flops_per_example(shape, inputs.sequence),
         build=lambda kernels, attention: _build(shape, inputs.sequence, kernels, attention),
         flash_attention=True,
@@ -89,6 +95,7 @@ def _tiny(recipe: Recipe) -> Recipe:
         inputs=inputs,
         batch_size=16,
         width=shape.width,
+        parameters=parameters(shape),
         flops_per_example=flops_per_example(shape, inputs.sequence),
         build=lambda kernels, attention: _build(shape, inputs.sequence, kernels, attention),
     )

@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING
 
 from repro.recipe import Optimizer, Recipe, Schedule, Text
 
-from .transformer import TextShape, forward_flops
+from .transformer import TextShape, forward_flops, layer_parameters
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+def parameters(shape: TextShape, sequence: int) -> int:
+    """Embeddings of tokens (the head's weights too), positions and the one type, with a norm; the layers; the head's
+    own layer, norm and bias. Positions start after the padding id, so there are two more than tokens."""
+    embeddings = (shape.vocabulary + sequence + 2 + 1) * shape.width + 2 * shape.width
+    head = shape.width**2 + shape.width + 2 * shape.width + shape.vocabulary
+    return embeddings + shape.layers * layer_parameters(shape.width) + head
 
 
 def flops_per_example(shape: TextShape, sequence: int) -> int:
@@ -58,6 +66,7 @@ _PAPER = Recipe(
     clip=None,
     layer="RobertaLayer",
     width=_SHAPE.width,
+    parameters=parameters(_SHAPE, 512),
     flops_per_example=flops_per_example(_SHAPE, 512),
     build=lambda kernels, attention: _build(_SHAPE, 512),
 )
@@ -68,6 +77,7 @@ _TINY = replace(
     width=_TINY_SHAPE.width,
     inputs=Text(sequence=64, vocabulary=512),
     batch_size=16,
+    parameters=parameters(_TINY_SHAPE, 64),
     flops_per_example=flops_per_example(_TINY_SHAPE, 64),
     build=lambda kernels, attention: _build(_TINY_SHAPE, 64),
 )

@@ -15,6 +15,11 @@ class TextShape:
     vocabulary: int
 
 
+def layer_parameters(width: int) -> int:
+    """One layer's: 12 width^2 weights, the nine biases' widths of its linear layers, two layer norms."""
+    return 12 * width**2 + 13 * width
+
+
 def forward_flops(tokens: int, width: int) -> int:
     """One layer over one sequence, forward: 12 width^2 weights (query, key, value, projection, and the feed-forward)
     a token, and the scores and weighted sums over the whole sequence. 2 FLOPs per multiply-add."""

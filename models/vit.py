@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from repro.recipe import Images, Optimizer, Recipe, Schedule
 
-from .transformer import forward_flops
+from .transformer import forward_flops, layer_parameters
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,12 +24,23 @@ class Shape:
     classes: int
 
 
+def parameters(shape: Shape, size: int) -> int:
+    """Embedding of the patches, the class token, positions, the layers, the last norm and the head."""
+    embedding = (3 * PATCH**2 + 1) * shape.width + shape.width + (patches(size) + 1) * shape.width
+    head = (shape.width + 1) * shape.classes
+    return embedding + shape.layers * layer_parameters(shape.width) + 2 * shape.width + head
+
+
+def patches(size: int) -> int:
+    """How many tokens an image of `size` x `size` pixels becomes, without the class token."""
+    return (size // PATCH) ** 2
+
+
 def flops_per_example(shape: Shape, size: int) -> int:
     """One image, forward and backward (three times the forward, less the pixels' gradient): the patches,
     the layers over them and one class token, and the head on that token."""
-    patches = (size // PATCH) ** 2
-    tokens = patches + 1
-    embedding = 2 * patches * 3 * PATCH**2 * shape.width
+    tokens = patches(size) + 1
+    embedding = 2 * patches(size) * 3 * PATCH**2 * shape.width
     head = 2 * shape.width * shape.classes
     return 2 * embedding + 3 * (shape.layers * forward_flops(tokens, shape.width) + head)
 
@@ -70,6 +81,7 @@ _PAPER = Recipe(
     clip=1.0,
     layer="Block",
     width=_SHAPE.width,
+    parameters=parameters(_SHAPE, 224),
     flops_per_example=flops_per_example(_SHAPE, 224),
     build=lambda kernels, attention: _build(_SHAPE, 224, kernels),
 )
@@ -80,6 +92,7 @@ _TINY = replace(
     width=_TINY_SHAPE.width,
     inputs=Images(size=64, classes=100),
     batch_size=16,
+    parameters=parameters(_TINY_SHAPE, 64),
     flops_per_example=flops_per_example(_TINY_SHAPE, 64),
     build=lambda kernels, attention: _build(_TINY_SHAPE, 64, kernels),
 )

@@ -57,7 +57,7 @@ class Recipe:
     returns the mean loss; `attention` is the implementation wanted with custom kernels (sdpa or flash).
     `layer` is the class name of the repeated block that FSDP shards and activation checkpointing recomputes, `width`
     the model's hidden size (of ConvNeXt's last stage).
-    `flops_per_example` counts forward and backward, in FLOPs.
+    `parameters` counts the model's weights, `flops_per_example` forward and backward, in FLOPs.
     """
 
     id: str
@@ -73,6 +73,7 @@ class Recipe:
     clip: float | None
     layer: str
     width: int
+    parameters: int
     flops_per_example: int
     build: Callable[[bool, str], nn.Module]
     compiles: bool = True

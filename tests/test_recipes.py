@@ -14,7 +14,7 @@ import pytest
 import models
 from repro.errors import UserError
 from repro.expected import PrintedRecipe, printed_recipes
-from repro.recipe import Images, Optimizer, Schedule, Text
+from repro.recipe import Images, Optimizer, Scale, Schedule, Text
 
 ROOT = Path(__file__).resolve().parents[1]
 InRanks = Callable[..., list[Any]]
@@ -68,6 +68,14 @@ def test_the_nine_recipes_have_the_papers_order_and_names() -> None:
 def test_models_have_the_known_parameters_and_layers(described: dict[str, Any], recipe: str) -> None:
     found = described[f"{recipe}/paper"]
     assert (found["parameters"], found["layers"]) == SIZES[recipe]
+
+
+@pytest.mark.parametrize("scale", ["paper", "tiny"])
+@pytest.mark.parametrize("recipe", models.IDS)
+def test_the_closed_forms_count_the_parameters_that_models_have(
+    described: dict[str, Any], recipe: str, scale: Scale
+) -> None:
+    assert models.find(recipe, scale).parameters == described[f"{recipe}/{scale}"]["parameters"]
 
 
 @pytest.mark.parametrize("recipe", models.IDS)
