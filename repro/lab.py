@@ -11,7 +11,8 @@ from .datafile import records
 
 @dataclass(frozen=True)
 class LabRun:
-    """A training as the report has it; `gpu` is None where the CPUs trained, times are local."""
+    """A training as the report has it; `gpu` is None where the CPUs trained, times are local. While it ran, clocks
+    went forward by `clock_change_seconds`."""
 
     resources: str
     gpu: str | None
@@ -19,8 +20,10 @@ class LabRun:
     epochs: int
     seconds: float
     predicted_seconds: float | None
+    last_epoch_seconds: float
     started: datetime
     ended: datetime
+    clock_change_seconds: float
     source: str
 
 

@@ -11,6 +11,7 @@ HELP = {
     "settings": "list the paper's search space of settings",
     "table": "print a table of the paper, with measured values beside it",
     "audit": "ask of every published cell whether it can be true: the FLOP/s that it implies",
+    "claims": "compute the papers' sentences once more, and say which hold",
     "recommend": "say which machine to buy or rent for a model, a budget and a deadline",
     "rent": "say what renting costs: on demand, reserved, spot with interruptions, storage",
     "breakeven": "say when owning beats renting, with electricity, resale, energy and CO2",

@@ -1,0 +1,10 @@
+"""The papers' sentences as checks: what each says, what its numbers give when they are computed once more.
+
+`check_all(records)` gives a `Checked` for every row of expected/claims.csv; `check(id, records)` one of them.
+"""
+
+from .check import Checked, Verdict, check, check_all
+from .claim import Claim
+from .working import Row, Working
+
+__all__ = ["Checked", "Claim", "Row", "Verdict", "Working", "check", "check_all"]

@@ -1,0 +1,104 @@
+"""The rent-or-buy comment: its own arithmetic, and what its inputs give when they are put right.
+
+It charges 1,024 hours for 44 minutes on 1,024 GPUs. Claims that end in `-of-44-minutes` take the 44 minutes.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from .facts import Facts
+from .registry import recomputes
+from .working import Working, shown
+
+_MINUTES_AN_HOUR, _HOURS_A_DAY = 60, 24
+
+
+@recomputes("comment-gpu-hours")
+def gpu_hours(facts: Facts) -> Working:
+    minutes = facts.quantity("comment/gpus") * facts.quantity("comment/minutes", rounded_to=1)
+    found = (minutes / _MINUTES_AN_HOUR).called("GPU-hours of a run")
+    days = found.value.value / _HOURS_A_DAY
+    return found.told(f"that is also what one such card takes alone: {shown(days)} days without a pause")
+
+
+@recomputes("comment-google-cost", provider="Google Cloud")
+@recomputes("comment-exoscale-cost", provider="Exoscale")
+def rent(facts: Facts, provider: str) -> Working:
+    """US dollars of a run of 1,024 GPU-hours."""
+    return _rent(facts, facts.quantity("comment/hours_charged"), provider)
+
+
+@recomputes("comment-google-cost-of-44-minutes", provider="Google Cloud")
+@recomputes("comment-exoscale-cost-of-44-minutes", provider="Exoscale")
+def rent_of_44_minutes(facts: Facts, provider: str) -> Working:
+    return _rent(facts, gpu_hours(facts), provider).told("1,024 GPUs for a whole hour are 1,024 GPU-hours")
+
+
+def _rent(facts: Facts, hours: Working, provider: str) -> Working:
+    return (hours * facts.rental("V100", 1, provider, "on-demand")).called(f"USD of a run at {provider}")
+
+
+@recomputes("comment-card-speed")
+def card_speed(facts: Facts) -> Working:
+    """Single precision of the Quadro RTX 6000 over the V100's."""
+    card, v100 = (facts.figure(gpu, "fp32_tflops", "TFLOP/s") for gpu in ("Quadro RTX 6000", "V100 32 GB"))
+    return card / v100
+
+
+@recomputes("comment-card-power")
+def card_power(facts: Facts) -> Working:
+    """Board power of the Quadro RTX 6000 less that of the V100."""
+    card, v100, pcie = (
+        facts.figure(gpu, "board_power_w", "W") for gpu in ("Quadro RTX 6000", "V100 32 GB", "V100 32 GB PCIe")
+    )
+    return (card - v100).told(f"the PCIe part of the V100 takes {shown(pcie.value.value)} W, which is less")
+
+
+@recomputes("comment-card-memory-over-16-gb")
+@recomputes("comment-card-memory-under-32-gb")
+def card_memory(facts: Facts) -> Working:
+    return facts.figure("Quadro RTX 6000", "memory_gb", "GB")
+
+
+@recomputes("comment-system-cost")
+def system(facts: Facts) -> Working:
+    return (facts.quantity("comment/card") + facts.quantity("comment/workstation")).called("USD to buy")
+
+
+@recomputes("comment-electricity")
+def electricity(facts: Facts) -> Working:
+    """Euros of a run of 1,024 hours on one card."""
+    return _electricity(facts, facts.quantity("comment/hours_charged"))
+
+
+@recomputes("comment-electricity-of-44-minutes")
+def electricity_of_44_minutes(facts: Facts) -> Working:
+    return _electricity(facts, gpu_hours(facts)).told("for the hours that one such card takes for the same work")
+
+
+def _electricity(facts: Facts, hours: Working) -> Working:
+    energy = (hours * facts.quantity("comment/power")).called("kWh of a run")
+    return (energy * facts.quantity("comment/electricity")).called("EUR of a run")
+
+
+@recomputes("comment-break-even-equation")
+@recomputes("comment-break-even")
+def break_even(facts: Facts) -> Working:
+    """Runs after which buying has cost as much as renting, by the comment's equation."""
+    return _break_even(system(facts), rent(facts, "Exoscale"), facts.quantity("comment/electricity_a_run_usd"))
+
+
+@recomputes("comment-break-even-of-44-minutes")
+def break_even_of_44_minutes(facts: Facts) -> Working:
+    """The same with the rent and the electricity of 44 minutes, at the comment's own rate of dollars to euros."""
+    rate = facts.quantity("comment/electricity_a_run_usd") / facts.quantity("comment/electricity_a_run")
+    dollars = electricity_of_44_minutes(facts) * rate.called("USD a EUR")
+    found = _break_even(system(facts), rent_of_44_minutes(facts, "Exoscale"), dollars)
+    runs = ceil(found.value.value)
+    days = runs * gpu_hours(facts).value.value / _HOURS_A_DAY
+    return found.told(f"buying pays from run {runs} on, after {shown(round(days))} days on the one card")
+
+
+def _break_even(bought: Working, rented: Working, power: Working) -> Working:
+    return (bought / (rented - power).called("USD saved a run")).called("runs")

@@ -1,0 +1,170 @@
+"""The paper's sentences on training times: Tables 1 and 4, figures 2, 3 and 6."""
+
+from __future__ import annotations
+
+from ..expected import COUNTS, Table
+from ..findings import GpuDays, Speedup, analytic_days, gpu_days, paper_gpu, speedups
+from ..interval import Interval
+from ..originals import analytic_peaks, training_compute
+from .facts import PAPER_GPUS, Facts, cell_row
+from .registry import recomputes
+from .working import Row, Working, count, mean, shown
+
+PYTHIA = ("Pythia-160M", "Pythia-410M", "Pythia-1B", "Pythia-2.8B", "Pythia-6.9B")
+
+
+@recomputes("title-100-days", gpu="RTX 3090", gpus=2)
+@recomputes("two-rtx-3090-days", gpu="RTX 3090", gpus=2)
+@recomputes("four-h100-days", gpu="H100", gpus=4)
+@recomputes("pythia-1b-on-4-a100", gpu="A100", gpus=4)
+@recomputes("naive-pythia-1b-on-4-a100", gpu="A100", gpus=4, table="4")
+@recomputes("eight-a100-days", gpu="A100", gpus=8)
+@recomputes("eight-h100-days", gpu="H100", gpus=8)
+@recomputes("largest-model-days", gpu="H100", gpus=8, model="Pythia-6.9B")
+@recomputes("review-pythia-1b-on-4-a100", gpu="A100", gpus=4)
+@recomputes("review-four-h100-days", gpu="H100", gpus=4)
+@recomputes("review-eight-a100-days", gpu="A100", gpus=8)
+@recomputes("review-eight-rtx-3090-days", gpu="RTX 3090", gpus=8)
+def days(facts: Facts, gpu: str, gpus: int, table: Table = "1", model: str = "Pythia-1B") -> Working:
+    return facts.days(table, model, gpu, gpus).called(f"days of {model} on {gpus} {gpu}, Table {table}")
+
+
+@recomputes("two-h100-in-the-same-time")
+def two_h100(facts: Facts) -> Working:
+    return days(facts, "H100", 2).told("4 A100 take 18 days, so the advice stands all the more")
+
+
+@recomputes("original-pythia-1b")
+def original_pythia_1b(facts: Facts) -> Working:
+    return facts.original("Pythia-1B")
+
+
+@recomputes("original-roberta")
+def original_roberta(facts: Facts) -> Working:
+    return facts.original("RoBERTa")
+
+
+@recomputes("pythia-1b-gpu-days")
+def best_gpu_days(facts: Facts) -> Working:
+    return (days(facts, "A100", 4) * 4).called("GPU-days of Pythia-1B on 4 A100")
+
+
+@recomputes("pythia-1b-fewer-gpu-days")
+def fewer_gpu_days(facts: Facts) -> Working:
+    return facts.original("Pythia-1B") / best_gpu_days(facts)
+
+
+@recomputes("clip-lag")
+def clip_lag(facts: Facts) -> Working:
+    """A year of publication is known to within a year: the work appeared somewhere in it."""
+    lag = facts.quantity("paper/clip_study_year", rounded_to=1) - facts.quantity("paper/clip_year", rounded_to=1)
+    return lag.told("from the years in the paper's own references, at whose two ends the works may have appeared")
+
+
+@recomputes("less-compute-than-originals")
+@recomputes("less-compute-on-8-a100")
+@recomputes("review-less-compute")
+def less_compute(facts: Facts) -> Working:
+    """The mean over the models whose original says what it took: all but Mamba."""
+    ratios = {row.model: _gpu_days(facts, row) for row in gpu_days()}
+    data_center = mean([ratio for model, ratio in ratios.items() if model != "ViT"])
+    without = f"without ViT, whose original ran on TPUs, the mean of 7 is {shown(data_center.value.value)}"
+    return mean(list(ratios.values())).told(without)
+
+
+def _gpu_days(facts: Facts, row: GpuDays) -> Working:
+    step = f"{row.model}: {shown(row.original)} / {shown(row.best.value)} = {shown(row.ratio.value)}"
+    sources = facts.original(row.model).rows + facts.days("1", row.model, "A100", 8).rows
+    return Working(row.ratio, sources, (step,))
+
+
+@recomputes("mean-speedup")
+def mean_speedup(facts: Facts) -> Working:
+    """Figure 2 is of the Pythia models, wherever the naive settings can train."""
+    rows = speedups()
+    pythia = mean([_speedup(facts, row) for row in rows if row.model in PYTHIA])
+    every = mean([_speedup(facts, row) for row in rows])
+    return pythia.told(f"over all {len(rows)} cells of all models it is {shown(every.value.value)}")
+
+
+def _speedup(facts: Facts, row: Speedup) -> Working:
+    step = f"{row.model} on {row.gpus} {row.gpu}: {row.naive_days} / {row.best_days} = {shown(row.ratio.value)}"
+    place = (row.model, row.gpu, row.gpus)
+    return Working(row.ratio, facts.days("4", *place).rows + facts.days("1", *place).rows, (step,))
+
+
+@recomputes("analytic-optimism")
+def analytic_optimism(facts: Facts) -> Working:
+    """Naive days over analytic ones, for the Pythia models that figure 2 shows."""
+    return _optimism(facts, {}).told("H100 at 756 TFLOP/s, the peak of the PCIe part; the nodes had the SXM part")
+
+
+@recomputes("analytic-optimism-with-sxm-peak")
+def analytic_optimism_sxm(facts: Facts) -> Working:
+    sxm, pcie = paper_gpu("H100").fp16_tflops, {row.gpu: row for row in analytic_peaks()}["H100"].fp16_tflops
+    assert sxm is not None
+    found = _optimism(facts, {"H100": sxm / pcie}).after(facts.figure("H100", "fp16_tflops", "TFLOP/s"))
+    return found.told(f"H100 at {shown(sxm)} TFLOP/s in place of {shown(pcie)}, which makes its analytic days fewer")
+
+
+def _optimism(facts: Facts, faster: dict[str, float]) -> Working:
+    """The mean factor, with some GPUs that many times faster than the paper's analytic peaks."""
+    flops, peaks = {row.model: row for row in training_compute()}, {row.gpu: row for row in analytic_peaks()}
+    ratios = []
+    for (model, gpu, gpus), cell in facts.tables["4"].items():
+        if model not in PYTHIA or cell.days is None:
+            continue
+        estimate = analytic_days(model, gpu, gpus) / faster.get(gpu, 1.0)
+        printed = flops[model].training_flops
+        rounded = Interval.rounded(printed, 10 ** (len(str(int(printed))) - 2)) / printed
+        naive = facts.days("4", model, gpu, gpus)
+        ratio = naive.value / (rounded * estimate)
+        rows = (
+            *naive.rows,
+            Row("figure9.csv", model, f"{shown(printed)} FLOPs", flops[model].source),
+            Row("analytic_peaks.csv", gpu, f"{peaks[gpu].fp16_tflops:g} TFLOP/s", peaks[gpu].source),
+        )
+        step = f"{model} on {gpus} {gpu}: {cell.days} / {shown(estimate)} analytic = {shown(ratio.value)}"
+        ratios.append(Working(ratio, rows, (step,)))
+    return mean(ratios)
+
+
+@recomputes("naive-infeasible", table="4")
+@recomputes("optimised-infeasible", table="1")
+def infeasible(facts: Facts, table: Table) -> Working:
+    """Figure 3: a Pythia model on a GPU is infeasible if it is so on 2, on 4 and on 8 of them."""
+    places, lacking = [], 0
+    for model in PYTHIA:
+        for gpu in PAPER_GPUS:
+            found = [facts.tables[table][model, gpu, gpus] for gpus in COUNTS[1:]]
+            never = all(cell.state == "infeasible" for cell in found)
+            lacking += never
+            verdict = "infeasible" if never else "feasible"
+            step = f"{model} on {gpu}, 2, 4 and 8 GPUs: {verdict}"
+            places.append(Working(Interval.exact(never), tuple(cell_row(cell) for cell in found), (step,)))
+    return count(lacking, places, "are infeasible")
+
+
+@recomputes("largest-model-on-1-gpu")
+def largest_model_on_1_gpu(facts: Facts) -> Working:
+    """Figure 10: GPUs of which one alone can train Pythia-6.9B."""
+    found = [facts.tables["1"]["Pythia-6.9B", gpu, 1] for gpu in PAPER_GPUS]
+    rows = [Working(Interval.exact(0), (cell_row(cell),)) for cell in found]
+    return count(sum(cell.state == "days" for cell in found), rows, "GPUs can train it alone")
+
+
+@recomputes("feasible-on-more-gpus")
+def feasible_on_more_gpus(facts: Facts) -> Working:
+    """Figure 10: cells with several GPUs that no settings can train."""
+    found = [cell for cell in facts.tables["1"].values() if cell.gpus > 1]
+    rows = [Working(Interval.exact(0), (cell_row(cell),)) for cell in found]
+    return count(sum(cell.state != "days" for cell in found), rows, "cells with 2, 4 or 8 GPUs are infeasible")
+
+
+@recomputes("eight-h100-fastest")
+def eight_h100_fastest(facts: Facts) -> Working:
+    """Other machines that train Pythia-1B as fast."""
+    best = facts.days("1", "Pythia-1B", "H100", 8)
+    others = [found for machine, (_, found) in facts.machines().items() if machine != ("H100", 8)]
+    as_fast = sum(found.value.value <= best.value.value for found in others)
+    return count(as_fast, [best, *others], "machines are as fast as 8 H100")

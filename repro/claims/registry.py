@@ -1,0 +1,50 @@
+"""Which function recomputes which claim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ..trial import Record
+from .facts import Facts
+from .working import Working
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Why records do not settle a claim: what they lack, and what they give so far."""
+
+    reason: str
+    so_far: Working | None = None
+
+
+RECOMPUTED: dict[str, Callable[[Facts], Working]] = {}
+MEASURED: dict[str, Callable[[Sequence[Record]], Working | Missing]] = {}
+
+
+def recomputes(id: str, **arguments: Any) -> Callable[[Callable[..., Working]], Callable[..., Working]]:
+    """Marks the function of a claim that follows from expected/: `function(facts, **arguments)`."""
+
+    def register(function: Callable[..., Working]) -> Callable[..., Working]:
+        _add(RECOMPUTED, id, partial(function, **arguments))
+        return function
+
+    return register
+
+
+def measures(id: str) -> Callable[[Callable[..., Working | Missing]], Callable[..., Working | Missing]]:
+    """Marks the function of a claim that needs a run: `function(records)`."""
+
+    def register(function: Callable[..., Working | Missing]) -> Callable[..., Working | Missing]:
+        _add(MEASURED, id, function)
+        return function
+
+    return register
+
+
+def _add(functions: dict[str, Any], id: str, function: Callable[..., Any]) -> None:
+    if id in RECOMPUTED or id in MEASURED:
+        raise ValueError(f"two functions for the claim {id}")
+    functions[id] = function

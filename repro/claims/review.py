@@ -1,0 +1,52 @@
+"""The review's advice that is not the paper's own: what budgets buy, what owning saves."""
+
+from __future__ import annotations
+
+from .facts import Facts
+from .paper_costs import fastest_within
+from .registry import recomputes
+from .working import Working, count, shown
+
+
+@recomputes("review-saved-by-owning")
+def saved(facts: Facts) -> Working:
+    """Renting less owning, both as the papers say them."""
+    renting, machine = facts.rental("A100", 8, "AWS", "reserved"), facts.machine("A100", 8)
+    more = shown(renting.value.value - machine.value.value)
+    saving = renting - facts.quantity("paper/owned_8_a100")
+    return saving.told(f"with the machine's own price, {shown(machine.value.value)} USD, it would be {more}")
+
+
+@recomputes("review-budget-160k")
+def budget_160k(facts: Facts) -> Working:
+    cost = shown(facts.machine("A100", 8).value.value)
+    return fastest_within(facts, 160_000).told(f"and 8 A100, at {cost} USD, are above that budget")
+
+
+@recomputes("review-under-50k", gpu="RTX 3090", least=0, most=50_000)
+@recomputes("review-over-100k", gpu="A100 H100", least=100_000, most=float("inf"))
+def days_lost(facts: Facts, gpu: str, least: float, most: float) -> Working:
+    """Days of Pythia-1B that the fastest advised machine in a range of prices takes more than the fastest of all."""
+    within = {name: numbers for name, numbers in facts.machines().items() if least < numbers[0].value.value < most}
+    advised = [days for (name, _), (_, days) in within.items() if name in gpu]
+    fastest = min(within, key=lambda name: within[name][1].value.value)
+    best, ours = within[fastest][1], min(advised, key=lambda days: days.value.value)
+    lost = (ours - best).called(
+        f"days more than {fastest[1]} {fastest[0]} at {shown(within[fastest][0].value.value)} USD"
+    )
+    return lost.after(*(cost for cost, _ in within.values()))
+
+
+@recomputes("review-50k-to-100k")
+def a6000_machines(facts: Facts) -> Working:
+    """Machines with A6000 at a price from $50k to $100k."""
+    costs = {name: cost for name, (cost, _) in facts.machines().items() if name[0] == "A6000"}
+    there = sum(50_000 <= cost.value.value <= 100_000 for cost in costs.values())
+    dearest = max(cost.value.value for cost in costs.values())
+    found = count(there, list(costs.values()), "machines with A6000 cost 50,000 to 100,000 USD")
+    return found.told(f"the dearest of them costs {shown(dearest)} USD")
+
+
+@recomputes("review-original-gpus")
+def original_gpus(facts: Facts) -> Working:
+    return facts.original_gpus("Pythia-1B")
