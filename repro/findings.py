@@ -91,7 +91,7 @@ def analytic_days(model: str, gpu: str, gpus: int) -> float:
     flops = {row.model: row.training_flops for row in training_compute()}[model]
     peaks = {row.gpu: row for row in analytic_peaks()}[gpu]
     tflops = peaks.tf32_tflops if recipe_of(model).precision == "fp32" else peaks.fp16_tflops
-    return flops / (tflops * 1e12 * gpus) / SECONDS_A_DAY
+    return days_at_peak(flops, tflops * 1e12, gpus)
 
 
 def corrected_days(model: str, gpu: str, gpus: int, tf32: bool = True) -> float:
@@ -99,7 +99,12 @@ def corrected_days(model: str, gpu: str, gpus: int, tf32: bool = True) -> float:
     recipe = recipe_of(model)
     peak = peak_flops(paper_gpu(gpu), recipe.precision, tf32)
     assert peak is not None
-    return training_flops(recipe) / (peak * gpus) / SECONDS_A_DAY
+    return days_at_peak(training_flops(recipe), peak, gpus)
+
+
+def days_at_peak(flops: float, peak: float, gpus: int) -> float:
+    """Days that so many FLOPs take on GPUs that reach their peak, in FLOP/s, all the time."""
+    return flops / (peak * gpus) / SECONDS_A_DAY
 
 
 def paper_gpu(name: str) -> Gpu:

@@ -20,7 +20,7 @@ from tests.command_line import ROOT, repro
 
 
 @pytest.mark.parametrize(
-    "arguments", ["--help", "run --help", "gpus", "recipes", "settings", "table 1", "audit"], ids=str
+    "arguments", ["--help", "run --help", "gpus", "recipes", "settings", "table 1", "audit", "claims"], ids=str
 )
 def test_what_needs_no_torch_answers_within_half_a_second(arguments: str) -> None:
     times = []

@@ -5,19 +5,18 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from ..errors import UserError
 from ..trial import Record
-from . import comment, lab, paper, paper_costs, paper_models, review, search, thesis
+from . import comment, lab, measured, paper, paper_costs, paper_models, review, search, thesis
 from .claim import Claim, listed
 from .facts import Facts
+from .judge import Verdict, judge
 from .registry import MEASURED, RECOMPUTED, Missing
-from .working import Working, shown
+from .working import Working
 
-Verdict = Literal["holds", "holds_by_rounding", "differs", "not_checkable", "needs_measurement"]
-FUNCTIONS = (paper, paper_costs, paper_models, search, review, comment, lab, thesis)  # whose claims are registered
-_EXACT = 1e-9  # relative: what floating point leaves of a number that stands on the edge of rounding
+FUNCTIONS = (paper, paper_costs, paper_models, measured, search, review, comment, lab, thesis)  # importing registers
 _STEPS = 5  # more than these are told by the last alone
 
 
@@ -76,39 +75,6 @@ def check(id: str, records: Sequence[Record] | None = None) -> Checked:
     return _check(claims[id], Facts(), records)
 
 
-def judge(claim: Claim, working: Working) -> tuple[Verdict, str]:
-    """The verdict on a recomputed number, and why.
-
-    It holds if the number rounds to the published one, and by rounding if it does not but may, given how the
-    numbers that it came from were rounded. A bound holds where the number keeps to it.
-    """
-    value, printed = working.value, claim.printed
-    slack = abs(float(claim.published)) * _EXACT
-    if claim.relation == "equals":
-        holds = printed.low - slack <= value.value <= printed.high + slack
-        # Touching bounds are no overlap: what lies on both was rounded to one of them.
-        may = value.low < printed.high - slack and printed.low + slack < value.high
-        word = "is not"
-    else:
-        bound = float(claim.published)
-        sign = 1 if claim.relation == "at_most" else -1
-        holds = sign * value.value <= sign * bound + slack
-        may = min(sign * value.low, sign * value.high) <= sign * bound + slack
-        word = "is more than" if sign == 1 else "is less than"
-    if holds:
-        return "holds", _with(working, f"{shown(value.value)} {_agreement(claim)} {_printed(claim)}")
-    off = f"{shown(value.value)} {word} {_printed(claim)}"
-    if may:
-        bounds = f"{shown(value.low)} to {shown(value.high)}"
-        return "holds_by_rounding", _with(working, f"{off}, but what it came from is rounded and leaves {bounds}")
-    return "differs", _with(working, off + _by(value.value, float(claim.published)))
-
-
-def _by(value: float, published: float) -> str:
-    """How far off, where a share says it."""
-    return f": {abs(value / published - 1):.1%} {'more' if value > published else 'less'}" if published else ""
-
-
 def _check(claim: Claim, facts: Facts, records: Sequence[Record] | None) -> Checked:
     if claim.not_checkable is not None:
         return Checked(claim, "not_checkable", claim.not_checkable, None)
@@ -118,18 +84,15 @@ def _check(claim: Claim, facts: Facts, records: Sequence[Record] | None) -> Chec
     if claim.id not in MEASURED:
         raise UserError(f"{claim.id}: expected/claims.csv has this claim, and no function here checks it; remove it")
     found = MEASURED[claim.id](records or ())
-    if isinstance(found, Missing):
-        return Checked(claim, "needs_measurement", found.reason, found.so_far)
-    return Checked(claim, *judge(claim, found), found)
+    if not isinstance(found, Missing):
+        return Checked(claim, *judge(claim, found), found)
+    if found.largest_so_far and found.so_far and _reaches(claim, found.so_far):
+        return Checked(claim, *judge(claim, found.so_far), found.so_far)
+    return Checked(claim, "needs_measurement", found.reason, found.so_far)
 
 
-def _printed(claim: Claim) -> str:
-    return f"{shown(float(claim.published))} {claim.unit}"
-
-
-def _agreement(claim: Claim) -> str:
-    return {"equals": "rounds to", "at_most": "is at most", "at_least": "is at least"}[claim.relation]
-
-
-def _with(working: Working, reason: str) -> str:
-    return f"{reason}; {working.note}" if working.note else reason
+def _reaches(claim: Claim, largest: Working) -> bool:
+    """Whether a number that more records can only raise is up to what is published, or above its bound."""
+    if claim.relation == "at_most":
+        return largest.value.value > float(claim.published)
+    return largest.value.value >= claim.printed.low

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 
 from ..expected import COUNTS, Cell, PrintedRecipe, PublishedSettings, Table, cells, printed_recipes, published_settings
-from ..findings import Place, by_place, recipe_of, training_flops
+from ..findings import GpuDays, Place, Speedup, by_place, gpu_days, recipe_of, speedups, training_flops
 from ..hardware import Gpu, catalogue
 from ..lab import LabRun, lab_runs
-from ..originals import Original, originals
+from ..originals import AnalyticPeaks, Original, TrainingCompute, analytic_peaks, originals, training_compute
 from ..prices import GpuPrice, Part, Rental, Server, System, gpu_prices, parts, rentals, servers, systems
 from ..quantities import Quantity, quantities
 from .working import Row, Working, shown, total
@@ -36,6 +36,22 @@ class Facts:
     def gpus(self) -> dict[str, Gpu]:
         """By the paper's name where it has one, else by ours."""
         return {gpu.paper_name or gpu.name: gpu for gpu in catalogue()}
+
+    @cached_property
+    def speedups(self) -> list[Speedup]:
+        return speedups()
+
+    @cached_property
+    def gpu_days(self) -> list[GpuDays]:
+        return gpu_days()
+
+    @cached_property
+    def figure_9(self) -> dict[str, TrainingCompute]:
+        return {row.model: row for row in training_compute()}
+
+    @cached_property
+    def analytic_peaks(self) -> dict[str, AnalyticPeaks]:
+        return {row.gpu: row for row in analytic_peaks()}
 
     @cached_property
     def _quantities(self) -> dict[str, Quantity]:
@@ -104,7 +120,7 @@ class Facts:
     def system(self, gpus: int) -> Working:
         """US dollars of what is around the GPUs, as section 4.1 rounds it."""
         found = self._systems[gpus]
-        row = Row("systems.csv", f"{found.system} for {gpus} GPUs", f"{shown(found.cost_usd)} USD", found.source)
+        row = Row("systems.csv", f"{found.system}, GPUs: {gpus}", f"{shown(found.cost_usd)} USD", found.source)
         return Working.read(found.cost_usd, row, self._quantities["rounding/system"].value)
 
     def machine(self, gpu: str, gpus: int) -> Working:
@@ -133,7 +149,7 @@ class Facts:
     def server(self, gpus: int) -> Working:
         """US dollars of a server without its GPUs: Table 7."""
         found = self._servers[gpus]
-        row = Row("table7.csv", f"server for {gpus} GPUs", f"{shown(found.cost_usd)} USD", found.source)
+        row = Row("table7.csv", f"server, GPUs: {gpus}", f"{shown(found.cost_usd)} USD", found.source)
         return Working.read(found.cost_usd, row)
 
     def rental(self, gpu: str, gpus: int, provider: str, terms: str) -> Working:

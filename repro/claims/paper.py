@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ..expected import COUNTS, Table
-from ..findings import GpuDays, Speedup, analytic_days, gpu_days, paper_gpu, speedups
+from ..findings import GpuDays, Speedup, days_at_peak
 from ..interval import Interval
-from ..originals import analytic_peaks, training_compute
 from .facts import PAPER_GPUS, Facts, cell_row
 from .registry import recomputes
 from .working import Row, Working, count, mean, shown
@@ -66,7 +65,7 @@ def clip_lag(facts: Facts) -> Working:
 @recomputes("review-less-compute")
 def less_compute(facts: Facts) -> Working:
     """The mean over the models whose original says what it took: all but Mamba."""
-    ratios = {row.model: _gpu_days(facts, row) for row in gpu_days()}
+    ratios = {row.model: _gpu_days(facts, row) for row in facts.gpu_days}
     data_center = mean([ratio for model, ratio in ratios.items() if model != "ViT"])
     without = f"without ViT, whose original ran on TPUs, the mean of 7 is {shown(data_center.value.value)}"
     return mean(list(ratios.values())).told(without)
@@ -81,7 +80,7 @@ def _gpu_days(facts: Facts, row: GpuDays) -> Working:
 @recomputes("mean-speedup")
 def mean_speedup(facts: Facts) -> Working:
     """Figure 2 is of the Pythia models, wherever the naive settings can train."""
-    rows = speedups()
+    rows = facts.speedups
     pythia = mean([_speedup(facts, row) for row in rows if row.model in PYTHIA])
     every = mean([_speedup(facts, row) for row in rows])
     return pythia.told(f"over all {len(rows)} cells of all models it is {shown(every.value.value)}")
@@ -101,31 +100,31 @@ def analytic_optimism(facts: Facts) -> Working:
 
 @recomputes("analytic-optimism-with-sxm-peak")
 def analytic_optimism_sxm(facts: Facts) -> Working:
-    sxm, pcie = paper_gpu("H100").fp16_tflops, {row.gpu: row for row in analytic_peaks()}["H100"].fp16_tflops
-    assert sxm is not None
-    found = _optimism(facts, {"H100": sxm / pcie}).after(facts.figure("H100", "fp16_tflops", "TFLOP/s"))
-    return found.told(f"H100 at {shown(sxm)} TFLOP/s in place of {shown(pcie)}, which makes its analytic days fewer")
+    sxm = facts.figure("H100", "fp16_tflops", "TFLOP/s")
+    pcie = facts.analytic_peaks["H100"].fp16_tflops
+    found = _optimism(facts, {"H100": sxm})
+    return found.told(
+        f"H100 at {shown(sxm.value.value)} TFLOP/s in place of {shown(pcie)}: its analytic days are fewer"
+    )
 
 
-def _optimism(facts: Facts, faster: dict[str, float]) -> Working:
-    """The mean factor, with some GPUs that many times faster than the paper's analytic peaks."""
-    flops, peaks = {row.model: row for row in training_compute()}, {row.gpu: row for row in analytic_peaks()}
+def _optimism(facts: Facts, others: dict[str, Working]) -> Working:
+    """The mean factor, with other peaks in TFLOP/s than the paper's for some GPUs."""
     ratios = []
     for (model, gpu, gpus), cell in facts.tables["4"].items():
         if model not in PYTHIA or cell.days is None:
             continue
-        estimate = analytic_days(model, gpu, gpus) / faster.get(gpu, 1.0)
-        printed = flops[model].training_flops
-        rounded = Interval.rounded(printed, 10 ** (len(str(int(printed))) - 2)) / printed
-        naive = facts.days("4", model, gpu, gpus)
-        ratio = naive.value / (rounded * estimate)
-        rows = (
-            *naive.rows,
-            Row("figure9.csv", model, f"{shown(printed)} FLOPs", flops[model].source),
-            Row("analytic_peaks.csv", gpu, f"{peaks[gpu].fp16_tflops:g} TFLOP/s", peaks[gpu].source),
+        printed, theirs = facts.figure_9[model], facts.analytic_peaks[gpu]
+        flops = Interval.rounded(printed.training_flops, 10 ** (len(str(int(printed.training_flops))) - 2))
+        peak = others.get(gpu) or Working.read(
+            theirs.fp16_tflops, Row("analytic_peaks.csv", gpu, f"{theirs.fp16_tflops:g} TFLOP/s", theirs.source)
         )
-        step = f"{model} on {gpus} {gpu}: {cell.days} / {shown(estimate)} analytic = {shown(ratio.value)}"
-        ratios.append(Working(ratio, rows, (step,)))
+        estimate = flops * days_at_peak(1.0, peak.value.value * 1e12, gpus)
+        naive = facts.days("4", model, gpu, gpus)
+        ratio = naive.value / estimate
+        row = Row("figure9.csv", model, f"{shown(printed.training_flops)} FLOPs", printed.source)
+        step = f"{model} on {gpus} {gpu}: {cell.days} / {shown(estimate.value)} analytic = {shown(ratio.value)}"
+        ratios.append(Working(ratio, (*naive.rows, row, *peak.rows), (step,)))
     return mean(ratios)
 
 

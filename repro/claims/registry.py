@@ -14,10 +14,15 @@ from .working import Working
 
 @dataclass(frozen=True)
 class Missing:
-    """Why records do not settle a claim: what they lack, and what they give so far."""
+    """Why records do not settle a claim: what they lack, and what they give so far.
+
+    With `largest_so_far`, more records can only raise the number: it settles the claim once it reaches the published
+    one.
+    """
 
     reason: str
     so_far: Working | None = None
+    largest_so_far: bool = False
 
 
 RECOMPUTED: dict[str, Callable[[Facts], Working]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .facts import Facts
 from .registry import recomputes
-from .working import Working
+from .working import Working, shown
 
 
 @recomputes("thesis-rtx-4090-cheaper", terms="on-demand")
@@ -48,4 +48,4 @@ def two_gpus(facts: Facts) -> Working:
 def per_gpu_hour(facts: Facts) -> Working:
     """US dollars of a GPU-hour of the instance with two GPUs."""
     instance = facts.rental("RTX 4090", 2, "RunPod", "on-demand")
-    return (instance / 2).told("1.38 USD are the price of an hour of the instance")
+    return (instance / 2).told(f"{shown(instance.value.value)} USD are the price of an hour of the whole instance")

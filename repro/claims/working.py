@@ -96,15 +96,15 @@ def count(number: int, of: Sequence[Working], what: str) -> Working:
 
 
 def shown(value: float) -> str:
-    """A number as people write it, four figures or more."""
+    """A number as people write it, five figures or more."""
     size = abs(value)
-    if size and not 1e-3 <= size < 1e9:
-        return f"{value:.4g}".replace("e+", "e").replace("e-0", "e-")
+    if size and not 1e-3 <= size < 1e12:
+        return f"{value:.5g}".replace("e+", "e")
     if size >= 1e4:
         return f"{value:,.2f}".rstrip("0").rstrip(".")
     if size >= 100:
         return f"{value:.2f}".rstrip("0").rstrip(".")
-    return f"{value:.4g}"
+    return f"{value:.5g}"
 
 
 def _of(number: Working | float) -> Working:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ..claims import Checked, check, check_all
+from ..claims.working import shown
 from ..formats import Format, add_format, render
 from ..results import read_or_refuse
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", nargs="?", metavar="ID", help="show the rows and the arithmetic of this claim alone")
+    parser.add_argument("id", nargs="?", metavar="ID", help="show the rows and the arithmetic behind this claim")
     parser.add_argument("--measured", type=Path, metavar="DIR", help="check what needs measurements on this run")
     add_format(parser)
 
@@ -23,23 +27,49 @@ def main(given: argparse.Namespace) -> int:
         print(_traced(check(given.id, records), given.format))
         return 0
     checked = check_all(records)
-    rows = [_people(one) if given.format == "text" else one.row() for one in checked]
-    print(render(rows, given.format))
+    people = given.format in ("text", "markdown")
+    print(render([_people(one, given.format) if people else one.row() for one in checked], given.format))
+    if people:
+        counts = Counter(one.verdict.replace("_", " ") for one in checked)
+        told = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
+        print(f"\n{len(checked)} claims: {told}. repro claims ID shows what a verdict stands on.", file=sys.stderr)
     return 0
 
 
-def _people(one: Checked) -> dict[str, Any]:
+def _people(one: Checked, format: Format) -> dict[str, Any]:
     claim = one.claim
-    return {
+    row = {
         "id": claim.id,
         "verdict": one.verdict.replace("_", " "),
-        "published": claim.published,
-        "recomputed": one.row()["recomputed"],
-        "unit": claim.unit,
-        "source": claim.source,
+        "published": f"{claim.published} {claim.unit}",
+        "recomputed": shown(one.working.value.value) if one.working else None,
         "statement": claim.statement,
     }
+    return row if format == "text" else row | {"source": claim.source, "reason": one.reason}
 
 
 def _traced(one: Checked, format: Format) -> str:
-    return render([one.row()], format)
+    """A claim with the rows and the steps that its verdict stands on."""
+    rows, steps = (one.working.rows, one.working.steps) if one.working else ((), ())
+    if format == "json":
+        return render([one.row() | {"rows": [asdict(row) for row in rows], "steps": list(steps)}], format)
+    if format == "csv":
+        read = [
+            {"part": "row", "what": f"{row.file}: {row.row}", "value": row.value, "source": row.source} for row in rows
+        ]
+        did = [{"part": "step", "what": step, "value": None, "source": None} for step in steps]
+        verdict = {"part": "verdict", "what": one.reason, "value": one.verdict, "source": one.claim.source}
+        return render([*read, *did, verdict], format)
+    claim, mark = one.claim, "- " if format == "markdown" else "  "
+    parts = [f"{claim.id}: {claim.statement} ({claim.source})"]
+    parts.append(f"{mark}published: {claim.published} {claim.unit}{_place(one)}")
+    parts.append(f"{mark}verdict: {one.verdict.replace('_', ' ')}; {one.reason}")
+    if rows:
+        parts += ["", "Rows:", "", render([asdict(row) for row in rows], format)]
+    if steps:
+        parts += ["", "Arithmetic:", "", *(f"{number}. {step}" for number, step in enumerate(steps, 1))]
+    return "\n".join(parts)
+
+
+def _place(one: Checked) -> str:
+    return f", its last printed place {one.claim.precision:g}" if one.claim.precision else ""

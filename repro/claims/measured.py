@@ -1,0 +1,63 @@
+"""The paper's tables and its clock as claims, checked on the records of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from statistics import median
+
+from ..expected import Table
+from ..interval import Interval
+from ..trial import Record
+from ..verdict import FAILED, TOLERANCE, Verdict, explain, judge_tables
+from .registry import Missing, measures
+from .searched import at_scale, nothing_counts
+from .working import Row, Working, count, shown
+
+
+def differing(table: Table, records: Sequence[Record]) -> Working | Missing:
+    """Cells that a run was compared with and that differ, within the tolerance of `repro run`. One is enough to refute
+    a table, and only a comparison of every cell confirms it."""
+    if not at_scale(records):
+        return Missing(nothing_counts(records, "repro run --gpus all"))
+    cells = [cell for cell in judge_tables(records, TOLERANCE) if cell.table == table and cell.expected != "lost"]
+    compared = [cell for cell in cells if cell.verdict != "not_measured"]
+    failed = [cell for cell in compared if cell.verdict in FAILED]
+    found = count(len(failed), [_compared(cell) for cell in compared], "cells compared differ")
+    if not failed and len(compared) < len(cells):
+        reason = f"{len(compared)} of its {len(cells)} cells were compared, and hold"
+        return Missing(f"{reason}; repro run --gpus all measures others, on the GPUs that there are", found)
+    return found.told(f"{len(compared)} of its {len(cells)} cells were compared")
+
+
+measures("table-1-cells")(partial(differing, "1"))
+measures("table-4-cells")(partial(differing, "4"))
+
+
+@measures("timed-passes")
+def timed_passes(records: Sequence[Record]) -> Working | Missing:
+    """True days over those that the authors' clock gives, the median of all trials that ran."""
+    ratios = [ratio for record in at_scale(records) if (ratio := _clocks(record)) is not None]
+    if not ratios:
+        return Missing(nothing_counts(records, "repro run --gpus all"))
+    ordered = sorted(ratios, key=lambda ratio: ratio.value.value)
+    middle = median(ratio.value.value for ratio in ratios)
+    low, high = (shown(ratio.value.value) for ratio in (ordered[0], ordered[-1]))
+    found = Working(Interval.exact(middle)).after(*ordered)
+    return found.saying(f"the median of the {len(ratios)} trials: {shown(middle)}").told(f"from {low} to {high}")
+
+
+def _compared(cell: Verdict) -> Working:
+    days = "nothing fitted" if cell.measured_days is None else f"{cell.measured_days:.1f} days by the authors' clock"
+    told = (explain(cell),) if cell.verdict in FAILED else ()
+    return Working(Interval.exact(bool(told)), (Row("trials.jsonl", cell.cell, days, "this run"),), told)
+
+
+def _clocks(record: Record) -> Working | None:
+    if record.status != "ok" or not record.authors_days or not record.true_days:
+        return None
+    true, authors = (
+        Working.read(days, Row("trials.jsonl", record.id, f"{shown(days)} days by the {clock} clock", "this run"))
+        for days, clock in ((record.true_days, "true"), (record.authors_days, "authors'"))
+    )
+    return (true / authors).called(record.id)

@@ -1,0 +1,160 @@
+"""Which cells a run has searched: what the claims on the paper's search are checked on.
+
+Only records at the paper's scale, on GPUs of one node, of the GPU's whole memory count. A cell, a Pythia model on some
+GPUs, is searched if every settings of the search space ran there or ran out of memory, or if free lunch alone ran out:
+the figures leave such cells out. The cells of one type of GPU settle a claim once all of them are searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import models
+
+from ..settings import FREE_LUNCH, search_space
+from ..trial import Record
+from .facts import PAPER_GPUS
+from .working import Row, shown
+
+_PYTHIA = tuple(id for id in models.IDS if models.find(id).family == "pythia")
+COMMAND = f"repro run --gpus all --models {','.join(_PYTHIA)} --methods all"
+_NAMED = 3  # so many of the cells that are not searched are named, the others counted
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A model on `count` of a GPU: days by the authors' clock of the settings that ran, and those that neither ran nor
+    ran out of memory."""
+
+    model: str
+    device: str
+    count: int
+    days: dict[str, float]
+    untried: tuple[str, ...]
+    free_lunch_fits: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.model} on {self.count} {self.device}"
+
+    @property
+    def free_lunch(self) -> float:
+        return self.days[FREE_LUNCH.id]
+
+    @property
+    def best(self) -> float:
+        return min(self.days.values())
+
+    @property
+    def median(self) -> float:
+        return median(self.days.values())
+
+    @property
+    def worst(self) -> float:
+        return max(self.days.values())
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return tuple(
+            Row("trials.jsonl", f"{self.name}, {settings}", f"{shown(days)} days by the authors' clock", "this run")
+            for settings, days in self.days.items()
+        )
+
+
+@dataclass(frozen=True)
+class Searched:
+    """The searched cells of the GPUs that settle a claim, or, where `missing` says what is, of the GPU that comes
+    nearest. Cells where free lunch alone does not fit are left out."""
+
+    cells: tuple[Cell, ...]
+    devices: tuple[str, ...]
+    missing: str
+
+    @property
+    def where(self) -> str:
+        """What was measured, and on which GPUs."""
+        told = f"measured in {len(self.cells)} cells of {listing(self.devices)}"
+        if not set(self.devices) <= set(PAPER_GPUS):
+            return f"{told}, none of the paper's GPUs"
+        return told if set(self.devices) == set(PAPER_GPUS) else f"{told}, of the paper's four GPUs"
+
+
+def searched(records: Sequence[Record], counts: Sequence[int]) -> Searched:
+    """The cells with these numbers of GPUs: of the paper's GPUs whose cells are all searched, else of other such GPUs,
+    else of the nearest."""
+    there = at_scale(records)
+    devices = tuple(dict.fromkeys(record.device for record in there if record.recipe in _PYTHIA))
+    if not devices:
+        return Searched((), (), nothing_counts(records, COMMAND))
+    cells = {device: _cells(there, device, counts) for device in devices}
+    whole = [device for device in devices if not any(cell.untried for cell in cells[device])]
+    settling = [device for device in whole if device in PAPER_GPUS] or whole
+    missing = ""
+    if not settling:
+        settling = [max(devices, key=lambda device: sum(not cell.untried for cell in cells[device]))]
+        missing = _untried(cells[settling[0]])
+    fit = (cell for device in settling for cell in cells[device] if not cell.untried and cell.free_lunch_fits)
+    return Searched(tuple(fit), tuple(settling), missing)
+
+
+def at_scale(records: Sequence[Record]) -> list[Record]:
+    """The records that can stand for the paper's: full recipes on the GPUs of one node, with all their memory."""
+    return [r for r in records if r.scale == "paper" and r.device != "cpu" and r.nodes == 1 and r.memory_limit is None]
+
+
+def nothing_counts(records: Sequence[Record], command: str) -> str:
+    """Why records settle nothing, and the command whose records would."""
+    measures = f"{command} measures it, and repro claims --measured DIR checks it"
+    if not records:
+        return measures
+    kinds = {
+        "of tiny recipes": sum(record.scale != "paper" for record in records),
+        "of the CPU": sum(record.device == "cpu" for record in records),
+        "under a memory limit": sum(record.memory_limit is not None for record in records),
+        "on several nodes": sum(record.nodes > 1 for record in records),
+    }
+    told = ", ".join(f"{number} are {kind}" for kind, number in kinds.items() if number) or "they are of other models"
+    return f"none of the {len(records)} records counts: {told}; {measures}"
+
+
+def listing(names: Sequence[str]) -> str:
+    """`A, B and C`."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def _cells(records: Sequence[Record], device: str, counts: Sequence[int]) -> list[Cell]:
+    return [
+        _cell(
+            {r.settings: r for r in records if (r.recipe, r.device, r.count) == (id, device, count)}, id, device, count
+        )
+        for id in _PYTHIA
+        for count in counts
+    ]
+
+
+def _cell(there: dict[str, Record], id: str, device: str, count: int) -> Cell:
+    wanted = [settings.id for settings in search_space(count)]
+    days = {
+        settings: there[settings].authors_days or 0.0
+        for settings in wanted
+        if settings in there and there[settings].status == "ok" and there[settings].authors_days
+    }
+    full = {settings for settings, record in there.items() if record.status == "out_of_memory"}
+    fits = FREE_LUNCH.id not in full
+    untried = [settings for settings in wanted if fits and settings not in full and settings not in days]
+    told = (f"{settings} ({there[settings].status})" if settings in there else settings for settings in untried)
+    return Cell(models.find(id).name, device, count, days, tuple(told), fits)
+
+
+def _untried(cells: Sequence[Cell]) -> str:
+    lacking = [cell for cell in cells if cell.untried]
+    named = [
+        f"{cell.name} lacks {len(cell.untried)} of {len(search_space(cell.count))} settings, first {cell.untried[0]}"
+        for cell in lacking[:_NAMED]
+    ]
+    if len(lacking) > _NAMED:
+        named.append(f"{len(lacking) - _NAMED} more cells lack some")
+    counted = f"{len(cells) - len(lacking)} of the {len(cells)} cells of {cells[0].device} are searched"
+    return f"{counted}: {', '.join(named)}; {COMMAND} measures them"

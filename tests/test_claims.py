@@ -1,0 +1,669 @@
+"""The papers' sentences: every one has a verdict, each verdict follows from rows and arithmetic that are shown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterable
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from repro.claims import check, check_all
+from repro.claims.check import FUNCTIONS
+from repro.claims.claim import Claim, listed
+from repro.claims.judge import judge
+from repro.claims.registry import MEASURED, RECOMPUTED
+from repro.claims.working import Row, Working, mean, total
+from repro.datafile import expected_folder
+from repro.errors import UserError
+from repro.expected import COUNTS
+from repro.interval import Interval
+from repro.prices import machine_cost
+from repro.settings import search_space
+from repro.trial import Record
+from tests.command_line import ROOT, record, repro, results_folder
+
+CHECKED = {checked.claim.id: checked for checked in check_all()}
+PYTHIA = ("pythia-160m", "pythia-410m", "pythia-1b", "pythia-2.8b", "pythia-6.9b")
+
+
+def days_of(table: str) -> dict[tuple[str, str, str], int]:
+    """Days as the file has them, read without the library."""
+    with (expected_folder() / f"table{table}.csv").open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    return {(row["model"], row["gpu"], row["gpus"]): int(row["days"]) for row in rows if row["days"].isdecimal()}
+
+
+# --- Data and functions ---
+
+
+def test_every_claim_that_can_be_checked_has_one_function_and_every_function_a_claim() -> None:
+    to_check = {claim.id for claim in listed() if claim.not_checkable is None}
+    assert set(RECOMPUTED) | set(MEASURED) == to_check
+    assert not set(RECOMPUTED) & set(MEASURED)
+    assert len(FUNCTIONS) == len({module.__name__ for module in FUNCTIONS})
+
+
+def test_all_five_papers_are_listed_and_each_claim_says_where_it_stands() -> None:
+    counts = dict.fromkeys(("paper", "review", "comment", "lab", "thesis"), 0)
+    for claim in listed():
+        counts[claim.paper] += 1
+        assert claim.where
+        assert f"{claim.paper}, {claim.where}" == claim.source
+    assert min(counts.values()) >= 15
+    assert counts["paper"] >= 110
+
+
+def test_an_id_of_another_paper_begins_with_its_name() -> None:
+    for claim in listed():
+        assert claim.paper == "paper" or claim.id.startswith(f"{claim.paper}-")
+
+
+def test_the_precision_is_the_last_printed_place_but_of_what_words_alone_say() -> None:
+    in_words = {"timed-passes", "comment-card-speed"}
+    for claim in listed():
+        if claim.precision is None or claim.id in in_words:
+            continue
+        digits, _, exponent = claim.published.partition("e")
+        place = Decimal(digits).as_tuple().exponent if "." in digits else len(digits) - len(digits.rstrip("0"))
+        place = 0 if digits == "0" else place
+        assert claim.precision == pytest.approx(10.0 ** (int(place) + int(exponent or 0))), claim.id
+
+
+# --- The verdict on a number ---
+
+
+def claim(published: str, precision: float, relation: str = "equals") -> Claim:
+    return Claim("a-claim", "paper, a test", "something", relation, published, precision, "x", None)  # type: ignore[arg-type]
+
+
+def verdict(published: str, precision: float, value: Interval, relation: str = "equals") -> str:
+    return judge(claim(published, precision, relation), Working(value))[0]
+
+
+@pytest.mark.parametrize(
+    ("published", "precision", "value", "word"),
+    [
+        ("3", 1, Interval(2.67, 2.5, 2.8), "holds"),
+        ("3.0", 0.1, Interval(2.67, 2.5, 2.8), "differs"),
+        ("3.0", 0.1, Interval(2.96, 2.9, 3.1), "holds"),
+        ("4.3", 0.1, Interval(4.37, 4.03, 4.90), "holds_by_rounding"),
+        ("130000", 10_000, Interval.exact(127_500), "holds"),
+        ("130000", 1_000, Interval.exact(127_500), "differs"),
+        ("515.7", 0.1, Interval.exact(10313.0 / 20), "holds"),  # 515.65 stands on the edge and may round up
+        ("108", 1, Interval.rounded(109), "differs"),  # both may be 108.5, which rounds to one of them alone
+        ("0", 1, Interval.exact(8), "differs"),
+    ],
+)
+def test_a_number_holds_if_it_rounds_to_the_published_one(
+    published: str, precision: float, value: Interval, word: str
+) -> None:
+    assert verdict(published, precision, value) == word
+
+
+def test_a_bound_holds_as_far_as_it_is_printed() -> None:
+    assert verdict("40000", 10_000, Interval.exact(20_900), "at_most") == "holds"
+    assert verdict("40000", 10_000, Interval.exact(40_001), "at_most") == "differs"
+    assert verdict("40000", 10_000, Interval(40_500, 39_000, 42_000), "at_most") == "holds_by_rounding"
+    assert verdict("5", 1, Interval.exact(5.97), "at_least") == "holds"
+    assert verdict("6", 1, Interval.exact(5.97), "at_least") == "differs"
+
+
+def test_a_difference_says_how_far_off_the_number_is() -> None:
+    assert judge(claim("57", 1), Working(Interval.exact(66.56)))[1] == "66.56 is not 57 x: 16.8% more"
+
+
+# --- Arithmetic that shows its working ---
+
+
+def test_arithmetic_carries_its_rows_its_steps_and_its_bounds() -> None:
+    days = Working.read(18, Row("table1.csv", "a cell", "18 days", "paper"), rounded_to=1)
+    gpus = Working.read(64, Row("figure6.csv", "a model", "64 GPUs", "paper"))
+    found = gpus * 3 / (days * 4).called("GPU-days")
+    assert found.value == Interval(192 / 72, 192 / 74, 192 / 70)
+    assert [row.file for row in found.rows] == ["figure6.csv", "table1.csv"]
+    assert found.steps == ("64 x 3 = 192", "GPU-days: 18 x 4 = 72", "192 / 72 = 2.6667")
+
+
+def test_differences_widen_and_sums_and_means_take_one_step() -> None:
+    one, two = Working(Interval.rounded(1)), Working(Interval.rounded(2))
+    assert (two - one).value == Interval(1, 0, 2)
+    assert total([one, two]).steps == ("1 + 2 = 3",)
+    assert mean([one, two]).value == Interval(1.5, 1, 2)
+
+
+# --- What the papers say, against arithmetic by hand ---
+
+BY_HAND = [
+    # The paper
+    ("two-rtx-3090-days", 109, "differs"),
+    ("two-rtx-3090-cost", 2 * 1_300 + 1_500, "holds"),
+    ("title-100k", 4 * 30_000 + 7_500, "holds"),
+    ("title-100-days", 109, "holds"),
+    ("pythia-1b-fewer-gpu-days", 192 / 72, "holds"),
+    ("original-roberta", 1024, "holds"),
+    ("clip-lag", 2, "holds_by_rounding"),
+    ("configurations-benchmarked", 36 * ((12 + 1) + 3 * (22 + 1)), "holds"),
+    ("four-a100-cost", 4 * 19_000 + 7_500, "holds_by_rounding"),
+    ("two-h100-cost", 2 * 30_000 + 1_500, "holds"),
+    ("two-h100-in-the-same-time", 16, "differs"),
+    ("own-8-a100", 162_500, "holds"),
+    ("rtx-3090-peak", 71, "holds"),
+    ("a100-peak", 312, "holds"),
+    ("tf32-bits", 23 - 10, "holds"),
+    ("naive-infeasible", 9, "holds"),
+    ("optimised-infeasible", 0, "holds"),
+    ("naive-pythia-1b-on-4-a100", 41, "holds"),
+    (
+        "less-compute-on-8-a100",
+        (32 / 16 + 96 / 48 + 192 / 72 + 576 / 280 + 1280 / 616 + 1024 / 400 + 384 / 64 + 240 / 56) / 8,
+        "holds",
+    ),
+    ("budget-40k-cost", 8 * 1_300 + 10_500, "holds"),
+    ("budget-40k-days", 30, "holds"),
+    ("eight-a100-cost", 8 * 19_000 + 10_500, "holds"),
+    ("eight-h100-cost", 8 * 30_000 + 10_500, "holds"),
+    ("a100-run-cost", 162_500 * 9 / (5 * 365), "holds"),
+    ("h100-run-cost", 127_500 * 8 / (5 * 365), "holds"),
+    ("four-h100-memory", 320 / 640, "holds"),
+    ("server-8-gpus", 10_673, "differs"),
+    ("desktop-1-gpu-total", 99 + 109.95 + 329 + 102.49 + 139.99 + 99.99 + 139.99, "holds"),
+    ("desktop-2-gpus-total", 247.93 + 109.95 + 329 + 252.52 + 139.99 + 99.99 + 276.91, "holds"),
+    ("parameters-roberta", 355_412_057, "holds"),
+    ("parameters-roberta-in-table-1", 355_412_057, "differs"),
+    ("parameters-convnext-in-figure-6", 392_900_177, "differs"),
+    ("vit-sequence", (224 // 16) ** 2, "differs"),
+    ("table-3", 0, "holds"),
+    ("largest-model-days", 32, "holds"),
+    ("olmo-tokens", 3e12 / (143_000 * 1024 * 2049), "holds"),
+    ("flops-pythia-1b", 1.282e13 * 1024 * 143_000, "holds"),
+    ("flops-roberta", 1.166e12 * 8192 * 500_000, "holds"),
+    ("flops-mamba", 6.78e13 * 128 * 572_204, "differs"),
+    ("flops-convnext", 3.658e11 * 4096 * 311_940, "differs"),
+    ("flops-vit", 3.692e11 * 4096 * 311_948, "holds"),
+    ("search-space-1-gpu", 12, "holds"),
+    ("search-space-more-gpus", 22, "holds"),
+    ("appendix-j-batch-sizes", 0, "holds"),
+    ("appendix-j-powers-of-two", 0, "holds"),
+    ("appendix-j-leaves-out", 0, "holds"),
+    ("largest-model-on-1-gpu", 0, "holds"),
+    # The review
+    ("review-eight-rtx-3090-cost", 20_900, "differs"),
+    ("review-own-8-a100", 162_500, "holds"),
+    ("review-saved-by-owning", 450_000, "holds"),
+    ("review-budget-130k", 8, "holds"),  # 4 H100 at 127,500
+    ("review-budget-160k", 8, "differs"),  # the same: 8 A100 are 162,500
+    ("review-under-50k", 30 - 22, "differs"),  # 8 A6000 at 48,900
+    ("review-50k-to-100k", 0, "differs"),
+    ("review-over-100k", 0, "holds"),
+    # The comment
+    ("comment-gpu-hours", 1024 * 44 / 60, "differs"),
+    ("comment-google-cost", 1024 * 2.48, "holds"),
+    ("comment-google-cost-of-44-minutes", 1024 * 44 / 60 * 2.48, "differs"),
+    ("comment-exoscale-cost", 1024 * 1.375, "holds"),
+    ("comment-exoscale-cost-of-44-minutes", 1024 * 44 / 60 * 1.375, "differs"),
+    ("comment-electricity", 1024 * 0.5 * 0.13, "differs"),
+    ("comment-electricity-of-44-minutes", 750.933 * 0.5 * 0.13, "differs"),
+    ("comment-card-speed", 16.3 / 15.7, "holds"),
+    ("comment-card-power", 295 - 300, "holds"),
+    ("comment-break-even", 8_000 / (1_408 - 69), "holds"),
+    ("comment-break-even-of-44-minutes", 8_000 / (1_032.533 - 48.811 * 69 / 57), "differs"),
+    # The lab
+    ("lab-v100-double-precision", 7.8, "differs"),
+    ("lab-t4-single-precision", 8.1, "holds"),
+    ("lab-specification-ratio", 16.4 / 8.1, "holds"),
+    ("lab-specification-ratio-in-single-precision", 15.7 / 8.1, "differs"),
+    ("lab-observed-ratio", 1528.2 / 556.6, "holds"),
+    ("lab-hypothesis-supported", 1528.2 / 556.6, "differs"),
+    ("lab-prediction-t4-2-cpus", 20 * 1486.7, "holds"),
+    ("lab-prediction-t4-16-cpus", 20 * 499.8, "holds"),
+    ("lab-prediction-t4", 20 * 86.5, "holds"),
+    ("lab-prediction-v100", 20 * 33.4, "holds"),
+    ("lab-prediction-met-t4-2-cpus", 30522.1, "differs"),
+    ("lab-prediction-met-v100", 556.6, "differs"),
+    ("lab-rate-t4-16-cpus-1-epoch", 40597 / 499.5, "holds"),
+    ("lab-rate-t4-20-epochs", 40597 / 75.9, "holds_by_rounding"),
+    ("lab-epoch-v100", 556.6 / 20, "holds"),
+    ("lab-t4-minutes", 1528.2 / 60, "differs"),
+    ("lab-cpus-underestimated", 0, "holds"),
+    ("lab-gpus-overestimated", 0, "holds"),
+    # The thesis
+    ("thesis-two-gpus", 2 * 0.69, "holds"),
+    ("thesis-two-gpus-per-gpu-hour", 0.69, "differs"),
+    ("thesis-cost-effective", 165.2 / 0.69 / (125 / 3.06), "holds"),
+]
+
+
+@pytest.mark.parametrize(("id", "value", "word"), BY_HAND)
+def test_a_claim_recomputes_to_what_arithmetic_by_hand_gives(id: str, value: float, word: str) -> None:
+    checked = CHECKED[id]
+    assert checked.working is not None
+    assert checked.working.value.value == pytest.approx(value, rel=2e-3)
+    assert checked.verdict == word
+
+
+def test_the_mean_speedup_is_that_of_the_44_pythia_cells() -> None:
+    naive, best = days_of("4"), days_of("1")
+    ratios = [naive[place] / best[place] for place in naive if place[0].startswith("Pythia")]
+    low = [(naive[place] - 0.5) / (best[place] + 0.5) for place in naive if place[0].startswith("Pythia")]
+    checked = CHECKED["mean-speedup"]
+    assert checked.working is not None
+    assert len(ratios) == 44
+    assert checked.working.value.value == pytest.approx(statistics.mean(ratios))
+    assert checked.working.value.low == pytest.approx(statistics.mean(low))
+    assert (round(checked.working.value.value, 2), checked.verdict) == (4.37, "holds_by_rounding")
+    assert len(checked.working.rows) == 2 * 44
+
+
+@pytest.mark.parametrize(
+    ("id", "h100", "value", "word"),
+    [
+        ("analytic-optimism", 756e12, 5.99, "holds"),
+        ("analytic-optimism-with-sxm-peak", 989.4e12, 6.66, "holds_by_rounding"),
+    ],
+)
+def test_the_analytic_estimate_is_6x_optimistic_with_the_peak_that_the_paper_took(
+    id: str, h100: float, value: float, word: str
+) -> None:
+    flops = {"Pythia-160M": 2.9e20, "Pythia-410M": 8.2e20, "Pythia-1B": 1.9e21}
+    peaks = {"RTX 3090": 71e12, "A6000": 154.8e12, "A100": 312e12, "H100": h100}
+    ratios = [
+        days / (flops[model] / (peaks[gpu] * int(gpus)) / 86_400)
+        for (model, gpu, gpus), days in days_of("4").items()
+        if model in flops
+    ]
+    checked = CHECKED[id]
+    assert checked.working is not None
+    assert checked.working.value.value == pytest.approx(statistics.mean(ratios))
+    assert checked.working.value.value == pytest.approx(value, abs=0.005)
+    assert checked.verdict == word
+
+
+def test_the_night_of_summer_time_explains_the_hour_that_time_stamps_are_longer() -> None:
+    checked = CHECKED["lab-stamps-t4-2-cpus-20-epochs"]
+    assert checked.working is not None
+    assert checked.working.value.value == 9 * 3600 + 28 * 60 + 42 - 3600
+    assert checked.verdict == "holds_by_rounding"
+    assert "34,122 s" in checked.reason
+    others = [found for id, found in CHECKED.items() if id.startswith("lab-stamps") and found is not checked]
+    assert len(others) == 7
+    assert all(found.verdict.startswith("holds") and "clock" not in found.reason for found in others)
+
+
+def test_machines_cost_what_the_price_list_makes_of_them() -> None:
+    for id, gpu, gpus in (("four-h100-cost", "H100", 4), ("budget-40k-cost", "RTX 3090", 8)):
+        working = CHECKED[id].working
+        assert working is not None
+        assert working.value.value == machine_cost(gpu, gpus)
+
+
+# --- What cannot be checked ---
+
+
+def test_what_cannot_be_checked_is_listed_with_its_reason_and_without_a_number() -> None:
+    found = [checked for checked in CHECKED.values() if checked.verdict == "not_checkable"]
+    assert len(found) >= 50
+    for checked in found:
+        row = checked.row()
+        assert checked.reason
+        assert row["recomputed"] is row["low"] is row["high"] is None
+
+
+def test_a_share_of_50_respondents_is_called_impossible_where_it_is() -> None:
+    possible = {round(100 * people / 50) for people in range(51)}
+    shares = [claim for claim in listed() if claim.unit == "%" and claim.published.isdecimal()]
+    surveyed = [claim for claim in shares if claim.id.startswith("survey") and claim.id != "survey-data-center"]
+    assert len(surveyed) >= 10
+    for claim in surveyed:
+        told = claim.not_checkable or ""
+        assert ("no whole number" in told) == (int(claim.published) not in possible), claim.id
+
+
+def test_the_numbers_in_reasons_follow_from_the_papers() -> None:
+    reasons = {claim.id: claim.not_checkable or "" for claim in listed()}
+    an_hour = 650_000 / (5 * 365 * 24)
+    for id in ("rent-8-a100", "review-rent-8-a100"):
+        assert f"${an_hour:.2f} an hour, or ${an_hour / 8:.2f} a GPU-hour" in reasons[id]
+    assert f"69 to 57 is {69 / 57:.2f}" in reasons["comment-electricity-in-dollars"]
+
+
+# --- Tracing ---
+
+
+def test_every_recomputed_number_names_the_rows_it_came_from() -> None:
+    for checked in CHECKED.values():
+        if checked.verdict in ("holds", "holds_by_rounding", "differs"):
+            assert checked.working is not None
+            assert checked.working.rows, checked.claim.id
+            assert all(row.file and row.row and row.value and row.source for row in checked.working.rows)
+
+
+def test_a_claim_shows_its_rows_and_its_arithmetic_step_by_step() -> None:
+    told = repro("claims", "pythia-1b-fewer-gpu-days").stdout
+    for part in ("3x fewer", "holds", "figure6.csv", "64 A100 40 GB for 3 days", "table1.csv", "18 days",
+                 "paper, Table 1", "3 x 64 = 192", "18 x 4 = 72", "192 / 72 = 2.6667"):  # fmt: skip
+        assert part in told
+    row = json.loads(repro("claims", "pythia-1b-fewer-gpu-days", "--format", "json").stdout)[0]
+    assert [used["file"] for used in row["rows"]] == ["figure6.csv", "table1.csv"]
+    assert row["steps"][-1] == "192 / 72 = 2.6667"
+    traced = list(csv.DictReader(io.StringIO(repro("claims", "comment-electricity", "--format", "csv").stdout)))
+    assert [line["part"] for line in traced] == ["row"] * 3 + ["step"] * 2 + ["verdict"]
+    assert traced[-1]["value"] == "differs"
+
+
+def test_an_unknown_claim_names_the_nearest() -> None:
+    found = repro("claims", "mean-speedups")
+    assert (found.returncode, found.stdout) == (2, "")
+    assert len(found.stderr.splitlines()) == 1
+    assert "unknown claim 'mean-speedups'; the nearest are mean-speedup" in found.stderr
+
+
+# --- The command ---
+
+
+def test_the_list_has_a_row_for_every_claim_in_every_format() -> None:
+    rows = json.loads(repro("claims", "--format", "json").stdout)
+    assert [row["id"] for row in rows] == [claim.id for claim in listed()]
+    keys = {
+        "id",
+        "paper",
+        "where",
+        "statement",
+        "published",
+        "recomputed",
+        "low",
+        "high",
+        "unit",
+        "verdict",
+        "reason",
+        "how",
+    }
+    assert all(keys <= set(row) for row in rows)
+    by_id = {row["id"]: row for row in rows}
+    assert by_id["mean-speedup"]["published"] == 4.3
+    assert (
+        4.02 < by_id["mean-speedup"]["low"] < by_id["mean-speedup"]["recomputed"] < by_id["mean-speedup"]["high"] < 4.91
+    )
+    assert by_id["survey-fine-tuning"]["published"] == "70 to 80"
+    assert len(list(csv.DictReader(io.StringIO(repro("claims", "--format", "csv").stdout)))) == len(rows)
+    text = repro("claims")
+    assert text.returncode == 0  # what differs is a finding, no failure
+    assert len(text.stdout.splitlines()) == len(rows) + 2
+    assert f"{len(rows)} claims: " in text.stderr
+    assert repro("claims", "--format", "markdown").stdout.startswith("| id")
+
+
+def test_the_list_imports_no_torch() -> None:
+    code = "import sys; from repro.cli import main; main(['claims']); print({'torch', 'pytest'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines()[-1] == "set()"
+
+
+BROKEN = [
+    ("mean-speedup,", "mean speedup,", "column 1 (id): found 'mean speedup', expected lower-case words"),
+    ("mean-speedup,", "title-100k,", "column 1 (id): found 'title-100k', expected title-100k only once"),
+    (",equals,4.3,", ",about,4.3,", "column 4 (relation): found 'about', expected one of equals, at_most, at_least"),
+    (",equals,4.3,", ",equals,four,", "column 5 (published): found 'four', expected a number"),
+    (",4.3,0.1,", ",4.3,0,", "column 6 (precision): found '0', expected a positive number"),
+    (",4.3,0.1,", ",4.3,-,", "column 6 (precision): found '-', expected a positive number, as the claim is"),
+    ("mean-speedup,", "mean-speed-up,", "mean-speed-up: expected/claims.csv has this claim, and no function here"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "told"), BROKEN)
+def test_a_broken_list_is_told_in_one_line(old: str, new: str, told: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(expected_folder(), tmp_path / "expected")
+    file = folder / "claims.csv"
+    assert file.read_text().count(old) == 1
+    file.write_text(file.read_text().replace(old, new))
+    found = repro("claims", REPRO_EXPECTED=str(folder))
+    assert (found.returncode, found.stdout) == (2, "")
+    assert len(found.stderr.splitlines()) == 1
+    assert told in found.stderr
+
+
+def test_a_paper_that_is_none_of_the_five_and_an_empty_list_are_told(tmp_path: Path) -> None:
+    folder = shutil.copytree(expected_folder(), tmp_path / "expected")
+    file = folder / "claims.csv"
+    header, first, *_ = file.read_text().splitlines()
+    file.write_text(f"{header}\n{first.replace('paper, title', 'newspaper, title')}\n")
+    with pytest.raises(
+        UserError, match=r"line 2, column 2 \(source\): found 'newspaper, title', expected one of paper,"
+    ):
+        listed(folder)
+    file.write_text(f"{header}\n")
+    with pytest.raises(UserError, match=r"line 2, column 1 \(id\): found the end of the file, expected a claim"):
+        listed(folder)
+
+
+# --- Claims that need a run ---
+
+NEED_A_RUN = {
+    "table-1-cells",
+    "table-4-cells",
+    "timed-passes",
+    "memory-saving-gain",
+    "review-memory-saving-gain",
+    "one-gpu-memory-saving",
+    "best-over-median",
+    "twice-as-long",
+    "best-over-worst",
+    "median-slower-than-free-lunch",
+}
+
+
+def search(
+    gpu: str = "H100", best: float = 10.0, counts: Iterable[int] = COUNTS, models: Iterable[str] = PYTHIA
+) -> list[Record]:
+    """The whole search: free lunch alone takes 20 days, one memory-saving settings `best`, the others 30, but the last
+    two 40. The median is 30."""
+    found = []
+    for model in models:
+        for count in counts:
+            space = [settings.id for settings in search_space(count)]
+            days = dict.fromkeys(space, 30.0) | {space[0]: 20.0, space[1]: best}
+            days |= dict.fromkeys(space[-2:], 40.0)
+            found += [record(model, settings, number, gpu=gpu, count=count) for settings, number in days.items()]
+    return found
+
+
+def test_without_a_run_they_name_the_command_that_measures_them() -> None:
+    assert {id for id, checked in CHECKED.items() if checked.verdict == "needs_measurement"} == NEED_A_RUN
+    for id in NEED_A_RUN:
+        assert CHECKED[id].reason.startswith("repro run --gpus all")
+        assert CHECKED[id].working is None
+
+
+@pytest.mark.parametrize(
+    ("id", "value", "word"),
+    [
+        ("best-over-median", 30 / 10, "differs"),
+        ("twice-as-long", 30 / 10, "differs"),
+        ("best-over-worst", 40 / 10, "differs"),
+        ("median-slower-than-free-lunch", 30 / 20, "differs"),
+        ("one-gpu-memory-saving", 50, "differs"),
+    ],
+)
+def test_a_whole_search_on_one_type_of_gpu_settles_the_means(id: str, value: float, word: str) -> None:
+    checked = check(id, search())
+    assert checked.working is not None
+    assert checked.working.value.value == pytest.approx(value)
+    assert checked.verdict == word
+    assert "cells of H100, of the paper's four GPUs" in checked.reason
+    assert any("Pythia-1B on" in step for step in checked.working.steps)
+    assert checked.working.rows[0].file == "trials.jsonl"
+
+
+def test_numbers_that_round_to_the_papers_hold() -> None:
+    records = search(best=30 / 2.34)
+    assert check("best-over-median", records).verdict == "holds"
+    assert check("twice-as-long", records).verdict == "holds"
+    assert check("best-over-median", search(best=30 / 2.36)).verdict == "differs"
+
+
+def test_several_gpus_of_the_paper_are_averaged_over_their_cells() -> None:
+    checked = check("best-over-worst", [*search("H100", best=10), *search("A100", best=8)])
+    assert checked.working is not None
+    assert checked.working.value.value == pytest.approx((40 / 10 + 40 / 8) / 2)
+    assert "30 cells of H100 and A100" in checked.reason
+
+
+def test_a_gpu_that_is_not_the_papers_counts_where_no_other_does_and_is_named() -> None:
+    checked = check("best-over-worst", search("L40S"))
+    assert checked.verdict == "differs"
+    assert "cells of L40S, none of the paper's GPUs" in checked.reason
+    both = check("best-over-worst", [*search("L40S", best=5), *search("H100")])
+    assert both.working is not None
+    assert both.working.value.value == pytest.approx(4)
+
+
+def test_a_search_with_a_gap_says_what_is_missing_and_what_there_is_so_far() -> None:
+    *records, last = search(best=30 / 2.3)
+    checked = check("best-over-median", records)
+    assert checked.verdict == "needs_measurement"
+    assert (
+        f"14 of the 15 cells of H100 are searched: Pythia-6.9B on 8 H100 lacks 1 of 22 settings, first {last.settings}"
+        in (checked.reason)
+    )
+    assert "--methods all" in checked.reason
+    assert checked.working is not None
+    assert checked.working.value.value == pytest.approx(2.3)
+
+
+@pytest.mark.parametrize("status", ["crashed", "timed_out", "unsupported", "interrupted"])
+def test_settings_that_ended_otherwise_are_missing(status: str) -> None:
+    *records, last = search()
+    gone = record(last.recipe, last.settings, None, gpu="H100", count=last.count, status=status)  # type: ignore[arg-type]
+    assert f"first {last.settings} ({status})" in check("best-over-worst", [*records, gone]).reason
+
+
+def test_settings_out_of_memory_are_searched_and_have_no_days() -> None:
+    *records, last = search()
+    full = record(last.recipe, last.settings, None, gpu="H100", count=last.count, status="out_of_memory")
+    checked = check("best-over-worst", [*records, full])
+    assert checked.verdict == "differs"
+    assert checked.working is not None
+    assert checked.working.value.value == pytest.approx(4)  # one of the two with 40 days is left
+
+
+def test_cells_where_free_lunch_alone_does_not_fit_are_left_out_as_in_the_figures() -> None:
+    records = search(models=PYTHIA[:4])
+    full = [record(PYTHIA[4], "free_lunch", None, "H100", count, status="out_of_memory") for count in COUNTS]
+    checked = check("best-over-median", [*records, *full])
+    assert checked.verdict == "differs"
+    assert "measured in 12 cells" in checked.reason
+    nowhere = [
+        record(id, "free_lunch", None, "H100", count, status="out_of_memory") for id in PYTHIA for count in COUNTS
+    ]
+    assert "free lunch alone ran out of memory in every cell" in check("best-over-median", nowhere).reason
+
+
+def test_the_largest_gain_is_a_mean_over_models_or_numbers_of_gpus() -> None:
+    slow = search(best=30, models=PYTHIA[:4])
+    fast = search(best=4, models=PYTHIA[4:])
+    checked = check("memory-saving-gain", [*slow, *fast])
+    assert checked.working is not None
+    # Pythia-6.9B saves 80 % on 2, 4 and 8; the mean over the models saves less.
+    assert checked.working.value.value == pytest.approx(80)
+    assert checked.verdict == "differs"
+
+
+def test_the_largest_gain_of_some_gpus_refutes_the_paper_only_where_it_is_larger() -> None:
+    lower = check("memory-saving-gain", search(best=10))
+    assert lower.verdict == "needs_measurement"
+    assert "50 % on H100; it may be more on RTX 3090, A6000 and A100" in lower.reason
+    assert check("memory-saving-gain", search(best=5.8)).verdict == "holds"
+    assert check("memory-saving-gain", search(best=5)).verdict == "differs"
+    every = [row for gpu in ("RTX 3090", "A6000", "A100", "H100") for row in search(gpu, best=10)]
+    assert check("memory-saving-gain", every).verdict == "differs"
+    assert check("review-memory-saving-gain", every).verdict == "differs"
+
+
+def test_memory_saving_on_one_gpu_hurts_where_every_gain_is_negative() -> None:
+    assert check("one-gpu-memory-saving", search(best=20.1, counts=(1,))).verdict == "holds"
+    helped = check("one-gpu-memory-saving", search(best=19.9, counts=(1,), models=("pythia-1b",)))
+    assert helped.verdict == "differs"  # one cell is enough
+    hurt = check("one-gpu-memory-saving", search(best=20.1, counts=(1,), models=("pythia-1b",)))
+    assert hurt.verdict == "needs_measurement"
+
+
+def test_the_clocks_are_compared_over_all_trials_on_gpus() -> None:
+    ratios = (1.0, 1.3, 1.4)
+    records = [
+        record("vit", settings, 10.0, true_days=10.0 * ratio)
+        for settings, ratio in zip(("naive", "free_lunch", "free_lunch+zero_1"), ratios, strict=True)
+    ]
+    checked = check("timed-passes", records)
+    assert checked.working is not None
+    assert checked.working.value.value == pytest.approx(1.3)
+    assert (checked.verdict, "from 1 to 1.4" in checked.reason) == ("differs", True)
+    assert check("timed-passes", records[:1]).verdict == "holds"
+
+
+def test_one_cell_that_differs_refutes_a_table_and_one_that_holds_does_not_confirm_it() -> None:
+    holds = check("table-4-cells", [record("pythia-1b", "naive", 41.0)])
+    assert holds.verdict == "needs_measurement"
+    assert "1 of its 143 cells were compared, and hold" in holds.reason
+    differs = check("table-4-cells", [record("pythia-1b", "naive", 60.0)])
+    assert differs.verdict == "differs"
+    assert differs.working is not None
+    assert "expected 41 days, measured 60.0" in differs.working.steps[0]
+    assert check("table-1-cells", [record("pythia-1b", "naive", 60.0)]).verdict == "needs_measurement"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"scale": "tiny"}, "of tiny recipes"),
+        ({"gpu": "cpu"}, "of the CPU"),
+        ({"memory_limit": 2**30}, "under a memory limit"),
+        ({"nodes": 2}, "on several nodes"),
+    ],
+)
+def test_records_that_cannot_stand_for_the_papers_do_not_count(change: dict, told: str) -> None:
+    given = {"gpu": "H100", "count": 2} | {key: value for key, value in change.items() if key in ("scale", "gpu")}
+    records = [record("pythia-1b", "free_lunch", 10.0, **given)]
+    for name in ("memory_limit", "nodes"):
+        if name in change:
+            setattr(records[0], name, change[name])
+    for id in NEED_A_RUN:
+        checked = check(id, records)
+        assert checked.verdict == "needs_measurement"
+        assert f"none of the 1 records counts: 1 are {told}" in checked.reason
+        assert checked.working is None
+
+
+def test_the_kept_run_of_tiny_recipes_is_no_measurement_of_the_paper() -> None:
+    found = repro("claims", "--measured", "results/cpu-2-cores", "--format", "json")
+    assert found.returncode == 0
+    needing = [row for row in json.loads(found.stdout) if row["verdict"] == "needs_measurement"]
+    assert {row["id"] for row in needing} == NEED_A_RUN
+    assert all("none of the 57 records counts" in row["reason"] for row in needing)
+    assert all(row["recomputed"] is None for row in needing)
+
+
+def test_a_results_folder_is_checked_from_the_command_line(tmp_path: Path) -> None:
+    folder = results_folder(tmp_path / "run", *search("H100", counts=(2, 4, 8)))
+    rows = {row["id"]: row for row in json.loads(repro("claims", "--measured", str(folder), "--format", "json").stdout)}
+    assert (rows["best-over-median"]["verdict"], rows["best-over-median"]["recomputed"]) == (
+        "differs",
+        pytest.approx(3),
+    )
+    traced = repro("claims", "best-over-median", "--measured", str(folder)).stdout
+    assert "Pythia-1B on 4 H100, 22 settings ran: median / best = 30 / 10 = 3" in traced
+    assert "trials.jsonl" in traced
+
+
+def test_a_folder_without_a_run_is_told_in_one_line(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        found = repro("claims", "--measured", str(folder))
+        assert (found.returncode, found.stdout) == (2, "")
+        assert len(found.stderr.splitlines()) == 1
+        assert str(folder) in found.stderr
