@@ -9,6 +9,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
@@ -22,6 +23,7 @@ from repro.claims.judge import judge
 from repro.claims.registry import MEASURED, RECOMPUTED
 from repro.claims.working import Row, Working, mean, total
 from repro.datafile import expected_folder
+from repro.economics.comment import reckonings
 from repro.errors import UserError
 from repro.expected import COUNTS
 from repro.interval import Interval
@@ -213,8 +215,10 @@ BY_HAND = [
     ("comment-electricity-of-44-minutes", 750.933 * 0.5 * 0.13, "differs"),
     ("comment-card-speed", 16.3 / 15.7, "holds"),
     ("comment-card-power", 295 - 300, "holds"),
-    ("comment-break-even", 8_000 / (1_408 - 69), "holds"),
-    ("comment-break-even-of-44-minutes", 8_000 / (1_032.533 - 48.811 * 69 / 57), "differs"),
+    ("comment-break-even-equation", 8_000 / (1_408 - 69), "holds"),
+    ("comment-break-even", 6, "holds"),  # 5.97
+    ("comment-break-even-with-its-electricity", 7, "differs"),  # 8,000 / (1,408 - 80.57) is 6.03
+    ("comment-break-even-of-44-minutes", 9, "differs"),  # 8,000 / (1,032.53 - 59.09) is 8.22
     # The lab
     ("lab-v100-double-precision", 7.8, "differs"),
     ("lab-t4-single-precision", 8.1, "holds"),
@@ -302,6 +306,21 @@ def test_machines_cost_what_the_price_list_makes_of_them() -> None:
         working = CHECKED[id].working
         assert working is not None
         assert working.value.value == machine_cost(gpu, gpus)
+
+
+def test_the_comments_break_even_is_that_of_repro_breakeven() -> None:
+    as_printed, electricity, gpu_hours, _ = (row.answer.whole_runs for row in reckonings())
+    ids = ("comment-break-even", "comment-break-even-with-its-electricity", "comment-break-even-of-44-minutes")
+    found = [CHECKED[id].row()["recomputed"] for id in ids]
+    assert found == [as_printed, electricity, gpu_hours]
+
+
+def test_the_readme_tells_the_verdicts_as_they_are() -> None:
+    counts = Counter(checked.verdict for checked in CHECKED.values())
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert f"Of {len(CHECKED)}, `expected/claims.csv`" in readme
+    told = f"{counts['holds']} hold, {counts['holds_by_rounding']} by rounding, and {counts['differs']} differ"
+    assert f"Without a run {told}:" in readme
 
 
 # --- What cannot be checked ---

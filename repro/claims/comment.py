@@ -5,8 +5,10 @@ It charges 1,024 hours for 44 minutes on 1,024 GPUs. Claims that end in `-of-44-
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 
+from ..interval import Interval
 from .facts import Facts
 from .registry import recomputes
 from .working import Working, shown
@@ -83,22 +85,42 @@ def _electricity(facts: Facts, hours: Working) -> Working:
 
 
 @recomputes("comment-break-even-equation")
+def equation(facts: Facts) -> Working:
+    """Runs that cost as much rented as bought, by the comment's equation."""
+    return _equation(facts, rent(facts, "Exoscale"), facts.quantity("comment/electricity_a_run_usd"))
+
+
 @recomputes("comment-break-even")
 def break_even(facts: Facts) -> Working:
-    """Runs after which buying has cost as much as renting, by the comment's equation."""
-    return _break_even(system(facts), rent(facts, "Exoscale"), facts.quantity("comment/electricity_a_run_usd"))
+    return _whole(equation(facts))
+
+
+@recomputes("comment-break-even-with-its-electricity")
+def break_even_electricity(facts: Facts) -> Working:
+    """The same with the electricity that 1,024 hours take."""
+    return _whole(_equation(facts, rent(facts, "Exoscale"), _dollars(facts, electricity(facts))))
 
 
 @recomputes("comment-break-even-of-44-minutes")
 def break_even_of_44_minutes(facts: Facts) -> Working:
-    """The same with the rent and the electricity of 44 minutes, at the comment's own rate of dollars to euros."""
+    """The same with the rent and the electricity of 44 minutes."""
+    electricity = _dollars(facts, electricity_of_44_minutes(facts))
+    found = _whole(_equation(facts, rent_of_44_minutes(facts, "Exoscale"), electricity))
+    days = found.value.value * gpu_hours(facts).value.value / _HOURS_A_DAY
+    return found.told(f"they keep the one card busy for {shown(round(days))} days")
+
+
+def _dollars(facts: Facts, euros: Working) -> Working:
+    """At the comment's own rate."""
     rate = facts.quantity("comment/electricity_a_run_usd") / facts.quantity("comment/electricity_a_run")
-    dollars = electricity_of_44_minutes(facts) * rate.called("USD a EUR")
-    found = _break_even(system(facts), rent_of_44_minutes(facts, "Exoscale"), dollars)
-    runs = ceil(found.value.value)
-    days = runs * gpu_hours(facts).value.value / _HOURS_A_DAY
-    return found.told(f"buying pays from run {runs} on, after {shown(round(days))} days on the one card")
+    return (euros * rate.called("USD a EUR")).called("USD of electricity a run")
 
 
-def _break_even(bought: Working, rented: Working, power: Working) -> Working:
-    return (bought / (rented - power).called("USD saved a run")).called("runs")
+def _equation(facts: Facts, rented: Working, electricity: Working) -> Working:
+    return (system(facts) / (rented - electricity).called("USD saved a run")).called("runs that cost the same")
+
+
+def _whole(runs: Working) -> Working:
+    """The first run that buying makes cheaper."""
+    value = Interval(*(float(ceil(bound)) for bound in (runs.value.value, runs.value.low, runs.value.high)))
+    return replace(runs, value=value).saying(f"cheaper from run {shown(value.value)} on")

@@ -53,7 +53,11 @@ def vit_sequence(facts: Facts) -> Working:
     image = Working.read(size, Row("table3.csv", "ViT", f"{size} pixels a side", facts.recipes["ViT"].source))
     patch = Working.read(PATCH, Row("models/", "vit", f"patches of {PATCH} pixels a side", "ViT-L/16"))
     side = (image / patch).called("patches a side")
-    return (side * side).told("a class token makes it 197; 256 are the patches of 14 pixels, ViT-L/14")
+    found = side * side
+    of_14 = (size // 14) ** 2
+    return found.told(
+        f"a class token makes it {shown(found.value.value + 1)}; {of_14} are the patches of 14 pixels a side, ViT-L/14"
+    )
 
 
 @recomputes("table-3")

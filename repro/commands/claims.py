@@ -31,7 +31,7 @@ def main(given: argparse.Namespace) -> int:
     print(render([_people(one, given.format) if people else one.row() for one in checked], given.format))
     if people:
         counts = Counter(one.verdict.replace("_", " ") for one in checked)
-        told = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
+        told = ", ".join(f"{verdict} {number}" for verdict, number in counts.most_common())
         print(f"\n{len(checked)} claims: {told}. repro claims ID shows what a verdict stands on.", file=sys.stderr)
     return 0
 
