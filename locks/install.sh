@@ -49,6 +49,9 @@ libc=$(getconf GNU_LIBC_VERSION 2>/dev/null) || libc=
 [[ -n $libc ]] && printf '%s\n' 'glibc 2.28' "$libc" | sort --version-sort --check=quiet ||
     die "the locked stacks need glibc 2.28 or newer (Debian 10, Ubuntu 20.04, RHEL 8) and here is ${libc:-another libc}"
 
+# Kernels are built against the torch of their stack: with kernels.lock, or by images/kernels.sh.
+without_kernels() { awk '/^[a-z0-9]/ { on = !/^(flash-attn|mamba-ssm|causal-conv1d)==/ } on' "$1"; }
+
 trap 'say "interrupted: run the same command again to go on"; exit 130' INT
 one_at_a_time
 find_uv
@@ -61,18 +64,22 @@ fi
 for lock in "$@"; do
     installed "$lock" && continue
     say "installing $lock into $venv"
-    options=(--no-deps --require-hashes --build-constraints "$stack" --requirements "$lock")
+    options=(--no-deps --require-hashes --build-constraints "$stack")
     case $lock in
     *kernels.lock)
         check_nvcc
         # They build against the torch just installed. Left to themselves they would first look for a binary that
         # somebody else built, of which no lock has a hash.
-        options+=(--no-build-isolation)
+        options+=(--requirements "$lock" --no-build-isolation)
         # uv's own cache would hand out what another project built against another torch; this one goes with VENV.
         options+=(--cache-dir "$venv/build-cache")
         export FLASH_ATTENTION_FORCE_BUILD=TRUE MAMBA_FORCE_BUILD=TRUE CAUSAL_CONV1D_FORCE_BUILD=TRUE
         ;;
-    *) find_torch "$lock" ;;
+    *)
+        find_torch "$lock"
+        without_kernels "$lock" >"$venv/wanted"
+        options+=(--requirements "$venv/wanted")
+        ;;
     esac
     # DeepSpeed builds its operators when they are first used; none at installation, whatever the user has set.
     DS_BUILD_OPS=0 "$uv" pip install --python "$venv/bin/python" "${options[@]}" &&

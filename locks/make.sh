@@ -3,16 +3,36 @@
 #
 #   locks/make.sh [OPTIONS]     OPTIONS go to `uv pip compile`; without --upgrade what is locked stays as it is
 #
-#   requirements.lock       bench, gpu       the stack on a machine with an NVIDIA GPU
-#   locks/cpu.lock          bench, cpu       the stack without one
-#   locks/kernels.lock      kernels          second step after requirements.lock: sources built with its torch
-#   locks/dev.lock          dev              tools of the tests, beside either stack
-#   locks/installer.lock    installer        uv itself
+#   requirements.lock       bench, stack, gpu    the stack on a machine with an NVIDIA GPU
+#   locks/cpu.lock          bench, stack, cpu    the stack without one
+#   locks/kernels.lock      kernels              second step after requirements.lock: sources built with its torch
+#   locks/paper.lock        bench, paper         the authors' own stack, kernels included
+#   locks/latest.lock       bench, latest        the newest of everything, kernels included
+#   locks/nvcc.lock         nvcc                 CUDA's compiler for latest.lock
+#   locks/dev.lock          dev                  tools of the tests, beside either stack
+#   locks/installer.lock    installer            uv itself
 #
-# They are for Python 3.11 on Linux x86-64, with a hash for every file and no address of any index.
+# They are for Python 3.11 on Linux x86-64, with a hash for every file and no address of any index. Beside each lies
+# its bill of materials (CycloneDX), locks/sbom/NAME.cdx.json, and the Dockerfile's labels carry the stacks' hashes.
+#
+#   locks/make.sh --check   makes them all in a scratch folder, and fails with the difference where one is out of step
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 . locks/uv.sh
+
+if [[ ${1-} == --check ]]; then
+    scratch=$(mktemp -d)
+    trap 'rm -rf "$scratch"' EXIT
+    mkdir -p .venv
+    cp -R pyproject.toml requirements.lock Dockerfile locks "$scratch"
+    ln -s "$PWD/.venv" "$scratch/.venv"
+    "$scratch/locks/make.sh"
+    for made in requirements.lock Dockerfile locks; do
+        diff --recursive --unified --exclude __pycache__ "$made" "$scratch/$made" ||
+            { say "$made is out of step with pyproject.toml, see above: run locks/make.sh"; exit 1; }
+    done
+    exit
+fi
 
 one_at_a_time
 find_uv
@@ -26,10 +46,32 @@ lock() { # lock FILE OPTION ...
         --custom-compile-command locks/make.sh >/dev/null
 }
 
-lock requirements.lock --extra bench --extra gpu "$@"
-lock locks/cpu.lock --extra bench --extra cpu "$@"
-# Without --no-deps uv would build the three for their metadata, which takes a torch and nvcc. All that they need
-# besides torch, triton and transformers (einops, ninja, packaging, setuptools, wheel) is in requirements.lock.
+lock requirements.lock --extra bench --extra stack --extra gpu "$@"
+lock locks/cpu.lock --extra bench --extra stack --extra cpu "$@"
+# All that they need besides torch, triton and transformers (einops, ninja, packaging, setuptools, wheel) is in
+# requirements.lock.
 lock locks/kernels.lock --extra kernels --no-deps "$@"
+lock locks/paper.lock --extra bench --extra paper "$@"
+lock locks/latest.lock --extra bench --extra latest "$@"
+lock locks/nvcc.lock --extra nvcc --no-deps "$@"
 lock locks/dev.lock --extra dev --constraint locks/cpu.lock "$@"
 lock locks/installer.lock --extra installer "$@"
+
+tools=.venv/tools
+if ! cmp -s locks/dev.lock "$tools/dev.lock"; then
+    "$uv" venv --quiet --no-project --clear --python 3.11 "$tools"
+    "$uv" pip install --quiet --python "$tools/bin/python" --no-deps --require-hashes --requirements locks/dev.lock
+    cp locks/dev.lock "$tools/dev.lock"
+fi
+mkdir -p locks/sbom
+for made in requirements.lock locks/*.lock; do
+    name=${made##*/}
+    "$tools/bin/python" locks/sbom.py "$made" >"locks/sbom/${name%.lock}.cdx.json"
+done
+
+for stack in requirements cpu paper latest; do
+    made=locks/$stack.lock
+    [[ -f $made ]] || made=$stack.lock
+    hash=$(sha256sum "$made" | cut -d' ' -f1)
+    sed -i "s/^ARG ${stack^^}_SHA256=.*/ARG ${stack^^}_SHA256=$hash/" Dockerfile
+done

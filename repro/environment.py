@@ -12,16 +12,17 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import distributions
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from . import __version__, hardware
+from . import __version__, hardware, image, tf32
 from .errors import UserError
 from .rules import Stack
 from .stack import PACKAGES
 
 ROOT = Path(__file__).resolve().parent.parent
-_LOCKS = ("requirements.lock", "locks/cpu.lock")
+_LOCKS = ("requirements.lock", "locks/cpu.lock", "locks/paper.lock", "locks/latest.lock")
 
 
 def installed_packages() -> dict[str, str]:
@@ -36,9 +37,21 @@ def installed_packages() -> dict[str, str]:
 
 def stack(device: hardware.Device | None, packages: dict[str, str]) -> Stack:
     """What the rules need to know of this machine; `device` is the first GPU of the run, None on a CPU."""
+    capability = device.compute_capability if device else None
+    return Stack(packages, capability, has_adam_built() or has_nvcc(), tf32.allowed(capability))
+
+
+def has_nvcc() -> bool:
+    """Whether CUDA's compiler is where DeepSpeed looks for it."""
     homes = [os.environ.get("CUDA_HOME", ""), "/usr/local/cuda"]
-    nvcc = shutil.which("nvcc") or any(home and os.access(Path(home) / "bin" / "nvcc", os.X_OK) for home in homes)
-    return Stack(packages, device.compute_capability if device else None, bool(nvcc))
+    return bool(shutil.which("nvcc") or any(home and os.access(Path(home) / "bin" / "nvcc", os.X_OK) for home in homes))
+
+
+def has_adam_built() -> bool:
+    """Whether the installed DeepSpeed brings its Adam compiled, for the GPU and for the host."""
+    found = find_spec("deepspeed")
+    folders = [Path(place) / "ops" / "adam" for place in (found.submodule_search_locations or [])] if found else []
+    return any(all(any(place.glob(f"{name}_op*.so")) for name in ("fused_adam", "cpu_adam")) for place in folders)
 
 
 def describe(
@@ -58,7 +71,9 @@ def describe(
             {"name": device.name, "driver_name": device.driver_name, "memory_bytes": device.memory_bytes}
             for device in devices
         ],
-        "driver": _driver(),
+        "driver": driver(),
+        "image": image.target(),
+        "tf32": tf32.allowed(devices[0].compute_capability if devices else None),
         "lock": lock(packages),
         "packages": dict(sorted(packages.items())),
         "seed": seed,
@@ -66,7 +81,7 @@ def describe(
         "variables": {
             name: value
             for name, value in sorted({**os.environ, **variables}.items())
-            if name.startswith(("CUDA_", "NCCL_", "TORCH", "PYTORCH_", "OMP_", "DS_"))
+            if name.startswith(("CUDA_", "NCCL_", "NVIDIA_TF32", "TORCH", "PYTORCH_", "OMP_", "DS_"))
             and not name.endswith("_DIR")  # where caches lie says nothing of what ran
         },
     }
@@ -82,6 +97,7 @@ def refuse_another(folder: Path, now: dict[str, Any]) -> None:
         pairs = [(name, then["packages"].get(name), now["packages"].get(name)) for name in PACKAGES]
         pairs += [(name, then[name], now[name]) for name in ("driver", "python")]
         pairs += [("the CPU", then["host"]["cpu"], now["host"]["cpu"])]
+        pairs += [("TF32", then.get("tf32", now["tf32"]), now["tf32"])]
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(
             f"{path} describes no run: remove it if its trials are this stack's, or name another with --out"
@@ -118,7 +134,10 @@ def lock(packages: dict[str, str]) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """This checkout's commit, `-dirty` behind it where files differ; None outside of one."""
+    """This checkout's commit, `-dirty` behind it where files differ; None outside of one. An image has no checkout,
+    and says its commit in REPRO_COMMIT."""
+    if known := os.environ.get("REPRO_COMMIT"):
+        return known
     try:
         found = subprocess.run(
             ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
@@ -131,7 +150,8 @@ def _commit() -> str | None:
     return found.stdout.strip() or None
 
 
-def _driver() -> str | None:
+def driver() -> str | None:
+    """The version of the NVIDIA driver; None where there is none, or none that tells."""
     try:
         import pynvml
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from repro import image
 from repro.datafile import Row, expected_folder, rows
 from repro.errors import UserError
 from repro.recipe import Precision
@@ -93,6 +94,16 @@ def find(name: str, folder: Path | None = None) -> Gpu | None:
     return next((gpu for gpu in catalogue(folder) if plain in map(_plain, _names(gpu))), None)
 
 
+def generation(device: Device) -> str:
+    """A GPU's generation; an unknown GPU has that of the newest compute capability of the catalogue up to its own."""
+    if device.gpu is not None:
+        return device.gpu.generation
+    older = [gpu for gpu in catalogue() if gpu.compute_capability <= device.compute_capability]
+    if not older:
+        return f"older than {GENERATIONS[0]}"
+    return max(older, key=lambda gpu: gpu.compute_capability).generation
+
+
 def peak_flops(gpu: Gpu | None, precision: Precision, tf32: bool) -> float | None:
     """Dense peak in FLOP/s; None for an unknown GPU, a precision that it lacks, or a peak without a source.
 
@@ -168,8 +179,7 @@ def parse_gpus(text: str, available: int) -> list[int]:
     """
     asked = text.strip().strip('"')
     if available == 0:
-        way_out = "check nvidia-smi and CUDA_VISIBLE_DEVICES, or leave --gpus out to run on the CPU"
-        raise UserError(f"--gpus {text}: no GPU is visible here; {way_out}")
+        raise UserError(f"--gpus {text}: no GPU is visible here; {image.how_to_see_a_gpu()}")
     if asked == "all":
         return list(range(available))
     if re.fullmatch(r"[+-]?[0-9]{1,9}", asked):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .recipe import Recipe
 from .settings import Settings
+from .tf32 import SINCE as TF32_SINCE
 
 _AMPERE = (8, 0)
 _FULLY_SHARD_SINCE = (2, 4)
@@ -15,11 +16,13 @@ _FULLY_SHARD_SINCE = (2, 4)
 @dataclass(frozen=True)
 class Stack:
     """What there is to run on. `packages` maps distributions to versions, `capability` is the GPU's, None on a CPU;
-    `nvcc` says whether CUDA's compiler is there."""
+    `adam` says whether DeepSpeed's Adam is built or CUDA's compiler is there to build it, `tf32` whether free lunch
+    may turn TF32 on."""
 
     packages: dict[str, str]
     capability: tuple[int, int] | None
-    nvcc: bool = True
+    adam: bool = True
+    tf32: bool = True
 
     @property
     def torch(self) -> tuple[int, int]:
@@ -55,7 +58,7 @@ def obstacle(recipe: Recipe, settings: Settings, count: int, stack: Stack) -> Ob
             "use a newer torch, or ZeRO",
         )
     capability = stack.capability
-    if settings.library == "deepspeed" and capability is not None and not stack.nvcc:
+    if settings.library == "deepspeed" and capability is not None and not stack.adam:
         return Obstacle(
             "DeepSpeed compiles its Adam with CUDA's nvcc, and there is none", "install CUDA, or name it in CUDA_HOME"
         )
@@ -93,4 +96,4 @@ def compiles(recipe: Recipe, settings: Settings) -> bool:
 
 def uses_tf32(settings: Settings, stack: Stack) -> bool:
     """TF32 comes with free lunch on Ampere and newer; Volta and Turing have none."""
-    return settings.free_lunch and stack.capability is not None and stack.capability >= _AMPERE
+    return settings.free_lunch and stack.tf32 and stack.capability is not None and stack.capability >= TF32_SINCE

@@ -75,6 +75,7 @@ class Record:
     compiled: bool = False
     graphs: dict[str, int] | None = None
     tf32: bool = False
+    ran_tf32: bool | None = None
     reduction: str = ""
     weights: int | None = None
     weights_held: int | None = None

@@ -10,7 +10,7 @@ import models
 
 from .expected import Cell, PublishedSettings, published_settings
 from .expected import cells as cells_of
-from .settings import NAIVE, search_space
+from .settings import NAIVE, Settings, search_space
 from .trial import Record
 
 Word = Literal["reproduced", "faster", "slower", "feasibility_differs", "no_reference", "not_measured"]
@@ -61,10 +61,12 @@ def judge(
     cells: Iterable[Cell], records: Iterable[Record], published: Sequence[PublishedSettings], tolerance: float
 ) -> list[Verdict]:
     """A verdict for every cell. Only records at the paper's scale, on one node, of the whole GPU's memory, are
-    compared."""
+    compared, and free lunch only with its TF32, which all GPUs of the paper have."""
     by_place: dict[tuple[str, str, int], list[Record]] = {}
     for record in records:
-        if record.scale == "paper" and record.nodes == 1 and record.memory_limit is None:
+        free_lunch = Settings.parse(record.settings).free_lunch
+        whole = record.nodes == 1 and record.memory_limit is None and record.tf32 == free_lunch
+        if record.scale == "paper" and whole:
             by_place.setdefault((record.recipe, record.device, record.count), []).append(record)
     readings = {(row.model, row.gpu, row.gpus): {settings.id for settings in row.readings()} for row in published}
     return [

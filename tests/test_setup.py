@@ -20,9 +20,13 @@ from pathlib import Path
 
 import pytest
 
+from repro import image
+
 ROOT = Path(__file__).resolve().parents[1]
 STACKS = ["requirements.lock", "locks/cpu.lock"]
-LOCKS = [*STACKS, "locks/kernels.lock", "locks/dev.lock", "locks/installer.lock"]
+OTHER_STACKS = ["locks/paper.lock", "locks/latest.lock"]
+SECOND_STEPS = ["locks/kernels.lock", "locks/nvcc.lock", "locks/dev.lock", "locks/installer.lock"]
+LOCKS = [*STACKS, *OTHER_STACKS, *SECOND_STEPS]
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or os.uname().machine != "x86_64", reason="the locks are for Linux x86-64"
@@ -109,6 +113,8 @@ class House:
 
 @pytest.fixture
 def house(tmp_path: Path) -> House:
+    if image.target() is not None:
+        pytest.skip("an image is set up already, and brings nothing to set up with")
     (tmp_path / "house").mkdir()
     return House(tmp_path / "house", tmp_path / "wheels")
 
@@ -384,7 +390,7 @@ def extras(*names: str) -> dict[str, str]:
     """Package to version, as the extras of pyproject.toml pin them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = [line for name in names for line in project["optional-dependencies"][name]]
-    return dict(line.split("==") for line in lines if "==" in line)
+    return dict(re.sub(r"\[.*]", "", line).split("==") for line in lines if "==" in line)
 
 
 @pytest.mark.parametrize("lock", LOCKS)
@@ -407,9 +413,12 @@ def test_a_lock_names_no_address_and_no_path_of_a_machine(lock: str) -> None:
 @pytest.mark.parametrize(
     ("lock", "names"),
     [
-        ("requirements.lock", ["bench", "gpu"]),
-        ("locks/cpu.lock", ["bench", "cpu"]),
+        ("requirements.lock", ["bench", "stack", "gpu"]),
+        ("locks/cpu.lock", ["bench", "stack", "cpu"]),
+        ("locks/paper.lock", ["bench", "paper"]),
+        ("locks/latest.lock", ["bench", "latest"]),
         ("locks/kernels.lock", ["kernels"]),
+        ("locks/nvcc.lock", ["nvcc"]),
         ("locks/dev.lock", ["dev"]),
         ("locks/installer.lock", ["installer"]),
     ],
@@ -433,6 +442,41 @@ def test_a_second_step_changes_nothing_of_the_stack(stack: str, step: str) -> No
     assert {name: first[name] for name in first.keys() & second.keys()} == {
         name: second[name] for name in first.keys() & second.keys()
     }
+
+
+def test_the_papers_stack_is_the_authors() -> None:
+    # The versions of their release v1.0.0, and numpy of the generation that its torch was built against.
+    authors = {
+        "torch": "2.3.1",
+        "transformers": "4.42.3",
+        "accelerate": "0.32.0",
+        "deepspeed": "0.14.4",
+        "mamba-ssm": "2.2.2",
+        "causal-conv1d": "1.4.0",
+    }
+    locked = pins("locks/paper.lock")
+    assert {name: locked[name] for name in authors} == authors
+    assert locked["numpy"].startswith("1.")
+
+
+def test_the_latest_stack_leads_and_has_nvcc_of_its_torch_s_cuda() -> None:
+    def release(version: str) -> tuple[int, ...]:
+        return tuple(map(int, re.findall(r"\d+", version)))
+
+    latest, locked, nvcc = pins("locks/latest.lock"), pins(STACKS[0]), pins("locks/nvcc.lock")
+    assert extras("kernels").keys() <= latest.keys()
+    for name in ("torch", "transformers", "deepspeed", "timm", *extras("kernels")):
+        assert release(latest[name]) >= release({**locked, **extras("kernels")}[name]), name
+    cuda = release(latest["nvidia-cuda-runtime"])[:2]
+    assert {release(version)[:2] for version in nvcc.values()} == {cuda}
+
+
+def test_a_stack_is_installed_without_its_kernels(house: House) -> None:
+    house.borrow_uv()
+    house.lock(house.wheel("stone", "1.0") + house.wheel("mamba-ssm", "2.0") + house.wheel("wood", "1.0"))
+    prefix = Path(json.loads(house.run("cells").stdout)["prefix"])
+    names = {file.stem for file in prefix.glob("lib/python3.11/site-packages/*.py")} - {"_virtualenv"}
+    assert names == {"stone", "wood"}
 
 
 def test_the_kernels_are_sources_and_find_their_build_tools_in_the_gpu_stack() -> None:

@@ -23,7 +23,7 @@ def appendix_j(sharding: str | None = "zero_1", gpus: int = 4) -> PublishedSetti
 
 
 def record(settings: str, days: float | None, status: str = "ok", **more: object) -> Record:
-    known = {"device": "A100", "count": 4, "scale": "paper", **more}
+    known = {"device": "A100", "count": 4, "scale": "paper", "tf32": settings.startswith("free_lunch"), **more}
     return Record(
         id=f"{settings}-{known}",
         recipe="pythia-1b",

@@ -67,6 +67,7 @@ def main(given: argparse.Namespace) -> int:
 
     _check_packages()
     options, devices = _checked(given)
+    _check_image(devices)
     folder: Path = given.out
     _check_disk(folder)
     _stop_on_sigterm()
@@ -152,6 +153,18 @@ def _pytest(run: Any, expression: str | None) -> int:
         pytest.ExitCode.OK: OK,
         pytest.ExitCode.TESTS_FAILED: FAILED,
     }.get(pytest.ExitCode(code), FAILED)
+
+
+def _check_image(devices: list[Any]) -> None:
+    """In a container image: says what it is fit for, and refuses GPUs that it is not for."""
+    from .. import doctor, image
+
+    if image.target() is None:
+        return
+    health = doctor.examine()
+    print(f"repro: {health.line}", file=sys.stderr, flush=True)
+    if devices and health.complaint:
+        raise UserError(health.complaint)
 
 
 def _checked(given: argparse.Namespace) -> tuple[Any, list[Any]]:

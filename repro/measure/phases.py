@@ -47,6 +47,11 @@ def fit(rank: Rank, recipe: str, scale: str, settings: str, tf32: bool, largest:
             if rank.cuda and wanted.free_lunch and path == SLOW_SCAN:
                 raise engine.WrongWrapperError("asked for Mamba's custom kernels, its slow reference path ran")
             held = built.held()
+            ran_tf32, warnings = engine.runs_tf32(rank.device), list(built.warnings)
+            if ran_tf32 and not tf32:
+                raise engine.WrongWrapperError("fp32 products ran in TF32 unasked: is NVIDIA_TF32_OVERRIDE set?")
+            if tf32 and not ran_tf32:
+                warnings.append("asked for TF32, fp32 products ran without: is NVIDIA_TF32_OVERRIDE set?")
             rank.report(
                 wrapper=built.wrapper,
                 ran_precision=built.precision,
@@ -54,7 +59,8 @@ def fit(rank: Rank, recipe: str, scale: str, settings: str, tf32: bool, largest:
                 weights_held=held.weights,
                 moments_held=held.moments,
                 weights=built.total,
-                warnings=list(built.warnings),
+                ran_tf32=ran_tf32,
+                warnings=warnings,
             )
         del batch
         if rank.cuda:

@@ -120,6 +120,12 @@ def set_tf32(on: bool) -> None:
     torch.backends.cudnn.allow_tf32 = on
 
 
+def runs_tf32(device: torch.device) -> bool:
+    """Whether fp32 matrix products drop what TF32 has no bits for: 2^-12 beside 1."""
+    kept = torch.full((256, 256), 1 + 2**-12, device=device) @ torch.eye(256, device=device)
+    return bool((kept != 1 + 2**-12).any())
+
+
 def layers(module: nn.Module, name: str) -> list[nn.Module]:
     """The repeated blocks, of the class called `name`, outermost only; a WrongWrapperError if there are none."""
     found = [child for child in module.modules() if type(child).__name__ == name]

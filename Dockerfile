@@ -1,0 +1,232 @@
+# One image per GPU generation, from one base and one hash-pinned lock. What differs between the generations is what is
+# compiled in, and TF32. All of it runs as a non-root user, without a network, and writes only to /results.
+#
+#   docker build --tag repro .                           the last stage: every GPU from Turing on
+#   docker build --tag repro:TARGET --target TARGET .    volta turing ampere ada hopper blackwell, cpu, paper, latest
+#
+# Where packages come from, if it is not where everybody's do: --secret id=pip.conf,src=... and --secret id=ca.crt,src=...
+ARG BASE_IMAGE=debian:bookworm-slim@sha256:7c7b2c966bc9ee8cedfeef67e0e279108992c77681fa595db4a9d65c06ccc587
+# bookworm-slim of 2026-10-05. Below, CUDA 12.8, of which torch in requirements.lock is; only files are taken from it.
+ARG CUDA_IMAGE=nvidia/cuda:12.8.1-devel-ubuntu22.04@sha256:a99a1860ba8e2916e5c3e73b72ec4c4301653a84586e05bfc9a2aa2d58027e97
+ARG VERSION=0.1.0
+ARG SOURCE=unknown
+ARG REVISION=unknown
+# Kept in step by locks/make.sh, and checked when the locks are installed.
+ARG REQUIREMENTS_SHA256=8b45686152c2bd43191cb8b5ba4fe5bedf0801724f8f719fd1ae5d5347b042ba
+ARG CPU_SHA256=27652d0a7f1c6f7d916bc5384c73600b09ca12d7997b3dc4d5a5b306b31ad28b
+ARG PAPER_SHA256=29d2f8bd05cab3b2f449d54784ee64416567167cefa234600bc9109be3b45190
+ARG LATEST_SHA256=549aca4646d802701b34593d86079785f59be8f1a8e52943b08fec568e51934c
+
+FROM ${CUDA_IMAGE} AS cuda
+
+# Python, and the C++ compiler that torch.compile and Triton call at run time.
+FROM ${BASE_IMAGE} AS base
+COPY images/debian.sh /opt/repro/images/
+RUN /opt/repro/images/debian.sh g++ python3.11-dev tini && \
+    echo 'repro:x:1000:1000::/nonexistent:/usr/sbin/nologin' >>/etc/passwd && \
+    echo 'repro:x:1000:' >>/etc/group && \
+    install --directory --owner 1000 --group 1000 /results
+
+# --- The stacks: virtual environments in /opt/venv, every file's hash checked ---
+
+FROM base AS installer
+RUN /opt/repro/images/debian.sh ca-certificates python3-pip python3-venv
+WORKDIR /opt/repro
+COPY locks locks
+COPY requirements.lock pyproject.toml ./
+ENV UV_LINK_MODE=copy UV_NO_CACHE=1 PYTHONDONTWRITEBYTECODE=1
+
+FROM installer AS stack-gpu
+ARG REQUIREMENTS_SHA256
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    echo "$REQUIREMENTS_SHA256  requirements.lock" >/tmp/sums && sha256sum --check /tmp/sums && \
+    locks/install.sh /opt/venv requirements.lock locks/dev.lock
+
+FROM installer AS stack-cpu
+ARG CPU_SHA256
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    echo "$CPU_SHA256  locks/cpu.lock" >/tmp/sums && sha256sum --check /tmp/sums && \
+    locks/install.sh /opt/venv locks/cpu.lock locks/dev.lock
+
+FROM installer AS stack-paper
+ARG PAPER_SHA256
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    echo "$PAPER_SHA256  locks/paper.lock" >/tmp/sums && sha256sum --check /tmp/sums && \
+    locks/install.sh /opt/venv locks/paper.lock locks/dev.lock
+
+FROM installer AS stack-latest
+ARG LATEST_SHA256
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    echo "$LATEST_SHA256  locks/latest.lock" >/tmp/sums && sha256sum --check /tmp/sums && \
+    locks/install.sh /opt/venv locks/latest.lock locks/dev.lock
+
+# --- What is compiled in, per generation: packages in /opt/kernels, which Python finds before those of the stack ---
+
+FROM stack-gpu AS compiler
+COPY images images
+COPY --from=cuda /usr/local/cuda-12.8 /usr/local/cuda
+ENV CUDA_HOME=/usr/local/cuda
+ARG MAX_JOBS=2
+
+FROM compiler AS kernels-volta
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    ARCHITECTURES="70" images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" \
+    deepspeed mamba-ssm causal-conv1d
+
+FROM compiler AS kernels-turing
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    ARCHITECTURES="75" images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" \
+    deepspeed mamba-ssm causal-conv1d
+
+FROM compiler AS kernels-ampere
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    ARCHITECTURES="80 86" images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" \
+    deepspeed mamba-ssm causal-conv1d flash-attn
+
+FROM compiler AS kernels-ada
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    ARCHITECTURES="89" images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" \
+    deepspeed mamba-ssm causal-conv1d flash-attn
+
+FROM compiler AS kernels-hopper
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    ARCHITECTURES="90" images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" \
+    deepspeed mamba-ssm causal-conv1d flash-attn
+
+FROM compiler AS kernels-blackwell
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    ARCHITECTURES="100 120" images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" \
+    deepspeed mamba-ssm causal-conv1d flash-attn
+
+FROM compiler AS kernels-every
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    ARCHITECTURES="75 80 86 89 90 100 120" images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" \
+    deepspeed mamba-ssm causal-conv1d flash-attn
+
+FROM stack-paper AS compiler-paper
+COPY images images
+COPY --from=cuda /usr/local/cuda-12.8 /usr/local/cuda
+# This DeepSpeed does not know that torch's CUDA 12.1 and 12.8 get along.
+ENV CUDA_HOME=/usr/local/cuda DS_SKIP_CUDA_CHECK=1
+ARG MAX_JOBS=2
+
+FROM compiler-paper AS kernels-paper
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    ARCHITECTURES="70 75 80 86 89 90" images/kernels.sh /opt/venv /opt/kernels "locks/paper.lock" \
+    deepspeed mamba-ssm causal-conv1d
+
+# torch here is of CUDA 13, whose compiler Python's package index has; its parts lie where its headers and libraries do.
+FROM stack-latest AS compiler-latest
+COPY images images
+ENV CUDA_HOME=/opt/venv/lib/python3.11/site-packages/nvidia/cu13 CXX20=1
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    locks/install.sh /opt/venv locks/latest.lock locks/nvcc.lock && \
+    ln -s lib "$CUDA_HOME/lib64" && \
+    ln -s libcudart.so.13 "$CUDA_HOME/lib/libcudart.so"
+ARG MAX_JOBS=2
+
+FROM compiler-latest AS kernels-latest
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    ARCHITECTURES="75 80 86 89 90 100 120" images/kernels.sh /opt/venv /opt/kernels "locks/latest.lock" \
+    deepspeed mamba-ssm causal-conv1d flash-attn
+
+# --- The images ---
+
+FROM base AS program
+ARG VERSION
+ARG SOURCE
+ARG REVISION
+LABEL org.opencontainers.image.title=repro \
+    org.opencontainers.image.licenses=MIT \
+    org.opencontainers.image.version=${VERSION} \
+    org.opencontainers.image.source=${SOURCE} \
+    org.opencontainers.image.revision=${REVISION}
+ENV PATH=/opt/venv/bin:/usr/local/bin:/usr/bin:/bin \
+    PYTHONPATH=/opt/repro:/opt/kernels \
+    PYTHONNOUSERSITE=1 \
+    PYTHONPYCACHEPREFIX=/results/.cache/bytecode \
+    HOME=/nonexistent \
+    USER=repro \
+    REPRO_CACHE=/results/.cache \
+    REPRO_COMMIT=${REVISION} \
+    REPRO_COMMAND="docker run --volume repro:/results repro"
+COPY . /opt/repro
+# From here the default results folder, results/local, is in the volume.
+WORKDIR /
+VOLUME /results
+USER 1000:1000
+ENTRYPOINT ["tini", "--", "/opt/repro/images/entrypoint.sh"]
+
+FROM program AS gpu
+COPY --from=stack-gpu /opt/venv /opt/venv
+ARG REQUIREMENTS_SHA256
+LABEL repro.lock=requirements.lock repro.lock.sha256=${REQUIREMENTS_SHA256}
+
+FROM gpu AS volta
+COPY --from=kernels-volta /opt/kernels /opt/kernels
+LABEL repro.generation=volta
+ENV REPRO_IMAGE=volta REPRO_TF32=off
+
+FROM gpu AS turing
+COPY --from=kernels-turing /opt/kernels /opt/kernels
+LABEL repro.generation=turing
+ENV REPRO_IMAGE=turing REPRO_TF32=off
+
+FROM gpu AS ampere
+COPY --from=kernels-ampere /opt/kernels /opt/kernels
+LABEL repro.generation=ampere
+ENV REPRO_IMAGE=ampere REPRO_TF32=on
+
+FROM gpu AS ada
+COPY --from=kernels-ada /opt/kernels /opt/kernels
+LABEL repro.generation=ada
+ENV REPRO_IMAGE=ada REPRO_TF32=on
+
+FROM gpu AS hopper
+COPY --from=kernels-hopper /opt/kernels /opt/kernels
+LABEL repro.generation=hopper
+ENV REPRO_IMAGE=hopper REPRO_TF32=on
+
+FROM gpu AS blackwell
+COPY --from=kernels-blackwell /opt/kernels /opt/kernels
+LABEL repro.generation=blackwell
+ENV REPRO_IMAGE=blackwell REPRO_TF32=on
+
+FROM program AS cpu
+COPY --from=stack-cpu /opt/venv /opt/venv
+ARG CPU_SHA256
+LABEL repro.lock=locks/cpu.lock repro.lock.sha256=${CPU_SHA256} repro.generation=cpu
+ENV REPRO_IMAGE=cpu REPRO_TF32=off
+
+FROM program AS paper
+COPY --from=stack-paper /opt/venv /opt/venv
+COPY --from=kernels-paper /opt/kernels /opt/kernels
+ARG PAPER_SHA256
+LABEL repro.lock=locks/paper.lock repro.lock.sha256=${PAPER_SHA256} repro.generation=paper
+ENV REPRO_IMAGE=paper REPRO_TF32=auto
+
+FROM program AS latest
+COPY --from=stack-latest /opt/venv /opt/venv
+COPY --from=kernels-latest /opt/kernels /opt/kernels
+ARG LATEST_SHA256
+LABEL repro.lock=locks/latest.lock repro.lock.sha256=${LATEST_SHA256} repro.generation=latest
+ENV REPRO_IMAGE=latest REPRO_TF32=auto
+
+FROM gpu AS every
+COPY --from=kernels-every /opt/kernels /opt/kernels
+LABEL repro.generation=every
+ENV REPRO_IMAGE=every REPRO_TF32=auto

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# images/kernels.sh VENV FOLDER "LOCK ..." PACKAGE ...
+#
+# Builds PACKAGEs of the LOCKs from source, hashes checked, against the torch in VENV, installs them into FOLDER, and
+# imports what was compiled. It is compiled for the compute capabilities in $ARCHITECTURES ("80 86") alone, and for any
+# processor with AVX2. DeepSpeed comes with its Adam for the GPU and for the host built in. CUDA_HOME names CUDA,
+# MAX_JOBS is how many compilers run at a time.
+set -euo pipefail
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+venv=$(readlink -f "$1") folder=$2 locks=$3
+shift 3
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+modules=()
+for package in "$@"; do
+    # A requirement, and its hashes on the lines that follow.
+    # shellcheck disable=SC2086  # several locks
+    awk -v start="$package==" '/^[a-z0-9]/ { on = index($0, start) == 1 } on' $locks >>"$work/wanted"
+    case $package in
+    flash-attn) modules+=(flash_attn_2_cuda) ;;
+    mamba-ssm) modules+=(selective_scan_cuda) ;;
+    causal-conv1d) modules+=(causal_conv1d_cuda) ;;
+    deepspeed) modules+=(deepspeed.ops.adam.fused_adam_op deepspeed.ops.adam.cpu_adam_op) ;;
+    esac
+done
+
+python=$(command -v python3) # one with pip
+export PATH=$venv/bin:$CUDA_HOME/bin:$PATH
+export ARCHITECTURES PYTORCH_NVCC=$here/nvcc.sh CXX=$here/cxx.sh MAX_JOBS=${MAX_JOBS:-2} NVCC_THREADS=1
+# The sources' set-up looks at this one; what it makes of it nvcc.sh throws away.
+TORCH_CUDA_ARCH_LIST=$(sed -E 's/([0-9])( |$)/.\1\2/g' <<<"$ARCHITECTURES")
+export TORCH_CUDA_ARCH_LIST
+# Left to themselves they would first look for a binary that somebody else built, of which no lock has a hash.
+export FLASH_ATTENTION_FORCE_BUILD=TRUE MAMBA_FORCE_BUILD=TRUE CAUSAL_CONV1D_FORCE_BUILD=TRUE
+export DS_BUILD_OPS=0 DS_BUILD_FUSED_ADAM=1 DS_BUILD_CPU_ADAM=1
+"$python" -m pip --python "$venv/bin/python" wheel --no-deps --no-build-isolation --no-cache-dir --require-hashes \
+    --wheel-dir "$work/wheels" --requirement "$work/wanted"
+"$python" -m pip --python "$venv/bin/python" install --no-deps --no-index --no-compile --target "$folder" \
+    "$work"/wheels/*.whl
+PYTHONPATH=$folder "$venv/bin/python" -c \
+    'import importlib, sys, torch; [importlib.import_module(name) for name in sys.argv[1:]]' "${modules[@]}"
+du -sh "$folder"

@@ -1,0 +1,32 @@
+"""`repro doctor`: what this machine is fit for, in one line, or as a table."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..doctor import examine
+from ..exit_codes import FAILED, OK
+from ..formats import FORMATS, render
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "exit codes: 0 healthy; 1 this image is not for this GPU, and the line names the one that is"
+    parser.add_argument("--format", choices=FORMATS, help="of stdout (default: one line)")
+
+
+def main(given: argparse.Namespace) -> int:
+    health = examine()
+    if given.format is None:
+        print(health.line)
+    else:
+        row = {
+            "GPUs": ", ".join(health.gpus) or None,
+            "driver": health.driver,
+            "image": health.image,
+            "torch": health.torch,
+            "kernels": ", ".join(health.kernels) or None,
+            "TF32": health.tf32,
+            "complaint": health.complaint,
+        }
+        print(render([row], given.format))
+    return OK if health.complaint is None else FAILED

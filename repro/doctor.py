@@ -1,0 +1,99 @@
+"""What this machine is fit for: its GPUs, the kernels that are installed, TF32, and whether the image is for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import environment, hardware, image, tf32
+from .errors import UserError
+from .hardware import GENERATIONS
+from .stack import installed
+
+# Each target of the Dockerfile, and the generations that it has kernels and a torch for.
+SERVES: dict[str, tuple[str, ...]] = {
+    **{generation.lower(): (generation,) for generation in GENERATIONS},
+    "cpu": (),
+    "paper": GENERATIONS[: GENERATIONS.index("Blackwell")],  # torch 2.3.1 knows nothing newer
+    "latest": GENERATIONS[GENERATIONS.index("Turing") :],  # CUDA 13 knows nothing older
+    "every": GENERATIONS[GENERATIONS.index("Turing") :],
+}
+_KERNELS = ("flash-attn", "mamba-ssm", "causal-conv1d")
+
+
+@dataclass(frozen=True)
+class Health:
+    """`kernels` are the paths beside torch's own; `complaint` says what is wrong and what would be right, or None."""
+
+    gpus: tuple[str, ...]
+    driver: str | None
+    image: str | None
+    torch: str | None
+    kernels: tuple[str, ...]
+    tf32: str
+    complaint: str | None
+
+    @property
+    def line(self) -> str:
+        """All of it in one line."""
+        parts = [
+            f"{', '.join(self.gpus)}, driver {self.driver or 'unknown'}" if self.gpus else "no GPU is visible",
+            f"image {self.image}" if self.image else "no image",
+            f"torch {self.torch or 'is not installed'}",
+            f"kernels {', '.join(self.kernels) or 'of torch alone'}",
+            f"TF32 {self.tf32}",
+        ]
+        return "; ".join([*parts, *([self.complaint] if self.complaint else [])])
+
+
+def examine() -> Health:
+    """Looks at this machine, without CUDA and without torch. A UserError where a variable is wrong."""
+    devices = hardware.visible_devices()
+    first = devices[0] if devices else None
+    counted = {device.name: device for device in devices}
+    return Health(
+        gpus=tuple(
+            f"{sum(other.name == name for other in devices)} x {name} ({hardware.generation(device)})"
+            for name, device in counted.items()
+        ),
+        driver=environment.driver(),
+        image=image.target(),
+        torch=installed("torch"),
+        kernels=tuple(_kernels(first)),
+        tf32=_tf32(first),
+        complaint=next(filter(None, map(_mismatch, devices)), None),
+    )
+
+
+def _kernels(device: hardware.Device | None) -> list[str]:
+    found = [f"{package} {version}" for package in _KERNELS if (version := installed(package))]
+    if installed("deepspeed"):
+        if environment.has_adam_built():
+            found.append("DeepSpeed's Adam, built in")
+        elif device is not None:
+            found.append("DeepSpeed's Adam, " + ("built when needed" if environment.has_nvcc() else "not without nvcc"))
+    return found
+
+
+def _tf32(device: hardware.Device | None) -> str:
+    if device is None:
+        return "off, without a GPU"
+    if tf32.allowed(device.compute_capability):
+        return "on with free lunch"
+    return "off" if device.compute_capability >= tf32.SINCE else "off, the GPU has none"
+
+
+def _mismatch(device: hardware.Device) -> str | None:
+    """Why this image is not for this GPU, with the target that is; None where it is, or where there is no image."""
+    target = image.target()
+    if target is None:
+        return None
+    if target not in SERVES:
+        raise UserError(f"REPRO_IMAGE={target}: expected one of {', '.join(SERVES)}; images set it, leave it alone")
+    generation = hardware.generation(device)
+    if generation in SERVES[target]:
+        return None
+    right = generation.lower()
+    return (
+        f"this image, {target}, is for {', '.join(SERVES[target]) or 'machines without a GPU'}, and {device.name} is "
+        f"{generation}: docker build --target {right} --tag repro:{right} . makes the right one"
+    )

@@ -1,0 +1,20 @@
+"""The container image that this process runs in, where it does."""
+
+from __future__ import annotations
+
+import os
+
+
+def target() -> str | None:
+    """The target of the Dockerfile that the image was built from; None outside of an image."""
+    return os.environ.get("REPRO_IMAGE") or None
+
+
+def how_to_see_a_gpu() -> str:
+    """What to do where no GPU is visible."""
+    if target() is None:
+        return "check nvidia-smi and CUDA_VISIBLE_DEVICES, or leave --gpus out to run on the CPU"
+    return (
+        "Docker takes its own --gpus before the image's name, docker run --gpus all repro (with CDI: "
+        "--device nvidia.com/gpu=all); or add --allow-cpu to run on the CPU"
+    )

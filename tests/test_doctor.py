@@ -1,0 +1,122 @@
+"""`repro doctor`: one line of what this machine is fit for, and, in an image, whether the image is for its GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from repro import doctor, hardware
+from repro.errors import UserError
+from repro.hardware import GENERATIONS, catalogue
+
+ROOT = Path(__file__).resolve().parents[1]
+ONE_OF_EACH = {gpu.generation: gpu for gpu in catalogue()}
+
+
+def here(monkeypatch: pytest.MonkeyPatch, *devices: hardware.Device, image: str = "") -> doctor.Health:
+    monkeypatch.setattr(hardware, "visible_devices", lambda: list(devices))
+    monkeypatch.setenv("REPRO_IMAGE", image)
+    monkeypatch.delenv("REPRO_TF32", raising=False)
+    return doctor.examine()
+
+
+def of(generation: str) -> hardware.Device:
+    gpu = ONE_OF_EACH[generation]
+    return hardware.Device(0, "GPU-0", gpu.driver_names[0], gpu, int(gpu.memory_gb * 1e9), gpu.compute_capability)
+
+
+def repro(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **variables}
+    command = [sys.executable, "-m", "repro", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+def test_without_a_gpu_the_line_says_so_and_nothing_is_wrong() -> None:
+    started = time.perf_counter()
+    found = repro("doctor", REPRO_IMAGE="cpu")
+    assert time.perf_counter() - started < 1
+    assert (found.returncode, found.stderr) == (0, "")
+    assert re.fullmatch(r"no GPU is visible; image cpu; torch \S+; kernels .+; TF32 off, without a GPU\n", found.stdout)
+
+
+def test_json_has_what_the_line_has() -> None:
+    (row,) = json.loads(repro("doctor", "--format", "json").stdout)
+    assert (row["GPUs"], row["image"], row["TF32"], row["complaint"]) == (None, None, "off, without a GPU", None)
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_every_generation_has_an_image_of_its_own_and_is_sent_to_it(
+    monkeypatch: pytest.MonkeyPatch, generation: str
+) -> None:
+    own = generation.lower()
+    assert here(monkeypatch, of(generation), image=own).complaint is None
+    for other in ["cpu", *(name.lower() for name in GENERATIONS if name != generation)]:
+        complaint = here(monkeypatch, of(generation), image=other).complaint
+        assert complaint is not None
+        assert f"docker build --target {own} " in complaint
+        assert f"this image, {other}, is for" in complaint
+
+
+@pytest.mark.parametrize(
+    ("image", "refused"),
+    [("every", {"Volta"}), ("latest", {"Volta"}), ("paper", {"Blackwell"})],
+)
+def test_images_of_several_generations_refuse_what_their_torch_does_not_know(
+    monkeypatch: pytest.MonkeyPatch, image: str, refused: set[str]
+) -> None:
+    assert {g for g in GENERATIONS if here(monkeypatch, of(g), image=image).complaint is not None} == refused
+
+
+def test_outside_of_an_image_nothing_is_wrong_with_any_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    health = here(monkeypatch, of("Hopper"), of("Hopper"))
+    assert health.complaint is None
+    assert f"2 x {of('Hopper').name} (Hopper), driver " in health.line
+    assert "no image" in health.line
+    assert "TF32 on with free lunch" in health.line
+
+
+def test_a_gpu_without_tf32_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert here(monkeypatch, of("Turing")).tf32 == "off, the GPU has none"
+
+
+@pytest.mark.parametrize(
+    ("capability", "generation"), [((8, 7), "Ampere"), ((12, 1), "Blackwell"), ((6, 1), "older than Volta")]
+)
+def test_an_unknown_gpu_has_the_generation_of_its_compute_capability(
+    capability: tuple[int, int], generation: str
+) -> None:
+    assert hardware.generation(hardware.Device(0, "GPU-0", "NVIDIA New", None, 2**34, capability)) == generation
+
+
+def test_a_built_in_adam_is_found_only_where_both_parts_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from repro import environment
+
+    adam = tmp_path / "deepspeed" / "ops" / "adam"
+    adam.mkdir(parents=True)
+    (tmp_path / "deepspeed" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "deepspeed", raising=False)
+    (adam / "fused_adam_op.cpython-311-x86_64-linux-gnu.so").touch()
+    assert not environment.has_adam_built()
+    (adam / "cpu_adam_op.cpython-311-x86_64-linux-gnu.so").touch()
+    assert environment.has_adam_built()
+
+
+def test_an_image_of_no_target_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="REPRO_IMAGE=pascal: expected one of volta, "):
+        here(monkeypatch, of("Hopper"), image="pascal")
+
+
+def test_in_an_image_a_gpu_asked_for_in_vain_is_one_line_with_docker_s_way(tmp_path: Path) -> None:
+    found = repro("--gpus", "all", "--out", str(tmp_path / "out"), REPRO_IMAGE="hopper")
+    assert (found.returncode, found.stdout) == (2, "")
+    assert len(found.stderr.splitlines()) == 1
+    for words in ("no GPU is visible", "docker run --gpus all repro", "--device nvidia.com/gpu=all", "--allow-cpu"):
+        assert words in found.stderr

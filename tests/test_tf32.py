@@ -1,0 +1,95 @@
+"""TF32: REPRO_TF32 decides where the GPU can, what ran is read off, and without it free lunch is no cell's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro import environment, hardware, tf32
+from repro.errors import UserError
+from repro.rules import uses_tf32
+from repro.settings import FREE_LUNCH, NAIVE
+
+VOLTA, TURING, AMPERE, HOPPER = (7, 0), (7, 5), (8, 0), (9, 0)
+
+
+def gpu(capability: tuple[int, int]) -> hardware.Device:
+    """A GPU that no catalogue lists, so that its capability alone speaks."""
+    return hardware.Device(0, "GPU-0", "NVIDIA Something", None, 2**34, capability)
+
+
+@pytest.mark.parametrize("variable", [None, "", "auto"])
+def test_left_alone_it_is_on_where_the_gpu_has_it(monkeypatch: pytest.MonkeyPatch, variable: str | None) -> None:
+    monkeypatch.delenv("REPRO_TF32", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("REPRO_TF32", variable)
+    assert [tf32.allowed(capability) for capability in (None, VOLTA, TURING, AMPERE, HOPPER)] == [
+        *(False, False, False),
+        *(True, True),
+    ]
+
+
+def test_off_turns_it_off_on_every_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRO_TF32", "off")
+    assert not any(tf32.allowed(capability) for capability in (None, TURING, AMPERE, HOPPER))
+
+
+def test_on_is_refused_by_a_gpu_that_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRO_TF32", "on")
+    assert tf32.allowed(AMPERE)
+    assert not tf32.allowed(None), "without a GPU there is nothing to turn on"
+    with pytest.raises(UserError, match=r"REPRO_TF32=on: .* 7\.5 has no TF32, 8\.0 .*auto or off"):
+        tf32.allowed(TURING)
+
+
+def test_another_word_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRO_TF32", "yes")
+    with pytest.raises(UserError, match="REPRO_TF32=yes: expected one of auto, on, off"):
+        tf32.allowed(None)
+
+
+def test_trials_obey_it_and_naive_never_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ampere = gpu(AMPERE)
+    monkeypatch.setenv("REPRO_TF32", "on")
+    stack = environment.stack(ampere, {})
+    assert uses_tf32(FREE_LUNCH, stack)
+    assert not uses_tf32(NAIVE, stack)
+    monkeypatch.setenv("REPRO_TF32", "off")
+    assert not uses_tf32(FREE_LUNCH, environment.stack(ampere, {}))
+
+
+def test_a_folder_measured_with_tf32_takes_no_trials_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def described() -> dict[str, Any]:
+        return environment.describe([gpu(AMPERE)], {}, 0, {}, {})
+
+    monkeypatch.delenv("REPRO_TF32", raising=False)
+    (tmp_path / "environment.json").write_text(json.dumps(described()))
+    environment.refuse_another(tmp_path, described())
+    monkeypatch.setenv("REPRO_TF32", "off")
+    with pytest.raises(UserError, match=r"TF32 was True, is False.*--out"):
+        environment.refuse_another(tmp_path, described())
+
+
+def test_products_on_a_cpu_drop_nothing() -> None:
+    torch = pytest.importorskip("torch")
+    from repro.measure.engine import runs_tf32
+
+    assert not runs_tf32(torch.device("cpu"))
+
+
+@pytest.mark.skipif(not any(Path("/dev").glob("nvidia[0-9]*")), reason="needs a GPU")
+@pytest.mark.parametrize("asked", [True, False])
+def test_products_on_a_gpu_that_has_tf32_drop_what_it_has_no_bits_for_only_where_asked(asked: bool) -> None:
+    import torch
+
+    from repro.measure.engine import runs_tf32
+    from repro.measure.engine.base import set_tf32
+
+    if torch.cuda.get_device_capability() < tf32.SINCE:
+        pytest.skip("this GPU has no TF32")
+    set_tf32(asked)
+    assert runs_tf32(torch.device("cuda")) == asked
+    set_tf32(False)
