@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
+from types import SimpleNamespace
+
+from . import hardware
 
 PACKAGES = (
     "torch",
@@ -74,6 +78,7 @@ def load(modules: Iterable[str] = ()) -> list[str]:
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     # The compiler's worker processes start in the trial that needs them, not in every process that imports it.
     os.environ.setdefault("TORCH_WARM_POOL", "0")
+    os.environ.setdefault("TORCH_TNT_IN_USE", "1")  # torch 2.3's word for it; its workers would start CUDA here
     # transformers and its hub client look for nothing online: models are built from numbers in their recipes.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -92,9 +97,33 @@ def load(modules: Iterable[str] = ()) -> list[str]:
     return missing
 
 
+@contextlib.contextmanager
+def answers_of_the_driver() -> Iterator[None]:
+    """In here torch tells a GPU's compute capability without starting CUDA: DeepSpeed 0.14 and the compiler of torch
+    2.3 ask for it when they are imported."""
+    import torch
+
+    devices = hardware.visible_devices()
+    if not devices:
+        yield
+        return
+    asked = torch.cuda.get_device_properties, torch.cuda.current_device
+    major, minor = devices[0].compute_capability
+    torch.cuda.get_device_properties = lambda *_: SimpleNamespace(major=major, minor=minor)
+    torch.cuda.current_device = lambda: 0
+    try:
+        yield
+    finally:
+        torch.cuda.get_device_properties, torch.cuda.current_device = asked
+        interface = sys.modules.get("torch._dynamo.device_interface")
+        getattr(interface, "caching_worker_device_properties", {}).clear()  # trials ask for more, and for real
+
+
 def preload() -> list[str]:
     """Imports all that trials use, leaving the device untouched; returns what is not there."""
-    missing = load(_PRELOADED)
+    load()
+    with answers_of_the_driver():
+        missing = load(_PRELOADED)
     import torch
 
     if "deepspeed" not in missing and not torch.cuda.is_available():

@@ -38,6 +38,7 @@ class Rank:
         import torch
 
         os.environ.update(RANK=str(self.index), WORLD_SIZE=str(self.world), LOCAL_RANK=str(self.local))
+        os.environ["LOCAL_SIZE"] = str(self.locals)  # without it DeepSpeed 0.14 has numactl count this node's CPUs
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // self.locals))
         if self.cuda:
             torch.cuda.set_device(self.local)

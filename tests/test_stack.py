@@ -1,0 +1,38 @@
+"""Importing the measured stack: a GPU's capability is told by its driver, so that no import starts CUDA."""
+
+from __future__ import annotations
+
+import pytest
+
+from repro import hardware, stack
+
+torch = pytest.importorskip("torch")
+HOPPER = hardware.Device(0, "GPU-0", "NVIDIA H100 80GB HBM3", None, 80 * 10**9, (9, 0))
+
+
+def test_while_importing_torch_tells_the_capability_that_the_driver_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "visible_devices", lambda: [HOPPER])
+    with stack.answers_of_the_driver():
+        assert torch.cuda.get_device_capability() == (9, 0)
+        assert torch.cuda.get_device_capability(0) == (9, 0)
+        assert torch.cuda.current_device() == 0
+    assert not torch.cuda.is_initialized()
+
+
+def test_after_the_import_torch_answers_for_itself_and_remembers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._dynamo.device_interface import CudaInterface, caching_worker_device_properties
+
+    own = torch.cuda.get_device_properties, torch.cuda.current_device
+    monkeypatch.setattr(hardware, "visible_devices", lambda: [HOPPER])
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with stack.answers_of_the_driver():
+        assert CudaInterface.Worker.get_device_properties().major == 9
+    assert (torch.cuda.get_device_properties, torch.cuda.current_device) == own
+    assert not caching_worker_device_properties
+
+
+def test_without_a_gpu_nothing_is_put_in_torchs_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = torch.cuda.get_device_properties
+    monkeypatch.setattr(hardware, "visible_devices", list)
+    with stack.answers_of_the_driver():
+        assert torch.cuda.get_device_properties is own
