@@ -137,3 +137,19 @@ def test_a_bill_says_what_needs_what() -> None:
     needs = {entry["ref"].split("==")[0]: entry.get("dependsOn", []) for entry in bill["dependencies"]}
     assert any(name.startswith("deepspeed==") for name in needs["repro"])
     assert any(name.startswith("sympy==") for name in needs["torch"])
+
+
+# --- Nix ---
+
+
+def test_the_flake_s_input_is_locked_to_one_revision_with_its_hash() -> None:
+    node = json.loads((ROOT / "flake.lock").read_text())["nodes"]["nixpkgs"]
+    asked = "{type}:{owner}/{repo}/{ref}".format(**node["original"])
+    assert f'inputs.nixpkgs.url = "{asked}";' in (ROOT / "flake.nix").read_text()
+    assert re.fullmatch(r"[0-9a-f]{40}", node["locked"]["rev"])
+    assert re.fullmatch(r"sha256-[A-Za-z0-9+/]{43}=", node["locked"]["narHash"])
+
+
+@pytest.mark.parametrize("name", [*(generation.lower() for generation in GENERATIONS), "every"])
+def test_a_shell_has_tf32_as_its_image_has(name: str) -> None:
+    assert f'{name} = gpuShell "{setting(name, "REPRO_TF32")}";' in (ROOT / "flake.nix").read_text()

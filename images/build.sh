@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# images/build.sh [TARGET ...] [-- OPTION ...]
+#
+# Builds images, all of them where no TARGET is named, as repro:TARGET; the one for every GPU from Turing on is also
+# repro:latest. OPTIONs go to the builder: Docker's, or podman where there is no docker or ENGINE=podman says so. All
+# times in an image are its commit's, so that whoever builds a commit from the same packages gets the same bytes.
+set -euo pipefail
+cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
+
+targets=()
+while (($#)); do
+    if [[ $1 == -- ]]; then shift; break; fi
+    targets+=("$1")
+    shift
+done
+((${#targets[@]})) || targets=(cpu volta turing ampere ada hopper blackwell paper latest every)
+
+engine=${ENGINE:-$(command -v docker >/dev/null && echo docker || echo podman)}
+revision=$(git describe --always --dirty --abbrev=40 --exclude='*' 2>/dev/null || echo unknown)
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || echo 0)
+export SOURCE_DATE_EPOCH
+# Only an address that others can read, and without anybody's credentials.
+source=$(git remote get-url origin 2>/dev/null | sed -nE 's#^(https|ssh)://([^@/]*@)?#\1://#p')
+
+for target in "${targets[@]}"; do
+    options=(--target "$target" --tag "repro:$target" --build-arg "REVISION=$revision")
+    [[ -z $source ]] || options+=(--build-arg "SOURCE=$source")
+    [[ $target != every ]] || options+=(--tag repro:latest)
+    case $engine in
+    docker) options+=(--provenance=false --output type=docker,rewrite-timestamp=true) ;;
+    podman) options+=(--timestamp "$SOURCE_DATE_EPOCH") ;;
+    esac
+    printf 'build.sh: %s build %s\n' "$engine" "$target" >&2
+    "$engine" build "${options[@]}" "$@" .
+done

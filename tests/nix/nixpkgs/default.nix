@@ -1,0 +1,80 @@
+# As much of nixpkgs as flake.nix uses. Its programs are this machine's, found on PATH when a check is built, so the
+# check's commands really run; a package that flake.nix names and that is not listed here stops the evaluation.
+{ system, config }:
+assert config.allowUnfree;
+let
+  shell = "/bin/bash";
+  build =
+    name: script: more:
+    builtins.derivation (
+      {
+        inherit name system;
+        builder = shell;
+        args = [
+          "-euc"
+          # Nix takes the end of what a builder prints for its end, and kills it at once, which new kernels report as
+          # its exit code where it was just leaving: so something prints on for a moment.
+          ''
+            PATH=$HOST_PATH
+            ${script}
+            sleep 0.3 &
+          ''
+        ];
+        HOST_PATH = builtins.getEnv "HOST_PATH";
+      }
+      // more
+    );
+  package = name: build name "mkdir -p $out/bin" { };
+  named = names: builtins.listToAttrs (map (name: { inherit name; value = package name; }) names);
+  makeLibraryPath = packages: builtins.concatStringsSep ":" (map (one: "${one}/lib") packages);
+in
+named [
+  "bash"
+  "coreutils"
+  "diffutils"
+  "gawk"
+  "gcc"
+  "getconf"
+  "git"
+  "gnugrep"
+  "gnused"
+  "ruff"
+  "util-linux"
+  "uv"
+  "zlib"
+]
+// {
+  lib = {
+    inherit makeLibraryPath;
+    inherit (builtins) concatStringsSep;
+  };
+  stdenv.cc.cc.lib = package "gcc-lib";
+  cudaPackages_12_8.cudatoolkit = package "cudatoolkit";
+  python311 = package "python311" // {
+    withPackages =
+      choose:
+      builtins.seq (builtins.toJSON (
+        map (one: one.name) (
+          choose (named [
+            "nvidia-ml-py"
+            "psutil"
+            "pytest"
+            "pytest-benchmark"
+            "tabulate"
+            "tqdm"
+          ])
+        )
+      )) (package "python311-with-packages");
+  };
+  mkShell =
+    { packages, ... }@given:
+    build "shell" "touch $out" (builtins.removeAttrs given [ "packages" ] // { nativeBuildInputs = packages; });
+  runCommand =
+    name: given: script:
+    build name script given;
+  writeShellApplication =
+    { name, runtimeInputs, text }:
+    build name ''mkdir -p $out/bin; printf '%s\n' "#!${shell}" "set -euo pipefail" "$text" >$out/bin/${name}; chmod +x $out/bin/${name}'' {
+      inherit text runtimeInputs;
+    };
+}
