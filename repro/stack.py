@@ -109,7 +109,7 @@ def answers_of_the_driver() -> Iterator[None]:
         return
     asked = torch.cuda.get_device_properties, torch.cuda.current_device
     major, minor = devices[0].compute_capability
-    torch.cuda.get_device_properties = lambda *_: SimpleNamespace(major=major, minor=minor)
+    torch.cuda.get_device_properties = lambda *_: SimpleNamespace(major=major, minor=minor)  # type: ignore[assignment]
     torch.cuda.current_device = lambda: 0
     try:
         yield
