@@ -1,0 +1,253 @@
+"""`repro predict`: days of training on GPUs that are not here, from traces of the real model code."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, get_args
+
+import models
+
+from ..errors import UserError
+from ..expected import Cell, Table, cells
+from ..findings import Place
+from ..formats import add_format, figures, render
+from ..plan import Methods, settings_for
+from ..predict import calibration, traces
+from ..predict.forecast import Forecast, forecast, ranked
+from ..predict.machine import Machine, gpu_named
+from ..predict.tables import predicted
+from ..results import read_or_refuse
+from ..verdict import judge_tables
+
+_TABLES: tuple[Table, ...] = ("1", "4")
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--models", default=",".join(models.IDS), metavar="ID,...", help="recipes, by id")
+    parser.add_argument("--gpu", help="a GPU of the catalogue, such as 'RTX 4090'; without it: Tables 1 and 4")
+    parser.add_argument("--gpus", type=int, default=1, metavar="N", help="GPUs of each node (default: 1)")
+    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes (default: 1)")
+    parser.add_argument("--methods", choices=get_args(Methods), default="all", help="settings (default: all)")
+    parser.add_argument("--measured", type=Path, metavar="DIR", help="put this run's days beside the tables")
+    work = parser.add_mutually_exclusive_group()
+    work.add_argument("--validate", action="store_true", help="print the errors of the predictions")
+    work.add_argument("--fit", action="store_true", help="fit the rates to expected/ again, about 3 minutes")
+    work.add_argument("--rebuild-traces", action="store_true", help="trace every recipe on the installed stack")
+    add_format(parser)
+
+
+def main(given: argparse.Namespace) -> int:
+    if given.rebuild_traces:
+        return _rebuild()
+    if given.fit:
+        return _fit()
+    if given.validate:
+        return _validate(given)
+    for option in ("gpus", "nodes"):
+        if getattr(given, option) < 1:
+            raise UserError(f"--{option} {getattr(given, option)}: expected at least 1")
+    wanted = [models.find(id) for id in given.models.split(",")]
+    if given.gpu is None:
+        if given.gpus != 1 or given.nodes != 1:
+            raise UserError("--gpus and --nodes count GPUs of one kind: name it with --gpu, as in --gpu A100")
+        return _tables(given, {recipe.name for recipe in wanted})
+    machine = Machine(gpu_named(given.gpu), given.gpus, given.nodes)
+    return _machine(given, machine, wanted)
+
+
+def _machine(given: argparse.Namespace, machine: Machine, wanted: Sequence[Any]) -> int:
+    if given.measured is not None:
+        raise UserError("--measured goes with the tables: leave --gpu out")
+    stack = traces.nearest(_installed())
+    fitted = calibration.load()[calibration.EVERYTHING]
+    found = []
+    for recipe in wanted:
+        settings = settings_for(recipe, given.methods, machine.gpu, machine.world)
+        found.append(ranked(forecast(recipe, machine, each, fitted, stack) for each in settings))
+    every = [each for group in found for each in group]
+    if given.format in ("json", "csv"):
+        print(render([_row(each, stack) for each in every], given.format))
+        return 0
+    for group in found:
+        print(render([_people(each) for each in group], given.format))
+        print(f"\n{_best(group)}\n")
+    print(_note(stack))
+    return 0
+
+
+def _tables(given: argparse.Namespace, names: set[str]) -> int:
+    fitted = calibration.load()[calibration.EVERYTHING]
+    records = list(read_or_refuse(given.measured).values()) if given.measured else []
+    measured: dict[tuple[str, Place], float | None] = {
+        (verdict.table, (verdict.model, verdict.gpu, verdict.gpus)): verdict.measured_days
+        for verdict in (judge_tables(records) if records else ())
+    }
+    listed = [cell for table in _TABLES for cell in cells(table) if cell.model in names]
+    rows = [
+        _cell(cell, predicted(cell, fitted), measured.get((cell.table, (cell.model, cell.gpu, cell.gpus))))
+        for cell in listed
+    ]
+    if given.format in ("json", "csv"):
+        print(render(rows, given.format))
+        return 0
+    for table in _TABLES:
+        what = "the best of the search" if table == "1" else "naive settings"
+        print(f"Table {table}, days with {what}: expected (predicted)\n")
+        print(render(_layout([row for row in rows if row["table"] == table]), given.format), end="\n\n")
+    low, high = fitted.interval
+    print(
+        f"- infeasible, ? a mark that the copy at hand has lost; with --measured a measured number follows a slash. "
+        f"8 of 10 cells lie between {low:.2f} and {high:.2f} times their prediction. {_note(traces.PAPER_STACK)}"
+    )
+    return 0
+
+
+def _cell(cell: Cell, best: Forecast, measured: float | None) -> dict[str, Any]:
+    return {
+        "table": cell.table,
+        "model": cell.model,
+        "gpu": cell.gpu,
+        "gpus": cell.gpus,
+        "state": cell.state,
+        "expected_days": cell.days,
+        "predicted_days": best.days and best.days.value,
+        "predicted_low": best.days and best.days.low,
+        "predicted_high": best.days and best.days.high,
+        "predicted_settings": best.settings.id if best.feasible else None,
+        "predicted_micro_batch": best.micro_batch or None,
+        "measured_days": measured,
+        "source": cell.source,
+    }
+
+
+def _layout(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    lines: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        line = lines.setdefault(row["model"], {"model": row["model"]})
+        expected = {"days": str(row["expected_days"]), "infeasible": "-", "lost": "?"}[row["state"]]
+        found = "-" if row["predicted_days"] is None else figures(row["predicted_days"])
+        measured = "" if row["measured_days"] is None else f" / {figures(row['measured_days'])}"
+        line[f"{row['gpus']} x {row['gpu']}"] = f"{expected} ({found}){measured}"
+    return list(lines.values())
+
+
+def _row(each: Forecast, stack: str) -> dict[str, Any]:
+    """Everything that was predicted: memory in bytes of one GPU, times in seconds of a training step."""
+    memory = asdict(each.memory) if each.memory else dict.fromkeys(_MEMORY)
+    seconds = asdict(each.step) if each.step else dict.fromkeys(_SECONDS)
+    return {
+        "origin": "predicted",
+        "model": each.recipe,
+        "gpu": each.machine.gpu.name,
+        "gpus": each.machine.gpus,
+        "nodes": each.machine.nodes,
+        "settings": each.settings.id,
+        "feasible": each.feasible,
+        "micro_batch": each.micro_batch or None,
+        "accumulation": each.accumulation,
+        "days": each.days and each.days.value,
+        "days_low": each.days and each.days.low,
+        "days_high": each.days and each.days.high,
+        "utilisation": each.utilisation,
+        "peak_memory": each.memory and each.memory.peak,
+        **{f"memory_{part}": value for part, value in memory.items()},
+        "step_seconds": each.step and each.step.total,
+        **{f"seconds_{part}": value for part, value in seconds.items()},
+        "traced_transformers": stack,
+    }
+
+
+_MEMORY = ("weights", "gradients", "optimizer", "activations", "buckets", "workspace")
+_SECONDS = ("compute", "memory", "launches", "communication", "offload", "update")
+
+
+def _people(each: Forecast) -> dict[str, Any]:
+    memory, step = each.memory, each.step
+    return {
+        "model": each.recipe,
+        "settings": each.settings.id,
+        "MBS": each.micro_batch or None,
+        "predicted days": each.days and each.days.value,
+        "of peak": None if each.utilisation is None else f"{each.utilisation:.0%}",
+        "memory (GB)": memory and memory.peak / 1e9,
+        "of it activations": memory and memory.activations / 1e9,
+        **{f"{part} (%)": step and 100 * getattr(step, part) / step.total for part in _SECONDS},
+    }
+
+
+def _best(group: Sequence[Forecast]) -> str:
+    best = group[0]
+    machine = f"{best.machine.world} x {best.machine.gpu.name}"
+    if best.days is None:
+        return f"{models.find(best.recipe).name} on {machine}: predicted infeasible with every settings above."
+    return (
+        f"{models.find(best.recipe).name} on {machine}: predicted {figures(best.days.value)} days "
+        f"({figures(best.days.low)} to {figures(best.days.high)} in 8 of 10 cases) with {best.settings.id}."
+    )
+
+
+def _note(stack: str) -> str:
+    installed = _installed()
+    if installed is None or installed == stack:
+        return f"Predicted, not measured, from traces of the models of transformers {stack}."
+    return (
+        f"Predicted, not measured, from traces of the models of transformers {stack}; installed is {installed}, which "
+        "repro predict --rebuild-traces can trace."
+        if stack != traces.PAPER_STACK
+        else f"Predicted, not measured, from traces of the models of transformers {stack}, the paper's."
+    )
+
+
+def _installed() -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("transformers")
+    except PackageNotFoundError:
+        return None
+
+
+def _rebuild() -> int:
+    try:
+        from ..predict.trace import all_traces
+    except ImportError as error:
+        raise UserError(f"tracing needs the stack ({error.name} is missing): set up with ./run_all.sh") from None
+    found = []
+    for each in all_traces():
+        print(f"{each.recipe} {each.variant}", file=sys.stderr)
+        found.append(each)
+    print(f"{len(found)} traces in {traces.save(found)}")
+    return 0
+
+
+def _fit() -> int:
+    from ..predict.fit import fit_all
+
+    fits = fit_all(lambda name: print(f"fitting without {name}" if name in models.IDS else name, file=sys.stderr))
+    calibration.save(fits)
+    print(f"{len(fits)} fits in {calibration.FILE}")
+    return 0
+
+
+def _validate(given: argparse.Namespace) -> int:
+    from ..predict.validate import validate
+
+    scores = validate(calibration.load())
+    if given.format in ("json", "csv"):
+        print(render([asdict(score) for score in scores], given.format))
+        return 0
+    print(render([asdict(score) for score in scores], given.format))
+    missed = [score for score in scores if score.met is False]
+    print(
+        f"\n{sum(score.met is True for score in scores)} of {sum(score.met is not None for score in scores)} targets "
+        "are met" + "".join(f"; {_miss(score)}" for score in missed) + "."
+    )
+    return 0
+
+
+def _miss(score: Any) -> str:
+    return f"{score.metric} of table {score.table}, {score.split}: {score.value:.3g}, target {score.target:g}"

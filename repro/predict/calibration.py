@@ -1,0 +1,44 @@
+"""What was fitted: the rates of the time model and the allowance of the memory model, and how far predictions stray."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+from repro.errors import UserError
+
+from .memory import Allowance
+from .time import Rates
+
+FILE = Path(__file__).parent / "calibration.json"
+EVERYTHING = "everything"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A fit to the paper's plausible cells. `interval` are the factors on predicted days between which 8 of 10 cells
+    lie that the fit has not seen."""
+
+    rates: Rates
+    allowance: Allowance
+    interval: tuple[float, float]
+
+
+def save(fits: dict[str, Calibration], file: Path = FILE) -> None:
+    """Writes the fit to everything, and those that held a recipe or a GPU out, by what they left out."""
+    file.write_text(json.dumps({name: asdict(fit) for name, fit in fits.items()}, indent=1) + "\n")
+
+
+@cache
+def load(file: Path = FILE) -> dict[str, Calibration]:
+    """Every fit. Raises UserError where they cannot be read."""
+    try:
+        found = json.loads(file.read_text())
+        return {
+            name: Calibration(Rates(**fit["rates"]), Allowance(**fit["allowance"]), tuple(fit["interval"]))
+            for name, fit in found.items()
+        }
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{file}: no calibration ({error}); repro predict --fit makes it") from None

@@ -1,0 +1,199 @@
+"""Fits the few rates and allowances to what the paper prints, by coordinate descent: no library, the same each time.
+
+Cells that the audit calls impossible or implausible are left out: a model that obeys the hardware cannot meet them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from repro.audit import audit
+from repro.expected import Cell, Table, cells, published_settings
+from repro.findings import paper_gpu, recipe_of
+from repro.recipe import Recipe
+from repro.settings import NAIVE, Settings
+
+from . import traces
+from .calibration import EVERYTHING, Calibration
+from .machine import Machine
+from .memory import ALLOWANCE_BOUNDS, Allowance, largest_micro_batch, most_examples, variant_of
+from .time import BOUNDS, Rates, step
+
+_PAPER_GPUS = ("RTX 3090", "A6000", "A100", "H100")
+_INSIDE = 0.8  # of unseen cells within the interval
+T = TypeVar("T", Rates, Allowance)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A cell with days, and the settings it may have had: naive for Table 4, Appendix J's readings for Table 1, with
+    its micro batch."""
+
+    cell: Cell
+    recipe: Recipe
+    machine: Machine
+    readings: tuple[Settings, ...]
+    micro_batch: int | None
+    plausible: bool
+
+    def belongs(self, held_out: str) -> bool:
+        """Whether it is of the recipe or the GPU that a fit holds out."""
+        return held_out in (self.recipe.id, self.cell.gpu)
+
+
+def observations() -> list[Observation]:
+    """Every cell of Tables 1 and 4 that has days."""
+    verdicts = {(row.table, row.model, row.gpu, row.gpus): row.verdict for row in audit()}
+    rows = {(row.model, row.gpu, row.gpus): row for row in published_settings()}
+    tables: tuple[Table, ...] = ("1", "4")
+    found = []
+    for cell in (cell for table in tables for cell in cells(table) if cell.days is not None):
+        row = rows[cell.model, cell.gpu, cell.gpus]
+        naive = cell.table == "4"
+        found.append(
+            Observation(
+                cell,
+                recipe_of(cell.model),
+                Machine(paper_gpu(cell.gpu), cell.gpus),
+                (NAIVE,) if naive else tuple(row.readings()),
+                None if naive else row.mbs,
+                verdicts[cell.table, cell.model, cell.gpu, cell.gpus] == "plausible",
+            )
+        )
+    return found
+
+
+def folds() -> list[str]:
+    """What is held out, one at a time: each recipe, then each of the paper's GPUs."""
+    return [*dict.fromkeys(each.recipe.id for each in observations()), *_PAPER_GPUS]
+
+
+def fit_all(progress: Callable[[str], None]) -> dict[str, Calibration]:
+    """The fit to everything, and one for each fold, which has not seen its recipe or GPU. About a minute.
+
+    The interval comes from the folds: how far unseen cells lay from their predictions.
+    """
+    seen = observations()
+    names = [EVERYTHING, *folds()]
+    fits = {}
+    for name in names:
+        progress(name)
+        kept = [each for each in seen if not each.belongs(name)]
+        fits[name] = Calibration(*_fit(kept), (1.0, 1.0))
+    return {name: replace(fit, interval=_interval(fits, seen, name)) for name, fit in fits.items()}
+
+
+def _fit(seen: list[Observation]) -> tuple[Rates, Allowance]:
+    allowance = descend(Allowance(), ALLOWANCE_BOUNDS, lambda candidate: _misfit(seen, candidate), first=0.1)
+    plausible = [each for each in seen if each.plausible]
+    sizes = {id(each): each.micro_batch or _naive_size(each, allowance) for each in plausible}
+    rates = descend(
+        Rates(), BOUNDS, lambda candidate: sum(_error(each, candidate, sizes[id(each)]) for each in plausible), first=0.4
+    )
+    return rates, allowance
+
+
+def _misfit(seen: list[Observation], allowance: Allowance) -> float:
+    """How far the memory model is from Appendix J's micro batches and from what was feasible in Table 4."""
+    wrong = 0.0
+    for each in seen:
+        if each.micro_batch is None:
+            most = _most(each, NAIVE, allowance)
+            wrong += 4.0 * max(0.0, -math.log2(max(most, 0.25)))
+            continue
+        cap = each.recipe.batch_size // each.cell.gpus
+        wrong += min(_distance(each.micro_batch, cap, _most(each, reading, allowance)) for reading in each.readings)
+    for cell, recipe, machine in _infeasible(seen):
+        trace = traces.find(recipe.id, "naive")
+        most = most_examples(recipe, trace, NAIVE, machine.gpu, cell.gpus, allowance)
+        wrong += 4.0 * max(0.0, math.log2(max(most, 1.0)))
+    return wrong
+
+
+def _distance(micro_batch: int, cap: int, most: float) -> float:
+    """Doublings by which the real-valued limit misses what the row shows: at least its size, less than twice it.
+    A miss counts 1 more, so that exact rows decide."""
+    limit = math.log2(max(most, 0.01))
+    below, above = math.log2(micro_batch) - limit, limit - math.log2(2 * micro_batch)
+    if micro_batch == cap:
+        above = -1.0
+    miss = max(below, above, 0.0)
+    return 1.0 + min(miss, 2.0) if below > 0 or above >= 0 else 0.0
+
+
+def _infeasible(seen: list[Observation]) -> Iterable[tuple[Cell, Recipe, Machine]]:
+    recipes, gpus = {each.recipe.name for each in seen}, {each.cell.gpu for each in seen}
+    for cell in cells("4"):
+        if cell.state == "infeasible" and cell.model in recipes and cell.gpu in gpus:
+            yield cell, recipe_of(cell.model), Machine(paper_gpu(cell.gpu), cell.gpus)
+
+
+def _most(each: Observation, settings: Settings, allowance: Allowance) -> float:
+    trace = traces.find(each.recipe.id, variant_of(settings))
+    return most_examples(each.recipe, trace, settings, each.machine.gpu, each.cell.gpus, allowance)
+
+
+def _naive_size(each: Observation, allowance: Allowance) -> int:
+    trace = traces.find(each.recipe.id, "naive")
+    return largest_micro_batch(each.recipe, trace, NAIVE, each.machine.gpu, each.cell.gpus, allowance) or 1
+
+
+def _error(each: Observation, rates: Rates, micro_batch: int) -> float:
+    """The distance of predicted from printed days, in logarithms, smooth near nothing."""
+    assert each.cell.days is not None
+    seconds = min(
+        step(
+            each.recipe,
+            traces.find(each.recipe.id, variant_of(reading)),
+            reading,
+            each.machine,
+            micro_batch,
+            rates,
+        ).total
+        for reading in each.readings
+    )
+    return math.hypot(math.log(seconds * each.recipe.training_steps / 86_400 / each.cell.days), 0.05)
+
+
+def descend(start: T, bounds: Mapping[str, tuple[float, float]], loss: Callable[[T], float], first: float) -> T:
+    """The parameters that a search along each in turn ends at, within their bounds: steps of `first` of the value,
+    halved where none helps, down to a hundredth."""
+    best, least = start, loss(start)
+    steps = dict.fromkeys(bounds, first)
+    while max(steps.values()) > 0.01:
+        for name, (low, high) in bounds.items():
+            if steps[name] <= 0.01:
+                continue
+            for sign in (1, -1):
+                value = getattr(best, name)
+                moved = max(value, (high - low) * 0.05) * sign * steps[name]
+                candidate = replace(best, **{name: min(high, max(low, value + moved))})
+                found = loss(candidate)
+                if found < least - 1e-9:
+                    best, least = candidate, found
+                    break
+            else:
+                steps[name] /= 2
+    return best
+
+
+def _interval(fits: Mapping[str, Calibration], seen: list[Observation], held_out: str) -> tuple[float, float]:
+    """Between which factors on predicted days the printed ones lie, for the inner 8 of 10 plausible cells of Table 4
+    and, over the whole search, Table 1, each predicted by the fits that had not seen its recipe, or its GPU. What
+    `held_out` names takes no part."""
+    from .tables import predicted
+
+    ratios = []
+    for each in seen:
+        if not each.plausible or each.belongs(held_out):
+            continue
+        for name in (each.recipe.id, each.cell.gpu):
+            best = predicted(each.cell, fits[name])
+            if best.days is not None and each.cell.days is not None:
+                ratios.append(each.cell.days / best.days.value)
+    ratios.sort()
+    outside = (1 - _INSIDE) / 2
+    return ratios[int(outside * len(ratios))], ratios[int((1 - outside) * len(ratios))]

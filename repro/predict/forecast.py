@@ -1,0 +1,85 @@
+"""A prediction: settings on a machine, the largest micro batch, peak memory, step time, days, and how sure they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from repro import extrapolate
+from repro.errors import UserError
+from repro.interval import Interval
+from repro.recipe import Recipe
+from repro.settings import Settings
+
+from . import traces
+from .calibration import Calibration
+from .machine import Machine
+from .memory import Memory, largest_micro_batch, peak_memory, variant_of
+from .time import Step, step
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Predicted for a recipe under settings on a machine. `micro_batch` 0 means that not even one example fits, and
+    leaves the rest None. Step in seconds of a whole training step, memory in bytes of one GPU."""
+
+    recipe: str
+    machine: Machine
+    settings: Settings
+    micro_batch: int
+    accumulation: int | None = None
+    memory: Memory | None = None
+    step: Step | None = None
+    days: Interval | None = None
+    utilisation: float | None = None
+
+    @property
+    def feasible(self) -> bool:
+        return self.micro_batch > 0
+
+
+def forecast(
+    recipe: Recipe,
+    machine: Machine,
+    settings: Settings,
+    calibration: Calibration,
+    transformers: str = traces.PAPER_STACK,
+    micro_batch: int | None = None,
+) -> Forecast:
+    """Predicts settings, at the largest micro batch that fits unless one is given.
+
+    Raises UserError for a batch that does not divide among the GPUs.
+    """
+    if recipe.batch_size % machine.world:
+        raise UserError(
+            f"the replication batch of {recipe.name}, {recipe.batch_size}, does not divide by {machine.world} GPUs: "
+            "take 1, 2, 4 or 8"
+        )
+    trace = traces.find(recipe.id, variant_of(settings), transformers)
+    allowance = calibration.allowance
+    if micro_batch is None:
+        micro_batch = largest_micro_batch(recipe, trace, settings, machine.gpu, machine.world, allowance)
+    if not micro_batch:
+        return Forecast(recipe.id, machine, settings, 0)
+    taken = step(recipe, trace, settings, machine, micro_batch, calibration.rates)
+    days = extrapolate.days(taken.total, recipe.training_steps)
+    low, high = calibration.interval
+    flops = recipe.flops_per_example * recipe.batch_size
+    return Forecast(
+        recipe.id,
+        machine,
+        settings,
+        micro_batch,
+        recipe.batch_size // (machine.world * micro_batch),
+        peak_memory(recipe, trace, settings, machine.world, micro_batch, allowance),
+        taken,
+        Interval(days, days * low, days * high),
+        extrapolate.utilisation(
+            flops, taken.total, machine.world, machine.peak(recipe.precision, settings.free_lunch)
+        ),
+    )
+
+
+def ranked(forecasts: Iterable[Forecast]) -> list[Forecast]:
+    """Fastest first, what does not fit last."""
+    return sorted(forecasts, key=lambda found: found.days.value if found.days else float("inf"))

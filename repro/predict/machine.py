@@ -1,0 +1,91 @@
+"""What a machine offers, in bytes and FLOPs a second: from the catalogue's figures and the links that it describes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from repro.errors import UserError
+from repro.hardware import Gpu, catalogue, find, peak_flops
+from repro.recipe import Precision
+
+Link = Literal["none", "switch", "bridge", "pcie"]
+# Both directions together, bytes a second (PCI-SIG: 16 lanes of 8, 16 and 32 GT/s).
+_PCIE = {"3.0": 32e9, "4.0": 64e9, "5.0": 128e9}
+_HBM = {(7, 0), (8, 0), (9, 0), (10, 0)}  # compute capabilities of the parts with stacked memory
+# The paper's Appendix B: pairs of A6000 are bridged; nothing is said of its RTX 3090.
+_BRIDGED = ("RTX A6000",)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """`gpus` of one kind on each of `nodes`."""
+
+    gpu: Gpu
+    gpus: int
+    nodes: int = 1
+
+    @property
+    def world(self) -> int:
+        return self.gpus * self.nodes
+
+    def peak(self, precision: Precision, tf32: bool) -> float:
+        """Dense FLOP/s of one GPU; fp32's for a precision it has no tensor cores for. UserError where unknown."""
+        for candidate in (precision, "fp16", "fp32"):
+            found = peak_flops(self.gpu, candidate, tf32)  # type: ignore[arg-type]
+            if found is not None:
+                return found
+        raise UserError(f"{self.gpu.name} has no peak in expected/gpus.csv, which a prediction needs")
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second of one GPU's memory."""
+        if self.gpu.bandwidth_gb_s is None:
+            raise UserError(f"{self.gpu.name} has no bandwidth_gb_s in expected/gpus.csv, which a prediction needs")
+        return self.gpu.bandwidth_gb_s * 1e9
+
+    @property
+    def stacked(self) -> bool:
+        """Whether its memory is HBM."""
+        return self.gpu.compute_capability in _HBM
+
+    @property
+    def link(self) -> Link:
+        """What joins the GPUs: NVLink through switches, a bridge between two, or PCIe."""
+        if self.world == 1:
+            return "none"
+        if "NVLink bridge" in self.gpu.link:
+            return "bridge" if self.world == 2 and self.gpu.name in _BRIDGED else "pcie"
+        return "switch" if "NVLink" in self.gpu.link and self.nodes == 1 else "pcie"
+
+    @property
+    def link_bytes(self) -> float:
+        """Bytes a second of the link in one direction."""
+        if self.link in ("switch", "bridge"):
+            found = re.search(r"NVLink (?:bridge )?([0-9.]+) GB/s", self.gpu.link)
+            assert found is not None
+            return float(found[1]) * 1e9 / 2
+        return self.host_bytes
+
+    @property
+    def host_bytes(self) -> float:
+        """Bytes a second between a GPU and the host, in one direction."""
+        found = re.search(r"PCIe ([0-9.]+) x16", self.gpu.link)
+        assert found is not None
+        return _PCIE[found[1]] / 2
+
+
+def gpu_named(name: str) -> Gpu:
+    """The catalogue's GPU. A UserError names the nearest for another name."""
+    import difflib
+
+    found = find(name)
+    if found is None:
+        names = [gpu.name for gpu in catalogue()]
+        near = difflib.get_close_matches(name, names, n=3, cutoff=0.3) or names[:3]
+        raise UserError(
+            f"unknown GPU {name!r}: the nearest are {', '.join(near)}; repro gpus lists all, and a row in "
+            "expected/gpus.csv adds one"
+        )
+    return found

@@ -1,0 +1,92 @@
+"""What one operator costs: its class, FLOPs, and the bytes it reads and writes, from the shapes of its tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+_SCAN_FLOPS = 9  # per channel, state and token, forward (Mamba's paper counts the same)
+_NO_KERNEL = ("empty", "new_empty", "detach", "alias", "lift_fresh", "set_", "_unsafe_view", "resize_", "sym_")
+_NOT_FUSED = ("embedding", "scatter", "index", "cat", "nll_loss", "gather")
+REDUCTIONS = ("sum", "mean", "softmax", "layer_norm", "var", "amax", "norm", "backward_reduce")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One kernel. `kind` is matmul, attention, convolution, depthwise, scan or memory; `half` whether it computes in
+    half precision. `reads` and `writes` map storages to bytes."""
+
+    name: str
+    kind: str
+    half: bool
+    flops: float
+    reads: dict[int, float]
+    writes: dict[int, float]
+    fusable: bool
+    backward: bool
+
+    @property
+    def reduces(self) -> bool:
+        """Whether it sums over a dimension: a fused kernel ends there."""
+        return any(word in self.name for word in REDUCTIONS)
+
+
+def has_kernel(name: str) -> bool:
+    """Whether an operator that is no view starts a kernel."""
+    return not name.startswith(_NO_KERNEL)
+
+
+def classify(func: Any, name: str, args: tuple[Any, ...], out: Any) -> tuple[str, float, bool]:
+    """An operator's kind, FLOPs (2 a multiply-add), and whether torch.compile can fuse it with its neighbours."""
+    if "convolution" in name:
+        return _convolution(name, args, out)
+    if name in ("mm", "bmm", "addmm", "baddbmm"):
+        left = args[-2] if name in ("mm", "bmm") else args[1]
+        return "matmul", 2.0 * prod(left.shape) * _first(out).shape[-1], False
+    if "scaled_dot_product" in name:
+        return "attention", _attention(name, args), False
+    if name.startswith("selective_scan"):
+        backward = name.endswith("backward")
+        u, states = (args[1], args[3].shape[1]) if backward else (args[0], args[2].shape[1])
+        return "scan", _SCAN_FLOPS * (2.5 if backward else 1) * u.numel() * states, False
+    if name.startswith("causal_conv1d"):
+        backward = name.endswith("backward")
+        x, weight = args[-2], args[-1]
+        return "depthwise", 2.0 * x.numel() * weight.shape[-1] * (2 if backward else 1), False
+    return "memory", 0.0, not any(word in name for word in _NOT_FUSED)
+
+
+def _convolution(name: str, args: tuple[Any, ...], out: Any) -> tuple[str, float, bool]:
+    """torch's counter forgets groups in the weight's gradient; here a product is counted once a group."""
+    if name == "convolution_backward":
+        gradient, inputs, weight = args[:3]
+        groups, wanted = args[9], args[10]
+        times = int(wanted[0]) + int(wanted[1])
+    else:
+        inputs, weight = args[:2]
+        gradient, groups, times = _first(out), args[8], 1
+    kind = "depthwise" if groups > 1 and groups == inputs.shape[1] else "convolution"
+    return kind, 2.0 * gradient.numel() * prod(weight.shape[1:]) * times, False
+
+
+def _attention(name: str, args: tuple[Any, ...]) -> float:
+    """Fused attention: 2 products forward and 5 backward over the scores, half of them where it is causal."""
+    backward = "backward" in name
+    query, key = (args[1], args[2]) if backward else (args[0], args[1])
+    causal = any(argument is True for argument in args)
+    scores = query.numel() * key.shape[-2]
+    return 2.0 * scores * (5 if backward else 2) * (0.5 if causal else 1.0)
+
+
+def bytes_of(tensor: Tensor) -> float:
+    """Bytes that reading or writing a tensor moves: an expanded one is read once."""
+    return float(min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes()))
+
+
+def _first(out: Any) -> Tensor:
+    return out if isinstance(out, Tensor) else next(x for x in out if isinstance(x, Tensor))

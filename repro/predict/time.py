@@ -1,0 +1,206 @@
+"""How long a training step takes: a roofline over a trace, launches, communication, offload traffic, the update."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, fields
+from functools import cache
+
+from repro.recipe import Recipe
+from repro.rules import compiles
+from repro.settings import Settings
+
+from .machine import Machine
+from .memory import width
+from .traces import Trace
+
+_ADAM_BYTES = 100.0  # a weight: torch's unfused Adam reads or writes it, its gradient and moments so often
+_FUSED_ADAM_BYTES = 30.0  # DeepSpeed's
+_HOST_ADAM_BYTES = 30.0  # DeepSpeed's on the host
+_PCIE_COUNTS = (2, 4, 8)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Shares of what the hardware offers at most, each in 0 to 1, and `launch`, seconds that a kernel adds.
+
+    `half`, `full` and `attention` are of the peak: products in half precision and in fp32 or TF32, fused attention.
+    `hbm` and `gddr` are of the memory's bandwidth. `depthwise` and `scan` are of the fp32 peak without tensor cores.
+    `switch`, `bridge` and `pcie_2` to `pcie_8` are of the link, on so many GPUs; `host` of PCIe between a GPU and
+    the host. `host_memory` is bytes a second at which the host updates offloaded weights, a GPU's share of it.
+    """
+
+    half: float = 0.65
+    full: float = 0.75
+    attention: float = 0.4
+    hbm: float = 0.7
+    gddr: float = 0.9
+    depthwise: float = 0.1
+    scan: float = 0.2
+    launch: float = 5e-6
+    switch: float = 0.5
+    bridge: float = 0.5
+    pcie_2: float = 0.2
+    pcie_4: float = 0.3
+    pcie_8: float = 0.4
+    host: float = 0.4
+    host_memory: float = 1.5e10
+
+
+BOUNDS: dict[str, tuple[float, float]] = {
+    **{name: (0.1, 1.0) for name in ("half", "full", "attention", "hbm", "gddr")},
+    **{name: (0.01, 1.0) for name in ("depthwise", "scan")},
+    "launch": (1e-6, 2e-5),
+    **{name: (0.02, 0.95) for name in ("switch", "bridge", "pcie_2", "pcie_4", "pcie_8", "host")},
+    "host_memory": (2e9, 1e11),
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """Seconds of a training step: every micro-step of it, and its update. Parts do not overlap."""
+
+    compute: float
+    memory: float
+    launches: float
+    communication: float
+    offload: float
+    update: float
+
+    @property
+    def total(self) -> float:
+        return sum(getattr(self, field.name) for field in fields(self))
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A micro-step of `examples` on one GPU: FLOPs and bytes by operators' class, bytes of what only moves memory, and
+    kernels. `backward` is the share of its bytes and FLOPs that fall into the backward pass, behind which
+    communication can hide."""
+
+    arithmetic: tuple[tuple[str, float, float], ...]
+    moved: float
+    kernels: float
+    backward: float
+    parameters: float
+
+
+@cache
+def workload(trace: Trace, settings: Settings, examples: int, compiled: bool) -> Workload:
+    """What a micro-step does. Checkpointed layers run forward once more; under FSDP weights come in half precision."""
+    flops: Counter[str] = Counter()
+    moved: Counter[str] = Counter()
+    kernels = in_backward = 0.0
+    skipped = {"memory" if compiled else "fused", "weight_cast" if settings.library == "fsdp" else ""}
+    for part in trace.parts:
+        again = settings.checkpointing and part is not trace.rest
+        for key, line in part.costs.items():
+            phase, _, rest = key.partition("/")
+            kind, _, unit = rest.rpartition("/")
+            if not unit or kind in skipped:
+                continue
+            times = part.count * (2 if again and phase == "forward" else 1)
+            amount = times * line.at(examples)
+            if unit == "kernels":
+                kernels += amount
+            elif unit == "flops":
+                flops[kind] += amount
+            else:
+                moved[kind] += amount
+                in_backward += amount if phase == "backward" else 0.0
+    only_moved = sum(moved[kind] for kind in ("memory", "fused", "weight_cast"))
+    arithmetic = tuple((kind, flops[kind], moved[kind]) for kind in sorted(moved) if "/" in kind)
+    return Workload(
+        arithmetic, only_moved, kernels, in_backward / sum(moved.values()), trace.parameters
+    )
+
+
+def step(
+    recipe: Recipe, trace: Trace, settings: Settings, machine: Machine, examples: int, rates: Rates
+) -> Step:
+    """A training step of the replication batch, in micro-steps of `examples` on each GPU. As the authors measured,
+    every micro-step reduces gradients."""
+    accumulation = recipe.batch_size / (machine.world * examples)
+    work = workload(trace, settings, examples, compiles(recipe, settings))
+    bandwidth = _bandwidth(machine, rates)
+    compute = sum(
+        max(flops / _speed(recipe, settings, machine, rates, kind), moved / bandwidth)
+        for kind, flops, moved in work.arithmetic
+    )
+    memory, launches = work.moved / bandwidth, work.kernels * rates.launch
+    each, parameters = width(recipe), work.parameters
+    exchanged, overlapped = _exchange(settings, each, parameters, machine.world)
+    communication = exchanged / _link(machine, rates)
+    if overlapped:
+        communication = max(0.0, communication - work.backward * (compute + memory + launches))
+    offload = _offloaded(settings, each, parameters / machine.world) / (rates.host * machine.host_bytes)
+    return Step(
+        compute * accumulation,
+        memory * accumulation,
+        launches * accumulation,
+        communication * accumulation,
+        offload * accumulation,
+        _update(settings, each, parameters, machine, rates),
+    )
+
+
+def _bandwidth(machine: Machine, rates: Rates) -> float:
+    return machine.bandwidth * (rates.hbm if machine.stacked else rates.gddr)
+
+
+def _speed(recipe: Recipe, settings: Settings, machine: Machine, rates: Rates, kind: str) -> float:
+    """FLOP/s of an operators' class."""
+    name, _, arithmetic = kind.partition("/")
+    if name in ("depthwise", "scan"):
+        return machine.peak("fp32", False) * (rates.depthwise if name == "depthwise" else rates.scan)
+    half = arithmetic == "half"
+    peak = machine.peak(recipe.precision if half else "fp32", settings.free_lunch)
+    if name == "attention":
+        return peak * rates.attention
+    return peak * (rates.half if half else rates.full)
+
+
+def _exchange(settings: Settings, each: int, parameters: float, world: int) -> tuple[float, bool]:
+    """Bytes that each GPU sends in a micro-step, by rings, and whether the backward pass hides them."""
+    if world == 1:
+        return 0.0, True
+    ring = (world - 1) / world * parameters
+    if settings.library == "torch":
+        return 2 * 4 * ring, True
+    if settings.library == "deepspeed":
+        passes = {1: 2, 2: 1, 3: 3}[settings.stage]  # a reduction to all; to owners; that and two gatherings
+        return passes * each * ring, settings.stage > 1
+    return (3 if settings.stage == 3 else 2) * each * ring, True
+
+
+def _link(machine: Machine, rates: Rates) -> float:
+    """Bytes a second that each GPU sends to the next."""
+    if machine.link == "none":
+        return machine.link_bytes
+    if machine.link == "pcie":
+        nearest = min(_PCIE_COUNTS, key=lambda count: abs(count - machine.gpus))
+        return machine.link_bytes * getattr(rates, f"pcie_{nearest}")
+    return machine.link_bytes * getattr(rates, machine.link)
+
+
+def _offloaded(settings: Settings, each: int, share: float) -> float:
+    """Bytes between a GPU and the host in a micro-step: gradients out, and what has its weights there, in."""
+    if not settings.offloading:
+        return 0.0
+    if settings.library == "fsdp":
+        return (4 * (2 if settings.stage == 3 else 1) + 4) * share
+    return each * share * (3 if settings.stage == 3 else 1)
+
+
+def _update(settings: Settings, each: int, parameters: float, machine: Machine, rates: Rates) -> float:
+    """Adam over this GPU's share, and, where weights are whole but states are not, the new weights' exchange."""
+    share = parameters / (machine.world if settings.stage else 1)
+    bandwidth = _bandwidth(machine, rates)
+    if settings.offloading:
+        back = each * share / (rates.host * machine.host_bytes)
+        seconds = share * _HOST_ADAM_BYTES / rates.host_memory + back
+    else:
+        seconds = share * (_FUSED_ADAM_BYTES if settings.library == "deepspeed" else _ADAM_BYTES) / bandwidth
+    if settings.library == "deepspeed" and settings.stage < 3 and machine.world > 1:
+        seconds += each * (machine.world - 1) / machine.world * parameters / _link(machine, rates)
+    return seconds

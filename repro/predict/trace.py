@@ -1,0 +1,269 @@
+"""Traces a recipe: its operators at two micro batches and two depths, extrapolated to every layer and any batch.
+
+Costs are exact for repeated layers: each layer beyond the first two adds the same.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import models
+from repro.recipe import Recipe, Text
+from repro.stack import load as load_stack
+
+from . import fused_mamba
+from .operators import Operator
+from .record import Recording, patched, record
+from .traces import VARIANTS, Costs, Linear, Part, Trace, Variant
+
+_BATCHES = (4, 8)
+_DEPTHS = (2, 3)
+_TOKENS = (8, 16)  # Mamba's slow scan starts kernels for each token: shorter sequences tell what one costs
+_BLOCK = {"convnext": "ConvNeXtBlock"}  # a stage is what is sharded and checkpointed, its blocks repeat
+_HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def all_traces() -> Iterator[Trace]:
+    """Every recipe of the paper in each variant that the search space and the naive settings need."""
+    for id in models.IDS:
+        for variant in variants(models.find(id)):
+            yield trace(models.find(id), variant)
+
+
+def variants(recipe: Recipe) -> list[Variant]:
+    """Those that differ: fp32 recipes have one arithmetic, and some models the same kernels with free lunch."""
+    wanted = VARIANTS if recipe.precision in _HALF else VARIANTS[:2]
+    alike = recipe.family in ("roberta", "convnext")
+    return [variant for variant in wanted if not (alike and variant == "naive")]
+
+
+def stack() -> dict[str, str]:
+    """The versions of the packages whose code a trace shows."""
+    found = {}
+    for package in ("torch", "transformers", "timm"):
+        try:
+            found[package] = version(package).split("+")[0]
+        except PackageNotFoundError:
+            found[package] = "none"
+    return found
+
+
+def trace(recipe: Recipe, variant: Variant, depths: tuple[int, ...] | None = None) -> Trace:
+    """The trace of a recipe. `depths` cuts each group of repeated layers to so many; None leaves all.
+
+    Raises UserError naming the operator that cannot be traced.
+    """
+    load_stack()
+    slow = recipe.family == "mamba" and variant == "naive"
+    model = _meta(recipe, variant)
+    groups = _groups(model, recipe)
+    full = depths or tuple(map(len, groups))
+
+    def measured(depth: tuple[int, ...], examples: int) -> Counter[str]:
+        run = partial(_measure, recipe, variant, model, depth, examples)
+        if not slow:
+            return run()
+        assert isinstance(recipe.inputs, Text)
+        low, high = (run(tokens=tokens) for tokens in _TOKENS)
+        return _line(low, high, *_TOKENS, recipe.inputs.sequence)
+
+    base = tuple(min(_DEPTHS[0], layers) for layers in full)
+    bases = [measured(base, examples) for examples in _BATCHES]
+    kinds = []
+    for index, layers in enumerate(full):
+        deeper = tuple(depth + (place == index) for place, depth in enumerate(base))
+        more = [measured(deeper, examples) for examples in _BATCHES]
+        kinds.append([_minus(high, low) for high, low in zip(more, bases, strict=True)])
+    rest = [
+        _minus(whole, *(kind[place] for kind, depth in zip(kinds, base, strict=True) for _ in range(depth)))
+        for place, whole in enumerate(bases)
+    ]
+    # A peak over the base holds what its layers saved; only what lies above that is the peak's own.
+    for place, whole in enumerate(bases):
+        for side in ("head", "body"):
+            rest[place][side] = whole[side] - whole["saved"]
+    stages = recipe.family == "convnext"
+    parts = [Part("rest", 1, 1, _linear(*rest))] + [
+        Part(f"layer{index}", layers, 1 if stages else layers, _linear(*kind))
+        for index, (layers, kind) in enumerate(zip(full, kinds, strict=True))
+    ]
+    return Trace(recipe.id, variant, stack(), tuple(parts))
+
+
+def whole(recipe: Recipe, variant: Variant, examples: int, depths: tuple[int, ...]) -> Costs:
+    """The costs of a model recorded at that depth, with nothing extrapolated; tests hold traces against it."""
+    return dict(_measure(recipe, variant, _meta(recipe, variant), depths, examples))
+
+
+def _measure(
+    recipe: Recipe, variant: Variant, model: nn.Module, depths: tuple[int, ...], examples: int, tokens: int | None = None
+) -> Counter[str]:
+    half = _HALF.get(recipe.precision)
+    pure = variant == "half"
+    module = _cut(model, recipe, depths)
+    parameters = sum(weight.numel() for weight in module.parameters())
+
+    def build() -> tuple[nn.Module, dict[str, Tensor]]:
+        _make_real(module, half if pure else None)
+        return module, _batch(recipe, examples, tokens, half if pure else None)
+
+    with patched(*_patches(recipe, variant)):
+        recording = record(build, recipe.layer, None if pure else half)
+    found = _counted(recording)
+    found["parameters"] = parameters
+    return found
+
+
+def _patches(recipe: Recipe, variant: Variant) -> list[tuple[Any, str, Any]]:
+    """RoBERTa's check for padding reads values, which fake tensors have none of. Mamba's fused kernels need a GPU."""
+    if recipe.family == "roberta":
+        from transformers import PreTrainedModel
+
+        return [(PreTrainedModel, "warn_if_padding_and_no_attention_mask", lambda *given: None)]
+    if recipe.family == "mamba" and variant != "naive":
+        module = sys.modules["transformers.models.mamba.modeling_mamba"]
+        patches = [(module, "mamba_inner_fn", fused_mamba.mamba_inner_fn)]
+        mixer = module.MambaMixer  # type: ignore[attr-defined]
+        if hasattr(mixer, "cuda_kernels_forward"):  # transformers before 5 takes it on a GPU only
+            patches.append((mixer, "forward", mixer.cuda_kernels_forward))
+        return patches
+    return []
+
+
+def _meta(recipe: Recipe, variant: Variant) -> nn.Module:
+    """The model on the meta device: shapes without weights."""
+    slow = recipe.family == "mamba"  # both of Mamba's paths start from transformers' own, see _patches
+    with torch.device("meta"):
+        module = recipe.build(variant != "naive" and not slow, "sdpa")
+    module.train()
+    return module
+
+
+def _groups(model: nn.Module, recipe: Recipe) -> list[nn.Module]:
+    """The containers of repeated layers."""
+    block = _BLOCK.get(recipe.family, recipe.layer)
+    return [
+        module
+        for module in model.modules()
+        if isinstance(module, nn.ModuleList | nn.Sequential) and len(module) and type(module[0]).__name__ == block
+    ]
+
+
+def _cut(model: nn.Module, recipe: Recipe, depths: tuple[int, ...]) -> nn.Module:
+    """A copy of the model with so many layers in each group."""
+    kept = [
+        (group, "_modules", dict(list(group._modules.items())[:depth]))
+        for group, depth in zip(_groups(model, recipe), depths, strict=True)
+    ]
+    with patched(*kept):
+        module = copy.deepcopy(model)
+    if hasattr(module.model, "config"):
+        module.model.config.num_hidden_layers = depths[0]
+    return module
+
+
+def _make_real(module: nn.Module, half: torch.dtype | None) -> None:
+    """Moves a module from the meta device to the (fake) CPU, weights in `half` if asked; shared weights stay shared."""
+    moved: dict[int, Any] = {}
+    for child in module.modules():
+        for store in (child._parameters, child._buffers):
+            for name, value in store.items():
+                if value is None:
+                    continue
+                if id(value) not in moved:
+                    dtype = half if half and value.is_floating_point() else value.dtype
+                    real = torch.empty(value.shape, dtype=dtype)
+                    moved[id(value)] = nn.Parameter(real) if isinstance(value, nn.Parameter) else real
+                store[name] = moved[id(value)]
+
+
+def _batch(recipe: Recipe, examples: int, tokens: int | None, half: torch.dtype | None) -> dict[str, Tensor]:
+    if isinstance(recipe.inputs, Text):
+        shape = (examples, tokens or recipe.inputs.sequence)
+        return {name: torch.empty(shape, dtype=torch.long) for name in ("input_ids", "labels")}
+    size = recipe.inputs.size
+    return {
+        "pixels": torch.empty(examples, 3, size, size, dtype=half),
+        "labels": torch.empty(examples, dtype=torch.long),
+    }
+
+
+def _counted(recording: Recording) -> Counter[str]:
+    """A recording as sums: `phase/kind/unit` with phase forward or backward, unit flops, bytes or kernels."""
+    found: Counter[str] = Counter()
+    for operator in recording.operators:
+        phase = "backward" if operator.backward else "forward"
+        kind = operator.kind
+        if kind not in ("memory", "weight_cast"):
+            kind += "/half" if operator.half else "/fp32"
+        found[f"{phase}/{kind}/flops"] += operator.flops
+        found[f"{phase}/{kind}/bytes"] += sum(operator.reads.values()) + sum(operator.writes.values())
+        found[f"{phase}/{kind}/kernels"] += 1
+    for run, needed in _runs(recording):
+        phase = "backward" if run[0].backward else "forward"
+        moved = _external_bytes(run, needed)
+        found[f"{phase}/fused/bytes"] += moved
+        found[f"{phase}/fused/kernels"] += max(1, sum(operator.reduces for operator in run))
+    for name in ("saved", "head", "body", "copies", "inputs"):
+        found[name] = getattr(recording, name)
+    return found
+
+
+def _runs(recording: Recording) -> Iterator[tuple[list[Operator], set[int]]]:
+    """Maximal runs of operators that torch.compile fuses into one loop over memory, each with the storages that
+    something after it still needs. An operator of memory that cannot be fused is a run of its own."""
+    operators = recording.operators
+    last: dict[int, int] = dict.fromkeys(recording.kept, len(operators))
+    for place, operator in enumerate(operators):
+        for storage in operator.reads:
+            last[storage] = max(last.get(storage, 0), place)
+    start = 0
+    while start < len(operators):
+        first, end = operators[start], start + 1
+        if first.kind == "memory":
+            while first.fusable and end < len(operators) and operators[end].fusable:
+                if operators[end].backward != first.backward:
+                    break
+                end += 1
+            yield operators[start:end], {storage for storage, place in last.items() if place >= end}
+        start = end
+
+
+def _external_bytes(run: list[Operator], needed: set[int]) -> float:
+    reads: dict[int, float] = {}
+    writes: dict[int, float] = {}
+    for operator in run:
+        for storage, size in operator.reads.items():
+            if storage not in writes:
+                reads[storage] = max(size, reads.get(storage, 0.0))
+        for storage, size in operator.writes.items():
+            writes[storage] = max(size, writes.get(storage, 0.0))
+    return sum(reads.values()) + sum(size for storage, size in writes.items() if storage in needed)
+
+
+def _minus(whole: Counter[str], *parts: Counter[str]) -> Counter[str]:
+    return Counter({key: whole[key] - sum(part[key] for part in parts) for key in whole.keys() | set().union(*parts)})
+
+
+def _line(low: Counter[str], high: Counter[str], at_low: float, at_high: float, at: float) -> Counter[str]:
+    slope = {key: (high[key] - low[key]) / (at_high - at_low) for key in low.keys() | high.keys()}
+    return Counter({key: low[key] + each * (at - at_low) for key, each in slope.items()})
+
+
+def _linear(low: Counter[str], high: Counter[str]) -> dict[str, Linear]:
+    found = {}
+    for key in sorted(low.keys() | high.keys()):
+        each = (high[key] - low[key]) / (_BATCHES[1] - _BATCHES[0])
+        found[key] = Linear(low[key] - each * _BATCHES[0], each)
+    return {key: line for key, line in found.items() if line != Linear(0.0, 0.0)}
+
+

@@ -1,0 +1,242 @@
+"""How good predictions are: errors against the paper, in sample and on recipes and GPUs that the fit has not seen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import median
+
+from repro.audit import audit
+from repro.expected import Cell, PublishedSettings, Table, cells, published_settings
+from repro.findings import analytic_days, corrected_days, paper_gpu, recipe_of
+
+from . import traces
+from .calibration import EVERYTHING, Calibration
+from .forecast import Forecast
+from .memory import largest_micro_batch, variant_of
+from .tables import predicted, search
+
+SPLITS = ("in sample", "leave one recipe out", "leave one GPU out")
+_TABLES: tuple[Table, ...] = ("4", "1")
+
+
+@dataclass(frozen=True)
+class Score:
+    """One measure of one table. `value` is a share or a relative error, or a number where `metric` counts; `target` is
+    what was to be reached, None where nothing was set."""
+
+    metric: str
+    table: str
+    split: str
+    subset: str
+    cells: int
+    value: float
+    target: float | None = None
+    met: bool | None = None
+
+
+_AT_MOST = "median error"
+_TARGETS = {
+    ("median error", "4", "leave one recipe out", "all"): 0.13,
+    ("median error", "1", "leave one recipe out", "all"): 0.18,
+    ("median error", "1", "leave one GPU out", "all"): 0.18,
+    ("micro batch exact", "j", "in sample", "all"): 125.0,
+    ("micro batch within 2x", "j", "in sample", "all"): 140.0,
+    ("feasibility right", "1", "in sample", "all"): 144.0,
+    ("winner first", "j", "in sample", "legible"): 0.40,
+    ("winner among first three", "j", "in sample", "legible"): 0.70,
+}
+
+
+def validate(fits: Mapping[str, Calibration]) -> list[Score]:
+    """Every score. A split's calibration for a cell is the fit that left its recipe, or its GPU, out."""
+    started = time.perf_counter()
+    for table in _TABLES:
+        for cell in cells(table):
+            predicted(cell, fits[EVERYTHING])
+    seconds = time.perf_counter() - started
+    verdicts = {(row.table, row.model, row.gpu, row.gpus): row.verdict for row in audit()}
+    found = [
+        _scored("seconds to predict both tables", "1 and 4", "in sample", "all", 288, seconds, 1.0, seconds <= 1.0)
+    ]
+    for split in SPLITS:
+        chosen = _chooser(fits, split)
+        for table in _TABLES:
+            found += _errors(table, split, chosen, verdicts)
+            found += _feasibility(table, split, chosen)
+        found += _micro_batches(split, chosen)
+        found += _winners(split, chosen)
+    found += _coverage(fits, verdicts)
+    return found + list(_baselines(verdicts))
+
+
+Chooser = Callable[[str, str], Calibration]
+
+
+def _chooser(fits: Mapping[str, Calibration], split: str) -> Chooser:
+    def chosen(model: str, gpu: str) -> Calibration:
+        name = {SPLITS[0]: EVERYTHING, SPLITS[1]: recipe_of(model).id, SPLITS[2]: gpu}[split]
+        return fits[name]
+
+    return chosen
+
+
+@cache
+def _best(cell: Cell, calibration: Calibration) -> Forecast:
+    return predicted(cell, calibration)
+
+
+def _errors(
+    table: Table, split: str, chosen: Chooser, verdicts: Mapping[tuple[str, str, str, int], str]
+) -> list[Score]:
+    ratios: dict[Cell, float] = {}
+    for cell in cells(table):
+        best = _best(cell, chosen(cell.model, cell.gpu))
+        if cell.days is not None and best.days is not None:
+            ratios[cell] = best.days.value / cell.days
+    plausible = {cell for cell in ratios if verdicts[cell.table, cell.model, cell.gpu, cell.gpus] == "plausible"}
+    found = []
+    for subset, members in _subsets(ratios, plausible):
+        found += _summary(table, split, subset, [ratios[cell] for cell in members])
+    return found
+
+
+def _subsets(there: Iterable[Cell], plausible: set[Cell]) -> Iterator[tuple[str, list[Cell]]]:
+    listed = list(there)
+    yield "all", listed
+    yield "plausible", [cell for cell in listed if cell in plausible]
+    yield (
+        "plausible, A100 and H100",
+        [cell for cell in listed if cell in plausible and cell.gpu in ("A100", "H100")],
+    )
+    for gpu in dict.fromkeys(cell.gpu for cell in listed):
+        yield gpu, [cell for cell in listed if cell.gpu == gpu]
+    for model in dict.fromkeys(cell.model for cell in listed):
+        yield model, [cell for cell in listed if cell.model == model]
+
+
+def _summary(table: str, split: str, subset: str, ratios: Sequence[float]) -> list[Score]:
+    """`ratios` are predicted over printed days."""
+    if not ratios:
+        return []
+    errors = [abs(ratio - 1) for ratio in ratios]
+    return [
+        _scored("median error", table, split, subset, len(ratios), median(errors)),
+        _scored("within 25 %", table, split, subset, len(ratios), _share(error <= 0.25 for error in errors)),
+        _scored("within 2x", table, split, subset, len(ratios), _share(0.5 <= ratio <= 2 for ratio in ratios)),
+    ]
+
+
+def _scored(
+    metric: str,
+    table: str,
+    split: str,
+    subset: str,
+    number: int,
+    value: float,
+    target: float | None = None,
+    met: bool | None = None,
+) -> Score:
+    if target is None:
+        target = _TARGETS.get((metric, table, split, subset))
+        if target is not None:
+            met = value <= target if metric == _AT_MOST else value >= target
+    return Score(metric, table, split, subset, number, value, target, met)
+
+
+def _share(marks: Iterable[bool]) -> float:
+    listed = list(marks)
+    return sum(listed) / len(listed)
+
+
+def _feasibility(table: Table, split: str, chosen: Chooser) -> list[Score]:
+    known = [cell for cell in cells(table) if cell.state != "lost"]
+    right = sum(
+        _best(cell, chosen(cell.model, cell.gpu)).feasible == (cell.state == "days") for cell in known
+    )
+    return [_scored("feasibility right", table, split, "all", len(known), float(right))]
+
+
+def _micro_batches(split: str, chosen: Chooser) -> list[Score]:
+    """Of every row of Appendix J, at its own settings; of a row with lost marks, at the reading that comes nearest."""
+    rows = published_settings()
+    exact, near, legible_exact, legible = 0, 0, 0, 0
+    for row in rows:
+        sizes = [_micro_batch(row, place, chosen(row.model, row.gpu)) for place in range(len(row.readings()))]
+        exact += row.mbs in sizes
+        near += any(row.mbs / 2 <= size <= row.mbs * 2 for size in sizes)
+        if len(sizes) == 1:
+            legible += 1
+            legible_exact += row.mbs in sizes
+    return [
+        _scored("micro batch exact", "j", split, "all", len(rows), float(exact)),
+        _scored("micro batch within 2x", "j", split, "all", len(rows), float(near)),
+        _scored("micro batch exact", "j", split, "legible", legible, float(legible_exact)),
+    ]
+
+
+def _micro_batch(row: PublishedSettings, reading: int, calibration: Calibration) -> int:
+    recipe, settings = recipe_of(row.model), row.readings()[reading]
+    trace = traces.find(recipe.id, variant_of(settings))
+    return largest_micro_batch(recipe, trace, settings, paper_gpu(row.gpu), row.gpus, calibration.allowance)
+
+
+def _winners(split: str, chosen: Chooser) -> list[Score]:
+    """Where Appendix J's settings stand in the predicted order, for rows that have but one reading."""
+    table = {(cell.model, cell.gpu, cell.gpus): cell for cell in cells("1")}
+    places = []
+    for row in published_settings():
+        readings = row.readings()
+        if len(readings) == 1:
+            order = search(table[row.model, row.gpu, row.gpus], chosen(row.model, row.gpu))
+            places.append([each.settings for each in order].index(readings[0]))
+    return [
+        _scored("winner first", "j", split, "legible", len(places), _share(place == 0 for place in places)),
+        _scored("winner among first three", "j", split, "legible", len(places), _share(place < 3 for place in places)),
+    ]
+
+
+def _coverage(fits: Mapping[str, Calibration], verdicts: Mapping[tuple[str, str, str, int], str]) -> list[Score]:
+    """How often printed days lie in the interval of a fit that had seen neither the cell nor its recipe (GPU)."""
+    found = []
+    for split in SPLITS[1:]:
+        chosen = _chooser(fits, split)
+        inside = []
+        for table in _TABLES:
+            for cell in cells(table):
+                best = _best(cell, chosen(cell.model, cell.gpu))
+                if cell.days is None or best.days is None:
+                    continue
+                if verdicts[cell.table, cell.model, cell.gpu, cell.gpus] == "plausible":
+                    inside.append(best.days.low <= cell.days <= best.days.high)
+        found.append(_scored("inside the 80 % interval", "1 and 4", split, "plausible", len(inside), _share(inside)))
+    return found
+
+
+def _baselines(verdicts: Mapping[tuple[str, str, str, int], str]) -> Iterator[Score]:
+    """FLOPs over peak as the paper reckons it; with the closed forms' FLOPs and the data sheet's peak; and that with
+    one utilisation for each GPU, the median of the other recipes' (or of the other GPUs')."""
+    for table in _TABLES:
+        known = [cell for cell in cells(table) if cell.days is not None]
+        plausible = {cell for cell in known if verdicts[cell.table, cell.model, cell.gpu, cell.gpus] == "plausible"}
+        corrected = {cell: corrected_days(cell.model, cell.gpu, cell.gpus, table == "1") for cell in known}
+        shares = {cell: corrected[cell] / cell.days for cell in known if cell.days}
+
+        def scaled(cell: Cell, of: Callable[[Cell], bool], corrected: dict[Cell, float] = corrected, shares: dict[Cell, float] = shares) -> float:
+            return corrected[cell] / median(share for other, share in shares.items() if of(other))
+
+        baselines: dict[tuple[str, str], Callable[[Cell], float]] = {
+            ("FLOPs over peak, as in the paper", "none"): lambda cell: analytic_days(cell.model, cell.gpu, cell.gpus),
+            ("corrected FLOPs over peak", "none"): corrected.__getitem__,
+            ("a utilisation for each GPU", SPLITS[0]): lambda cell: scaled(cell, lambda o: o.gpu == cell.gpu),
+            ("a utilisation for each GPU", SPLITS[1]): lambda cell: scaled(
+                cell, lambda o: o.gpu == cell.gpu and o.model != cell.model
+            ),
+            ("a utilisation for each GPU", SPLITS[2]): lambda cell: scaled(cell, lambda o: o.gpu != cell.gpu),
+        }
+        for (name, split), days in baselines.items():
+            for subset, members in (("all", known), ("plausible", [cell for cell in known if cell in plausible])):
+                ratios = [days(cell) / cell.days for cell in members if cell.days]
+                yield from _summary(table, split, f"{subset}: baseline, {name}", ratios)
