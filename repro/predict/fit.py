@@ -14,7 +14,7 @@ from repro.audit import audit
 from repro.expected import Cell, Table, cells, published_settings
 from repro.findings import paper_gpu, recipe_of
 from repro.recipe import Recipe
-from repro.settings import NAIVE, Settings
+from repro.settings import NAIVE, Settings, search_space
 
 from . import traces
 from .calibration import EVERYTHING, Calibration
@@ -23,6 +23,7 @@ from .memory import ALLOWANCE_BOUNDS, Allowance, largest_micro_batch, most_examp
 from .time import BOUNDS, Rates, step
 
 _PAPER_GPUS = ("RTX 3090", "A6000", "A100", "H100")
+_NEAR = 1.5  # times the winner's seconds, with rates that nothing was fitted to
 _INSIDE = 0.8  # of unseen cells within the interval
 T = TypeVar("T", Rates, Allowance)
 
@@ -90,9 +91,12 @@ def _fit(seen: list[Observation]) -> tuple[Rates, Allowance]:
     allowance = descend(Allowance(), ALLOWANCE_BOUNDS, lambda candidate: _misfit(seen, candidate), first=0.1)
     plausible = [each for each in seen if each.plausible]
     sizes = {id(each): each.micro_batch or _naive_size(each, allowance) for each in plausible}
-    rates = descend(
-        Rates(), BOUNDS, lambda candidate: sum(_error(each, candidate, sizes[id(each)]) for each in plausible), first=0.4
-    )
+    rivals = {id(each): _rivals(each, allowance) for each in plausible}
+
+    def loss(rates: Rates) -> float:
+        return sum(_error(each, rates, sizes[id(each)], rivals[id(each)]) for each in plausible)
+
+    rates = descend(Rates(), BOUNDS, loss, first=0.4)
     return rates, allowance
 
 
@@ -141,31 +145,45 @@ def _naive_size(each: Observation, allowance: Allowance) -> int:
     return largest_micro_batch(each.recipe, trace, NAIVE, each.machine.gpu, each.cell.gpus, allowance) or 1
 
 
-def _error(each: Observation, rates: Rates, micro_batch: int) -> float:
-    """The distance of predicted from printed days, in logarithms, smooth near nothing."""
+def _error(each: Observation, rates: Rates, micro_batch: int, rivals: list[tuple[Settings, int]]) -> float:
+    """The distance of predicted from printed days, in logarithms, smooth near nothing, and by how much rivals that
+    lost seem faster."""
     assert each.cell.days is not None
-    seconds = min(
-        step(
-            each.recipe,
-            traces.find(each.recipe.id, variant_of(reading)),
-            reading,
-            each.machine,
-            micro_batch,
-            rates,
-        ).total
-        for reading in each.readings
-    )
-    return math.hypot(math.log(seconds * each.recipe.training_steps / 86_400 / each.cell.days), 0.05)
+    seconds = min(_seconds(each, reading, micro_batch, rates) for reading in each.readings)
+    missed = math.hypot(math.log(seconds * each.recipe.training_steps / 86_400 / each.cell.days), 0.05)
+    if rivals:
+        missed += max(0.0, math.log(seconds / min(_seconds(each, *rival, rates) for rival in rivals)))
+    return missed
+
+
+def _seconds(each: Observation, settings: Settings, micro_batch: int, rates: Rates) -> float:
+    trace = traces.find(each.recipe.id, variant_of(settings))
+    return step(each.recipe, trace, settings, each.machine, micro_batch, rates).total
+
+
+def _rivals(each: Observation, allowance: Allowance) -> list[tuple[Settings, int]]:
+    """The settings that lost to those of Appendix J and come near them, with their predicted micro batches."""
+    if each.cell.table == "4" or len(each.readings) > 1:
+        return []
+    assert each.micro_batch is not None
+    winner = _seconds(each, each.readings[0], each.micro_batch, Rates())
+    found = []
+    for settings in search_space(each.cell.gpus):
+        trace = traces.find(each.recipe.id, variant_of(settings))
+        size = largest_micro_batch(each.recipe, trace, settings, each.machine.gpu, each.cell.gpus, allowance)
+        if size and settings not in each.readings and _seconds(each, settings, size, Rates()) < _NEAR * winner:
+            found.append((settings, size))
+    return found
 
 
 def descend(start: T, bounds: Mapping[str, tuple[float, float]], loss: Callable[[T], float], first: float) -> T:
     """The parameters that a search along each in turn ends at, within their bounds: steps of `first` of the value,
-    halved where none helps, down to a hundredth."""
+    halved where none helps, down to a fiftieth."""
     best, least = start, loss(start)
     steps = dict.fromkeys(bounds, first)
-    while max(steps.values()) > 0.01:
+    while max(steps.values()) > 0.02:
         for name, (low, high) in bounds.items():
-            if steps[name] <= 0.01:
+            if steps[name] <= 0.02:
                 continue
             for sign in (1, -1):
                 value = getattr(best, name)

@@ -74,9 +74,7 @@ def forecast(
         peak_memory(recipe, trace, settings, machine.world, micro_batch, allowance),
         taken,
         Interval(days, days * low, days * high),
-        extrapolate.utilisation(
-            flops, taken.total, machine.world, machine.peak(recipe.precision, settings.free_lunch)
-        ),
+        extrapolate.utilisation(flops, taken.total, machine.world, machine.peak(recipe.precision, settings.free_lunch)),
     )
 
 

@@ -67,7 +67,7 @@ selective_scan_backward.register_fake(
 
 
 class FusedMixer(torch.autograd.Function):
-    """Keeps the input, the projections to B, C and delta, and the scan's output; recomputes the convolution and delta."""
+    """Keeps the input, what it projects to B, C and delta, and the scan's output; recomputes the rest."""
 
     @staticmethod
     def forward(ctx: Any, xz: Tensor, *weights: Tensor) -> Tensor:
@@ -147,6 +147,4 @@ def mamba_inner_fn(
     delta_softplus: bool = True,
 ) -> Tensor:
     """Takes mamba-ssm's place in transformers: the same arguments, the same shape of result."""
-    return FusedMixer.apply(
-        xz, convolution, to_states, to_delta, to_out, decay, skip, delta_bias, convolution_bias
-    )
+    return FusedMixer.apply(xz, convolution, to_states, to_delta, to_out, decay, skip, delta_bias, convolution_bias)

@@ -10,10 +10,11 @@ from repro.errors import UserError
 from repro.hardware import Gpu, catalogue, find, peak_flops
 from repro.recipe import Precision
 
-Link = Literal["none", "switch", "bridge", "pcie"]
+Link = Literal["none", "switch", "bridge", "pcie", "network"]
 # Both directions together, bytes a second (PCI-SIG: 16 lanes of 8, 16 and 32 GT/s).
 _PCIE = {"3.0": 32e9, "4.0": 64e9, "5.0": 128e9}
 _HBM = {(7, 0), (8, 0), (9, 0), (10, 0)}  # compute capabilities of the parts with stacked memory
+_NETWORK = 25e9  # InfiniBand between nodes, 200 Gb/s, the lower figure of the paper's Appendix B
 # The paper's Appendix B: pairs of A6000 are bridged; nothing is said of its RTX 3090.
 _BRIDGED = ("RTX A6000",)
 
@@ -52,12 +53,14 @@ class Machine:
 
     @property
     def link(self) -> Link:
-        """What joins the GPUs: NVLink through switches, a bridge between two, or PCIe."""
+        """What joins the GPUs: NVLink through switches, a bridge between two, PCIe, or a network."""
         if self.world == 1:
             return "none"
+        if self.nodes > 1:
+            return "network"
         if "NVLink bridge" in self.gpu.link:
             return "bridge" if self.world == 2 and self.gpu.name in _BRIDGED else "pcie"
-        return "switch" if "NVLink" in self.gpu.link and self.nodes == 1 else "pcie"
+        return "switch" if "NVLink" in self.gpu.link else "pcie"
 
     @property
     def link_bytes(self) -> float:
@@ -66,7 +69,7 @@ class Machine:
             found = re.search(r"NVLink (?:bridge )?([0-9.]+) GB/s", self.gpu.link)
             assert found is not None
             return float(found[1]) * 1e9 / 2
-        return self.host_bytes
+        return _NETWORK if self.link == "network" else self.host_bytes
 
     @property
     def host_bytes(self) -> float:

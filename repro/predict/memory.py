@@ -106,9 +106,7 @@ def peak_memory(
     return max(found, key=lambda memory: memory.peak)
 
 
-def most_examples(
-    recipe: Recipe, trace: Trace, settings: Settings, gpu: Gpu, gpus: int, allowance: Allowance
-) -> float:
+def most_examples(recipe: Recipe, trace: Trace, settings: Settings, gpu: Gpu, gpus: int, allowance: Allowance) -> float:
     """The micro batch, as a real number, that just fills this GPU; below 1 where nothing fits, or the host's memory
     does not hold what is offloaded."""
     if host_bytes(trace, settings) > HOST_BYTES_PER_GPU * gpus:
@@ -143,11 +141,14 @@ def moments(recipe: Recipe, trace: Trace, settings: Settings, gpus: int) -> tupl
     """
     state = _state(recipe, trace, settings, gpus)
     saved, body = trace.total("saved"), trace.rest.cost("body")
-    if settings.library == "fsdp":
-        saved += trace.total("copies") * -1  # its weights are gathered in half precision
+    gathered = settings.library == "fsdp"
+    if gathered:
+        saved += trace.rest.cost("copies") * -1  # its weights are gathered in half precision
+    if gathered and not settings.checkpointing:
+        saved += sum((part.cost("copies") * -part.count for part in trace.layers), NOTHING)
     if settings.checkpointing:
         for part in trace.layers:
-            saved += (part.cost("saved") + Linear(-part.cost("copies").fixed, 0.0)) * -part.count
+            saved += part.cost("saved") * -part.count
         saved += trace.total("inputs")
         body += max(
             (part.cost("saved") * (part.count / part.units) for part in trace.layers), key=lambda line: line.at(1)

@@ -161,7 +161,9 @@ def record(
             loss.backward()
             del loss
         recorder.sweep()
-        recorder.recording.kept = frozenset(recorder._storage(w.grad) for w in module.parameters() if w.grad is not None)
+        recorder.recording.kept = frozenset(
+            recorder._storage(w.grad) for w in module.parameters() if w.grad is not None
+        )
     return recorder.recording
 
 

@@ -1,4 +1,4 @@
-"""The paper's tables, predicted: each cell of Table 4 with naive settings, each of Table 1 with the best of the search."""
+"""The paper's tables, predicted: Table 4 with naive settings, Table 1 with the best of the search, cell by cell."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass, fields
 from functools import cache
 
@@ -28,6 +28,9 @@ class Rates:
     `hbm` and `gddr` are of the memory's bandwidth. `depthwise` and `scan` are of the fp32 peak without tensor cores.
     `switch`, `bridge` and `pcie_2` to `pcie_8` are of the link, on so many GPUs; `host` of PCIe between a GPU and
     the host. `host_memory` is bytes a second at which the host updates offloaded weights, a GPU's share of it.
+    `overlap` is the share of the backward pass behind which communication hides, `fusion` the share of what
+    torch.compile saves that is left when FSDP cuts the graph at each layer, and `handling` the bytes a weight that
+    stages 2 and 3 move in each micro-step to pack, unpack and add up shards.
     """
 
     half: float = 0.65
@@ -45,14 +48,20 @@ class Rates:
     pcie_8: float = 0.4
     host: float = 0.4
     host_memory: float = 1.5e10
+    overlap: float = 0.7
+    fusion: float = 0.5
+    handling: float = 16.0
 
 
 BOUNDS: dict[str, tuple[float, float]] = {
-    **{name: (0.1, 1.0) for name in ("half", "full", "attention", "hbm", "gddr")},
-    **{name: (0.01, 1.0) for name in ("depthwise", "scan")},
+    **dict.fromkeys(("half", "full", "attention", "hbm", "gddr"), (0.1, 1.0)),
+    **dict.fromkeys(("depthwise", "scan"), (0.01, 1.0)),
     "launch": (1e-6, 2e-5),
-    **{name: (0.02, 0.95) for name in ("switch", "bridge", "pcie_2", "pcie_4", "pcie_8", "host")},
+    **dict.fromkeys(("switch", "bridge", "pcie_2", "pcie_4", "pcie_8", "host"), (0.02, 0.95)),
     "host_memory": (2e9, 1e11),
+    "overlap": (0.0, 1.0),
+    "fusion": (0.0, 1.0),
+    "handling": (0.0, 48.0),
 }
 
 
@@ -88,8 +97,8 @@ class Workload:
 @cache
 def workload(trace: Trace, settings: Settings, examples: int, compiled: bool) -> Workload:
     """What a micro-step does. Checkpointed layers run forward once more; under FSDP weights come in half precision."""
-    flops: Counter[str] = Counter()
-    moved: Counter[str] = Counter()
+    flops: dict[str, float] = defaultdict(float)
+    moved: dict[str, float] = defaultdict(float)
     kernels = in_backward = 0.0
     skipped = {"memory" if compiled else "fused", "weight_cast" if settings.library == "fsdp" else ""}
     for part in trace.parts:
@@ -110,29 +119,33 @@ def workload(trace: Trace, settings: Settings, examples: int, compiled: bool) ->
                 in_backward += amount if phase == "backward" else 0.0
     only_moved = sum(moved[kind] for kind in ("memory", "fused", "weight_cast"))
     arithmetic = tuple((kind, flops[kind], moved[kind]) for kind in sorted(moved) if "/" in kind)
-    return Workload(
-        arithmetic, only_moved, kernels, in_backward / sum(moved.values()), trace.parameters
-    )
+    return Workload(arithmetic, only_moved, kernels, in_backward / sum(moved.values()), trace.parameters)
 
 
-def step(
-    recipe: Recipe, trace: Trace, settings: Settings, machine: Machine, examples: int, rates: Rates
-) -> Step:
+def step(recipe: Recipe, trace: Trace, settings: Settings, machine: Machine, examples: int, rates: Rates) -> Step:
     """A training step of the replication batch, in micro-steps of `examples` on each GPU. As the authors measured,
     every micro-step reduces gradients."""
     accumulation = recipe.batch_size / (machine.world * examples)
-    work = workload(trace, settings, examples, compiles(recipe, settings))
+    compiled = compiles(recipe, settings)
+    work = workload(trace, settings, examples, compiled)
     bandwidth = _bandwidth(machine, rates)
     compute = sum(
         max(flops / _speed(recipe, settings, machine, rates, kind), moved / bandwidth)
         for kind, flops, moved in work.arithmetic
     )
-    memory, launches = work.moved / bandwidth, work.kernels * rates.launch
+    moved, kernels = work.moved, work.kernels
+    if compiled and settings.library == "fsdp":
+        cut = workload(trace, settings, examples, False)
+        moved += (1 - rates.fusion) * (cut.moved - moved)
+        kernels += (1 - rates.fusion) * (cut.kernels - kernels)
     each, parameters = width(recipe), work.parameters
+    if settings.stage > 1:
+        moved += rates.handling * parameters
+    memory, launches = moved / bandwidth, kernels * rates.launch
     exchanged, overlapped = _exchange(settings, each, parameters, machine.world)
     communication = exchanged / _link(machine, rates)
     if overlapped:
-        communication = max(0.0, communication - work.backward * (compute + memory + launches))
+        communication = max(0.0, communication - rates.overlap * work.backward * (compute + memory + launches))
     offload = _offloaded(settings, each, parameters / machine.world) / (rates.host * machine.host_bytes)
     return Step(
         compute * accumulation,
@@ -168,14 +181,16 @@ def _exchange(settings: Settings, each: int, parameters: float, world: int) -> t
     if settings.library == "torch":
         return 2 * 4 * ring, True
     if settings.library == "deepspeed":
-        passes = {1: 2, 2: 1, 3: 3}[settings.stage]  # a reduction to all; to owners; that and two gatherings
+        passes = {1: 2, 2: 2, 3: 3}[
+            settings.stage
+        ]  # a reduction to all, also in stage 2; one to owners, two gatherings
         return passes * each * ring, settings.stage > 1
     return (3 if settings.stage == 3 else 2) * each * ring, True
 
 
 def _link(machine: Machine, rates: Rates) -> float:
     """Bytes a second that each GPU sends to the next."""
-    if machine.link == "none":
+    if machine.link in ("none", "network"):  # the paper measured no several nodes: nothing to fit
         return machine.link_bytes
     if machine.link == "pcie":
         nearest = min(_PCIE_COUNTS, key=lambda count: abs(count - machine.gpus))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -23,7 +23,7 @@ from repro.stack import load as load_stack
 from . import fused_mamba
 from .operators import Operator
 from .record import Recording, patched, record
-from .traces import VARIANTS, Costs, Linear, Part, Trace, Variant
+from .traces import NOTHING, VARIANTS, Costs, Linear, Part, Trace, Variant
 
 _BATCHES = (4, 8)
 _DEPTHS = (2, 3)
@@ -66,9 +66,9 @@ def trace(recipe: Recipe, variant: Variant, depths: tuple[int, ...] | None = Non
     slow = recipe.family == "mamba" and variant == "naive"
     model = _meta(recipe, variant)
     groups = _groups(model, recipe)
-    full = depths or tuple(map(len, groups))
+    full = depths or tuple(len(group) for group in groups)
 
-    def measured(depth: tuple[int, ...], examples: int) -> Counter[str]:
+    def measured(depth: tuple[int, ...], examples: int) -> Costs:
         run = partial(_measure, recipe, variant, model, depth, examples)
         if not slow:
             return run()
@@ -79,7 +79,7 @@ def trace(recipe: Recipe, variant: Variant, depths: tuple[int, ...] | None = Non
     base = tuple(min(_DEPTHS[0], layers) for layers in full)
     bases = [measured(base, examples) for examples in _BATCHES]
     kinds = []
-    for index, layers in enumerate(full):
+    for index in range(len(full)):
         deeper = tuple(depth + (place == index) for place, depth in enumerate(base))
         more = [measured(deeper, examples) for examples in _BATCHES]
         kinds.append([_minus(high, low) for high, low in zip(more, bases, strict=True)])
@@ -105,8 +105,13 @@ def whole(recipe: Recipe, variant: Variant, examples: int, depths: tuple[int, ..
 
 
 def _measure(
-    recipe: Recipe, variant: Variant, model: nn.Module, depths: tuple[int, ...], examples: int, tokens: int | None = None
-) -> Counter[str]:
+    recipe: Recipe,
+    variant: Variant,
+    model: nn.Module,
+    depths: tuple[int, ...],
+    examples: int,
+    tokens: int | None = None,
+) -> Costs:
     half = _HALF.get(recipe.precision)
     pure = variant == "half"
     module = _cut(model, recipe, depths)
@@ -148,7 +153,7 @@ def _meta(recipe: Recipe, variant: Variant) -> nn.Module:
     return module
 
 
-def _groups(model: nn.Module, recipe: Recipe) -> list[nn.Module]:
+def _groups(model: nn.Module, recipe: Recipe) -> list[nn.ModuleList | nn.Sequential]:
     """The containers of repeated layers."""
     block = _BLOCK.get(recipe.family, recipe.layer)
     return [
@@ -166,8 +171,9 @@ def _cut(model: nn.Module, recipe: Recipe, depths: tuple[int, ...]) -> nn.Module
     ]
     with patched(*kept):
         module = copy.deepcopy(model)
-    if hasattr(module.model, "config"):
-        module.model.config.num_hidden_layers = depths[0]
+    config = getattr(module.model, "config", None)
+    if config is not None:
+        config.num_hidden_layers = depths[0]
     return module
 
 
@@ -197,9 +203,9 @@ def _batch(recipe: Recipe, examples: int, tokens: int | None, half: torch.dtype 
     }
 
 
-def _counted(recording: Recording) -> Counter[str]:
+def _counted(recording: Recording) -> Costs:
     """A recording as sums: `phase/kind/unit` with phase forward or backward, unit flops, bytes or kernels."""
-    found: Counter[str] = Counter()
+    found: Costs = defaultdict(float)
     for operator in recording.operators:
         phase = "backward" if operator.backward else "forward"
         kind = operator.kind
@@ -250,20 +256,20 @@ def _external_bytes(run: list[Operator], needed: set[int]) -> float:
     return sum(reads.values()) + sum(size for storage, size in writes.items() if storage in needed)
 
 
-def _minus(whole: Counter[str], *parts: Counter[str]) -> Counter[str]:
-    return Counter({key: whole[key] - sum(part[key] for part in parts) for key in whole.keys() | set().union(*parts)})
+def _minus(whole: Costs, *parts: Costs) -> Costs:
+    keys = whole.keys() | set().union(*parts)
+    return {key: whole.get(key, 0.0) - sum(part.get(key, 0.0) for part in parts) for key in keys}
 
 
-def _line(low: Counter[str], high: Counter[str], at_low: float, at_high: float, at: float) -> Counter[str]:
-    slope = {key: (high[key] - low[key]) / (at_high - at_low) for key in low.keys() | high.keys()}
-    return Counter({key: low[key] + each * (at - at_low) for key, each in slope.items()})
+def _line(low: Costs, high: Costs, at_low: float, at_high: float, at: float) -> Costs:
+    """The costs at `at`, on the line through those at two other places."""
+    slope = {key: each / (at_high - at_low) for key, each in _minus(high, low).items()}
+    return {key: low.get(key, 0.0) + each * (at - at_low) for key, each in slope.items()}
 
 
-def _linear(low: Counter[str], high: Counter[str]) -> dict[str, Linear]:
+def _linear(low: Costs, high: Costs) -> dict[str, Linear]:
     found = {}
-    for key in sorted(low.keys() | high.keys()):
-        each = (high[key] - low[key]) / (_BATCHES[1] - _BATCHES[0])
-        found[key] = Linear(low[key] - each * _BATCHES[0], each)
-    return {key: line for key, line in found.items() if line != Linear(0.0, 0.0)}
-
-
+    for key, more in sorted(_minus(high, low).items()):
+        each = more / (_BATCHES[1] - _BATCHES[0])
+        found[key] = Linear(low.get(key, 0.0) - each * _BATCHES[0], each)
+    return {key: line for key, line in found.items() if line != NOTHING}

@@ -153,9 +153,7 @@ def _share(marks: Iterable[bool]) -> float:
 
 def _feasibility(table: Table, split: str, chosen: Chooser) -> list[Score]:
     known = [cell for cell in cells(table) if cell.state != "lost"]
-    right = sum(
-        _best(cell, chosen(cell.model, cell.gpu)).feasible == (cell.state == "days") for cell in known
-    )
+    right = sum(_best(cell, chosen(cell.model, cell.gpu)).feasible == (cell.state == "days") for cell in known)
     return [_scored("feasibility right", table, split, "all", len(known), float(right))]
 
 
@@ -224,7 +222,12 @@ def _baselines(verdicts: Mapping[tuple[str, str, str, int], str]) -> Iterator[Sc
         corrected = {cell: corrected_days(cell.model, cell.gpu, cell.gpus, table == "1") for cell in known}
         shares = {cell: corrected[cell] / cell.days for cell in known if cell.days}
 
-        def scaled(cell: Cell, of: Callable[[Cell], bool], corrected: dict[Cell, float] = corrected, shares: dict[Cell, float] = shares) -> float:
+        def scaled(
+            cell: Cell,
+            of: Callable[[Cell], bool],
+            corrected: dict[Cell, float] = corrected,
+            shares: dict[Cell, float] = shares,
+        ) -> float:
             return corrected[cell] / median(share for other, share in shares.items() if of(other))
 
         baselines: dict[tuple[str, str], Callable[[Cell], float]] = {

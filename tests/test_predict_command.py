@@ -1,0 +1,165 @@
+"""`repro predict`: both tables at once and without torch, any GPU of the catalogue, and how good it is."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from repro.expected import cells
+from repro.predict import calibration, fit, validate
+from tests.command_line import ROOT, record, repro, results_folder
+
+
+def test_both_tables_are_predicted_within_a_second_beside_the_printed_days() -> None:
+    times = []
+    for _ in range(3):
+        started = time.perf_counter()
+        found = repro("predict", "--format", "json")
+        times.append(time.perf_counter() - started)
+    assert statistics.median(times) < 1.0
+    rows = json.loads(found.stdout)
+    printed = {(cell.table, cell.model, cell.gpu, cell.gpus): cell for table in ("1", "4") for cell in cells(table)}  # type: ignore[arg-type]
+    assert len(rows) == len(printed) == 288
+    for row in rows:
+        cell = printed[row["table"], row["model"], row["gpu"], row["gpus"]]
+        assert row["expected_days"] == cell.days
+        assert (row["predicted_days"] is None) == (row["predicted_settings"] is None)
+        if row["table"] == "4" and row["predicted_settings"]:
+            assert row["predicted_settings"] == "naive"
+
+
+def test_a_prediction_imports_no_torch() -> None:
+    code = "import sys; from repro.cli import main; main(['predict']); print({'torch', 'numpy'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines()[-1] == "set()"
+
+
+def test_people_are_told_that_numbers_are_predicted_and_how_sure_they_are() -> None:
+    tables = repro("predict").stdout
+    assert "expected (predicted)" in tables
+    assert "Predicted, not measured" in tables
+    assert "8 of 10 cells lie between" in tables
+    one = repro("predict", "--gpu", "RTX 4090", "--gpus", "2", "--models", "pythia-1b").stdout
+    assert "Pythia-1B on 2 x RTX 4090: predicted" in one
+    assert "in 8 of 10 cases" in one
+    assert "Predicted, not measured" in one
+
+
+def test_measured_days_stand_beside_predicted_ones(tmp_path: Path) -> None:
+    folder = results_folder(tmp_path / "run", record("pythia-1b", "free_lunch+zero_1", 17.5, gpu="A100", count=4))
+    found = json.loads(repro("predict", "--measured", str(folder), "--format", "json").stdout)
+    (row,) = [row for row in found if row["measured_days"] is not None]
+    assert (row["table"], row["model"], row["gpu"], row["gpus"]) == ("1", "Pythia-1B", "A100", 4)
+    assert row["measured_days"] == 17.5
+    assert "/ 17.5" in repro("predict", "--measured", str(folder)).stdout
+
+
+def test_every_settings_is_ranked_with_memory_and_time_by_part() -> None:
+    arguments = ("predict", "--gpu", "A100", "--gpus", "4", "--models", "pythia-1b,vit")
+    rows = json.loads(repro(*arguments, "--format", "json").stdout)
+    assert len(rows) == 2 * 23
+    for row in rows:
+        assert row["origin"] == "predicted"
+        if not row["feasible"]:
+            assert row["days"] is None
+            continue
+        memory = [value for key, value in row.items() if key.startswith("memory_")]
+        seconds = [value for key, value in row.items() if key.startswith("seconds_")]
+        assert len(memory) == len(seconds) == 6
+        assert sum(memory) == pytest.approx(row["peak_memory"])
+        assert sum(seconds) == pytest.approx(row["step_seconds"])
+        assert row["days_low"] < row["days"] < row["days_high"]
+    ours = [row["days"] for row in rows if row["model"] == "pythia-1b" and row["feasible"]]
+    assert ours == sorted(ours)
+    as_csv = list(csv.DictReader(io.StringIO(repro(*arguments, "--format", "csv").stdout)))
+    assert [row["settings"] for row in as_csv] == [row["settings"] for row in rows]
+
+
+BAD_INPUT = [
+    (["--gpu", "RTX 4091"], ["unknown GPU 'RTX 4091'", "RTX 4090", "expected/gpus.csv"]),
+    (["--gpu", "A100", "--gpus", "3"], ["1024, does not divide by 3 GPUs", "1, 2, 4 or 8"]),
+    (["--gpu", "A100", "--gpus", "8", "--nodes", "64", "--models", "mamba"], ["128, does not divide by 512 GPUs"]),
+    (["--gpu", "A100", "--gpus", "0"], ["--gpus 0", "at least 1"]),
+    (["--gpus", "2"], ["--gpu"]),
+    (["--models", "gpt-5"], ["unknown model 'gpt-5'"]),
+    (["--methods", "best"], ["--methods"]),
+    (["--validate", "--fit"], ["not allowed with"]),
+    (["--gpu", "A100", "--measured", "x"], ["--measured goes with the tables"]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "told"), BAD_INPUT, ids=lambda value: " ".join(value)[:40])
+def test_bad_input_is_one_clear_line_and_exit_code_2(arguments: list[str], told: list[str]) -> None:
+    found = repro("predict", *arguments)
+    assert found.returncode == 2
+    assert found.stdout == ""
+    assert len(found.stderr.splitlines()) == 1, found.stderr
+    for part in told:
+        assert part in found.stderr
+
+
+@pytest.fixture(scope="module")
+def scores() -> list[dict[str, object]]:
+    return json.loads(repro("predict", "--validate", "--format", "json").stdout)
+
+
+def test_validation_scores_three_splits_and_three_baselines(scores: list[dict[str, object]]) -> None:
+    assert list(scores[0]) == ["metric", "table", "split", "subset", "cells", "value", "target", "met"]
+    for table in ("1", "4"):
+        for split in validate.SPLITS:
+            for subset in ("all", "plausible", "A100", "RoBERTa"):
+                measured = {
+                    s["metric"] for s in scores if (s["table"], s["split"], s["subset"]) == (table, split, subset)
+                }
+                assert {"median error", "within 25 %", "within 2x"} <= measured
+    baselines = {str(score["subset"]).split("baseline, ")[1] for score in scores if "baseline" in str(score["subset"])}
+    assert len(baselines) == 3
+    judged = [score for score in scores if score["target"] is not None]
+    assert len(judged) == 9
+    assert all(isinstance(score["met"], bool) for score in judged)
+
+
+def test_the_traced_model_beats_every_baseline_on_what_it_has_not_seen(scores: list[dict[str, object]]) -> None:
+    for table in ("1", "4"):
+        for split in validate.SPLITS[1:]:
+            there = [s for s in scores if s["metric"] == "median error" and s["table"] == table]
+            (ours,) = [float(str(s["value"])) for s in there if (s["split"], s["subset"]) == (split, "plausible")]
+            for other in there:
+                if str(other["subset"]).startswith("plausible: baseline"):
+                    assert ours < float(str(other["value"])), other
+
+
+def test_a_held_out_fit_has_not_seen_what_it_holds_out() -> None:
+    fits = calibration.load()
+    assert list(fits) == [calibration.EVERYTHING, *fit.folds()]
+    seen = fit.observations()
+    assert len(seen) == 231
+    for name in fit.folds():
+        assert 0 < sum(each.belongs(name) for each in seen) < len(seen)
+        assert fits[name].rates != fits[calibration.EVERYTHING].rates
+
+
+def test_implausible_cells_change_no_rate() -> None:
+    seen = [each for each in fit.observations() if each.recipe.id == "vit" and each.cell.gpu == "A100"]
+    impossible = [each for each in seen if not each.plausible]
+    assert {each.cell.table for each in impossible} == {"4"}
+    absurd = [replace(each, cell=replace(each.cell, days=1)) if not each.plausible else each for each in seen]
+    assert fit._fit(absurd) == fit._fit(seen)
+
+
+def test_descent_finds_a_minimum_within_the_bounds() -> None:
+    from repro.predict.time import Rates
+
+    bounds = {"half": (0.1, 1.0), "hbm": (0.1, 0.6)}
+    found = fit.descend(Rates(), bounds, lambda rates: (rates.half - 0.4) ** 2 + (rates.hbm - 0.9) ** 2, first=0.4)
+    assert found.half == pytest.approx(0.4, abs=0.02)
+    assert found.hbm == 0.6

@@ -1,0 +1,128 @@
+"""The memory model: what engines hold, micro batches as Appendix J has them, and what fits where."""
+
+from __future__ import annotations
+
+import pytest
+
+import models
+from repro.expected import cells, published_settings
+from repro.findings import paper_gpu, recipe_of
+from repro.hardware import Gpu, catalogue
+from repro.predict import calibration, traces
+from repro.predict.memory import (
+    ALLOWANCE_BOUNDS,
+    Allowance,
+    host_bytes,
+    largest_micro_batch,
+    moments,
+    peak_memory,
+    usable,
+    variant_of,
+)
+from repro.predict.tables import predicted
+from repro.settings import FREE_LUNCH, NAIVE, Settings, search_space
+
+NOTHING_ASIDE = Allowance(reserved=0.0, context=0.0, group=0.0, spread=1.0)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> calibration.Calibration:
+    return calibration.load()[calibration.EVERYTHING]
+
+
+def largest(model: str, settings: Settings, gpu: Gpu, gpus: int, allowance: Allowance) -> int:
+    recipe = models.find(model)
+    trace = traces.find(recipe.id, variant_of(settings))
+    return largest_micro_batch(recipe, trace, settings, gpu, gpus, allowance)
+
+
+def test_mixed_precision_adam_peaks_at_20_bytes_a_weight_and_ddp_adds_4() -> None:
+    recipe = models.find("pythia-2.8b")
+    trace = traces.find(recipe.id, "custom")
+    for gpus, each in ((1, 20), (2, 24)):
+        update = moments(recipe, trace, FREE_LUNCH, gpus)[-1].at(1, workspace=0.0, spread=1.0)
+        assert update.peak == each * trace.parameters
+
+
+def test_deepspeed_shards_12_bytes_a_weight_and_keeps_half_precision_weights() -> None:
+    recipe = models.find("pythia-2.8b")
+    trace = traces.find(recipe.id, "half")
+    memory = peak_memory(recipe, trace, Settings(True, sharding="zero_1"), 8, 8, NOTHING_ASIDE)
+    assert memory.optimizer == 12 * trace.parameters / 8
+    assert memory.weights == 2 * trace.parameters
+
+
+@pytest.mark.parametrize("settings", search_space(2), ids=lambda settings: settings.id)
+def test_the_largest_micro_batch_fits_and_its_double_does_not(
+    settings: Settings, fitted: calibration.Calibration
+) -> None:
+    recipe, gpu = models.find("pythia-1b"), paper_gpu("RTX 3090")
+    trace = traces.find(recipe.id, variant_of(settings))
+    size = largest_micro_batch(recipe, trace, settings, gpu, 2, fitted.allowance)
+    room = usable(gpu, fitted.allowance)
+    if size:
+        assert peak_memory(recipe, trace, settings, 2, size, fitted.allowance).peak <= room
+    assert peak_memory(recipe, trace, settings, 2, 2 * size or 1, fitted.allowance).peak > room
+
+
+def test_a_micro_batch_is_a_power_of_two_within_a_gpus_share_of_the_batch(fitted: calibration.Calibration) -> None:
+    for gpu in catalogue():
+        for gpus in (1, 8):
+            for settings in search_space(gpus):
+                size = largest("mamba", settings, gpu, gpus, fitted.allowance)
+                assert size <= 128 // gpus
+                assert size & (size - 1) == 0
+
+
+def test_checkpointing_and_more_memory_never_shrink_the_micro_batch(fitted: calibration.Calibration) -> None:
+    for model in models.IDS:
+        small, large = (largest(model, FREE_LUNCH, paper_gpu(gpu), 1, fitted.allowance) for gpu in ("RTX 3090", "A100"))
+        kept = largest(model, Settings(True, checkpointing=True), paper_gpu("A100"), 1, fitted.allowance)
+        assert small <= large <= kept
+
+
+def test_one_host_does_not_hold_the_offloaded_states_of_the_largest_model() -> None:
+    settings = Settings(True, sharding="zero_3", offloading=True)
+    trace = traces.find("pythia-6.9b", "half")
+    assert 64e9 < host_bytes(trace, settings) < 2 * 64e9
+    assert largest("pythia-6.9b", settings, paper_gpu("A100"), 1, NOTHING_ASIDE) == 0
+    assert largest("pythia-6.9b", settings, paper_gpu("A100"), 2, NOTHING_ASIDE) > 0
+
+
+def test_allowances_stay_within_their_bounds() -> None:
+    for fit in calibration.load().values():
+        for name, (low, high) in ALLOWANCE_BOUNDS.items():
+            assert low <= getattr(fit.allowance, name) <= high
+
+
+def test_at_least_125_of_appendix_js_micro_batches_are_exact_and_all_within_2x(
+    fitted: calibration.Calibration,
+) -> None:
+    exact = near = 0
+    for row in published_settings():
+        sizes = [
+            largest(recipe_of(row.model).id, reading, paper_gpu(row.gpu), row.gpus, fitted.allowance)
+            for reading in row.readings()
+        ]
+        exact += row.mbs in sizes
+        near += any(row.mbs / 2 <= size <= 2 * row.mbs for size in sizes)
+    assert exact >= 125
+    assert near == 140
+
+
+@pytest.mark.parametrize("table", ["1", "4"])
+def test_every_cell_is_feasible_where_the_paper_found_it_so(table: str, fitted: calibration.Calibration) -> None:
+    known = [cell for cell in cells(table) if cell.state != "lost"]  # type: ignore[arg-type]
+    assert len(known) >= 143
+    for cell in known:
+        assert predicted(cell, fitted).feasible == (cell.state == "days"), cell
+
+
+def test_naive_training_needs_more_memory_than_custom_kernels() -> None:
+    for model in ("pythia-160m", "pythia-2.8b", "mamba", "vit"):
+        recipe = models.find(model)
+        naive, custom = (
+            peak_memory(recipe, traces.find(model, variant_of(settings)), settings, 1, 2, NOTHING_ASIDE)
+            for settings in (NAIVE, FREE_LUNCH)
+        )
+        assert naive.activations >= custom.activations

@@ -1,0 +1,121 @@
+"""The time model: nothing runs faster than the hardware allows, and a step is the sum of its parts."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pytest
+
+import models
+from repro.errors import UserError
+from repro.expected import COUNTS, cells
+from repro.findings import paper_gpu
+from repro.hardware import catalogue
+from repro.predict import calibration, traces
+from repro.predict.forecast import forecast
+from repro.predict.machine import Machine, gpu_named
+from repro.predict.memory import variant_of
+from repro.predict.tables import search
+from repro.predict.time import BOUNDS, Rates, step, workload
+from repro.settings import FREE_LUNCH, NAIVE, Settings, search_space
+
+
+@pytest.fixture(scope="module")
+def fitted() -> calibration.Calibration:
+    return calibration.load()[calibration.EVERYTHING]
+
+
+def test_every_rate_of_every_fit_stays_within_what_the_hardware_offers() -> None:
+    shares = set(asdict(Rates())) - {"launch", "host_memory", "handling"}
+    for fit in calibration.load().values():
+        for name, (low, high) in BOUNDS.items():
+            assert low <= getattr(fit.rates, name) <= high
+        assert all(getattr(fit.rates, name) <= 1 for name in shares)
+    assert set(BOUNDS) == set(asdict(Rates()))
+
+
+@pytest.mark.parametrize("model", models.IDS)
+@pytest.mark.parametrize("gpu", ["RTX 3090", "A6000", "A100", "H100"])
+def test_no_settings_beat_the_peak_or_the_memory(model: str, gpu: str, fitted: calibration.Calibration) -> None:
+    recipe, machine = models.find(model), Machine(paper_gpu(gpu), 8)
+    for settings in [NAIVE, *search_space(8)]:
+        found = forecast(recipe, machine, settings, fitted)
+        if found.step is None or found.utilisation is None:
+            continue
+        # Causal attention skips half of its products, which the closed form of model FLOPs counts.
+        assert 0 < found.utilisation < 1.25
+        assert found.step.compute + found.step.memory > 0
+        moved = workload(traces.find(model, variant_of(settings)), settings, found.micro_batch, True).moved
+        assert found.step.total > moved * (found.accumulation or 0) / machine.bandwidth * 0.99
+
+
+def test_perfect_rates_give_the_rooflines_time() -> None:
+    recipe, machine = models.find("roberta"), Machine(paper_gpu("A100"), 1)
+    perfect = Rates(half=1.0, attention=1.0, hbm=1.0, launch=1e-12)
+    found = step(recipe, traces.find("roberta", "naive"), NAIVE, machine, 8, perfect)
+    work = workload(traces.find("roberta", "naive"), NAIVE, 8, False)
+    ((_, flops, _),) = work.arithmetic
+    assert found.compute == pytest.approx(flops / 312e12 * 1024, rel=1e-6)
+    assert found.memory == pytest.approx(work.moved / 2039e9 * 1024, rel=1e-6)
+    assert found.communication == found.offload == 0
+
+
+def test_a_step_is_the_sum_of_its_parts_and_days_follow(fitted: calibration.Calibration) -> None:
+    found = forecast(models.find("pythia-1b"), Machine(paper_gpu("A100"), 4), FREE_LUNCH, fitted)
+    assert found.step is not None
+    assert found.days is not None
+    assert found.step.total == pytest.approx(sum(asdict(found.step).values()))
+    assert found.days.value == pytest.approx(found.step.total * 143_000 / 86_400)
+    assert found.days.low < found.days.value < found.days.high
+
+
+def test_checkpointing_runs_layers_forward_once_more() -> None:
+    trace = traces.find("pythia-1b", "custom")
+    plain, again = (
+        workload(trace, Settings(True, checkpointing=checkpointing), 4, True) for checkpointing in (False, True)
+    )
+    products = (
+        {kind: flops for kind, flops, _ in plain.arithmetic},
+        {kind: flops for kind, flops, _ in again.arithmetic},
+    )
+    assert 1.25 < products[1]["matmul/half"] / products[0]["matmul/half"] < 4 / 3
+
+
+def test_compiling_moves_fewer_bytes_in_fewer_kernels() -> None:
+    for model in ("pythia-410m", "roberta", "convnext", "vit"):
+        trace = traces.find(model, "custom")
+        eager, compiled = (workload(trace, FREE_LUNCH, 8, on) for on in (False, True))
+        assert compiled.moved < eager.moved
+        assert compiled.kernels < eager.kernels
+
+
+def test_more_gpus_of_a_paper_machine_are_never_slower(fitted: calibration.Calibration) -> None:
+    by_place = {(cell.model, cell.gpu, cell.gpus): cell for cell in cells("1")}
+    for (model, gpu, gpus), cell in by_place.items():
+        days = search(cell, fitted)[0].days
+        more = by_place.get((model, gpu, 2 * gpus))
+        if days and more and (fewer := search(more, fitted)[0].days):
+            assert fewer.value < days.value
+
+
+@pytest.mark.parametrize("gpu", catalogue(), ids=lambda gpu: gpu.name)
+def test_every_gpu_of_the_catalogue_is_predicted(gpu: object, fitted: calibration.Calibration) -> None:
+    for gpus in COUNTS:
+        found = forecast(models.find("pythia-160m"), Machine(gpu, gpus), FREE_LUNCH, fitted)  # type: ignore[arg-type]
+        assert found.days is not None
+        assert found.days.value > 0
+
+
+def test_links_are_read_from_the_catalogue() -> None:
+    assert Machine(gpu_named("A100"), 4).link == "switch"
+    assert Machine(gpu_named("A100"), 4).link_bytes == 300e9
+    assert Machine(gpu_named("A6000"), 2).link == "bridge"
+    assert Machine(gpu_named("A6000"), 4).link == "pcie"
+    assert Machine(gpu_named("RTX 3090"), 2).link_bytes == 32e9
+    assert Machine(gpu_named("H100"), 1).link == "none"
+    assert Machine(gpu_named("A100"), 8, nodes=2).link == "network"
+
+
+def test_a_batch_that_does_not_divide_is_refused(fitted: calibration.Calibration) -> None:
+    with pytest.raises(UserError, match="4096, does not divide by 3 GPUs"):
+        forecast(models.find("vit"), Machine(paper_gpu("A100"), 3), NAIVE, fitted)
