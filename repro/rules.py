@@ -62,11 +62,8 @@ def obstacle(recipe: Recipe, settings: Settings, count: int, stack: Stack) -> Ob
         return Obstacle(
             "DeepSpeed compiles its Adam with CUDA's nvcc, and there is none", "install CUDA, or name it in CUDA_HOME"
         )
-    if recipe.precision == "bf16" and capability is not None and capability < _AMPERE:
-        return Obstacle(
-            f"bf16 needs an Ampere or newer GPU (compute capability 8.0), this has {capability[0]}.{capability[1]}",
-            "use a newer GPU",
-        )
+    if capability is not None and (lacking_bf16 := bf16_obstacle(recipe, capability)):
+        return lacking_bf16
     if recipe.family == "mamba" and settings.free_lunch and capability is not None:
         lacking = [package for package in ("mamba-ssm", "causal-conv1d") if package not in stack.packages]
         if lacking:
@@ -77,6 +74,16 @@ def obstacle(recipe: Recipe, settings: Settings, count: int, stack: Stack) -> Ob
     if settings.attention == "flash":
         return _flash_obstacle(recipe, stack)
     return None
+
+
+def bf16_obstacle(recipe: Recipe, capability: tuple[int, int]) -> Obstacle | None:
+    """Volta and Turing have no bf16."""
+    if recipe.precision != "bf16" or capability >= _AMPERE:
+        return None
+    return Obstacle(
+        f"bf16 needs an Ampere or newer GPU (compute capability 8.0), this has {capability[0]}.{capability[1]}",
+        "use a newer GPU",
+    )
 
 
 def _flash_obstacle(recipe: Recipe, stack: Stack) -> Obstacle | None:

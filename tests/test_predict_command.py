@@ -163,3 +163,13 @@ def test_descent_finds_a_minimum_within_the_bounds() -> None:
     found = fit.descend(Rates(), bounds, lambda rates: (rates.half - 0.4) ** 2 + (rates.hbm - 0.9) ** 2, first=0.4)
     assert found.half == pytest.approx(0.4, abs=0.02)
     assert found.hbm == 0.8
+
+
+def test_costs_take_predicted_days_only_where_asked_and_say_so() -> None:
+    asked = ("recommend", "--model", "pythia-160m", "--rent", "--format", "csv")
+    without, with_ = (list(csv.DictReader(io.StringIO(repro(*asked, *more).stdout))) for more in ((), ("--predicted",)))
+    assert {row["origin"] for row in without} == {"expected"}
+    added = [row for row in with_ if row["origin"] == "predicted"]
+    assert {row["gpu"] for row in added} == {"RTX 4090", "V100 16 GB"}
+    assert all(row["source"].startswith("repro predict, ") for row in added)
+    assert len(with_) == len(without) + len(added)

@@ -106,6 +106,13 @@ def test_every_gpu_of_the_catalogue_is_predicted(gpu: object, fitted: calibratio
         assert found.days.value > 0
 
 
+def test_what_the_gpu_cannot_compute_is_infeasible_and_says_why(fitted: calibration.Calibration) -> None:
+    found = forecast(models.find("pythia-1b"), Machine(gpu_named("V100 32 GB"), 8), FREE_LUNCH, fitted)
+    assert not found.feasible
+    assert found.days is None
+    assert "bf16 needs an Ampere or newer GPU" in found.reason
+
+
 def test_links_are_read_from_the_catalogue() -> None:
     assert Machine(gpu_named("A100"), 4).link == "switch"
     assert Machine(gpu_named("A100"), 4).link_bytes == 300e9

@@ -78,7 +78,7 @@ def _run(given: argparse.Namespace) -> TrainingDays | None:
         if given.measured is not None:
             raise UserError("--measured needs --model ID: which model's days?")
         return given_hours(gpu, gpus, units.interval(given.hours, "--hours").value)
-    days = training_days(given.model, given.measured)
+    days = training_days(given.model, given.measured, given.predicted)
     for row in days:
         if (row.gpu, row.gpus) == (gpu, gpus):
             return row

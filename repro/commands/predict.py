@@ -62,7 +62,7 @@ def main(given: argparse.Namespace) -> int:
 def _machine(given: argparse.Namespace, machine: Machine, wanted: Sequence[Any]) -> int:
     if given.measured is not None:
         raise UserError("--measured goes with the tables: leave --gpu out")
-    stack = traces.nearest(_installed())
+    stack = traces.nearest(traces.installed())
     fitted = calibration.load()[calibration.EVERYTHING]
     found = []
     for recipe in wanted:
@@ -147,6 +147,7 @@ def _row(each: Forecast, stack: str) -> dict[str, Any]:
         "nodes": each.machine.nodes,
         "settings": each.settings.id,
         "feasible": each.feasible,
+        "reason": each.reason,
         "micro_batch": each.micro_batch or None,
         "accumulation": each.accumulation,
         "days": each.days and each.days.value,
@@ -181,17 +182,17 @@ def _people(each: Forecast) -> dict[str, Any]:
 
 def _best(group: Sequence[Forecast]) -> str:
     best = group[0]
-    machine = f"{best.machine.world} x {best.machine.gpu.name}"
+    cell = f"{models.find(best.recipe).name} on {best.machine.world} x {best.machine.gpu.name}"
     if best.days is None:
-        return f"{models.find(best.recipe).name} on {machine}: predicted infeasible with every settings above."
+        return f"{cell}: predicted infeasible with every settings above: {best.reason}."
     return (
-        f"{models.find(best.recipe).name} on {machine}: predicted {figures(best.days.value)} days "
+        f"{cell}: predicted {figures(best.days.value)} days "
         f"({figures(best.days.low)} to {figures(best.days.high)} in 8 of 10 cases) with {best.settings.id}."
     )
 
 
 def _note(stack: str) -> str:
-    installed = _installed()
+    installed = traces.installed()
     if installed is None or installed == stack:
         return f"Predicted, not measured, from traces of the models of transformers {stack}."
     return (
@@ -200,15 +201,6 @@ def _note(stack: str) -> str:
         if stack != traces.PAPER_STACK
         else f"Predicted, not measured, from traces of the models of transformers {stack}, the paper's."
     )
-
-
-def _installed() -> str | None:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("transformers")
-    except PackageNotFoundError:
-        return None
 
 
 def _rebuild() -> int:

@@ -38,7 +38,7 @@ def main(given: argparse.Namespace) -> int:
     deadline = None if given.deadline is None else units.days(given.deadline, "--deadline")
     read_count(given.runs, "--runs")
     unit, prices = read_prices(given)
-    days = training_days(given.model, given.measured)
+    days = training_days(given.model, given.measured, given.predicted)
     found: list[Offer] = []
     if given.terms in ("own", "either"):
         found += offers.owned(days, prices, unit, given.runs)

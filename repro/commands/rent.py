@@ -133,7 +133,7 @@ def _asked(given: argparse.Namespace, gpu: str | None) -> list[TrainingDays]:
         if gpu is None:
             raise UserError("--hours needs --gpu NAME: hours of a run on which GPU?")
         return [renting.given_hours(gpu, given.gpus or 1, units.positive(given.hours, "--hours"))]
-    days = training_days(given.model, given.measured)
+    days = training_days(given.model, given.measured, given.predicted)
     wanted = [row for row in days if gpu in (None, row.gpu) and given.gpus in (None, row.gpus)]
     if not wanted:
         known = ", ".join(f"{row.gpus} {row.gpu}" for row in days)

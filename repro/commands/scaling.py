@@ -25,7 +25,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     unit, prices = read_prices(given)
     gpu = read_gpu(given)
-    days = training_days(given.model, given.measured)
+    days = training_days(given.model, given.measured, given.predicted)
     names = [name for name in dict.fromkeys(row.gpu for row in days) if gpu in (None, name)]
     if not names:
         known = ", ".join(dict.fromkeys(row.gpu for row in days))

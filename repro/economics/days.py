@@ -9,13 +9,16 @@ from typing import Literal
 import models
 
 from ..errors import UserError
-from ..expected import cells
+from ..expected import COUNTS, cells
 from ..findings import rounded_days
+from ..hardware import catalogue
 from ..interval import Interval
+from ..predict.machine import Machine
+from ..predict.tables import fastest
 from ..results import read_or_refuse
 from ..trial import Record
 
-Origin = Literal["expected", "measured", "given"]  # the paper's, ours, or whoever asks says so
+Origin = Literal["expected", "measured", "predicted", "given"]  # the paper's, ours, repro predict's, or the asker's
 
 
 @dataclass(frozen=True)
@@ -31,12 +34,16 @@ class TrainingDays:
     watts: float | None = None
 
 
-def training_days(model: str, measured: Path | None = None) -> list[TrainingDays]:
-    """The days of the model with that id: Table 1's, and in their place those measured in a results folder.
+def training_days(model: str, measured: Path | None = None, predicted: bool = False) -> list[TrainingDays]:
+    """The days of the model with that id: Table 1's, and in their place those measured in a results folder. With
+    `predicted`, machines that neither knows as well, as far as training is predicted to fit them.
 
     Raises UserError for an unknown model, and for a folder without a measurement of it.
     """
     found = {(row.gpu, row.gpus): row for row in expected_days(model)}
+    if predicted:
+        known = {cell.gpu for cell in cells("1")}
+        found |= {(row.gpu, row.gpus): row for row in predicted_days(model) if row.gpu not in known}
     if measured is not None:
         found |= {(row.gpu, row.gpus): row for row in measured_days(model, measured)}
     return list(found.values())
@@ -49,6 +56,17 @@ def expected_days(model: str) -> list[TrainingDays]:
         TrainingDays(cell.gpu, cell.gpus, rounded_days(cell), "expected", cell.source)
         for cell in cells("1")
         if cell.model == name and cell.state == "days"
+    ]
+
+
+def predicted_days(model: str) -> list[TrainingDays]:
+    """The best of the search space on every GPU of the catalogue, predicted; the bounds hold 8 of 10 such cells."""
+    recipe = models.find(model)
+    return [
+        TrainingDays(gpu.paper_name or gpu.name, gpus, best.days, "predicted", f"repro predict, {best.settings.id}")
+        for gpu in catalogue()
+        for gpus in COUNTS
+        if (best := fastest(recipe, Machine(gpu, gpus))).days is not None
     ]
 
 

@@ -13,10 +13,11 @@ from .pricelist import PriceList, price_list
 
 
 def add_shared(parser: argparse.ArgumentParser) -> None:
-    """--prices, --currency, --measured and --format."""
+    """--prices, --currency, --measured, --predicted and --format."""
     parser.add_argument("--prices", type=Path, metavar="FILE", help="TOML with prices of your own, over ours")
     parser.add_argument("--currency", default="USD", metavar="CODE", help="of all sums, ISO 4217 (default: USD)")
     parser.add_argument("--measured", type=Path, metavar="DIR", help="a results folder: its days over the paper's")
+    parser.add_argument("--predicted", action="store_true", help="with GPUs whose days are but predicted")
     add_format(parser)
 
 

@@ -9,6 +9,7 @@ from repro import extrapolate
 from repro.errors import UserError
 from repro.interval import Interval
 from repro.recipe import Recipe
+from repro.rules import bf16_obstacle
 from repro.settings import Settings
 
 from . import traces
@@ -20,13 +21,14 @@ from .time import Step, step
 
 @dataclass(frozen=True)
 class Forecast:
-    """Predicted for a recipe under settings on a machine. `micro_batch` 0 means that not even one example fits, and
-    leaves the rest None. Step in seconds of a whole training step, memory in bytes of one GPU."""
+    """Predicted for a recipe under settings on a machine. `micro_batch` 0 means that it cannot train, which `reason`
+    explains, and leaves the rest None. Step in seconds of a whole training step, memory in bytes of one GPU."""
 
     recipe: str
     machine: Machine
     settings: Settings
     micro_batch: int
+    reason: str = ""
     accumulation: int | None = None
     memory: Memory | None = None
     step: Step | None = None
@@ -55,12 +57,15 @@ def forecast(
             f"the replication batch of {recipe.name}, {recipe.batch_size}, does not divide by {machine.world} GPUs: "
             "take 1, 2, 4 or 8"
         )
+    obstacle = bf16_obstacle(recipe, machine.gpu.compute_capability)
+    if obstacle is not None:
+        return Forecast(recipe.id, machine, settings, 0, obstacle.reason)
     trace = traces.find(recipe.id, variant_of(settings), transformers)
     allowance = calibration.allowance
     if micro_batch is None:
         micro_batch = largest_micro_batch(recipe, trace, settings, machine.gpu, machine.world, allowance)
     if not micro_batch:
-        return Forecast(recipe.id, machine, settings, 0)
+        return Forecast(recipe.id, machine, settings, 0, "not even a micro batch of 1 fits")
     taken = step(recipe, trace, settings, machine, micro_batch, calibration.rates)
     days = extrapolate.days(taken.total, recipe.training_steps)
     low, high = calibration.interval
@@ -70,6 +75,7 @@ def forecast(
         machine,
         settings,
         micro_batch,
+        "",
         recipe.batch_size // (machine.world * micro_batch),
         peak_memory(recipe, trace, settings, machine.world, micro_batch, allowance),
         taken,

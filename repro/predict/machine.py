@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from repro.errors import UserError
@@ -32,14 +33,15 @@ class Machine:
         return self.gpus * self.nodes
 
     def peak(self, precision: Precision, tf32: bool) -> float:
-        """Dense FLOP/s of one GPU; fp32's for a precision it has no tensor cores for. UserError where unknown."""
-        for candidate in (precision, "fp16", "fp32"):
-            found = peak_flops(self.gpu, candidate, tf32)  # type: ignore[arg-type]
-            if found is not None:
-                return found
-        raise UserError(f"{self.gpu.name} has no peak in expected/gpus.csv, which a prediction needs")
+        """Dense FLOP/s of one GPU. UserError where no source tells."""
+        found = peak_flops(self.gpu, precision, tf32)
+        if found is None:
+            raise UserError(
+                f"{self.gpu.name} has no {precision} peak in expected/gpus.csv, which a prediction needs: add it"
+            )
+        return found
 
-    @property
+    @cached_property
     def bandwidth(self) -> float:
         """Bytes a second of one GPU's memory."""
         if self.gpu.bandwidth_gb_s is None:
@@ -51,7 +53,7 @@ class Machine:
         """Whether its memory is HBM."""
         return self.gpu.compute_capability in _HBM
 
-    @property
+    @cached_property
     def link(self) -> Link:
         """What joins the GPUs: NVLink through switches, a bridge between two, PCIe, or a network."""
         if self.world == 1:
@@ -62,7 +64,7 @@ class Machine:
             return "bridge" if self.world == 2 and self.gpu.name in _BRIDGED else "pcie"
         return "switch" if "NVLink" in self.gpu.link else "pcie"
 
-    @property
+    @cached_property
     def link_bytes(self) -> float:
         """Bytes a second of the link in one direction."""
         if self.link in ("switch", "bridge"):
@@ -71,7 +73,7 @@ class Machine:
             return float(found[1]) * 1e9 / 2
         return _NETWORK if self.link == "network" else self.host_bytes
 
-    @property
+    @cached_property
     def host_bytes(self) -> float:
         """Bytes a second between a GPU and the host, in one direction."""
         found = re.search(r"PCIe ([0-9.]+) x16", self.gpu.link)

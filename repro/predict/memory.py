@@ -8,7 +8,7 @@ and moments, and gathers layers in half precision.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 
 from repro.hardware import Gpu
@@ -51,7 +51,7 @@ class Memory:
 
     @property
     def peak(self) -> float:
-        return sum(getattr(self, field.name) for field in fields(self))
+        return self.weights + self.gradients + self.optimizer + self.activations + self.buckets + self.workspace
 
 
 @dataclass(frozen=True)

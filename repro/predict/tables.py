@@ -1,23 +1,41 @@
-"""The paper's tables, predicted: Table 4 with naive settings, Table 1 with the best of the search, cell by cell."""
+"""The best of the search space, predicted: cell by cell of the paper's tables, and for any machine."""
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
+
+from repro.datafile import expected_folder
 from repro.expected import Cell
 from repro.findings import paper_gpu, recipe_of
+from repro.recipe import Recipe
 from repro.settings import NAIVE, search_space
 
-from .calibration import Calibration
+from .calibration import EVERYTHING, Calibration, load
 from .forecast import Forecast, forecast, ranked
 from .machine import Machine
+from .traces import installed, nearest
 
 
 def search(cell: Cell, calibration: Calibration) -> list[Forecast]:
     """Every settings that the paper tried for a cell, fastest first, as predicted on the paper's stack."""
-    recipe, machine = recipe_of(cell.model), Machine(paper_gpu(cell.gpu), cell.gpus)
+    recipe, machine = recipe_of(cell.model), _machine(cell.gpu, cell.gpus, expected_folder())
     space = [NAIVE] if cell.table == "4" else search_space(cell.gpus)
     return ranked(forecast(recipe, machine, settings, calibration) for settings in space)
+
+
+@cache
+def _machine(gpu: str, gpus: int, folder: Path) -> Machine:
+    return Machine(paper_gpu(gpu), gpus)
 
 
 def predicted(cell: Cell, calibration: Calibration) -> Forecast:
     """The fastest settings of a cell."""
     return search(cell, calibration)[0]
+
+
+def fastest(recipe: Recipe, machine: Machine) -> Forecast:
+    """The fastest settings on any machine, with the traces nearest to the stack that is installed."""
+    fitted = load()[EVERYTHING]
+    stack = nearest(installed())
+    return ranked(forecast(recipe, machine, each, fitted, stack) for each in search_space(machine.world))[0]

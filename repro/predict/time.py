@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 
 from repro.recipe import Recipe
@@ -78,7 +78,7 @@ class Step:
 
     @property
     def total(self) -> float:
-        return sum(getattr(self, field.name) for field in fields(self))
+        return self.compute + self.memory + self.launches + self.communication + self.offload + self.update
 
 
 @dataclass(frozen=True)

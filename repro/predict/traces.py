@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -135,6 +136,14 @@ def nearest(installed: str | None) -> str:
         return installed or known[-1]
     older = [version for version in known if _numbers(version) <= _numbers(installed)]
     return older[-1] if older else known[0]
+
+
+def installed() -> str | None:
+    """The version of transformers here."""
+    try:
+        return metadata.version("transformers")
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _numbers(version: str) -> tuple[int, ...]:
