@@ -92,6 +92,7 @@ BAD_INPUT = [
     (["--gpus", "2"], ["--gpu"]),
     (["--models", "gpt-5"], ["unknown model 'gpt-5'"]),
     (["--methods", "best"], ["--methods"]),
+    (["--methods", "naive"], ["--methods naive needs --gpu"]),
     (["--validate", "--fit"], ["not allowed with"]),
     (["--gpu", "A100", "--measured", "x"], ["--measured goes with the tables"]),
 ]

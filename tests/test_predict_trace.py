@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import models
+from repro.errors import UserError
 from repro.measure.launcher import ForkServer
 from repro.measure.server import Job
 from repro.predict import traces
@@ -100,3 +102,17 @@ def test_another_stack_is_served_by_the_nearest_older_one() -> None:
     assert traces.nearest("5.99.1") == traces.shipped()[-1]
     assert traces.nearest("4.1.0") == "4.42.3"
     assert traces.nearest(None) == traces.shipped()[-1]
+
+
+def test_traces_are_written_and_read_alike(tmp_path: Path) -> None:
+    version = traces.shipped()[0]
+    original = traces.load(version)
+    file = traces.save(original.values(), tmp_path)
+    assert file.read_text() == (traces.FOLDER / file.name).read_text()
+    assert traces.load(version, tmp_path).keys() == original.keys()
+
+
+def test_broken_traces_are_told_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "transformers-9.9.json").write_text('[{"recipe": "vit"}]')
+    with pytest.raises(UserError, match=r"no traces .*--rebuild-traces makes them"):
+        traces.load("9.9", tmp_path)

@@ -54,6 +54,8 @@ def main(given: argparse.Namespace) -> int:
     if given.gpu is None:
         if given.gpus != 1 or given.nodes != 1:
             raise UserError("--gpus and --nodes count GPUs of one kind: name it with --gpu, as in --gpu A100")
+        if given.methods != "all":
+            raise UserError(f"--methods {given.methods} needs --gpu: Tables 1 and 4 say which settings their cells had")
         return _tables(given, {recipe.name for recipe in wanted})
     machine = Machine(gpu_named(given.gpu), given.gpus, given.nodes)
     return _machine(given, machine, wanted)
@@ -219,7 +221,10 @@ def _rebuild() -> int:
 def _fit() -> int:
     from ..predict.fit import fit_all
 
-    fits = fit_all(lambda name: print(f"fitting without {name}" if name in models.IDS else name, file=sys.stderr))
+    def progress(name: str) -> None:
+        print("fitting everything" if name == calibration.EVERYTHING else f"fitting without {name}", file=sys.stderr)
+
+    fits = fit_all(progress)
     calibration.save(fits)
     print(f"{len(fits)} fits in {calibration.FILE}")
     return 0
