@@ -34,7 +34,8 @@ RUN /opt/repro/images/debian.sh ca-certificates python3-pip python3-venv
 WORKDIR /opt/repro
 COPY locks locks
 COPY requirements.lock pyproject.toml ./
-ENV UV_LINK_MODE=copy UV_NO_CACHE=1 PYTHONDONTWRITEBYTECODE=1
+# The hash seed: DeepSpeed writes sets into its metadata when it is built.
+ENV UV_LINK_MODE=copy UV_NO_CACHE=1 PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0
 
 FROM installer AS stack-gpu
 ARG REQUIREMENTS_SHA256
