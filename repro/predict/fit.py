@@ -73,7 +73,7 @@ def folds() -> list[str]:
 
 
 def fit_all(progress: Callable[[str], None]) -> dict[str, Calibration]:
-    """The fit to everything, and one for each fold, which has not seen its recipe or GPU. About a minute.
+    """The fit to everything, and one for each fold, which has not seen its recipe or GPU. About 3 minutes.
 
     The interval comes from the folds: how far unseen cells lay from their predictions.
     """

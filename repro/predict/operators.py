@@ -13,7 +13,7 @@ aten = torch.ops.aten
 _SCAN_FLOPS = 9  # per channel, state and token, forward (Mamba's paper counts the same)
 _NO_KERNEL = ("empty", "new_empty", "detach", "alias", "lift_fresh", "set_", "_unsafe_view", "resize_", "sym_")
 _NOT_FUSED = ("embedding", "scatter", "index", "cat", "nll_loss", "gather")
-REDUCTIONS = ("sum", "mean", "softmax", "layer_norm", "var", "amax", "norm", "backward_reduce")
+_REDUCTIONS = ("sum", "mean", "softmax", "layer_norm", "var", "amax", "norm")
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Operator:
     @property
     def reduces(self) -> bool:
         """Whether it sums over a dimension: a fused kernel ends there."""
-        return any(word in self.name for word in REDUCTIONS)
+        return any(word in self.name for word in _REDUCTIONS)
 
 
 def has_kernel(name: str) -> bool:
