@@ -55,7 +55,7 @@ def test_people_are_told_that_numbers_are_predicted_and_how_sure_they_are() -> N
 
 
 def test_measured_days_stand_beside_predicted_ones(tmp_path: Path) -> None:
-    folder = results_folder(tmp_path / "run", record("pythia-1b", "free_lunch+zero_1", 17.5, gpu="A100", count=4))
+    folder = results_folder(tmp_path / "run", record("pythia-1b", "free_lunch+zero_1", 17.5, tf32=True))
     found = json.loads(repro("predict", "--measured", str(folder), "--format", "json").stdout)
     (row,) = [row for row in found if row["measured_days"] is not None]
     assert (row["table"], row["model"], row["gpu"], row["gpus"]) == ("1", "Pythia-1B", "A100", 4)
