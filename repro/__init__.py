@@ -3,6 +3,7 @@
 import os
 
 __version__ = "0.1.0"
+FRONT = "./run_all.sh"  # the front door, as a reader of a report types it
 
 
 def command() -> str:

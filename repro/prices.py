@@ -7,6 +7,9 @@ from datetime import date
 from pathlib import Path
 
 from .datafile import records
+from .quantities import quantities
+
+DAYS_A_YEAR = 365
 
 
 @dataclass(frozen=True)
@@ -105,3 +108,8 @@ def machine_cost(gpu: str, gpus: int, folder: Path | None = None) -> float:
     """
     each = {price.gpu: price.cost_usd for price in gpu_prices(folder)}[gpu]
     return gpus * each + {system.gpus: system.cost_usd for system in systems(folder)}[gpus]
+
+
+def experiment_cost(cost: float, days: float) -> float:
+    """US dollars of a machine that costs `cost` for `days` of its five years (section 4.1)."""
+    return cost * days / (quantities()["paper/lifespan"].value * DAYS_A_YEAR)

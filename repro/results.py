@@ -7,12 +7,15 @@ import fcntl
 import json
 import os
 import socket
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from .errors import UserError
 from .trial import Record
+
+TRIALS = "trials.jsonl"
 
 
 class Results:
@@ -23,7 +26,7 @@ class Results:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._trials = folder / "trials.jsonl"
+        self._trials = folder / TRIALS
         self._lock: IO[bytes] | None = None
 
     def __enter__(self) -> Results:
@@ -83,13 +86,7 @@ class Results:
 
     def write(self, name: str, text: str) -> Path:
         """Replaces one of the folder's files, whole or not at all."""
-        path = self.folder / name
-        try:
-            path.with_suffix(".part").write_text(text, encoding="utf-8")
-            path.with_suffix(".part").replace(path)
-        except OSError as error:
-            raise _full(self.folder, error) from error
-        return path
+        return replace(self.folder / name, text)
 
     def write_json(self, name: str, value: Any) -> Path:
         """Replaces a JSON file."""
@@ -105,44 +102,67 @@ class Results:
             os.truncate(self._trials, len(kept))
 
 
+def replace(path: Path, text: str) -> Path:
+    """Replaces a file, whole or not at all, and makes its folder. Raises UserError where it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_suffix(".part").write_text(text, encoding="utf-8")
+        path.with_suffix(".part").replace(path)
+    except OSError as error:
+        raise _full(path.parent, error) from error
+    return path
+
+
 def read(folder: Path) -> dict[str, Record]:
     """The latest record of every trial in a results folder, by id; a torn last line is passed over.
 
     Raises UserError at a line in the middle that is no record.
     """
-    path = folder / "trials.jsonl"
-    if not path.is_file():
-        return {}
     records: dict[str, Record] = {}
-    lines = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines, 1):
-        if number == len(lines) or not line.strip():
-            continue  # what follows the last newline is torn, or nothing
-        try:
-            row = json.loads(line)
-            if not isinstance(row, dict):
-                raise TypeError("no JSON object")
-            record = Record.from_json(row)
-        except (ValueError, TypeError) as error:
-            raise UserError(f"{path}, line {number}: not a trial's record ({error}); remove the line") from error
-        records[record.id] = record
+    for line in lines(folder):
+        if line.record is None:
+            problem = f"not a trial's record ({line.problem}); remove the line"
+            raise UserError(f"{folder / TRIALS}, line {line.number}: {problem}")
+        records[line.record.id] = line.record
     return records
 
 
-def read_or_refuse(folder: Path) -> dict[str, Record]:
-    """The records of a folder that should have some. Raises UserError where there are none."""
-    found = read(folder)
-    if not found:
-        raise UserError(f"{folder} holds no trials: name the results folder of a run (its --out)")
-    return found
+@dataclass(frozen=True)
+class Line:
+    """A whole line of trials.jsonl, counted from 1: a record, or why it is none."""
+
+    number: int
+    record: Record | None
+    problem: str = ""
 
 
-def tolerance_of(folder: Path) -> float | None:
-    """The tolerance that a folder's run was given, from its environment.json; None where it does not say."""
+def lines(folder: Path) -> Iterator[Line]:
+    """The whole lines of a folder's trials, none where there is no such file. What follows the last newline is torn,
+    or nothing. Raises UserError where the file cannot be read."""
+    whole = _bytes(folder).split(b"\n")[:-1]
+    for number, text in enumerate(whole, 1):
+        if not text.strip():
+            continue
+        try:
+            row = json.loads(text)
+            if not isinstance(row, dict):
+                raise TypeError("no JSON object")
+            yield Line(number, Record.from_json(row))
+        except (ValueError, TypeError) as error:
+            yield Line(number, None, str(error))
+
+
+def torn(folder: Path) -> bool:
+    """Whether a kill or a full disk cut the last line short."""
+    return not _bytes(folder).endswith(b"\n") and _bytes(folder) != b""
+
+
+def _bytes(folder: Path) -> bytes:
+    path = folder / TRIALS
     try:
-        return float(json.loads((folder / "environment.json").read_text())["options"]["tolerance"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return path.read_bytes() if path.is_file() else b""
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); make it readable") from error
 
 
 def _full(folder: Path, error: OSError) -> UserError:

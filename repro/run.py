@@ -24,7 +24,9 @@ from .measure.server import Job
 from .measure.trial import Bench
 from .measure.trial import run as run_trial
 from .plan import Options, estimate, trials
-from .report import report
+from .reading import read
+from .report.content import compose
+from .report.write import Written, write
 from .results import Results
 from .settings import Settings
 from .trial import Record, Trial
@@ -138,11 +140,10 @@ class Run:
         """The records of this run's trials, in its order."""
         return [self._records[trial.id] for trial in self.trials if trial.id in self._records]
 
-    def write(self) -> None:
-        """Writes verdicts.json and report.md."""
-        verdicts = self.verdicts()
-        self.results.write_json("verdicts.json", [asdict(verdict) for verdict in verdicts])
-        self.results.write("report.md", report(self.records(), verdicts, self.devices, "markdown") + "\n")
+    def write(self) -> Written:
+        """Writes verdicts.json, and the report of all that the folder holds."""
+        self.results.write_json("verdicts.json", [asdict(verdict) for verdict in self.verdicts()])
+        return write(compose(read(self.results.folder)), self.results.folder)
 
     def _keep(self, record: Record) -> None:
         self.results.append(record)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+import json
+import math
+from dataclasses import dataclass, field
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from .recipe import Scale
 
@@ -120,6 +124,36 @@ class Record:
 
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> Record:
-        """Reads a record, also an older one: what it lacks takes its default, what is unknown is left out."""
-        known = {f.name for f in fields(cls)}
-        return cls(**{name: value for name, value in row.items() if name in known})
+        """Reads a record, also an older one: what it lacks takes its default, what is unknown is left out.
+
+        Raises TypeError where a value is none that its field can hold.
+        """
+        types = _types()
+        for name, value in row.items():
+            if name in types and not _holds(types[name], value):
+                raise TypeError(f"{name} is {json.dumps(value)[:60]}")
+        return cls(**{name: value for name, value in row.items() if name in types})
+
+
+@cache
+def _types() -> dict[str, Any]:
+    return get_type_hints(Record)
+
+
+def _holds(kind: Any, value: Any) -> bool:
+    """Whether a value read from JSON is of a field's type. NaN and infinity are no measurement."""
+    within = get_args(kind)
+    if kind is Any:
+        return True
+    if get_origin(kind) is Literal:
+        return value in within
+    if get_origin(kind) is UnionType:
+        return any(_holds(one, value) for one in within)
+    if get_origin(kind) is list:
+        return isinstance(value, list) and all(_holds(within[0], item) for item in value)
+    if get_origin(kind) is dict:
+        return isinstance(value, dict) and all(_holds(within[1], item) for item in value.values())
+    if kind in (int, float):
+        wanted = int if kind is int else (int, float)
+        return isinstance(value, wanted) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, kind)

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import models
-from repro.recipe import Scale
+from repro.hardware import find
+from repro.recipe import Recipe, Scale
+from repro.reckon import reckoned
 from repro.results import Results
 from repro.settings import Settings
 from repro.trial import Record, Status, Trial
@@ -49,22 +51,27 @@ def record(
     count: int = 4,
     status: Status = "ok",
     scale: Scale = "paper",
+    true_days: float | None = None,
     **known: Any,
 ) -> Record:
-    """The record of a trial that took `days` by both clocks, unless `known` says otherwise."""
-    if days is not None:
-        step = days * 86_400 / models.find(model, scale).training_steps
-        known = {
-            "authors_step": step,
-            "true_step": step,
-            "step_rounds": [step] * 3,
-            "authors_days": days,
-            "true_days": days,
-            "micro_batch": 4,
-            "accumulation": models.find(model, scale).batch_size // 4 // count,
-            **known,
-        }
-    return Record.of(Trial(model, scale, Settings.parse(settings).id, gpu, count), status, **known)
+    """A sound record of a trial that took `days` by the authors' clock, and by the others too unless `true_days`."""
+    found = Record.of(Trial(model, scale, Settings.parse(settings).id, gpu, count), status, **known)
+    if days is None:
+        return found
+    recipe = models.find(model, scale)
+    found.micro_batch = min(4, recipe.batch_size // count)
+    found.accumulation = recipe.batch_size // found.micro_batch // count
+    found.host = [_times(days, recipe, found.accumulation)] * count
+    found.device_times = found.synchronised = [_times(true_days or days, recipe, found.accumulation)] * count
+    for name, value in reckoned(found, find(gpu)).items():
+        setattr(found, name, value)
+    return found
+
+
+def _times(days: float, recipe: Recipe, accumulation: int) -> dict[str, list[float]]:
+    """Three equal rounds that make so many days; the update takes as long as a micro-step."""
+    part = days * 86_400 / recipe.training_steps / (accumulation + 1)
+    return {"without": [part] * 3, "with": [part] * 3, "update": [part] * 3}
 
 
 def results_folder(folder: Path, *records: Record) -> Path:

@@ -18,4 +18,5 @@ HELP = {
     "rent": "say what renting costs: on demand, reserved, spot with interruptions, storage",
     "breakeven": "say when owning beats renting, with electricity, resale, energy and CO2",
     "scaling": "say what more GPUs bring, and where one more stops paying",
+    "report": "write report.html and report.md of a run, or of the published numbers alone",
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..audit import Audited, Cause, audit, audit_measured, causes, summary
 from ..formats import add_format, render
-from ..results import read_or_refuse
+from ..reading import measured as read_measured
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +18,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
-    records = list(read_or_refuse(given.measured).values()) if given.measured else []
+    records = read_measured(given.measured).records if given.measured else ()
     rows = audit()
     measured = audit_measured(records)
     if given.format in ("json", "csv"):

@@ -12,7 +12,7 @@ from typing import Any
 from ..claims import Checked, check, check_all
 from ..claims.working import shown
 from ..formats import Format, add_format, render
-from ..results import read_or_refuse
+from ..reading import measured
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +22,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
-    records = list(read_or_refuse(given.measured).values()) if given.measured else None
+    records = measured(given.measured).records if given.measured else None
     if given.id is not None:
         print(_traced(check(given.id, records), given.format))
         return 0

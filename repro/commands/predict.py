@@ -20,8 +20,7 @@ from ..predict import calibration, traces
 from ..predict.forecast import Forecast, forecast, ranked
 from ..predict.machine import Machine, gpu_named
 from ..predict.tables import predicted
-from ..results import read_or_refuse, tolerance_of
-from ..verdict import TOLERANCE, judge_tables
+from ..reading import measured as read_measured
 
 _TABLES: tuple[Table, ...] = ("1", "4")
 
@@ -83,10 +82,9 @@ def _machine(given: argparse.Namespace, machine: Machine, wanted: Sequence[Any])
 
 def _tables(given: argparse.Namespace, names: set[str]) -> int:
     fitted = calibration.load()[calibration.EVERYTHING]
-    records = list(read_or_refuse(given.measured).values()) if given.measured else []
     measured: dict[tuple[str, Place], float | None] = {
         (verdict.table, (verdict.model, verdict.gpu, verdict.gpus)): verdict.measured_days
-        for verdict in (judge_tables(records, tolerance_of(given.measured) or TOLERANCE) if records else ())
+        for verdict in (read_measured(given.measured).verdicts if given.measured else ())
     }
     listed = [cell for table in _TABLES for cell in cells(table) if cell.model in names]
     rows = [

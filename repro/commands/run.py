@@ -63,6 +63,7 @@ def _at_least_1(option: str) -> Callable[[str], int]:
 
 def main(given: argparse.Namespace) -> int:
     from .. import command, progress
+    from ..report.write import payload
     from ..run import Run
 
     _check_packages()
@@ -85,8 +86,9 @@ def main(given: argparse.Namespace) -> int:
                 code = _pytest(run, given.k)
         except KeyboardInterrupt:
             code = INTERRUPTED
-        run.write()
-        _print_report(run, given.format)
+        written = run.write()
+        print(payload(written, run.records(), run.verdicts(), run.devices, given.format), flush=True)
+        print(f"repro: {written.told}", file=sys.stderr)
         compared = any(v.verdict not in ("not_measured", "no_reference") for v in run.verdicts())
     if code == INTERRUPTED:
         words = shlex.join(sys.argv[1:])
@@ -254,9 +256,3 @@ def _stop_on_sigterm() -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, stop)
-
-
-def _print_report(run: Any, format: Any) -> None:
-    from ..report import report
-
-    print(report(run.records(), run.verdicts(), run.devices, format), flush=True)

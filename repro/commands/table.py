@@ -8,8 +8,7 @@ from pathlib import Path
 
 from ..formats import FORMATS, add_format, render
 from ..paper_tables import NUMBERS, Number, Rows, layout, rows
-from ..results import read_or_refuse, tolerance_of
-from ..verdict import TOLERANCE, judge_tables
+from ..reading import measured
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -22,8 +21,8 @@ def main(given: argparse.Namespace) -> int:
     if given.measured is None:
         found = rows(given.number)
     else:
-        records = list(read_or_refuse(given.measured).values())
-        found = rows(given.number, records, judge_tables(records, tolerance_of(given.measured) or TOLERANCE))
+        reading = measured(given.measured)
+        found = rows(given.number, reading.records, reading.verdicts)
     if given.format in ("csv", "json"):
         print(render(found, given.format))
         return 0

@@ -15,7 +15,7 @@ from ..hardware import catalogue
 from ..interval import Interval
 from ..predict.machine import Machine
 from ..predict.tables import fastest
-from ..results import read_or_refuse
+from ..reading import measured as read_measured
 from ..trial import Record
 
 Origin = Literal["expected", "measured", "predicted", "given"]  # the paper's, ours, repro predict's, or the asker's
@@ -74,7 +74,7 @@ def measured_days(model: str, folder: Path) -> list[TrainingDays]:
     """True days of the fastest trial on each machine: at the paper's scale, on one node, with the whole memory."""
     models.find(model)
     best: dict[tuple[str, int], tuple[float, Record]] = {}
-    for record in read_or_refuse(folder).values():
+    for record in read_measured(folder).records:
         if (record.recipe, record.scale, record.status, record.nodes) != (model, "paper", "ok", 1):
             continue
         if record.true_days is None or record.memory_limit is not None or record.device == "cpu":

@@ -11,9 +11,9 @@ from statistics import median
 from typing import Any
 
 import models
-from repro import extrapolate, hardware, rules
-from repro.extrapolate import Parts
+from repro import hardware, rules
 from repro.recipe import Recipe
+from repro.reckon import reckoned
 from repro.settings import Settings
 from repro.trial import Record, Status, Trial
 
@@ -136,7 +136,7 @@ def _measure(trial: Trial, recipe: Recipe, settings: Settings, bench: Bench, rec
     record.micro_batch, record.accumulation = micro_batch, share // micro_batch
     if record.halvings:
         record.warnings.append(f"timing ran out of memory; the micro batch was halved {record.halvings} times")
-    _take(outcomes, trial, recipe, settings, bench, record)
+    _take(outcomes, trial, bench, record)
 
 
 def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, record: Record) -> int:
@@ -196,13 +196,9 @@ def _fail(record: Record, status: Status, failure: Outcome) -> None:
     record.traceback = failure.traceback
 
 
-def _take(
-    outcomes: list[Outcome], trial: Trial, recipe: Recipe, settings: Settings, bench: Bench, record: Record
-) -> None:
+def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -> None:
     """Puts the ranks' raw times into the record, and what follows from them."""
     values = [outcome.value for outcome in outcomes]
-    assert record.accumulation is not None
-    every, accumulation = settings.reduces_every_micro_step, record.accumulation
     record.host = [value["host"] for value in values]
     record.device_times = [value["device"] for value in values]
     record.synchronised = [value["synchronised"] for value in values]
@@ -217,22 +213,9 @@ def _take(
         _fail(record, "crashed", Outcome(0, "crashed", error=silent))
         return
 
-    device = [Parts.of(times) for times in record.device_times]
-    record.authors_step = extrapolate.authors_step(Parts.of(record.host[0]), accumulation)
-    record.step_rounds = extrapolate.true_steps(device, accumulation, every)
-    record.true_step = extrapolate.true_step(device, accumulation, every)
-    record.synchronised_step = extrapolate.true_step(
-        [Parts.of(times) for times in record.synchronised], accumulation, every
-    )
-    record.authors_days = extrapolate.days(record.authors_step, recipe.training_steps)
-    record.true_days = extrapolate.days(record.true_step, recipe.training_steps)
-    record.synchronised_days = extrapolate.days(record.synchronised_step, recipe.training_steps)
-    record.examples_per_second = recipe.batch_size / record.true_step
-    peak = hardware.peak_flops(bench.gpu, recipe.precision, record.tf32) if bench.gpu else None
-    if peak is not None:
-        record.utilisation = extrapolate.utilisation(
-            recipe.flops_per_example * recipe.batch_size, record.true_step, trial.world, peak
-        )
+    for name, value in reckoned(record, bench.gpu).items():
+        setattr(record, name, value)
     if trial.check_extrapolation:
         record.whole_steps = [max(times) for times in zip(*(v["whole_steps"] for v in values), strict=True)]
+        assert record.true_step is not None
         record.extrapolation_error = record.true_step / median(record.whole_steps) - 1

@@ -1,4 +1,4 @@
-"""What a run found: every trial, every cell that could be compared, and what could not be verified and why."""
+"""What a run prints at its end: every trial, every cell that could be compared, and what was not verified and why."""
 
 from __future__ import annotations
 
@@ -12,21 +12,35 @@ from typing import Any
 
 import models
 
-from .expected import Cell, cells
-from .formats import Format, render
-from .hardware import Device, Gpu, catalogue
-from .trial import Record
-from .verdict import FAILED, Verdict, explain
+from ..expected import Cell, cells
+from ..formats import Format, render
+from ..hardware import Device, catalogue
+from ..trial import Record
+from ..verdict import FAILED, Verdict, explain
 
 _GIB = 2**30
 _CLOCKS_DIFFER = 0.1
 _NAMED = 3  # trials named behind a note
 
 
-def report(records: Sequence[Record], verdicts: Sequence[Verdict], devices: Sequence[Device], format: Format) -> str:
-    """The report of a run. CSV is one row a trial; JSON holds trials, verdicts and summary."""
+LEGEND = (
+    "Times are extrapolated from one training step. authors: the authors' clock, unsynchronised host time, every "
+    "micro-step with gradient reduction; true: device time, as one would wait; synchronised: host time, waiting for "
+    "the device after each part. MFU: model FLOPs utilisation of the true step, of the GPU's dense peak. Vision models "
+    "are timm's. A dash was not measured."
+)
+
+
+def report(
+    records: Sequence[Record],
+    verdicts: Sequence[Verdict],
+    devices: Sequence[Device] | None,
+    format: Format,
+) -> str:
+    """A run on `devices`; None where there was no run. CSV is one row a trial; JSON holds trials, verdicts and
+    summary."""
     if format == "csv":
-        return render([_trial_row(record, None) for record in records], "csv")
+        return render([trial_row(record, None) for record in records], "csv")
     if format == "json":
         return json.dumps(
             {
@@ -36,28 +50,20 @@ def report(records: Sequence[Record], verdicts: Sequence[Verdict], devices: Sequ
             },
             indent=1,
         )
-    nearest = nearest_paper_gpu(devices[0].gpu) if devices else None
-    title = (lambda text: f"## {text}") if format == "markdown" else str.upper
-    parts = ["# Report" if format == "markdown" else "", title("Verdict"), *summary(verdicts, devices)]
-    compared = [verdict for verdict in verdicts if verdict.verdict not in ("not_measured", "no_reference")]
+    nearest = nearest_paper_gpu(devices)
+    parts = ["VERDICT", *summary(verdicts, devices)]
+    compared = compared_rows(verdicts)
     if compared:
-        parts += [title("Cells compared with the paper"), render([_verdict_row(row) for row in compared], format)]
-    failed = [explain(verdict) for verdict in verdicts if verdict.verdict in FAILED]
-    parts += [f"- {line}" for line in failed]
-    parts += [title("Trials"), render([_trial_row(record, nearest) for record in records], format)]
-    parts += [
-        "Times are extrapolated from one training step. authors: the authors' clock, unsynchronised host time, every "
-        "micro-step with gradient reduction; true: device time, as one would wait; synchronised: host time, waiting "
-        "for the device after each part. MFU: model FLOPs utilisation of the true step, of the GPU's dense peak. "
-        "Vision models are timm's. A dash was not measured."
-    ]
-    notes = _notes(records)
-    if notes:
-        parts += [title("Notes"), "\n".join(f"- {note}" for note in notes)]
-    return "\n\n".join(filter(None, parts))
+        parts += ["CELLS COMPARED WITH THE PAPER", render(compared, "text"), *_bullets(failures(verdicts))]
+    if records:
+        parts += ["TRIALS", render([trial_row(record, nearest) for record in records], "text"), LEGEND]
+    found = notes(records)
+    if found:
+        parts += ["NOTES", "\n".join(_bullets(found))]
+    return "\n\n".join(parts)
 
 
-def summary(verdicts: Sequence[Verdict], devices: Sequence[Device]) -> list[str]:
+def summary(verdicts: Sequence[Verdict], devices: Sequence[Device] | None) -> list[str]:
     """What was and was not verified, in sentences; the first counts Table 1's cells."""
     lines = []
     for table in ("1", "4"):
@@ -69,17 +75,20 @@ def summary(verdicts: Sequence[Verdict], devices: Sequence[Device]) -> list[str]
         else:
             told = f"Table {table}: {reproduced} of the {reproduced + failed} cells compared are reproduced"
             if failed:
-                told += ", " + ", ".join(f"{counts[word]} {word}" for word in FAILED if counts[word])
+                told += ", " + ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in FAILED if counts[word])
         lines.append(f"{told}; {counts['not_measured']} not measured, {counts['no_reference']} without a reference.")
-    if not devices:
+    if devices is None:
+        lines.append("Why not: there is no run here, these are the published numbers alone.")
+    elif not devices:
         lines.append("Why not: no GPU took part in this run. What was measured here is this CPU, on tiny recipes.")
     elif not any(device.gpu and device.gpu.paper_name for device in devices):
         lines.append(f"Why not: the paper has no {devices[0].name}; its four are RTX 3090, A6000, A100 and H100.")
     return lines
 
 
-def nearest_paper_gpu(gpu: Gpu | None) -> str | None:
-    """The paper's GPU whose half-precision peak is nearest to this one's, as a ratio; None for an unknown GPU."""
+def nearest_paper_gpu(devices: Sequence[Device] | None) -> str | None:
+    """The paper's GPU whose half-precision peak is nearest to these', as a ratio; None for no GPU or an unknown one."""
+    gpu = devices[0].gpu if devices else None
     if gpu is None or gpu.fp16_tflops is None:
         return None
     papers = [other for other in catalogue() if other.paper_name and other.fp16_tflops]
@@ -87,7 +96,8 @@ def nearest_paper_gpu(gpu: Gpu | None) -> str | None:
     return min(papers, key=lambda other: abs(math.log(other.fp16_tflops or 1.0) - peak)).paper_name
 
 
-def _trial_row(record: Record, nearest: str | None) -> dict[str, Any]:
+def trial_row(record: Record, nearest: str | None) -> dict[str, Any]:
+    """A trial in one line; beside it the days that the paper has for it on its GPU `nearest`."""
     row: dict[str, Any] = {
         "model": record.recipe,
         "device": f"{record.count} x {record.device}",
@@ -102,7 +112,7 @@ def _trial_row(record: Record, nearest: str | None) -> dict[str, Any]:
             "days (authors)": record.authors_days,
             "days (true)": record.true_days,
             "days (synchronised)": record.synchronised_days,
-            "authors/true": _clocks_ratio(record),
+            "authors/true": clocks_ratio(record),
         }
     row["examples/s"] = record.examples_per_second
     if record.utilisation is not None or record.scale == "paper":
@@ -113,7 +123,7 @@ def _trial_row(record: Record, nearest: str | None) -> dict[str, Any]:
     return row
 
 
-def _clocks_ratio(record: Record) -> float | None:
+def clocks_ratio(record: Record) -> float | None:
     """The authors' clock over the true one, both as means over the rounds."""
     return record.authors_step / mean(record.step_rounds) if record.authors_step and record.step_rounds else None
 
@@ -133,6 +143,16 @@ def _printed(cell: Cell) -> str:
     return {"days": str(cell.days), "infeasible": "infeasible", "lost": "?"}[cell.state]
 
 
+def compared_rows(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    """The cells that were held against the paper, a line each."""
+    return [_verdict_row(verdict) for verdict in verdicts if verdict.verdict not in ("not_measured", "no_reference")]
+
+
+def failures(verdicts: Sequence[Verdict]) -> list[str]:
+    """Each cell that differs, in a sentence."""
+    return [explain(verdict) for verdict in verdicts if verdict.verdict in FAILED]
+
+
 def _verdict_row(verdict: Verdict) -> dict[str, Any]:
     return {
         "table": verdict.table,
@@ -146,26 +166,38 @@ def _verdict_row(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _notes(records: Sequence[Record]) -> list[str]:
+def notes(records: Sequence[Record]) -> list[str]:
     """Why trials have no times, what ran otherwise than asked, and where the two clocks disagree; each note once,
     with the trials that it is about."""
-    notes: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     for record in records:
-        about = []
-        if record.status != "ok":
-            about.append(f"{record.status}, {record.reason}; {record.remedy}")
-        about += record.warnings
-        if record.extrapolation_error is not None:
-            about.append(f"extrapolated step against whole steps: {record.extrapolation_error:+.1%}")
-        if record.scale == "paper":
-            ratio = _clocks_ratio(record)
-            if ratio is not None and abs(ratio - 1) > _CLOCKS_DIFFER:
-                about.append(f"the authors' clock shows {ratio:.0%} of the true time")
-        for note in about:
-            notes.setdefault(note, []).append(f"{record.recipe}, {record.count} x {record.device}, {record.settings}")
-    return [f"{note} ({_listed(trials)})" for note, trials in notes.items()]
+        for note in [*notes_on(record), *_clocks_note(record)]:
+            found.setdefault(note, []).append(f"{record.recipe}, {record.count} x {record.device}, {record.settings}")
+    return [f"{note} ({_first(trials)})" for note, trials in found.items()]
 
 
-def _listed(trials: Sequence[str]) -> str:
+def notes_on(record: Record) -> list[str]:
+    """Why a trial has no times, and what ran otherwise than asked."""
+    about = []
+    if record.status != "ok":
+        about.append(f"{record.status}, {record.reason}; {record.remedy}")
+    about += record.warnings
+    if record.extrapolation_error is not None:
+        about.append(f"extrapolated step against whole steps: {record.extrapolation_error:+.1%}")
+    return about
+
+
+def _clocks_note(record: Record) -> list[str]:
+    ratio = clocks_ratio(record) if record.scale == "paper" else None
+    if ratio is None or abs(ratio - 1) <= _CLOCKS_DIFFER:
+        return []
+    return [f"the authors' clock shows {ratio:.0%} of the true time"]
+
+
+def _bullets(lines: Sequence[str]) -> list[str]:
+    return [f"- {line}" for line in lines]
+
+
+def _first(trials: Sequence[str]) -> str:
     shown = "; ".join(trials[:_NAMED])
     return shown if len(trials) <= _NAMED else f"{shown}; and {len(trials) - _NAMED} more trials"

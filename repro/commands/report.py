@@ -1,0 +1,39 @@
+"""`repro report`: what a run found, as a page and as Markdown."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ..formats import add_format
+
+_PUBLISHED = Path("results/published")
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("folder", nargs="?", type=Path, metavar="DIR", help="a run's results (default: the published numbers alone)")
+    add(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help=f"takes report.html and report.md (default: the results' own folder; without one {_PUBLISHED})",
+    )
+    add_format(parser)
+
+
+def main(given: argparse.Namespace) -> int:
+    from ..reading import read
+    from ..report.content import compose
+    from ..report.write import payload, write
+
+    reading = read(given.folder) if given.folder else None
+    content = compose(reading)
+    written = write(content, given.out or given.folder or _PUBLISHED)
+    records, devices = (reading.records, reading.devices) if reading else ((), None)
+    print(payload(written, records, content.verdicts, devices, given.format), flush=True)
+    for problem in content.problems:
+        print(f"repro: {problem}", file=sys.stderr)
+    print(f"repro: {written.told}", file=sys.stderr)
+    return 0

@@ -1,0 +1,268 @@
+"""A results folder read for what it is worth: its sound records, and all that is wrong with it.
+
+A run goes on only in a sound folder and raises at the first fault, see results.py. Whoever reads a run afterwards
+takes what stands, and says what was left out and why.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import models
+
+from . import __version__, hardware, results
+from .errors import UserError
+from .plan import Options, trials
+from .reckon import reckoned
+from .settings import Settings
+from .trial import Record, Trial
+from .verdict import TOLERANCE, Verdict, judge_tables
+
+ENVIRONMENT, VERDICTS = "environment.json", "verdicts.json"
+_WAY_OUT = "name the results folder of a run (its --out)"
+_EXACT = 1e-6  # relative: JSON keeps every digit, so what follows from raw times follows to the last ones
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong with a results folder: where, what, and what was used all the same."""
+
+    where: str
+    what: str
+    used: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}; {self.used}"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a results folder holds. `environment` is empty and `options` None where the folder does not say."""
+
+    folder: Path
+    records: tuple[Record, ...]
+    environment: dict[str, Any]
+    options: Options | None
+    verdicts: tuple[Verdict, ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def devices(self) -> list[hardware.Device]:
+        """The GPUs of the run; none means the CPU."""
+        return _devices(self.environment)
+
+
+def read(folder: Path) -> Reading:
+    """Reads a results folder. Raises UserError where there is none, or no run was ever in it."""
+    if not folder.is_dir():
+        raise UserError(f"{folder} holds no trials, there is no such folder: {_WAY_OUT}")
+    if not (folder / results.TRIALS).is_file() and not (folder / ENVIRONMENT).is_file():
+        raise UserError(f"{folder} holds no trials: {_WAY_OUT}")
+    problems: list[Problem] = []
+    environment = _environment(folder, problems)
+    options = _options(environment, problems)
+    records = _records(folder, problems)
+    _look_for_planned(options, environment, records, problems)
+    verdicts = judge_tables(records, options.tolerance if options else TOLERANCE)
+    _look_at_verdicts(folder, verdicts, problems)
+    return Reading(folder, tuple(records), environment, options, tuple(verdicts), tuple(problems))
+
+
+def measured(folder: Path) -> Reading:
+    """Reads a run that is put beside published numbers, and says on stderr what is wrong with its records.
+
+    Raises UserError where no record is sound.
+    """
+    reading = read(folder)
+    for problem in reading.problems:
+        if problem.where.startswith(results.TRIALS):
+            print(f"repro: {problem}", file=sys.stderr)
+    if not reading.records:
+        raise UserError(f"{folder} holds no trials that can be used: {_WAY_OUT}")
+    return reading
+
+
+def contradiction(record: Record, gpu: hardware.Gpu | None) -> str | None:
+    """Why a record cannot be what a trial left: its parts contradict each other. None for a sound one.
+
+    Days, steps and rates must follow from the raw times, and these be there for every rank. `gpu` is the catalogue
+    entry of the record's device.
+    """
+    try:
+        recipe = models.find(record.recipe, record.scale)
+        Settings.parse(record.settings)
+    except UserError as error:
+        return str(error)
+    trial = Trial(
+        record.recipe,
+        record.scale,
+        record.settings,
+        record.device,
+        record.count,
+        memory=record.memory_limit,
+        nodes=record.nodes,
+    )
+    if not record.id.startswith(trial.id):
+        return f"its id is {record.id}, what it says of itself makes {trial.id}"
+    if record.status != "ok":
+        told = [name for name in ("authors_step", "true_step", "true_days") if getattr(record, name) is not None]
+        return f"its status is {record.status}, and yet it has a {told[0]}" if told else None
+    micro_batch, accumulation = record.micro_batch, record.accumulation
+    if micro_batch is None or accumulation is None or trial.world * micro_batch * accumulation != recipe.batch_size:
+        return (
+            f"{trial.world} devices x MBS {micro_batch} x GAS {accumulation} is not the batch size, {recipe.batch_size}"
+        )
+    for name in ("host", "device_times", "synchronised"):
+        if len(getattr(record, name)) != trial.world:
+            return f"{name} has the times of {len(getattr(record, name))} ranks, {trial.world} took part"
+    clocks = (record.host, record.device_times, record.synchronised)
+    if not all(time > 0 for clock in clocks for rank in clock for times in rank.values() for time in times):
+        return "a raw time of it is not positive"
+    try:
+        numbers = reckoned(record, gpu)
+    except (KeyError, IndexError, ValueError):
+        return "its raw times are not complete"
+    for name, value in numbers.items():
+        told = getattr(record, name)
+        if not _same(told, value):
+            return f"{name} is {json.dumps(told)}, the raw times give {json.dumps(value)}"
+    return None
+
+
+def _same(told: Any, value: Any) -> bool:
+    if isinstance(told, float) and isinstance(value, float):
+        return math.isclose(told, value, rel_tol=_EXACT)
+    if isinstance(told, list) and isinstance(value, list):
+        return len(told) == len(value) and all(map(_same, told, value))
+    return told is None and value is None
+
+
+def _records(folder: Path, problems: list[Problem]) -> list[Record]:
+    """The latest sound record of every trial."""
+    found: dict[str, tuple[int, Record]] = {}
+    gpus: dict[str, hardware.Gpu | None] = {"cpu": None}
+    for line in results.lines(folder):
+        where = f"{results.TRIALS}, line {line.number}"
+        if line.record is None:
+            problems.append(Problem(where, f"not a trial's record ({line.problem})", "the line was left out"))
+            continue
+        device = line.record.device
+        if device not in gpus:
+            gpus[device] = hardware.find(device)
+        why = contradiction(line.record, gpus[device])
+        if why is None:
+            found[line.record.id] = (line.number, line.record)
+            continue
+        used = "the record was left out"
+        if line.record.id in found:
+            used += f", line {found[line.record.id][0]} stands for the trial"
+        problems.append(Problem(where, f"{line.record.id} was tampered with or damaged: {why}", used))
+    if results.torn(folder):
+        problems.append(Problem(results.TRIALS, "the last line is torn, its trial was stopped", "it was left out"))
+    return [record for _, record in found.values()]
+
+
+def _environment(folder: Path, problems: list[Problem]) -> dict[str, Any]:
+    found = _json(folder / ENVIRONMENT, problems, "nothing is told of machine, stack and options")
+    if found is None:
+        return {}
+    try:
+        _devices(found)
+    except (KeyError, TypeError, AttributeError):
+        problems.append(Problem(ENVIRONMENT, "it describes no run", "nothing is told of machine, stack and options"))
+        return {}
+    if found.get("repro") != __version__:
+        version = found.get("repro", "a version that it does not name")
+        problems.append(
+            Problem(
+                results.TRIALS,
+                f"measured by repro {version}, this is {__version__}",
+                "its records were read as this version understands them",
+            )
+        )
+    return found
+
+
+def _options(environment: dict[str, Any], problems: list[Problem]) -> Options | None:
+    if not environment:
+        return None
+    try:
+        told = environment["options"]
+        known = {field.name: told[field.name] for field in fields(Options)}
+        for name in ("models", "counts"):
+            known[name] = tuple(known[name])
+        options = Options(**known)
+        if 0 < options.tolerance < 1:
+            return options
+    except (KeyError, TypeError):
+        pass
+    used = f"cells are judged within {TOLERANCE:.0%}, as by default"
+    problems.append(Problem(ENVIRONMENT, "its options are none that this version has", used))
+    return None
+
+
+def _look_for_planned(
+    options: Options | None, environment: dict[str, Any], records: Sequence[Record], problems: list[Problem]
+) -> None:
+    """A run that was stopped has planned trials without a record."""
+    if options is None:
+        return
+    try:
+        planned = trials(options, _devices(environment))
+    except UserError as error:
+        problems.append(Problem(ENVIRONMENT, f"its options plan no run: {error}", "the records stand as they are"))
+        return
+    done = {record.id for record in records}
+    missing = [trial.id for trial in planned if trial.id not in done]
+    if missing:
+        problems.append(
+            Problem(
+                results.TRIALS,
+                f"{len(missing)} of the {len(planned)} trials of the run have no sound record, the first is "
+                f"{missing[0]}: it was stopped, or told to leave them out",
+                f"{len(records)} records were used, and the same command again measures the rest",
+            )
+        )
+
+
+def _look_at_verdicts(folder: Path, verdicts: Sequence[Verdict], problems: list[Problem]) -> None:
+    used = "the verdicts here follow from the records"
+    found = _json(folder / VERDICTS, problems, used)
+    if found is None:
+        return
+    rows = [asdict(verdict) for verdict in verdicts]
+    if not isinstance(found, list) or len(found) != len(rows):
+        problems.append(Problem(VERDICTS, f"it does not hold a row for each of the {len(rows)} cells", used))
+        return
+    different = [verdict for verdict, row, told in zip(verdicts, rows, found, strict=True) if row != told]
+    if different:
+        what = f"{len(different)} of its {len(rows)} rows do not follow from the records, first {different[0].cell}"
+        problems.append(Problem(VERDICTS, what, used))
+
+
+def _json(path: Path, problems: list[Problem], used: str) -> Any:
+    """The content of a JSON file; None, and a problem, where there is none."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        problems.append(Problem(path.name, "missing: the run was stopped, or the folder is not whole", used))
+    except OSError as error:
+        problems.append(Problem(path.name, f"cannot be read ({error.strerror})", used))
+    except ValueError as error:
+        problems.append(Problem(path.name, f"not JSON ({error})", used))
+    return None
+
+
+def _devices(environment: dict[str, Any]) -> list[hardware.Device]:
+    found = []
+    for number, row in enumerate(environment.get("gpus") or []):
+        gpu = hardware.find(row["driver_name"])
+        capability = gpu.compute_capability if gpu else (0, 0)
+        found.append(hardware.Device(number, "", row["driver_name"], gpu, row["memory_bytes"], capability))
+    return found

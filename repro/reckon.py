@@ -1,0 +1,43 @@
+"""All numbers of a record that follow from its raw times: a trial fills them in, a reader checks them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import models
+
+from . import extrapolate
+from .extrapolate import Parts
+from .hardware import Gpu, peak_flops
+from .settings import Settings
+from .trial import Record
+
+
+def reckoned(record: Record, gpu: Gpu | None) -> dict[str, Any]:
+    """Field by field, steps in seconds. `gpu` is the device's catalogue entry; without one `utilisation` is None.
+
+    The record must have an accumulation and the raw times of every rank. Raises KeyError, IndexError or ValueError
+    where they are not complete.
+    """
+    assert record.accumulation is not None
+    recipe, accumulation = models.find(record.recipe, record.scale), record.accumulation
+    every = Settings.parse(record.settings).reduces_every_micro_step
+    host, device, synchronised = (
+        [Parts.of(times) for times in clock] for clock in (record.host, record.device_times, record.synchronised)
+    )
+    authors = extrapolate.authors_step(host[0], accumulation)
+    true = extrapolate.true_step(device, accumulation, every)
+    waited = extrapolate.true_step(synchronised, accumulation, every)
+    peak = peak_flops(gpu, recipe.precision, record.tf32)
+    flops, count = recipe.flops_per_example * recipe.batch_size, record.count * record.nodes
+    return {
+        "authors_step": authors,
+        "step_rounds": extrapolate.true_steps(device, accumulation, every),
+        "true_step": true,
+        "synchronised_step": waited,
+        "authors_days": extrapolate.days(authors, recipe.training_steps),
+        "true_days": extrapolate.days(true, recipe.training_steps),
+        "synchronised_days": extrapolate.days(waited, recipe.training_steps),
+        "examples_per_second": recipe.batch_size / true,
+        "utilisation": extrapolate.utilisation(flops, true, count, peak) if peak else None,
+    }

@@ -1,0 +1,240 @@
+"""Panels drawn with Altair, as SVG: no script and no font of its own, so that a page is whole without a network.
+
+Text and axes take the colour of the text around them, for light pages, dark ones and paper. No colour stands alone:
+marks differ in shape, fields hold a symbol. The only file that imports Altair and vl-convert.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from html import escape
+from typing import Any
+
+import altair as alt
+import vl_convert
+from altair.utils.schemapi import debug_mode
+
+from .figures import Draw, Panel, State
+
+_WIDTH = 340  # pixels: a phone's, so that text keeps its size there
+_LINE = 17  # pixels of a line of bars or fields
+_INK = "currentColor"
+# Okabe and Ito's, which people with any kind of colour vision tell apart.
+_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
+_SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down"]
+_STATES: dict[State, tuple[str, str, str]] = {
+    "feasible": ("✓", "feasible", "#8fd3b6"),
+    "naive": ("✓", "naive settings", "#8fd3b6"),
+    "free lunch": ("F", "free lunch alone", "#9cc9ea"),
+    "memory saving": ("M", "with memory saving", "#f3c77f"),
+    "infeasible": ("✗", "infeasible", "#c9c9c9"),
+    "lost": ("?", "mark lost", "#eeeeee"),
+    "not known": ("?", "neither ran nor ran out of memory", "#eeeeee"),
+}
+_LOG_BEYOND = 30  # times the smallest value: then the axis is logarithmic
+
+_ROWS = alt.NamedData("rows")  # Altair copies charts often: their data join them at the end
+
+Rows = list[dict[str, Any]]
+
+
+def svg(panel: Panel, checked: bool = False) -> str:
+    """The panel as an SVG element, titled for those who cannot see it. `checked` holds it against Vega-Lite's schema,
+    which is slow."""
+    with debug_mode(checked):
+        rows = [asdict(row) for row in panel.rows]
+        chart = _styled(_DRAWN[panel.draw](panel, rows)).properties(width=_WIDTH)
+        spec = chart.to_dict(validate=checked) | {"datasets": {_ROWS.name: rows}}
+    text = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])
+    opening, rest = re.sub(_NEEDLESS, "", text).split(">", 1)
+    label = escape(f"{panel.title} ({panel.origin})", quote=True)
+    return f'{opening} role="img" aria-label="{label}"><title>{label}</title>{rest}'
+
+
+# What Vega writes for its own scripts, and fonts, which the page sets.
+_NEEDLESS = re.compile(
+    r'<path class="(background|foreground)"[^>]* (d=""|display="none")[^>]*/>'
+    r'| (class|role|aria-[a-z]+|pointer-events|font-family)="[^"]*"'
+    r'| xmlns:xlink="[^"]*"| (opacity|stroke-width)="1"'
+)
+
+
+def _strips(panel: Panel, rows: Rows) -> alt.LayerChart:
+    """A dot for every place, and a line at the mean of each group and series that has several."""
+    series, groups = _names(rows, "series"), _names(rows, "group")
+    offset = alt.YOffset("series:N", sort=series)
+    base = alt.Chart().encode(y=alt.Y("group:N", sort=groups, title=None), x=_value(panel, rows), yOffset=offset)
+    layers = [
+        base.mark_point(filled=True, size=36, opacity=0.8).encode(
+            color=_colour("series", series), shape=_shape("series", series)
+        )
+    ]
+    if len({(row["group"], row["series"]) for row in rows}) < len(rows):
+        layers.append(base.mark_tick(thickness=2, size=13, color=_INK, opacity=1).encode(x=alt.X("mean(value):Q")))
+    return _layer(_reference(panel), *layers).properties(height=len(groups) * (8 + 11 * len(series)))
+
+
+def _bars(panel: Panel, rows: Rows) -> alt.LayerChart:
+    """A bar for every group, in the order of the rows, its value beside it."""
+    series = _names(rows, "series")
+    lowest, highest = (ends(0.0, *(row["value"] for row in rows)) for ends in (min, max))
+    room = (highest - lowest) * 0.2  # for the numbers beside the bars
+    scale = alt.Scale(domain=[lowest - room if lowest else 0, highest + room if highest else 0], nice=False)
+    base = alt.Chart().encode(
+        y=alt.Y("group:N", sort=_names(rows, "group"), title=None, axis=alt.Axis(labelLimit=220)),
+        x=alt.X("value:Q", title=panel.x, scale=scale),
+    )
+    numbers = base.encode(text=alt.Text("value:Q", format=".2~f"))
+    return _layer(
+        _reference(panel),
+        base.mark_bar(height=11).encode(color=_colour("series", series)),
+        numbers.transform_filter("datum.value >= 0").mark_text(align="left", dx=4, color=_INK),
+        numbers.transform_filter("datum.value < 0").mark_text(align="right", dx=-4, color=_INK),
+    ).properties(height=len(rows) * _LINE, padding={"left": 18, "right": 3, "top": 3, "bottom": 3})  # wide labels
+
+
+def _pairs(panel: Panel, rows: Rows) -> alt.LayerChart:
+    """Two dots for every group with a line between, and the group's note beside the right one."""
+    series, groups = _names(rows, "series"), _names(rows, "group")
+    notes = []
+    for group in groups:
+        there = [row for row in rows if row["group"] == group]
+        notes.append(max(there, key=lambda row: row["value"]) | {"note": "".join(row["note"] for row in there)})
+    base = alt.Chart().encode(y=alt.Y("group:N", sort=groups, title=None), x=_value(panel, rows, room=3.0))
+    return _layer(
+        base.mark_line(color=_INK, opacity=0.35).encode(detail="group:N"),
+        base.mark_point(filled=True, size=60, opacity=1).encode(
+            color=_colour("series", series), shape=_shape("series", series)
+        ),
+        base.properties(data=alt.Data(values=notes)).mark_text(align="left", dx=8, color=_INK).encode(text="note:N"),
+    ).properties(height=len(groups) * 21)
+
+
+def _grid(panel: Panel, rows: Rows) -> alt.LayerChart:
+    """A field for every model and machine, with a symbol."""
+    for row in rows:
+        row |= {"symbol": _STATES[row["state"]][0], "words": _words(row["state"])}
+    there = [state for state in _STATES if any(row["state"] == state for row in rows)]
+    scale = alt.Scale(domain=[_words(state) for state in there], range=[_STATES[state][2] for state in there])
+    legend = alt.Legend(title=None, orient="bottom", columns=2, columnPadding=26, symbolType="square")
+    bare: dict[str, Any] = {"title": None, "domain": False, "ticks": False}
+    models = _names(rows, "model")
+    base = alt.Chart().encode(
+        y=alt.Y("model:N", sort=models, axis=alt.Axis(**bare)),
+        x=alt.X("machine:N", sort=_names(rows, "machine"), axis=alt.Axis(orient="top", labelAngle=0, **bare)),
+    )
+    return _layer(
+        base.mark_rect(cornerRadius=2, stroke=_INK, strokeOpacity=0.25).encode(
+            color=alt.Color("words:N", scale=scale, legend=legend)
+        ),
+        base.mark_text(color="#111111", fontSize=11).encode(text="symbol:N"),
+    ).properties(height=len(models) * (_LINE + 3))
+
+
+def _words(state: State) -> str:
+    symbol, words, _ = _STATES[state]
+    return f"{symbol} {words}"
+
+
+def _trades(panel: Panel, rows: Rows) -> alt.LayerChart:
+    """Cost against days, both logarithmic, the number of GPUs beside each; filled where no machine is both cheaper and
+    faster."""
+    gpus = _names(rows, "gpu")
+    base = alt.Chart().encode(
+        x=_log("cost", panel.x, [row["cost"] for row in rows], "$~s"),
+        y=_log("days", "days of training", [row["days"] for row in rows], ",~r"),
+    )
+    marks = base.encode(color=_colour("gpu", gpus), shape=_shape("gpu", gpus))
+    best, hollow, filled = ("datum.kind == 'best'", "datum.kind == 'beaten'", "datum.kind != 'beaten'")
+    return _layer(
+        base.transform_filter(best).mark_line(color=_INK, opacity=0.35, strokeDash=[3, 3]),
+        marks.transform_filter(hollow).mark_point(size=45, strokeWidth=1.5, opacity=1),
+        marks.transform_filter(filled).mark_point(size=60, filled=True, opacity=1),
+        base.mark_text(align="left", dx=6, dy=-6, fontSize=9, color=_INK).encode(text="gpus:Q"),
+    ).properties(height=210)
+
+
+_DRAWN: dict[Draw, Callable[[Panel, Rows], alt.LayerChart]] = {
+    "strips": _strips,
+    "bars": _bars,
+    "pairs": _pairs,
+    "grid": _grid,
+    "trades": _trades,
+}
+
+
+def _names(rows: Rows, field: str) -> list[str]:
+    return list(dict.fromkeys(row[field] for row in rows))
+
+
+def _layer(*layers: alt.Chart | None) -> alt.LayerChart:
+    return alt.LayerChart(layer=[layer for layer in layers if layer is not None], data=_ROWS)
+
+
+def _value(panel: Panel, rows: Rows, room: float = 1.0) -> alt.X:
+    """The value axis, logarithmic where values are far apart; `room` times the highest value is left free."""
+    values = [row["value"] for row in rows] + ([panel.reference] if panel.reference is not None else [])
+    low, high = min(values), max(values)
+    if low > 0 and high / low > _LOG_BEYOND:
+        return _log("value", f"{panel.x}, log scale", [low, high * room], ",~r" if high < 1e6 else ".0e")
+    return alt.X("value:Q", title=panel.x, scale=alt.Scale(domain=[0, high * (1 + (room - 1) / 8)]))
+
+
+def _log(field: str, title: str, values: Sequence[float], format: str) -> Any:
+    """A logarithmic axis with lines at powers of ten, and between them where they are few.
+
+    alt.X for costs and values, alt.Y for days.
+    """
+    low, high = min(values) / 1.35, max(values) * 1.35
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1, 2, 3, 4, 5, 6, 8) if high / low < 12 else (1, 2, 5) if len(powers) <= 4 else (1,)
+    ticks = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
+    channel = alt.Y if field == "days" else alt.X
+    return channel(
+        f"{field}:Q",
+        title=title,
+        scale=alt.Scale(type="log", domain=[low, high], nice=False),
+        axis=alt.Axis(values=ticks, format=format, labelOverlap=True, labelSeparation=5),
+    )
+
+
+def _reference(panel: Panel) -> alt.Chart | None:
+    if panel.reference is None:
+        return None
+    at = alt.Chart(alt.Data(values=[{"at": panel.reference}]))
+    return at.mark_rule(color=_INK, strokeDash=[4, 3], opacity=0.6).encode(x="at:Q")
+
+
+def _colour(field: str, names: Sequence[str]) -> alt.Color:
+    return alt.Color(f"{field}:N", scale=_scale(_COLOURS, names), legend=_legend(names))
+
+
+def _shape(field: str, names: Sequence[str]) -> alt.Shape:
+    return alt.Shape(f"{field}:N", scale=_scale(_SHAPES, names), legend=_legend(names))
+
+
+def _scale(choices: Sequence[str], names: Sequence[str]) -> alt.Scale:
+    return alt.Scale(domain=list(names), range=[choices[number % len(choices)] for number in range(len(names))])
+
+
+def _legend(names: Sequence[str]) -> alt.Legend:
+    columns = 4 if sum(map(len, names)) < 30 else 2
+    return alt.Legend(title=None, orient="bottom", columns=columns, columnPadding=16, symbolOpacity=1)
+
+
+def _styled(chart: alt.LayerChart) -> alt.LayerChart:
+    line: dict[str, Any] = {"domainColor": _INK, "tickColor": _INK, "domainOpacity": 0.5, "tickOpacity": 0.5}
+    return chart.properties(autosize=alt.AutoSizeParams(type="fit-x", contains="padding")).configure(
+        background="transparent",
+        padding=3,
+        axis=alt.AxisConfig(
+            labelColor=_INK, titleColor=_INK, gridColor=_INK, gridOpacity=0.12, titleFontWeight="normal", **line
+        ),
+        legend=alt.LegendConfig(labelColor=_INK, labelLimit=220),
+        view=alt.ViewConfig(stroke=None),
+        text=alt.MarkConfig(fontSize=10),
+        aria=False,
+    )

@@ -1,0 +1,79 @@
+"""report.md: the report as text, its figures as the sentences that say what is to be seen in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..expected import COUNTS
+from ..formats import render
+from .content import CLAIMS, Content, Entry, Grid
+from .text import LEGEND
+
+
+def markdown(content: Content) -> str:
+    """The whole file. Raises UserError where tabulate is not installed."""
+    headline = content.headline
+    parts = [f"# {content.title}", f"> {headline.quote}", *headline.behind]
+    if content.problems:
+        parts += ["## What is wrong with this folder", _bullets([str(problem) for problem in content.problems])]
+    parts.append("## Verdicts")
+    for grid in content.grids:
+        parts += _grid(grid)
+    if content.compared:
+        parts += ["### Cells compared with the paper", render(content.compared, "markdown")]
+    parts.append(_bullets(content.failures))
+    if content.environment:
+        parts += ["## Environment", _bullets([f"{name}: {value}" for name, value in content.environment])]
+    if content.places:
+        parts += ["## Trials", LEGEND]
+    for place in content.places:
+        rows = render(place.trials, "markdown")
+        parts += [f"### {place.title}", " ".join(place.says), rows, _bullets(place.notes)]
+    parts.append("## Figures")
+    for figure in content.figures:
+        origins = " and ".join(dict.fromkeys(panel.origin for panel in figure.panels)) or "not published"
+        said = [figure.says]
+        if figure.lacking:
+            said.append(f"{figure.lacking} `{figure.measured_by}` measures it.")
+        parts.append(f"**Figure {figure.number}, {figure.title}** ({origins}). {' '.join(said)}")
+    parts += ["## Claims", content.claims_told]
+    for title, claims in content.claims:
+        parts += [f"### {title}", _bullets([_claim(row) for row in claims])]
+    parts += ["## Audit", *content.audit]
+    for grid in content.audit_grids:
+        parts += _grid(grid)
+    for cause in content.causes:
+        parts.append(
+            f"**{cause.cause}.** For: {cause.evidence_for}. Against: {cause.evidence_against}. "
+            f"Settled by: {cause.settled_by}."
+        )
+    parts += ["## Run it again", _bullets([f"`{command}`: {gives}" for command, gives in content.rerun])]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _grid(grid: Grid) -> list[str]:
+    machines = [f"{count} x {gpu}" for gpu in grid.gpus for count in COUNTS]
+    rows: list[dict[str, Any]] = [
+        {"model": model} | {machine: _entry(entry) for machine, entry in zip(machines, entries, strict=True)}
+        for model, entries in grid.lines
+    ]
+    legend = "; ".join(f"{symbol} {meaning}" for _, symbol, meaning in grid.kinds if symbol)
+    caption = f"{grid.caption} {legend}." if legend else grid.caption
+    return [f"### {grid.title}", caption, render(rows, "markdown")]
+
+
+def _claim(row: dict[str, Any]) -> str:
+    verdict = f"{CLAIMS[row['verdict']][0]} {row['verdict'].replace('_', ' ')}"
+    recomputed = f", recomputed {row['recomputed']}" if row["recomputed"] else ""
+    told = f"{row['claim']}: {verdict}. Published {row['published']}{recomputed}; {row['why']}"
+    return f"{told} ({row['where']}; {row['id']})"
+
+
+def _entry(entry: Entry) -> str:
+    measured = f" ({entry.below})" if entry.below else ""
+    return f"{entry.text}{measured} {entry.symbol}".strip()
+
+
+def _bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)

@@ -1,0 +1,58 @@
+"""report.html: one file, whole without a network and readable without scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from .. import __version__
+from ..expected import COUNTS
+from ..formats import figures
+from .charts import svg
+from .content import AUDIT, CLAIMS, VERDICTS, Content
+from .text import LEGEND
+
+# What stands before a word that is coloured.
+_SYMBOLS = {kind: symbol for kind, (symbol, _) in (VERDICTS | AUDIT | CLAIMS).items()} | {
+    "ok": "✓",
+    "out_of_memory": "✗",
+    "unsupported": "—",
+    "crashed": "!",
+    "timed_out": "…",
+    "interrupted": "…",
+}
+
+
+def page(content: Content) -> str:
+    """The page."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"shown": _shown, "numeric": _numeric}
+    return environment.get_template("template.html").render(
+        content=content,
+        version=__version__,
+        counts=COUNTS,
+        legend=LEGEND,
+        symbols=_SYMBOLS,
+        draw=lambda panel: Markup(svg(panel)),
+    )
+
+
+def _shown(value: Any) -> str:
+    if value is None or value == "":
+        return "—"
+    return figures(value) if isinstance(value, float) else str(value)
+
+
+def _numeric(rows: Sequence[dict[str, Any]], column: str) -> bool:
+    """Whether a column holds numbers, which stand to the right."""
+    return all(isinstance(row[column], (int, float)) or row[column] is None for row in rows)

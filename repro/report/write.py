@@ -1,0 +1,55 @@
+"""Puts a report into a folder: report.md always, report.html where the libraries that draw it are installed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from .. import FRONT
+from ..formats import Format
+from ..hardware import Device
+from ..results import replace
+from ..trial import Record
+from ..verdict import Verdict
+from .content import Content
+from .markdown import markdown
+from .text import report
+
+_DRAWING = {"altair": "altair", "vl_convert": "vl-convert-python", "jinja2": "jinja2"}
+
+
+@dataclass(frozen=True)
+class Written:
+    """Where a report is; `page` is None where it could not be drawn, and `told` says where it is or why not."""
+
+    text: Path
+    page: Path | None
+    told: str
+
+
+def payload(
+    written: Written,
+    records: Sequence[Record],
+    verdicts: Sequence[Verdict],
+    devices: Sequence[Device] | None,
+    format: Format,
+) -> str:
+    """What goes to stdout beside the files: in Markdown it is report.md."""
+    if format == "markdown":
+        return written.text.read_text(encoding="utf-8").rstrip("\n")
+    return report(records, verdicts, devices, format)
+
+
+def write(content: Content, folder: Path) -> Written:
+    """Writes both files, each whole or not at all. Raises UserError where the folder cannot be written."""
+    text = replace(folder / "report.md", markdown(content))
+    missing = [package for module, package in _DRAWING.items() if find_spec(module) is None]
+    if missing:
+        way_out = f"install {', '.join(missing)} or set up with {FRONT}, then {FRONT} report {folder}"
+        return Written(text, None, f"the report is {text}; for the page with the figures {way_out}")
+    from .page import page
+
+    path = replace(folder / "report.html", page(content))
+    return Written(text, path, f"the report is {path}")

@@ -1,0 +1,116 @@
+"""What a search of settings found on one machine: the best against free lunch alone, the median, the worst."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+import models
+
+from .recipe import Scale
+from .settings import FREE_LUNCH, NAIVE, search_space
+from .trial import Record
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Seconds of a training step with the best, the median and the worst settings of a search."""
+
+    best: float
+    median: float
+    worst: float
+
+
+@dataclass(frozen=True)
+class Search:
+    """All trials of one recipe on one machine, memory limit included. Steps are seconds by the authors' clock, which
+    is the one that the paper compares; None where the settings did not run."""
+
+    recipe: str
+    scale: Scale
+    device: str
+    count: int
+    nodes: int
+    memory_limit: int | None
+    trials: tuple[Record, ...]
+
+    @property
+    def model(self) -> str:
+        """The paper's name of the recipe."""
+        return models.find(self.recipe).name
+
+    @property
+    def world(self) -> int:
+        return self.count * self.nodes
+
+    @property
+    def machine(self) -> str:
+        """As people say it: 2 x cpu."""
+        nodes = f"{self.nodes} nodes of " if self.nodes > 1 else ""
+        limit = f" of {self.memory_limit / 2**30:g} GiB" if self.memory_limit is not None else ""
+        return f"{nodes}{self.count} x {self.device}{limit}"
+
+    @property
+    def whole(self) -> bool:
+        """Whether every settings of the paper's space either ran here or ran out of memory."""
+        tried = {trial.settings for trial in self.trials if trial.status in ("ok", "out_of_memory")}
+        return {settings.id for settings in search_space(self.world)} <= tried
+
+    @property
+    def naive(self) -> float | None:
+        return self._step(NAIVE.id)
+
+    @property
+    def free_lunch(self) -> float | None:
+        return self._step(FREE_LUNCH.id)
+
+    @property
+    def memory_saving(self) -> float | None:
+        """The fastest with any memory-saving method."""
+        return min((step for settings, step in self.steps.items() if settings != FREE_LUNCH.id), default=None)
+
+    @property
+    def best(self) -> float | None:
+        return min(self.steps.values(), default=None)
+
+    @property
+    def spread(self) -> Spread | None:
+        """How far the steps of the search lie apart (figure 5); None where nothing ran."""
+        steps = self.steps.values()
+        return Spread(min(steps), median(steps), max(steps)) if steps else None
+
+    @property
+    def gain(self) -> float | None:
+        """What the best memory-saving settings take off the step of free lunch alone, as a share; negative where they
+        are slower (figures 4 and 11)."""
+        if self.memory_saving is None or self.free_lunch is None:
+            return None
+        return 1 - self.memory_saving / self.free_lunch
+
+    @property
+    def best_days(self) -> float | None:
+        """Days of the whole training with the best settings, naive left out."""
+        days = [t.authors_days for t in self.trials if t.settings != NAIVE.id and t.authors_days is not None]
+        return min(days, default=None)
+
+    @property
+    def steps(self) -> dict[str, float]:
+        """Seconds of a training step of all that ran but naive, by settings."""
+        return {
+            trial.settings: trial.authors_step
+            for trial in self.trials
+            if trial.settings != NAIVE.id and trial.authors_step is not None
+        }
+
+    def _step(self, settings: str) -> float | None:
+        return next((trial.authors_step for trial in self.trials if trial.settings == settings), None)
+
+
+def searches(records: Iterable[Record]) -> list[Search]:
+    """The records' searches, in the order of their first trials."""
+    places: dict[tuple[str, Scale, str, int, int, int | None], list[Record]] = {}
+    for record in records:
+        place = (record.recipe, record.scale, record.device, record.count, record.nodes, record.memory_limit)
+        places.setdefault(place, []).append(record)
+    return [Search(*place, tuple(trials)) for place, trials in places.items()]

@@ -1,0 +1,213 @@
+"""A results folder that is not whole: what is wrong is named with its place, and what is sound is still used."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro.errors import UserError
+from repro.hardware import find
+from repro.reading import contradiction, read
+from tests.command_line import ROOT, record, repro, results_folder
+
+KEPT = ROOT / "results" / "cpu-2-cores"
+Row = dict[str, Any]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of a whole run."""
+    return shutil.copytree(KEPT, tmp_path / "run")
+
+
+def change(folder: Path, number: int, how: Callable[[Row], Row]) -> Row:
+    """Changes a line of trials.jsonl, counted from 1; the row as it was."""
+    trials = folder / "trials.jsonl"
+    lines = trials.read_text().splitlines()
+    was = json.loads(lines[number - 1])
+    lines[number - 1] = json.dumps(how(dict(was)))
+    trials.write_text("\n".join(lines) + "\n")
+    return was
+
+
+def told(folder: Path) -> list[str]:
+    return [str(problem) for problem in read(folder).problems]
+
+
+def test_a_whole_run_has_no_problem() -> None:
+    found = read(KEPT)
+    assert found.problems == ()
+    assert len(found.records) == 57
+    assert found.options is not None
+    assert found.options.counts == (1, 2)
+    assert [verdict.verdict for verdict in found.verdicts] == ["not_measured"] * 288
+
+
+def test_there_must_be_a_folder_with_a_run(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nowhere holds no trials, there is no such folder: name the results folder"):
+        read(tmp_path / "nowhere")
+    with pytest.raises(UserError, match=r"holds no trials: name the results folder of a run"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("broken", ["{broken", "42", '{"id": "only"}', "\x00\x00"])
+def test_a_line_that_is_no_record_is_named_and_left_out(folder: Path, broken: str) -> None:
+    trials = folder / "trials.jsonl"
+    lines = trials.read_text().splitlines()
+    lines.insert(16, broken)
+    trials.write_text("\n".join(lines) + "\n")
+    (problem,) = told(folder)
+    assert problem.startswith("trials.jsonl, line 17: not a trial's record (")
+    assert problem.endswith("; the line was left out")
+    assert len(read(folder).records) == 57
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("authors_step", 0.001),
+        ("true_step", 9.0),
+        ("synchronised_step", None),
+        ("authors_days", 1.0),
+        ("true_days", 1.0),
+        ("examples_per_second", 1e6),
+        ("step_rounds", [0.1, 0.1, 0.1]),
+        ("utilisation", 0.4),
+        ("micro_batch", 4),
+        ("status", "out_of_memory"),
+        ("settings", "free_lunch"),
+        ("settings", "sorcery"),
+        ("recipe", "gpt-5"),
+        ("count", 2),
+        ("device", "H100"),
+        ("host", []),
+        ("host", [{"with": [0.1], "without": [0.1]}]),
+        ("device_times", [{"with": [-1.0], "without": [0.1], "update": [0.1]}]),
+    ],
+)
+def test_a_record_that_contradicts_itself_is_named_as_tampered_and_not_used(
+    folder: Path, field: str, value: object
+) -> None:
+    was = change(folder, 1, lambda row: row | {field: value})
+    tampered, missing = told(folder)
+    assert tampered.startswith(f"trials.jsonl, line 1: {was['id']} was tampered with or damaged: ")
+    assert tampered.endswith("; the record was left out")
+    assert "1 of the 57 trials of the run have no sound record" in missing
+    assert was["id"] not in {record.id for record in read(folder).records}
+
+
+def test_what_is_wrong_with_a_number_is_told_with_both_values(folder: Path) -> None:
+    was = change(folder, 3, lambda row: row | {"true_step": 0.5})
+    assert f"true_step is 0.5, the raw times give {was['true_step']};" in told(folder)[0]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("micro_batch", "many"), ("true_step", float("nan")), ("host", {}), ("status", "great")]
+)
+def test_a_value_of_the_wrong_kind_makes_a_line_no_record(folder: Path, field: str, value: object) -> None:
+    change(folder, 2, lambda row: row | {field: value})
+    assert f"trials.jsonl, line 2: not a trial's record ({field} is " in told(folder)[0]
+
+
+def test_an_earlier_sound_record_of_the_trial_stands(folder: Path) -> None:
+    trials = folder / "trials.jsonl"
+    again = json.loads(trials.read_text().splitlines()[4]) | {"true_days": 0.5}
+    trials.write_text(trials.read_text() + json.dumps(again) + "\n")
+    (problem,) = told(folder)
+    assert problem.startswith("trials.jsonl, line 58: ")
+    assert problem.endswith("line 5 stands for the trial")
+    assert len(read(folder).records) == 57
+
+
+def test_a_torn_last_line_is_told(folder: Path) -> None:
+    trials = folder / "trials.jsonl"
+    trials.write_bytes(trials.read_bytes()[:-40])
+    torn, missing = told(folder)
+    assert torn == "trials.jsonl: the last line is torn, its trial was stopped; it was left out"
+    assert "1 of the 57 trials" in missing
+
+
+def test_a_run_that_was_stopped_says_how_much_of_it_there_is(folder: Path) -> None:
+    trials = folder / "trials.jsonl"
+    trials.write_text("".join(trials.read_text().splitlines(keepends=True)[:10]))
+    (problem,) = told(folder)
+    assert "47 of the 57 trials of the run have no sound record, the first is pythia-1b/tiny/2xcpu/naive" in problem
+    assert "10 records were used" in problem
+
+
+def test_a_run_that_only_began_can_be_read(folder: Path) -> None:
+    (folder / "trials.jsonl").unlink()
+    assert "57 of the 57 trials" in told(folder)[0]
+    assert read(folder).records == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "used"),
+    [
+        ("environment.json", "nothing is told of machine, stack and options"),
+        ("verdicts.json", "the verdicts here follow from the records"),
+    ],
+)
+def test_a_missing_or_broken_file_is_named(folder: Path, name: str, used: str) -> None:
+    (folder / name).write_text("{")
+    assert told(folder)[0].startswith(f"{name}: not JSON (")
+    (folder / name).unlink()
+    (problem,) = told(folder)
+    assert problem == f"{name}: missing: the run was stopped, or the folder is not whole; {used}"
+    assert len(read(folder).records) == 57
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        ({"repro": "0.0.1"}, "trials.jsonl: measured by repro 0.0.1, this is "),
+        ({"repro": None}, "trials.jsonl: measured by repro None"),
+        ({"options": {"models": []}}, "environment.json: its options are none that this version has"),
+        ({"gpus": [{}]}, "environment.json: it describes no run"),
+    ],
+)
+def test_a_run_of_another_version_is_read_as_far_as_it_goes(folder: Path, changed: Row, what: str) -> None:
+    path = folder / "environment.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    (problem,) = told(folder)
+    assert problem.startswith(what)
+    assert len(read(folder).records) == 57
+
+
+def test_verdicts_that_do_not_follow_from_the_records_are_told_and_not_used(folder: Path) -> None:
+    path = folder / "verdicts.json"
+    rows = json.loads(path.read_text())
+    rows[1]["verdict"] = "reproduced"
+    path.write_text(json.dumps(rows))
+    (problem,) = told(folder)
+    assert "1 of its 288 rows do not follow from the records, first Table 1, Pythia-160M on 2 RTX 3090" in problem
+    assert {verdict.verdict for verdict in read(folder).verdicts} == {"not_measured"}
+    path.write_text(json.dumps(rows[:5]))
+    assert "it does not hold a row for each of the 288 cells" in told(folder)[0]
+
+
+def test_records_at_the_papers_scale_are_checked_against_their_gpus_peak(tmp_path: Path) -> None:
+    sound = record("pythia-1b", "free_lunch+zero_1", 18.0, true_days=22.0)
+    assert sound.utilisation is not None
+    assert contradiction(sound, find("A100")) is None
+    sound.utilisation *= 2
+    assert "utilisation is " in str(contradiction(sound, find("A100")))
+    folder = results_folder(tmp_path / "run", record("vit", "naive", None, status="out_of_memory"))
+    assert len(read(folder).records) == 1
+
+
+@pytest.mark.parametrize("command", ["table 1", "audit", "claims"])
+def test_commands_that_put_a_run_beside_the_paper_say_what_is_wrong_with_it(folder: Path, command: str) -> None:
+    change(folder, 1, lambda row: row | {"true_days": 1.0})
+    found = repro(*command.split(), "--measured", str(folder))
+    assert found.returncode == 0
+    assert "repro: trials.jsonl, line 1: pythia-160m/tiny/1xcpu/naive was tampered with or damaged" in found.stderr
+    (folder / "trials.jsonl").write_text("{}\n")
+    nothing = repro(*command.split(), "--measured", str(folder))
+    assert nothing.returncode == 2
+    assert "holds no trials that can be used" in nothing.stderr.splitlines()[-1]

@@ -1,0 +1,394 @@
+"""The report: what a run found, in a page and in Markdown; where there is no run, the published numbers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from repro.cli import parser
+from repro.commands.run import _checked
+from repro.expected import cells
+from repro.findings import paper_gpu
+from repro.reading import read
+from repro.report.charts import svg
+from repro.report.content import Content, compose, run_words
+from repro.report.figures import Figure, Panel, Point, Trade
+from repro.report.page import page
+from tests.command_line import ROOT, record, repro, results_folder
+
+KEPT = ROOT / "results" / "cpu-2-cores"
+
+
+@pytest.fixture(scope="module")
+def kept() -> Content:
+    """The report of a whole run without a GPU."""
+    return compose(read(KEPT))
+
+
+@pytest.fixture(scope="module")
+def on_gpus(tmp_path_factory: pytest.TempPathFactory) -> Content:
+    """The report of trials on A100, with a cell of every verdict."""
+    folder = results_folder(
+        tmp_path_factory.mktemp("gpus") / "run",
+        record("pythia-1b", "naive", 41.5, true_days=55.0),
+        record("pythia-1b", "free_lunch+zero_1", 18.2, true_days=22.0),
+        record("pythia-1b", "free_lunch+zero_1", 12.0, count=8, true_days=14.0),
+        record("pythia-160m", "free_lunch", 30.0, count=1),
+        record("pythia-160m", "naive", 40.0, count=1),
+        record("pythia-2.8b", "naive", 99.0, count=8),
+        record("vit", "naive", None, count=1, status="out_of_memory", reason="<b>none</b> fits", remedy="offload"),
+    )
+    return compose(read(folder))
+
+
+@pytest.fixture(scope="module")
+def published() -> Content:
+    return compose(None)
+
+
+def figure(content: Content, number: str) -> Figure:
+    return next(figure for figure in content.figures if figure.number == number)
+
+
+def points(panel: Panel) -> dict[tuple[str, str], float]:
+    assert all(isinstance(row, Point) for row in panel.rows)
+    return {(row.group, row.series): row.value for row in panel.rows if isinstance(row, Point)}
+
+
+# The command
+
+
+def test_a_report_is_written_beside_the_records_and_says_where(tmp_path: Path) -> None:
+    folder = results_folder(tmp_path / "run", record("pythia-1b", "free_lunch+zero_1", 18.0))
+    found = repro("report", str(folder))
+    assert found.returncode == 0, found.stderr
+    assert found.stderr.splitlines()[-1] == f"repro: the report is {folder / 'report.html'}"
+    assert "Table 1: 1 of the 1 cells compared are reproduced; 143 not measured" in found.stdout
+    assert (folder / "report.html").read_text().startswith("<!doctype html>")
+    assert (folder / "report.md").read_text().startswith("# Report of a run on 4 x A100\n\n> Of the 288 cells")
+
+
+def test_without_a_run_it_reports_the_published_numbers(tmp_path: Path) -> None:
+    found = repro("report", "--out", str(tmp_path / "new" / "place"))
+    assert found.returncode == 0, found.stderr
+    assert "there is no run here, these are the published numbers alone" in found.stdout
+    assert "# Report on the published numbers" in (tmp_path / "new" / "place" / "report.md").read_text()
+    assert (tmp_path / "new" / "place" / "report.html").is_file()
+
+
+def test_what_a_run_printed_comes_again_from_its_folder(tmp_path: Path) -> None:
+    given = ("report", str(KEPT), "--out", str(tmp_path), "--format")
+    as_json = json.loads(repro(*given, "json").stdout)
+    assert (len(as_json["trials"]), len(as_json["verdicts"])) == (57, 288)
+    as_markdown = repro(*given, "markdown").stdout
+    assert as_markdown == (tmp_path / "report.md").read_text()
+    sections = re.findall(r"^## (.*)$", as_markdown, re.MULTILINE)
+    assert sections == ["Verdicts", "Environment", "Trials", "Figures", "Claims", "Audit", "Run it again"]
+    assert as_markdown.count("**Figure ") == 10
+    assert "| Pythia-160M | 41" in re.sub(" +", " ", as_markdown)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["nowhere"], "nowhere holds no trials, there is no such folder"),
+        (["{empty}"], "empty holds no trials: name the results folder"),
+        ([str(KEPT), "--out", "{file}/out"], "cannot write to"),
+    ],
+)
+def test_bad_input_is_one_clear_line(arguments: list[str], told: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    places = {"empty": tmp_path / "empty", "file": tmp_path / "file"}
+    found = repro("report", *[argument.format(**places) for argument in arguments])
+    assert found.returncode == 2
+    assert found.stdout == ""
+    assert len(found.stderr.splitlines()) == 1
+    assert told in found.stderr
+
+
+def test_what_is_wrong_with_the_folder_is_in_the_report_and_on_stderr(tmp_path: Path) -> None:
+    folder = results_folder(tmp_path, record("vit", "naive", 300.0, count=1))
+    (folder / "trials.jsonl").write_text(
+        (folder / "trials.jsonl").read_text().replace('"true_days": 3', '"true_days": 9')
+    )
+    found = repro("report", str(folder))
+    assert found.returncode == 0
+    wrong = "trials.jsonl, line 1: vit/paper/1xA100/naive was tampered with or damaged: true_days is 9"
+    for text in (found.stderr, (folder / "report.md").read_text(), (folder / "report.html").read_text()):
+        assert wrong in text
+
+
+def test_where_the_drawing_libraries_are_missing_the_markdown_is_written_and_the_way_out_told(tmp_path: Path) -> None:
+    stack = tmp_path / "stack"
+    stack.mkdir()
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if not entry.name.startswith(("altair", "vl_convert")):
+            (stack / entry.name).symlink_to(entry)
+    found = subprocess.run(
+        [sys.executable, "-S", "-m", "repro", "report", str(KEPT), "--out", str(tmp_path / "out")],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{stack}"},
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 0, found.stderr
+    (line,) = found.stderr.splitlines()
+    assert "install altair, vl-convert-python or set up with ./run_all.sh" in line
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["report.md"]
+
+
+@pytest.mark.parametrize("command", ["gpus", "recipes", "settings", "table 1", "audit", "run --help"])
+def test_no_other_command_loads_what_draws(command: str) -> None:
+    code = (
+        "import sys, contextlib; from repro.cli import main\n"
+        f"with contextlib.suppress(SystemExit): main({command.split()})\n"
+        "print({'altair', 'vl_convert', 'jinja2', 'torch'} & set(sys.modules))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines()[-1] == "set()"
+
+
+def test_a_report_takes_a_few_seconds_and_no_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from repro.cli import main\n"
+        f"main(['report', {str(KEPT)!r}, '--out', {str(tmp_path)!r}])\n"
+        "print({'altair', 'torch', 'pandas'} & set(sys.modules), time.process_time() < 12)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines()[-1] == "{'altair'} True"
+
+
+# What it says
+
+
+def test_the_headline_counts_every_cell_of_tables_1_and_4(on_gpus: Content, published: Content) -> None:
+    headline = on_gpus.headline
+    assert headline.quote == (
+        "Of the 288 cells of Tables 1 and 4, 7 were compared: 2 reproduced, 5 differing "
+        "(1 faster, 2 slower, 2 feasibility differs); 281 were not measured."
+    )
+    assert (headline.compared, headline.reproduced, headline.differing, headline.not_measured) == (7, 2, 5, 281)
+    assert published.headline.quote == "Of the 288 cells of Tables 1 and 4, none was compared; 288 were not measured."
+
+
+def test_the_verdicts_are_laid_out_like_table_1(on_gpus: Content) -> None:
+    table1, table4 = on_gpus.grids
+    assert table1.gpus == ["RTX 3090", "A6000", "A100", "H100"]
+    assert [len(entries) for _, entries in table1.lines] == [len(entries) for _, entries in table4.lines] == [16] * 9
+    entries = dict(table1.lines)["Pythia-1B"]
+    assert (entries[10].text, entries[10].below, entries[10].kind) == ("18", "18.2", "reproduced")
+    assert (entries[11].text, entries[11].below, entries[11].kind) == ("9", "12", "slower")
+    assert (entries[0].text, entries[0].below, entries[0].kind) == ("370", "", "not_measured")
+    naive = dict(table4.lines)
+    assert (naive["Pythia-2.8B"][11].text, naive["Pythia-2.8B"][11].below) == ("—", "99")
+    assert (naive["ViT"][8].text, naive["ViT"][8].below) == ("246", "—")
+    symbols = {kind: symbol for kind, symbol, _ in (*table1.kinds, *table4.kinds)}
+    assert set(symbols) == {"reproduced", "faster", "slower", "feasibility_differs", "not_measured"}
+    assert len(set(symbols.values())) == 5, "no two verdicts are told apart by colour alone"
+
+
+def test_every_trial_is_there_with_its_status_and_both_clocks(kept: Content, on_gpus: Content) -> None:
+    assert sum(len(place.trials) for place in kept.places) == 57
+    searched = next(place for place in kept.places if len(place.trials) == 23)
+    assert searched.title == "Pythia-1B (tiny twin) on 2 x cpu"
+    assert searched.says[0] == "22 of the 22 settings of the paper's search were tried, and naive settings."
+    for row in searched.trials:
+        assert row["status"] == "ok"
+        assert row["authors s"] / row["true s"] == pytest.approx(row["authors/true"], rel=0.35)
+    naive = next(place for place in on_gpus.places if place.title == "Pythia-1B on 4 x A100")
+    assert naive.trials[0]["authors/true"] == pytest.approx(41.5 / 55)
+    assert "Table 1, Pythia-1B on 4 A100: reproduced with free_lunch+zero_1." in naive.says
+    vit = next(place for place in on_gpus.places if place.title == "ViT on 1 x A100")
+    assert vit.notes == ["naive: out_of_memory, <b>none</b> fits; offload"]
+
+
+def test_the_environment_names_machine_stack_and_lock(kept: Content) -> None:
+    facts = dict(kept.environment)
+    assert facts["CPU"] == "AMD EPYC, 2 cores, 24 GiB"
+    assert facts["packages"] == "locks/cpu.lock, all as locked"
+    assert "torch 2.13.0+cpu" in facts["stack"]
+    assert ("torch", "2.13.0+cpu") in kept.packages
+
+
+def test_the_commands_give_the_same_run_again(kept: Content) -> None:
+    commands = [command for command, _ in kept.rerun]
+    assert f"./run_all.sh --processes 1,2 --out {KEPT}" in commands
+    assert f"./run_all.sh report {KEPT}" in commands
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--processes 1,2",
+        "--processes 1 --models vit,roberta --methods all --steps 5 --tolerance 0.2 --budget 90m",
+        "--processes 2 --memory 2GiB --trial-timeout 30s --check-extrapolation",
+        "--processes 1 --scale paper --attention flash --nodes 2 --address host:1",
+    ],
+)
+def test_a_runs_options_can_be_typed_again(words: str) -> None:
+    def options_of(text: str) -> object:
+        return _checked(parse(text))[0]
+
+    def parse(text: str) -> argparse.Namespace:
+        given = parser("run").parse_args(shlex.split(text))
+        given.address = given.address or "host:1"
+        return given
+
+    options = options_of(words)
+    again = run_words(options, {"gpus": []}, Path("results/local"))  # type: ignore[arg-type]
+    assert options_of(again) == options
+
+
+def test_the_audit_is_laid_out_like_table_1_with_its_causes(published: Content) -> None:
+    table1, table4 = published.audit_grids
+    entries = dict(table1.lines)["Pythia-160M"]
+    assert [entry.text for entry in entries[:4]] == ["115", "132", "197", "197"]
+    assert {entry.kind for entry in entries[:4]} == {"impossible"}
+    assert [entry.kind for entry in dict(table4.lines)["Mamba"]] == ["no_days"] * 16
+    assert len(published.causes) == 5
+
+
+def test_the_claims_are_counted_and_those_that_differ_come_first(published: Content) -> None:
+    assert re.match(r"Of \d+ claims \d+ hold, \d+ hold by rounding, \d+ differ, ", published.claims_told)
+    title, differing = published.claims[0]
+    assert title == "What differs"
+    assert {row["verdict"] for row in differing} == {"differs"}
+    every = [row for title, rows in published.claims[1:] for row in rows]
+    assert published.claims_told.startswith(f"Of {len(every)} claims ")
+    assert [row for row in every if row["verdict"] == "differs"] == differing
+
+
+# Figures
+
+
+def test_the_figures_of_the_paper_are_there_with_or_without_a_run(kept: Content, published: Content) -> None:
+    for content in (kept, published):
+        numbers = [figure.number for figure in content.figures]
+        assert numbers == ["2", "3", "4, 11", "5", "6", "7", "12", "13", "9", "10"]
+        for each in content.figures:
+            assert each.panels or each.lacking, "a figure without numbers says what measures them"
+            for panel in each.panels:
+                assert panel.rows
+                assert panel.source
+    assert {panel.origin for each in published.figures for panel in each.panels} == {"published"}
+    assert {panel.origin for each in kept.figures for panel in each.panels} == {"measured", "published"}
+
+
+def test_figures_that_the_paper_prints_no_numbers_for_say_which_command_measures_them(published: Content) -> None:
+    for number in ("4, 11", "5", "10"):
+        assert figure(published, number).measured_by == "./run_all.sh --gpus all --methods all"
+    assert figure(published, "5").panels == []
+
+
+def test_speed_ups_are_naive_days_over_the_best(published: Content, kept: Content) -> None:
+    (panel,) = figure(published, "2").panels
+    ratios = {(row.group, row.note): row.value for row in panel.rows if row.series == "best settings"}  # type: ignore[union-attr]
+    assert ratios["A100", "Pythia-1B, 4 GPUs"] == pytest.approx(41 / 18)
+    assert len(ratios) == 44
+    measured, _ = figure(kept, "2").panels
+    assert (measured.origin, len(measured.rows)) == ("measured", 36)
+    assert "tiny twins of the recipes, which say nothing of the paper's" in measured.source
+
+
+def test_what_naive_settings_cannot_train_is_9_of_20(published: Content) -> None:
+    assert "cannot train 9 of the 20 pairs of model and GPU, the best settings none" in figure(published, "3").says
+
+
+def test_gains_and_spread_come_from_whole_searches_alone(kept: Content, on_gpus: Content) -> None:
+    records = [record for record in read(KEPT).records if (record.recipe, record.count) == ("pythia-1b", 2)]
+    steps = {r.settings: r.authors_step for r in records if r.settings != "naive" and r.authors_step is not None}
+    saving = min(step for settings, step in steps.items() if settings != "free_lunch")
+    (gain,) = points(figure(kept, "4, 11").panels[0]).values()
+    assert gain == pytest.approx(100 * (1 - saving / steps["free_lunch"]))
+    (spread,) = figure(kept, "5").panels
+    assert max(points(spread).values()) == pytest.approx(max(steps.values()) / min(steps.values()))
+    assert len(spread.rows) == 22
+    assert figure(on_gpus, "4, 11").panels == figure(on_gpus, "5").panels == []
+
+
+def test_gpu_days_are_held_against_the_original_trainings(published: Content) -> None:
+    (panel,) = figure(published, "6").panels
+    assert points(panel)["Pythia-1B", "original training"] == 64 * 3
+    assert points(panel)["Pythia-1B", "best settings, 8 A100"] == 8 * 9
+    assert "Mamba" not in {group for group, _ in points(panel)}, "its original does not say"
+
+
+def test_costs_are_those_of_the_machine_and_of_its_days(published: Content, on_gpus: Content) -> None:
+    machine, experiment = figure(published, "7").panels
+    eight = {(row.gpu, row.gpus): row for row in machine.rows if isinstance(row, Trade)}["H100", 8]
+    assert (eight.cost, eight.days, eight.kind) == (8 * 30_000 + 10_500, 4.0, "best")
+    each = {(row.gpu, row.gpus): row for row in experiment.rows if isinstance(row, Trade)}["H100", 8]
+    assert each.cost == pytest.approx(250_500 * 4 / (5 * 365))
+    assert [panel.title for panel in figure(published, "12").panels] == list(
+        dict.fromkeys(cell.model for cell in cells("1"))
+    )
+    both = figure(on_gpus, "7").panels[0]
+    assert both.origin == "measured and published"
+    here = {row.gpus: row.days for row in both.rows if isinstance(row, Trade) and row.kind == "here"}
+    assert here == pytest.approx({4: 18.2, 8: 12.0})
+
+
+def test_no_machine_drawn_as_the_best_has_a_rival_both_cheaper_and_faster(published: Content) -> None:
+    for number in ("7", "12", "13"):
+        for panel in figure(published, number).panels:
+            trades = [row for row in panel.rows if isinstance(row, Trade)]
+            best = [trade for trade in trades if trade.kind == "best"]
+            assert best
+            for trade in trades:
+                beaten = any(o.cost <= trade.cost and o.days <= trade.days and o != trade for o in best)
+                assert beaten == (trade.kind == "beaten")
+
+
+def test_flops_and_peaks_stand_beside_ours(published: Content) -> None:
+    flops, peaks = figure(published, "9").panels
+    ratio = points(flops)["ConvNeXt", "paper, figure 9"] / points(flops)["ConvNeXt", "closed form"]
+    assert ratio == pytest.approx(3, rel=0.01)
+    assert points(peaks)["H100", "data sheet"] == paper_gpu("H100").fp16_tflops
+
+
+def test_every_chart_is_sound_vega_lite(kept: Content, on_gpus: Content) -> None:
+    panels = [panel for content in (kept, on_gpus) for each in content.figures for panel in each.panels]
+    for draw in ("strips", "bars", "pairs", "grid", "trades"):
+        panel = next(panel for panel in panels if panel.draw == draw)
+        drawn = svg(panel, checked=True)
+        assert drawn.startswith("<svg ")
+        assert "<title>" in drawn
+        assert "undefined" not in drawn
+        assert "NaN" not in drawn
+        if panel.x:
+            assert panel.x in re.sub("&#?[a-z0-9]+;", "'", drawn)
+
+
+# The files
+
+
+def test_the_page_is_whole_in_itself(kept: Content, on_gpus: Content) -> None:
+    for content in (kept, on_gpus):
+        text = page(content)
+        assert "<script" not in text
+        assert "@import" not in text
+        assert not re.search(r"""(src|data)=["'](?!$)""", text)
+        assert not re.search(r"url\((?!#)", text)
+        assert not [link for link in re.findall(r'href="([^"]*)"', text) if not link.startswith("#")]
+        ids = re.findall(r'\bid="([^"]*)"', text)
+        assert len(ids) == len(set(ids))
+        assert {link[1:] for link in re.findall(r'href="([^"]*)"', text)} <= set(ids)
+
+
+def test_what_a_run_says_cannot_put_markup_into_the_page(on_gpus: Content) -> None:
+    assert "<b>none</b> fits" not in page(on_gpus)
+    assert "&lt;b&gt;none&lt;/b&gt; fits" in page(on_gpus)
+
+
+def test_a_report_is_kept_beside_the_run_that_is_kept(kept: Content) -> None:
+    assert f"> {kept.headline.quote}" in (KEPT / "report.md").read_text()
+    assert kept.headline.quote in (KEPT / "report.html").read_text()

@@ -1,0 +1,152 @@
+"""The page as people see it, in headless Chromium: offline, on a desk, on a phone, in the dark and on paper."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from repro.reading import read
+from repro.report.content import compose
+from repro.report.page import page as page_of
+from tests.command_line import ROOT, record, results_folder
+
+_CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+# No sandbox, as root has none; and a browser that calls nobody.
+_OPTIONS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+)
+DESK, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    if _CHROMIUM is None or find_spec("playwright") is None:
+        told = "needs Chromium (Debian: apt-get install chromium) and playwright (./run_all.sh test installs it)"
+        pytest.fail(told) if os.environ.get("CI") else pytest.skip(told)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=_CHROMIUM, args=_OPTIONS.split())
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module", params=["a run without a GPU", "a run on GPUs", "no run"])
+def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report on disk."""
+    folder = tmp_path_factory.mktemp("page")
+    reading = None
+    if request.param == "a run without a GPU":
+        reading = read(ROOT / "results" / "cpu-2-cores")
+    elif request.param == "a run on GPUs":
+        trials = [
+            record("pythia-1b", "naive", 41.5, true_days=55.0),
+            record("pythia-1b", "free_lunch+zero_1", 18.2, true_days=22.0),
+            record("pythia-160m", "free_lunch", 30.0, count=1),
+            record("vit", "naive", None, count=1, status="out_of_memory", reason="nothing fits", remedy="offload"),
+        ]
+        reading = read(results_folder(folder / "run", *trials))
+    file = folder / "report.html"
+    file.write_text(page_of(compose(reading)))
+    return file
+
+
+@pytest.fixture
+def opened(browser, page: Path, request: pytest.FixtureRequest) -> Iterator[object]:
+    """The page, opened without a network; nothing but the file itself was asked for, and nothing complained."""
+    context = browser.new_context(viewport=getattr(request, "param", DESK), offline=True)
+    tab = context.new_page()
+    asked, complaints = [], []
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.on("console", lambda message: complaints.append(message.text))
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.goto(page.as_uri())
+    yield tab
+    assert asked == [page.as_uri()]
+    assert complaints == []
+    context.close()
+
+
+def test_it_opens_offline_with_its_headline(opened) -> None:
+    assert opened.locator("blockquote").inner_text().startswith("Of the 288 cells of Tables 1 and 4, ")
+    assert opened.locator(".tiles dd").count() == 4
+
+
+def test_tables_and_figures_are_there(opened) -> None:
+    assert opened.locator("#verdicts table.grid tbody tr").count() == 18
+    assert opened.locator("#verdicts table.grid tbody td").count() == 288
+    assert opened.locator("#audit table.grid tbody td").count() == 288
+    assert opened.locator("#claims table tbody tr").count() > 200
+    assert opened.locator("figure").count() == 10
+    sizes = opened.locator("figure svg").evaluate_all(
+        "all => all.map(each => [each.getBoundingClientRect().width, each.getBoundingClientRect().height])"
+    )
+    assert len(sizes) >= 27
+    assert all(width > 250 and height > 60 for width, height in sizes)
+
+
+@pytest.mark.parametrize("opened", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
+def test_nothing_is_wider_than_the_screen(opened) -> None:
+    for state in ("closed", "open"):
+        width = opened.evaluate("document.documentElement.scrollWidth")
+        assert width == opened.viewport_size["width"], state
+        opened.locator("details").evaluate_all("all => all.forEach(each => each.open = true)")
+
+
+@pytest.mark.parametrize("opened", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
+def test_no_label_of_a_figure_is_cut_by_its_card(opened) -> None:
+    cut = opened.locator("figure svg text").evaluate_all(
+        """all => all.filter(text => {
+            const card = text.closest('.panel').getBoundingClientRect(), box = text.getBoundingClientRect();
+            return box.left < card.left - 1 || box.right > card.right + 1;
+        }).map(text => text.textContent)"""
+    )
+    assert cut == []
+
+
+@pytest.mark.parametrize("opened", [PHONE], ids=["phone"], indirect=True)
+def test_figures_can_be_read_on_a_phone(opened) -> None:
+    smallest = opened.locator("figure svg text").evaluate_all(
+        "all => Math.min(...all.filter(text => text.textContent).map(text => text.getBoundingClientRect().height))"
+    )
+    assert smallest > 8
+
+
+def test_text_stands_out_in_the_light_and_in_the_dark(opened) -> None:
+    contrast = """() => {
+        const luminance = colour => {
+            const [r, g, b] = colour.match(/[0-9.]+/g).map(part => part / 255)
+                .map(part => part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+            return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+        };
+        const behind = node => {
+            for (; node; node = node.parentElement) {
+                const colour = getComputedStyle(node).backgroundColor;
+                if (!colour.endsWith(', 0)')) return colour;
+            }
+            return 'rgb(255, 255, 255)';
+        };
+        const words = ['p', 'blockquote', '.tiles dt', 'th', 'td', '.chip', 'figcaption', 'a', 'summary span', 'code'];
+        return words.flatMap(selector => [...document.querySelectorAll(selector)]).map(node => {
+            const pair = [getComputedStyle(node).color, behind(node)].map(luminance).sort((a, b) => b - a);
+            return (pair[0] + 0.05) / (pair[1] + 0.05);
+        }).reduce((least, one) => Math.min(least, one));
+    }"""
+    for scheme in ("light", "dark"):
+        opened.emulate_media(color_scheme=scheme)
+        assert opened.evaluate(contrast) >= 4.5, scheme
+
+
+def test_on_paper_everything_is_unfolded(opened, page: Path) -> None:
+    opened.emulate_media(media="print")
+    rows = opened.locator("#claims details:not([open]) tbody tr")
+    heights = rows.evaluate_all("all => all.map(row => row.getBoundingClientRect().height)")
+    assert len(heights) > 100
+    assert min(heights) > 5
+    assert opened.pdf(format="A4").startswith(b"%PDF")
