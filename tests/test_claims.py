@@ -686,3 +686,28 @@ def test_a_folder_without_a_run_is_told_in_one_line(tmp_path: Path) -> None:
         assert (found.returncode, found.stdout) == (2, "")
         assert len(found.stderr.splitlines()) == 1
         assert str(folder) in found.stderr
+
+
+def test_a_damaged_folder_is_told_and_its_sound_records_are_used(tmp_path: Path) -> None:
+    folder = results_folder(tmp_path / "run", *search("H100", counts=(2, 4, 8)))
+    lines = (folder / "trials.jsonl").read_text().splitlines(keepends=True)
+    changed = json.loads(lines[1])
+    changed["authors_days"] /= 2
+    lines[1] = json.dumps(changed) + "\n"
+    (folder / "trials.jsonl").write_text("".join([*lines, "no record\n", lines[2][:50]]))
+    found = repro("claims", "best-over-median", "--measured", str(folder))
+    assert found.returncode == 0
+    assert "trials.jsonl, line 2: " in found.stderr
+    assert "the record was left out" in found.stderr
+    assert f"trials.jsonl, line {len(lines) + 1}: not a trial's record" in found.stderr
+    assert "the last line is torn" in found.stderr
+    assert "14 of the 15 cells of H100 are searched: Pythia-160M on 2 H100 lacks 1 of 22 settings" in found.stdout
+
+
+def test_a_folder_of_another_version_is_told_and_used(tmp_path: Path) -> None:
+    folder = shutil.copytree(ROOT / "results" / "cpu-2-cores", tmp_path / "run")
+    environment = json.loads((folder / "environment.json").read_text())
+    (folder / "environment.json").write_text(json.dumps(environment | {"repro": "0.0.1"}))
+    found = repro("claims", "timed-passes", "--measured", str(folder))
+    assert "measured by repro 0.0.1" in found.stderr
+    assert "none of the 57 records counts" in found.stdout
