@@ -1,0 +1,246 @@
+"""The decision rule: exact intervals, and on simulated machines few false alarms and few misses."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from repro.compare import ratio, rule
+from repro.compare.ratio import ALPHA, of_pairs, of_separate, smallest_p_of_pairs, smallest_p_of_separate
+from repro.compare.soundness import unsound
+from tests.command_line import record
+
+PROCESSES = 12  # a round, as the command's default
+WINDOWS = 200
+
+
+# --- The interval ---
+
+
+def test_the_smallest_attainable_p_is_that_of_all_orders_counted_one_by_one() -> None:
+    for pairs in range(1, 8):
+        signs = list(itertools.product((-1, 1), repeat=pairs))
+        assert smallest_p_of_pairs(pairs) == pytest.approx(min(1, 2 / len(signs)))
+    for size in range(1, 6):
+        orders = list(itertools.combinations(range(2 * size), size))
+        assert smallest_p_of_separate(size, size) == pytest.approx(min(1, 2 / len(orders)))
+
+
+def test_the_null_distribution_is_that_of_all_orders_counted_one_by_one() -> None:
+    us = [sum(ranks) - 6 for ranks in itertools.combinations(range(9), 4)]
+    assert ratio._rank_sum_counts(4, 5) == [us.count(value) for value in range(21)]
+
+
+def test_the_fewest_processes_are_those_that_attain_alpha() -> None:
+    assert smallest_p_of_pairs(rule.PAIRS_A_ROUND) <= ALPHA < smallest_p_of_pairs(rule.PAIRS_A_ROUND - 1)
+    fewest = rule.SEPARATE_A_ROUND
+    assert smallest_p_of_separate(fewest, fewest) <= ALPHA < smallest_p_of_separate(fewest - 1, fewest - 1)
+    assert of_pairs([1.0] * 5, [2.0] * 5).interval is None
+    assert of_pairs([1.0] * 6, [2.0] * 6).interval is not None
+    assert of_separate([1.0] * 3, [2.0] * 3).interval is None
+    assert of_separate([1.0] * 4, [2.0] * 4).interval is not None
+
+
+def test_an_interval_excludes_1_exactly_where_the_test_does() -> None:
+    shuffled = random.Random(1)
+    for _ in range(300):
+        before = [shuffled.lognormvariate(0, 0.1) for _ in range(7)]
+        after = [shuffled.lognormvariate(0.08, 0.1) for _ in range(7)]
+        found = of_separate(before, after).interval
+        assert found is not None
+        u = sum(b > a for a in before for b in after)
+        counts = ratio._rank_sum_counts(7, 7)
+        p = 2 * sum(counts[: min(u, 49 - u) + 1]) / math.comb(14, 7)
+        assert (p <= ALPHA) == (found.low > 1 or found.high < 1)
+
+
+@pytest.mark.parametrize("estimate", [of_pairs, of_separate])
+def test_an_interval_holds_the_true_ratio_as_often_as_it_says(estimate: Callable[..., ratio.Ratio]) -> None:
+    drawn, held = random.Random(2), 0
+    for _ in range(1000):
+        before = [drawn.lognormvariate(0, 0.05) for _ in range(8)]
+        after = [1.1 * drawn.lognormvariate(0, 0.05) for _ in range(8)]
+        interval = estimate(before, after).interval
+        assert interval is not None
+        held += interval.low <= 1.1 <= interval.high
+    assert held / 1000 >= 1 - ALPHA
+
+
+def test_faster_is_judged_as_slower_is() -> None:
+    before, after = [1.0, 1.1, 1.05, 1.2, 1.0, 1.0, 1.02], [1.3, 1.2, 1.4, 1.3, 1.25, 1.1, 1.2]
+    for estimate in (of_pairs, of_separate):
+        there, back = estimate(before, after), estimate(after, before)
+        assert there.value == pytest.approx(1 / back.value)
+        assert there.interval is not None
+        assert back.interval is not None
+        assert there.interval.low == pytest.approx(1 / back.interval.high)
+        assert rule.suspected(there, 0.03) == -rule.suspected(back, 0.03) == 1
+
+
+def test_a_process_without_a_partner_is_refused() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        of_pairs([1.0, 1.0], [1.0])
+
+
+# --- The rule ---
+
+
+def exact(value: float, processes: int = PROCESSES) -> ratio.Ratio:
+    return of_pairs([1.0] * processes, [value] * processes)
+
+
+def test_a_change_needs_a_second_round() -> None:
+    slow = exact(1.1)
+    assert rule.decide([slow], slow, 0.0).call == "inconclusive"
+    assert "second round" in rule.decide([slow], slow, 0.0).reason
+    assert rule.decide([slow, slow], slow, 0.0).call == "regressed"
+    assert rule.decide([exact(0.9)] * 2, exact(0.9), 0.0).call == "improved"
+
+
+def test_rounds_that_disagree_are_inconclusive() -> None:
+    found = rule.decide([exact(1.1), exact(1.0)], exact(1.05), 0.0)
+    assert found.call == "inconclusive"
+    assert "only one of two rounds" in found.reason
+    assert rule.decide([exact(1.1), exact(0.9)], exact(1.0), 0.0).call == "inconclusive"
+
+
+def test_a_change_below_3_percent_is_none() -> None:
+    assert rule.decide([exact(1.029)] * 2, exact(1.029), 0.0).call == "unchanged"
+    assert rule.decide([exact(1.031)] * 2, exact(1.031), 0.0).call == "regressed"
+
+
+def test_a_change_below_three_noise_floors_is_none() -> None:
+    assert rule.threshold(0.02) == pytest.approx(0.06)
+    assert rule.decide([exact(1.05)] * 2, exact(1.05), 0.02).call == "inconclusive"
+    assert rule.decide([exact(1.07)] * 2, exact(1.07), 0.02).call == "regressed"
+
+
+def test_a_noise_floor_is_how_far_a_stack_is_from_itself() -> None:
+    assert rule.noise_floor(exact(1.01)) == pytest.approx(0.01, rel=0.01)
+    noisy = of_pairs([1.0, 1.2, 0.9, 1.0, 1.1, 1.0], [1.1, 1.0, 1.0, 1.2, 1.0, 0.9])
+    assert rule.noise_floor(noisy) >= noisy.standard_error > 0
+
+
+def test_too_few_processes_call_nothing() -> None:
+    few = exact(2.0, processes=5)
+    found = rule.decide([few, few], few, 0.0)
+    assert found.call == "inconclusive"
+    assert "0.062" in found.reason
+
+
+def test_a_noisy_machine_makes_no_stack_unchanged() -> None:
+    drawn = random.Random(3)
+    before, after = ([drawn.lognormvariate(0, 0.2) for _ in range(PROCESSES)] for _ in range(2))
+    found = of_pairs(before, after)
+    assert rule.decide([found, found], found, 0.1).call == "inconclusive"
+
+
+# --- Simulated machines ---
+
+Machine = Callable[[random.Random], Iterator[float]]
+
+
+def quiet(drawn: random.Random) -> Iterator[float]:
+    """Each process within 1.5 %."""
+    while True:
+        yield drawn.lognormvariate(0, 0.015)
+
+
+def drifting(drawn: random.Random) -> Iterator[float]:
+    """A neighbour comes and goes: the level wanders by 1.5 % a process and may be 30 % off."""
+    level = 0.0
+    while True:
+        level = 0.97 * level + drawn.gauss(0, 0.015)
+        yield math.exp(level + drawn.gauss(0, 0.01))
+
+
+def bimodal(drawn: random.Random) -> Iterator[float]:
+    """One process in three lays its memory out badly, and is 3 % slower for it."""
+    while True:
+        yield drawn.lognormvariate(0, 0.008) * (1.03 if drawn.random() < 1 / 3 else 1.0)
+
+
+def with_outliers(drawn: random.Random) -> Iterator[float]:
+    """One process in twenty meets something that costs it 10 to 80 %."""
+    while True:
+        yield drawn.lognormvariate(0, 0.012) * (1 + drawn.uniform(0.1, 0.8) * (drawn.random() < 1 / 20))
+
+
+MACHINES = [quiet, drifting, bimodal, with_outliers]
+
+
+def called(machine: Machine, slowdown: float, seed: int) -> str:
+    """What the rule calls on this machine, its processes interleaved as the command interleaves them."""
+    noise = machine(random.Random(seed))
+    arms: dict[str, list[float]] = {"before": [], "after": [], "again": []}
+    for number in range(2 * PROCESSES):
+        order = ["before", "after", "again"][:: 1 if number % 2 == 0 else -1]
+        for arm in order:
+            arms[arm].append(next(noise) * (1 + slowdown if arm == "after" else 1.0))
+    halves = slice(0, PROCESSES), slice(PROCESSES, None)
+    rounds = [of_pairs(arms["before"][half], arms["after"][half]) for half in halves]
+    floor = rule.noise_floor(of_pairs(arms["before"][halves[0]], arms["again"][halves[0]]))
+    return rule.decide(rounds, of_pairs(arms["before"], arms["after"]), floor).call
+
+
+def share(call: str, machine: Machine, slowdown: float) -> float:
+    return sum(called(machine, slowdown, seed) == call for seed in range(WINDOWS)) / WINDOWS
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_10_percent_slower_is_called_in_19_of_20_windows(machine: Machine) -> None:
+    assert share("regressed", machine, 0.10) >= 19 / 20
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_5_percent_slower_is_called_in_15_of_20_windows(machine: Machine) -> None:
+    assert share("regressed", machine, 0.05) >= 15 / 20
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_same_stack_is_called_changed_in_1_of_40_windows_at_most(machine: Machine) -> None:
+    changed = share("regressed", machine, 0.0) + share("improved", machine, 0.0)
+    assert changed <= 1 / 40
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_10_percent_faster_is_called_as_often_as_slower(machine: Machine) -> None:
+    assert share("improved", machine, 1 / 1.1 - 1) >= 19 / 20
+
+
+def test_a_quiet_machine_excludes_a_change() -> None:
+    assert share("unchanged", quiet, 0.0) >= 15 / 20
+
+
+def test_separate_runs_on_a_drifting_machine_are_why_stacks_are_interleaved() -> None:
+    def far_apart(seed: int) -> float:
+        noise = drifting(random.Random(seed))
+        before, after = ([next(noise) for _ in range(PROCESSES)] for _ in range(2))
+        return float(rule.suspected(of_separate(before, after), 0.03) != 0)
+
+    assert sum(map(far_apart, range(WINDOWS))) / WINDOWS > 1 / 4
+
+
+# --- Samples ---
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        ({"throttle_reasons": 0x40}, "the GPU throttled: too hot"),
+        ({"throttle_reasons": 0x80 | 0x4}, "the GPU throttled: short of power"),
+        ({"throttle_reasons": 0x4}, None),
+        ({"throttle_reasons": 0x1, "processes": 1}, None),
+        ({"throttle_reasons": 0, "processes": 2}, "another process used the GPU"),
+        ({"throttle_reasons": None, "processes": None}, None),
+        (None, None),
+    ],
+)
+def test_samples_of_a_gpu_that_was_held_down_or_shared_are_not_sound(state: Any, why: str | None) -> None:
+    assert unsound(record("pythia-1b", "naive", 60.0, gpu_state=[None, state])) == why
+    assert unsound(record("pythia-1b", "naive", 60.0)) is None
