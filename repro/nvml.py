@@ -7,8 +7,8 @@ from typing import Any
 
 
 def state(local: int) -> dict[str, Any] | None:
-    """MHz, W, degrees C and the reasons why the clock is held down, of the `local`-th visible GPU. What the GPU does
-    not tell is None, and so is all of it without NVML."""
+    """MHz, W, degrees C, the reasons why the clock is held down, and how many processes compute, of the `local`-th
+    visible GPU. What the GPU does not tell is None, and so is all of it without NVML."""
     try:
         import pynvml as nvml
 
@@ -23,6 +23,7 @@ def state(local: int) -> dict[str, Any] | None:
         "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
         "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
         "throttle_reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+        "processes": lambda: len(nvml.nvmlDeviceGetComputeRunningProcesses(handle)),
     }
     found: dict[str, Any] = {}
     for name, ask in questions.items():

@@ -49,9 +49,7 @@ def of_separate(before: Sequence[float], after: Sequence[float]) -> Ratio:
     interval = _interval(shifts, _rank_sum_counts(*sizes))
     sides = [[math.log(seconds) for seconds in side] for side in (before, after)]
     error = math.sqrt(sum(math.pi / 3 * _spread(side) ** 2 / len(side) for side in sides if side))
-    return _ratio(
-        shifts, _interval(shifts, _rank_sum_counts(*sizes)), min(sizes), smallest_p_of_separate(*sizes), error
-    )
+    return _ratio(shifts, interval, min(sizes), smallest_p_of_separate(*sizes), error)
 
 
 def smallest_p_of_pairs(pairs: int) -> float:
