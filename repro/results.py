@@ -114,16 +114,21 @@ def replace(path: Path, text: str) -> Path:
 
 
 def read(folder: Path) -> dict[str, Record]:
-    """The latest record of every trial in a results folder, by id; a torn last line is passed over.
+    """The latest record of every trial in a results folder, by id; see `history`."""
+    return {record.id: record for record in history(folder)}
+
+
+def history(folder: Path) -> list[Record]:
+    """Every record in a results folder, oldest first; a torn last line is passed over.
 
     Raises UserError at a line in the middle that is no record.
     """
-    records: dict[str, Record] = {}
+    records: list[Record] = []
     for line in lines(folder):
         if line.record is None:
             problem = f"not a trial's record ({line.problem}); remove the line"
             raise UserError(f"{folder / TRIALS}, line {line.number}: {problem}")
-        records[line.record.id] = line.record
+        records.append(line.record)
     return records
 
 

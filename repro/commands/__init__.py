@@ -19,4 +19,5 @@ HELP = {
     "breakeven": "say when owning beats renting, with electricity, resale, energy and CO2",
     "scaling": "say what more GPUs bring, and where one more stops paying",
     "report": "write report.html and report.md of a run, or of the published numbers alone",
+    "compare": "say of two results folders what became slower, faster, broke or was fixed",
 }

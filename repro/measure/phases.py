@@ -20,6 +20,7 @@ from .kernels import SLOW_SCAN, AttentionWatch, kernel_path
 from .memory import Peak
 from .rank import SEED, Rank
 
+_LOSSES = 4  # of the first micro-steps: enough to tell other numerics from rounding
 _SCALE_TRIES = 24  # the scale starts at 2^16 and halves with every skipped update
 
 
@@ -92,9 +93,11 @@ def measure(
     host = random_batch(model, micro_batch, SEED + rank.index)
     rank.report(started=rank.since_sent())
 
+    losses: list[torch.Tensor] = []  # left on the device: reading one would wait for it
+
     def micro_step(reduce: bool) -> Callable[[], Any]:
         batch = to_device(host, rank)
-        return lambda: built.micro_step(batch, reduce)
+        return lambda: losses.append(built.micro_step(batch, reduce))
 
     started = time.perf_counter()
     micro_step(reduce=False)()
@@ -140,6 +143,7 @@ def measure(
         "graphs": _graphs() if compiled else None,
         "gpu_state": state,
         "skipped_updates": skipped,
+        "losses": [float(loss) for loss in losses[:_LOSSES]],
     }
     if check_extrapolation:
         result["whole_steps"] = [
@@ -165,12 +169,14 @@ def _whole_step(built: engine.Engine, micro_step: Callable[[bool], Callable[[], 
 
 
 def _graphs() -> dict[str, int]:
-    """What torch.compile made of the model: compiled graphs, and breaks between them."""
+    """What torch.compile made of the model: compiled graphs, breaks between them, and what it compiled again."""
+    from torch._dynamo.convert_frame import FRAME_COMPILE_COUNTER
     from torch._dynamo.utils import counters
 
     return {
         "compiled": counters["stats"]["unique_graphs"],
         "breaks": sum(counters["graph_break"].values()),
+        "recompilations": sum(times - 1 for times in FRAME_COMPILE_COUNTER.values()),
     }
 
 

@@ -205,6 +205,7 @@ def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -
     record.peak_memory = max(value["peak_memory"] for value in values)
     record.warm_up_seconds = max(value["warm_up"] for value in values)
     record.graphs = values[0]["graphs"]
+    record.losses = values[0]["losses"]
     if skipped := values[0]["skipped_updates"]:
         record.warnings.append(f"{skipped} timed updates were skipped by the fp16 loss scale, and count too short")
     record.gpu_state = [value["gpu_state"] for value in values] if bench.cuda else None

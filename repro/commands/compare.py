@@ -1,0 +1,40 @@
+"""`repro compare`: two runs, trial by trial."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..compare import environments, report, trials
+from ..compare.ratio import ALPHA
+from ..compare.rule import SEPARATE_A_ROUND
+from ..compare.side import read_side
+from ..formats import add_format
+
+_PLACES = """\
+BEFORE and AFTER: a results folder, a folder of such folders (each is one more process of its trials), or
+pytest-benchmark's JSON of a run.
+exit codes: 0 nothing regressed; 1 something regressed or broke; 2 usage; 3 inconclusive"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _PLACES
+    parser.add_argument("before", type=Path, metavar="BEFORE")
+    parser.add_argument("after", type=Path, metavar="AFTER")
+    add_format(parser)
+
+
+def main(given: argparse.Namespace) -> int:
+    before, after = read_side(given.before), read_side(given.after)
+    compared = trials.compare(before, after)
+    notes = [
+        "ratio: after over before, of seconds of a training step; only processes are independent, so the interval "
+        f"({1 - ALPHA:.0%}, Mann-Whitney) is over processes. A call takes {2 * SEPARATE_A_ROUND} processes a side, of "
+        "which each half has to say so by itself; repro upgrade-check runs them interleaved."
+    ]
+    for side, other in ((before, after), (after, before)):
+        if count := trials.only_in(side, other):
+            notes.append(f"{count} trials are in {side.name} alone and are left out.")
+    found = environments.differences(before, after)
+    print(report.report(compared, found, before.name, after.name, notes, given.format))
+    return report.exit_code(compared)

@@ -1,0 +1,74 @@
+"""How two environments differ: package by package, driver, GPUs, clocks, and whatever else may make a step slower."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from .side import Side
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`before` and `after` are None where a side has none of it, or does not say."""
+
+    what: str
+    before: str | None
+    after: str | None
+
+
+def differences(before: Side, after: Side) -> list[Difference]:
+    """Packages first. Where one side did not record its packages at all, that is one difference; what else a side does
+    not say is left out."""
+    found = []
+    old, new = (side.environment.get("packages") for side in (before, after))
+    if isinstance(old, dict) and isinstance(new, dict):
+        found += _of(old, new)
+    elif old != new:
+        found.append(Difference("packages", *("not recorded" if known is None else "recorded" for known in (old, new))))
+    machines = _machine(before), _machine(after)
+    both = machines[0].keys() & machines[1].keys()
+    found += _of(*({what: said for what, said in machine.items() if what in both} for machine in machines))
+    variables = [side.environment.get("variables") for side in (before, after)]
+    if all(isinstance(known, dict) for known in variables):
+        found += _of(*({f"variable {name}": value for name, value in (known or {}).items()} for known in variables))
+    return found
+
+
+def _of(before: Mapping[str, str], after: Mapping[str, str]) -> list[Difference]:
+    return [
+        Difference(name, before.get(name), after.get(name))
+        for name in dict.fromkeys((*before, *after))
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _machine(side: Side) -> dict[str, str]:
+    """What there is besides packages, in words; what a side does not say is left out."""
+    known, host = side.environment, side.environment.get("host") or {}
+    gpus = known.get("gpus")
+    found = {
+        "Python": known.get("python"),
+        "driver": known.get("driver"),
+        "GPUs": None if gpus is None else _counted(gpu["driver_name"] for gpu in gpus),
+        "GPU clock, MHz": _clock(side, "sm_mhz"),
+        "memory clock, MHz": _clock(side, "memory_mhz"),
+        "CPU": host.get("cpu"),
+        "kernel": host.get("kernel"),
+        "repro": known.get("commit") or known.get("repro"),
+    }
+    return {name: str(value) for name, value in found.items() if value is not None}
+
+
+def _counted(names: Iterable[str]) -> str:
+    listed = list(names)
+    return ", ".join(f"{listed.count(name)} x {name}" for name in dict.fromkeys(listed)) or "none"
+
+
+def _clock(side: Side, name: str) -> str | None:
+    """The median of what the GPUs said while they worked."""
+    said: list[Any] = [state.get(name) for record in side.records for state in record.gpu_state or [] if state]
+    told = [value for value in said if value is not None]
+    return f"{median(told):.0f}" if told else None

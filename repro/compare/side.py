@@ -1,0 +1,100 @@
+"""One side of a comparison: the records of one stack on one machine, and what it ran on."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+from ..results import history
+from ..trial import Record
+
+
+@dataclass(frozen=True)
+class Side:
+    """`records` are oldest first, several of one trial where several processes ran it. `environment` is that of
+    environment.json, as far as it is known."""
+
+    name: str
+    records: tuple[Record, ...]
+    environment: dict[str, Any]
+
+
+def read_side(place: Path) -> Side:
+    """A results folder, a folder of such folders (one more process of each trial in each), or pytest-benchmark's JSON
+    with our extra_info. Raises UserError where there is no trial in it."""
+    if place.is_file():
+        return _of_benchmark(place, str(place))
+    if not place.exists():
+        raise UserError(f"{place} is not there: name a results folder, or pytest-benchmark's JSON")
+    runs = [folder for folder in (place, *_folders(place)) if (folder / "trials.jsonl").is_file()]
+    if place in runs:
+        runs = [place]
+    if not runs and (place / "benchmark.json").is_file():
+        return _of_benchmark(place / "benchmark.json", str(place))
+    records = [_checked(record, folder / "trials.jsonl") for folder in runs for record in history(folder)]
+    if not records:
+        raise UserError(f"{place} holds no trials: name the results folder of a run (its --out)")
+    environments = [_environment(folder) for folder in runs]
+    for folder, environment in zip(runs, environments, strict=True):
+        if environment.get("packages") != environments[0].get("packages"):
+            raise UserError(f"{folder} and {runs[0]} are runs of different packages: a side is one stack")
+    return Side(str(place), tuple(records), environments[0])
+
+
+def step_seconds(record: Record) -> float | None:
+    """Seconds of a training step: from an idle device to an idle device, where the record has that."""
+    return record.synchronised_step if record.synchronised_step is not None else record.true_step
+
+
+def _folders(place: Path) -> list[Path]:
+    """In the order that people number them: 2 before 10."""
+    return sorted((path for path in place.iterdir() if path.is_dir()), key=lambda path: (len(path.name), path.name))
+
+
+def _environment(folder: Path) -> dict[str, Any]:
+    path = folder / "environment.json"
+    return _json(path) if path.is_file() else {}
+
+
+def _of_benchmark(path: Path, name: str) -> Side:
+    content = _json(path)
+    machine, records = content.get("machine_info") or {}, []
+    try:
+        for benchmark in content.get("benchmarks") or []:
+            if "recipe" in benchmark["extra_info"]:
+                records.append(_checked(Record.from_json(benchmark["extra_info"]), path))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path}: a benchmark's extra_info is not a trial's record ({error})") from None
+    if not records:
+        raise UserError(f"{path} holds no trials: expected pytest-benchmark's JSON of a run, with its extra_info")
+    known = {"python": machine.get("python_version"), "host": {"cpu": (machine.get("cpu") or {}).get("brand_raw")}}
+    return Side(name, tuple(records), known)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON ({error})") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: found {type(content).__name__}, expected a JSON object")
+    return content
+
+
+def _checked(record: Record, path: Path) -> Record:
+    """The record, which has a time where it is ok. Raises UserError where it has none."""
+    if record.status != "ok":
+        return record
+    for name in ("synchronised_step", "true_step"):
+        seconds = getattr(record, name)
+        if seconds is not None and not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
+            raise UserError(f"{path}: {record.id} has {name} {seconds!r}, expected seconds above 0")
+    if step_seconds(record) is None:
+        raise UserError(f"{path}: {record.id} is ok and has neither synchronised_step nor true_step, in seconds")
+    return record

@@ -1,0 +1,321 @@
+"""`repro compare`: two runs trial by trial, what each status takes, and what changed besides speed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro.trial import Record
+from tests.command_line import ROOT, record, repro, results_folder
+
+RUN = ROOT / "results" / "cpu-2-cores"
+KEYS = {
+    "recipe",
+    "settings",
+    "machine",
+    "micro_batch",
+    "before_median",
+    "after_median",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+    "before_peak_memory",
+    "after_peak_memory",
+    "before_days",
+    "after_days",
+    "status",
+    "reason",
+}
+
+
+def processes(factor: float = 1.0, count: int = 10, noise: float = 0.005, seed: int = 1, **known: Any) -> list[Record]:
+    """One trial, as so many processes measured it: naive Pythia-1B, 60 days times `factor`."""
+    drawn = random.Random(seed)
+    return [
+        record("pythia-1b", "naive", 60 * factor * drawn.lognormvariate(0, noise), peak_memory=10**9, **known)
+        for _ in range(count)
+    ]
+
+
+def compared(tmp_path: Path, before: Sequence[Record], after: Sequence[Record]) -> tuple[dict[str, Any], int]:
+    """What `repro compare --format json` says of two folders with these records, and its exit code."""
+    folders = [results_folder(tmp_path / name, *side) for name, side in (("before", before), ("after", after))]
+    done = repro("compare", *map(str, folders), "--format", "json")
+    assert done.stderr == ""
+    return json.loads(done.stdout), done.returncode
+
+
+def status(tmp_path: Path, before: Sequence[Record], after: Sequence[Record]) -> tuple[str, str, int]:
+    found, code = compared(tmp_path, before, after)
+    [row] = found["trials"]
+    assert row.keys() >= KEYS
+    assert found["counts"][row["status"]] == 1
+    return row["status"], row["reason"], code
+
+
+# --- Every status, and its exit code ---
+
+
+def test_a_slower_step_in_both_halves_of_the_processes_regressed(tmp_path: Path) -> None:
+    found, code = compared(tmp_path, processes(), processes(1.1, seed=2))
+    [row] = found["trials"]
+    assert (row["status"], code) == ("regressed", 1)
+    assert row["ratio_low"] < 1.1 < row["ratio_high"]
+    assert 1 < row["ratio_low"] < row["ratio"] < row["ratio_high"]
+    assert row["after_median"] / row["before_median"] == pytest.approx(1.1, rel=0.02)
+    assert row["after_days"] / row["before_days"] == pytest.approx(1.1, rel=0.02)
+    assert "slower" in found["verdict"]
+    assert "pythia-1b" in found["verdict"]
+
+
+def test_a_faster_step_improved(tmp_path: Path) -> None:
+    assert status(tmp_path, processes(), processes(0.9, seed=2))[::2] == ("improved", 0)
+
+
+def test_a_step_within_3_percent_is_unchanged(tmp_path: Path) -> None:
+    assert status(tmp_path, processes(), processes(1.01, seed=2))[::2] == ("unchanged", 0)
+
+
+def test_one_process_a_side_is_inconclusive_however_slow(tmp_path: Path) -> None:
+    found, reason, code = status(tmp_path, processes(count=1), processes(3.0, count=1))
+    assert (found, code) == ("inconclusive", 3)
+    assert "200.0% slower" in reason
+    assert "no p below 1 " in reason
+
+
+def test_a_difference_that_noise_can_explain_is_inconclusive(tmp_path: Path) -> None:
+    assert status(tmp_path, processes(noise=0.1), processes(1.05, noise=0.1, seed=2))[::2] == ("inconclusive", 3)
+
+
+def test_a_slowdown_without_a_second_round_is_inconclusive(tmp_path: Path) -> None:
+    found, reason, code = status(tmp_path, processes(count=6), processes(1.2, count=6, seed=2))
+    assert (found, code) == ("inconclusive", 3)
+    assert "second round" in reason
+
+
+@pytest.mark.parametrize("failure", ["crashed", "out_of_memory", "unsupported", "timed_out"])
+def test_a_trial_that_ran_before_and_fails_now_broke(tmp_path: Path, failure: Any) -> None:
+    failed = record("pythia-1b", "naive", None, status=failure, reason="no such kernel")
+    found, reason, code = status(tmp_path, processes(), [failed])
+    assert (found, code) == ("broke", 1)
+    assert reason == f"{failure}: no such kernel"
+
+
+def test_a_trial_that_failed_before_and_runs_now_is_fixed(tmp_path: Path) -> None:
+    failed = record("pythia-1b", "naive", None, status="crashed", reason="no such kernel")
+    assert status(tmp_path, [failed], processes()) == ("fixed", "crashed: no such kernel", 0)
+
+
+def test_a_crash_that_was_mended_counts_no_more(tmp_path: Path) -> None:
+    failed = record("pythia-1b", "naive", None, status="crashed", reason="cosmic ray")
+    assert status(tmp_path, processes(), [failed, *processes(seed=2)])[0] == "unchanged"
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({"gpu": "H100"}, "another device: A100, then H100"),
+        ({"micro_batch": 8, "accumulation": 32}, "another largest micro batch: 4, then 8"),
+        ({"accumulation": 8}, "another recipe: batch 1024, then 128"),
+        ({"weights": 2}, "another recipe: weights 1, then 2"),
+    ],
+)
+def test_what_is_not_alike_is_incomparable(tmp_path: Path, other: dict[str, Any], why: str) -> None:
+    before, after = processes(weights=1), processes(1.5, **{"weights": 1, **other})
+    assert status(tmp_path, before, after) == ("incomparable", why, 3)
+
+
+def test_samples_of_a_throttled_gpu_are_discarded_and_counted(tmp_path: Path) -> None:
+    hot = {"throttle_reasons": 0x40}
+    before = processes() + processes(2.0, count=3, gpu_state=[hot])
+    found, code = compared(tmp_path, before, processes(seed=2))
+    [row] = found["trials"]
+    assert (row["status"], row["before_discarded"], row["before_processes"], code) == ("unchanged", 3, 10, 0)
+    found, code = compared(tmp_path / "all", processes(gpu_state=[hot]), processes(seed=2))
+    [row] = found["trials"]
+    assert (row["status"], row["before_discarded"], row["before_processes"], code) == ("incomparable", 10, 0, 3)
+    assert "throttled" in row["reason"]
+
+
+# --- Where the records come from ---
+
+
+def test_a_real_run_against_itself_is_never_called_changed() -> None:
+    for other in (RUN, RUN / "benchmark.json"):
+        done = repro("compare", str(RUN), str(other), "--format", "json")
+        found = json.loads(done.stdout)
+        measured = {row["status"] for row in found["trials"] if row["ratio"] is not None}
+        assert {row["ratio"] for row in found["trials"]} <= {1.0, None}
+        assert measured <= {"inconclusive", "unchanged"}
+        assert done.returncode == 3
+        assert len(found["trials"]) == len((RUN / "trials.jsonl").read_text().splitlines())
+
+
+def test_every_folder_in_a_folder_is_one_more_process(tmp_path: Path) -> None:
+    for name, factor in (("before", 1.0), ("after", 1.2)):
+        for number, each in enumerate(processes(factor, count=10, seed=number_of(name))):
+            results_folder(tmp_path / name / str(number), each)
+    done = repro("compare", str(tmp_path / "before"), str(tmp_path / "after"), "--format", "json")
+    [row] = json.loads(done.stdout)["trials"]
+    assert (row["status"], row["before_processes"], row["after_processes"]) == ("regressed", 10, 10)
+
+
+def number_of(name: str) -> int:
+    return len(name)
+
+
+def test_trials_of_one_side_alone_are_left_out_and_told(tmp_path: Path) -> None:
+    before = results_folder(tmp_path / "before", *processes(), record("vit", "naive", 3.0))
+    after = results_folder(tmp_path / "after", *processes(seed=2))
+    done = repro("compare", str(before), str(after))
+    assert done.returncode == 0
+    assert f"1 trials are in {before} alone" in done.stdout
+    assert "vit" not in done.stdout.split("TRIALS")[1].split("WHY")[0]
+
+
+def test_it_answers_within_a_second_without_torch() -> None:
+    started = time.perf_counter()
+    code = "import sys; from repro.cli import main; main(sys.argv[1:]); print({'torch', 'pytest'} & set(sys.modules))"
+    words = ["compare", str(RUN), str(RUN)]
+    found = subprocess.run([sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines()[-1] == "set()"
+    assert time.perf_counter() - started < 1.0
+
+
+# --- What is told ---
+
+
+def environment(folder: Path, **changed: Any) -> None:
+    known = json.loads((RUN / "environment.json").read_text())
+    packages = known["packages"] | changed.pop("packages", {})
+    (folder / "environment.json").write_text(json.dumps(known | {"packages": packages} | changed))
+
+
+def test_environments_are_compared_package_by_package_on_top(tmp_path: Path) -> None:
+    state = [{"sm_mhz": 1400, "throttle_reasons": 0}]
+    before = results_folder(tmp_path / "before", *processes(gpu_state=state))
+    after = results_folder(tmp_path / "after", *processes(gpu_state=[state[0] | {"sm_mhz": 1700}]))
+    gpus = [{"name": "A100", "driver_name": "NVIDIA A100-SXM4-80GB", "memory_bytes": 1}]
+    environment(before, gpus=gpus, driver="550.1")
+    environment(after, gpus=gpus * 2, driver="570.2", packages={"transformers": "9.0.0", "newcomer": "1.0"})
+    done = repro("compare", str(before), str(after), "--format", "json")
+    rows = {row["what"]: (row["before"], row["after"]) for row in json.loads(done.stdout)["environment"]}
+    assert rows == {
+        "transformers": ("5.23.0", "9.0.0"),
+        "newcomer": (None, "1.0"),
+        "driver": ("550.1", "570.2"),
+        "GPUs": ("1 x NVIDIA A100-SXM4-80GB", "2 x NVIDIA A100-SXM4-80GB"),
+        "GPU clock, MHz": ("1400", "1700"),
+    }
+    text = repro("compare", str(before), str(after)).stdout
+    assert text.index("transformers") < text.index("TRIALS")
+
+
+def test_another_cpu_is_another_machine(tmp_path: Path) -> None:
+    sides = []
+    for name, cpu in (("before", "One"), ("after", "Other")):
+        folder = results_folder(tmp_path / name, record("pythia-1b", "naive", 1.0, gpu="cpu", scale="tiny"))
+        environment(folder, host={"cpu": cpu})
+        sides.append(str(folder))
+    [row] = json.loads(repro("compare", *sides, "--format", "json").stdout)["trials"]
+    assert (row["status"], row["reason"]) == ("incomparable", "another machine: One, then Other")
+
+
+def test_what_changed_besides_speed_is_told(tmp_path: Path) -> None:
+    known = {
+        "kernel_path": "flash attention",
+        "graphs": {"compiled": 1, "breaks": 0, "recompilations": 0},
+        "warm_up_seconds": 20.0,
+        "losses": [6.25, 6.2],
+    }
+    other = {
+        "kernel_path": "math attention",
+        "graphs": {"compiled": 3, "breaks": 2, "recompilations": 1},
+        "warm_up_seconds": 60.0,
+        "losses": [6.25, 6.4],
+    }
+    before, after = processes(**known), [*processes(seed=2, **other)]
+    for each in after:
+        each.peak_memory = 2 * 10**9
+    found, _ = compared(tmp_path, before, after)
+    assert found["trials"][0]["changes"] == [
+        "kernel path: flash attention, then math attention",
+        "graphs: 1, then 3",
+        "graph breaks: 0, then 2",
+        "recompilations: 0, then 1",
+        "peak memory: 954 MiB, then 1907 MiB",
+        "compiling and warm-up: 20 s, then 60 s",
+        "loss of micro-step 2: 6.2, then 6.4",
+    ]
+    assert compared(tmp_path / "same", before, processes(seed=2, **known))[0]["trials"][0]["changes"] == []
+
+
+def test_every_format_tells_the_same_trials(tmp_path: Path) -> None:
+    folders = [results_folder(tmp_path / str(factor), *processes(factor)) for factor in (1.0, 1.1)]
+    words = ["compare", *map(str, folders), "--format"]
+    as_json = json.loads(repro(*words, "json").stdout)["trials"]
+    as_csv = list(csv.DictReader(io.StringIO(repro(*words, "csv").stdout)))
+    assert list(as_json[0]) == list(as_csv[0])
+    markdown = repro(*words, "markdown").stdout
+    assert markdown.startswith("**Verdict on ")
+    assert "| pythia-1b " in markdown
+    assert "| regressed" in markdown
+
+
+# --- Bad input ---
+
+
+def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
+    good = results_folder(tmp_path / "good", *processes())
+    other = results_folder(tmp_path / "other", record("vit", "naive", 3.0))
+    empty, text, numbers = tmp_path / "empty", tmp_path / "text.json", tmp_path / "numbers.json"
+    empty.mkdir()
+    text.write_text("not JSON")
+    numbers.write_text("[1, 2]")
+    foreign = tmp_path / "foreign.json"
+    foreign.write_text(json.dumps({"benchmarks": [{"extra_info": {"size": 3}}]}))
+    torn = tmp_path / "torn"
+    shutil.copytree(good, torn)
+    (torn / "trials.jsonl").write_text("{}\n" + (good / "trials.jsonl").read_text())
+    slow = results_folder(tmp_path / "slow", *processes(true_step="fast"))
+    for place, told in (
+        (tmp_path / "nowhere", "is not there"),
+        (empty, "holds no trials"),
+        (text, "is not JSON"),
+        (numbers, "expected a JSON object"),
+        (foreign, "holds no trials"),
+        (torn, "line 1"),
+        (slow, "expected seconds above 0"),
+        (other, "no trial in common"),
+    ):
+        done = repro("compare", str(good), str(place))
+        assert (done.returncode, done.stdout) == (2, ""), place
+        assert len(done.stderr.splitlines()) == 1
+        assert str(place) in done.stderr
+        assert told in done.stderr
+
+
+def test_one_side_alone_is_refused() -> None:
+    done = repro("compare", str(RUN))
+    assert done.returncode == 2
+    assert "AFTER" in done.stderr
+
+
+def test_a_side_is_one_stack(tmp_path: Path) -> None:
+    for number in (1, 2):
+        folder = results_folder(tmp_path / "side" / str(number), *processes(count=1))
+        environment(folder, packages={"torch": f"{number}.0"})
+    done = repro("compare", str(tmp_path / "side"), str(RUN))
+    assert done.returncode == 2
+    assert "a side is one stack" in done.stderr
