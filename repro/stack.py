@@ -31,7 +31,7 @@ PACKAGES = (
 
 # Everything trials import, so that a trial forked from a process that holds it starts in milliseconds. Mamba is
 # left out: its kernels are bound at import, and a trial chooses them.
-_PRELOADED = (
+PRELOADED = (
     "torch._dynamo",
     "torch._inductor.compile_fx",
     "torch._inductor.lowering",
@@ -119,14 +119,15 @@ def answers_of_the_driver() -> Iterator[None]:
         getattr(interface, "caching_worker_device_properties", {}).clear()  # trials ask for more, and for real
 
 
-def preload() -> list[str]:
-    """Imports all that trials use, leaving the device untouched; returns what is not there."""
+def preload(modules: Iterable[str] = PRELOADED) -> list[str]:
+    """Imports what trials use, leaving the device untouched; returns what is not there."""
+    modules = tuple(modules)
     load()
     with answers_of_the_driver():
-        missing = load(_PRELOADED)
+        missing = load(modules)
     import torch
 
-    if "deepspeed" not in missing and not torch.cuda.is_available():
+    if "deepspeed" in modules and "deepspeed" not in missing and not torch.cuda.is_available():
         import deepspeed
 
         # gloo carries DeepSpeed's collectives on a CPU: its shared-memory ones would be compiled first.

@@ -17,7 +17,7 @@ Status = Literal["ok", "out_of_memory", "unsupported", "crashed", "timed_out", "
 @dataclass(frozen=True)
 class Trial:
     """`count` of `device`, which is `cpu` or a GPU's name, on each of `nodes`; `memory` is a limit per rank in bytes,
-    `timeout` in seconds."""
+    `timeout` in seconds. `micro_batch` is the one to take, where it is not to be the largest that fits."""
 
     recipe: str
     scale: Scale
@@ -29,6 +29,7 @@ class Trial:
     timeout: float = 3600.0
     check_extrapolation: bool = False
     nodes: int = 1
+    micro_batch: int | None = None
 
     @property
     def world(self) -> int:
@@ -46,6 +47,8 @@ class Trial:
             words.append(f"{self.steps}-rounds")
         if self.check_extrapolation:
             words.append("checked")
+        if self.micro_batch is not None:
+            words.append(f"micro-batch-{self.micro_batch}")
         return "/".join(words)
 
 

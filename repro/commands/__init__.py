@@ -20,4 +20,5 @@ HELP = {
     "scaling": "say what more GPUs bring, and where one more stops paying",
     "report": "write report.html and report.md of a run, or of the published numbers alone",
     "compare": "say of two results folders what became slower, faster, broke or was fixed",
+    "upgrade-check": "say whether another stack makes training steps slower, interleaved on this machine",
 }

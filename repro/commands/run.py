@@ -66,12 +66,12 @@ def main(given: argparse.Namespace) -> int:
     from ..report.write import payload
     from ..run import Run
 
-    _check_packages()
+    check_packages()
     options, devices = _checked(given)
     _check_image(devices)
     folder: Path = given.out
-    _check_disk(folder)
-    _stop_on_sigterm()
+    check_disk(folder)
+    stop_on_sigterm()
     seconds: dict[str, float] = {}
     bar = progress.Progress(seconds)
     with Run(folder, options, devices, bar.tell, given.address) as run:
@@ -228,7 +228,7 @@ def _tolerance(text: str) -> float:
     return value
 
 
-def _check_packages() -> None:
+def check_packages() -> None:
     """What a run needs besides the stack that it measures."""
     needed = {"pytest": "pytest", "pytest_benchmark": "pytest-benchmark", "tabulate": "tabulate", "tqdm": "tqdm"}
     needed |= {"psutil": "psutil"}
@@ -239,7 +239,7 @@ def _check_packages() -> None:
         raise UserError(f"{', '.join(missing)} not installed: set up with ./run_all.sh, or install with pip")
 
 
-def _check_disk(folder: Path) -> None:
+def check_disk(folder: Path) -> None:
     place = folder.resolve()
     try:
         while not place.exists():
@@ -251,7 +251,7 @@ def _check_disk(folder: Path) -> None:
         raise UserError(f"{folder}: {free >> 20} MiB of disk are free, {_FREE_BYTES >> 20} are needed; free some")
 
 
-def _stop_on_sigterm() -> None:
+def stop_on_sigterm() -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 

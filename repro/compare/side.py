@@ -16,16 +16,17 @@ from ..trial import Record
 @dataclass(frozen=True)
 class Side:
     """`records` are oldest first, several of one trial where several processes ran it. `environment` is that of
-    environment.json, as far as it is known."""
+    environment.json, as far as it is known. `baseline_of` names the machine of a baseline."""
 
     name: str
     records: tuple[Record, ...]
     environment: dict[str, Any]
+    baseline_of: str | None = None
 
 
 def read_side(place: Path) -> Side:
-    """A results folder, a folder of such folders (one more process of each trial in each), or pytest-benchmark's JSON
-    with our extra_info. Raises UserError where there is no trial in it."""
+    """A results folder, a folder of such folders (one more process of each trial in each), pytest-benchmark's JSON with
+    our extra_info, or a baseline. Raises UserError where there is no trial in it."""
     if place.is_file():
         return _of_benchmark(place, str(place))
     if not place.exists():
@@ -63,6 +64,8 @@ def _environment(folder: Path) -> dict[str, Any]:
 def _of_benchmark(path: Path, name: str) -> Side:
     content = _json(path)
     machine, records = content.get("machine_info") or {}, []
+    if "baseline_of" in content:
+        return _of_baseline(path, content)
     try:
         for benchmark in content.get("benchmarks") or []:
             if "recipe" in benchmark["extra_info"]:
@@ -73,6 +76,14 @@ def _of_benchmark(path: Path, name: str) -> Side:
         raise UserError(f"{path} holds no trials: expected pytest-benchmark's JSON of a run, with its extra_info")
     known = {"python": machine.get("python_version"), "host": {"cpu": (machine.get("cpu") or {}).get("brand_raw")}}
     return Side(name, tuple(records), known)
+
+
+def _of_baseline(path: Path, content: dict[str, Any]) -> Side:
+    try:
+        records = tuple(_checked(Record.from_json(row), path) for row in content["records"])
+        return Side(str(path), records, dict(content["environment"]), str(content["baseline_of"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{path} is no baseline ({error}): repro upgrade-check --accept writes one") from None
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -59,7 +59,13 @@ Key = tuple[str, str, str, int, int, int | None]
 
 
 def compare(before: Side, after: Side) -> list[Compared]:
-    """Every trial that both sides have. Raises UserError where they have none in common."""
+    """Every trial that both sides have. Raises UserError where they have none in common, or one is the baseline of
+    another machine."""
+    for side, other in ((before, after), (after, before)):
+        if side.baseline_of is not None and (
+            problem := _another_machine(before, after, before.records[0], after.records[0])
+        ):
+            raise UserError(f"{side.name} is a baseline of {side.baseline_of}, and {other.name} is not: {problem}")
     sides = _by_trial(before), _by_trial(after)
     found = [
         compare_trial(records, sides[1][key], _another_machine(before, after, records[0], sides[1][key][0]))

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -73,11 +73,14 @@ class Stream:
 class ForkServer:
     """Starts on first use, again after it died. A context manager: leaving it ends every process.
 
-    `log` gets what the server prints, `environment` is added to its own.
+    `log` gets what the server prints, `environment` is added to its own. `python` is the stack's interpreter, this
+    one's where none is named; `modules` are what it imports beforehand, all that trials use unless some are named.
     """
 
-    def __init__(self, log: Path, environment: Mapping[str, str]) -> None:
-        self._log, self._environment = log, environment
+    def __init__(
+        self, log: Path, environment: Mapping[str, str], python: str = sys.executable, modules: Sequence[str] = ()
+    ) -> None:
+        self._log, self._environment, self._python, self._modules = log, environment, python, modules
         self._process: subprocess.Popen[bytes] | None = None
         self._stream: Stream | None = None
         self.preload_seconds = 0.0
@@ -96,7 +99,7 @@ class ForkServer:
         paths = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "repro.measure.server", str(far.fileno())],
+                [self._python, "-m", "repro.measure.server", str(far.fileno()), *self._modules],
                 pass_fds=[far.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

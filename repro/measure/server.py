@@ -22,6 +22,7 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -222,16 +223,17 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
     return [rank.outcome for rank in ranks]
 
 
-def serve(stream: socket.socket, logs: Path | None = None) -> None:
+def serve(stream: socket.socket, logs: Path | None = None, modules: Sequence[str] = stack.PRELOADED) -> None:
     """Preloads the stack, says so, then runs one job after another until the stream ends.
 
-    On another node than the near end's, `logs` is the folder that takes what the ranks print.
+    On another node than the near end's, `logs` is the folder that takes what the ranks print. `modules` are those of
+    the stack to preload.
     """
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     started = time.monotonic()
     lines = stream.makefile("r")
     try:
-        missing = stack.preload()
+        missing = stack.preload(modules)
     except Exception:
         stream.sendall(json.dumps({"error": traceback.format_exc()}).encode() + b"\n")
         return
@@ -253,4 +255,4 @@ def serve(stream: socket.socket, logs: Path | None = None) -> None:
 
 if __name__ == "__main__":
     with contextlib.suppress(ConnectionError):  # the near end is gone
-        serve(socket.socket(fileno=int(sys.argv[1])))
+        serve(socket.socket(fileno=int(sys.argv[1])), modules=sys.argv[2:] or stack.PRELOADED)

@@ -106,7 +106,7 @@ def _measure(trial: Trial, recipe: Recipe, settings: Settings, bench: Bench, rec
                 return "out_of_memory", outcomes
         return status, outcomes
 
-    micro_batch = _fit(attempt, share, record)
+    micro_batch = _fit(attempt, min(share, trial.micro_batch or share), record)
     outcomes: list[Outcome] = []
     while micro_batch:
         status, outcomes = attempt(
@@ -140,7 +140,7 @@ def _measure(trial: Trial, recipe: Recipe, settings: Settings, bench: Bench, rec
 
 
 def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, record: Record) -> int:
-    """The largest power-of-two micro batch that every rank ran; 0, and a status, where there is none."""
+    """The largest power-of-two micro batch up to `share` that every rank ran; 0, and a status, where there is none."""
     status, outcomes = attempt("fit", largest=share)
     for report in outcomes[0].reports:
         for name, value in report.items():

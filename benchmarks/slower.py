@@ -1,0 +1,85 @@
+"""A step made slower by a known share: what a benchmark injects to see whether it is found."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from repro.measure.rank import Rank
+
+_TARGET = "repro.measure.engine.plain"
+
+
+def slowed(work: Callable[..., Any], share: float) -> Callable[..., Any]:
+    """An engine's micro-step or update that repeats part of its work, products of the model's own weights, until
+    `share` of the time that it took has passed once more."""
+
+    def longer(engine: Any, *arguments: Any, **named: Any) -> Any:
+        import torch
+
+        from repro.measure.clock import wait
+
+        started = time.perf_counter()
+        result = work(engine, *arguments, **named)
+        wait(engine.rank.device)
+        end = started + (1 + share) * (time.perf_counter() - started)
+        weight = next(weight for weight in engine.module.parameters() if weight.dim() == 2)[:64].detach()
+        with torch.no_grad():
+            while time.perf_counter() < end:
+                weight @ weight.T
+                wait(engine.rank.device)
+        return result
+
+    return longer
+
+
+def slow_down(engines: ModuleType, share: float) -> None:
+    """Slows down what trains without sharding."""
+    engine: Any = engines.PlainEngine
+    engine.micro_step, engine.update = slowed(engine.micro_step, share), slowed(engine.update, share)
+
+
+def when_measuring(share: float) -> None:
+    """The same for a whole environment, from its first line on: a .pth file of it calls this."""
+    sys.meta_path.insert(0, _Finder(share))
+
+
+class _Finder:
+    """Waits for the engine to be imported."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != _TARGET:
+            return None
+        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        spec = find_spec(name)
+        assert spec is not None
+        loader: Any = spec.loader
+        execute = loader.exec_module
+
+        def then_slow_down(module: ModuleType) -> None:
+            execute(module)
+            slow_down(module, self._share)
+
+        loader.exec_module = then_slow_down
+        return spec
+
+
+def measure(rank: Rank, share: float, **arguments: Any) -> dict[str, Any]:
+    """phases.measure of a trial, slowed down by `share`."""
+    from repro.measure import phases
+    from repro.measure.engine import plain
+
+    if share:
+        slow_down(plain, share)
+    return phases.measure(rank, **arguments)

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# locks/second.sh PYTHON VENV LOCK [REQUIREMENTS]
+#
+# Makes VENV, a virtual environment of PYTHON beside the first, and installs LOCK into it, hashes checked where LOCK
+# has any. With REQUIREMENTS it makes LOCK first: what they ask for, and of all else the versions that LOCK has at the
+# time, as far as they go together. Exit code 2 when it cannot be done.
+set -euo pipefail
+python=$(readlink -f "$(dirname "$1")")/${1##*/} venv=$(realpath -m "$2") lock=$(realpath -m "$3")
+requirements=${4:+$(realpath "$4")}
+cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
+. locks/uv.sh
+
+trap 'say "interrupted: run the same command again to go on"; exit 130' INT
+one_at_a_time
+find_uv
+read_pip_configuration
+find_torch "${requirements:-$lock}"
+
+if [[ -n $requirements ]]; then
+    "$uv" pip compile --quiet "$requirements" --output-file "$lock" --python "$python" --generate-hashes \
+        --no-header >/dev/null || die "does not resolve, see above"
+fi
+options=(--requirements "$lock")
+if grep -q -- '--hash=' "$lock"; then options+=(--no-deps --require-hashes); fi
+"$uv" venv --quiet --no-project --clear --python "$python" "$venv" || die "$venv could not be made, see above"
+DS_BUILD_OPS=0 "$uv" pip install --quiet --python "$venv/bin/python" "${options[@]}" ||
+    die "could not be installed, see above"

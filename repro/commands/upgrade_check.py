@@ -1,0 +1,193 @@
+"""`repro upgrade-check`: this stack and another, interleaved on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+from ..exit_codes import INTERRUPTED
+from ..formats import add_format
+
+_EXIT_CODES = """\
+exit codes: 0 nothing regressed; 1 something regressed or broke; 2 usage, or a stack that cannot be built or imported;
+3 inconclusive; 130 interrupted (the same command resumes)"""
+_LOADING_SECONDS = 6.0  # about, of a stack; for the choice of trials, never for a result
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    from ..compare.rule import PAIRS_A_ROUND
+
+    parser.epilog = _EXIT_CODES
+    add = parser.add_argument
+    add("--against", required=True, metavar="LOCK|REQUIREMENTS", help='a lock, or "torch==2.11.0 transformers==5.24.0"')
+    add("--models", metavar="ID,...", help="recipes, by id (default: those that show most in the budget)")
+    add("--methods", choices=("published", "naive", "free-lunch", "all"), help="default naive and free lunch")
+    add("--scale", choices=("paper", "tiny"), help="size of the recipes (default: paper on GPUs, tiny on a CPU)")
+    add("--gpus", metavar="all|N|0,1", help="GPUs to use, all of them for each trial")
+    add("--budget", default="15m", metavar="20m", help="choose the trials that show most in this time (default 15m)")
+    add(
+        "--pairs",
+        type=int,
+        default=12,
+        metavar="N",
+        help=f"processes a side and round (default 12, {PAIRS_A_ROUND} up)",
+    )
+    add("--out", type=Path, default=Path("results/upgrade"), metavar="DIR", help="folder (default results/upgrade)")
+    add("--bisect", action="store_true", help="where something regressed, find the package by swapping them")
+    add("--accept", action="store_true", help="write what the other stack took as this machine's baseline")
+    add_format(parser)
+
+
+def main(given: argparse.Namespace) -> int:
+    from .. import units
+    from ..compare import baseline, report, second
+    from ..compare.environments import differences
+    from ..compare.interleave import Check
+    from ..compare.rule import PAIRS_A_ROUND
+    from .run import check_disk, check_packages, stop_on_sigterm
+
+    if given.pairs < PAIRS_A_ROUND:
+        raise UserError(f"--pairs {given.pairs}: at least {PAIRS_A_ROUND}, fewer attain no p below 0.05")
+    budget = units.seconds(given.budget, "--budget")
+    check_packages()
+    devices, candidates = _candidates(given)
+    check_disk(given.out)
+    stop_on_sigterm()
+    chosen = _chosen(candidates, devices, given.pairs, budget)
+    stacks = second.this_stack(), second.build(given.against, second.this_stack())
+    check = Check(given.out, chosen, stacks, devices, given.pairs, budget, _say)
+    _say(f"{len(chosen)} of {len(candidates)} trials: {', '.join(f'{t.recipe} {t.settings}' for t in chosen)}")
+    try:
+        compared = check.run()
+        notes = [_note(given, check, compared)]
+        if given.bisect:
+            notes.append(_bisect(given, check, compared, stacks, devices, budget))
+    except KeyboardInterrupt:
+        _say(f"interrupted; what is measured is kept, resume with: repro {shlex.join(sys.argv[1:])}")
+        return INTERRUPTED
+    before, after = check.sides()
+    found = differences(before, after)
+
+    def told(format: Any) -> str:
+        return report.report(compared, found, before.name, after.name, notes, format)
+
+    given.out.mkdir(parents=True, exist_ok=True)
+    (given.out / "report.md").write_text(told("markdown") + "\n")
+    (given.out / "check.json").write_text(told("json") + "\n")
+    if given.accept:
+        _say(f"the baseline is now {baseline.accept(after, [r for t in chosen for r in check.samples('after', t)])}")
+    print(told(given.format))
+    return report.exit_code(compared)
+
+
+def _candidates(given: argparse.Namespace) -> tuple[list[Any], list[Any]]:
+    """The devices, and every trial that was asked for; a UserError for the first thing that is wrong."""
+    import models
+
+    from .. import hardware
+    from ..compare.interleave import ROUNDS
+    from ..plan import Options, trials
+    from ..recipe import Scale
+
+    visible = hardware.visible_devices()
+    devices = visible if given.gpus is None else [visible[i] for i in hardware.parse_gpus(given.gpus, len(visible))]
+    ids = [id.strip() for id in given.models.split(",")] if given.models is not None else list(models.IDS)
+    for id in ids:
+        models.find(id)
+    wanted = []
+    for methods in (given.methods,) if given.methods else ("naive", "free-lunch"):
+        scale: Scale = given.scale or ("paper" if devices else "tiny")
+        asked = Options(tuple(dict.fromkeys(ids)), methods, scale, (len(devices) or 1,), steps=ROUNDS)
+        wanted += trials(asked, devices)
+    return devices, list({trial.id: trial for trial in wanted}.values())
+
+
+def _chosen(candidates: list[Any], devices: list[Any], pairs: int, budget: float) -> list[Any]:
+    """The trials that show most in the budget. One process of each arm is loaded once a block, whatever it measures."""
+    from ..compare.coverage import choose
+    from ..plan import estimate
+
+    processes = 5 * pairs + 2  # a round of three arms and one of two; the search for the micro batch on both
+    loading = processes * _LOADING_SECONDS
+    gpu = devices[0].gpu if devices else None
+    seconds = {trial: processes * estimate(trial, gpu) for trial in candidates}
+    chosen = choose(seconds, budget - loading)
+    if not chosen:
+        cheapest = min(seconds, key=lambda trial: seconds[trial])
+        minutes = math.ceil((seconds[cheapest] + loading) / 60)
+        raise UserError(
+            f"--budget {budget / 60:.0f}m: {cheapest.recipe} {cheapest.settings} alone takes about {minutes}m with "
+            f"--pairs {pairs}; raise the budget, or take fewer pairs"
+        )
+    return chosen
+
+
+def _note(given: argparse.Namespace, check: Any, compared: list[Any]) -> str:
+    floors = [each.judged.floor for each in compared if each.judged and each.judged.floor is not None]
+    told = f"Noise floor: {min(floors):.1%} to {max(floors):.1%}, of this stack against itself. " if floors else ""
+    short = "" if check.complete else f" The budget of {given.budget} ended it early: the same command goes on."
+    return (
+        f"{told}Each process is a fresh one, interleaved with the other stack's; {check.pairs} pairs make a round, and "
+        f"a second round confirms what the first suspects. Times are seconds of a training step.{short}"
+    )
+
+
+def _bisect(
+    given: argparse.Namespace, check: Any, compared: list[Any], stacks: Any, devices: list[Any], budget: float
+) -> str:
+    """Names the package behind the worst of what regressed or broke."""
+    from ..compare import culprit, second
+    from ..compare.interleave import Check
+
+    worst = [each for each in compared if each.status in ("regressed", "broke")]
+    if not worst:
+        return "Nothing regressed or broke, so there is nothing to bisect."
+    target = max(worst, key=lambda each: each.judged.ratio.value if each.judged else math.inf)
+    trial = check.trials[compared.index(target)]
+    first, other = stacks
+    suspects = [name for name, v in other.packages.items() if name in first.packages and first.packages[name] != v]
+    built: dict[str, Any] = {}
+
+    def build(names: Any) -> Any:
+        wanted = " ".join(f"{name}=={other.packages[name]}" for name in names)
+        if wanted not in built:
+            built[wanted] = second.build(wanted, first)
+        return built[wanted]
+
+    def swapped(names: Any) -> frozenset[str]:
+        try:
+            packages = build(names).packages
+        except UserError as error:
+            _say(f"bisect: {error}")
+            return frozenset()
+        return frozenset(name for name in suspects if packages.get(name) == other.packages[name])
+
+    def look(names: Any) -> Any:
+        _say(f"bisect: {', '.join(names)}")
+        folder = given.out / "bisect" / "+".join(names)
+        return Check(folder, [trial], (first, build(names)), devices, given.pairs, budget, _say).run()[0]
+
+    def differs(names: Any) -> bool:
+        found = look(names)
+        if target.judged is None or found.judged is None:
+            return bool(found.status == target.status)
+        # Nearer to the whole difference than to none: what the rule calls inconclusive still says which half.
+        return bool(math.log(found.judged.ratio.value) > math.log(target.judged.ratio.value) / 2)
+
+    if not suspects:
+        return "No package of both stacks differs, so there is nothing to bisect."
+    found = culprit.search(suspects, swapped, differs, lambda names: look(names).status == target.status)
+    names = " with ".join(f"{name} {first.packages[name]} to {other.packages[name]}" for name in found.packages)
+    how = f"of {len(suspects)} packages that differ, after {found.looks} environments with half of them"
+    if not found.confirmed:
+        return f"Bisecting {trial.recipe}, {trial.settings}: not {names} alone ({how}); it may take several packages."
+    return f"Culprit: {names}: {trial.recipe}, {trial.settings} {target.status} with it alone ({how})."
+
+
+def _say(line: str) -> None:
+    print(f"repro: {line}", file=sys.stderr, flush=True)

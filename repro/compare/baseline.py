@@ -1,0 +1,41 @@
+"""What a machine's stack was accepted to take: a committed file under expected/baselines/, one a machine."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from ..datafile import expected_folder
+from ..trial import Record
+from .side import Side
+
+_RAW = ("host", "device_times", "synchronised", "traceback", "log")  # stays in the results folder
+
+
+def machine(environment: dict[str, Any]) -> str:
+    """Names a machine: its GPUs, or its CPU with the number of cores."""
+    gpus = [gpu["driver_name"] for gpu in environment.get("gpus") or []]
+    host = environment.get("host") or {}
+    return f"{len(gpus)} x {gpus[0]}" if gpus else f"{host.get('physical_cores')} cores of {host.get('cpu')}"
+
+
+def accept(side: Side, records: Sequence[Record], folder: Path | None = None) -> Path:
+    """Writes what a stack took as its machine's new baseline, and returns the file."""
+    name = machine(side.environment)
+    path = (folder or expected_folder()) / "baselines" / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
+    path.parent.mkdir(exist_ok=True)
+    rows = [{key: value for key, value in asdict(record).items() if key not in _RAW} for record in records]
+    content = {
+        "baseline_of": name,
+        "accepted": date.today().isoformat(),
+        "source": f"repro upgrade-check --accept, {side.name}",
+        "environment": side.environment,
+        "records": rows,
+    }
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    return path

@@ -1,0 +1,116 @@
+"""The second environment: built beside the first by uv, and kept, so that it is built once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..environment import ROOT, installed_packages
+from ..errors import UserError
+
+# What a trial may import. Kernels that are built from source are not among them: they would be built again.
+_ROOTS = ("torch", "torchvision", "transformers", "deepspeed", "timm", "nvidia-ml-py", "psutil", "setuptools")
+
+
+@dataclass(frozen=True)
+class Stack:
+    """An interpreter and what it imports: distributions and their versions."""
+
+    name: str
+    python: str
+    packages: Mapping[str, str]
+
+
+def this_stack() -> Stack:
+    """The one that runs this program."""
+    return Stack("this stack", sys.executable, installed_packages())
+
+
+def build(against: str, first: Stack) -> Stack:
+    """A lock file, or requirements such as "torch==2.11.0 transformers==5.24.0", all else as in `first` as far as it
+    goes with them. Raises UserError where it does not resolve, cannot be installed, or nothing says what is meant."""
+    if Path(against).is_file():
+        text = Path(against).read_text(errors="replace")
+        return _built(_key(text), against, text, None)
+    wanted = requirements(against)
+    pins = "".join(f"{name}=={version}\n" for name, version in sorted(first.packages.items()))
+    torch = first.packages.get("torch", "")
+    lines = []
+    for name in dict.fromkeys((*(root for root in _ROOTS if root in first.packages), *wanted)):
+        line = wanted.get(name, name)
+        if name == "torch" and name not in wanted:
+            line = f"torch=={torch}"  # its CPU and CUDA builds share a version: a mere preference could change it
+        elif name == "torch" and torch.endswith("+cpu") and re.fullmatch(r"torch==[0-9.]+", line):
+            line += "+cpu"
+        lines.append(line + "\n")
+    text = "".join(lines)
+    return _built(_key(text + pins), against, pins, text)
+
+
+def requirements(against: str) -> dict[str, str]:
+    """Requirements by normalised name. Raises UserError where there is none."""
+    found = {}
+    for word in against.replace(",", " ").split():
+        parts = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9._-]*)==[A-Za-z0-9.+!_-]+", word)
+        if parts is None:
+            raise UserError(
+                f"--against {against}: no such file, and {word!r} is not of the form package==version, such as "
+                "torch==2.11.0"
+            )
+        found[re.sub(r"[-_.]+", "-", parts[1]).lower()] = word
+    if not found:
+        raise UserError('--against: expected a lock file, or requirements such as "torch==2.11.0 transformers==5.24.0"')
+    return found
+
+
+def _key(text: str) -> str:
+    return hashlib.sha256(f"{sys.executable}\n{text}".encode()).hexdigest()[:12]
+
+
+def _built(key: str, name: str, lock: str, wanted: str | None) -> Stack:
+    place = ROOT / ".venv" / "second" / key
+    venv, done = place / "venv", place / "complete"
+    if not done.is_file():
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            (place / "lock").write_text(lock)
+            files = [place / "lock"]
+            if wanted is not None:
+                files.append(place / "wanted.in")
+                files[1].write_text(wanted)
+        except OSError as error:
+            raise UserError(f"cannot write to {place}: {error.strerror}") from error
+        print(f"repro: building the stack of {name}", file=sys.stderr, flush=True)
+        command = [str(ROOT / "locks" / "second.sh"), sys.executable, str(venv), *map(str, files)]
+        made = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if made.returncode == 130:
+            raise KeyboardInterrupt
+        if made.returncode:
+            raise UserError(f"--against {name}: {_one_line(made.stderr)}")
+        done.touch()
+    python = str(venv / "bin" / "python")
+    return Stack(name, python, _packages(python))
+
+
+def _one_line(told: str) -> str:
+    """What uv draws as a tree over several lines, in one."""
+    words = " ".join(re.sub(r"[\u00d7\u2500-\u25ff]", " ", told).split()).removesuffix(", see above")
+    return words if len(words) <= 400 else words[:397] + "..."
+
+
+def _packages(python: str) -> dict[str, str]:
+    """The distributions that an interpreter finds, however its folders are put together."""
+    code = "import json; from repro.environment import installed_packages; print(json.dumps(installed_packages()))"
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    asked = subprocess.run([python, "-c", code], env=variables, capture_output=True, text=True)
+    if asked.returncode:
+        last = asked.stderr.strip().splitlines()[-1:] or ["no message"]
+        raise UserError(f"{python} does not run: {last[0]}")
+    return dict(json.loads(asked.stdout))

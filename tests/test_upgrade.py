@@ -1,0 +1,266 @@
+"""`repro upgrade-check`: two stacks interleaved on this machine, resumed, bisected, and accepted as a baseline."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import models
+from repro.compare import culprit
+from repro.compare.baseline import accept, machine
+from repro.compare.coverage import choose, features
+from repro.compare.interleave import Check, judge_pairs
+from repro.compare.second import Stack, requirements, this_stack
+from repro.compare.side import Side, read_side
+from repro.errors import UserError
+from repro.results import history
+from repro.trial import Record, Trial
+from tests.command_line import ROOT, record, repro, results_folder
+from tests.wheels import linked, lock, wheel
+
+RUN = ROOT / "results" / "cpu-2-cores"
+HEAVY = "import benchmarks.slower; benchmarks.slower.when_measuring(0.5)"
+
+
+def check(tmp_path: Path, lock_file: Path, *more: str) -> Any:
+    """`repro upgrade-check` on the CPU, its wheels from this folder alone."""
+    return repro(
+        "upgrade-check",
+        "--against",
+        str(lock_file),
+        "--out",
+        str(tmp_path / "out"),
+        "--models",
+        "pythia-1b",
+        "--methods",
+        "naive",
+        "--pairs",
+        "6",
+        *more,
+        CUDA_VISIBLE_DEVICES="",
+        UV_FIND_LINKS=str(tmp_path / "wheels"),
+        UV_NO_INDEX="1",
+    )
+
+
+# --- The whole command ---
+
+
+def test_a_stack_that_cannot_run_a_trial_broke_it(tmp_path: Path) -> None:
+    gone = (
+        "import importlib.metadata as m; d = m.distributions;"
+        "m.distributions = lambda d=d, **k: [x for x in d(**k) if x.metadata['Name'] != 'transformers']"
+    )
+    found = check(tmp_path, lock(tmp_path / "lock", linked(tmp_path / "wheels", "without_transformers", start=gone)))
+    assert found.returncode == 1, found.stderr
+    told = json.loads((tmp_path / "out" / "check.json").read_text())
+    [row] = told["trials"]
+    assert (row["status"], row["reason"]) == ("broke", "unsupported: transformers is not installed")
+    assert "slower or broken (1 broke): pythia-1b, naive, 1 x cpu unsupported" in found.stdout.splitlines()[0]
+    assert {"what": "transformers", "before": this_stack().packages["transformers"], "after": None} in told[
+        "environment"
+    ]
+    assert (tmp_path / "out" / "report.md").read_text().startswith("**Verdict on ")
+
+
+def test_a_stack_that_does_not_import_is_one_clear_line_and_what_was_measured_is_kept(tmp_path: Path) -> None:
+    found = check(tmp_path, lock(tmp_path / "lock", wheel(tmp_path / "wheels", "nothing", "1.0", {"nothing.py": ""})))
+    assert found.returncode == 2
+    assert found.stdout == ""
+    *_, last = found.stderr.splitlines()
+    assert "does not import: ModuleNotFoundError: No module named 'torch'" in last
+    assert "Traceback" not in found.stderr
+    [kept] = history(tmp_path / "out" / "before" / "largest")
+    assert kept.status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("nowhere-to-be-found==1.0\n", "nowhere-to-be-found"),
+        ("this is no lock\n", "could not be installed"),
+    ],
+)
+def test_a_lock_that_cannot_be_installed_is_one_clear_line(tmp_path: Path, content: str, told: str) -> None:
+    (tmp_path / "lock").write_text(content)
+    (tmp_path / "wheels").mkdir()
+    found = check(tmp_path, tmp_path / "lock")
+    assert (found.returncode, found.stdout) == (2, "")
+    *_, last = found.stderr.splitlines()
+    assert told in last
+    assert last.startswith(f"repro: --against {tmp_path / 'lock'}: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--against", "no/such/lock"], ["no such file", "torch==2.11.0"]),
+        (["--against", ""], ["expected a lock file"]),
+        ([], ["--against"]),
+        (["--against", "torch==2.0.0", "--pairs", "5"], ["--pairs 5", "at least 6"]),
+        (["--against", "torch==2.0.0", "--budget", "soon"], ["--budget soon"]),
+        (["--against", "torch==2.0.0", "--models", "gpt-5"], ["gpt-5", "vit"]),
+        (["--against", "torch==2.0.0", "--budget", "10s"], ["--budget", "raise the budget"]),
+    ],
+)
+def test_bad_input_is_one_clear_line(arguments: list[str], told: list[str], tmp_path: Path) -> None:
+    found = repro("upgrade-check", *arguments, "--out", str(tmp_path / "out"), CUDA_VISIBLE_DEVICES="")
+    assert (found.returncode, found.stdout) == (2, "")
+    assert len(found.stderr.splitlines()) == 1, found.stderr
+    for part in told:
+        assert part in found.stderr
+
+
+# --- Interleaving ---
+
+
+def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1, steps=1)
+    stacks = this_stack(), Stack("its twin", sys.executable, this_stack().packages)
+
+    def after(budget: float, said: list[str]) -> Check:
+        found = Check(tmp_path, [trial], stacks, [], pairs=1, budget=budget, tell=said.append)
+        found.run()
+        return found
+
+    said: list[str] = []
+    assert not after(-1.0, said).complete
+    assert [len(history(tmp_path / arm)) for arm in ("before", "after", "again")] == [0, 0, 0]
+    largest = [history(tmp_path / arm / "largest") for arm in ("before", "after")]
+    assert [[each.status for each in side] for side in largest] == [["ok"], ["ok"]]
+
+    done = after(600.0, said)
+    assert done.complete
+    assert [len(done.samples(arm, trial)) for arm in ("before", "after", "again")] == [2, 2, 1]
+    assert len(said) == 2
+    sample = done.samples("after", trial)[0]
+    assert sample.micro_batch == largest[0][0].micro_batch
+    assert sample.losses == done.samples("before", trial)[0].losses
+    [compared] = done.compared()
+    assert compared.status == "inconclusive"
+    assert compared.judged is not None
+    assert compared.judged.floor is not None
+    times = {arm: (tmp_path / arm / "trials.jsonl").stat().st_mtime_ns for arm in ("before", "after", "again")}
+    assert times["again"] < times["after"] < times["before"], "the second block turns the order round"
+
+    after(600.0, said)
+    assert len(said) == 2, "nothing was left to do"
+
+
+def samples(*seconds: float, **known: Any) -> list[Record]:
+    return [record("pythia-1b", "naive", 60.0, synchronised_step=each, **known) for each in seconds]
+
+
+def test_blocks_are_judged_as_pairs() -> None:
+    drift = [1.0 + 0.3 * number for number in range(12)]
+    before, again = samples(*drift), samples(*(1.001 * each for each in drift[:6]))
+    judged = judge_pairs(again, 6)(before, samples(*(1.1 * each for each in drift)))
+    assert judged.decision.call == "regressed"
+    assert judged.ratio.value == pytest.approx(1.1)
+    assert judged.floor == pytest.approx(0.001, rel=0.1)
+
+
+def test_a_block_with_a_discarded_sample_is_left_out() -> None:
+    hot = samples(9.0, gpu_state=[{"throttle_reasons": 0x40}])
+    before, again = samples(*[1.0] * 13), samples(*[1.0] * 7)
+    judged = judge_pairs(again, 7)(before, [*samples(1.1), *hot, *samples(*[1.1] * 11)])
+    assert judged.ratio.processes == 12
+    assert judged.decision.call == "regressed"
+
+
+# --- Which trials ---
+
+
+def test_a_budget_takes_the_trials_that_show_most() -> None:
+    trials = [Trial(id, "tiny", settings, "cpu", 1) for id in models.IDS for settings in ("naive", "free_lunch")]
+    seconds = dict.fromkeys(trials, 10.0)
+    three = choose(seconds, 30.0)
+    assert len(three) == 3
+    assert len({models.find(trial.recipe).family for trial in three}) > 1
+    assert {"compiler", "fp32"} <= frozenset().union(*map(features, three))
+    everything = choose(seconds, 1e9)
+    assert frozenset().union(*map(features, everything)) == frozenset().union(*map(features, trials))
+    assert choose(seconds, 9.0) == []
+    dear = {trial: 10.0 if trial.settings == "naive" else 1000.0 for trial in trials}
+    assert {trial.settings for trial in choose(dear, 100.0)} == {"naive"}
+
+
+def test_requirements_are_read_by_name() -> None:
+    assert requirements("torch==2.11.0, Flash_Attn==2.8.3.post2") == {
+        "torch": "torch==2.11.0",
+        "flash-attn": "Flash_Attn==2.8.3.post2",
+    }
+    with pytest.raises(UserError, match="package==version"):
+        requirements("torch>=2")
+
+
+# --- The culprit ---
+
+
+@pytest.mark.parametrize("guilty", ["a", "b", "c", "d"])
+def test_the_slow_one_of_four_packages_is_named_after_two_looks(guilty: str) -> None:
+    found = culprit.search("abcd", frozenset, lambda names: guilty in names, lambda names: names == [guilty])
+    assert found == culprit.Found((guilty,), confirmed=True, looks=2)
+
+
+@pytest.mark.parametrize("size", range(1, 17))
+def test_a_search_takes_log2_looks(size: int) -> None:
+    names = [f"p{number}" for number in range(size)]
+    for guilty in names:
+        found = culprit.search(names, frozenset, lambda half, guilty=guilty: guilty in half, lambda left: True)  # type: ignore[misc]
+        assert found.packages == (guilty,)
+        assert found.looks <= (size - 1).bit_length()
+
+
+def test_packages_that_only_go_together_are_named_together() -> None:
+    def swapped(names: Any) -> frozenset[str]:
+        return frozenset(names) | ({"a", "b"} if {"a", "b"} & set(names) else set())
+
+    found = culprit.search("abcd", swapped, lambda names: bool({"a", "b"} & set(names)), lambda names: True)
+    assert found.packages == ("a", "b")
+
+
+def test_a_difference_that_takes_two_packages_is_not_confirmed() -> None:
+    def both(names: Any) -> bool:
+        return {"a", "d"} <= set(names)
+
+    assert not culprit.search("abcd", frozenset, both, both).confirmed
+
+
+# --- Baselines ---
+
+
+def baseline(folder: Path, **environment: Any) -> Path:
+    known = read_side(RUN)
+    return accept(Side("a run", known.records, known.environment | environment), known.records, folder)
+
+
+def test_an_accepted_baseline_stands_for_its_run(tmp_path: Path) -> None:
+    path = baseline(tmp_path)
+    assert path == tmp_path / "baselines" / "2-cores-of-amd-epyc.json"
+    assert machine(read_side(path).environment) == "2 cores of AMD EPYC"
+    done = repro("compare", str(path), str(RUN), "--format", "json")
+    found = json.loads(done.stdout)
+    assert found["environment"] == []
+    assert {row["ratio"] for row in found["trials"]} <= {1.0, None}
+
+
+def test_a_baseline_of_another_machine_is_refused(tmp_path: Path) -> None:
+    path = baseline(tmp_path, host={"cpu": "Another CPU", "physical_cores": 64})
+    for sides in ([path, RUN], [RUN, path]):
+        done = repro("compare", *map(str, sides))
+        assert (done.returncode, done.stdout) == (2, "")
+        assert len(done.stderr.splitlines()) == 1
+        assert "baseline of 64 cores of Another CPU" in done.stderr
+
+
+def test_a_broken_baseline_is_one_clear_line(tmp_path: Path) -> None:
+    path = baseline(tmp_path)
+    path.write_text(json.dumps({"baseline_of": "x", "records": [{"id": 1}]}))
+    done = repro("compare", str(path), str(results_folder(tmp_path / "run", record("vit", "naive", 1.0))))
+    assert done.returncode == 2
+    assert "no baseline" in done.stderr
