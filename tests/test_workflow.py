@@ -1,0 +1,56 @@
+"""The workflow in docs/: what it runs is what the command line takes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from typing import Any
+
+import yaml
+
+from repro.cli import parser
+from tests.command_line import ROOT
+
+TEXT = (ROOT / "docs" / "upgrade-check.yml").read_text()
+STEPS: list[dict[str, Any]] = yaml.safe_load(TEXT)["jobs"]["check"]["steps"]
+
+
+def script(name: str) -> str:
+    return next(step["run"] for step in STEPS if step.get("name") == name)
+
+
+def test_it_runs_on_a_schedule_on_a_gpu_of_ones_own_and_opens_an_issue_when_something_regressed() -> None:
+    workflow = yaml.safe_load(TEXT)
+    triggers = workflow[True]  # YAML 1.1 reads `on` as a truth value
+    assert {"schedule", "workflow_call"} <= triggers.keys()
+    assert {"self-hosted", "gpu"} <= set(workflow["jobs"]["check"]["runs-on"])
+    [issue] = [step for step in STEPS if "issues.create" in str(step.get("with"))]
+    assert issue["if"] == "steps.check.outputs.code == '1'"
+    assert workflow["permissions"]["issues"] == "write"
+
+
+def test_its_scripts_are_sound_bash_and_their_options_exist() -> None:
+    known = {option for action in parser("upgrade-check")._actions for option in action.option_strings}
+    called = script("Check").split("upgrade-check", 1)[1].split("||")[0]
+    used = set(re.findall(r"--[a-z]+", called))
+    assert {"--against", "--budget", "--bisect", "--out"} <= used <= known
+    for step in STEPS:
+        if "run" in step:
+            subprocess.run(["bash", "-n"], input=step["run"], text=True, check=True)
+
+
+def test_a_regression_is_told_and_a_stack_that_cannot_be_built_fails(tmp_path: Any) -> None:
+    for code, fails in ((0, False), (1, False), (3, False), (2, True), (130, True)):
+        (tmp_path / "run_all.sh").write_text(f"#!/bin/sh\necho report\nexit {code}\n")
+        (tmp_path / "run_all.sh").chmod(0o755)
+        variables = {
+            "AGAINST": "torch==9",
+            "BUDGET": "1h",
+            "GITHUB_OUTPUT": str(tmp_path / f"output-{code}"),
+            "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
+            "PATH": "/usr/bin:/bin",
+        }
+        done = subprocess.run(["bash", "-e", "-c", script("Check")], cwd=tmp_path, env=variables)
+        assert (done.returncode != 0) == fails
+        assert (tmp_path / f"output-{code}").read_text() == f"code={code}\n"
+    assert (tmp_path / "summary").read_text() == "report\n" * 5
