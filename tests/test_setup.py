@@ -5,7 +5,6 @@ scripts set a real virtual environment up in a second.
 """
 
 import fcntl
-import hashlib
 import json
 import os
 import re
@@ -15,12 +14,12 @@ import subprocess
 import sys
 import time
 import tomllib
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from repro import image
+from tests.wheels import pin, wheel
 
 ROOT = Path(__file__).resolve().parents[1]
 STACKS = ["requirements.lock", "locks/cpu.lock"]
@@ -59,14 +58,7 @@ class House:
 
     def wheel(self, name: str, version: str) -> str:
         """Lays a wheel into the folder of wheels; its line for a lock."""
-        file = self.wheels / f"{name}-{version}-py3-none-any.whl"
-        info = f"{name}-{version}.dist-info"
-        with zipfile.ZipFile(file, "w") as archive:
-            archive.writestr(f"{name}.py", f"version = {version!r}\n")
-            archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-            archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-            archive.writestr(f"{info}/RECORD", "")
-        return f"{name}=={version} --hash=sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}\n"
+        return pin(wheel(self.wheels, name, version, {f"{name}.py": f"version = {version!r}\n"}))
 
     def lock(self, text: str) -> None:
         for stack in STACKS:

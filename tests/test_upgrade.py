@@ -20,10 +20,15 @@ from repro.errors import UserError
 from repro.results import history
 from repro.trial import Record, Trial
 from tests.command_line import ROOT, record, repro, results_folder
-from tests.wheels import linked, lock, wheel
+from tests.wheels import linked, pin, wheel
 
 RUN = ROOT / "results" / "cpu-2-cores"
-HEAVY = "import benchmarks.slower; benchmarks.slower.when_measuring(0.5)"
+
+
+def lock(tmp_path: Path, wheel: Path) -> Path:
+    path = tmp_path / "lock"
+    path.write_text(pin(wheel))
+    return path
 
 
 def check(tmp_path: Path, lock_file: Path, *more: str) -> Any:
@@ -55,7 +60,7 @@ def test_a_stack_that_cannot_run_a_trial_broke_it(tmp_path: Path) -> None:
         "import importlib.metadata as m; d = m.distributions;"
         "m.distributions = lambda d=d, **k: [x for x in d(**k) if x.metadata['Name'] != 'transformers']"
     )
-    found = check(tmp_path, lock(tmp_path / "lock", linked(tmp_path / "wheels", "without_transformers", start=gone)))
+    found = check(tmp_path, lock(tmp_path, linked(tmp_path / "wheels", "without_transformers", start=gone)), "--accept")
     assert found.returncode == 1, found.stderr
     told = json.loads((tmp_path / "out" / "check.json").read_text())
     [row] = told["trials"]
@@ -65,10 +70,11 @@ def test_a_stack_that_cannot_run_a_trial_broke_it(tmp_path: Path) -> None:
         "environment"
     ]
     assert (tmp_path / "out" / "report.md").read_text().startswith("**Verdict on ")
+    assert "the baseline stays as it is" in found.stderr
 
 
 def test_a_stack_that_does_not_import_is_one_clear_line_and_what_was_measured_is_kept(tmp_path: Path) -> None:
-    found = check(tmp_path, lock(tmp_path / "lock", wheel(tmp_path / "wheels", "nothing", "1.0", {"nothing.py": ""})))
+    found = check(tmp_path, lock(tmp_path, wheel(tmp_path / "wheels", "nothing", "1.0", {"nothing.py": ""})))
     assert found.returncode == 2
     assert found.stdout == ""
     *_, last = found.stderr.splitlines()

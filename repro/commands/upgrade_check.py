@@ -80,7 +80,11 @@ def main(given: argparse.Namespace) -> int:
     (given.out / "report.md").write_text(told("markdown") + "\n")
     (given.out / "check.json").write_text(told("json") + "\n")
     if given.accept:
-        _say(f"the baseline is now {baseline.accept(after, [r for t in chosen for r in check.samples('after', t)])}")
+        accepted = [record for trial in chosen for record in check.samples("after", trial)]
+        if accepted:
+            _say(f"the baseline is now {baseline.accept(after, accepted)}")
+        else:
+            _say(f"--accept: {after.name} ran no trial that this stack runs, so the baseline stays as it is")
     print(told(given.format))
     return report.exit_code(compared)
 
@@ -165,12 +169,13 @@ def _bisect(
         except UserError as error:
             _say(f"bisect: {error}")
             return frozenset()
-        return frozenset(name for name in suspects if packages.get(name) == other.packages[name])
+        return frozenset(name for name in suspects if packages.get(name) != first.packages[name])
 
     def look(names: Any) -> Any:
         _say(f"bisect: {', '.join(names)}")
-        folder = given.out / "bisect" / "+".join(names)
-        return Check(folder, [trial], (first, build(names)), devices, given.pairs, budget, _say).run()[0]
+        stack = build(names)
+        folder = given.out / "bisect" / stack.key
+        return Check(folder, [trial], (first, stack), devices, given.pairs, budget, _say).run()[0]
 
     def differs(names: Any) -> bool:
         found = look(names)

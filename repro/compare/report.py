@@ -65,17 +65,28 @@ def report(
         )
     title = (lambda text: f"## {text}") if format == "markdown" else str.upper
     parts = [f"**{line}**" if format == "markdown" else line, title("Environment")]
-    parts.append(
-        render([asdict(difference) for difference in environment], format)
-        if environment
-        else "No difference is recorded."
-    )
+    parts += _environment(environment, format)
     parts += [title("Trials"), render([_people(each) for each in compared], format)]
     parts += [title("Why"), "\n".join(_reasons(compared))]
     changed = [f"- {_name(each)}: {found}" for each in compared for found in each.changes]
     parts += [title("What changed besides speed"), "\n".join(changed) or "Nothing that is recorded."]
     parts += notes
     return "\n\n".join(parts)
+
+
+def _environment(environment: Sequence[Difference], format: Format) -> list[str]:
+    """What both sides have in another version as a table, what one side has alone as a line."""
+    both = [asdict(each) for each in environment if each.before is not None and each.after is not None]
+    parts = [render(both, format)] if both else ["Nothing that both record differs."]
+    for side in ("before", "after"):
+        alone = [
+            f"{each.what} {getattr(each, side)}"
+            for each in environment
+            if None in (each.before, each.after) and getattr(each, side) is not None
+        ]
+        if alone:
+            parts.append(f"Only {side}: {', '.join(alone)}.")
+    return parts
 
 
 def _reasons(compared: Sequence[Compared]) -> list[str]:

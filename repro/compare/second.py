@@ -21,11 +21,13 @@ _ROOTS = ("torch", "torchvision", "transformers", "deepspeed", "timm", "nvidia-m
 
 @dataclass(frozen=True)
 class Stack:
-    """An interpreter and what it imports: distributions and their versions."""
+    """An interpreter and what it imports: distributions and their versions. `key` names its folder, where we built
+    it."""
 
     name: str
     python: str
     packages: Mapping[str, str]
+    key: str = ""
 
 
 def this_stack() -> Stack:
@@ -96,7 +98,7 @@ def _built(key: str, name: str, lock: str, wanted: str | None) -> Stack:
             raise UserError(f"--against {name}: {_one_line(made.stderr)}")
         done.touch()
     python = str(venv / "bin" / "python")
-    return Stack(name, python, _packages(python))
+    return Stack(name, python, _packages(python), key)
 
 
 def _one_line(told: str) -> str:
