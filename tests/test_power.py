@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +13,7 @@ import pytest
 
 from benchmarks import asking, power, slower
 from repro.measure.launcher import ForkServer
+from tests.command_line import ROOT
 
 
 def test_an_injected_slowdown_is_of_the_size_it_says() -> None:
@@ -23,6 +26,15 @@ def test_an_injected_slowdown_is_of_the_size_it_says() -> None:
         assert longer(engine, 0.2) == "done"
         taken.append(time.perf_counter() - started)
     assert min(taken) == pytest.approx(0.3, rel=0.1)
+
+
+def test_an_environment_is_slowed_down_once_it_measures() -> None:
+    code = (
+        "import benchmarks.slower as slower; slower.when_measuring(0.5)\n"
+        "from repro.measure.engine.plain import PlainEngine; print(PlainEngine.update.__qualname__)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout == "slowed.<locals>.longer\n"
 
 
 def test_a_pool_is_collected_from_real_processes_block_by_block(fork_server: ForkServer, tmp_path: Path) -> None:

@@ -170,6 +170,14 @@ def test_blocks_are_judged_as_pairs() -> None:
     assert judged.floor == pytest.approx(0.001, rel=0.1)
 
 
+def test_a_second_round_that_was_cut_short_neither_confirms_nor_denies() -> None:
+    judge = judge_pairs(samples(*[1.0] * 6), 6)
+    for ratio, call in ((1.1, "inconclusive"), (1.0, "unchanged")):
+        judged = judge(samples(*[1.0] * 8), samples(*[ratio] * 8))
+        assert judged.decision.call == call
+    assert "a second round has to confirm it" in judge(samples(*[1.0] * 8), samples(*[1.1] * 8)).decision.reason
+
+
 def test_a_block_with_a_discarded_sample_is_left_out() -> None:
     hot = samples(9.0, gpu_state=[{"throttle_reasons": 0x40}])
     before, again = samples(*[1.0] * 13), samples(*[1.0] * 7)

@@ -94,7 +94,7 @@ class Check:
             if started + self._longest > self._deadline:
                 self.complete = False
                 return
-            failed = {r.id for arm in arms for r in history(self.folder / arm) if r.status != "ok"}
+            failed = {r.id for arm in arms for r in history(self.folder / arm) if r.status not in ("ok", "interrupted")}
             waiting = [trial for trial in sampled if trial.id not in failed]
             measured = [
                 self._processes(self.folder / arm, arm, waiting, number + 1) for arm in (arms, arms[::-1])[number % 2]
@@ -142,7 +142,11 @@ class Check:
         return replace(found, changes=(*found.changes, Change("largest micro batch", *map(str, sizes))))
 
     def _is_settled(self, trial: Trial) -> bool:
-        judged = self._compare(trial).judged
+        """By the first round alone, also where a check goes on in the second."""
+        before, after = (self.samples(arm, trial)[: self.pairs] for arm in ("before", "after"))
+        if not before or not after:
+            return True
+        judged = compare_trial(before, after, judge=judge_pairs(self.samples("again", trial), self.pairs)).judged
         return judged is not None and settled(judged.ratio, judged.floor)
 
     def _sampled(self, trial: Trial) -> Trial | None:
@@ -179,6 +183,8 @@ def judge_pairs(again: Sequence[Record], first: int) -> Judge:
     def judge(before: Sequence[Record], after: Sequence[Record]) -> Judged:
         blocks = [pairs(before[part], after[part]) for part in (slice(0, first), slice(first, None))]
         rounds = [of_pairs(*block) for block in blocks if block[0]]
+        if len(rounds) > 1 and rounds[1].interval is None:
+            del rounds[1]  # cut short, it can neither confirm nor deny
         if not rounds:  # no block has two sound samples: what there is tells at least both medians
             together = of_separate(
                 *([step_seconds(r) or 0.0 for r in side if not unsound(r)] for side in (before, after))

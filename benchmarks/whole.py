@@ -1,0 +1,53 @@
+"""The whole of `upgrade-check`, on a second environment that is this one made slower: what it calls, and how long it
+takes. About 15 minutes a row, on an otherwise idle machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.wheels import linked, pin
+
+from . import tell
+
+SHARES = (0.0, 0.05, 0.10)
+
+
+def run(share: float, folder: Path, *options: str) -> dict[str, Any]:
+    """One check of the tiny Pythia-1B against this stack, `share` slower, in a folder that is empty or its own."""
+    start = f"import benchmarks.slower; benchmarks.slower.when_measuring({share})" if share else ""
+    lock = folder / "lock"
+    folder.mkdir(exist_ok=True)
+    lock.write_text(pin(linked(folder / "wheels", f"slower_by_{round(share * 1000)}", start)))
+    command = [sys.executable, "-m", "repro", "upgrade-check", "--against", str(lock), "--out", str(folder / "out")]
+    command += ["--models", "pythia-1b", "--methods", "naive", "--format", "json", *options]
+    variables = {**os.environ, "UV_FIND_LINKS": str(folder / "wheels"), "UV_NO_INDEX": "1"}
+    started = time.monotonic()
+    done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, text=True)
+    if done.returncode not in (0, 1, 3):
+        raise RuntimeError(f"{' '.join(command)} ended with exit code {done.returncode}")
+    [row] = json.loads(done.stdout)["trials"]
+    return {
+        "slower by (%)": share * 100,
+        "status": row["status"],
+        "ratio": row["ratio"],
+        "noise floor (%)": None if row["noise_floor"] is None else row["noise_floor"] * 100,
+        "processes": row["before_processes"],
+        "exit code": done.returncode,
+        "minutes": (time.monotonic() - started) / 60,
+    }
+
+
+def rows() -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory(prefix="repro-") as folder:
+        return [run(share, Path(folder, f"{share}")) for share in SHARES]
+
+
+if __name__ == "__main__":
+    tell(__doc__, rows)
