@@ -16,12 +16,11 @@ from ..formats import add_format
 _EXIT_CODES = """\
 exit codes: 0 nothing regressed; 1 something regressed or broke; 2 usage, or a stack that cannot be built or imported;
 3 inconclusive; 130 interrupted (the same command resumes)"""
+_PAIRS = (12, 9, 6)  # the most that fit the budget; the sign test gains in steps, and these are the cheapest of each
 _LOADING_SECONDS = 6.0  # about, of a stack; for the choice of trials, never for a result
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    from ..compare.rule import PAIRS_A_ROUND
-
     parser.epilog = _EXIT_CODES
     add = parser.add_argument
     add("--against", required=True, metavar="LOCK|REQUIREMENTS", help='a lock, or "torch==2.11.0 transformers==5.24.0"')
@@ -30,13 +29,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--scale", choices=("paper", "tiny"), help="size of the recipes (default: paper on GPUs, tiny on a CPU)")
     add("--gpus", metavar="all|N|0,1", help="GPUs to use, all of them for each trial")
     add("--budget", default="15m", metavar="20m", help="choose the trials that show most in this time (default 15m)")
-    add(
-        "--pairs",
-        type=int,
-        default=12,
-        metavar="N",
-        help=f"processes a side and round (default 12, {PAIRS_A_ROUND} up)",
-    )
+    add("--pairs", type=int, metavar="N", help="processes a side and round (default 12, 9 or 6, as the budget allows)")
     add("--out", type=Path, default=Path("results/upgrade"), metavar="DIR", help="folder (default results/upgrade)")
     add("--bisect", action="store_true", help="where something regressed, find the package by swapping them")
     add("--accept", action="store_true", help="write what the other stack took as this machine's baseline")
@@ -51,16 +44,16 @@ def main(given: argparse.Namespace) -> int:
     from ..compare.rule import PAIRS_A_ROUND
     from .run import check_disk, check_packages, stop_on_sigterm
 
-    if given.pairs < PAIRS_A_ROUND:
+    if given.pairs is not None and given.pairs < PAIRS_A_ROUND:
         raise UserError(f"--pairs {given.pairs}: at least {PAIRS_A_ROUND}, fewer attain no p below 0.05")
     budget = units.seconds(given.budget, "--budget")
     check_packages()
     devices, candidates = _candidates(given)
     check_disk(given.out)
     stop_on_sigterm()
-    chosen = _chosen(candidates, devices, given.pairs, budget)
+    chosen, pairs = _chosen(candidates, devices, given.pairs, budget)
     stacks = second.this_stack(), second.build(given.against, second.this_stack())
-    check = Check(given.out, chosen, stacks, devices, given.pairs, budget, _say)
+    check = Check(given.out, chosen, stacks, devices, pairs, budget, _say)
     _say(f"{len(chosen)} of {len(candidates)} trials: {', '.join(f'{t.recipe} {t.settings}' for t in chosen)}")
     try:
         compared = check.run()
@@ -111,24 +104,30 @@ def _candidates(given: argparse.Namespace) -> tuple[list[Any], list[Any]]:
     return devices, list({trial.id: trial for trial in wanted}.values())
 
 
-def _chosen(candidates: list[Any], devices: list[Any], pairs: int, budget: float) -> list[Any]:
-    """The trials that show most in the budget. One process of each arm is loaded once a block, whatever it measures."""
+def _chosen(candidates: list[Any], devices: list[Any], pairs: int | None, budget: float) -> tuple[list[Any], int]:
+    """The trials that show most in the budget, and how many pairs it allows."""
     from ..compare.coverage import choose
+
+    for each in (pairs,) if pairs else _PAIRS:
+        loading, seconds = _costs(candidates, devices, each)
+        chosen = choose(seconds, budget - loading)
+        if chosen:
+            return chosen, each
+    cheapest = min(seconds, key=lambda trial: seconds[trial])
+    minutes = math.ceil((seconds[cheapest] + loading) / 60)
+    raise UserError(
+        f"--budget {budget / 60:g}m: {cheapest.recipe} {cheapest.settings} alone takes about {minutes}m with "
+        f"--pairs {each}; raise the budget, or take fewer pairs"
+    )
+
+
+def _costs(candidates: list[Any], devices: list[Any], pairs: int) -> tuple[float, dict[Any, float]]:
+    """About how many seconds loading takes, once for each process of an arm whatever it measures, and each trial."""
     from ..plan import estimate
 
     processes = 5 * pairs + 2  # a round of three arms and one of two; the search for the micro batch on both
-    loading = processes * _LOADING_SECONDS
     gpu = devices[0].gpu if devices else None
-    seconds = {trial: processes * estimate(trial, gpu) for trial in candidates}
-    chosen = choose(seconds, budget - loading)
-    if not chosen:
-        cheapest = min(seconds, key=lambda trial: seconds[trial])
-        minutes = math.ceil((seconds[cheapest] + loading) / 60)
-        raise UserError(
-            f"--budget {budget / 60:.0f}m: {cheapest.recipe} {cheapest.settings} alone takes about {minutes}m with "
-            f"--pairs {pairs}; raise the budget, or take fewer pairs"
-        )
-    return chosen
+    return processes * _LOADING_SECONDS, {trial: processes * estimate(trial, gpu) for trial in candidates}
 
 
 def _note(given: argparse.Namespace, check: Any, compared: list[Any]) -> str:
@@ -175,7 +174,7 @@ def _bisect(
         _say(f"bisect: {', '.join(names)}")
         stack = build(names)
         folder = given.out / "bisect" / stack.key
-        return Check(folder, [trial], (first, stack), devices, given.pairs, budget, _say).run()[0]
+        return Check(folder, [trial], (first, stack), devices, check.pairs, budget, _say).run()[0]
 
     def differs(names: Any) -> bool:
         found = look(names)
