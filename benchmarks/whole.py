@@ -21,10 +21,11 @@ SHARES = (0.0, 0.05, 0.10)
 
 def run(share: float, folder: Path, *options: str) -> dict[str, Any]:
     """One check of the tiny Pythia-1B against this stack, `share` slower, in a folder that is empty or its own."""
-    start = f"import benchmarks.slower; benchmarks.slower.when_measuring({share})" if share else ""
+    start = f"import slower; slower.when_measuring({share})" if share else ""
+    slower = Path(__file__).with_name("slower.py").read_text()
     lock = folder / "lock"
     folder.mkdir(exist_ok=True)
-    lock.write_text(pin(linked(folder / "wheels", f"slower_by_{round(share * 1000)}", start)))
+    lock.write_text(pin(linked(folder / "wheels", f"slower_by_{round(share * 1000)}", start, slower=slower)))
     command = [sys.executable, "-m", "repro", "upgrade-check", "--against", str(lock), "--out", str(folder / "out")]
     command += ["--models", "pythia-1b", "--methods", "naive", "--format", "json", *options]
     variables = {**os.environ, "UV_FIND_LINKS": str(folder / "wheels"), "UV_NO_INDEX": "1"}

@@ -22,9 +22,11 @@ def wheel(folder: Path, name: str, version: str, files: dict[str, str]) -> Path:
     return path
 
 
-def linked(folder: Path, name: str, start: str = "") -> Path:
-    """A wheel whose environment sees all that this one has; `start` is a line of Python that it runs first."""
-    return wheel(folder, name, "1.0", {f"{name}.pth": f"{sysconfig.get_path('purelib')}\n{start}\n"})
+def linked(folder: Path, name: str, start: str = "", **modules: str) -> Path:
+    """A wheel whose environment sees all that this one has, and these modules; `start` is a line of Python that it
+    runs first."""
+    files = {f"{module}.py": text for module, text in modules.items()}
+    return wheel(folder, name, "1.0", files | {f"{name}.pth": f"{sysconfig.get_path('purelib')}\n{start}\n"})
 
 
 def pin(wheel: Path) -> str:
