@@ -37,7 +37,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
-    from .. import units
+    from .. import command, units
     from ..compare import baseline, report, second
     from ..compare.environments import differences
     from ..compare.interleave import Check
@@ -61,7 +61,7 @@ def main(given: argparse.Namespace) -> int:
         if given.bisect:
             notes.append(_bisect(given, check, compared, stacks, devices, budget))
     except KeyboardInterrupt:
-        _say(f"interrupted; what is measured is kept, resume with: repro {shlex.join(sys.argv[1:])}")
+        _say(f"interrupted; what is measured is kept, resume with: {command()} {shlex.join(sys.argv[1:])}")
         return INTERRUPTED
     before, after = check.sides()
     found = differences(before, after)
