@@ -31,5 +31,5 @@ def linked(folder: Path, name: str, start: str = "", **modules: str) -> Path:
 
 def pin(wheel: Path) -> str:
     """Its line for a lock."""
-    name, version = wheel.name.split("-")[:2]
+    name, version = wheel.name.removesuffix("-py3-none-any.whl").rsplit("-", 1)
     return f"{name}=={version} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
