@@ -436,7 +436,7 @@ def _compute(searches: Sequence[Search]) -> Figure:
         "FLOPs of each training, by the paper and by our closed forms, which a counted run confirms; the dense 16-bit "
         "peaks that the paper's analytic estimate takes, and the data sheets'.",
         [
-            *_measured("Fastest settings here, true clock", "strips", f"model {name} a device", measured, searches),
+            *_measured("Fastest settings here", "strips", f"model {name} a device", measured, searches, clock="true"),
             Panel("published", "FLOPs of a training", "pairs", "FLOPs", flops, "figure 9(a); closed forms in models/"),
             Panel(
                 "published",
@@ -469,12 +469,13 @@ def _measured(
     rows: Sequence[Row],
     searches: Sequence[Search],
     reference: float | None = None,
+    clock: Literal["authors'", "true"] = "authors'",
 ) -> list[Panel]:
     """A panel of measured rows, or none where there are none."""
     if not rows:
         return []
     scales = {search.scale for search in searches}
-    source = "trials.jsonl, authors' clock"
+    source = f"trials.jsonl, {clock} clock"
     if scales == {"tiny"}:
         source += "; tiny twins of the recipes, which say nothing of the paper's"
     elif len(scales) > 1:
