@@ -101,6 +101,11 @@ def compiles(recipe: Recipe, settings: Settings) -> bool:
     return settings.free_lunch and recipe.compiles and settings.library != "deepspeed"
 
 
+def uses_custom_kernels(recipe: Recipe, settings: Settings, cuda: bool) -> bool:
+    """They come with free lunch; Mamba's run on GPUs alone, torch's own attention everywhere."""
+    return settings.free_lunch and (cuda or recipe.family != "mamba")
+
+
 def uses_tf32(settings: Settings, stack: Stack) -> bool:
     """TF32 comes with free lunch on Ampere and newer; Volta and Turing have none."""
     return settings.free_lunch and stack.tf32 and stack.capability is not None and stack.capability >= TF32_SINCE

@@ -3,7 +3,7 @@
 import pytest
 
 import models
-from repro.rules import Obstacle, Stack, compiles, obstacle, uses_tf32
+from repro.rules import Obstacle, Stack, compiles, obstacle, uses_custom_kernels, uses_tf32
 from repro.settings import FREE_LUNCH, NAIVE, Settings, search_space
 
 PACKAGES = {"torch": "2.10.0", "transformers": "5.23.0", "timm": "1.0.31", "deepspeed": "0.19.8"}
@@ -56,6 +56,13 @@ def test_bf16_recipes_are_unsupported_before_ampere_for_that_reason(recipe: str,
 def test_fp16_and_fp32_recipes_run_on_volta_and_turing(recipe: str) -> None:
     for capability in (VOLTA, TURING):
         assert found(recipe, "free_lunch", on(capability)) is None
+
+
+def test_custom_kernels_come_with_free_lunch_and_mambas_on_gpus_only() -> None:
+    for recipe in map(models.find, models.IDS):
+        assert uses_custom_kernels(recipe, FREE_LUNCH, cuda=True)
+        assert uses_custom_kernels(recipe, FREE_LUNCH, cuda=False) == (recipe.id != "mamba")
+        assert not uses_custom_kernels(recipe, NAIVE, cuda=True)
 
 
 def test_tf32_comes_with_free_lunch_on_ampere_and_newer_only() -> None:

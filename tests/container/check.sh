@@ -11,7 +11,7 @@ say() { printf 'container: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
 missing=()
-for tool in podman buildah runc netavark mmdebstrap; do
+for tool in podman buildah runc netavark iptables mmdebstrap; do
     [[ -x /usr/bin/$tool || -x /usr/sbin/$tool || -x /usr/lib/podman/$tool ]] || missing+=("$tool")
 done
 if ((${#missing[@]})); then

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from repro import rules
 from repro.measure.rank import Rank
 from repro.recipe import Recipe, Schedule
 from repro.settings import Settings
@@ -61,7 +62,8 @@ class Engine(ABC):
         """The recipe's model, in fp32, its weights drawn on the host where each rank keeps but a share of it."""
         on_device = self.settings.library == "torch"
         with torch.device(self.rank.device if on_device else "cpu"):
-            module = self.recipe.build(self.settings.free_lunch, self.settings.attention)
+            kernels = rules.uses_custom_kernels(self.recipe, self.settings, self.rank.cuda)
+            module = self.recipe.build(kernels, self.settings.attention)
         module.train()
         if self.settings.checkpointing:
             _checkpoint(module, self.recipe.layer)
