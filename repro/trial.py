@@ -57,8 +57,8 @@ class Record:
     """What a trial leaves, whatever became of it. Times are in seconds, memory in bytes, rates per second.
 
     `host`, `device_times` and `synchronised` hold, for each rank, the raw times of every round and part, `losses` what
-    the first rank's first micro-steps lost. Where nothing was measured a field is None. `reason` and `remedy` say
-    why a status is not `ok`, and what to do.
+    the first rank's first micro-steps lost, None where that is not finite. Where nothing was measured a field is None.
+    `reason` and `remedy` say why a status is not `ok`, and what to do.
     """
 
     id: str
@@ -103,7 +103,7 @@ class Record:
     peak_memory: int | None = None
     start_seconds: float | None = None
     warm_up_seconds: float | None = None
-    losses: list[float] | None = None
+    losses: list[float | None] | None = None
     whole_steps: list[float] | None = None
     extrapolation_error: float | None = None
     gpu_state: list[dict[str, Any] | None] | None = None

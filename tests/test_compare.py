@@ -42,10 +42,11 @@ KEYS = {
 def processes(factor: float = 1.0, count: int = 10, noise: float = 0.005, seed: int = 1, **known: Any) -> list[Record]:
     """One trial, as so many processes measured it: naive Pythia-1B, 60 days times `factor`."""
     drawn = random.Random(seed)
-    return [
-        record("pythia-1b", "naive", 60 * factor * drawn.lognormvariate(0, noise), peak_memory=10**9, **known)
-        for _ in range(count)
-    ]
+    found = [record("pythia-1b", "naive", 60 * factor * drawn.lognormvariate(0, noise)) for _ in range(count)]
+    for each in found:
+        for name, value in {"peak_memory": 10**9, "device": "A100", **known}.items():
+            setattr(each, name, value)
+    return found
 
 
 def compared(tmp_path: Path, before: Sequence[Record], after: Sequence[Record]) -> tuple[dict[str, Any], int]:
@@ -125,7 +126,7 @@ def test_a_crash_that_was_mended_counts_no_more(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "why"),
     [
-        ({"gpu": "H100"}, "another device: A100, then H100"),
+        ({"device": "H100"}, "another device: A100, then H100"),
         ({"micro_batch": 8, "accumulation": 32}, "another largest micro batch: 4, then 8"),
         ({"accumulation": 8}, "another recipe: batch 1024, then 128"),
         ({"weights": 2}, "another recipe: weights 1, then 2"),
@@ -260,6 +261,8 @@ def test_what_changed_besides_speed_is_told(tmp_path: Path) -> None:
         "compiling and warm-up: 20 s, then 60 s",
         "loss of micro-step 2: 6.2, then 6.4",
     ]
+    lost, _ = compared(tmp_path / "lost", before, processes(seed=2, **known | {"losses": [6.25, None]}))
+    assert lost["trials"][0]["changes"] == ["loss of micro-step 2: 6.2, then not finite"]
     assert compared(tmp_path / "same", before, processes(seed=2, **known))[0]["trials"][0]["changes"] == []
 
 
@@ -290,7 +293,7 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
     torn = tmp_path / "torn"
     shutil.copytree(good, torn)
     (torn / "trials.jsonl").write_text("{}\n" + (good / "trials.jsonl").read_text())
-    slow = results_folder(tmp_path / "slow", *processes(true_step="fast"))
+    slow = results_folder(tmp_path / "slow", *processes(synchronised_step=-1.0))
     for place, told in (
         (tmp_path / "nowhere", "is not there"),
         (empty, "holds no trials"),

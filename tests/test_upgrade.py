@@ -158,7 +158,10 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(tmp_path: Pat
 
 
 def samples(*seconds: float, **known: Any) -> list[Record]:
-    return [record("pythia-1b", "naive", 60.0, synchronised_step=each, **known) for each in seconds]
+    found = [record("pythia-1b", "naive", 60.0, **known) for _ in seconds]
+    for each, step in zip(found, seconds, strict=True):
+        each.synchronised_step = step
+    return found
 
 
 def test_blocks_are_judged_as_pairs() -> None:

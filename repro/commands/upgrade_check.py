@@ -37,7 +37,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
-    from .. import command, units
+    from .. import command, results, units
     from ..compare import baseline, report, second
     from ..compare.environments import differences
     from ..compare.interleave import Check
@@ -69,9 +69,8 @@ def main(given: argparse.Namespace) -> int:
     def told(format: Any) -> str:
         return report.report(compared, found, before.name, after.name, notes, format)
 
-    given.out.mkdir(parents=True, exist_ok=True)
-    (given.out / "report.md").write_text(told("markdown") + "\n")
-    (given.out / "check.json").write_text(told("json") + "\n")
+    results.replace(given.out / "report.md", told("markdown") + "\n")
+    results.replace(given.out / "check.json", told("json") + "\n")
     if given.accept:
         accepted = [record for trial in chosen for record in check.samples("after", trial)]
         if accepted:

@@ -10,6 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from .. import results
 from ..datafile import expected_folder
 from ..trial import Record
 from .side import Side
@@ -28,7 +29,6 @@ def accept(side: Side, records: Sequence[Record], folder: Path | None = None) ->
     """Writes what a stack took as its machine's new baseline, and returns the file."""
     name = machine(side.environment)
     path = (folder or expected_folder()) / "baselines" / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
-    path.parent.mkdir(exist_ok=True)
     rows = [{key: value for key, value in asdict(record).items() if key not in _RAW} for record in records]
     content = {
         "baseline_of": name,
@@ -37,5 +37,4 @@ def accept(side: Side, records: Sequence[Record], folder: Path | None = None) ->
         "environment": side.environment,
         "records": rows,
     }
-    path.write_text(json.dumps(content, indent=1) + "\n")
-    return path
+    return results.replace(path, json.dumps(content, indent=1) + "\n")

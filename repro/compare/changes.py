@@ -66,11 +66,17 @@ def _compiling(record: Record) -> float | None:
     return seconds if seconds is not None and seconds > _WARM_UP_SECONDS else None
 
 
-def _numerics(before: Sequence[float] | None, after: Sequence[float] | None) -> list[Change]:
+def _numerics(before: Sequence[float | None] | None, after: Sequence[float | None] | None) -> list[Change]:
     """Loss of the first micro-steps, on the same data from the same seed: the first that differs by more than rounding.
 
     A stack that draws other weights from the seed differs, too: from the first on."""
     for step, (old, new) in enumerate(zip(before or (), after or (), strict=False), 1):
-        if not abs(new - old) <= _LOSS_CHANGE * abs(old):
-            return [Change(f"loss of micro-step {step}", f"{old:.5g}", f"{new:.5g}")]
+        if old is None and new is None:
+            continue
+        if old is None or new is None or abs(new - old) > _LOSS_CHANGE * abs(old):
+            return [Change(f"loss of micro-step {step}", _loss(old), _loss(new))]
     return []
+
+
+def _loss(loss: float | None) -> str:
+    return "not finite" if loss is None else f"{loss:.5g}"

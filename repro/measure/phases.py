@@ -143,7 +143,7 @@ def measure(
         "graphs": _graphs() if compiled else None,
         "gpu_state": state,
         "skipped_updates": skipped,
-        "losses": [float(loss) for loss in losses[:_LOSSES]],
+        "losses": [float(loss) if loss.isfinite() else None for loss in losses[:_LOSSES]],
     }
     if check_extrapolation:
         result["whole_steps"] = [
