@@ -21,4 +21,5 @@ HELP = {
     "report": "write report.html and report.md of a run, or of the published numbers alone",
     "compare": "say of two results folders what became slower, faster, broke or was fixed",
     "upgrade-check": "say whether another stack makes training steps slower, interleaved on this machine",
+    "lab": "predict a GAN's runtime from one epoch, train it and see, as the lab report did",
 }
