@@ -42,6 +42,14 @@ class Shape:
         return list(pairwise(widths))
 
 
+def parameters(shape: Shape) -> int:
+    """Of both networks: the kernels, and two weights a channel of each batch normalisation."""
+    return sum(
+        sum(KERNEL**2 * a * b for a, b in shape.layers(narrowest)) + 2 * sum(shape.channels)
+        for narrowest in (shape.latents, 1)
+    )
+
+
 def flops_per_example(shape: Shape) -> int:
     """One real image and one generated, forward and backward. The generator takes three times its forward, less the
     gradient of its latents. So does the discriminator, on the real and on the generated image, less the gradients of
@@ -82,6 +90,7 @@ _PAPER = Recipe(
     clip=None,
     layer="GanLayer",
     width=_SHAPE.channels[0],
+    parameters=parameters(_SHAPE),
     flops_per_example=flops_per_example(_SHAPE),
     build=lambda kernels, attention: _build(_SHAPE),
 )
@@ -91,6 +100,7 @@ _TINY = replace(
     scale="tiny",
     width=_TINY_SHAPE.channels[0],
     batch_size=16,
+    parameters=parameters(_TINY_SHAPE),
     flops_per_example=flops_per_example(_TINY_SHAPE),
     build=lambda kernels, attention: _build(_TINY_SHAPE),
 )

@@ -53,6 +53,7 @@ def test_its_parameters_and_inputs_are_known(in_ranks: InRanks, scale: str) -> N
     assert recipe.inputs == Generation(64, 100)
     if scale == "paper":
         assert (found["generator"], found["discriminator"]) == (GENERATOR, DISCRIMINATOR)
+    assert found["generator"] + found["discriminator"] == recipe.parameters
     assert found["layers"] == 10
     assert found["generated"] == [2, 3, 64, 64]
     assert found["judged"] == [2, 1, 1, 1]
