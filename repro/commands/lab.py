@@ -73,7 +73,8 @@ def _checked(given: argparse.Namespace, devices: list[Any]) -> tuple[int, Traini
     images = round(gan.IMAGES * batch / models.find("gan").batch_size)
     if given.images is not None:
         images = _whole("--images", given.images, 2 * batch, f"two batches of {batch}, the first and another,")
-    machine = devices[0].name if devices else f"{len(os.sched_getaffinity(0))} CPUs"
+    cpus = len(os.sched_getaffinity(0))
+    machine = devices[0].name if devices else f"{cpus} CPU{'s' if cpus > 1 else ''}"
     epochs = _whole("--epochs", given.epochs, 2, "two, as one epoch predicts several,")
     return epochs, Training(machine, scale, batch, images, epochs=1)
 
