@@ -102,7 +102,11 @@ def _scaled_down(training: Training, epochs: int) -> list[str]:
     import models
     from models import gan
 
+    from ..lab import lab_runs
+    from ..progress import duration
+
     batch = models.find("gan").batch_size
+    longest = max(lab_runs(), key=lambda run: run.seconds)
     pairs = [("images", training.images, gan.IMAGES), ("a batch", training.batch, batch), ("epochs", epochs, EPOCHS)]
     smaller = [f"{here:,} of {there:,} {what}" for what, here, there in pairs if here < there]
     if training.scale == "tiny":
@@ -111,7 +115,7 @@ def _scaled_down(training: Training, epochs: int) -> list[str]:
         return []
     return [
         f"Scaled down: {', '.join(smaller)}; --scale paper --images {gan.IMAGES} --epochs {EPOCHS} is the lab's, "
-        "which took its 2 CPUs 9 hours"
+        f"which took its {longest.cpus} CPUs {duration(longest.seconds)}"
     ]
 
 
