@@ -16,3 +16,11 @@ def find(id: str, scale: Scale = "paper") -> Recipe:
     if id not in (*IDS, *OTHERS):
         raise UserError(f"unknown model {id!r}: it is one of {', '.join((*IDS, *OTHERS))}")
     return _ALL[id, scale]
+
+
+def find_of_paper(id: str) -> Recipe:
+    """One of the paper's nine, at its scale: those that days are printed and traces are shipped of. A UserError names
+    the nine for any other."""
+    if id in OTHERS:
+        raise UserError(f"{id} is no model of the paper, so nothing is predicted of it: it is one of {', '.join(IDS)}")
+    return find(id)

@@ -39,6 +39,13 @@ def test_recipes_lists_it_apart_from_the_papers() -> None:
     assert [row["id"] for row in rows if row["of"] != "paper"] == ["gan"]
 
 
+def test_nothing_is_predicted_of_it_and_that_is_told() -> None:
+    found = repro("predict", "--models", "gan")
+    assert found.returncode == 2
+    assert found.stderr.startswith("repro: gan is no model of the paper")
+    assert len(found.stderr.splitlines()) == 1
+
+
 def test_its_epochs_are_the_labs() -> None:
     lab, recipe = quantities(), models.find("gan")
     assert lab["lab/images"].value == gan.IMAGES
