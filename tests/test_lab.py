@@ -168,7 +168,10 @@ def test_the_same_folder_again_trains_nothing_twice_in_any_format(finished) -> N
     assert len(list(csv.DictReader(io.StringIO(as_csv)))) == 4 + 1
 
 
-def test_an_interrupted_experiment_leaves_no_process_and_says_how_to_resume(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_experiment_leaves_no_process_and_says_how_to_resume(
+    ending: signal.Signals, tmp_path: Path
+) -> None:
     run = subprocess.Popen(
         [sys.executable, "-m", "repro", "lab", "--out", str(tmp_path)],
         env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
@@ -180,7 +183,7 @@ def test_an_interrupted_experiment_leaves_no_process_and_says_how_to_resume(tmp_
             assert time.monotonic() < deadline, "waited in vain"
             time.sleep(0.05)
         family = psutil.Process(run.pid).children(recursive=True)
-        run.send_signal(signal.SIGINT)
+        run.send_signal(ending)
         out, told = run.communicate(timeout=60)
     finally:
         run.kill()

@@ -31,6 +31,7 @@ def main(given: argparse.Namespace) -> int:
     from .. import command, hardware
     from ..experiment import Experiment, TrainingFailedError
     from ..measure.launcher import ServerDiedError
+    from .run import stop_on_sigterm
 
     devices = hardware.visible_devices()[:1]
     epochs, first = _checked(given, devices)
@@ -41,6 +42,7 @@ def main(given: argparse.Namespace) -> int:
     _say(f"{_what(first)}; results in {given.out}")
     for line in _scaled_down(first, epochs):
         _say(line)
+    stop_on_sigterm()
     done: dict[str, Trained] = {}
     try:
         with Experiment(given.out, devices) as experiment:
