@@ -8,6 +8,7 @@
 # With an NVIDIA GPU the stack is requirements.lock in .venv/gpu, without one locks/cpu.lock in .venv/cpu.
 # --with-kernels, before all else, also builds flash-attn, mamba-ssm and causal-conv1d into .venv/gpu: this
 # needs nvcc of CUDA 12, a C++ compiler and up to some hours, once.
+# --with-tracking, likewise, also installs wandb and tensorboard, for --track; the tests take them in any case.
 # Set-up speaks on stderr only: stdout is the payload.
 set -euo pipefail
 
@@ -31,7 +32,8 @@ if [[ ${1-} == --with-kernels ]]; then
     locks+=(locks/kernels.lock)
     shift
 fi
-if [[ ${1-} == test ]]; then locks+=(locks/dev.lock); fi
+if [[ ${1-} == --with-tracking ]]; then locks+=(locks/tracking.lock) && shift; fi
+if [[ ${1-} == test ]]; then locks+=(locks/dev.lock locks/tracking.lock); fi
 
 venv=$root/.venv/$stack
 export REPRO_CACHE=${REPRO_CACHE:-$root/.venv/build-cache}

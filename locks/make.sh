@@ -10,6 +10,7 @@
 #   locks/latest.lock       bench, latest        the newest of everything, kernels included
 #   locks/nvcc.lock         nvcc                 CUDA's compiler for latest.lock
 #   locks/dev.lock          dev                  tools of the tests, beside either stack
+#   locks/tracking.lock     tracking             trackers, 100 MB that few runs need: beside either stack, on demand
 #   locks/installer.lock    installer            uv itself
 #
 # They are for Python 3.11 on Linux x86-64, with a hash for every file and no address of any index. Beside each lies
@@ -55,6 +56,7 @@ lock locks/paper.lock --extra bench --extra paper "$@"
 lock locks/latest.lock --extra bench --extra latest "$@"
 lock locks/nvcc.lock --extra nvcc --no-deps "$@"
 lock locks/dev.lock --extra dev --constraint locks/cpu.lock "$@"
+lock locks/tracking.lock --extra tracking --constraint locks/cpu.lock "$@"
 lock locks/installer.lock --extra installer "$@"
 
 tools=.venv/tools

@@ -30,6 +30,14 @@ class Images:
 
 
 @dataclass(frozen=True)
+class Generation:
+    """Inputs of a GAN: random `size` x `size` RGB pixels from -1 to 1, and `latents` normal numbers an example."""
+
+    size: int
+    latents: int
+
+
+@dataclass(frozen=True)
 class Optimizer:
     """Adam couples weight decay with the gradient (L2); AdamW decouples it."""
 
@@ -64,7 +72,7 @@ class Recipe:
     scale: Scale
     name: str
     family: str
-    inputs: Text | Images
+    inputs: Text | Images | Generation
     batch_size: int
     training_steps: int
     precision: Precision

@@ -11,6 +11,7 @@ from .tf32 import SINCE as TF32_SINCE
 
 _AMPERE = (8, 0)
 _FULLY_SHARD_SINCE = (2, 4)
+_FROM = {"convnext": ("timm",), "vit": ("timm",), "gan": ()}  # packages that families come from, where not transformers
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Obstacle:
 
 def obstacle(recipe: Recipe, settings: Settings, count: int, stack: Stack) -> Obstacle | None:
     """The first reason why these settings cannot run on `count` devices of this stack; None when they can."""
-    needed = ["torch", "timm" if recipe.family in ("convnext", "vit") else "transformers"]
+    needed = ["torch", *_FROM.get(recipe.family, ("transformers",))]
     if settings.library == "deepspeed":
         needed.append("deepspeed")
     for package in needed:

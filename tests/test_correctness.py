@@ -152,6 +152,14 @@ def test_every_family_trains_as_one_process_does(
     assert alike(train(settings, recipe), alone(recipe=recipe))
 
 
+@pytest.mark.parametrize("settings", ["naive", "checkpointing+zero_2", "zero_3", "fsdp_2", "fsdp_3+offloading"])
+def test_the_gan_trains_as_one_process_does_on_micro_batches_of_that_size(
+    train: Callable[..., Training], settings: str
+) -> None:
+    """Its batch normalisation sees one micro batch at a time, so the whole batch at once would differ."""
+    assert alike(train(settings, "gan"), train("naive", "gan", world=1, accumulation=4))
+
+
 @pytest.mark.parametrize("settings", ["naive", "zero_2", "zero_3", "fsdp_2"])
 def test_half_precision_trains_the_same_within_its_rounding(
     train: Callable[..., Training], alone: Callable[..., Training], settings: str

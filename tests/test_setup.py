@@ -24,7 +24,7 @@ from tests.wheels import pin, wheel
 ROOT = Path(__file__).resolve().parents[1]
 STACKS = ["requirements.lock", "locks/cpu.lock"]
 OTHER_STACKS = ["locks/paper.lock", "locks/latest.lock"]
-SECOND_STEPS = ["locks/kernels.lock", "locks/nvcc.lock", "locks/dev.lock", "locks/installer.lock"]
+SECOND_STEPS = [f"locks/{step}.lock" for step in ("kernels", "nvcc", "dev", "tracking", "installer")]
 LOCKS = [*STACKS, *OTHER_STACKS, *SECOND_STEPS]
 
 pytestmark = pytest.mark.skipif(
@@ -53,6 +53,7 @@ class House:
         (root / "repro" / "__main__.py").write_text(REPRO)
         (root / ".venv").mkdir()
         (root / "locks" / "dev.lock").write_text("")
+        (root / "locks" / "tracking.lock").write_text("")
         wheels.mkdir()
         self.lock(self.wheel("stone", "1.0"))
 
@@ -176,7 +177,7 @@ def test_once_set_up_the_front_door_adds_less_than_300_ms(house: House) -> None:
 
 
 def test_test_runs_pytest_in_the_checkout_with_its_options(house: House, tmp_path: Path) -> None:
-    house.finish_set_up("locks/dev.lock")
+    house.finish_set_up("locks/dev.lock", "locks/tracking.lock")
     (house.root / "test_stone.py").write_text("def test_one(): pass\n\n\ndef test_two(): pass\n")
     result = house.run("test", "-p", "no:cacheprovider", "-k", "two", cwd=tmp_path)
     assert result.returncode == 0, result.stdout
@@ -412,6 +413,7 @@ def test_a_lock_names_no_address_and_no_path_of_a_machine(lock: str) -> None:
         ("locks/kernels.lock", ["kernels"]),
         ("locks/nvcc.lock", ["nvcc"]),
         ("locks/dev.lock", ["dev"]),
+        ("locks/tracking.lock", ["tracking"]),
         ("locks/installer.lock", ["installer"]),
     ],
 )
@@ -428,7 +430,7 @@ def test_what_the_two_stacks_share_is_the_same_but_for_torch() -> None:
 
 
 @pytest.mark.parametrize("stack", STACKS)
-@pytest.mark.parametrize("step", ["locks/dev.lock", "locks/kernels.lock"])
+@pytest.mark.parametrize("step", ["locks/dev.lock", "locks/tracking.lock", "locks/kernels.lock"])
 def test_a_second_step_changes_nothing_of_the_stack(stack: str, step: str) -> None:
     first, second = pins(stack), pins(step)
     assert {name: first[name] for name in first.keys() & second.keys()} == {

@@ -23,7 +23,7 @@ from repro.measure.batch import random_batch
 from repro.measure.engine.base import WrongWrapperError, layers, rate_factor
 from repro.measure.kernels import AttentionWatch, kernel_path
 from repro.measure.rank import SEED, Rank
-from repro.recipe import Images, Optimizer, Precision, Recipe, Scale, Schedule
+from repro.recipe import Optimizer, Precision, Recipe, Scale, Schedule, Text
 from repro.settings import Settings
 
 torch.set_num_threads(1)  # the models are tiny: more threads would only wait for each other
@@ -194,7 +194,9 @@ def _offloads(built: Any) -> bool:
             else optimizer.offload_optimizer and optimizer.offload_param
         )
     if built.settings.library == "fsdp":
-        return type(built.module._get_fsdp_state()._fsdp_param_group.offload_policy).__name__ == "CPUOffloadPolicy"
+        states = [child._get_fsdp_state() for child in built.module.modules() if hasattr(child, "_get_fsdp_state")]
+        groups = [state._fsdp_param_group for state in states if state._fsdp_param_group is not None]
+        return {type(group.offload_policy).__name__ for group in groups} == {"CPUOffloadPolicy"}
     return False
 
 
@@ -215,6 +217,35 @@ def describe(rank: Rank) -> dict[str, Any]:
                 "layers": len(layers(module, recipe.layer)),
             }
     return found
+
+
+def sizes_of_gan(rank: Rank, scale: Scale) -> dict[str, Any]:
+    """Parameters of the GAN's networks, its layers, and the shapes of what two examples become."""
+    recipe = models.find("gan", scale)
+    module, batch = recipe.build(False, "sdpa"), random_batch(recipe, 2)
+    return {
+        "generator": sum(weight.numel() for weight in module.generator.parameters()),
+        "discriminator": sum(weight.numel() for weight in module.discriminator.parameters()),
+        "layers": len(layers(module, recipe.layer)),
+        "generated": list(module._generate(batch["latents"]).shape),
+        "judged": list(module._judge(batch["pixels"]).shape),
+    }
+
+
+def gan_gradients_by_hand(rank: Rank) -> float:
+    """How far the joint loss's gradients are from those of each network's loss, relative, at worst."""
+    recipe = models.find("gan", "tiny")
+    module, batch = recipe.build(False, "sdpa"), random_batch(recipe, 8)
+    entropy, one, zero = nn.BCEWithLogitsLoss(), torch.ones(8, 1, 1, 1), torch.zeros(8, 1, 1, 1)
+    module(**batch).backward()
+    joint = [weight.grad.clone() for weight in module.parameters()]
+    with torch.no_grad():
+        images = module._generate(batch["latents"])
+    right = entropy(module._judge(batch["pixels"]), one) + entropy(module._judge(images), zero)
+    fooled = entropy(module._judge(module._generate(batch["latents"])), one)
+    alone = torch.autograd.grad(fooled, list(module.generator.parameters()))
+    alone += torch.autograd.grad(right / 2, list(module.discriminator.parameters()))
+    return max(float((one - other).norm() / other.norm()) for one, other in zip(joint, alone, strict=True))
 
 
 def attention(rank: Rank, recipe: str, custom_kernels: bool) -> str:
@@ -288,7 +319,7 @@ def count_flops(rank: Rank, recipe: str, scale: Scale, cured: bool) -> dict[str,
     mapping = {torch.ops.aten.convolution_backward: convolution_backward} if cured else None
     example = random_batch(described, 1)
     # timm reads values while it builds, which fake tensors refuse, and transformers in the forward, which meta does.
-    with torch.device("meta") if isinstance(described.inputs, Images) else FakeTensorMode():
+    with FakeTensorMode() if isinstance(described.inputs, Text) else torch.device("meta"):
         module = described.build(False, "sdpa")
         batch = {name: torch.empty(value.shape, dtype=value.dtype) for name, value in example.items()}
         with FlopCounterMode(display=False, custom_mapping=mapping) as forward:

@@ -7,7 +7,7 @@ HELP = {
     "run": "measure, extrapolate, diff with the paper (the default)",
     "join": "take part, as one more node, in a run started with --nodes",
     "doctor": "say what this machine, and this container image, is fit for",
-    "recipes": "list the nine recipes: ids, hyper-parameters, FLOPs",
+    "recipes": "list the nine recipes, and the lab's: ids, hyper-parameters, FLOPs",
     "gpus": "list the GPUs we know, and how many of each are here",
     "settings": "list the paper's search space of settings",
     "table": "print a table of the paper, with measured values beside it",
@@ -21,4 +21,5 @@ HELP = {
     "report": "write report.html and report.md of a run, or of the published numbers alone",
     "compare": "say of two results folders what became slower, faster, broke or was fixed",
     "upgrade-check": "say whether another stack makes training steps slower, interleaved on this machine",
+    "lab": "predict a GAN's runtime from one epoch, train it and see, as the lab report did",
 }

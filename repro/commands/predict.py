@@ -49,7 +49,7 @@ def main(given: argparse.Namespace) -> int:
     for option in ("gpus", "nodes"):
         if getattr(given, option) < 1:
             raise UserError(f"--{option} {getattr(given, option)}: expected at least 1")
-    wanted = [models.find(id) for id in given.models.split(",")]
+    wanted = [models.find_of_paper(id) for id in given.models.split(",")]
     if given.gpu is None:
         if given.gpus != 1 or given.nodes != 1:
             raise UserError("--gpus and --nodes count GPUs of one kind: name it with --gpu, as in --gpu A100")

@@ -1,4 +1,4 @@
-"""`repro recipes`: the nine recipes."""
+"""`repro recipes`: the paper's nine recipes, and after them those of other sources."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def main(given: argparse.Namespace) -> int:
     rows = []
-    for id in models.IDS:
+    for id in (*models.IDS, *models.OTHERS):
         recipe = models.find(id)
         rows.append(
             {
+                "of": "paper" if id in models.IDS else "lab report",
                 "id": id,
                 "model": recipe.name,
                 "batch": recipe.batch_size,

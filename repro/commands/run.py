@@ -16,6 +16,8 @@ from typing import Any
 from ..errors import UserError
 from ..exit_codes import FAILED, INTERRUPTED, NOTHING_COMPARED, OK
 from ..formats import add_format
+from ..tracking import NAMES, Tracker
+from ..trial import Record, Trial
 
 _FREE_BYTES = 256 * 2**20
 _EXIT_CODES = """\
@@ -48,6 +50,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--check-extrapolation", action="store_true", help="also time whole accumulated steps")
     add("--require-comparison", action="store_true", help="exit 3 if no cell of the paper could be compared")
     add("--allow-cpu", action="store_true", help="with --gpus: run on the CPU where no GPU is visible")
+    add("--track", choices=NAMES, default="none", help="also log trials, verdicts and report with this tracker")
     add("-k", metavar="EXPRESSION", help="only the cases that match, handed to pytest")
     add_format(parser)
 
@@ -74,7 +77,13 @@ def main(given: argparse.Namespace) -> int:
     stop_on_sigterm()
     seconds: dict[str, float] = {}
     bar = progress.Progress(seconds)
-    with Run(folder, options, devices, bar.tell, given.address) as run:
+
+    def tell(trial: Trial, record: Record | None, earlier: bool) -> None:
+        bar.tell(trial, record, earlier)
+        if record is not None:
+            tracker.trial(record)
+
+    with Run(folder, options, devices, tell, given.address) as run, Tracker(given.track, folder) as tracker:
         waiting = run.waiting
         seconds.update({trial.id: run.estimate(trial) if trial in waiting else 0.0 for trial in run.trials})
         where = ", ".join(device.driver_name for device in devices) or "the CPU"
@@ -87,6 +96,7 @@ def main(given: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             code = INTERRUPTED
         written = run.write()
+        tracker.end()
         print(payload(written, run.records(), run.verdicts(), run.devices, given.format), flush=True)
         print(f"repro: {written.told}", file=sys.stderr)
         compared = any(v.verdict not in ("not_measured", "no_reference") for v in run.verdicts())

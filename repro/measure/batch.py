@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import torch
 
-from repro.recipe import Recipe, Text
+from repro.recipe import Generation, Recipe, Text
 
 from .rank import SEED, Rank
 
 
 def random_batch(recipe: Recipe, examples: int, seed: int = SEED) -> dict[str, torch.Tensor]:
     """`examples` examples as the recipe's model takes them: token ids (examples, sequence) that are their own
-    labels, or pixels (examples, 3, size, size) and class labels (examples,). On the host, in pageable memory."""
+    labels, or pixels (examples, 3, size, size) and class labels (examples,) or latents (examples, latents). On the
+    host, in pageable memory."""
     generator = torch.Generator().manual_seed(seed)
     if isinstance(recipe.inputs, Text):
         ids = torch.randint(
@@ -22,8 +23,11 @@ def random_batch(recipe: Recipe, examples: int, seed: int = SEED) -> dict[str, t
         )
         return {"input_ids": ids, "labels": ids.clone()}
     size = recipe.inputs.size
+    pixels = torch.rand(examples, 3, size, size, generator=generator)
+    if isinstance(recipe.inputs, Generation):
+        return {"pixels": 2 * pixels - 1, "latents": torch.randn(examples, recipe.inputs.latents, generator=generator)}
     return {
-        "pixels": torch.rand(examples, 3, size, size, generator=generator),
+        "pixels": pixels,
         "labels": torch.randint(recipe.inputs.classes, (examples,), generator=generator),
     }
 

@@ -33,6 +33,6 @@ def kernel_path(recipe: Recipe, watch: AttentionWatch) -> str:
         bound = bound_kernels()
         slow = all(package == "transformers" for package in bound.values())
         return SLOW_SCAN if slow else ", ".join(f"{k}: {v}" for k, v in sorted(bound.items()))
-    if recipe.family == "convnext":
+    if recipe.family in ("convnext", "gan"):
         return "none (no custom kernel exists)"
     return ", ".join(sorted(name.lstrip("_") for name in watch.seen)) or "eager attention"

@@ -1,0 +1,137 @@
+"""Runs the lab's experiment: each training in a process of its own, kept in a folder, and not run twice."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import models
+
+from . import environment
+from .errors import UserError
+from .hardware import Device
+from .lab import Trained, Training
+from .measure.epochs import WARM_UP_BATCHES
+from .measure.launcher import ForkServer
+from .measure.rank import SEED
+from .measure.server import Job
+from .recipe import Generation
+from .results import Results
+from .run import server_environment
+
+_DAY = 86_400.0
+_TIME_LIMIT = 30 * _DAY  # somebody watches the bar
+
+
+class TrainingFailedError(RuntimeError):
+    """A training that ended without times: what became of it, in one line."""
+
+
+class Experiment:
+    """Trainings in a results folder, on the first of `devices`, or on the CPUs. A context manager: it holds the folder
+    and ends all processes."""
+
+    def __init__(self, folder: Path, devices: Sequence[Device]) -> None:
+        self.results, self._devices = Results(folder), list(devices[:1])
+        self._server = ForkServer(folder / "logs" / "server.log", server_environment(self._devices))
+
+    def __enter__(self) -> Experiment:
+        self.results.__enter__()
+        try:
+            variables = server_environment(self._devices)
+            found = environment.describe(self._devices, environment.installed_packages(), SEED, {}, variables)
+            if any(self.results.folder.glob("*-images_*.json")):
+                environment.refuse_another(self.results.folder, found)
+            self.results.write_json("environment.json", found)
+        except BaseException:
+            self.results.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._server.close()
+        self.results.__exit__()
+
+    def run(self, what: Training) -> tuple[Trained, bool]:
+        """The training's times, and whether an earlier run of this folder had them. Raises TrainingFailedError."""
+        path = self.results.folder / f"{what.id}.json"
+        if path.is_file():
+            return _read(path), True
+        recipe = models.find("gan", what.scale)
+        assert isinstance(recipe.inputs, Generation)
+        self._need_space(what.images * 3 * recipe.inputs.size**2)
+        self._server.start()
+        with tempfile.TemporaryDirectory(prefix="repro-") as meeting:
+            progress, log = Path(meeting) / "progress", self.results.logs / f"{what.id}.log"
+            warm_up = WARM_UP_BATCHES if what.warm else 0
+            with _bar(progress, what.epochs * -(-what.images // what.batch) + warm_up):
+                [outcome] = self._server.call(
+                    Job(
+                        call="repro.measure.epochs:train",
+                        arguments={
+                            "recipe": recipe.id,
+                            "scale": what.scale,
+                            "images": what.images,
+                            "epochs": what.epochs,
+                            "warm": what.warm,
+                            "folder": str(self.results.folder.resolve()),
+                            "progress": str(progress),
+                        },
+                        ranks=1,
+                        log=str(log),
+                        rendezvous=f"file://{meeting}/rendezvous",
+                        timeout=_TIME_LIMIT,
+                        cuda=bool(self._devices),
+                    )
+                )
+        if outcome.status != "ok":
+            raise TrainingFailedError(f"{what.id}: {outcome.status}, {outcome.error or 'no reason given'}; see {log}")
+        started = next(report["started"] for report in outcome.reports if "started" in report)
+        trained = Trained(what, started, **outcome.value)
+        self.results.write(path.name, json.dumps(asdict(trained)) + "\n")
+        return trained, False
+
+    def _need_space(self, size: int) -> None:
+        free = shutil.disk_usage(self.results.folder).free
+        if free < size + 2**28:
+            raise UserError(
+                f"{self.results.folder}: {free >> 20} MiB of disk are free, the images take {size >> 20} while it "
+                "runs; free some, or take fewer --images"
+            )
+
+
+def _read(path: Path) -> Trained:
+    try:
+        return Trained.from_json(json.loads(path.read_text()))
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: not a training's times ({error}); remove the file") from error
+
+
+@contextlib.contextmanager
+def _bar(progress: Path, batches: int) -> Iterator[None]:
+    """A bar on stderr with the time left, which follows the file that grows by a byte a batch."""
+    from tqdm import tqdm
+
+    over = threading.Event()
+    with tqdm(total=batches, unit="batch", file=sys.stderr, disable=None, dynamic_ncols=True, leave=False) as bar:
+
+        def follow() -> None:
+            while not over.wait(0.5):
+                with contextlib.suppress(OSError):
+                    bar.update(os.stat(progress).st_size - bar.n)
+
+        thread = threading.Thread(target=follow, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()

@@ -1,0 +1,97 @@
+"""Whole epochs of a training, image files and all: what the lab's experiment times."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from typing import Any
+
+import torch
+
+import models
+from repro.recipe import Generation
+from repro.settings import NAIVE
+
+from . import engine
+from .batch import to_device
+from .clock import wait
+from .rank import SEED, Rank
+
+WARM_UP_BATCHES = 10
+
+
+def train(
+    rank: Rank, recipe: str, scale: str, images: int, epochs: int, warm: bool, folder: str, progress: str
+) -> dict[str, Any]:
+    """Trains for some epochs on `images` random images, which a file in `folder` holds, and which are drawn in a new
+    order each epoch. `warm` reads the file once and trains on ten batches before the first epoch begins.
+
+    Returns the seconds of reading and of training of every batch, by epoch, and of every epoch, all by the host, which
+    waits for the device after each batch, as a program does that adds up its losses. The file `progress` grows by a
+    byte with every batch.
+    """
+    described = models.find(recipe, scale)  # type: ignore[arg-type]
+    assert isinstance(described.inputs, Generation)
+    built = engine.build(described, NAIVE, rank, 1, compiled=False, tf32=False)
+    generator = torch.Generator().manual_seed(SEED)
+    done = os.open(progress, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    reading, training, seconds = [], [], []
+    with _ImageFile(folder, images, described.inputs.size, generator) as file:
+
+        def batch(chosen: torch.Tensor) -> tuple[float, float]:
+            began = time.perf_counter()
+            pixels = file.read(chosen)
+            latents = torch.randn(len(chosen), described.inputs.latents, generator=generator)  # type: ignore[union-attr]
+            inputs = to_device({"pixels": pixels, "latents": latents}, rank)
+            wait(rank.device)
+            have = time.perf_counter()
+            built.micro_step(inputs, reduce=True)
+            built.update()
+            wait(rank.device)
+            end = time.perf_counter()
+            os.write(done, b".")
+            return have - began, end - have
+
+        def order() -> tuple[torch.Tensor, ...]:
+            return torch.randperm(images, generator=generator).split(described.batch_size)
+
+        if warm:
+            file.read(torch.arange(images))
+            for chosen in order()[:WARM_UP_BATCHES]:
+                batch(chosen)
+        rank.report(started=rank.since_sent())
+        for _ in range(epochs):
+            began = time.perf_counter()
+            times = [batch(chosen) for chosen in order()]
+            seconds.append(round(time.perf_counter() - began, 6))
+            reading.append([round(read, 6) for read, _ in times])
+            training.append([round(trained, 6) for _, trained in times])
+    return {"reading": reading, "training": training, "seconds": seconds}
+
+
+class _ImageFile:
+    """Random RGB images of one byte a colour in a file without a name, which the page cache has been told to forget.
+    A context manager."""
+
+    def __init__(self, folder: str, images: int, size: int, generator: torch.Generator) -> None:
+        self._shape = (3, size, size)
+        self._bytes = 3 * size**2
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+        for chunk in torch.arange(images).split(1024):
+            colours = torch.randint(256, (len(chunk), self._bytes), generator=generator, dtype=torch.uint8)
+            self._file.write(colours.numpy().tobytes())
+        os.fsync(self._file)
+        os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def __enter__(self) -> _ImageFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(self, chosen: torch.Tensor) -> torch.Tensor:
+        """These images, from -1 to 1, one read each, as a folder of image files takes. Nothing is decoded."""
+        raw = b"".join(os.pread(self._file.fileno(), self._bytes, index * self._bytes) for index in chosen.tolist())
+        pixels = torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(len(chosen), *self._shape)
+        return pixels.float().div_(127.5).sub_(1)

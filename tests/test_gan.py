@@ -1,0 +1,101 @@
+"""The lab report's GAN: a recipe like the others, and none of the paper's nine."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import models
+from models import gan
+from repro.expected import cells
+from repro.quantities import quantities
+from repro.recipe import Generation
+from repro.results import read
+from repro.rules import Stack, obstacle
+from repro.settings import NAIVE, search_space
+from tests.command_line import repro
+
+InRanks = Callable[..., list[Any]]
+
+GENERATOR = 3_576_704  # as everyone's DCGAN of this shape
+DISCRIMINATOR = 2_765_696  # likewise, with a batch normalisation of 64 channels behind its first layer as well
+
+
+# --- What it is ---
+
+
+def test_it_is_found_by_its_id_and_is_none_of_the_papers_nine() -> None:
+    assert models.find("gan").name == "GAN"
+    assert "gan" not in models.IDS
+    assert len(models.IDS) == 9
+    assert "GAN" not in {cell.model for cell in (*cells("1"), *cells("4"))}
+
+
+def test_recipes_lists_it_apart_from_the_papers() -> None:
+    rows = json.loads(repro("recipes", "--format", "json").stdout)
+    assert [row["id"] for row in rows if row["of"] == "paper"] == list(models.IDS)
+    assert [row["id"] for row in rows if row["of"] != "paper"] == ["gan"]
+
+
+def test_nothing_is_predicted_of_it_and_that_is_told() -> None:
+    found = repro("predict", "--models", "gan")
+    assert found.returncode == 2
+    assert found.stderr.startswith("repro: gan is no model of the paper")
+    assert len(found.stderr.splitlines()) == 1
+
+
+def test_its_epochs_are_the_labs() -> None:
+    lab, recipe = quantities(), models.find("gan")
+    assert lab["lab/images"].value == gan.IMAGES
+    assert gan.batches(gan.IMAGES, recipe.batch_size) == lab["lab/batches"].value
+    assert recipe.training_steps == 20 * lab["lab/batches"].value
+
+
+@pytest.mark.parametrize("scale", ["paper", "tiny"])
+def test_its_parameters_and_inputs_are_known(in_ranks: InRanks, scale: str) -> None:
+    [found] = in_ranks("sizes_of_gan", scale=scale)
+    recipe = models.find("gan", scale)  # type: ignore[arg-type]
+    assert recipe.inputs == Generation(64, 100)
+    if scale == "paper":
+        assert (found["generator"], found["discriminator"]) == (GENERATOR, DISCRIMINATOR)
+    assert found["generator"] + found["discriminator"] == recipe.parameters
+    assert found["layers"] == 10
+    assert found["generated"] == [2, 3, 64, 64]
+    assert found["judged"] == [2, 1, 1, 1]
+    assert scale == "paper" or found["generator"] + found["discriminator"] < 200_000
+
+
+@pytest.mark.parametrize("scale", ["paper", "tiny"])
+def test_torchs_counter_agrees_with_its_flops(in_ranks: InRanks, scale: str) -> None:
+    [count] = in_ranks("count_flops", recipe="gan", scale=scale, cured=False)
+    assert count["forward"] + count["backward"] == models.find("gan", scale).flops_per_example  # type: ignore[arg-type]
+
+
+# --- How it trains ---
+
+
+def test_each_network_gets_the_gradient_of_its_own_loss_alone(in_ranks: InRanks) -> None:
+    """Held against the two losses as they are written by hand, one network at a time."""
+    [worst] = in_ranks("gan_gradients_by_hand")
+    assert worst < 1e-5
+
+
+def test_it_needs_torch_alone_and_no_settings_are_refused() -> None:
+    for count in (1, 2):
+        for settings in [NAIVE, *search_space(count)]:
+            missing = obstacle(models.find("gan"), settings, count, Stack({"torch": "2.10.0"}, None))
+            assert (missing is None) == (settings.library != "deepspeed")
+
+
+def test_it_runs_in_the_benchmark_and_stands_for_no_cell(tmp_path: Path) -> None:
+    options = ["--models", "gan", "--methods", "naive", "--out", str(tmp_path)]
+    found = repro(*options, "--processes", "1", "--format", "json", CUDA_VISIBLE_DEVICES="")
+    assert found.returncode == 0, found.stderr
+    [record] = read(tmp_path).values()
+    assert (record.recipe, record.status, record.micro_batch) == ("gan", "ok", 16)
+    assert record.weights == record.moments_held
+    assert record.true_step is not None
+    assert record.true_step > 0
+    assert {row["verdict"] for row in json.loads(found.stdout)["verdicts"]} == {"not_measured"}

@@ -1,0 +1,245 @@
+"""The lab's experiment: one epoch timed, more predicted and run, the first epoch explained, two machines compared."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from repro import hardware
+from repro.lab import Trained, Training, epochs_of, lab_predictions, lab_ratios, predictions, ratios, why
+from tests.command_line import ROOT, repro
+
+SMALL = ["--epochs", "3", "--images", "200"]  # 13 batches of 16, the last of 8
+
+
+def trained(epochs: int, first: float, later: float, warm: bool = False, machine: str = "2 CPUs") -> Trained:
+    """A training of 12 batches an epoch at the paper's scale. A tenth of each epoch is reading; what the first one
+    takes more is half its first batch's training, half the reading of all."""
+    more = first - later
+    reading = [[later / 120] * 12 for _ in range(epochs)]
+    training = [[later * 0.9 / 12] * 12 for _ in range(epochs)]
+    reading[0] = [time + more / 24 for time in reading[0]]
+    training[0][0] += more / 2
+    what = Training(machine, "paper", 256, 40_597, epochs, warm)
+    return Trained(what, 0.5, reading, training, [first] + [later] * (epochs - 1))
+
+
+# --- What the report measured ---
+
+
+def test_the_reports_four_predictions_missed_by_3_percent_on_cpus_and_by_13_and_20_on_gpus() -> None:
+    found = {row.machine: row for row in lab_predictions()}
+    assert len(found) == 4
+    assert [row.predicted for row in found.values()] == [29734.0, 9996.0, 1730.0, 668.0]
+    for row in found.values():
+        assert row.predicted == pytest.approx(20 * row.first)
+        assert row.source.startswith("lab report")
+    errors = [round(row.error, 3) for row in found.values()]
+    assert errors == [-0.026, -0.031, 0.132, 0.200]
+
+
+def test_the_reports_gpus_take_a_shorter_epoch_after_the_first_and_its_cpus_a_longer_one() -> None:
+    for row in lab_predictions():
+        assert (row.later < row.first) == ("GPU" in row.machine)
+
+
+def test_the_reports_v100_is_faster_than_its_flops_promise_and_slower_than_its_memory() -> None:
+    found = {row.specification: row for row in lab_ratios()}
+    printed, catalogue, memory = found["TFLOP/s"], found["fp32 TFLOP/s"], found["memory GB/s"]
+    assert printed.predicted == pytest.approx(2.02, abs=0.01)
+    assert catalogue.predicted == pytest.approx(15.7 / 8.1)
+    assert memory.predicted == pytest.approx(3.0)
+    for row in (printed, catalogue, memory):
+        assert row.measured_n == pytest.approx(2.746, abs=0.001)
+        assert row.measured_1 == pytest.approx(86.5 / 33.4)
+    assert catalogue.error < printed.error < 0 < memory.error
+    assert found["CPUs"].predicted == 8
+    assert found["CPUs"].measured_n == pytest.approx(2.96, abs=0.01)
+
+
+# --- What follows from measurements of our own ---
+
+
+def test_the_plain_prediction_counts_the_first_epochs_surplus_every_time_and_the_remedy_once() -> None:
+    first, all, warm = trained(1, 15.0, 10.0), trained(20, 15.0, 10.0), trained(1, 10.0, 10.0, warm=True)
+    plain, remedied = predictions(first, all, warm)
+    assert plain.predicted == 20 * 15.0
+    assert plain.error == pytest.approx(300 / 205 - 1)
+    assert remedied.predicted == pytest.approx(205.0)
+    assert remedied.error == pytest.approx(0.0)
+    assert [row.method for row in predictions(first, all, None)] == [plain.method]
+
+
+def test_the_first_epochs_surplus_is_told_by_what_it_went_into() -> None:
+    first, all = trained(1, 16.0, 10.0), trained(20, 16.0, 10.0)
+    surplus, parts, *rest = why(first, all)
+    assert "+6 s (+60.0%)" in surplus
+    assert "batches took +3 s against a later epoch's" in parts
+    assert "reading took +3 s" in parts
+    assert not any("not out of their line" in line for line in rest)
+
+
+def test_a_first_epoch_within_the_later_ones_spread_is_called_so() -> None:
+    all = trained(4, 10.5, 10.0)
+    all.seconds[2] = 11.0
+    assert any("not out of their line" in line for line in why(trained(1, 10.5, 10.0), all))
+
+
+def test_batches_of_the_first_epoch_stand_beside_the_later_ones() -> None:
+    rows = {row.epoch: row for row in epochs_of(trained(1, 16.0, 10.0), trained(3, 16.0, 10.0), None)}
+    assert rows["first"].batch_1 == pytest.approx(1e3 * (10 / 12 + 3 + 0.25))
+    assert rows["later (2, mean)"].batch_1 == pytest.approx(1e3 * 10 / 12)
+    assert rows["first"].reading == pytest.approx(1 + 3)
+
+
+def test_a_known_gpu_is_held_against_the_reports_two_and_anything_else_against_none() -> None:
+    a100 = hardware.find("A100 80 GB")
+    first, all = trained(1, 8.65, 7.641, machine="A100"), trained(20, 8.65, 7.5884, machine="A100")
+    rows = [row for row in ratios(first, all, a100) if row.machines == "A100 80 GB : T4"]
+    assert {row.specification for row in rows} == {"fp32 TFLOP/s", "fp16 tensor TFLOP/s", "memory GB/s"}
+    for row in rows:
+        assert row.measured_1 == pytest.approx(10.0)  # 86.5 s there
+        assert row.measured_n == pytest.approx(1528.2 / sum(all.seconds))
+    assert ratios(first, all, None) == []
+
+
+# --- On the command line ---
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("lab") / "out"
+    return folder, repro("lab", *SMALL, "--skip-warmup", "--out", str(folder), CUDA_VISIBLE_DEVICES="")
+
+
+def test_the_experiment_runs_on_a_cpu_and_says_what_it_scaled_down(finished) -> None:
+    folder, run = finished
+    assert run.returncode == 0, run.stderr
+    scaled = next(line for line in run.stderr.splitlines() if "Scaled down" in line)
+    for what in ("the tiny twin", "200 of 40,597 images", "16 of 256 a batch", "3 of 20 epochs"):
+        assert what in scaled
+    assert "training 3 epochs, about " in run.stderr
+    for text in (run.stdout, (folder / "report.md").read_text()):
+        assert "first epoch + (epochs - 1) x epoch after a warm-up" in text
+        assert "lab report, sections III and IV" in text
+        assert "Caching: reading took" in text
+        assert str(folder) not in text
+
+
+def test_every_number_of_the_report_is_in_the_trainings_that_are_kept(finished) -> None:
+    folder, _ = finished
+    kept = [Trained.from_json(json.loads(path.read_text())) for path in sorted(folder.glob("*-images_*.json"))]
+    assert sorted((each.what.epochs, each.what.warm) for each in kept) == [(1, False), (1, True), (3, False)]
+    for each in kept:
+        assert each.started > 0
+        assert len(each.seconds) == len(each.reading) == len(each.training) == each.what.epochs
+        for total, read, train in zip(each.seconds, each.reading, each.training, strict=True):
+            assert len(read) == len(train) == 13
+            assert min(*read, *train) > 0
+            assert sum(read) + sum(train) == pytest.approx(total, rel=0.1)
+    assert {path.name for path in folder.iterdir()} - {"logs", ".lock", "environment.json", "report.md"} == {
+        f"{each.what.id}.json" for each in kept
+    }  # the images have left no file
+
+
+def test_the_same_folder_again_trains_nothing_twice_in_any_format(finished) -> None:
+    folder, _ = finished
+    began = time.monotonic()
+    again = repro("lab", *SMALL, "--out", str(folder), "--format", "json", CUDA_VISIBLE_DEVICES="")
+    assert again.returncode == 0, again.stderr
+    assert again.stderr.count("(from an earlier run)") == 2
+    assert time.monotonic() - began < 30  # the stack is not even loaded
+    found = json.loads(again.stdout)
+    ours = [row for row in found["predictions"] if row["source"] == "measured here"]
+    assert len(ours) == 1
+    assert ours[0]["predicted"] == pytest.approx(3 * sum(found["trainings"][0]["seconds"]))
+    assert ours[0]["measured"] == pytest.approx(sum(found["trainings"][1]["seconds"]))
+    as_csv = repro("lab", *SMALL, "--out", str(folder), "--format", "csv", CUDA_VISIBLE_DEVICES="").stdout
+    assert len(list(csv.DictReader(io.StringIO(as_csv)))) == 4 + 1
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_experiment_leaves_no_process_and_says_how_to_resume(
+    ending: signal.Signals, tmp_path: Path
+) -> None:
+    run = subprocess.Popen(
+        [sys.executable, "-m", "repro", "lab", "--out", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 240
+        while not list((tmp_path / "logs").glob("*epoch.log")):  # a rank is training
+            assert time.monotonic() < deadline, "waited in vain"
+            time.sleep(0.05)
+        family = psutil.Process(run.pid).children(recursive=True)
+        run.send_signal(ending)
+        out, told = run.communicate(timeout=60)
+    finally:
+        run.kill()
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert family
+    assert alive == []
+    assert run.returncode == 130
+    assert out == ""
+    assert "resume with: " in told
+    assert not list(tmp_path.glob("*-images_*.json"))
+
+
+def test_another_machines_trainings_are_not_taken_for_this_ones(finished) -> None:
+    folder, _ = finished
+    path = folder / "environment.json"
+    kept = path.read_text()
+    changed = json.loads(kept)
+    changed["host"]["cpu"] = "Another CPU"
+    path.write_text(json.dumps(changed))
+    try:
+        found = repro("lab", *SMALL, "--out", str(folder), CUDA_VISIBLE_DEVICES="")
+        assert found.returncode == 2
+        assert "the CPU was Another CPU" in found.stderr
+    finally:
+        path.write_text(kept)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--epochs", "1"], ["--epochs 1", "2 or more"]),
+        (["--epochs", "-3"], ["--epochs -3", "2 or more"]),
+        (["--epochs", "many"], ["--epochs many"]),
+        (["--images", "16"], ["--images 16", "two batches of 16", "32 or more"]),
+        (["--images", "300", "--scale", "paper"], ["--images 300", "512 or more"]),
+        (["--scale", "huge"], ["--scale", "tiny"]),
+    ],
+)
+def test_bad_input_is_one_clear_line(arguments: list[str], told: list[str], tmp_path: Path) -> None:
+    found = repro("lab", *arguments, "--out", str(tmp_path / "out"), CUDA_VISIBLE_DEVICES="")
+    assert found.returncode == 2
+    assert found.stdout == ""
+    assert len(found.stderr.splitlines()) == 1, found.stderr
+    for part in told:
+        assert part in found.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_broken_training_file_is_told(finished) -> None:
+    folder, _ = finished
+    path = next(folder.glob("*_1-epoch.json"))
+    kept = path.read_text()
+    path.write_text("{}")
+    try:
+        found = repro("lab", *SMALL, "--out", str(folder), CUDA_VISIBLE_DEVICES="")
+        assert found.returncode == 2
+        assert f"{path}: not a training's times" in found.stderr
+    finally:
+        path.write_text(kept)
