@@ -47,7 +47,7 @@ def test_without_a_gpu_the_line_says_so_and_nothing_is_wrong() -> None:
 
 
 def test_json_has_what_the_line_has() -> None:
-    (row,) = json.loads(repro("doctor", "--format", "json").stdout)
+    (row,) = json.loads(repro("doctor", "--format", "json", REPRO_IMAGE="").stdout)
     assert (row["GPUs"], row["image"], row["TF32"], row["complaint"]) == (None, None, "off, without a GPU", None)
 
 

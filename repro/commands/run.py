@@ -71,7 +71,7 @@ def main(given: argparse.Namespace) -> int:
 
     check_packages()
     options, devices = _checked(given)
-    _check_image(devices)
+    health = _image_health(devices)
     folder: Path = given.out
     check_disk(folder)
     stop_on_sigterm()
@@ -87,6 +87,8 @@ def main(given: argparse.Namespace) -> int:
         waiting = run.waiting
         seconds.update({trial.id: run.estimate(trial) if trial in waiting else 0.0 for trial in run.trials})
         where = ", ".join(device.driver_name for device in devices) or "the CPU"
+        if health:
+            print(f"repro: {health}", file=sys.stderr)
         started = progress.first_line(run.trials, waiting, sum(seconds.values()))
         print(f"repro: {started}; on {where}, results in {folder}", file=sys.stderr, flush=True)
         try:
@@ -167,16 +169,16 @@ def _pytest(run: Any, expression: str | None) -> int:
     }.get(pytest.ExitCode(code), FAILED)
 
 
-def _check_image(devices: list[Any]) -> None:
-    """In a container image: says what it is fit for, and refuses GPUs that it is not for."""
+def _image_health(devices: list[Any]) -> str:
+    """In a container image the line that says what it is fit for; a UserError where it is not for these GPUs."""
     from .. import doctor, image
 
     if image.target() is None:
-        return
+        return ""
     health = doctor.examine()
-    print(f"repro: {health.line}", file=sys.stderr, flush=True)
     if devices and health.complaint:
         raise UserError(health.complaint)
+    return health.line
 
 
 def _checked(given: argparse.Namespace) -> tuple[Any, list[Any]]:
