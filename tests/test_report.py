@@ -11,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -21,7 +22,7 @@ from repro.findings import paper_gpu
 from repro.reading import read
 from repro.report.charts import svg
 from repro.report.content import Content, compose, run_words
-from repro.report.figures import Figure, Panel, Point, Trade
+from repro.report.figures import Curve, Draw, Figure, Panel, Point, Trade
 from repro.report.page import page
 from tests.command_line import ROOT, record, repro, results_folder
 
@@ -355,9 +356,25 @@ def test_flops_and_peaks_stand_beside_ours(published: Content) -> None:
     assert points(peaks)["H100", "data sheet"] == paper_gpu("H100").fp16_tflops
 
 
+def test_owning_and_renting_meet_where_the_break_even_is(published: Content) -> None:
+    both = next(each for each in published.figures if each.title == "When owning beats renting")
+    for panel, run in zip(both.panels, (6, 9), strict=True):
+        spent = {(row.series, row.x): row.y for row in panel.rows if isinstance(row, Curve)}
+        assert spent["owning", run] <= spent["renting", run]
+        assert spent["owning", run - 1] > spent["renting", run - 1]
+        assert f"from run {run} on" in both.says
+
+
+def test_what_more_gpus_bring_is_their_speed_up_over_their_number(published: Content) -> None:
+    found = next(each for each in published.figures if each.title == "What more GPUs bring")
+    pythia = {(row.series, row.x): row.y for row in found.panels[0].rows if isinstance(row, Curve)}
+    assert pythia["RTX 3090", 8] == pytest.approx(370 / 30 / 8)
+    assert "Pythia-1B on 2 RTX 3090" in found.says
+
+
 def test_every_chart_is_sound_vega_lite(kept: Content, on_gpus: Content) -> None:
     panels = [panel for content in (kept, on_gpus) for each in content.figures for panel in each.panels]
-    for draw in ("strips", "bars", "pairs", "grid", "trades"):
+    for draw in get_args(Draw):
         panel = next(panel for panel in panels if panel.draw == draw)
         drawn = svg(panel, checked=True)
         assert drawn.startswith("<svg ")

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from html import escape
+from itertools import pairwise
 from typing import Any
 
 import altair as alt
@@ -157,12 +158,37 @@ def _trades(panel: Panel, rows: Rows) -> alt.LayerChart:
     ).properties(height=210)
 
 
+def _lines(panel: Panel, rows: Rows) -> alt.LayerChart:
+    """A line for every series, with its points."""
+    series = _names(rows, "series")
+    values = [row["y"] for row in rows] + ([panel.reference] if panel.reference is not None else [])
+    across = sorted({row["x"] for row in rows})
+    doubling = len(across) > 1 and all(after == 2 * before for before, after in pairwise(across))
+    base = alt.Chart().encode(
+        x=alt.X(
+            "x:Q",
+            title=panel.x,
+            scale=alt.Scale(type="log", base=2) if doubling else alt.Scale(),
+            axis=alt.Axis(values=across, format="d") if doubling else alt.Axis(format="d"),
+        ),
+        y=alt.Y("y:Q", title=panel.y, scale=alt.Scale(domain=[0, max(values) * 1.05])),
+        color=_colour("series", series),
+    )
+    rule = None
+    if panel.reference is not None:
+        at = alt.Chart(alt.Data(values=[{"at": panel.reference}]))
+        rule = at.mark_rule(color=_INK, strokeDash=[4, 3], opacity=0.6).encode(y="at:Q")
+    points = base.mark_point(filled=True, size=45, opacity=1).encode(shape=_shape("series", series))
+    return _layer(rule, base.mark_line(strokeWidth=1.5), points).properties(height=190)
+
+
 _DRAWN: dict[Draw, Callable[[Panel, Rows], alt.LayerChart]] = {
     "strips": _strips,
     "bars": _bars,
     "pairs": _pairs,
     "grid": _grid,
     "trades": _trades,
+    "lines": _lines,
 }
 
 

@@ -25,6 +25,7 @@ from ..stack import PACKAGES
 from ..trial import Record
 from ..verdict import FAILED, TOLERANCE, Verdict, judge_tables
 from .figures import Figure, figures
+from .further import further
 from .text import clocks_ratio, compared_rows, failures, nearest_paper_gpu, notes_on, summary, trial_row
 
 
@@ -119,7 +120,7 @@ def compose(reading: Reading | None) -> Content:
         environment=_environment(reading) if reading else [],
         packages=sorted(reading.environment.get("packages", {}).items()) if reading else [],
         places=[_place(search, verdicts, nearest_paper_gpu(devices)) for search in found],
-        figures=figures(found),
+        figures=[*figures(found), *further()],
         claims_told=_claims_told(checked),
         claims=_claims(checked),
         audit=audits.summary((*rows, *measured)),

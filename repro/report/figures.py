@@ -29,7 +29,7 @@ from ..search import Search
 from ..settings import FREE_LUNCH, NAIVE, Settings
 
 Origin = Literal["measured", "published", "measured and published"]
-Draw = Literal["strips", "bars", "pairs", "grid", "trades"]
+Draw = Literal["strips", "bars", "pairs", "grid", "trades", "lines"]
 State = Literal["feasible", "infeasible", "naive", "free lunch", "memory saving", "lost", "not known"]
 MODELS = tuple(models.find(id).name for id in models.IDS)
 PYTHIA = tuple(models.find(id).name for id in models.IDS if models.find(id).family == "pythia")
@@ -67,13 +67,22 @@ class Trade:
     kind: Literal["best", "beaten", "here"]
 
 
-Row = Point | Mark | Trade
+@dataclass(frozen=True)
+class Curve:
+    """A point of a line: `y` at `x` in a series."""
+
+    series: str
+    x: float
+    y: float
+
+
+Row = Point | Mark | Trade | Curve
 
 
 @dataclass(frozen=True)
 class Panel:
     """One chart. `draw` names its kind in charts.py; `x` titles its value axis, with the unit, and `reference` is a
-    value that a line marks on it."""
+    value that a line marks on it, on the upright axis of lines, which `y` titles."""
 
     origin: Origin
     title: str
@@ -82,12 +91,13 @@ class Panel:
     rows: Sequence[Row]
     source: str
     reference: float | None = None
+    y: str = ""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure: `number` is the paper's, `says` what is to be seen, with its numbers, `lacking` what the paper does
-    not print, and `measured_by` the command that measures it."""
+    """A figure: `number` is the paper's, empty where the paper has no such figure, `says` what is to be seen, with its
+    numbers, `lacking` what the paper does not print, and `measured_by` the command that measures it."""
 
     number: str
     title: str

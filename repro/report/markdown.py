@@ -36,7 +36,8 @@ def markdown(content: Content) -> str:
         said = [figure.says]
         if figure.lacking:
             said.append(f"{figure.lacking} `{figure.measured_by}` measures it.")
-        parts.append(f"**Figure {figure.number}, {figure.title}** ({origins}). {' '.join(said)}")
+        title = f"Figure {figure.number}, {figure.title}" if figure.number else figure.title
+        parts.append(f"**{title}** ({origins}). {' '.join(said)}")
     parts += ["## Claims", content.claims_told]
     for title, claims in content.claims:
         parts += [f"### {title}", _bullets([_claim(row) for row in claims])]
