@@ -54,7 +54,9 @@ def record(
     true_days: float | None = None,
     **known: Any,
 ) -> Record:
-    """A sound record of a trial that took `days` by the authors' clock, and by the others too unless `true_days`."""
+    """A sound record of a trial that took `days` by the authors' clock, and by the others too unless `true_days`.
+    Free lunch ran in TF32."""
+    known = {"tf32": "free_lunch" in settings and gpu != "cpu", **known}
     found = Record.of(Trial(model, scale, Settings.parse(settings).id, gpu, count), status, **known)
     if days is None:
         return found

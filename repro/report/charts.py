@@ -91,7 +91,7 @@ def _bars(panel: Panel, rows: Rows) -> alt.LayerChart:
     numbers = base.encode(text=alt.Text("value:Q", format=".2~f"))
     return _layer(
         _reference(panel),
-        base.mark_bar(height=11).encode(color=_colour("series", series)),
+        base.mark_bar(height=11).encode(color=_colour("series", series, columns=2)),
         numbers.transform_filter("datum.value >= 0").mark_text(align="left", dx=4, color=_INK),
         numbers.transform_filter("datum.value < 0").mark_text(align="right", dx=-4, color=_INK),
     ).properties(height=len(rows) * _LINE, padding={"left": 18, "right": 3, "top": 3, "bottom": 3})  # wide labels
@@ -234,8 +234,8 @@ def _reference(panel: Panel) -> alt.Chart | None:
     return at.mark_rule(color=_INK, strokeDash=[4, 3], opacity=0.6).encode(x="at:Q")
 
 
-def _colour(field: str, names: Sequence[str]) -> alt.Color:
-    return alt.Color(f"{field}:N", scale=_scale(_COLOURS, names), legend=_legend(names))
+def _colour(field: str, names: Sequence[str], columns: int = 4) -> alt.Color:
+    return alt.Color(f"{field}:N", scale=_scale(_COLOURS, names), legend=_legend(names, columns))
 
 
 def _shape(field: str, names: Sequence[str]) -> alt.Shape:
@@ -246,9 +246,11 @@ def _scale(choices: Sequence[str], names: Sequence[str]) -> alt.Scale:
     return alt.Scale(domain=list(names), range=[choices[number % len(choices)] for number in range(len(names))])
 
 
-def _legend(names: Sequence[str]) -> alt.Legend:
-    columns = 4 if sum(map(len, names)) < 30 else 2
-    return alt.Legend(title=None, orient="bottom", columns=columns, columnPadding=16, symbolOpacity=1)
+def _legend(names: Sequence[str], columns: int = 4) -> alt.Legend:
+    wide = sum(map(len, names)) >= 30
+    return alt.Legend(
+        title=None, orient="bottom", columns=min(2, columns) if wide else columns, columnPadding=16, symbolOpacity=1
+    )
 
 
 def _styled(chart: alt.LayerChart) -> alt.LayerChart:
