@@ -274,7 +274,7 @@ def test_the_claims_are_counted_and_those_that_differ_come_first(published: Cont
 def test_the_figures_of_the_paper_are_there_with_or_without_a_run(kept: Content, published: Content) -> None:
     for content in (kept, published):
         numbers = [figure.number for figure in content.figures]
-        assert numbers == ["2", "3", "4, 11", "5", "6", "7", "12", "13", "9", "10"]
+        assert numbers == ["2", "3", "4, 11", "5", "6", "7", "12", "13", "9", "10", "", ""], "the last two are ours"
         for each in content.figures:
             assert each.panels or each.lacking, "a figure without numbers says what measures them"
             for panel in each.panels:

@@ -83,7 +83,7 @@ def test_tables_and_figures_are_there(opened) -> None:
     assert opened.locator("#verdicts table.grid tbody td").count() == 288
     assert opened.locator("#audit table.grid tbody td").count() == 288
     assert opened.locator("#claims table tbody tr").count() > 200
-    assert opened.locator("figure").count() == 10
+    assert opened.locator("figure").count() == 12
     sizes = opened.locator("figure svg").evaluate_all(
         "all => all.map(each => [each.getBoundingClientRect().width, each.getBoundingClientRect().height])"
     )
