@@ -134,7 +134,7 @@ has out 'H100 SXM'
 run 0 docker run "${strict[@]}" repro doctor
 has out 'no GPU is visible; image cpu'
 
-run 0 docker run "${strict[@]}" repro test -q tests/test_doctor.py tests/test_images.py tests/test_cli.py
+run 0 docker run "${strict[@]}" repro test -q tests/test_doctor.py tests/test_images.py tests/test_fork_server.py
 has out ' passed'
 run 5 docker run repro test -q -k no_such_test
 
