@@ -140,10 +140,10 @@ class Run:
         """The records of this run's trials, in its order."""
         return [self._records[trial.id] for trial in self.trials if trial.id in self._records]
 
-    def write(self) -> Written:
-        """Writes verdicts.json, and the report of all that the folder holds."""
+    def write(self, draw: bool = True) -> Written:
+        """Writes verdicts.json, and the report of all that the folder holds; its page takes seconds to draw."""
         self.results.write_json("verdicts.json", [asdict(verdict) for verdict in self.verdicts()])
-        return write(compose(read(self.results.folder)), self.results.folder)
+        return write(compose(read(self.results.folder)), self.results.folder, draw)
 
     def _keep(self, record: Record) -> None:
         self.results.append(record)

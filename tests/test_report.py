@@ -24,6 +24,7 @@ from repro.report.charts import svg
 from repro.report.content import Content, compose, run_words
 from repro.report.figures import Curve, Draw, Figure, Panel, Point, Trade
 from repro.report.page import page
+from repro.report.write import write
 from tests.command_line import ROOT, record, repro, results_folder
 
 KEPT = ROOT / "results" / "cpu-2-cores"
@@ -145,6 +146,14 @@ def test_where_the_drawing_libraries_are_missing_the_markdown_is_written_and_the
     (line,) = found.stderr.splitlines()
     assert "install altair, vl-convert-python or set up with ./run_all.sh" in line
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["report.md"]
+
+
+def test_a_page_that_is_not_drawn_does_not_stay_from_before(kept: Content, tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text("of an earlier run")
+    written = write(kept, tmp_path, draw=False)
+    assert written.page is None
+    assert written.told.endswith(f"for the page with the figures ./run_all.sh report {tmp_path}")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.md"]
 
 
 @pytest.mark.parametrize("command", ["gpus", "recipes", "settings", "table 1", "audit", "run --help"])

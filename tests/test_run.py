@@ -208,6 +208,8 @@ def test_a_run_that_is_stopped_leaves_no_process_and_resumes_where_it_was(ending
     if ending != signal.SIGKILL:
         assert run.returncode == 130
         assert "resume with: " in told
+        assert f"for the page with the figures ./run_all.sh report {tmp_path}" in told
+        assert (tmp_path / "report.md").is_file()
         assert " --models convnext,vit" in told
     _, alive = psutil.wait_procs(family, timeout=10)
     assert alive == []

@@ -97,7 +97,7 @@ def main(given: argparse.Namespace) -> int:
                 code = _pytest(run, given.k)
         except KeyboardInterrupt:
             code = INTERRUPTED
-        written = run.write()
+        written = run.write(draw=code != INTERRUPTED)  # who stops a run waits for nothing
         tracker.end()
         print(payload(written, run.records(), run.verdicts(), run.devices, given.format), flush=True)
         print(f"repro: {written.told}", file=sys.stderr)

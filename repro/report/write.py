@@ -42,13 +42,19 @@ def payload(
     return report(records, verdicts, devices, format)
 
 
-def write(content: Content, folder: Path) -> Written:
-    """Writes both files, each whole or not at all. Raises UserError where the folder cannot be written."""
+def write(content: Content, folder: Path, draw: bool = True) -> Written:
+    """Writes both files, each whole or not at all; a page that is not drawn does not stay from before.
+
+    Raises UserError where the folder cannot be written.
+    """
     text = replace(folder / "report.md", markdown(content))
     missing = [package for module, package in _DRAWING.items() if find_spec(module) is None]
-    if missing:
-        way_out = f"install {', '.join(missing)} or set up with {FRONT}, then {FRONT} report {folder}"
-        return Written(text, None, f"the report is {text}; for the page with the figures {way_out}")
+    if missing or not draw:
+        (folder / "report.html").unlink(missing_ok=True)
+        first = f"install {', '.join(missing)} or set up with {FRONT}, then " if missing else ""
+        return Written(
+            text, None, f"the report is {text}; for the page with the figures {first}{FRONT} report {folder}"
+        )
     from .page import page
 
     path = replace(folder / "report.html", page(content))
