@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -99,6 +100,7 @@ def test_only_variables_that_steer_the_stack_are_kept(monkeypatch: pytest.Monkey
     assert "SOME_TOKEN" not in variables
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git, which an image has not")
 def test_the_commit_is_the_checkout_s_and_says_where_files_differ(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +115,11 @@ def test_the_commit_is_the_checkout_s_and_says_where_files_differ(
     assert environment.describe([], {}, 0, {}, {})["commit"] == commit
     (tmp_path / "file").write_text("changed")
     assert environment.describe([], {}, 0, {}, {})["commit"] == f"{commit}-dirty"
+
+
+def test_an_image_says_the_commit_that_it_was_built_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRO_COMMIT", "0123abc")
+    assert environment.describe([], {}, 0, {}, {})["commit"] == "0123abc"
 
 
 def test_describing_a_run_needs_no_torch() -> None:

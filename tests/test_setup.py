@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 
-from repro import image
 from tests.wheels import pin, wheel
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -106,7 +105,7 @@ class House:
 
 @pytest.fixture
 def house(tmp_path: Path) -> House:
-    if image.target() is not None:
+    if not os.access(ROOT, os.W_OK):
         pytest.skip("an image is set up already, and brings nothing to set up with")
     (tmp_path / "house").mkdir()
     return House(tmp_path / "house", tmp_path / "wheels")
