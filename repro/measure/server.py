@@ -94,7 +94,8 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int) -> N
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(log, 1)
             os.dup2(log, 2)
-            sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # ranks share a log, by lines
+            # Ranks share a log, line by line, also where PYTHONUNBUFFERED would split a line from its end.
+            sys.stdout.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
             os.environ.update(job.environment)
             rank = Rank(job.first + local, job.world or job.ranks, local, job.ranks, job.cuda, job.rendezvous, job.sent)
             rank.report = lambda **value: send("report", value)
