@@ -20,7 +20,7 @@ revision=$(git describe --always --dirty --abbrev=40 --exclude='*' 2>/dev/null |
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || echo 0)
 export SOURCE_DATE_EPOCH
 # Only an address that others can read, and without anybody's credentials.
-source=$(git remote get-url origin 2>/dev/null | sed -nE 's#^(https|ssh)://([^@/]*@)?#\1://#p')
+source=$({ git remote get-url origin 2>/dev/null || true; } | sed -nE 's#^(https|ssh)://([^@/]*@)?#\1://#p')
 
 for target in "${targets[@]}"; do
     options=(--target "$target" --tag "repro:$target" --build-arg "REVISION=$revision")
