@@ -8,6 +8,9 @@
 ARG BASE_IMAGE=debian:bookworm-slim@sha256:7c7b2c966bc9ee8cedfeef67e0e279108992c77681fa595db4a9d65c06ccc587
 # bookworm-slim of 2026-10-05. Below, CUDA 12.8, of which torch in requirements.lock is; only files are taken from it.
 ARG CUDA_IMAGE=nvidia/cuda:12.8.1-devel-ubuntu22.04@sha256:a99a1860ba8e2916e5c3e73b72ec4c4301653a84586e05bfc9a2aa2d58027e97
+# Of the images for several generations, every and latest: for which compute capabilities what is compiled in.
+ARG ARCHITECTURES="75 80 86 89 90 100 120"
+ARG KERNELS="deepspeed mamba-ssm causal-conv1d flash-attn"
 ARG VERSION=0.1.0
 ARG SOURCE=unknown
 ARG REVISION=unknown
@@ -19,10 +22,10 @@ ARG LATEST_SHA256=b5ba3f4f1a5aa5d373858b89acf2feb90ab690aea8671b7c38ba29d4106717
 
 FROM ${CUDA_IMAGE} AS cuda
 
-# Python, and the C++ compiler that torch.compile and Triton call at run time.
+# Python, and what torch.compile and Triton call at run time: the C++ compiler, and openssl for the hash of its headers.
 FROM ${BASE_IMAGE} AS base
 COPY images/debian.sh /opt/repro/images/
-RUN /opt/repro/images/debian.sh g++ python3.11-dev tini && \
+RUN /opt/repro/images/debian.sh g++ openssl python3.11-dev tini && \
     echo 'repro:x:1000:1000::/nonexistent:/usr/sbin/nologin' >>/etc/passwd && \
     echo 'repro:x:1000:' >>/etc/group && \
     install --directory --owner 1000 --group 1000 /results
@@ -110,10 +113,11 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     deepspeed mamba-ssm causal-conv1d flash-attn
 
 FROM compiler AS kernels-every
+ARG ARCHITECTURES
+ARG KERNELS
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    ARCHITECTURES="75 80 86 89 90 100 120" images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" \
-    deepspeed mamba-ssm causal-conv1d flash-attn
+    images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" ${KERNELS}
 
 FROM stack-paper AS compiler-paper
 COPY images images
@@ -140,10 +144,11 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
 ARG MAX_JOBS=2
 
 FROM compiler-latest AS kernels-latest
+ARG ARCHITECTURES
+ARG KERNELS
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    ARCHITECTURES="75 80 86 89 90 100 120" images/kernels.sh /opt/venv /opt/kernels "locks/latest.lock" \
-    deepspeed mamba-ssm causal-conv1d flash-attn
+    images/kernels.sh /opt/venv /opt/kernels "locks/latest.lock" ${KERNELS}
 
 # --- The images ---
 

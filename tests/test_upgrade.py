@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ def lock(tmp_path: Path, wheel: Path) -> Path:
 
 def check(tmp_path: Path, lock_file: Path, *more: str) -> Any:
     """`repro upgrade-check` on the CPU, its wheels from this folder alone."""
+    if not os.access(ROOT, os.W_OK):
+        pytest.skip("an image brings nothing to build a second stack with")
     return repro(
         "upgrade-check",
         "--against",

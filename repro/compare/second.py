@@ -77,7 +77,7 @@ def _key(text: str) -> str:
 
 
 def _built(key: str, name: str, lock: str, wanted: str | None) -> Stack:
-    place = ROOT / ".venv" / "second" / key
+    place = Path(os.environ.get("REPRO_CACHE") or ROOT / ".venv") / "second" / key
     venv, done = place / "venv", place / "complete"
     if not done.is_file():
         try:

@@ -136,6 +136,8 @@ has out 'no GPU is visible; image cpu'
 
 run 0 docker run "${strict[@]}" repro test -q tests/test_doctor.py tests/test_images.py tests/test_fork_server.py
 has out ' passed'
+run 0 docker run "${strict[@]}" repro test -q tests/test_trial.py -k test_free_lunch_is_compiled_and_says_into_what
+has out '1 passed'
 run 5 docker run repro test -q -k no_such_test
 
 # Nobody's home, and nobody's root.
