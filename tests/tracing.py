@@ -49,7 +49,7 @@ def traced_again(rank: Rank, recipe: str, variant: traces.Variant) -> list[dict[
     """A trace made here, and the one that is shipped for these packages, None where there is none."""
     made = tracing.trace(models.find(recipe), variant)
     version = made.stack["transformers"]
-    known = traces.load(version)[made.recipe, made.variant] if version in traces.shipped() else None
+    known = traces.load(version)[made.recipe, made.scale, made.variant] if version in traces.shipped() else None
     if known is not None and known.stack != made.stack:
         known = None
     return [traces._plain(made), traces._plain(known) if known else None]  # type: ignore[list-item]

@@ -11,13 +11,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from itertools import product
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
 import models
-from repro.recipe import Recipe, Text
+from repro.recipe import Recipe, Scale, Text
 from repro.stack import load as load_stack
 
 from . import fused_mamba
@@ -26,17 +27,18 @@ from .record import Recording, patched, record
 from .traces import NOTHING, VARIANTS, Costs, Linear, Part, Trace, Variant
 
 _BATCHES = (4, 8)
-_DEPTHS = (2, 3)
+_DEPTHS = (2, 3)  # or one layer less than a tiny model has, and all
 _TOKENS = (8, 16)  # Mamba's slow scan starts kernels for each token: shorter sequences tell what one costs
 _BLOCK = {"convnext": "ConvNeXtBlock"}  # a stage is what is sharded and checkpointed, its blocks repeat
 _HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def all_traces() -> Iterator[Trace]:
-    """Every recipe of the paper in each variant that the search space and the naive settings need."""
-    for id in models.IDS:
-        for variant in variants(models.find(id)):
-            yield trace(models.find(id), variant)
+    """Every recipe of the paper, at both scales, in each variant that the search space and the naive settings need."""
+    for scale, id in product(get_args(Scale), models.IDS):
+        recipe = models.find(id, scale)
+        for variant in variants(recipe):
+            yield trace(recipe, variant)
 
 
 def variants(recipe: Recipe) -> list[Variant]:
@@ -76,7 +78,7 @@ def trace(recipe: Recipe, variant: Variant, depths: tuple[int, ...] | None = Non
         low, high = (run(tokens=tokens) for tokens in _TOKENS)
         return _line(low, high, *_TOKENS, recipe.inputs.sequence)
 
-    base = tuple(min(_DEPTHS[0], layers) for layers in full)
+    base = tuple(min(_DEPTHS[0], layers - 1) for layers in full)
     bases = [measured(base, examples) for examples in _BATCHES]
     kinds = []
     for index in range(len(full)):
@@ -96,7 +98,7 @@ def trace(recipe: Recipe, variant: Variant, depths: tuple[int, ...] | None = Non
         Part(f"layer{index}", layers, 1 if stages else layers, _linear(*kind))
         for index, (layers, kind) in enumerate(zip(full, kinds, strict=True))
     ]
-    return Trace(recipe.id, variant, stack(), tuple(parts))
+    return Trace(recipe.id, recipe.scale, variant, stack(), tuple(parts))
 
 
 def whole(recipe: Recipe, variant: Variant, examples: int, depths: tuple[int, ...]) -> Costs:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from repro.errors import UserError
+from repro.recipe import Scale
 
 Variant = Literal["naive", "custom", "half"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
@@ -63,10 +64,12 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """A recipe's costs in one variant: `naive` eager kernels and `custom` ones under autocast, `half` custom kernels in
-    half precision throughout, as DeepSpeed runs. `stack` maps packages to the versions that were traced."""
+    """A recipe's costs at a scale, in one variant: `naive` eager kernels and `custom` ones under autocast, `half`
+    custom kernels in half precision throughout, as DeepSpeed runs. `stack` maps packages to the versions that were
+    traced."""
 
     recipe: str
+    scale: Scale
     variant: Variant
     stack: dict[str, str]
     parts: tuple[Part, ...]
@@ -101,26 +104,30 @@ def save(traces: Iterable[Trace], folder: Path = FOLDER) -> Path:
 
 
 @cache
-def load(transformers: str, folder: Path = FOLDER) -> dict[tuple[str, Variant], Trace]:
-    """One stack's traces, by recipe and variant. Raises UserError where they cannot be read."""
+def load(transformers: str, folder: Path = FOLDER) -> dict[tuple[str, Scale, Variant], Trace]:
+    """One stack's traces, by recipe, scale and variant. Raises UserError where they cannot be read."""
     file = _file(transformers, folder)
     try:
         found = [_trace(plain) for plain in json.loads(file.read_text())]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file}: no traces ({error}); repro predict --rebuild-traces makes them") from None
-    return {(trace.recipe, trace.variant): trace for trace in found}
+    return {(trace.recipe, trace.scale, trace.variant): trace for trace in found}
 
 
-def find(recipe: str, variant: Variant, transformers: str = PAPER_STACK) -> Trace:
+def find(recipe: str, variant: Variant, transformers: str = PAPER_STACK, scale: Scale = "paper") -> Trace:
     """The trace of a recipe under that transformers. A recipe whose variants are alike has one of them.
 
     Raises UserError for a recipe that was never traced.
     """
     shipped = load(transformers)
-    for candidate in (variant, "custom"):
-        if (recipe, candidate) in shipped:
-            return shipped[recipe, candidate]  # type: ignore[index]
-    raise UserError(f"{recipe} has no trace: repro predict --rebuild-traces makes one")
+    candidates: tuple[Variant, ...] = (variant, "custom")
+    for candidate in candidates:
+        if (recipe, scale, candidate) in shipped:
+            return shipped[recipe, scale, candidate]
+    raise UserError(
+        f"{recipe} ({scale}) has no trace under transformers {transformers}: repro predict --rebuild-traces makes "
+        "those of the installed stack"
+    )
 
 
 def shipped(folder: Path = FOLDER) -> list[str]:
@@ -164,7 +171,13 @@ def _plain(trace: Trace) -> dict[str, Any]:
         }
         for part in trace.parts
     ]
-    return {"recipe": trace.recipe, "variant": trace.variant, "stack": trace.stack, "parts": parts}
+    return {
+        "recipe": trace.recipe,
+        "scale": trace.scale,
+        "variant": trace.variant,
+        "stack": trace.stack,
+        "parts": parts,
+    }
 
 
 def _short(value: float) -> float:
@@ -181,4 +194,4 @@ def _trace(plain: dict[str, Any]) -> Trace:
         )
         for part in plain["parts"]
     )
-    return Trace(plain["recipe"], plain["variant"], plain["stack"], tuple(parts))
+    return Trace(plain["recipe"], plain["scale"], plain["variant"], plain["stack"], tuple(parts))
