@@ -17,6 +17,7 @@ from .trial import Trial
 from .verdict import TOLERANCE
 
 Methods = Literal["published", "naive", "free-lunch", "all"]
+Search = Literal["exhaustive", "guided"]
 
 # Without a GPU the default run shows every recipe and every settings once: this recipe takes the whole search space.
 _SEARCHED_ON_CPU = "pythia-1b"
@@ -41,6 +42,7 @@ class Options:
     attention: Attention = "sdpa"
     check_extrapolation: bool = False
     nodes: int = 1
+    search: Search = "exhaustive"
 
 
 def counts_up_to(available: int) -> tuple[int, ...]:
@@ -93,8 +95,8 @@ def trials(options: Options, devices: Sequence[Device]) -> list[Trial]:
 
 
 def _methods(options: Options, recipe: Recipe, gpu: Gpu | None, count: int, on_gpus: bool) -> list[Settings]:
-    if options.methods is not None:
-        return settings_for(recipe, options.methods, gpu, count)
+    if options.methods is not None or options.search == "guided":
+        return settings_for(recipe, options.methods or "all", gpu, count)
     if on_gpus:
         return settings_for(recipe, "published", gpu, count)
     if recipe.id == _SEARCHED_ON_CPU and count > 1:

@@ -10,13 +10,15 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from itertools import groupby
 from pathlib import Path
 
 import models
 
 from . import environment, rules
+from .calibrate import probe
 from .expected import Cell, cells, published_settings
-from .hardware import Device, installed_devices
+from .hardware import Device, Gpu, installed_devices
 from .measure.launcher import ForkServer, ServerDiedError
 from .measure.nodes import Nodes
 from .measure.rank import SEED
@@ -24,6 +26,11 @@ from .measure.server import Job
 from .measure.trial import Bench
 from .measure.trial import run as run_trial
 from .plan import Options, estimate, trials
+from .predict.guide import Guide
+from .predict.here import here
+from .predict.probed import Probes
+from .predict.probed import load as load_probes
+from .predict.traces import installed, nearest
 from .reading import read
 from .report.content import compose
 from .report.write import Written, write
@@ -33,6 +40,7 @@ from .trial import Record, Trial
 from .verdict import Verdict, judge
 
 _BUILDING_SECONDS = 1800.0
+_EXHAUSTIVE = "--search exhaustive measures it"
 
 
 class Run:
@@ -56,15 +64,16 @@ class Run:
         self.trials = trials(options, self.devices)
         self.results = Results(folder)
         self._packages = environment.installed_packages()
-        here = ForkServer(folder / "logs" / "server.log", server_environment(self.devices))
+        server = ForkServer(folder / "logs" / "server.log", server_environment(self.devices))
         self.bench = Bench(
-            server=here if options.nodes == 1 else Nodes(here, options.nodes, address, _say),
+            server=server if options.nodes == 1 else Nodes(server, options.nodes, address, _say),
             stack=environment.stack(self.devices[0] if self.devices else None, self._packages),
             gpu=self.devices[0].gpu if self.devices else None,
             logs=folder / "logs",
         )
         self._started = time.monotonic()
         self._built: set[bool] = set()
+        self._guides: dict[tuple[str, int], Guide] = {}
 
     def __enter__(self) -> Run:
         self.results.__enter__()
@@ -99,6 +108,32 @@ class Run:
                     self.bench.server.start()
                 return
 
+    def guide(self) -> None:
+        """Puts the trials of each search in the order that is predicted, and has what they measure guide it."""
+        stack, known, ordered = nearest(installed()), self._known(), []
+        for (id, count), group in groupby(self.trials, lambda trial: (trial.recipe, trial.count)):
+            machine, calibration = here(known, count, self.options.memory)
+            guide = Guide(models.find(id, self.options.scale), machine, calibration, stack)
+            self._guides[id, count] = guide
+            trials = {Settings.parse(trial.settings): trial for trial in group}
+            ordered += [trials[settings] for settings in guide.ordered(trials)]
+            for trial in trials.values():
+                if self._finished(trial):
+                    guide.learn(self._records[trial.id])
+        self.trials = ordered
+
+    def _known(self) -> Gpu | Probes:
+        """The catalogue's GPU, or this machine as an earlier run of this folder measured it, or now."""
+        gpu = self.devices[0].gpu if self.devices else None
+        if gpu is not None:
+            return gpu
+        file = self.results.folder / "probes.json"
+        if file.is_file() and set(self.options.counts) <= (known := load_probes(file)).counts.keys():
+            return known
+        found = probe(self.bench.server, self.devices, self.options.counts, self.results.logs / "probes.log")
+        found.save(file)
+        return found
+
     def estimate(self, trial: Trial) -> float:
         """About how many seconds a trial takes."""
         return estimate(trial, self.bench.gpu)
@@ -115,15 +150,27 @@ class Run:
             if self.estimate(trial) > left:
                 self.tell(trial, None, False)
                 return None
+        settings, guide = Settings.parse(trial.settings), self._guides.get((trial.recipe, trial.count))
+        if guide is not None and (skipped := guide.skips(settings)) is not None:
+            bound, reason = skipped
+            record = Record.of(trial, "skipped", reason=reason, remedy=_EXHAUSTIVE, bound=bound)
+            self._keep(record)
+            self.tell(trial, record, False)
+            return record
         self._build_operators(trial)
+        size = guide.size(settings) if guide is not None else 0
         try:
-            record = run_trial(replace(trial, timeout=min(trial.timeout, left)), self.bench)
+            record = run_trial(replace(trial, timeout=min(trial.timeout, left)), self.bench, max(1, size))
         except KeyboardInterrupt:
             self._keep(Record.of(trial, "interrupted", reason="the run was interrupted", remedy="run it again"))
             raise
         if record.status == "timed_out" and left < trial.timeout:
             self.tell(trial, None, False)  # the budget's limit says nothing of the trial
             return None
+        if guide is not None:
+            record.predicted_micro_batch = size
+            record.predicted_step = guide.seconds(settings, size) if size else None
+            guide.learn(record)
         self._keep(record)
         self.tell(trial, record, False)
         return record
@@ -156,6 +203,8 @@ class Run:
             return False
         if record.status == "timed_out":
             return record.wall_seconds >= trial.timeout
+        if record.status == "skipped":
+            return self.options.search == "guided"
         return record.status in ("ok", "out_of_memory")
 
     def _build_operators(self, trial: Trial) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean, median
 
 import models
 
 from .recipe import Scale
-from .settings import FREE_LUNCH, NAIVE, search_space
+from .rules import compiles
+from .settings import FREE_LUNCH, NAIVE, Settings, search_space
 from .trial import Record
 
 
@@ -56,6 +57,44 @@ class Search:
         """Whether every settings of the paper's space either ran here or ran out of memory."""
         tried = {trial.settings for trial in self.trials if trial.status in ("ok", "out_of_memory")}
         return {settings.id for settings in search_space(self.world)} <= tried
+
+    @property
+    def skipped(self) -> list[Record]:
+        """What a guided search did not measure, as it could not be the fastest."""
+        return [trial for trial in self.trials if trial.status == "skipped"]
+
+    @property
+    def seconds(self) -> float:
+        """What the trials took, without loading the stack."""
+        return sum(trial.wall_seconds for trial in self.trials)
+
+    @property
+    def exhaustive_seconds(self) -> float:
+        """The same, had nothing been skipped: an estimate, each skipped settings at the mean of those that ran and are
+        compiled likewise, or of all that ran."""
+        recipe = models.find(self.recipe, self.scale)
+        ran = [
+            (compiles(recipe, Settings.parse(trial.settings)), trial.wall_seconds)
+            for trial in self.trials
+            if trial.status != "skipped"
+        ]
+        total = self.seconds
+        for trial in self.skipped:
+            compiled = compiles(recipe, Settings.parse(trial.settings))
+            alike = [seconds for one, seconds in ran if one == compiled] or [seconds for _, seconds in ran]
+            total += mean(alike) if alike else 0.0
+        return total
+
+    @property
+    def guided(self) -> str:
+        """What guidance saved, in a sentence; nothing where nothing was skipped."""
+        if not self.skipped:
+            return ""
+        ran = len(self.trials) - len(self.skipped)
+        return (
+            f"{ran} settings ran in {self.seconds:.0f} s, {len(self.skipped)} were skipped, for even at best they were "
+            f"predicted slower than the fastest; all would have taken about {self.exhaustive_seconds:.0f} s (estimated)"
+        )
 
     @property
     def naive(self) -> float | None:

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from .recipe import Scale
 
-Status = Literal["ok", "out_of_memory", "unsupported", "crashed", "timed_out", "interrupted"]
+Status = Literal["ok", "out_of_memory", "unsupported", "crashed", "timed_out", "interrupted", "skipped"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,9 @@ class Record:
 
     `host`, `device_times` and `synchronised` hold, for each rank, the raw times of every round and part, `losses` what
     the first rank's first micro-steps lost, None where that is not finite. Where nothing was measured a field is None.
-    `reason` and `remedy` say why a status is not `ok`, and what to do.
+    `reason` and `remedy` say why a status is not `ok`, and what to do. `peaks` are micro batches that fitted and the
+    bytes that they took. A guided search adds what it predicted, and for what it skipped the `bound`: the seconds of a
+    training step that it would have taken at best.
     """
 
     id: str
@@ -76,6 +78,10 @@ class Record:
     micro_batch: int | None = None
     accumulation: int | None = None
     halvings: int = 0
+    peaks: list[list[int]] = field(default_factory=list)
+    predicted_micro_batch: int | None = None
+    predicted_step: float | None = None
+    bound: float | None = None
     precision: str = ""
     ran_precision: str = ""
     wrapper: str = ""

@@ -239,7 +239,7 @@ def test_the_commands_give_the_same_run_again(kept: Content) -> None:
     "words",
     [
         "--processes 1,2",
-        "--processes 1 --models vit,roberta --methods all --steps 5 --tolerance 0.2 --budget 90m",
+        "--processes 1 --models vit,roberta --methods all --search guided --steps 5 --tolerance 0.2 --budget 90m",
         "--processes 2 --memory 2GiB --trial-timeout 30s --check-extrapolation",
         "--processes 1 --scale paper --attention flash --nodes 2 --address host:1",
     ],

@@ -12,6 +12,7 @@ HELP = {
     "settings": "list the paper's search space of settings",
     "table": "print a table of the paper, with measured values beside it",
     "predict": "predict days, memory and step time on GPUs that are not here, without torch",
+    "calibrate": "probe this machine, so that predictions fit it: products, copies, launches, exchanges",
     "audit": "ask of every published cell whether it can be true: the FLOP/s that it implies",
     "claims": "compute the papers' sentences once more, and say which hold",
     "recommend": "say which machine to buy or rent for a model, a budget and a deadline",

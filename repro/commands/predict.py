@@ -18,7 +18,9 @@ from ..formats import add_format, figures, render
 from ..plan import Methods, settings_for
 from ..predict import calibration, traces
 from ..predict.forecast import Forecast, forecast, ranked
+from ..predict.here import here
 from ..predict.machine import Machine, gpu_named
+from ..predict.probed import load
 from ..predict.tables import predicted
 from ..reading import measured as read_measured
 
@@ -28,6 +30,9 @@ _TABLES: tuple[Table, ...] = ("1", "4")
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--models", default=",".join(models.IDS), metavar="ID,...", help="recipes, by id")
     parser.add_argument("--gpu", help="a GPU of the catalogue, such as 'RTX 4090'; without it: Tables 1 and 4")
+    parser.add_argument(
+        "--probes", type=Path, metavar="FILE", help="a machine that repro calibrate measured, for --gpu"
+    )
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help="GPUs of each node (default: 1)")
     parser.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes (default: 1)")
     parser.add_argument("--methods", choices=get_args(Methods), default="all", help="settings (default: all)")
@@ -50,6 +55,10 @@ def main(given: argparse.Namespace) -> int:
         if getattr(given, option) < 1:
             raise UserError(f"--{option} {getattr(given, option)}: expected at least 1")
     wanted = [models.find_of_paper(id) for id in given.models.split(",")]
+    if given.probes is not None:
+        if given.gpu is not None or given.nodes != 1:
+            raise UserError("--probes names a machine of one node: leave --gpu and --nodes out")
+        return _machine(given, *here(load(given.probes), given.gpus, None), wanted)
     if given.gpu is None:
         if given.gpus != 1 or given.nodes != 1:
             raise UserError("--gpus and --nodes count GPUs of one kind: name it with --gpu, as in --gpu A100")
@@ -57,14 +66,15 @@ def main(given: argparse.Namespace) -> int:
             raise UserError(f"--methods {given.methods} needs --gpu: Tables 1 and 4 say which settings their cells had")
         return _tables(given, {recipe.name for recipe in wanted})
     machine = Machine(gpu_named(given.gpu), given.gpus, given.nodes)
-    return _machine(given, machine, wanted)
+    return _machine(given, machine, calibration.load()[calibration.EVERYTHING], wanted)
 
 
-def _machine(given: argparse.Namespace, machine: Machine, wanted: Sequence[Any]) -> int:
+def _machine(
+    given: argparse.Namespace, machine: Machine, fitted: calibration.Calibration, wanted: Sequence[Any]
+) -> int:
     if given.measured is not None:
         raise UserError("--measured goes with the tables: leave --gpu out")
     stack = traces.nearest(traces.installed())
-    fitted = calibration.load()[calibration.EVERYTHING]
     found = []
     for recipe in wanted:
         settings = settings_for(recipe, given.methods, machine.gpu, machine.world)

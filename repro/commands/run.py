@@ -11,11 +11,12 @@ import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from ..errors import UserError
 from ..exit_codes import FAILED, INTERRUPTED, NOTHING_COMPARED, OK
 from ..formats import add_format
+from ..plan import Search
 from ..tracking import NAMES, Tracker
 from ..trial import Record, Trial
 
@@ -28,8 +29,7 @@ exit codes: 0 nothing that was compared failed; 1 a cell differs, a trial crashe
 def options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXIT_CODES
     add = parser.add_argument
-    add("--gpus", metavar="all|N|0,1", help="GPUs: all, a count as in Docker, or indices (0,1 or device=0)")
-    add("--processes", metavar="1,2", help="without a GPU: numbers of CPU processes (default 1,2)")
+    add_devices(parser)
     add("--nodes", type=_at_least_1("--nodes"), default=1, metavar="N", help="nodes; the others run: repro join")
     add("--address", default="", metavar="HOST:PORT", help="with --nodes: where this node listens for the others")
     add("--models", metavar="ID,...", help="recipes, by id; see repro recipes (default all nine)")
@@ -38,6 +38,13 @@ def options(parser: argparse.ArgumentParser) -> None:
         choices=("published", "naive", "free-lunch", "all"),
         help="published: naive and Appendix J's settings of each cell (default on GPUs); all: the paper's whole "
         "search; default without a GPU: naive and free lunch, and the whole search for pythia-1b",
+    )
+    add(
+        "--search",
+        choices=get_args(Search),
+        default="exhaustive",
+        help="exhaustive: every settings of the search, as in the paper; guided: those that may be the fastest, in "
+        "predicted order (with --methods all)",
     )
     add("--scale", choices=("paper", "tiny"), help="size of the recipes (default: paper on GPUs, tiny on a CPU)")
     add("--attention", choices=("sdpa", "flash"), default="sdpa", help="custom attention kernel of free lunch")
@@ -49,10 +56,17 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, default=Path("results/local"), metavar="DIR", help="results folder (default results/local)")
     add("--check-extrapolation", action="store_true", help="also time whole accumulated steps")
     add("--require-comparison", action="store_true", help="exit 3 if no cell of the paper could be compared")
-    add("--allow-cpu", action="store_true", help="with --gpus: run on the CPU where no GPU is visible")
     add("--track", choices=NAMES, default="none", help="also log trials, verdicts and report with this tracker")
     add("-k", metavar="EXPRESSION", help="only the cases that match, handed to pytest")
     add_format(parser)
+
+
+def add_devices(parser: argparse.ArgumentParser) -> None:
+    """The options that say which GPUs, or how many processes of the CPU."""
+    add = parser.add_argument
+    add("--gpus", metavar="all|N|0,1", help="GPUs: all, a count as in Docker, or indices (0,1 or device=0)")
+    add("--processes", metavar="1,2", help="without a GPU: numbers of CPU processes (default 1,2)")
+    add("--allow-cpu", action="store_true", help="with --gpus: run on the CPU where no GPU is visible")
 
 
 def _at_least_1(option: str) -> Callable[[str], int]:
@@ -93,6 +107,8 @@ def main(given: argparse.Namespace) -> int:
         print(f"repro: {started}; on {where}, results in {folder}", file=sys.stderr, flush=True)
         try:
             run.load()
+            if options.search == "guided":
+                run.guide()
             with bar:
                 code = _pytest(run, given.k)
         except KeyboardInterrupt:
@@ -185,25 +201,13 @@ def _checked(given: argparse.Namespace) -> tuple[Any, list[Any]]:
     """The run's options and GPUs; a UserError for the first thing that is wrong."""
     import models
 
-    from .. import hardware, units
-    from ..plan import Options, counts_up_to
+    from .. import units
+    from ..plan import Options
 
-    visible = [] if given.processes is not None and given.gpus is None else hardware.visible_devices()
-    if given.gpus is not None and given.processes is not None:
-        raise UserError("--gpus and --processes exclude each other: processes run on the CPU")
-    if given.gpus is not None and not visible and given.allow_cpu:
-        print("repro: no GPU is visible here; running on the CPU (--allow-cpu)", file=sys.stderr)
-        given.gpus = None
-    chosen = range(len(visible)) if given.gpus is None else hardware.parse_gpus(given.gpus, len(visible))
-    devices = [visible[index] for index in chosen]
-    if len({device.driver_name for device in devices}) > 1:
-        names = ", ".join(f"{device.index} {device.driver_name}" for device in devices)
-        raise UserError(f"the GPUs are of several types ({names}): choose equal ones with --gpus")
+    devices, counts = devices_and_counts(given)
     ids = [id.strip() for id in given.models.split(",")] if given.models is not None else list(models.IDS)
     for id in ids:
         models.find(id)
-    processes = "1,2" if given.processes is None else given.processes
-    counts = counts_up_to(len(devices)) if devices else _processes(processes)
     options = Options(
         models=tuple(dict.fromkeys(ids)),
         methods=given.methods,
@@ -217,10 +221,44 @@ def _checked(given: argparse.Namespace) -> tuple[Any, list[Any]]:
         attention=given.attention,
         check_extrapolation=given.check_extrapolation,
         nodes=given.nodes,
+        search=given.search,
     )
+    if options.search == "guided":
+        _check_guided(options)
     if options.nodes > 1 and not given.address:
         raise UserError("--nodes needs --address HOST:PORT, where the other nodes reach this one")
     return options, devices
+
+
+def _check_guided(options: Any) -> None:
+    import models
+
+    for id in options.models:
+        models.find_of_paper(id)
+    if options.methods not in (None, "all"):
+        raise UserError(f"--search guided orders the whole search: use it with --methods all, not {options.methods}")
+    if options.nodes > 1:
+        raise UserError("--search guided knows one node only: leave out --nodes, or use --search exhaustive")
+
+
+def devices_and_counts(given: argparse.Namespace) -> tuple[list[Any], tuple[int, ...]]:
+    """The GPUs that were asked for, none means the CPU, and the numbers of them, or of processes, to run on."""
+    from .. import hardware
+    from ..plan import counts_up_to
+
+    visible = [] if given.processes is not None and given.gpus is None else hardware.visible_devices()
+    if given.gpus is not None and given.processes is not None:
+        raise UserError("--gpus and --processes exclude each other: processes run on the CPU")
+    if given.gpus is not None and not visible and given.allow_cpu:
+        print("repro: no GPU is visible here; running on the CPU (--allow-cpu)", file=sys.stderr)
+        given.gpus = None
+    chosen = range(len(visible)) if given.gpus is None else hardware.parse_gpus(given.gpus, len(visible))
+    devices = [visible[index] for index in chosen]
+    if len({device.driver_name for device in devices}) > 1:
+        names = ", ".join(f"{device.index} {device.driver_name}" for device in devices)
+        raise UserError(f"the GPUs are of several types ({names}): choose equal ones with --gpus")
+    processes = "1,2" if given.processes is None else given.processes
+    return devices, counts_up_to(len(devices)) if devices else _processes(processes)
 
 
 def _processes(text: str) -> tuple[int, ...]:

@@ -162,10 +162,11 @@ def _half(measured: Sequence[Record]) -> Half:
 
 
 def _by_trial(side: Side) -> dict[Key, list[Record]]:
-    """Records by all that names a trial except its device and micro batch; an interruption says nothing."""
+    """Records by all that names a trial except its device and micro batch; one that was interrupted, or that a guided
+    search skipped, says nothing."""
     found: dict[Key, list[Record]] = {}
     for record in side.records:
-        if record.status != "interrupted":
+        if record.status not in ("interrupted", "skipped"):
             key = (
                 record.recipe,
                 record.scale,

@@ -28,6 +28,10 @@ def _status(field: str) -> int:
     raise OSError(f"/proc/self/status has no {field}")
 
 
+def _mapped_beside_data() -> int:
+    return _status("VmSize") - _status("VmData")
+
+
 def limit_memory(limit: int | None, cuda: bool) -> None:
     """Limits this process for real: on a GPU the allocator's share of the device, on a CPU the data segment,
     beyond what the imported stack already takes. `limit` in bytes; None lifts nothing and limits nothing."""
@@ -71,7 +75,16 @@ class Peak:
         else:
             with contextlib.suppress(OSError):  # some kernels lack it: the peak then starts at the fork
                 Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
-            self._start = _status("VmRSS")
+            self._start, self._mapped, self._beside = _status("VmRSS"), _status("VmSize"), _mapped_beside_data()
+
+    def limited(self) -> int:
+        """The same as a limit counts it: with what the allocator keeps, or of a CPU process its data segment."""
+        if self._cuda:
+            import torch
+
+            return torch.cuda.max_memory_reserved()
+        # No peak of the data segment is kept. What is mapped beside it, libraries and shared memory, stays mapped.
+        return max(0, _status("VmPeak") - self._mapped - (_mapped_beside_data() - self._beside))
 
     def bytes(self) -> int:
         """The peak so far."""

@@ -11,6 +11,7 @@ import torch
 
 import models
 from repro import nvml
+from repro.recipe import Recipe
 from repro.settings import Settings
 
 from . import engine
@@ -24,50 +25,63 @@ _LOSSES = 4  # of the first micro-steps: enough to tell other numerics from roun
 _SCALE_TRIES = 24  # the scale starts at 2^16 and halves with every skipped update
 
 
-def fit(rank: Rank, recipe: str, scale: str, settings: str, tf32: bool, largest: int) -> dict[str, Any]:
-    """Runs one training step at micro batch 1, 2, 4 ... up to `largest`, reporting each that fits. Not compiled:
-    compiling changes speed, not memory (Appendix F). It ends at `largest`, or out of memory."""
+def fit(rank: Rank, recipe: str, scale: str, settings: str, tf32: bool, start: int, largest: int) -> dict[str, Any]:
+    """Runs one training step at micro batch `start`, twice that ... up to `largest`, reporting each that fits and the
+    bytes it took. Not compiled: compiling changes speed, not memory (Appendix F). It ends at `largest`, or out of
+    memory. Where it starts above 1, it does so twice, for at the first step Adam has no moments yet."""
+    peak = Peak(rank.cuda)
     model = models.find(recipe, scale)  # type: ignore[arg-type]
     wanted = Settings.parse(settings)
     built = engine.build(model, wanted, rank, 1, compiled=False, tf32=tf32)
-    watch, size = AttentionWatch(), 1
+    watch, size = AttentionWatch(), start
     while size <= largest:
         batch = to_device(random_batch(model, size, SEED + rank.index), rank)
-        if size == 1:
+        first = size == start
+        if first:
             rank.report(started=rank.since_sent())
-        with watch if size == 1 else contextlib.nullcontext():
+        with watch if first else contextlib.nullcontext():
             built.micro_step(batch, reduce=True)
         built.update()
-        if size == 1:
+        if first:
             _until_applied(built, batch)
+            if start > 1:
+                built.micro_step(batch, reduce=True)
+                built.update()
         wait(rank.device)
-        rank.report(fits=size)
-        if size == 1:
-            built.check()
-            path = kernel_path(model, watch)
-            if rank.cuda and wanted.free_lunch and path == SLOW_SCAN:
-                raise engine.WrongWrapperError("asked for Mamba's custom kernels, its slow reference path ran")
-            held = built.held()
-            ran_tf32, warnings = engine.runs_tf32(rank.device), list(built.warnings)
-            if ran_tf32 and not tf32:
-                raise engine.WrongWrapperError("fp32 products ran in TF32 unasked: is NVIDIA_TF32_OVERRIDE set?")
-            if tf32 and not ran_tf32:
-                warnings.append("asked for TF32, fp32 products ran without: is NVIDIA_TF32_OVERRIDE set?")
-            rank.report(
-                wrapper=built.wrapper,
-                ran_precision=built.precision,
-                kernel_path=path,
-                weights_held=held.weights,
-                moments_held=held.moments,
-                weights=built.total,
-                ran_tf32=ran_tf32,
-                warnings=warnings,
-            )
+        rank.report(fits=size, peak=peak.limited())
+        if first:
+            _report_what_ran(rank, built, model, wanted, tf32, watch)
         del batch
         if rank.cuda:
             torch.cuda.empty_cache()
         size *= 2
     return {}
+
+
+def _report_what_ran(
+    rank: Rank, built: engine.Engine, model: Recipe, wanted: Settings, tf32: bool, watch: AttentionWatch
+) -> None:
+    """Checks the wrapper, its shards, the kernels and TF32 against what was asked for, and reports them."""
+    built.check()
+    path = kernel_path(model, watch)
+    if rank.cuda and wanted.free_lunch and path == SLOW_SCAN:
+        raise engine.WrongWrapperError("asked for Mamba's custom kernels, its slow reference path ran")
+    held = built.held()
+    ran_tf32, warnings = engine.runs_tf32(rank.device), list(built.warnings)
+    if ran_tf32 and not tf32:
+        raise engine.WrongWrapperError("fp32 products ran in TF32 unasked: is NVIDIA_TF32_OVERRIDE set?")
+    if tf32 and not ran_tf32:
+        warnings.append("asked for TF32, fp32 products ran without: is NVIDIA_TF32_OVERRIDE set?")
+    rank.report(
+        wrapper=built.wrapper,
+        ran_precision=built.precision,
+        kernel_path=path,
+        weights_held=held.weights,
+        moments_held=held.moments,
+        weights=built.total,
+        ran_tf32=ran_tf32,
+        warnings=warnings,
+    )
 
 
 def measure(

@@ -45,8 +45,9 @@ _REMEDIES: dict[str, str] = {
 }
 
 
-def run(trial: Trial, bench: Bench) -> Record:
-    """Runs a trial to its record. Only an interruption of this process escapes."""
+def run(trial: Trial, bench: Bench, start: int = 1) -> Record:
+    """Runs a trial to its record, its search for the micro batch from `start` on. Only an interruption of this process
+    escapes."""
     started = time.monotonic()
     recipe, settings = models.find(trial.recipe, trial.scale), Settings.parse(trial.settings)
     record = Record.of(
@@ -64,7 +65,7 @@ def run(trial: Trial, bench: Bench) -> Record:
     try:
         bench.server.start()
         started = time.monotonic()  # loading the stack is charged to no trial
-        _measure(trial, recipe, settings, bench, record, started + trial.timeout)
+        _measure(trial, recipe, settings, bench, record, started + trial.timeout, start)
     except ServerDiedError as error:
         record.status, record.reason, record.traceback = "crashed", str(error).splitlines()[0], str(error)
         record.remedy = _REMEDIES["crashed"]
@@ -72,7 +73,9 @@ def run(trial: Trial, bench: Bench) -> Record:
     return record
 
 
-def _measure(trial: Trial, recipe: Recipe, settings: Settings, bench: Bench, record: Record, deadline: float) -> None:
+def _measure(
+    trial: Trial, recipe: Recipe, settings: Settings, bench: Bench, record: Record, deadline: float, start: int
+) -> None:
     """Fills the record: the search, then the timing, halved as long as timing runs out of memory."""
     log = bench.logs / f"{trial.id.replace('/', '_')}.log"
     record.log = log.name
@@ -101,12 +104,12 @@ def _measure(trial: Trial, recipe: Recipe, settings: Settings, bench: Bench, rec
         if status == "crashed" and trial.memory is not None and not bench.cuda:
             # Short of memory, native libraries die in ways of their own. What goes well without the limit was that.
             if "largest" in arguments:
-                arguments["largest"] = min(arguments["largest"], 2 * _fitting(outcomes) or 1)
+                arguments["largest"] = min(arguments["largest"], 2 * _fitting(outcomes) or arguments["start"])
             if _status(call(function, None, arguments)) == "ok":
                 return "out_of_memory", outcomes
         return status, outcomes
 
-    micro_batch = _fit(attempt, min(share, trial.micro_batch or share), record)
+    micro_batch = _fit(attempt, min(share, trial.micro_batch or share), start, record)
     outcomes: list[Outcome] = []
     while micro_batch:
         status, outcomes = attempt(
@@ -139,18 +142,27 @@ def _measure(trial: Trial, recipe: Recipe, settings: Settings, bench: Bench, rec
     _take(outcomes, trial, bench, record)
 
 
-def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, record: Record) -> int:
-    """The largest power-of-two micro batch up to `share` that every rank ran; 0, and a status, where there is none."""
-    status, outcomes = attempt("fit", largest=share)
+def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start: int, record: Record) -> int:
+    """The largest power-of-two micro batch up to `share` that every rank ran; 0, and a status, where there is none.
+
+    It is looked for from `start` on upwards, and where that does not fit, below it, size by size.
+    """
+    start = min(start, share)
+    while True:
+        status, outcomes = attempt("fit", start=start, largest=share)
+        fitting = _fitting(outcomes)
+        if fitting or start == 1 or status not in ("out_of_memory", "crashed"):
+            break
+        start = share = start // 2
     for report in outcomes[0].reports:
         for name, value in report.items():
             if name == "started":
                 record.start_seconds = value
             elif name == "warnings":
                 record.warnings += value
-            elif name != "fits":
+            elif name not in ("fits", "peak"):
                 setattr(record, name, value)
-    fitting = _fitting(outcomes)
+    record.peaks = _peaks(outcomes, fitting)
     if fitting and status == "crashed":
         # Near the end of a GPU's memory libraries fail in ways of their own: what fitted before stands.
         record.warnings.append(f"the search crashed at micro batch {2 * fitting}: {_failure(outcomes).error}")
@@ -159,6 +171,15 @@ def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, recor
         _fail(record, status, _failure(outcomes))
         return 0
     return fitting
+
+
+def _peaks(outcomes: list[Outcome], fitting: int) -> list[list[int]]:
+    """The micro batches up to `fitting` and the bytes that they took, on the rank that took most."""
+    found: dict[int, int] = {}
+    for report in (report for outcome in outcomes for report in outcome.reports):
+        if "fits" in report and report["fits"] <= fitting:
+            found[report["fits"]] = max(report["peak"], found.get(report["fits"], 0))
+    return [[size, peak] for size, peak in sorted(found.items())]
 
 
 def _fitting(outcomes: list[Outcome]) -> int:

@@ -17,6 +17,7 @@ from .calibration import Calibration
 from .machine import Machine
 from .memory import Memory, largest_micro_batch, peak_memory, variant_of
 from .time import Step, step
+from .traces import Trace
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,10 @@ def forecast(
             f"the replication batch of {recipe.name}, {recipe.batch_size}, does not divide by {machine.world} GPUs: "
             "take 1, 2, 4 or 8"
         )
-    obstacle = bf16_obstacle(recipe, machine.gpu.compute_capability)
+    obstacle = bf16_obstacle(recipe, machine.capability) if machine.capability else None
     if obstacle is not None:
         return Forecast(recipe.id, machine, settings, 0, obstacle.reason)
-    trace = traces.find(recipe.id, variant_of(settings), transformers)
+    trace = trace_of(recipe, machine, settings, transformers)
     allowance = calibration.allowance
     if micro_batch is None:
         micro_batch = largest_micro_batch(recipe, trace, settings, machine.gpu, machine.world, allowance)
@@ -82,6 +83,12 @@ def forecast(
         Interval(days, days * low, days * high),
         extrapolate.utilisation(flops, taken.total, machine.world, machine.peak(recipe.precision, settings.free_lunch)),
     )
+
+
+def trace_of(recipe: Recipe, machine: Machine, settings: Settings, transformers: str) -> Trace:
+    """The trace of what would run there. Mamba's custom kernels need a GPU."""
+    on_cpu = recipe.family == "mamba" and machine.capability is None
+    return traces.find(recipe.id, "naive" if on_cpu else variant_of(settings), transformers, recipe.scale)
 
 
 def ranked(forecasts: Iterable[Forecast]) -> list[Forecast]:

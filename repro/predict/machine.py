@@ -1,4 +1,5 @@
-"""What a machine offers, in bytes and FLOPs a second: from the catalogue's figures and the links that it describes."""
+"""What a machine offers, in bytes and FLOPs a second: from the catalogue's figures and the links that it describes, or
+as probes measured it."""
 
 from __future__ import annotations
 
@@ -21,12 +22,30 @@ _BRIDGED = ("RTX A6000",)
 
 
 @dataclass(frozen=True)
+class Probed:
+    """What probes measured, see repro.measure.probes: FLOP/s of matrix products, bytes/s of copies, to the host, and of
+    a ring between devices, seconds of a kernel that does next to nothing and of the smallest exchange of shards."""
+
+    fp32: float
+    tf32: float | None
+    fp16: float
+    bf16: float | None
+    copy: float
+    host: float
+    launch: float
+    ring: float | None
+    latency: float | None
+
+
+@dataclass(frozen=True)
 class Machine:
-    """`gpus` of one kind on each of `nodes`."""
+    """`gpus` of one kind on each of `nodes`. Where it was probed, that stands for the data sheet's figures, but never
+    above them."""
 
     gpu: Gpu
     gpus: int
     nodes: int = 1
+    probed: Probed | None = None
 
     @property
     def world(self) -> int:
@@ -34,7 +53,10 @@ class Machine:
 
     def peak(self, precision: Precision, tf32: bool) -> float:
         """Dense FLOP/s of one GPU. UserError where no source tells."""
-        found = peak_flops(self.gpu, precision, tf32)
+        found = peak_flops(self.gpu, precision, tf32) if self.capability else None
+        if self.probed is not None:
+            name = "tf32" if precision == "fp32" and tf32 and self.probed.tf32 else precision
+            found = _lower(getattr(self.probed, name), found)
         if found is None:
             raise UserError(
                 f"{self.gpu.name} has no {precision} peak in expected/gpus.csv, which a prediction needs: add it"
@@ -44,9 +66,16 @@ class Machine:
     @cached_property
     def bandwidth(self) -> float:
         """Bytes a second of one GPU's memory."""
+        if self.probed is not None:
+            return _lower(self.probed.copy, self.gpu.bandwidth_gb_s and self.gpu.bandwidth_gb_s * 1e9)
         if self.gpu.bandwidth_gb_s is None:
             raise UserError(f"{self.gpu.name} has no bandwidth_gb_s in expected/gpus.csv, which a prediction needs")
         return self.gpu.bandwidth_gb_s * 1e9
+
+    @property
+    def capability(self) -> tuple[int, int] | None:
+        """Of a GPU's; None for a CPU."""
+        return self.gpu.compute_capability if self.gpu.generation != "CPU" else None
 
     @property
     def stacked(self) -> bool:
@@ -67,18 +96,33 @@ class Machine:
     @cached_property
     def link_bytes(self) -> float:
         """Bytes a second of the link in one direction."""
+        if self.probed is not None and self.probed.ring is not None:
+            return self.probed.ring
         if self.link in ("switch", "bridge"):
             found = re.search(r"NVLink (?:bridge )?([0-9.]+) GB/s", self.gpu.link)
             assert found is not None
             return float(found[1]) * 1e9 / 2
         return _NETWORK if self.link == "network" else self.host_bytes
 
+    @property
+    def latency(self) -> float:
+        """Seconds of the smallest exchange; 0 where nobody measured it: the paper's cells do not tell it."""
+        return (self.probed.latency or 0.0) if self.probed else 0.0
+
     @cached_property
     def host_bytes(self) -> float:
         """Bytes a second between a GPU and the host, in one direction."""
+        if self.probed is not None:
+            return self.probed.host
         found = re.search(r"PCIe ([0-9.]+) x16", self.gpu.link)
         assert found is not None
         return _PCIE[found[1]] / 2
+
+
+def _lower(measured: float | None, promised: float | None) -> float:
+    """No faster than the data sheet, where there is one."""
+    assert measured is not None
+    return measured if promised is None else min(measured, promised)
 
 
 def gpu_named(name: str) -> Gpu:

@@ -35,6 +35,8 @@ class Allowance:
     spread: float = 1.05
 
 
+# Of a limit, or a CPU's memory: no driver and no CUDA context take any of it.
+ALL_OF_IT = Allowance(reserved=0.0, context=0.0, group=0.0, spread=1.0)
 ALLOWANCE_BOUNDS = {"reserved": (0.0, 0.03), "context": (0.4e9, 1.6e9), "group": (0.0, 1.0e9), "spread": (1.0, 1.15)}
 
 
@@ -101,8 +103,8 @@ def peak_memory(
     recipe: Recipe, trace: Trace, settings: Settings, gpus: int, examples: int, allowance: Allowance
 ) -> Memory:
     """The peak of a training step at a micro batch, on each of `gpus`."""
-    workspace = _workspace(allowance, gpus)
-    found = (moment.at(examples, workspace, allowance.spread) for moment in moments(recipe, trace, settings, gpus))
+    aside = workspace(allowance, gpus)
+    found = (moment.at(examples, aside, allowance.spread) for moment in moments(recipe, trace, settings, gpus))
     return max(found, key=lambda memory: memory.peak)
 
 
@@ -111,7 +113,7 @@ def most_examples(recipe: Recipe, trace: Trace, settings: Settings, gpu: Gpu, gp
     does not hold what is offloaded."""
     if host_bytes(trace, settings) > HOST_BYTES_PER_GPU * gpus:
         return 0.0
-    room = usable(gpu, allowance) - _workspace(allowance, gpus)
+    room = usable(gpu, allowance) - workspace(allowance, gpus)
     return min(moment.examples(room, allowance.spread) for moment in moments(recipe, trace, settings, gpus))
 
 
@@ -129,7 +131,8 @@ def host_bytes(trace: Trace, settings: Settings) -> float:
     return 16.0 * trace.parameters if settings.offloading else 0.0
 
 
-def _workspace(allowance: Allowance, gpus: int) -> float:
+def workspace(allowance: Allowance, gpus: int) -> float:
+    """Bytes of a GPU that CUDA, its libraries and a process group take."""
     return allowance.context + (allowance.group if gpus > 1 else 0.0)
 
 

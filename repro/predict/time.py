@@ -14,9 +14,9 @@ from .machine import Machine
 from .memory import width
 from .traces import Trace
 
-_ADAM_BYTES = 100.0  # a weight: torch's unfused Adam reads or writes it, its gradient and moments so often
+ADAM_BYTES = 100.0  # a weight: torch's unfused Adam reads or writes it, its gradient and moments so often
 _FUSED_ADAM_BYTES = 30.0  # DeepSpeed's
-_HOST_ADAM_BYTES = 30.0  # DeepSpeed's on the host
+HOST_ADAM_BYTES = 30.0  # DeepSpeed's on the host
 _PCIE_COUNTS = (2, 4, 8)
 
 
@@ -143,7 +143,7 @@ def step(recipe: Recipe, trace: Trace, settings: Settings, machine: Machine, exa
         moved += rates.handling * parameters
     memory, launches = moved / bandwidth, kernels * rates.launch
     exchanged, overlapped = _exchange(settings, each, parameters, machine.world)
-    communication = exchanged / _link(machine, rates)
+    communication = exchanged / _link(machine, rates) + _collectives(settings, trace, machine) * machine.latency
     if overlapped:
         communication = max(0.0, communication - rates.overlap * work.backward * (compute + memory + launches))
     offload = _offloaded(settings, each, parameters / machine.world) / (rates.host * machine.host_bytes)
@@ -188,6 +188,17 @@ def _exchange(settings: Settings, each: int, parameters: float, world: int) -> t
     return (3 if settings.stage == 3 else 2) * each * ring, True
 
 
+def _collectives(settings: Settings, trace: Trace, machine: Machine) -> float:
+    """Exchanges in a micro-step: one of all gradients, or, where a unit is sharded on its own, a reduction and one or
+    two gatherings of each."""
+    if machine.world == 1:
+        return 0.0
+    units = 1 + sum(part.units for part in trace.layers)
+    if settings.stage == 3:
+        return 3.0 * units
+    return 2.0 * units if settings.library == "fsdp" else 1.0
+
+
 def _link(machine: Machine, rates: Rates) -> float:
     """Bytes a second that each GPU sends to the next."""
     if machine.link in ("none", "network"):  # the paper measured no several nodes: nothing to fit
@@ -213,9 +224,9 @@ def _update(settings: Settings, each: int, parameters: float, machine: Machine, 
     bandwidth = _bandwidth(machine, rates)
     if settings.offloading:
         back = each * share / (rates.host * machine.host_bytes)
-        seconds = share * _HOST_ADAM_BYTES / rates.host_memory + back
+        seconds = share * HOST_ADAM_BYTES / rates.host_memory + back
     else:
-        seconds = share * (_FUSED_ADAM_BYTES if settings.library == "deepspeed" else _ADAM_BYTES) / bandwidth
+        seconds = share * (_FUSED_ADAM_BYTES if settings.library == "deepspeed" else ADAM_BYTES) / bandwidth
     if settings.library == "deepspeed" and settings.stage < 3 and machine.world > 1:
         seconds += each * (machine.world - 1) / machine.world * parameters / _link(machine, rates)
     return seconds

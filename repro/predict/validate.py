@@ -182,15 +182,21 @@ def _micro_batch(row: PublishedSettings, reading: int, calibration: Calibration)
 
 
 def _winners(split: str, chosen: Chooser) -> list[Score]:
-    """Where Appendix J's settings stand in the predicted order, for rows that have but one reading."""
+    """Where Appendix J's settings stand in the predicted order, for rows that have but one reading; and how often they
+    are no slower than the predicted best by more than a guided search allows for (repro.predict.guide)."""
     table = {(cell.model, cell.gpu, cell.gpus): cell for cell in cells("1")}
-    places = []
+    places, measured = [], []
     for row in published_settings():
-        readings = row.readings()
+        readings, calibration = row.readings(), chosen(row.model, row.gpu)
         if len(readings) == 1:
-            order = search(table[row.model, row.gpu, row.gpus], chosen(row.model, row.gpu))
-            places.append([each.settings for each in order].index(readings[0]))
+            order = search(table[row.model, row.gpu, row.gpus], calibration)
+            place = [each.settings for each in order].index(readings[0])
+            places.append(place)
+            best, printed = order[0].days, order[place].days
+            optimistic = printed and printed.value * calibration.interval[0]
+            measured.append(bool(best and optimistic and optimistic <= best.value))
     return [
+        _scored("winner not skipped", "j", split, "legible", len(measured), _share(measured)),
         _scored("winner first", "j", split, "legible", len(places), _share(place == 0 for place in places)),
         _scored("winner among first three", "j", split, "legible", len(places), _share(place < 3 for place in places)),
     ]

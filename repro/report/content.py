@@ -284,9 +284,11 @@ def _environment(reading: Reading) -> list[tuple[str, str]]:
 def _place(search: Search, verdicts: Iterable[Verdict], nearest: str | None) -> Place:
     twin = " (tiny twin)" if search.scale == "tiny" else ""
     space = {settings.id for settings in search_space(search.world)}
-    tried = {trial.settings for trial in search.trials}
+    tried = {trial.settings for trial in search.trials if trial.status != "skipped"}
     naive = ", and naive settings" if NAIVE.id in tried else ""
     says = [f"{len(tried & space)} of the {len(space)} settings of the paper's search were tried{naive}."]
+    if search.guided:
+        says.append(f"Guided by predictions: {search.guided}.")
     if search.spread is not None:
         best = min(search.steps, key=search.steps.__getitem__)
         says.append(f"The fastest is {best}, {search.spread.best:.3g} s a training step by the authors' clock.")
@@ -300,7 +302,7 @@ def _place(search: Search, verdicts: Iterable[Verdict], nearest: str | None) -> 
 def _notes(search: Search) -> list[str]:
     found: dict[str, list[str]] = {}
     for trial in search.trials:
-        for note in notes_on(trial):
+        for note in notes_on(trial) if trial.status != "skipped" else ():
             found.setdefault(note, []).append(trial.settings)
     return [f"{', '.join(settings)}: {note}" for note, settings in found.items()]
 
@@ -408,7 +410,7 @@ def run_words(options: Options, environment: dict[str, Any], folder: Path) -> st
     if options.scale != ("paper" if gpus else "tiny"):
         words += ["--scale", options.scale]
     flags = {field.name: field.default for field in fields(Options)}
-    for name in ("methods", "attention", "nodes", "steps", "tolerance", "memory", "budget", "trial_timeout"):
+    for name in ("methods", "search", "attention", "nodes", "steps", "tolerance", "memory", "budget", "trial_timeout"):
         value = getattr(options, name)
         if value is not None and value != flags.get(name):
             words += [f"--{name.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]

@@ -23,6 +23,7 @@ _SYMBOLS = {kind: symbol for kind, (symbol, _) in (VERDICTS | AUDIT | CLAIMS).it
     "unsupported": "—",
     "crashed": "!",
     "timed_out": "…",
+    "skipped": "»",
     "interrupted": "…",
 }
 

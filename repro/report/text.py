@@ -15,6 +15,7 @@ import models
 from ..expected import Cell, cells
 from ..formats import Format, render
 from ..hardware import Device, catalogue
+from ..search import Search, searches
 from ..trial import Record
 from ..verdict import FAILED, Verdict, explain
 
@@ -47,6 +48,7 @@ def report(
                 "trials": [asdict(record) for record in records],
                 "verdicts": [asdict(verdict) for verdict in verdicts],
                 "summary": summary(verdicts, devices),
+                "searches": [_search(each) for each in searches(records) if each.guided],
             },
             indent=1,
         )
@@ -57,10 +59,24 @@ def report(
         parts += ["CELLS COMPARED WITH THE PAPER", render(compared, "text"), *_bullets(failures(verdicts))]
     if records:
         parts += ["TRIALS", render([trial_row(record, nearest) for record in records], "text"), LEGEND]
-    found = notes(records)
+    guided = [f"{each.model} on {each.machine}: {each.guided}." for each in searches(records) if each.guided]
+    if guided:
+        parts += ["GUIDED SEARCH", "\n".join(_bullets(guided))]
+    found = notes([record for record in records if record.status != "skipped"])
     if found:
         parts += ["NOTES", "\n".join(_bullets(found))]
     return "\n\n".join(parts)
+
+
+def _search(search: Search) -> dict[str, Any]:
+    return {
+        "recipe": search.recipe,
+        "machine": search.machine,
+        "ran": len(search.trials) - len(search.skipped),
+        "skipped": len(search.skipped),
+        "seconds": search.seconds,
+        "exhaustive_seconds_estimated": search.exhaustive_seconds,
+    }
 
 
 def summary(verdicts: Sequence[Verdict], devices: Sequence[Device] | None) -> list[str]:

@@ -1,0 +1,60 @@
+"""Probes the machine at hand: what a prediction needs to know of one that no data sheet describes."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from .errors import UserError
+from .hardware import Device, host
+from .measure.launcher import ForkServer
+from .measure.nodes import Nodes
+from .measure.server import Job
+from .predict.machine import Probed
+from .predict.probed import Probes
+
+_SECONDS = 300.0
+
+
+def probe(server: ForkServer | Nodes, devices: Sequence[Device], counts: Iterable[int], log: Path) -> Probes:
+    """Probes so many devices at once, by numbers of them; no devices means processes on the CPU. The slowest of them
+    counts. Raises UserError where a probe fails."""
+    server.start()
+    started, found = time.monotonic(), {}
+    for count in counts:
+        with tempfile.TemporaryDirectory(prefix="repro-") as meeting:
+            job = Job(
+                call="repro.measure.probes:probe",
+                arguments={},
+                ranks=count,
+                log=str(log),
+                rendezvous=f"file://{meeting}/rendezvous",
+                timeout=_SECONDS,
+                cuda=bool(devices),
+            )
+            outcomes = server.call(job)
+        for outcome in outcomes:
+            if outcome.status not in ("ok", "stopped"):
+                told = outcome.error or f"did not end within {_SECONDS:.0f} s"
+                raise UserError(f"probing {count} x {name(devices)} {outcome.status}: {told}; see {log}")
+        found[count] = _slowest([outcome.value for outcome in outcomes])
+    seconds = time.monotonic() - started
+    if devices:
+        return Probes(name(devices), devices[0].memory_bytes, devices[0].compute_capability, found, seconds)
+    return Probes(name(devices), host().memory_bytes // max(found), None, found, seconds)
+
+
+def name(devices: Sequence[Device]) -> str:
+    """What records call the device."""
+    return devices[0].name if devices else "cpu"
+
+
+def _slowest(ranks: Sequence[dict[str, float | None]]) -> Probed:
+    """Rates of the slowest rank, and its waits."""
+    found: dict[str, float | None] = {}
+    for key in ranks[0]:
+        values = [value for rank in ranks if (value := rank[key]) is not None]
+        found[key] = (max if key in ("launch", "latency") else min)(values) if values else None
+    return Probed(**found)  # type: ignore[arg-type]

@@ -1,0 +1,61 @@
+"""`repro calibrate`: probes this machine, so that predictions fit it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..formats import add_format, render
+from .run import add_devices, check_packages, devices_and_counts
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    add_devices(parser)
+    parser.add_argument("--out", type=Path, default=Path("results/probes.json"), metavar="FILE", help="what it writes")
+    add_format(parser)
+
+
+def main(given: argparse.Namespace) -> int:
+    import tempfile
+
+    from ..calibrate import name, probe
+    from ..measure.launcher import ForkServer
+    from ..run import server_environment
+
+    check_packages()
+    devices, counts = devices_and_counts(given)
+    print(f"repro: probing {', '.join(map(str, counts))} x {name(devices)}, after loading torch", file=sys.stderr)
+    with tempfile.TemporaryDirectory(prefix="repro-") as folder:
+        log = Path(folder, "log")
+        with ForkServer(Path(folder, "server.log"), server_environment(devices), modules=("torch",)) as server:
+            probes = probe(server, devices, counts, log)
+    probes.save(given.out)
+    rows = [{"device": probes.device, "count": count, **asdict(probed)} for count, probed in probes.counts.items()]
+    if given.format in ("json", "csv"):
+        print(render(rows, given.format))
+        return 0
+    print(render([_people(row) for row in rows], given.format))
+    words = f" --processes {max(counts)}" if not devices else ""
+    print(
+        f"\nMeasured here, of each device while all of them work; kept in {given.out}. repro predict --probes "
+        f"{given.out} predicts this machine, repro run --search guided{words} probes for itself."
+    )
+    return 0
+
+
+def _people(row: dict[str, Any]) -> dict[str, Any]:
+    def scaled(name: str, by: float) -> float | None:
+        return None if row[name] is None else row[name] * by
+
+    return {
+        "device": f"{row['count']} x {row['device']}",
+        **{f"{name} GFLOP/s": scaled(name, 1e-9) for name in ("fp32", "tf32", "fp16", "bf16")},
+        "copy GB/s": scaled("copy", 1e-9),
+        "host GB/s": scaled("host", 1e-9),
+        "launch us": scaled("launch", 1e6),
+        "all-reduce GB/s": scaled("ring", 1e-9),
+        "smallest us": scaled("latency", 1e6),
+    }

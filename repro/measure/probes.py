@@ -1,0 +1,86 @@
+"""What the machine at hand offers, measured: matrix products, copies, launches, and exchanges among the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import fmean, median
+
+import torch
+import torch.distributed as dist
+
+from .clock import synchronised
+from .rank import Rank
+
+_SIDE = {"cuda": 8192, "cpu": 512}  # of square matrices: large enough for a GPU's peak, small enough for a core
+_BYTES = {"cuda": 1 << 30, "cpu": 1 << 26}
+_EXCHANGED = {"cuda": 1 << 28, "cpu": 1 << 24}
+_KERNELS = 200
+_TIMES = 7
+_SMALL_TIMES = 50
+_ARITHMETICS = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def probe(rank: Rank) -> dict[str, float | None]:
+    """FLOP/s of matrix products by arithmetic, bytes/s that a copy reads and writes, seconds that a kernel adds to an
+    eager forward and backward pass, bytes/s between device and host, and, of several ranks, bytes/s that each sends
+    in a ring's all-reduce and the seconds of the smallest gathering or reduction of shards. None where the device lacks
+    it."""
+    found: dict[str, float | None] = {name: _product(rank, name) for name in _ARITHMETICS}
+    size = _BYTES[rank.device.type]
+    source = torch.ones(size, dtype=torch.uint8, device=rank.device)
+    target = torch.empty_like(source)
+    found["copy"] = 2 * size / _best(rank, lambda: target.copy_(source))
+    found["host"] = found["copy"]
+    if rank.cuda:
+        pinned = torch.ones(size, dtype=torch.uint8, pin_memory=True)
+        found["host"] = size / _best(rank, lambda: target.copy_(pinned, non_blocking=True))
+    found["launch"] = _launch(rank)
+    found["ring"] = found["latency"] = None
+    if rank.world > 1:
+        rank.join()
+        many = torch.ones(_EXCHANGED[rank.device.type] // 4, device=rank.device)
+        one, gathered = torch.ones(1, device=rank.device), torch.ones(rank.world, device=rank.device)
+        sent = 2 * (rank.world - 1) / rank.world * many.nbytes
+        found["ring"] = sent / _best(rank, lambda: dist.all_reduce(many))
+        exchanges = (
+            lambda: dist.all_gather_into_tensor(gathered, one),
+            lambda: dist.reduce_scatter_tensor(one, gathered),
+        )
+        found["latency"] = fmean(
+            median(synchronised(rank.device, each) for _ in range(_SMALL_TIMES)) for each in exchanges
+        )
+    return found
+
+
+def _product(rank: Rank, arithmetic: str) -> float | None:
+    """FLOP/s of a square matrix product. TF32 is CUDA's, and bf16 there, from Ampere on."""
+    side, dtype = _SIDE[rank.device.type], _ARITHMETICS[arithmetic]
+    if rank.cuda:
+        if arithmetic in ("tf32", "bf16") and torch.cuda.get_device_capability() < (8, 0):
+            return None
+        torch.backends.cuda.matmul.allow_tf32 = arithmetic == "tf32"
+    elif arithmetic == "tf32":
+        return None
+    left = torch.randn(side, side, device=rank.device).to(dtype)
+    out = torch.empty_like(left)
+    return 2 * side**3 / _best(rank, lambda: torch.mm(left, left, out=out))
+
+
+def _launch(rank: Rank) -> float:
+    """Seconds a kernel where kernels do next to nothing: a chain of products forward and backward."""
+    weight = torch.ones(16, device=rank.device, requires_grad=True)
+
+    def chain() -> None:
+        x = weight
+        for _ in range(_KERNELS):
+            x = x * weight
+        x.sum().backward()
+
+    return _best(rank, chain) / (4 * _KERNELS)  # a product; backward two, and their sum
+
+
+def _best(rank: Rank, work: Callable[[], object]) -> float:
+    """Seconds of the fastest of some times, after a warm-up of two: what the machine can do."""
+    for _ in range(2):
+        work()
+    return min(synchronised(rank.device, work) for _ in range(_TIMES))

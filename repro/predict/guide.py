@@ -1,0 +1,142 @@
+"""What guides a search: predictions for each settings of one recipe on one machine, corrected by what was measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from repro.recipe import Recipe
+from repro.rules import compiles
+from repro.settings import FREE_LUNCH, NAIVE, Settings
+from repro.trial import Record
+
+from .calibration import Calibration
+from .forecast import trace_of
+from .machine import Machine
+from .memory import largest_micro_batch, peak_memory, usable, workspace
+from .time import step
+
+_ALWAYS = (NAIVE, FREE_LUNCH)  # Table 4's cell, and what memory-saving methods are held against
+# A settings that shares its library with a measured one, and does no less, is off by about as much: less this.
+_ALIKE = 0.9
+_SLOPE = (0.5, 4.0)  # measured bytes for a predicted one: beyond, two points that lie close are noise
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """A measured settings: its micro batch, its seconds, and those over the predicted ones."""
+
+    settings: Settings
+    compiled: bool
+    size: int
+    seconds: float
+    ratio: float
+
+
+class Guide:
+    """Holds what is known of one recipe on one machine. `stack` is the transformers whose traces predict."""
+
+    def __init__(self, recipe: Recipe, machine: Machine, calibration: Calibration, stack: str) -> None:
+        self._recipe, self._machine, self._calibration, self._stack = recipe, machine, calibration, stack
+        self._share = recipe.batch_size // machine.world
+        self._measured: list[_Measured] = []
+        self._peaks: dict[str, dict[float, float]] = {}  # by library: predicted bytes to measured ones
+        self._best = math.inf
+        self._by = ""
+
+    def ordered(self, space: Iterable[Settings]) -> list[Settings]:
+        """Those that are measured whatever is predicted, then the rest, the fastest first, what should not fit last."""
+
+        def place(settings: Settings) -> tuple[int, float]:
+            first = _ALWAYS.index(settings) if settings in _ALWAYS else len(_ALWAYS)
+            size = self.size(settings)
+            return first, self.seconds(settings, size) if size else math.inf
+
+        return sorted(space, key=place)
+
+    def size(self, settings: Settings) -> int:
+        """The largest micro batch that should fit, 0 for none: the memory model's, and once peaks were measured here
+        under the same library, or another, a straight line through those."""
+        gpu, allowance, world = self._machine.gpu, self._calibration.allowance, self._machine.world
+        trace = trace_of(self._recipe, self._machine, settings, self._stack)
+        known = self._peaks.get(settings.library) or self._peaks.get("torch")
+        if not known:
+            return largest_micro_batch(self._recipe, trace, settings, gpu, world, allowance)
+        fixed, slope = _line(known)
+        room = usable(gpu, allowance) - workspace(allowance, world)
+        size = 0
+        while 2 * size <= self._share and fixed + slope * self._tensors(settings, 2 * size or 1) <= room:
+            size = 2 * size or 1
+        return size
+
+    def seconds(self, settings: Settings, size: int) -> float:
+        """The predicted training step at a micro batch."""
+        trace = trace_of(self._recipe, self._machine, settings, self._stack)
+        return step(self._recipe, trace, settings, self._machine, size, self._calibration.rates).total
+
+    def learn(self, record: Record) -> None:
+        """Takes in a finished trial: its peaks, and how far its step lies from the prediction."""
+        settings = Settings.parse(record.settings)
+        for size, peak in record.peaks:
+            self._peaks.setdefault(settings.library, {})[self._tensors(settings, size)] = float(peak)
+        if record.authors_step is None or record.micro_batch is None:
+            return
+        size, seconds = record.micro_batch, record.authors_step
+        ratio = seconds / self.seconds(settings, size)
+        self._measured.append(_Measured(settings, compiles(self._recipe, settings), size, seconds, ratio))
+        if settings != NAIVE and record.authors_step < self._best:
+            self._best, self._by = record.authors_step, record.settings
+
+    def bound(self, settings: Settings) -> float:
+        """The optimistic prediction, in seconds a training step.
+
+        Taken at the micro batch that should fit, or, before anything ran under that library, at twice that. Times the
+        lowest ratio of measured to predicted among settings that do no more under the same library, less 10 %; or
+        among those that are compiled likewise; or among all; and times the low end of the calibration's interval.
+        Checkpointing and offloading only add to a step: it is no faster than the same without, at no smaller a batch.
+        """
+        size = max(1, self.size(settings))
+        sizes = {size} if settings.library in self._peaks else {size, min(2 * size, self._share)}
+        seconds = min(self.seconds(settings, size) for size in sizes)
+        low = self._calibration.interval[0]
+        like = [one for one in self._measured if one.compiled == compiles(self._recipe, settings)]
+        alike = [one for one in like if _does_no_more(one.settings, settings)]
+        if alike:
+            same = [one for one in alike if one.settings.stage == settings.stage and one.size >= max(sizes)]
+            return max([seconds * min(one.ratio for one in alike) * _ALIKE, *(one.seconds for one in same)])
+        return seconds * min((one.ratio for one in like or self._measured), default=1.0) * low
+
+    def skips(self, settings: Settings) -> tuple[float, str] | None:
+        """The bound, and why the settings need not be measured; None where they must."""
+        if settings in _ALWAYS:
+            return None
+        bound = self.bound(settings)
+        if bound < self._best:
+            return None
+        return bound, f"predicted at best {bound:.3g} s a training step, {self._by} was measured at {self._best:.3g} s"
+
+    def _tensors(self, settings: Settings, size: int) -> float:
+        """Predicted peak bytes of tensors, without what CUDA and its libraries take."""
+        trace = trace_of(self._recipe, self._machine, settings, self._stack)
+        allowance = replace(self._calibration.allowance, context=0.0, group=0.0)
+        return peak_memory(self._recipe, trace, settings, self._machine.world, size, allowance).peak
+
+
+def _does_no_more(measured: Settings, other: Settings) -> bool:
+    return (
+        measured.library == other.library
+        and measured.stage <= other.stage
+        and measured.checkpointing <= other.checkpointing
+        and measured.offloading <= other.offloading
+    )
+
+
+def _line(peaks: dict[float, float]) -> tuple[float, float]:
+    """Least squares of measured on predicted bytes: (fixed, slope). One point moves the prediction as it is."""
+    x, y = fmean(peaks), fmean(peaks.values())
+    spread = sum((predicted - x) ** 2 for predicted in peaks)
+    slope = sum((p - x) * (m - y) for p, m in peaks.items()) / spread if spread else 1.0
+    slope = min(max(slope, _SLOPE[0]), _SLOPE[1])
+    return y - slope * x, slope

@@ -1,0 +1,106 @@
+"""A machine as its probes measured it (`repro calibrate`), for predictions of what no data sheet describes, or better
+ones of what one does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from repro.errors import UserError
+from repro.hardware import GENERATIONS, Gpu, find
+
+from .calibration import Calibration
+from .machine import Machine, Probed
+from .memory import ALL_OF_IT
+from .time import ADAM_BYTES, HOST_ADAM_BYTES
+
+
+@dataclass(frozen=True)
+class Probes:
+    """Of one kind of device: its name (`cpu` for this machine's), bytes of memory of one, compute capability (None for
+    a CPU), what was measured on so many of them at once, and the seconds that it took."""
+
+    device: str
+    memory: int
+    capability: tuple[int, int] | None
+    counts: dict[int, Probed]
+    seconds: float
+
+    def machine(self, count: int, limit: int | None = None) -> Machine:
+        """`count` of the device, `limit` bytes of each. UserError for a number that was not probed."""
+        if count not in self.counts:
+            known = ", ".join(str(one) for one in sorted(self.counts))
+            raise UserError(f"{count} x {self.device} was not probed, only {known}: repro calibrate measures it")
+        memory = min(limit or self.memory, self.memory)
+        gpu = find(self.device) or _unknown(self.device, self.capability)
+        return Machine(replace(gpu, memory_gb=memory / 2**30), count, probed=self.counts[count])
+
+    def calibration(self, fitted: Calibration, count: int, limited: bool) -> Calibration:
+        """The fit with measured rates instead of shares of what data sheets promise. What was not measured, such as
+        the share of peak that fused attention reaches, stays as it was fitted."""
+        probed = self.counts[count]
+        measured = dict.fromkeys(("half", "full", "hbm", "gddr", "switch", "bridge", "host"), 1.0)
+        measured |= dict.fromkeys(("pcie_2", "pcie_4", "pcie_8"), 1.0) | {"launch": probed.launch}
+        if self.capability is None:
+            # The device is the host: offloading makes no update faster, only some copies more.
+            measured["host_memory"] = probed.copy * HOST_ADAM_BYTES / ADAM_BYTES
+        # A limit is the allocator's: what CUDA itself takes comes on top of it.
+        whole = self.capability is None or limited
+        return replace(
+            fitted,
+            rates=replace(fitted.rates, **measured),
+            allowance=ALL_OF_IT if whole else replace(fitted.allowance, reserved=0.0),
+        )
+
+    def save(self, file: Path) -> None:
+        """Writes the probes as JSON."""
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(asdict(self), indent=1) + "\n")
+        except OSError as error:
+            raise UserError(f"cannot write {file}: {error.strerror}; name another file with --out") from None
+
+
+def load(file: Path) -> Probes:
+    """What `save` wrote. Raises UserError where it cannot be read."""
+    try:
+        found = json.loads(file.read_text())
+        counts = {int(count): _probed(row) for count, row in found["counts"].items()}
+        capability = found["capability"]
+        return Probes(
+            str(found["device"]),
+            int(found["memory"]),
+            capability and (int(capability[0]), int(capability[1])),
+            counts,
+            float(found["seconds"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{file}: no probes of a machine ({error}); repro calibrate --out {file} makes them") from None
+
+
+def _probed(row: dict[str, Any]) -> Probed:
+    found = Probed(**row)
+    for name, value in row.items():
+        if value is not None and not (isinstance(value, int | float) and value > 0):
+            raise ValueError(f"{name} is {value!r}, not a positive number")
+    return found
+
+
+def _unknown(name: str, capability: tuple[int, int] | None) -> Gpu:
+    """A device that the catalogue lacks: all that a prediction needs of it was measured."""
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("fp32_tflops", "tf32_tflops", "fp16_tflops", "bf16_tflops", "boost_mhz", "bandwidth_gb_s", "board_power_w")
+    )
+    return Gpu(
+        name=name,
+        paper_name=None,
+        driver_names=(),
+        generation=GENERATIONS[-1] if capability else "CPU",
+        compute_capability=capability or (0, 0),
+        memory_gb=0.0,
+        link="measured",
+        source="repro calibrate",
+        **nothing,
+    )

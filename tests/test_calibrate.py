@@ -1,0 +1,85 @@
+"""`repro calibrate`: this machine probed, and predictions made from what the probes found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from repro.hardware import find
+from repro.predict.calibration import EVERYTHING, load
+from repro.predict.machine import Machine, Probed
+from repro.predict.probed import Probes
+from tests.command_line import answer, refusal, repro
+
+PROBED = Probed(fp32=5e10, tf32=None, fp16=2e9, bf16=1e11, copy=1e10, host=1e10, launch=3e-6, ring=1e9, latency=2e-4)
+
+
+@pytest.fixture(scope="module")
+def probes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the command finds of two processes on this CPU."""
+    file = tmp_path_factory.mktemp("probes") / "probes.json"
+    done = repro("calibrate", "--processes", "1,2", "--out", str(file), CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 0, done.stderr
+    assert "GFLOP/s" in done.stdout
+    assert f"kept in {file}" in done.stdout
+    return file
+
+
+def test_products_copies_launches_and_exchanges_are_measured(probes: Path) -> None:
+    found = json.loads(probes.read_text())
+    assert (found["device"], found["capability"]) == ("cpu", None)
+    assert found["counts"].keys() == {"1", "2"}
+    for count, row in found["counts"].items():
+        assert all(row[name] > 0 for name in ("fp32", "fp16", "bf16", "copy", "host", "launch"))
+        assert row["tf32"] is None
+        assert (row["ring"] is None) == (row["latency"] is None) == (count == "1")
+    pair = found["counts"]["2"]
+    assert 1e-6 < pair["latency"] < 0.1
+    assert 1e6 < pair["ring"] < pair["copy"]
+
+
+def test_a_probed_machine_is_predicted(probes: Path) -> None:
+    rows = answer("predict", "--probes", str(probes), "--gpus", "2", "--models", "pythia-160m")
+    assert {row["gpu"] for row in rows} == {"cpu"}
+    best = rows[0]
+    vision = answer("predict", "--probes", str(probes), "--gpus", "2", "--models", "vit", "--methods", "free-lunch")
+    assert vision[0]["feasible"]
+    flops = json.loads(probes.read_text())["counts"]["2"]["fp16"]
+    # No faster than its matrix products, 2 x 6 x 160M x 2049 x 1024 of them a step, causal attention's half left out.
+    assert best["seconds_compute"] > 0.8 * 1024 * 2049 * 6 * 1.2e8 / (2 * flops)
+
+
+def test_what_was_measured_never_beats_the_data_sheet() -> None:
+    gpu = find("A100")
+    assert gpu is not None
+    dream = Probed(
+        fp32=1e18, tf32=1e18, fp16=1e18, bf16=1e18, copy=1e18, host=1e10, launch=3e-6, ring=None, latency=None
+    )
+    machine = Machine(gpu, 1, probed=dream)
+    assert machine.peak("fp16", False) == gpu.fp16_tflops * 1e12  # type: ignore[operator]
+    assert machine.bandwidth == gpu.bandwidth_gb_s * 1e9  # type: ignore[operator]
+    assert Machine(gpu, 1, probed=PROBED).peak("fp16", False) == PROBED.fp16
+
+
+def test_an_unknown_gpu_needs_no_row_in_the_catalogue() -> None:
+    fitted = load()[EVERYTHING]
+    probes = Probes("unknown GPU (NVIDIA X1)", 80 * 2**30, (9, 0), {1: PROBED}, 1.0)
+    machine = probes.machine(1)
+    assert (machine.gpu.memory_gb, machine.capability) == (80.0, (9, 0))
+    assert machine.peak("bf16", True) == PROBED.bf16
+    assert probes.calibration(fitted, 1, limited=False).rates.launch == PROBED.launch
+    assert probes.calibration(fitted, 1, limited=False).allowance.context == fitted.allowance.context
+    assert probes.machine(1, limit=2**30).gpu.memory_gb == 1.0
+
+
+def test_bad_input_is_one_line(probes: Path, tmp_path: Path) -> None:
+    assert "3 x cpu was not probed, only 1, 2" in refusal("predict", "--probes", str(probes), "--gpus", "3")
+    assert "leave --gpu and --nodes out" in refusal("predict", "--probes", str(probes), "--gpu", "A100")
+    assert "repro calibrate --out" in refusal("predict", "--probes", str(tmp_path / "none.json"))
+    broken = tmp_path / "broken.json"
+    found = json.loads(probes.read_text())
+    found["counts"]["1"]["copy"] = -1
+    broken.write_text(json.dumps(found))
+    assert "copy is -1, not a positive number" in refusal("predict", "--probes", str(broken))

@@ -1,0 +1,194 @@
+"""The guided search: tried in the predicted order, corrected as it goes, and nothing skipped that could win."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import models
+from repro import environment
+from repro.findings import paper_gpu
+from repro.measure.launcher import ForkServer
+from repro.measure.trial import Bench, run
+from repro.predict.calibration import EVERYTHING, load
+from repro.predict.guide import Guide
+from repro.predict.machine import Machine
+from repro.predict.traces import PAPER_STACK
+from repro.recipe import Recipe
+from repro.results import history
+from repro.search import searches
+from repro.settings import FREE_LUNCH, NAIVE, Settings, search_space
+from repro.trial import Record, Trial
+from tests.command_line import record, refusal, repro, results_folder
+
+FITTED = load()[EVERYTHING]
+
+
+def guide(recipe: Recipe, machine: Machine) -> Guide:
+    return Guide(recipe, machine, FITTED, PAPER_STACK)
+
+
+def measured(recipe: Recipe, settings: Settings, count: int, size: int, seconds: float, *peaks: list[int]) -> Record:
+    trial = Trial(recipe.id, recipe.scale, settings.id, "A100", count)
+    return Record.of(trial, "ok", micro_batch=size, authors_step=seconds, peaks=list(peaks))
+
+
+# --- On simulated machines ---
+
+
+@pytest.mark.parametrize("model", models.IDS)
+def test_the_fastest_is_found_on_machines_that_differ_from_the_prediction(model: str) -> None:
+    """Each library is off by a factor of its own, one from another as far as the interval's low end; and each settings
+    by 3 % more or less."""
+    recipe, machine = models.find(model), Machine(paper_gpu("A100"), 4)
+    low, _ = FITTED.interval
+    chance = random.Random(model)
+    runs = 0
+    for _ in range(20):
+        truth = guide(recipe, machine)
+        off = {library: 3 * chance.uniform(low, 1) for library in ("torch", "deepspeed", "fsdp")}
+        steps = {
+            settings: truth.seconds(settings, size) * off[settings.library] * chance.uniform(0.985, 1.015)
+            for settings in search_space(4)
+            if (size := truth.size(settings))
+        }
+        searching, found = guide(recipe, machine), {}
+        for settings in searching.ordered(search_space(4)):
+            if settings not in steps or searching.skips(settings):
+                continue
+            found[settings] = steps[settings]
+            searching.learn(measured(recipe, settings, 4, truth.size(settings), steps[settings]))
+        assert min(found.values()) <= 1.02 * min(steps.values())
+        runs += len(found)
+    assert runs / 20 < 0.6 * len(search_space(4))
+
+
+def test_naive_and_free_lunch_come_first_and_are_never_skipped() -> None:
+    searching = guide(models.find("pythia-1b"), Machine(paper_gpu("A100"), 4))
+    order = searching.ordered([*search_space(4), NAIVE])
+    assert order[:2] == [NAIVE, FREE_LUNCH]
+    times = [searching.seconds(settings, size) for settings in order[2:] if (size := searching.size(settings))]
+    assert times == sorted(times)
+    zero, size = Settings(True, sharding="zero_1"), searching.size(Settings(True, sharding="zero_1"))
+    searching.learn(measured(models.find("pythia-1b"), zero, 4, size, searching.seconds(zero, size)))
+    assert searching.skips(NAIVE) is searching.skips(FREE_LUNCH) is None
+    skipped = [settings for settings in search_space(4) if searching.skips(settings)]
+    assert Settings(True, checkpointing=True, sharding="zero_3", offloading=True) in skipped
+
+
+def test_checkpointing_and_offloading_are_no_faster_than_the_same_without() -> None:
+    recipe = models.find("vit")
+    searching, zero = guide(recipe, Machine(paper_gpu("A100"), 4)), Settings(True, sharding="zero_2")
+    share = recipe.batch_size // 4
+    # Ten times as slow as predicted, and then others of the library ten times as fast: the ratios promise anything.
+    searching.learn(measured(recipe, zero, 4, share, 10 * searching.seconds(zero, share)))
+    other = Settings(True, sharding="zero_1")
+    searching.learn(measured(recipe, other, 4, share, 0.1 * searching.seconds(other, share)))
+    for more in (replace(zero, offloading=True), replace(zero, checkpointing=True)):
+        assert searching.bound(more) == 10 * searching.seconds(zero, share)
+
+
+def test_nothing_is_skipped_before_anything_ran() -> None:
+    searching = guide(models.find("vit"), Machine(paper_gpu("H100"), 8))
+    assert not any(searching.skips(settings) for settings in search_space(8))
+
+
+def test_peaks_measured_at_two_sizes_correct_the_memory_model() -> None:
+    recipe, machine = models.find("pythia-160m"), Machine(paper_gpu("A100"), 1)
+    searching = guide(recipe, machine)
+    expected = searching.size(FREE_LUNCH)
+    assert expected >= 8
+    # Twice the predicted bytes at two sizes: what fits is about half.
+    twice = [[size, round(2 * searching._tensors(FREE_LUNCH, size))] for size in (1, 4)]
+    searching.learn(measured(recipe, FREE_LUNCH, 1, 4, 1.0, *twice))
+    assert searching.size(FREE_LUNCH) == expected // 2
+    # One size alone moves the prediction: 40 GB more leave room for less.
+    moved = guide(recipe, machine)
+    moved.learn(measured(recipe, FREE_LUNCH, 1, 1, 1.0, [1, round(moved._tensors(FREE_LUNCH, 1) + 40e9)]))
+    assert 0 < moved.size(FREE_LUNCH) < expected
+
+
+# --- On this machine ---
+
+
+@pytest.fixture
+def trial(fork_server: ForkServer, tmp_path: Path) -> Callable[..., Record]:
+    stack = environment.stack(None, environment.installed_packages())
+    bench = Bench(fork_server, stack, None, tmp_path)
+    return lambda start, **known: run(
+        replace(Trial("pythia-1b", "tiny", "naive", "cpu", 2, steps=1), **known), bench, start
+    )
+
+
+def test_the_search_starts_where_it_is_told_and_goes_both_ways(trial: Callable[..., Record]) -> None:
+    upwards = trial(2)
+    assert (upwards.status, upwards.micro_batch) == ("ok", 8)
+    assert [size for size, _ in upwards.peaks] == [2, 4, 8]
+    assert upwards.peaks[0][1] < upwards.peaks[2][1]
+    limit = (upwards.peaks[0][1] + upwards.peaks[1][1]) // 2
+    downwards = trial(8, memory=limit)
+    assert downwards.status == "ok"
+    assert downwards.micro_batch in (1, 2, 4)
+    assert downwards.wrapper == upwards.wrapper
+    assert downwards.weights_held == upwards.weights_held
+    assert len(downwards.peaks) == 1
+
+
+def test_a_guided_run_skips_with_its_bound_and_an_exhaustive_one_makes_up_for_it(tmp_path: Path) -> None:
+    """Mamba: nothing of it is compiled."""
+    folder = str(tmp_path / "run")
+    common = ("run", "--models", "mamba", "--processes", "2", "--steps", "1", "--out", folder)
+    done = repro(*common, "--search", "guided", CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 0, done.stderr
+    records = {record.settings: record for record in history(Path(folder))}
+    assert set(records) == {"naive", *(settings.id for settings in search_space(2))}
+    skipped = [record for record in records.values() if record.status == "skipped"]
+    ran = [record for record in records.values() if record.status == "ok"]
+    best = min(record.authors_step or 1e9 for record in ran if record.settings != "naive")
+    assert len(skipped) > len(ran)
+    for one in skipped:
+        assert one.bound is not None
+        assert one.bound > best * 0.999
+        assert "predicted at best" in one.reason
+        assert one.authors_step is None
+    for one in ran:
+        assert one.predicted_micro_batch
+        assert one.predicted_step
+    [search] = searches(records.values())
+    assert search.exhaustive_seconds > search.seconds > 0
+    assert not search.whole
+    assert "GUIDED SEARCH" in done.stdout
+    assert f"{len(skipped)} were skipped" in done.stdout
+    assert f"{len(skipped)} were skipped" in (tmp_path / "run" / "report.md").read_text()
+
+    again = repro(*common, "--search", "guided", "--format", "json", CUDA_VISIBLE_DEVICES="")
+    assert again.returncode == 0, again.stderr
+    assert len(history(Path(folder))) == len(records)
+    [told] = json.loads(again.stdout)["searches"]
+    assert (told["ran"], told["skipped"]) == (len(ran), len(skipped))
+
+    words = skipped[0].settings.replace("free_lunch", "").strip("+").replace("+", " and ")
+    made_up = repro(*common, "--methods", "all", "-k", words, CUDA_VISIBLE_DEVICES="")
+    assert made_up.returncode == 0, made_up.stderr
+    assert {r.settings: r for r in history(Path(folder))}[skipped[0].settings].status == "ok"
+
+
+def test_guidance_is_of_a_whole_search() -> None:
+    assert "--methods all" in refusal("run", "--search", "guided", "--methods", "naive")
+    assert "nothing is predicted of it" in refusal("run", "--search", "guided", "--models", "gan")
+    assert "one node" in refusal("run", "--search", "guided", "--nodes", "2", "--address", "127.0.0.1:29999")
+
+
+def test_a_skipped_settings_is_no_measurement_in_the_verdict(tmp_path: Path) -> None:
+    """The best of a guided search stands for its cell; what was skipped has no days."""
+    rows = [record("pythia-160m", settings.id, None, status="skipped") for settings in search_space(4)[1:]]
+    folder = results_folder(tmp_path / "run", record("pythia-160m", "free_lunch", 8.0), *rows)
+    [search] = searches(history(folder))
+    assert search.best_days == 8.0
+    assert len(search.skipped) == len(rows)
+    assert not search.whole
