@@ -1,0 +1,101 @@
+"""The guided search against the exhaustive one: both with build caches of their own, on tiny recipes and this machine.
+
+Where they name different settings as the fastest, both are measured again in turns. About 20 minutes on 2 cores."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from repro.measure.trial import run as run_trial
+from repro.plan import Options
+from repro.predict.probed import load
+from repro.reading import read
+from repro.run import Run
+from repro.search import Search, searches
+from repro.trial import Trial
+
+from . import tell
+
+# Below a limit of 256 MiB the buckets of ZeRO 1 and 2 (1 and 0.8 GB) do not fit.
+PLACES = (
+    ("pythia-1b", None),
+    ("vit", None),
+    ("convnext", "256MiB"),
+    ("mamba", "256MiB"),
+    ("roberta", "256MiB"),
+    ("pythia-2.8b", "256MiB"),
+)
+_TURNS = 5
+_ROUNDS = 10
+
+
+def run(recipe: str, memory: str | None, search: str, folder: Path) -> Search:
+    """One search by the whole command, its build caches cold."""
+    command = [sys.executable, "-m", "repro", "run", "--models", recipe, "--processes", "2", "--methods", "all"]
+    command += ["--search", search, "--steps", str(_ROUNDS), "--out", str(folder), "--format", "json"]
+    command += ["--memory", memory] if memory else []
+    variables = {**os.environ, "REPRO_CACHE": str(folder / "cache"), "CUDA_VISIBLE_DEVICES": ""}
+    subprocess.run(command, env=variables, stdout=subprocess.DEVNULL, check=True)
+    [found] = searches(read(folder).records)
+    return found
+
+
+def row(recipe: str, memory: str | None, folder: Path) -> dict[str, Any]:
+    """Both searches of one recipe, and how far guided's winner is from the exhaustive search's."""
+    guided = run(recipe, memory, "guided", folder / "guided")
+    probing = load(folder / "guided" / "probes.json").seconds
+    exhaustive = run(recipe, memory, "exhaustive", folder / "exhaustive")
+    winners = [min(search.steps, key=search.steps.__getitem__) for search in (exhaustive, guided)]
+    slower = 0.0 if winners[0] == winners[1] else _again(exhaustive, winners, folder / "exhaustive")
+    return {
+        "recipe": recipe,
+        "memory": memory,
+        "trials": len(exhaustive.trials),
+        "guided": len(guided.trials) - len(guided.skipped),
+        "exhaustive s": exhaustive.seconds,
+        "guided s": guided.seconds + probing,
+        "of it probing s": probing,
+        "share": (guided.seconds + probing) / exhaustive.seconds,
+        "estimated s": guided.exhaustive_seconds,
+        "exhaustive's winner": winners[0],
+        "guided's winner": winners[1],
+        "slower by (%)": 100 * slower,
+    }
+
+
+def _again(search: Search, settings: list[str], folder: Path) -> float:
+    """How much slower the second settings are than the first, as the ratio of medians of steps, taken in turns."""
+    sizes = {trial.settings: trial.micro_batch for trial in search.trials}
+    options = Options((search.recipe,), "all", search.scale, (search.count,), search.memory_limit, _ROUNDS)
+    os.environ["REPRO_CACHE"] = str(folder / "cache")
+    with Run(folder / "again", options, []) as here:
+        first = Trial(search.recipe, search.scale, settings[0], "cpu", search.count, search.memory_limit, _ROUNDS)
+        pair = [replace(first, settings=name, micro_batch=sizes[name]) for name in settings]
+        steps: list[list[float]] = [[], []]
+        for turn in range(_TURNS):
+            for place in (0, 1) if turn % 2 == 0 else (1, 0):
+                record = run_trial(pair[place], here.bench)
+                if record.authors_step is not None:
+                    steps[place].append(record.authors_step)
+    return median(steps[1]) / median(steps[0]) - 1
+
+
+def rows() -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory(prefix="repro-") as folder:
+        found = []
+        for recipe, memory in PLACES:
+            found.append(row(recipe, memory, Path(folder, recipe)))
+            print(json.dumps(found[-1]), file=sys.stderr, flush=True)
+        return found
+
+
+if __name__ == "__main__":
+    tell(__doc__, rows)
