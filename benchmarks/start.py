@@ -18,7 +18,7 @@ def starts(ask: Ask, recipe: str, ranks: int, repeats: int = REPEATS) -> Iterato
     common = {"recipe": recipe, "scale": "tiny", "settings": "naive", "tf32": False}
     timing = {"compiled": False, "micro_batch": 1, "accumulation": 1, "steps": 1, "check_extrapolation": False}
     for _ in range(repeats):
-        for phase, arguments in (("fit", {"largest": 1}), ("measure", timing)):
+        for phase, arguments in (("fit", {"start": 1, "largest": 1}), ("measure", timing)):
             outcomes = ask(f"repro.measure.phases:{phase}", ranks=ranks, **common, **arguments)
             yield max(report["started"] for o in outcomes for report in o.reports if "started" in report)
 

@@ -194,7 +194,8 @@ def _options(environment: dict[str, Any], problems: list[Problem]) -> Options | 
         return None
     try:
         told = environment["options"]
-        known = {field.name: told[field.name] for field in fields(Options)}
+        known = {"search": "exhaustive"} | told  # an older run knew no other search
+        known = {field.name: known[field.name] for field in fields(Options)}
         for name in ("models", "counts"):
             known[name] = tuple(known[name])
         options = Options(**known)
