@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -27,7 +28,7 @@ def test_what_needs_no_torch_answers_within_half_a_second(arguments: str) -> Non
         started = time.perf_counter()
         assert repro(*arguments.split()).returncode == 0
         times.append(time.perf_counter() - started)
-    assert min(times) < 0.5  # what other work adds is not the program's
+    assert statistics.median(times) < 0.5
 
 
 def test_tables_import_neither_torch_nor_pytest() -> None:
