@@ -1,6 +1,6 @@
 """The guided search against the exhaustive one: both with build caches of their own, on tiny recipes and this machine.
 
-Where they name different settings as the fastest, both are measured again in turns. About 20 minutes on 2 cores."""
+Where they name different settings as the fastest, both are measured again in turns. About half an hour on 2 cores."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -9,6 +10,7 @@ import platform
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import distributions
@@ -33,6 +35,19 @@ def installed_packages() -> dict[str, str]:
         if name:
             found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), distribution.version)
     return found
+
+
+def build_cache() -> Path:
+    """What is built here and outlives a run: REPRO_CACHE, else beside the virtual environment, else, where the
+    checkout is read-only, a temporary folder."""
+    place = Path(os.environ.get("REPRO_CACHE") or ROOT / ".venv" / "build-cache")
+    with contextlib.suppress(OSError):
+        place.mkdir(parents=True, exist_ok=True)
+    if os.access(place, os.W_OK):
+        return place
+    place = Path(tempfile.gettempdir()) / f"repro-build-cache-{os.getuid()}"
+    place.mkdir(exist_ok=True)
+    return place
 
 
 def stack(device: hardware.Device | None, packages: dict[str, str]) -> Stack:

@@ -236,7 +236,7 @@ def server_environment(devices: Sequence[Device]) -> dict[str, str]:
 
     DeepSpeed reads CUDA_VISIBLE_DEVICES as numbers, so they are not named by their unique names.
     """
-    caches = _build_cache()
+    caches = environment.build_cache()
     numbers = {device.uuid: str(number) for number, device in enumerate(installed_devices())}
     found = {
         "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
@@ -250,18 +250,6 @@ def server_environment(devices: Sequence[Device]) -> dict[str, str]:
         # These have no peer-to-peer links; the authors turned NCCL's off for them, too.
         found |= {"NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
     return found
-
-
-def _build_cache() -> Path:
-    """REPRO_CACHE, else beside the virtual environment, else, where the checkout is read-only, a temporary folder."""
-    place = Path(os.environ.get("REPRO_CACHE") or environment.ROOT / ".venv" / "build-cache")
-    with contextlib.suppress(OSError):
-        place.mkdir(parents=True, exist_ok=True)
-    if os.access(place, os.W_OK):
-        return place
-    place = Path(tempfile.gettempdir()) / f"repro-build-cache-{os.getuid()}"
-    place.mkdir(exist_ok=True)
-    return place
 
 
 def _say(line: str) -> None:

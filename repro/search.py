@@ -59,6 +59,11 @@ class Search:
         return {settings.id for settings in search_space(self.world)} <= tried
 
     @property
+    def tried(self) -> list[Record]:
+        """What was measured, with whatever outcome."""
+        return [trial for trial in self.trials if trial.status != "skipped"]
+
+    @property
     def skipped(self) -> list[Record]:
         """What a guided search did not measure, as it could not be the fastest."""
         return [trial for trial in self.trials if trial.status == "skipped"]
@@ -70,18 +75,14 @@ class Search:
 
     @property
     def exhaustive_seconds(self) -> float:
-        """The same, had nothing been skipped: an estimate, each skipped settings at the mean of those that ran and are
-        compiled likewise, or of all that ran."""
+        """The same, had nothing been skipped: an estimate, each skipped settings at the mean of those tried that are
+        compiled likewise, or of all tried."""
         recipe = models.find(self.recipe, self.scale)
-        ran = [
-            (compiles(recipe, Settings.parse(trial.settings)), trial.wall_seconds)
-            for trial in self.trials
-            if trial.status != "skipped"
-        ]
+        took = [(compiles(recipe, Settings.parse(trial.settings)), trial.wall_seconds) for trial in self.tried]
         total = self.seconds
         for trial in self.skipped:
             compiled = compiles(recipe, Settings.parse(trial.settings))
-            alike = [seconds for one, seconds in ran if one == compiled] or [seconds for _, seconds in ran]
+            alike = [seconds for one, seconds in took if one == compiled] or [seconds for _, seconds in took]
             total += mean(alike) if alike else 0.0
         return total
 
@@ -90,10 +91,10 @@ class Search:
         """What guidance saved, in a sentence; nothing where nothing was skipped."""
         if not self.skipped:
             return ""
-        ran = len(self.trials) - len(self.skipped)
         return (
-            f"{ran} settings ran in {self.seconds:.0f} s, {len(self.skipped)} were skipped, for even at best they were "
-            f"predicted slower than the fastest; all would have taken about {self.exhaustive_seconds:.0f} s (estimated)"
+            f"{len(self.tried)} settings were tried in {self.seconds:.0f} s, {len(self.skipped)} were skipped, for "
+            "even at best they were predicted no faster than the fastest; all would have taken about "
+            f"{self.exhaustive_seconds:.0f} s (estimated)"
         )
 
     @property

@@ -17,7 +17,8 @@ from tests.command_line import ROOT
 
 
 def test_an_injected_slowdown_is_of_the_size_it_says() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     engine = SimpleNamespace(rank=SimpleNamespace(device=torch.device("cpu")), module=torch.nn.Linear(64, 64))
     longer = slower.slowed(lambda engine, seconds: time.sleep(seconds) or "done", 0.5)
     taken = []

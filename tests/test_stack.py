@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from repro import hardware, stack
 
-torch = pytest.importorskip("torch")
 HOPPER = hardware.Device(0, "GPU-0", "NVIDIA H100 80GB HBM3", None, 80 * 10**9, (9, 0))
 
 

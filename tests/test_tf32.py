@@ -74,7 +74,8 @@ def test_a_folder_measured_with_tf32_takes_no_trials_without(tmp_path: Path, mon
 
 
 def test_products_on_a_cpu_drop_nothing() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     from repro.measure.engine import runs_tf32
 
     assert not runs_tf32(torch.device("cpu"))

@@ -29,11 +29,13 @@ class InEnvironment:
 
     server: ForkServer
     variables: dict[str, str] = field(default_factory=dict)
+    jobs: list[Job] = field(default_factory=list)
 
     def start(self) -> None:
         self.server.start()
 
     def call(self, job: Job) -> list[Outcome]:
+        self.jobs.append(job)
         return self.server.call(replace(job, environment=self.variables))
 
 
@@ -226,6 +228,15 @@ def test_a_crash_keeps_its_traceback(measure: Measure) -> None:
     assert record.traceback.startswith("Traceback")
     assert "init_process_group" in record.traceback
     assert "traceback" in record.remedy
+
+
+def test_a_search_that_crashes_where_it_was_told_to_start_starts_once_more_at_1(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    server: Any = InEnvironment(fork_server, {"GLOO_SOCKET_IFNAME": "nowhere"})
+    record = run(Trial("vit", "tiny", "naive", "cpu", 2), Bench(server, Stack(PACKAGES, None), None, tmp_path), 8)
+    assert record.status == "crashed"
+    assert [(job.arguments["start"], job.arguments["largest"]) for job in server.jobs] == [(8, 8), (1, 4)]
 
 
 def test_a_fork_server_that_dies_is_a_crash_with_the_end_of_its_log(tmp_path: Path) -> None:

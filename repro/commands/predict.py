@@ -31,7 +31,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--models", default=",".join(models.IDS), metavar="ID,...", help="recipes, by id")
     parser.add_argument("--gpu", help="a GPU of the catalogue, such as 'RTX 4090'; without it: Tables 1 and 4")
     parser.add_argument(
-        "--probes", type=Path, metavar="FILE", help="a machine that repro calibrate measured, for --gpu"
+        "--probes", type=Path, metavar="FILE", help="a machine that repro calibrate measured, in place of --gpu"
     )
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help="GPUs of each node (default: 1)")
     parser.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes (default: 1)")
@@ -73,7 +73,7 @@ def _machine(
     given: argparse.Namespace, machine: Machine, fitted: calibration.Calibration, wanted: Sequence[Any]
 ) -> int:
     if given.measured is not None:
-        raise UserError("--measured goes with the tables: leave --gpu out")
+        raise UserError("--measured goes with the tables: leave --gpu and --probes out")
     stack = traces.nearest(traces.installed())
     found = []
     for recipe in wanted:

@@ -162,7 +162,7 @@ class Check:
         found = server_environment(self._devices)
         if arm == "after":
             for name in [name for name in found if name.endswith("_DIR")]:
-                found[name] = str(Path(self._stacks[arm].python).parents[1] / "build-cache" / Path(found[name]).name)
+                found[name] = str(environment.build_cache() / "second" / self._stacks[arm].key / Path(found[name]).name)
             found["PATH"] = os.pathsep.join([str(Path(self._stacks[arm].python).parent), found["PATH"]])
         return found
 

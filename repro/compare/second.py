@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..environment import ROOT, installed_packages
+from ..environment import ROOT, build_cache, installed_packages
 from ..errors import UserError
 
 # What a trial may import. Kernels that are built from source are not among them: they would be built again.
@@ -77,7 +77,7 @@ def _key(text: str) -> str:
 
 
 def _built(key: str, name: str, lock: str, wanted: str | None) -> Stack:
-    place = Path(os.environ.get("REPRO_CACHE") or ROOT / ".venv") / "second" / key
+    place = build_cache() / "second" / key
     venv, done = place / "venv", place / "complete"
     if not done.is_file():
         try:

@@ -145,7 +145,8 @@ def _measure(
 def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start: int, record: Record) -> int:
     """The largest power-of-two micro batch up to `share` that every rank ran; 0, and a status, where there is none.
 
-    It is looked for from `start` on upwards, and where that does not fit, below it, size by size.
+    It is looked for from `start` on upwards. Where that does not fit, it is looked for below: size by size,
+    and after a crash from 1 upwards.
     """
     start = min(start, share)
     while True:
@@ -153,7 +154,8 @@ def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start
         fitting = _fitting(outcomes)
         if fitting or start == 1 or status not in ("out_of_memory", "crashed"):
             break
-        start = share = start // 2
+        share = start // 2
+        start = share if status == "out_of_memory" else 1  # only memory may be there for the next smaller one
     for report in outcomes[0].reports:
         for name, value in report.items():
             if name == "started":

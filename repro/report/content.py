@@ -284,7 +284,7 @@ def _environment(reading: Reading) -> list[tuple[str, str]]:
 def _place(search: Search, verdicts: Iterable[Verdict], nearest: str | None) -> Place:
     twin = " (tiny twin)" if search.scale == "tiny" else ""
     space = {settings.id for settings in search_space(search.world)}
-    tried = {trial.settings for trial in search.trials if trial.status != "skipped"}
+    tried = {trial.settings for trial in search.tried}
     naive = ", and naive settings" if NAIVE.id in tried else ""
     says = [f"{len(tried & space)} of the {len(space)} settings of the paper's search were tried{naive}."]
     if search.guided:
@@ -302,7 +302,7 @@ def _place(search: Search, verdicts: Iterable[Verdict], nearest: str | None) -> 
 def _notes(search: Search) -> list[str]:
     found: dict[str, list[str]] = {}
     for trial in search.trials:
-        for note in notes_on(trial) if trial.status != "skipped" else ():
+        for note in notes_on(trial):
             found.setdefault(note, []).append(trial.settings)
     return [f"{', '.join(settings)}: {note}" for note, settings in found.items()]
 

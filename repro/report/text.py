@@ -62,7 +62,7 @@ def report(
     guided = [f"{each.model} on {each.machine}: {each.guided}." for each in searches(records) if each.guided]
     if guided:
         parts += ["GUIDED SEARCH", "\n".join(_bullets(guided))]
-    found = notes([record for record in records if record.status != "skipped"])
+    found = notes(records)
     if found:
         parts += ["NOTES", "\n".join(_bullets(found))]
     return "\n\n".join(parts)
@@ -72,7 +72,7 @@ def _search(search: Search) -> dict[str, Any]:
     return {
         "recipe": search.recipe,
         "machine": search.machine,
-        "ran": len(search.trials) - len(search.skipped),
+        "tried": len(search.tried),
         "skipped": len(search.skipped),
         "seconds": search.seconds,
         "exhaustive_seconds_estimated": search.exhaustive_seconds,
@@ -193,9 +193,9 @@ def notes(records: Sequence[Record]) -> list[str]:
 
 
 def notes_on(record: Record) -> list[str]:
-    """Why a trial has no times, and what ran otherwise than asked."""
+    """Why a trial has no times, and what ran otherwise than asked. What was skipped is told of the whole search."""
     about = []
-    if record.status != "ok":
+    if record.status not in ("ok", "skipped"):
         about.append(f"{record.status}, {record.reason}; {record.remedy}")
     about += record.warnings
     if record.extrapolation_error is not None:
