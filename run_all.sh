@@ -37,6 +37,9 @@ if [[ ${1-} == test ]]; then locks+=(locks/dev.lock locks/tracking.lock); fi
 
 venv=$root/.venv/$stack
 export REPRO_CACHE=${REPRO_CACHE:-$root/.venv/build-cache}
+# Many processes import the stack: its bytecode is kept, also where the packages are read-only or the caller writes none.
+export PYTHONPYCACHEPREFIX=${PYTHONPYCACHEPREFIX:-$REPRO_CACHE/bytecode}
+unset PYTHONDONTWRITEBYTECODE
 export REPRO_COMMAND=$0 # what a person types to resume
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 

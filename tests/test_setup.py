@@ -141,6 +141,13 @@ def test_every_argument_is_handed_on_as_it_was_given(house: House, tmp_path: Pat
     assert seen["cache"] == str(house.root / ".venv" / "build-cache")
 
 
+def test_bytecode_is_kept_with_the_build_caches_also_where_the_caller_writes_none(house: House) -> None:
+    house.finish_set_up()
+    house.run(PYTHONDONTWRITEBYTECODE="1", PYTHONPYCACHEPREFIX="")
+    kept = house.root / ".venv" / "build-cache" / "bytecode"
+    assert [path.name.split(".")[0] for path in kept.glob(f"{house.root.relative_to('/')}/repro/*.pyc")] == ["__main__"]
+
+
 def test_the_exit_code_is_that_of_the_benchmark(house: House) -> None:
     house.finish_set_up()
     assert house.run("exit", "3").returncode == 3
