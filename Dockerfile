@@ -230,9 +230,11 @@ COPY --from=stack-latest /opt/venv /opt/venv
 COPY --from=kernels-latest /opt/kernels /opt/kernels
 ARG LATEST_SHA256
 LABEL repro.lock=locks/latest.lock repro.lock.sha256=${LATEST_SHA256} repro.generation=latest
-ENV REPRO_IMAGE=latest REPRO_TF32=auto
+ARG ARCHITECTURES
+ENV REPRO_IMAGE=latest REPRO_TF32=auto REPRO_ARCHITECTURES="${ARCHITECTURES}"
 
 FROM gpu AS every
 COPY --from=kernels-every /opt/kernels /opt/kernels
 LABEL repro.generation=every
-ENV REPRO_IMAGE=every REPRO_TF32=auto
+ARG ARCHITECTURES
+ENV REPRO_IMAGE=every REPRO_TF32=auto REPRO_ARCHITECTURES="${ARCHITECTURES}"

@@ -91,9 +91,22 @@ def _mismatch(device: hardware.Device) -> str | None:
         raise UserError(f"REPRO_IMAGE={target}: expected one of {', '.join(SERVES)}; images set it, leave it alone")
     generation = hardware.generation(device)
     if generation in SERVES[target]:
-        return None
+        return _not_compiled_for(device, target)
     right = generation.lower()
     return (
         f"this image, {target}, is for {', '.join(SERVES[target]) or 'machines without a GPU'}, and {device.name} is "
         f"{generation}: docker build --target {right} --tag repro:{right} . makes the right one"
+    )
+
+
+def _not_compiled_for(device: hardware.Device, target: str) -> str | None:
+    """The same of an image that whoever built it had compiled for some GPUs alone. What is compiled for 8.0 also runs
+    on 8.6, but not the other way round."""
+    compiled, (major, minor) = image.architectures(), device.compute_capability
+    if not compiled or any(known[0] == major and known[1] <= minor for known in compiled):
+        return None
+    listed = ", ".join(f"{known[0]}.{known[1]}" for known in compiled)
+    return (
+        f"this image, {target}, is compiled for compute capability {listed}, and {device.name} has {major}.{minor}: "
+        f"docker build --target {target} --build-arg ARCHITECTURES={major}{minor} --tag repro . makes the right one"
     )

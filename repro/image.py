@@ -10,6 +10,11 @@ def target() -> str | None:
     return os.environ.get("REPRO_IMAGE") or None
 
 
+def architectures() -> tuple[tuple[int, int], ...]:
+    """The compute capabilities that an image for several generations was compiled for; empty where it does not say."""
+    return tuple(divmod(int(word), 10) for word in os.environ.get("REPRO_ARCHITECTURES", "").split())
+
+
 def how_to_see_a_gpu() -> str:
     """What to do where no GPU is visible."""
     if target() is None:

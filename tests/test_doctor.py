@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,12 @@ ROOT = Path(__file__).resolve().parents[1]
 ONE_OF_EACH = {gpu.generation: gpu for gpu in catalogue()}
 
 
-def here(monkeypatch: pytest.MonkeyPatch, *devices: hardware.Device, image: str = "") -> doctor.Health:
+def here(
+    monkeypatch: pytest.MonkeyPatch, *devices: hardware.Device, image: str = "", compiled: str = ""
+) -> doctor.Health:
     monkeypatch.setattr(hardware, "visible_devices", lambda: list(devices))
     monkeypatch.setenv("REPRO_IMAGE", image)
+    monkeypatch.setenv("REPRO_ARCHITECTURES", compiled)
     monkeypatch.delenv("REPRO_TF32", raising=False)
     return doctor.examine()
 
@@ -72,6 +76,17 @@ def test_images_of_several_generations_refuse_what_their_torch_does_not_know(
     monkeypatch: pytest.MonkeyPatch, image: str, refused: set[str]
 ) -> None:
     assert {g for g in GENERATIONS if here(monkeypatch, of(g), image=image).complaint is not None} == refused
+
+
+@pytest.mark.parametrize(("compiled", "fits"), [("80 90", True), ("80", True), ("90", False), ("75 120", False)])
+def test_an_image_that_was_compiled_for_some_gpus_alone_refuses_others(
+    monkeypatch: pytest.MonkeyPatch, compiled: str, fits: bool
+) -> None:
+    a6000 = replace(of("Ampere"), compute_capability=(8, 6))
+    complaint = here(monkeypatch, a6000, image="every", compiled=compiled).complaint
+    assert (complaint is None) == fits
+    if complaint is not None:
+        assert "has 8.6: docker build --target every --build-arg ARCHITECTURES=86 " in complaint
 
 
 def test_outside_of_an_image_nothing_is_wrong_with_any_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,12 @@ def test_kernels_are_compiled_for_every_gpu_that_an_image_is_for(name: str) -> N
     assert {word for word in re.findall(r"[a-z0-9-]+", text) if word in {*wanted, "flash-attn"}} == wanted
 
 
+@pytest.mark.parametrize("name", ["every", "latest"])
+def test_an_image_that_can_be_compiled_for_some_gpus_alone_knows_for_which(name: str) -> None:
+    assert "ARG ARCHITECTURES\n" in stages()[name]
+    assert setting(name, "REPRO_ARCHITECTURES") == '"${ARCHITECTURES}"'
+
+
 def test_everything_is_from_one_base_pinned_by_digest_that_can_be_replaced() -> None:
     for name in ("BASE_IMAGE", "CUDA_IMAGE"):
         assert re.search(rf"^ARG {name}=\S+:\S+@sha256:[0-9a-f]{{64}}$", DOCKERFILE, re.MULTILINE)
