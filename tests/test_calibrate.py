@@ -77,8 +77,11 @@ def test_an_unknown_gpu_needs_no_row_in_the_catalogue() -> None:
 def test_bad_input_is_one_line(probes: Path, tmp_path: Path) -> None:
     assert "3 x cpu was not probed, only 1, 2" in refusal("predict", "--probes", str(probes), "--gpus", "3")
     assert "leave --gpu and --nodes out" in refusal("predict", "--probes", str(probes), "--gpu", "A100")
-    assert "repro calibrate --out" in refusal("predict", "--probes", str(tmp_path / "none.json"))
     broken = tmp_path / "broken.json"
+    told = refusal("predict", "--probes", str(broken))
+    assert "no probes of a machine (No such file or directory); repro calibrate --out FILE" in told
+    broken.write_text("{}")
+    assert "(it lacks 'counts')" in refusal("predict", "--probes", str(broken))
     found = json.loads(probes.read_text())
     found["counts"]["1"]["copy"] = -1
     broken.write_text(json.dumps(found))

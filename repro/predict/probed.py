@@ -77,7 +77,8 @@ def load(file: Path) -> Probes:
             float(found["seconds"]),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{file}: no probes of a machine ({error}); repro calibrate --out {file} makes them") from None
+        why = f"it lacks {error}" if isinstance(error, KeyError) else getattr(error, "strerror", None) or error
+        raise UserError(f"{file}: no probes of a machine ({why}); repro calibrate --out FILE makes them") from None
 
 
 def _probed(row: dict[str, Any]) -> Probed:
