@@ -31,7 +31,7 @@ from ..trial import Record, Trial
 from .changes import Change
 from .ratio import of_pairs, of_separate
 from .rule import decide, noise_floor, settled
-from .second import Stack
+from .second import Stack, folder
 from .side import Side, step_seconds
 from .soundness import unsound
 from .trials import Compared, Judge, Judged, compare_trial
@@ -162,7 +162,7 @@ class Check:
         found = server_environment(self._devices)
         if arm == "after":
             for name in [name for name in found if name.endswith("_DIR")]:
-                found[name] = str(environment.build_cache() / "second" / self._stacks[arm].key / Path(found[name]).name)
+                found[name] = str(folder(self._stacks[arm].key) / Path(found[name]).name)
             found["PATH"] = os.pathsep.join([str(Path(self._stacks[arm].python).parent), found["PATH"]])
         return found
 

@@ -35,6 +35,11 @@ def this_stack() -> Stack:
     return Stack("this stack", sys.executable, installed_packages())
 
 
+def folder(key: str) -> Path:
+    """Where the second stack of this key lies, and what is built for it."""
+    return build_cache() / "second" / key
+
+
 def build(against: str, first: Stack) -> Stack:
     """A lock file, or requirements such as "torch==2.11.0 transformers==5.24.0", all else as in `first` as far as it
     goes with them. Raises UserError where it does not resolve, cannot be installed, or nothing says what is meant."""
@@ -77,7 +82,7 @@ def _key(text: str) -> str:
 
 
 def _built(key: str, name: str, lock: str, wanted: str | None) -> Stack:
-    place = build_cache() / "second" / key
+    place = folder(key)
     venv, done = place / "venv", place / "complete"
     if not done.is_file():
         try:
