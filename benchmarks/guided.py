@@ -11,9 +11,9 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+from repro.compare.ratio import Ratio, of_pairs
 from repro.measure.trial import run as run_trial
 from repro.plan import Options
 from repro.predict.probed import load
@@ -33,7 +33,7 @@ PLACES = (
     ("roberta", "256MiB"),
     ("pythia-2.8b", "256MiB"),
 )
-_TURNS = 5
+_TURNS = 15
 _ROUNDS = 10
 
 
@@ -54,7 +54,8 @@ def row(recipe: str, memory: str | None, folder: Path) -> dict[str, Any]:
     probing = load(folder / "guided" / "probes.json").seconds
     exhaustive = run(recipe, memory, "exhaustive", folder / "exhaustive")
     winners = [min(search.steps, key=search.steps.__getitem__) for search in (exhaustive, guided)]
-    slower = 0.0 if winners[0] == winners[1] else _again(exhaustive, winners, folder / "exhaustive")
+    again = _again(exhaustive, winners, folder / "exhaustive") if winners[0] != winners[1] else None
+    interval = again.interval if again else None
     return {
         "recipe": recipe,
         "memory": memory,
@@ -67,25 +68,27 @@ def row(recipe: str, memory: str | None, folder: Path) -> dict[str, Any]:
         "estimated s": guided.exhaustive_seconds,
         "exhaustive's winner": winners[0],
         "guided's winner": winners[1],
-        "slower by (%)": 100 * slower,
+        "slower by (%)": 100 * (again.value - 1) if again else 0.0,
+        "from (%)": 100 * (interval.low - 1) if interval else None,
+        "to (%)": 100 * (interval.high - 1) if interval else None,
     }
 
 
-def _again(search: Search, settings: list[str], folder: Path) -> float:
-    """How much slower the second settings are than the first, as the ratio of medians of steps, taken in turns."""
+def _again(search: Search, settings: list[str], folder: Path) -> Ratio:
+    """How much longer a step of the second settings takes than of the first, both taken in turns: the least of many
+    noisy times, which is how a search finds its winner, is too short by itself."""
     sizes = {trial.settings: trial.micro_batch for trial in search.trials}
     options = Options((search.recipe,), "all", search.scale, (search.count,), search.memory_limit, _ROUNDS)
     os.environ["REPRO_CACHE"] = str(folder / "cache")
     with Run(folder / "again", options, []) as here:
         first = Trial(search.recipe, search.scale, settings[0], "cpu", search.count, search.memory_limit, _ROUNDS)
         pair = [replace(first, settings=name, micro_batch=sizes[name]) for name in settings]
-        steps: list[list[float]] = [[], []]
+        turns = []
         for turn in range(_TURNS):
-            for place in (0, 1) if turn % 2 == 0 else (1, 0):
-                record = run_trial(pair[place], here.bench)
-                if record.authors_step is not None:
-                    steps[place].append(record.authors_step)
-    return median(steps[1]) / median(steps[0]) - 1
+            records = {trial.id: run_trial(trial, here.bench) for trial in (pair, pair[::-1])[turn % 2]}
+            turns.append([records[trial.id].authors_step for trial in pair])
+    whole = [(before, after) for before, after in turns if before is not None and after is not None]
+    return of_pairs([before for before, _ in whole], [after for _, after in whole])
 
 
 def rows() -> list[dict[str, Any]]:

@@ -6,16 +6,19 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import pytest
 
 from repro.compare import ratio, rule
+from repro.compare.interleave import TURNS
 from repro.compare.ratio import ALPHA, of_pairs, of_separate, smallest_p_of_pairs, smallest_p_of_separate
 from repro.compare.soundness import unsound
 from tests.command_line import record
 
-PROCESSES = 12  # a round, as the command's default
+PROCESSES = 12  # a round
 WINDOWS = 200
 
 
@@ -34,6 +37,8 @@ def test_the_smallest_attainable_p_is_that_of_all_orders_counted_one_by_one() ->
 def test_the_null_distribution_is_that_of_all_orders_counted_one_by_one() -> None:
     us = [sum(ranks) - 6 for ranks in itertools.combinations(range(9), 4)]
     assert ratio._rank_sum_counts(4, 5) == [us.count(value) for value in range(21)]
+    sums = [sum(ranks) for size in range(6) for ranks in itertools.combinations(range(1, 6), size)]
+    assert ratio._signed_rank_counts(5) == [sums.count(value) / 2**5 for value in range(16)]
 
 
 def test_the_fewest_processes_are_those_that_attain_alpha() -> None:
@@ -56,6 +61,18 @@ def test_an_interval_excludes_1_exactly_where_the_test_does() -> None:
         u = sum(b > a for a in before for b in after)
         counts = ratio._rank_sum_counts(7, 7)
         p = 2 * sum(counts[: min(u, 49 - u) + 1]) / math.comb(14, 7)
+        assert (p <= ALPHA) == (found.low > 1 or found.high < 1)
+
+
+def test_an_interval_of_pairs_excludes_1_exactly_where_the_test_does() -> None:
+    shuffled = random.Random(4)
+    for _ in range(300):
+        after = [shuffled.lognormvariate(0.1, 0.1) for _ in range(7)]
+        found = of_pairs([1.0] * 7, after).interval
+        assert found is not None
+        by_size = sorted(after, key=lambda value: abs(math.log(value)))
+        rank_sum = sum(rank for rank, value in enumerate(by_size, 1) if value > 1)
+        p = 2 * sum(ratio._signed_rank_counts(7)[: min(rank_sum, 28 - rank_sum) + 1])
         assert (p <= ALPHA) == (found.low > 1 or found.high < 1)
 
 
@@ -174,47 +191,66 @@ def with_outliers(drawn: random.Random) -> Iterator[float]:
 MACHINES = [quiet, drifting, bimodal, with_outliers]
 
 
-def called(machine: Machine, slowdown: float, seed: int) -> str:
+@dataclass(frozen=True)
+class Check:
+    """How a check samples: starts a round, processes a start."""
+
+    pairs: int
+    turns: int
+
+
+CHECKS = [Check(pairs=12, turns=TURNS), Check(pairs=22, turns=1)]  # on a CPU, and on a GPU
+
+
+def called(check: Check, machine: Machine, slowdown: float, seed: int) -> str:
     """What the rule calls on this machine, its processes interleaved as the command interleaves them."""
     noise = machine(random.Random(seed))
     arms: dict[str, list[float]] = {"before": [], "after": [], "again": []}
-    for number in range(2 * PROCESSES):
-        order = ["before", "after", "again"][:: 1 if number % 2 == 0 else -1]
-        for arm in order:
-            arms[arm].append(next(noise) * (1 + slowdown if arm == "after" else 1.0))
-    halves = slice(0, PROCESSES), slice(PROCESSES, None)
+    for start in range(2 * check.pairs):
+        times: dict[str, list[float]] = {arm: [] for arm in arms}
+        for turn in range(check.turns):
+            order = list(arms)[:: 1 if (start * check.turns + turn) % 2 == 0 else -1]
+            for arm in order:
+                times[arm].append(next(noise) * (1 + slowdown if arm == "after" else 1.0))
+        for arm, samples in arms.items():
+            samples.append(median(times[arm]))
+    halves = slice(0, check.pairs), slice(check.pairs, None)
     rounds = [of_pairs(arms["before"][half], arms["after"][half]) for half in halves]
-    floor = rule.noise_floor(of_pairs(arms["before"][halves[0]], arms["again"][halves[0]]))
+    floor = rule.noise_floor(of_pairs(arms["before"], arms["again"]))
     return rule.decide(rounds, of_pairs(arms["before"], arms["after"]), floor).call
 
 
-def share(call: str, machine: Machine, slowdown: float) -> float:
-    return sum(called(machine, slowdown, seed) == call for seed in range(WINDOWS)) / WINDOWS
+def share(call: str, check: Check, machine: Machine, slowdown: float) -> float:
+    return sum(called(check, machine, slowdown, seed) == call for seed in range(WINDOWS)) / WINDOWS
 
 
+@pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("machine", MACHINES)
-def test_10_percent_slower_is_called_in_19_of_20_windows(machine: Machine) -> None:
-    assert share("regressed", machine, 0.10) >= 19 / 20
+def test_10_percent_slower_is_called_in_19_of_20_windows(check: Check, machine: Machine) -> None:
+    assert share("regressed", check, machine, 0.10) >= 19 / 20
 
 
+@pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("machine", MACHINES)
-def test_5_percent_slower_is_called_in_15_of_20_windows(machine: Machine) -> None:
-    assert share("regressed", machine, 0.05) >= 15 / 20
+def test_5_percent_slower_is_called_in_15_of_20_windows(check: Check, machine: Machine) -> None:
+    assert share("regressed", check, machine, 0.05) >= 15 / 20
 
 
+@pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("machine", MACHINES)
-def test_the_same_stack_is_called_changed_in_1_of_40_windows_at_most(machine: Machine) -> None:
-    changed = share("regressed", machine, 0.0) + share("improved", machine, 0.0)
+def test_the_same_stack_is_called_changed_in_1_of_40_windows_at_most(check: Check, machine: Machine) -> None:
+    changed = share("regressed", check, machine, 0.0) + share("improved", check, machine, 0.0)
     assert changed <= 1 / 40
 
 
+@pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("machine", MACHINES)
-def test_10_percent_faster_is_called_as_often_as_slower(machine: Machine) -> None:
-    assert share("improved", machine, 1 / 1.1 - 1) >= 19 / 20
+def test_10_percent_faster_is_called_as_often_as_slower(check: Check, machine: Machine) -> None:
+    assert share("improved", check, machine, 1 / 1.1 - 1) >= 19 / 20
 
 
 def test_a_quiet_machine_excludes_a_change() -> None:
-    assert share("unchanged", quiet, 0.0) >= 15 / 20
+    assert share("unchanged", CHECKS[0], quiet, 0.0) >= 15 / 20
 
 
 def test_separate_runs_on_a_drifting_machine_are_why_stacks_are_interleaved() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks import asking, power, slower
+from repro.compare.interleave import TURNS
 from repro.measure.launcher import ForkServer
 from tests.command_line import ROOT
 
@@ -38,36 +40,52 @@ def test_an_environment_is_slowed_down_once_it_measures() -> None:
     assert found.stdout == "slowed.<locals>.longer\n"
 
 
-def test_a_pool_is_collected_from_real_processes_block_by_block(fork_server: ForkServer, tmp_path: Path) -> None:
+def test_a_pool_is_collected_from_real_processes_start_by_start(fork_server: ForkServer, tmp_path: Path) -> None:
     pool = tmp_path / "pool.jsonl"
     ask = asking(fork_server, tmp_path)
-    power.collect(pool, 1, lambda share: power.sample(ask, share), seconds=600)
-    [block] = power.read(pool)
-    assert list(block) == list(power.ARMS)
-    assert all(seconds > 0 for seconds in block.values())
+    power.collect(pool, 1, lambda: nullcontext(lambda arm: power.sample(ask, power.ARMS[arm])), seconds=600)
+    [start] = power.read(pool)
+    assert list(start) == list(power.ARMS)
+    assert all(seconds > 0 for seconds in start.values())
+    assert len(pool.read_text().splitlines()) == TURNS * len(power.ARMS)
+
+
+def test_every_arm_of_a_pool_has_a_stack_of_its_own() -> None:
+    with power.started() as take:
+        assert all(take(arm) > 0 for arm in ("stack", "copy"))
 
 
 def test_a_pool_goes_on_where_it_was_cut_short(tmp_path: Path) -> None:
-    pool, shares = tmp_path / "pool.jsonl", []
+    pool, taken, starts = tmp_path / "pool.jsonl", [], 0
 
-    def take(share: float) -> float:
-        shares.append(share)
-        return 1.0 + share
+    def take(arm: str) -> float:
+        taken.append(arm)
+        return float(len(taken))
 
-    power.collect(pool, 1, take, seconds=600)
+    def start() -> AbstractContextManager[power.Take]:
+        nonlocal starts
+        starts += 1
+        return nullcontext(take)
+
+    power.collect(pool, 1, start, seconds=600)
     whole = pool.read_text()
     pool.write_text(whole + whole.splitlines()[0][:20])
-    power.collect(pool, 3, take, seconds=600)
-    assert shares == [0.0, 0.0, 0.05, 0.10, 0.10, 0.05, 0.0, 0.0, 0.0, 0.0, 0.05, 0.10]
-    assert len(power.read(pool)) == 3
-    power.collect(pool, 9, take, seconds=-1)
+    assert [starts, len(power.read(pool))] == [1, 1]
+    power.collect(pool, 3, start, seconds=600)
+    order = list(power.ARMS)
+    assert taken == [*order, *order[::-1]] * (3 * TURNS // 2)
+    assert [starts, len(power.read(pool))] == [3, 3]
+    power.collect(pool, 9, start, seconds=-1)
     assert len(power.read(pool)) == 3, "the time was up"
+    pool.write_text("".join(pool.read_text().splitlines(keepends=True)[:-1]))
+    assert len(power.read(pool)) == 2, "a start that was cut off is not whole"
 
 
-def test_windows_are_called_by_the_rule(tmp_path: Path) -> None:
-    blocks: list[dict[str, Any]] = [{arm: 1 + share for arm, share in power.ARMS.items()} for _ in range(50)]
-    rows = {(row["arm"], row["pairs a round"], row["kind"]): row for row in power.rows(blocks)}
-    assert rows["10 % slower", 6, "disjoint"]["windows"] == 4
-    assert rows["10 % slower", 6, "disjoint"]["regressed"] == 4
-    assert rows["5 % slower", 12, "disjoint"]["regressed"] == 2
-    assert rows["copy", 6, "drawn"]["unchanged"] == rows["copy", 6, "drawn"]["windows"] == 200
+def test_windows_are_called_by_the_rule() -> None:
+    starts: list[dict[str, Any]] = [{arm: 1 + share for arm, share in power.ARMS.items()} for _ in range(40)]
+    rows = {(row["arm"], row["pairs a round"], row["kind"]): row for row in power.rows(starts)}
+    assert rows["10 % slower", 6, "disjoint"]["windows"] == 3
+    assert rows["10 % slower", 6, "disjoint"]["regressed"] == 3
+    assert rows["5 % slower", 12, "disjoint"]["regressed"] == 1
+    assert rows["copy", 12, "drawn"]["unchanged"] == rows["copy", 12, "drawn"]["windows"] == 200
+    assert rows["copy", 22, "drawn"]["windows"] == 0, "the pool is too small"

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 import models
+from repro.commands import upgrade_check
 from repro.compare import culprit
 from repro.compare.baseline import accept, machine
 from repro.compare.coverage import choose, features
-from repro.compare.interleave import Check, judge_pairs
+from repro.compare.interleave import TURNS, Check, by_start, judge_pairs
 from repro.compare.second import Stack, requirements, this_stack
 from repro.compare.side import Side, read_side
 from repro.errors import UserError
@@ -144,7 +145,7 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(tmp_path: Pat
 
     done = after(600.0, said)
     assert done.complete
-    assert [len(done.samples(arm, trial)) for arm in ("before", "after", "again")] == [2, 2, 1]
+    assert [len(done.samples(arm, trial)) for arm in ("before", "after", "again")] == [2 * TURNS] * 3
     assert len(said) == 2
     sample = done.samples("after", trial)[0]
     assert sample.micro_batch == largest[0][0].micro_batch
@@ -154,7 +155,7 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(tmp_path: Pat
     assert compared.judged is not None
     assert compared.judged.floor is not None
     times = {arm: (tmp_path / arm / "trials.jsonl").stat().st_mtime_ns for arm in ("before", "after", "again")}
-    assert times["again"] < times["after"] < times["before"], "the second block turns the order round"
+    assert times["again"] < times["after"] < times["before"], "the second turn goes round the other way"
 
     after(600.0, said)
     assert len(said) == 2, "nothing was left to do"
@@ -167,28 +168,35 @@ def samples(*seconds: float, **known: Any) -> list[Record]:
     return found
 
 
-def test_blocks_are_judged_as_pairs() -> None:
+def test_starts_are_judged_as_pairs() -> None:
     drift = [1.0 + 0.3 * number for number in range(12)]
     before, again = samples(*drift), samples(*(1.001 * each for each in drift[:6]))
-    judged = judge_pairs(again, 6)(before, samples(*(1.1 * each for each in drift)))
+    judged = judge_pairs(again, 6, 1)(before, samples(*(1.1 * each for each in drift)))
     assert judged.decision.call == "regressed"
     assert judged.ratio.value == pytest.approx(1.1)
     assert judged.floor == pytest.approx(0.001, rel=0.1)
 
 
 def test_a_second_round_that_was_cut_short_neither_confirms_nor_denies() -> None:
-    judge = judge_pairs(samples(*[1.0] * 6), 6)
+    judge = judge_pairs(samples(*[1.0] * 6), 6, 1)
     for ratio, call in ((1.1, "inconclusive"), (1.0, "unchanged")):
         judged = judge(samples(*[1.0] * 8), samples(*[ratio] * 8))
         assert judged.decision.call == call
     assert "a second round has to confirm it" in judge(samples(*[1.0] * 8), samples(*[1.1] * 8)).decision.reason
 
 
-def test_a_block_with_a_discarded_sample_is_left_out() -> None:
+def test_a_sample_is_the_median_of_a_starts_sound_processes() -> None:
+    hot = samples(9.0, 9.0, 9.0, 9.0, gpu_state=[{"throttle_reasons": 0x40}])
+    assert by_start(samples(1.0, 3.0, 2.0, 5.0, 5.0, 4.0), 3) == [2.0, 5.0]
+    assert by_start([*samples(1.0, 2.0), *hot[:2], *samples(3.0)], 3) == [1.5, 3.0]
+    assert by_start([*hot, *samples(1.0)], 2) == [None, None, 1.0]
+
+
+def test_a_pair_without_a_sound_sample_is_left_out() -> None:
     hot = samples(9.0, gpu_state=[{"throttle_reasons": 0x40}])
     before, again = samples(*[1.0] * 13), samples(*[1.0] * 7)
-    judged = judge_pairs(again, 7)(before, [*samples(1.1), *hot, *samples(*[1.1] * 11)])
-    assert judged.ratio.processes == 12
+    judged = judge_pairs(again, 7, 1)(before, [*samples(1.1), *hot, *samples(*[1.1] * 11)])
+    assert judged.ratio.samples == 12
     assert judged.decision.call == "regressed"
 
 
@@ -207,6 +215,15 @@ def test_a_budget_takes_the_trials_that_show_most() -> None:
     assert choose(seconds, 9.0) == []
     dear = {trial: 10.0 if trial.settings == "naive" else 1000.0 for trial in trials}
     assert {trial.settings for trial in choose(dear, 100.0)} == {"naive"}
+
+
+def test_what_a_budget_leaves_buys_more_pairs() -> None:
+    alone = [Trial("pythia-1b", "tiny", "naive", "cpu", 1)]
+    assert upgrade_check._chosen(alone, [], None, 900.0) == (alone, 22)
+    assert upgrade_check._chosen(alone, [], None, 7200.0) == (alone, 100)
+    assert upgrade_check._chosen(alone, [], 20, 900.0) == (alone, 20), "as asked"
+    with pytest.raises(UserError, match="alone takes about 5m with --pairs 6"):
+        upgrade_check._chosen(alone, [], None, 60.0)
 
 
 def test_requirements_are_read_by_name() -> None:

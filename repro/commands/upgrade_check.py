@@ -16,8 +16,10 @@ from ..formats import add_format
 _EXIT_CODES = """\
 exit codes: 0 nothing regressed; 1 something regressed or broke; 2 usage, or a stack that cannot be built or imported;
 3 inconclusive; 130 interrupted (the same command resumes)"""
-_PAIRS = (12, 9, 6)  # the most that fit the budget; the sign test gains in steps, and these are the cheapest of each
-_LOADING_SECONDS = 6.0  # about, of a stack; for the choice of trials, never for a result
+_PAIRS = (12, 9, 6)  # a round, for as many trials as fit the budget; what they leave of it buys more for each
+_MOST_PAIRS = 100
+_LOADING_SECONDS = 8.0  # about, of all arms' stacks at once; for the choice of trials, never for a result
+_SAMPLES_SHARE = 0.5  # of a trial's estimate: its micro batch is known, what it compiles is cached
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +31,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--scale", choices=("paper", "tiny"), help="size of the recipes (default: paper on GPUs, tiny on a CPU)")
     add("--gpus", metavar="all|N|0,1", help="GPUs to use, all of them for each trial")
     add("--budget", default="15m", metavar="20m", help="choose the trials that show most in this time (default 15m)")
-    add("--pairs", type=int, metavar="N", help="processes a side and round (default 12, 9 or 6, as the budget allows)")
+    add("--pairs", type=int, metavar="N", help="starts of each stack a round (default: as the budget allows)")
     add("--out", type=Path, default=Path("results/upgrade"), metavar="DIR", help="folder (default results/upgrade)")
     add("--bisect", action="store_true", help="where something regressed, find the package by swapping them")
     add("--accept", action="store_true", help="write what the other stack took as this machine's baseline")
@@ -54,7 +56,8 @@ def main(given: argparse.Namespace) -> int:
     chosen, pairs = _chosen(candidates, devices, given.pairs, budget)
     stacks = second.this_stack(), second.build(given.against, second.this_stack())
     check = Check(given.out, chosen, stacks, devices, pairs, budget, _say)
-    _say(f"{len(chosen)} of {len(candidates)} trials: {', '.join(f'{t.recipe} {t.settings}' for t in chosen)}")
+    names = ", ".join(f"{trial.recipe} {trial.settings}" for trial in chosen)
+    _say(f"{len(chosen)} of {len(candidates)} trials, twice {pairs} starts of each stack: {names}")
     try:
         compared = check.run()
         notes = [_note(given, check, compared)]
@@ -111,7 +114,7 @@ def _chosen(candidates: list[Any], devices: list[Any], pairs: int | None, budget
         loading, seconds = _costs(candidates, devices, each)
         chosen = choose(seconds, budget - loading)
         if chosen:
-            return chosen, each
+            return chosen, pairs or _most_pairs(chosen, devices, each, budget)
     cheapest = min(seconds, key=lambda trial: seconds[trial])
     minutes = math.ceil((seconds[cheapest] + loading) / 60)
     raise UserError(
@@ -120,13 +123,27 @@ def _chosen(candidates: list[Any], devices: list[Any], pairs: int | None, budget
     )
 
 
+def _most_pairs(chosen: list[Any], devices: list[Any], fewest: int, budget: float) -> int:
+    """How many pairs the budget buys for these trials."""
+    for pairs in range(_MOST_PAIRS, fewest, -1):
+        loading, seconds = _costs(chosen, devices, pairs)
+        if loading + sum(seconds.values()) <= budget:
+            return pairs
+    return fewest
+
+
 def _costs(candidates: list[Any], devices: list[Any], pairs: int) -> tuple[float, dict[Any, float]]:
-    """About how many seconds loading takes, once for each process of an arm whatever it measures, and each trial."""
+    """About how many seconds loading takes, once for each start whatever it measures, and each trial."""
+    from ..compare.interleave import ARMS, turns_a_start
     from ..plan import estimate
 
-    processes = 5 * pairs + 2  # a round of three arms and one of two; the search for the micro batch on both
+    starts = 2 * pairs  # two rounds
+    processes = len(ARMS) * starts * turns_a_start(devices)
     gpu = devices[0].gpu if devices else None
-    return processes * _LOADING_SECONDS, {trial: processes * estimate(trial, gpu) for trial in candidates}
+    searches = 2  # for the micro batch, on both stacks
+    return (searches + starts) * _LOADING_SECONDS, {
+        trial: (searches + processes * _SAMPLES_SHARE) * estimate(trial, gpu) for trial in candidates
+    }
 
 
 def _note(given: argparse.Namespace, check: Any, compared: list[Any]) -> str:
@@ -134,8 +151,9 @@ def _note(given: argparse.Namespace, check: Any, compared: list[Any]) -> str:
     told = f"Noise floor: {min(floors):.1%} to {max(floors):.1%}, of this stack against itself. " if floors else ""
     short = "" if check.complete else f" The budget of {given.budget} ended it early: the same command goes on."
     return (
-        f"{told}Each process is a fresh one, interleaved with the other stack's; {check.pairs} pairs make a round, and "
-        f"a second round confirms what the first suspects. Times are seconds of a training step.{short}"
+        f"{told}Each process is a fresh one, interleaved with the other stack's; {check.pairs} starts of each stack "
+        f"make a round, and a second round confirms what the first suspects. Times are seconds of a training "
+        f"step.{short}"
     )
 
 

@@ -1,17 +1,21 @@
 """Two stacks on one machine, turn by turn: A B and A again, then A again, B, A, and so on.
 
-Every sample is a process forked from a server that was started for it, so that memory layout and whatever else a start
-decides are drawn anew each time. A block is one process of every arm; the order turns round from block to block, so
-that a drift takes from none. The third arm is a copy of the first stack: what it differs by is noise.
+A turn is a process of every arm: three times of the same seconds. The order turns round from turn to turn, so that a
+drift takes from none. The third arm is a copy of the first stack: what it differs by is noise. Processes are forked
+from servers that hold the imported stacks, and those of one server share what its start decided, such as the layout of
+memory. So servers start anew every few turns, all arms' at once, and a sample is the median of a start's processes.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import models
@@ -23,6 +27,7 @@ from ..measure.launcher import ForkServer, ServerDiedError
 from ..measure.rank import SEED
 from ..measure.trial import Bench
 from ..measure.trial import run as run_trial
+from ..progress import duration
 from ..results import Results, history
 from ..run import server_environment
 from ..settings import Settings
@@ -37,12 +42,13 @@ from .soundness import unsound
 from .trials import Compared, Judge, Judged, compare_trial
 
 ARMS = ("before", "after", "again")
-ROUNDS = 10  # timed in each process: its sample is their median
+ROUNDS = 5  # timed in each process: its sample is their median. More processes tell more than more rounds
+TURNS = 4  # a start, on a CPU: what a start decides is a tenth of a process's noise, and loading takes its time
 
 
 class Check:
     """A check in a results folder, resumed where it stopped. `trials` take the largest micro batch that fits on both
-    stacks. `pairs` are processes a side in each of two rounds; no block starts that would end after `budget` seconds.
+    stacks. `pairs` are starts a side in each of two rounds; no turn begins that would end after `budget` seconds.
     `tell` gets a line for people."""
 
     def __init__(
@@ -58,15 +64,16 @@ class Check:
         self.folder, self.trials, self.pairs, self.tell = folder, list(trials), pairs, tell
         self._stacks = dict(zip(ARMS, (*stacks, stacks[0]), strict=True))
         self._devices, self._deadline = list(devices), time.monotonic() + budget
+        self._turns_a_start = turns_a_start(devices)
         self._longest, self.complete = 0.0, True
 
     def run(self) -> list[Compared]:
         """Measures what is missing, and compares. Raises UserError where a stack does not import."""
         for arm in ("before", "after"):
-            self._processes(self.folder / arm / "largest", arm, self.trials, 1)
+            self._search(arm)
         alike = [trial for trial in self.trials if self._sampled(trial) is not None]
-        self._round(alike, self.pairs, ARMS)
-        self._round([trial for trial in alike if not self._is_settled(trial)], 2 * self.pairs, ARMS[:2])
+        self._round(alike, self.pairs)
+        self._round([trial for trial in alike if not self._is_settled(trial)], 2 * self.pairs)
         return self.compared()
 
     def compared(self) -> list[Compared]:
@@ -82,60 +89,82 @@ class Check:
         return before, after
 
     def samples(self, arm: str, trial: Trial) -> list[Record]:
-        """What an arm has measured of a trial, in the order of the blocks."""
+        """What an arm has measured of a trial, in the order of the turns."""
         sampled = self._sampled(trial)
         return [] if sampled is None else [r for r in history(self.folder / arm) if r.id == sampled.id]
 
-    def _round(self, trials: Sequence[Trial], until: int, arms: Sequence[str]) -> None:
-        """Has every arm measure these trials in blocks, up to number `until`. One that fails is left alone."""
-        sampled = [wanted for trial in trials if (wanted := self._sampled(trial)) is not None]
-        for number in range(until):
-            started = time.monotonic()
-            if started + self._longest > self._deadline:
-                self.complete = False
-                return
-            failed = {r.id for arm in arms for r in history(self.folder / arm) if r.status not in ("ok", "interrupted")}
-            waiting = [trial for trial in sampled if trial.id not in failed]
-            measured = [
-                self._processes(self.folder / arm, arm, waiting, number + 1) for arm in (arms, arms[::-1])[number % 2]
-            ]
-            if any(measured):
-                self.tell(f"block {number + 1} of {until}: {time.monotonic() - started:.0f} s")
-                self._longest = max(self._longest, time.monotonic() - started)
+    def _search(self, arm: str) -> None:
+        """Finds the largest micro batch of every trial on a stack."""
+        folder = self.folder / arm / "largest"
+        known = {record.id for record in _finished(folder)}
+        waiting = [trial for trial in self.trials if trial.id not in known]
+        if waiting:
+            with self._opened(folder, arm, waiting) as opened:
+                for trial in waiting:
+                    opened.measure(trial)
 
-    def _processes(self, folder: Path, arm: str, trials: Iterable[Trial], wanted: int) -> bool:
-        """One fresh process for each of these trials that has fewer than `wanted` in this folder; whether any."""
-        known = [record.id for record in history(folder) if record.status != "interrupted"]
-        waiting = [trial for trial in trials if known.count(trial.id) < wanted]
-        if not waiting:
-            return False
+    def _round(self, trials: Sequence[Trial], pairs: int) -> None:
+        """Has every arm measure these trials, turn by turn, up to so many starts. One that fails is left alone."""
+        sampled = [wanted for trial in trials if (wanted := self._sampled(trial)) is not None]
+        for start in range(pairs):
+            known = [(arm, record) for arm in ARMS for record in _finished(self.folder / arm)]
+            taken = Counter((arm, record.id) for arm, record in known)
+            failed = {record.id for _, record in known if record.status != "ok"}
+            waiting = [trial for trial in sampled if trial.id not in failed]
+            turns = range(start * self._turns_a_start, (start + 1) * self._turns_a_start)
+            missing = [t for t in turns if any(taken[arm, trial.id] <= t for trial in waiting for arm in ARMS)]
+            if missing:
+                began = time.monotonic()
+                self._start(missing, waiting, taken)
+                if not self.complete:
+                    return
+                left = duration((pairs - start - 1) * (time.monotonic() - began))
+                self.tell(f"start {start + 1} of {pairs}: {time.monotonic() - began:.0f} s; {left} to go")
+
+    def _start(self, turns: Sequence[int], trials: list[Trial], taken: Counter[tuple[str, str]]) -> None:
+        """Starts every arm, for these turns, without what was `taken` already. A trial is left out once it fails, all
+        of them once the time is up."""
+        began = time.monotonic()
+        with ExitStack() as servers:
+            arms: dict[str, _Opened] = {}
+            for turn in turns:
+                self.complete = began + self._longest <= self._deadline
+                if not self.complete:
+                    return
+                if not arms:
+                    arms = {a: servers.enter_context(self._opened(self.folder / a, a, trials)) for a in ARMS}
+                    for opened in arms.values():
+                        opened.load()
+                for trial in list(trials):
+                    for arm in (ARMS, ARMS[::-1])[turn % 2]:
+                        if taken[arm, trial.id] <= turn and arms[arm].measure(trial).status != "ok":
+                            trials.remove(trial)
+                            break
+                self._longest = max(self._longest, time.monotonic() - began)
+                began = time.monotonic()
+
+    @contextmanager
+    def _opened(self, folder: Path, arm: str, trials: Iterable[Trial]) -> Iterator[_Opened]:
+        """An arm that measures into a folder, its stack about to load."""
         stack, found = self._stacks[arm], self._environment(arm)
         with (
             Results(folder) as results,
-            ForkServer(results.logs / "server.log", self._variables(arm), stack.python, _modules(waiting)) as server,
+            ForkServer(results.logs / "server.log", self._variables(arm), stack.python, _modules(trials)) as server,
         ):
-            if known:
+            if _finished(folder):
                 environment.refuse_another(folder, found)
             results.write_json("environment.json", found)
-            try:
-                server.start()
-            except ServerDiedError as error:
-                told = str(error).split("\nthe end of its log:")[0].strip().splitlines()[-1]
-                raise UserError(
-                    f"{stack.name} does not import: {told}; what was measured is kept in {self.folder}"
-                ) from None
+            server.launch()
             gpu = self._devices[0].gpu if self._devices else None
             bench = Bench(server, self._rules(stack), gpu, results.logs)
-            for trial in waiting:
-                results.append(run_trial(trial, bench))
-        return True
+            yield _Opened(stack.name, self.folder, results, server, bench)
 
     def _compare(self, trial: Trial) -> Compared:
         largest = [_latest(self.folder / arm / "largest", trial) for arm in ("before", "after")]
         before, after = (self.samples(arm, trial) for arm in ("before", "after"))
         if not before or not after:
             return compare_trial(largest[:1], largest[1:])
-        found = compare_trial(before, after, judge=judge_pairs(self.samples("again", trial), self.pairs))
+        found = compare_trial(before, after, judge=self._judge(trial))
         sizes = [record.micro_batch for record in largest]
         if sizes[0] == sizes[1]:
             return found
@@ -143,11 +172,15 @@ class Check:
 
     def _is_settled(self, trial: Trial) -> bool:
         """By the first round alone, also where a check goes on in the second."""
-        before, after = (self.samples(arm, trial)[: self.pairs] for arm in ("before", "after"))
+        first = self.pairs * self._turns_a_start
+        before, after = (self.samples(arm, trial)[:first] for arm in ("before", "after"))
         if not before or not after:
             return True
-        judged = compare_trial(before, after, judge=judge_pairs(self.samples("again", trial), self.pairs)).judged
+        judged = compare_trial(before, after, judge=self._judge(trial)).judged
         return judged is not None and settled(judged.ratio, judged.floor)
+
+    def _judge(self, trial: Trial) -> Judge:
+        return judge_pairs(self.samples("again", trial), self.pairs, self._turns_a_start)
 
     def _sampled(self, trial: Trial) -> Trial | None:
         """The trial that both stacks repeat, at a micro batch that fits on both; None where one cannot run it."""
@@ -172,30 +205,72 @@ class Check:
         return environment.describe(self._devices, packages, SEED, options, self._variables(arm))
 
 
-def judge_pairs(again: Sequence[Record], first: int) -> Judge:
-    """Judges processes block by block, the first `first` of them as the first round; `again` is the first stack's copy.
-    A block with a sample that is not sound is left out."""
+@dataclass(frozen=True)
+class _Opened:
+    """An arm whose server runs. `kept` is the check's folder, to be told to people."""
 
-    def pairs(left: Sequence[Record], right: Sequence[Record]) -> tuple[list[float], list[float]]:
-        sound = [(a, b) for a, b in zip(left, right, strict=False) if unsound(a) is None and unsound(b) is None]
-        return [step_seconds(a) or 0.0 for a, _ in sound], [step_seconds(b) or 0.0 for _, b in sound]
+    stack: str
+    kept: Path
+    results: Results
+    server: ForkServer
+    bench: Bench
+
+    def load(self) -> None:
+        """Waits for the stack. Raises UserError where it does not import."""
+        try:
+            self.server.start()
+        except ServerDiedError as error:
+            told = str(error).split("\nthe end of its log:")[0].strip().splitlines()[-1]
+            raise UserError(f"{self.stack} does not import: {told}; what was measured is kept in {self.kept}") from None
+
+    def measure(self, trial: Trial) -> Record:
+        """Runs a trial in a process of its own, and keeps its record."""
+        self.load()
+        record = run_trial(trial, self.bench, trial.micro_batch or 1)
+        self.results.append(record)
+        return record
+
+
+def turns_a_start(devices: Sequence[Device]) -> int:
+    """How many processes of each arm to fork from a start. On a GPU one takes longer than loading the stack."""
+    return 1 if devices else TURNS
+
+
+def judge_pairs(again: Sequence[Record], first: int, turns: int) -> Judge:
+    """Judges starts, of `turns` processes each, as pairs: the first `first` of them as the first round; `again` is the
+    first stack's copy. A pair without a sound sample on either side is left out."""
+
+    def pairs(left: Sequence[float | None], right: Sequence[float | None]) -> tuple[list[float], list[float]]:
+        both = [(a, b) for a, b in zip(left, right, strict=False) if a is not None and b is not None]
+        return [a for a, _ in both], [b for _, b in both]
 
     def judge(before: Sequence[Record], after: Sequence[Record]) -> Judged:
-        blocks = [pairs(before[part], after[part]) for part in (slice(0, first), slice(first, None))]
-        rounds = [of_pairs(*block) for block in blocks if block[0]]
+        one, other, copy = (by_start(side, turns) for side in (before, after, again))
+        parts = [pairs(one[part], other[part]) for part in (slice(0, first), slice(first, None))]
+        rounds = [of_pairs(*part) for part in parts if part[0]]
         if len(rounds) > 1 and rounds[1].interval is None:
             del rounds[1]  # cut short, it can neither confirm nor deny
-        if not rounds:  # no block has two sound samples: what there is tells at least both medians
-            together = of_separate(
-                *([step_seconds(r) or 0.0 for r in side if not unsound(r)] for side in (before, after))
-            )
+        if not rounds:  # no start has two sound samples: what there is tells at least both medians
+            together = of_separate(*([each for each in side if each is not None] for side in (one, other)))
             return Judged(together, decide([together], together, None), None)
-        together = of_pairs(*pairs(before, after))
-        same = pairs(before, again)
+        together = of_pairs(*pairs(one, other))
+        same = pairs(one, copy)
         floor = noise_floor(of_pairs(*same)) if same[0] else None
         return Judged(together, decide(rounds, together, floor), floor)
 
     return judge
+
+
+def by_start(records: Sequence[Record], turns: int) -> list[float | None]:
+    """Seconds of a training step, a start at a time: the median of its sound processes, None where it has none."""
+    starts = [records[first : first + turns] for first in range(0, len(records), turns)]
+    sound = [[seconds for r in start if not unsound(r) and (seconds := step_seconds(r))] for start in starts]
+    return [median(start) if start else None for start in sound]
+
+
+def _finished(folder: Path) -> list[Record]:
+    """All that was measured into a folder, and not cut off."""
+    return [record for record in history(folder) if record.status != "interrupted"]
 
 
 def _latest(folder: Path, trial: Trial) -> Record:
@@ -205,7 +280,7 @@ def _latest(folder: Path, trial: Trial) -> Record:
 
 
 def _modules(trials: Iterable[Trial]) -> list[str]:
-    """Of what is preloaded only what these trials use: each process of a check is loaded for itself alone."""
+    """Of what is preloaded only what these trials use: a check loads its stacks many times."""
     prefixes = {"torch.distributed"}
     for trial in trials:
         recipe, settings = models.find(trial.recipe, trial.scale), Settings.parse(trial.settings)

@@ -4,9 +4,9 @@
    larger of 3 % and three times the noise floor.
 2. Noise floor. How far from 1 the same stack against itself was, or how far chance could have put it (one standard
    error), whichever is larger. Interleaved runs measure it in the same minutes, with a second copy of the first stack.
-3. Confirmed. A second round of other processes says the same, in the same direction, by itself. One round that calls a
+3. Confirmed. A second round of other samples says the same, in the same direction, by itself. One round that calls a
    change and one that does not are inconclusive.
-4. Enough processes. Where no p as small as 0.05 can be attained nothing is called: interleaved pairs need 6 a round,
+4. Enough samples. Where no p as small as 0.05 can be attained nothing is called: interleaved pairs need 6 a round,
    separate runs 4.
 5. Unchanged. The interval over all rounds lies within 3 % of 1, so a change of that size is excluded. What is neither
    is inconclusive: a noisy machine never makes a stack unchanged.
@@ -58,16 +58,15 @@ def suspected(round: Ratio, threshold: float) -> Literal[-1, 0, 1]:
 
 
 def decide(rounds: Sequence[Ratio], together: Ratio, floor: float | None) -> Decision:
-    """`rounds` are one or two ratios of disjoint processes, `together` that of all of them."""
+    """`rounds` are one or two ratios of disjoint samples, `together` that of all of them."""
     limit = threshold(floor)
     said = [suspected(round, limit) for round in rounds]
     told = f"{change(together.value)} ({_bounds(together)})"
     if together.interval is None or any(round.interval is None for round in rounds):
-        processes = min(round.processes for round in rounds)
+        samples = min(round.samples for round in rounds)
         p = max(round.smallest_p for round in rounds)
-        return Decision(
-            "inconclusive", f"{told}; with {processes} a side no p below {p:.2g} is attained, {ALPHA} is needed", limit
-        )
+        few = f"with {samples} samples a side no p below {p:.2g} is attained, {ALPHA} is needed"
+        return Decision("inconclusive", f"{told}; {few}", limit)
     if len(rounds) > 1 and said[0] and all(word == said[0] for word in said):
         call: Call = "regressed" if said[0] > 0 else "improved"
         return Decision(call, f"{told}, in each of {len(rounds)} rounds; the threshold is {limit:.1%}", limit)
@@ -79,7 +78,7 @@ def decide(rounds: Sequence[Ratio], together: Ratio, floor: float | None) -> Dec
     return Decision(
         "inconclusive",
         f"{told}: neither a change above the threshold of {limit:.1%} nor within {SMALLEST_CHANGE:.0%}; take more "
-        "processes, or a quieter machine",
+        "samples, or a quieter machine",
         limit,
     )
 

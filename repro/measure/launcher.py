@@ -83,6 +83,7 @@ class ForkServer:
         self._log, self._environment, self._python, self._modules = log, environment, python, modules
         self._process: subprocess.Popen[bytes] | None = None
         self._stream: Stream | None = None
+        self._loaded = False
         self.preload_seconds = 0.0
 
     def __enter__(self) -> ForkServer:
@@ -91,8 +92,8 @@ class ForkServer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def start(self) -> None:
-        """Starts the server and waits until the stack is loaded; does nothing where it runs already."""
+    def launch(self) -> None:
+        """Starts the server without waiting for it to load the stack; does nothing where it runs already."""
         if self._process is not None and self._process.poll() is None:
             return
         near, far = socket.socketpair()
@@ -108,17 +109,23 @@ class ForkServer:
                 env={**os.environ, **self._environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
             )
         far.close()
-        self._stream = Stream(near)
+        self._stream, self._loaded = Stream(near), False
+
+    def start(self) -> None:
+        """Starts the server and waits until the stack is loaded; does nothing where it is already."""
+        self.launch()
+        if self._loaded:
+            return
+        assert self._stream is not None
         try:
             with self._mourning():
                 ready = self._stream.receive(None)
                 if "error" in ready:
                     raise ServerDiedError(ready["error"])
         except KeyboardInterrupt:
-            self._process.kill()  # it has forked nothing yet, and would load on to the end
             self.close()
             raise
-        self.preload_seconds = ready["seconds"]
+        self.preload_seconds, self._loaded = ready["seconds"], True
 
     def call(self, job: Job) -> list[Outcome]:
         """Runs a job and waits for its outcomes, one a rank."""
@@ -142,6 +149,8 @@ class ForkServer:
             self._stream.close()
             self._stream = None
         if self._process is not None:
+            if not self._loaded:
+                self._process.kill()  # it has forked nothing yet, and would load on to the end
             try:
                 self._process.wait(timeout=10)
             except subprocess.TimeoutExpired:
