@@ -46,8 +46,10 @@ def slow_down(engines: ModuleType, share: float) -> None:
 
 
 def when_measuring(share: float) -> None:
-    """The same for a whole environment, from its first line on: a .pth file of it calls this."""
-    sys.meta_path.insert(0, _Finder(share))
+    """The same for a whole environment, from its first line on: a .pth file of it calls this, and Python runs those of
+    a virtual environment twice."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder(share))
 
 
 class _Finder:

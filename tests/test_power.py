@@ -33,11 +33,12 @@ def test_an_injected_slowdown_is_of_the_size_it_says() -> None:
 
 def test_an_environment_is_slowed_down_once_it_measures() -> None:
     code = (
-        "import benchmarks.slower as slower; slower.when_measuring(0.5)\n"
-        "from repro.measure.engine.plain import PlainEngine; print(PlainEngine.update.__qualname__)"
+        "import benchmarks.slower as slower; slower.when_measuring(0.5); slower.when_measuring(0.5)\n"
+        "from repro.measure.engine.plain import PlainEngine; print(PlainEngine.update.__qualname__)\n"
+        "print([cell.cell_contents for cell in PlainEngine.update.__closure__][-1].__qualname__)"
     )
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert found.stdout == "slowed.<locals>.longer\n"
+    assert found.stdout == "slowed.<locals>.longer\nPlainEngine.update\n"
 
 
 def test_a_pool_is_collected_from_real_processes_start_by_start(fork_server: ForkServer, tmp_path: Path) -> None:
@@ -89,3 +90,16 @@ def test_windows_are_called_by_the_rule() -> None:
     assert rows["5 % slower", 12, "disjoint"]["regressed"] == 1
     assert rows["copy", 12, "drawn"]["unchanged"] == rows["copy", 12, "drawn"]["windows"] == 200
     assert rows["copy", 22, "drawn"]["windows"] == 0, "the pool is too small"
+
+
+def test_the_readme_tells_what_the_rule_calls_on_the_committed_pool() -> None:
+    starts = power.read(power.POOL)
+    assert len(starts) * TURNS >= 150, "processes a side"
+    rows = power.rows(starts)
+    assert all(row["improved"] == 0 for row in rows)
+    told = (ROOT / "README.md").read_text()
+    names = {"copy": "the stack itself", "5 % slower": "5 % slower", "10 % slower": "10 % slower"}
+    for arm, name in names.items():
+        found = [f"{row['regressed']} of {row['windows']}" for row in rows if row["arm"] == arm]
+        cells = [f"{disjoint}, {drawn}" for disjoint, drawn in zip(found[::2], found[1::2], strict=True)]
+        assert f"| {name} | {' | '.join(cells)} |" in told
