@@ -37,8 +37,8 @@ def test_the_smallest_attainable_p_is_that_of_all_orders_counted_one_by_one() ->
 def test_the_null_distribution_is_that_of_all_orders_counted_one_by_one() -> None:
     us = [sum(ranks) - 6 for ranks in itertools.combinations(range(9), 4)]
     assert ratio._rank_sum_counts(4, 5) == [us.count(value) for value in range(21)]
-    sums = [sum(ranks) for size in range(6) for ranks in itertools.combinations(range(1, 6), size)]
-    assert ratio._signed_rank_counts(5) == [sums.count(value) / 2**5 for value in range(16)]
+    sums = [sum(scores) for size in range(8) for scores in itertools.combinations([1, 2, 3, 3, 3, 3, 3], size)]
+    assert ratio._signed_rank_shares(7) == [sums.count(value) / 2**7 for value in range(19)]
 
 
 def test_the_fewest_processes_are_those_that_attain_alpha() -> None:
@@ -71,8 +71,8 @@ def test_an_interval_of_pairs_excludes_1_exactly_where_the_test_does() -> None:
         found = of_pairs([1.0] * 7, after).interval
         assert found is not None
         by_size = sorted(after, key=lambda value: abs(math.log(value)))
-        rank_sum = sum(rank for rank, value in enumerate(by_size, 1) if value > 1)
-        p = 2 * sum(ratio._signed_rank_counts(7)[: min(rank_sum, 28 - rank_sum) + 1])
+        scores = sum(min(rank, 3) for rank, value in enumerate(by_size, 1) if value > 1)
+        p = 2 * sum(ratio._signed_rank_shares(7)[: min(scores, 18 - scores) + 1])
         assert (p <= ALPHA) == (found.low > 1 or found.high < 1)
 
 
@@ -199,7 +199,7 @@ class Check:
     turns: int
 
 
-CHECKS = [Check(pairs=12, turns=TURNS), Check(pairs=22, turns=1)]  # on a CPU, and on a GPU
+CHECKS = [Check(pairs=12, turns=TURNS), Check(pairs=12, turns=1)]  # on a CPU, and on a GPU
 
 
 def called(check: Check, machine: Machine, slowdown: float, seed: int) -> str:
