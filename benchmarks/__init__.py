@@ -18,14 +18,15 @@ Ask = Callable[..., list[Outcome]]
 
 
 def asking(server: ForkServer, folder: Path) -> Ask:
-    """What calls "module:function"(rank, **arguments) in ranks forked from this server, on GPUs where there are any. A
-    RuntimeError with the rank's traceback where one fails. `folder` is for its files."""
+    """What calls "module:function"(rank, **arguments) in ranks forked from this server, on GPUs where there are any; a
+    single one may take `turns`. A RuntimeError with the rank's traceback where one fails. `folder` is for its files."""
     cuda = bool(visible_devices())
 
-    def ask(call: str, ranks: int = 1, **arguments: Any) -> list[Outcome]:
+    def ask(call: str, ranks: int = 1, turns: str | None = None, **arguments: Any) -> list[Outcome]:
         with tempfile.TemporaryDirectory(dir=folder) as meeting:
             rendezvous = f"file://{meeting}/rendezvous"
-            outcomes = server.call(Job(call, arguments, ranks, f"{folder}/log", rendezvous, timeout=600, cuda=cuda))
+            job = Job(call, arguments, ranks, f"{folder}/log", rendezvous, timeout=600, cuda=cuda, turns=turns)
+            outcomes = server.call(job)
         for outcome in outcomes:
             if outcome.status != "ok":
                 raise RuntimeError(f"{call}: {outcome.status} {outcome.error}\n{outcome.traceback}")

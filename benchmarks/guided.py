@@ -87,8 +87,7 @@ def _again(search: Search, settings: list[str], folder: Path) -> Ratio:
         for turn in range(_TURNS):
             records = {trial.id: run_trial(trial, here.bench) for trial in (pair, pair[::-1])[turn % 2]}
             turns.append([records[trial.id].authors_step for trial in pair])
-    whole = [(before, after) for before, after in turns if before is not None and after is not None]
-    return of_pairs([before for before, _ in whole], [after for _, after in whole])
+    return of_pairs([after / before for before, after in turns if before is not None and after is not None])
 
 
 def rows() -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from repro.commands import upgrade_check
 from repro.compare import culprit
 from repro.compare.baseline import accept, machine
 from repro.compare.coverage import choose, features
-from repro.compare.interleave import TURNS, Check, by_start, judge_pairs
+from repro.compare.interleave import FORKS, Check, by_start, judge_pairs
 from repro.compare.second import Stack, requirements, this_stack
 from repro.compare.side import Side, read_side
 from repro.errors import UserError
@@ -145,7 +145,7 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(tmp_path: Pat
 
     done = after(600.0, said)
     assert done.complete
-    assert [len(done.samples(arm, trial)) for arm in ("before", "after", "again")] == [2 * TURNS] * 3
+    assert [len(done.samples(arm, trial)) for arm in ("before", "after", "again")] == [2 * FORKS] * 3
     assert len(said) == 2
     sample = done.samples("after", trial)[0]
     assert sample.micro_batch == largest[0][0].micro_batch
@@ -154,9 +154,6 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(tmp_path: Pat
     assert compared.status == "inconclusive"
     assert compared.judged is not None
     assert compared.judged.floor is not None
-    times = {arm: (tmp_path / arm / "trials.jsonl").stat().st_mtime_ns for arm in ("before", "after", "again")}
-    assert times["again"] < times["after"] < times["before"], "the second turn goes round the other way"
-
     after(600.0, said)
     assert len(said) == 2, "nothing was left to do"
 
@@ -185,11 +182,12 @@ def test_a_second_round_that_was_cut_short_neither_confirms_nor_denies() -> None
     assert "a second round has to confirm it" in judge(samples(*[1.0] * 8), samples(*[1.1] * 8)).decision.reason
 
 
-def test_a_sample_is_the_median_of_a_starts_sound_processes() -> None:
+def test_a_sample_is_the_median_ratio_of_a_starts_sound_pairs() -> None:
     hot = samples(9.0, 9.0, 9.0, 9.0, gpu_state=[{"throttle_reasons": 0x40}])
-    assert by_start(samples(1.0, 3.0, 2.0, 5.0, 5.0, 4.0), 3) == [2.0, 5.0]
-    assert by_start([*samples(1.0, 2.0), *hot[:2], *samples(3.0)], 3) == [1.5, 3.0]
-    assert by_start([*hot, *samples(1.0)], 2) == [None, None, 1.0]
+    before = samples(1.0, 2.0, 4.0, 1.0, 1.0, 2.0)
+    assert by_start(before, samples(1.0, 6.0, 8.0, 5.0, 5.0, 8.0), 3) == [2.0, 5.0]
+    assert by_start([*hot[:1], *before[1:]], samples(1.0, 6.0, 8.0, 5.0), 3) == [2.5, 5.0]
+    assert by_start(before, [*hot, *samples(3.0)], 2) == [None, None, 3.0]
 
 
 def test_a_pair_without_a_sound_sample_is_left_out() -> None:
@@ -219,9 +217,9 @@ def test_a_budget_takes_the_trials_that_show_most() -> None:
 
 def test_what_a_budget_leaves_buys_more_pairs() -> None:
     alone = [Trial("pythia-1b", "tiny", "naive", "cpu", 1)]
-    assert upgrade_check._chosen(alone, [], None, 900.0) == (alone, 22)
+    assert upgrade_check._chosen(alone, [], None, 900.0) == (alone, 19)
     assert upgrade_check._chosen(alone, [], None, 7200.0) == (alone, 100)
-    assert upgrade_check._chosen(alone, [], 20, 900.0) == (alone, 20), "as asked"
+    assert upgrade_check._chosen(alone, [], 15, 900.0) == (alone, 15), "as asked"
     with pytest.raises(UserError, match="alone takes about 5m with --pairs 6"):
         upgrade_check._chosen(alone, [], None, 60.0)
 

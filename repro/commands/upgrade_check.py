@@ -19,7 +19,7 @@ exit codes: 0 nothing regressed; 1 something regressed or broke; 2 usage, or a s
 _PAIRS = (12, 9, 6)  # a round, for as many trials as fit the budget; what they leave of it buys more for each
 _MOST_PAIRS = 100
 _LOADING_SECONDS = 8.0  # about, of all arms' stacks at once; for the choice of trials, never for a result
-_SAMPLES_SHARE = 0.5  # of a trial's estimate: its micro batch is known, what it compiles is cached
+_SAMPLES_SHARE = 0.6  # of a trial's estimate: its micro batch is known, what it compiles is cached
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +89,7 @@ def _candidates(given: argparse.Namespace) -> tuple[list[Any], list[Any]]:
     import models
 
     from .. import hardware
-    from ..compare.interleave import ROUNDS
+    from ..compare.interleave import rounds
     from ..plan import Options, trials
     from ..recipe import Scale
 
@@ -101,7 +101,7 @@ def _candidates(given: argparse.Namespace) -> tuple[list[Any], list[Any]]:
     wanted = []
     for methods in (given.methods,) if given.methods else ("naive", "free-lunch"):
         scale: Scale = given.scale or ("paper" if devices else "tiny")
-        asked = Options(tuple(dict.fromkeys(ids)), methods, scale, (len(devices) or 1,), steps=ROUNDS)
+        asked = Options(tuple(dict.fromkeys(ids)), methods, scale, (len(devices) or 1,), steps=rounds(devices))
         wanted += trials(asked, devices)
     return devices, list({trial.id: trial for trial in wanted}.values())
 
@@ -134,11 +134,11 @@ def _most_pairs(chosen: list[Any], devices: list[Any], fewest: int, budget: floa
 
 def _costs(candidates: list[Any], devices: list[Any], pairs: int) -> tuple[float, dict[Any, float]]:
     """About how many seconds loading takes, once for each start whatever it measures, and each trial."""
-    from ..compare.interleave import ARMS, turns_a_start
+    from ..compare.interleave import ARMS, forks
     from ..plan import estimate
 
     starts = 2 * pairs  # two rounds
-    processes = len(ARMS) * starts * turns_a_start(devices)
+    processes = len(ARMS) * starts * forks(devices)
     gpu = devices[0].gpu if devices else None
     searches = 2  # for the micro batch, on both stacks
     return (searches + starts) * _LOADING_SECONDS, {

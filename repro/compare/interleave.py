@@ -1,9 +1,10 @@
-"""Two stacks on one machine, turn by turn: A B and A again, then A again, B, A, and so on.
+"""Two stacks on one machine, interleaved: A, B and A again, then A again, B, A, and so on.
 
-A turn is a process of every arm: three times of the same seconds. The order turns round from turn to turn, so that a
-drift takes from none. The third arm is a copy of the first stack: what it differs by is noise. Processes are forked
-from servers that hold the imported stacks, and those of one server share what its start decided, such as the layout of
-memory. So servers start anew every few turns, all arms' at once, and a sample is the median of a start's processes.
+The third arm is a copy of the first stack: what it differs by is noise. On a CPU a process of every arm is alive at
+once, and they take turns round by round. On a GPU, which may not have the memory for three, one process follows the
+other. The order turns round every time, so that a drift takes from none. Processes are forked from servers that hold
+the imported stacks, and those of one server share what its start decided, such as the layout of memory. So servers
+start anew every few processes, all arms' at once, and a sample is the median of a start's processes.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,6 +29,7 @@ from ..measure.launcher import ForkServer, ServerDiedError
 from ..measure.rank import SEED
 from ..measure.trial import Bench
 from ..measure.trial import run as run_trial
+from ..measure.turns import Turns
 from ..progress import duration
 from ..results import Results, history
 from ..run import server_environment
@@ -42,13 +45,12 @@ from .soundness import unsound
 from .trials import Compared, Judge, Judged, compare_trial
 
 ARMS = ("before", "after", "again")
-ROUNDS = 5  # timed in each process: its sample is their median. More processes tell more than more rounds
-TURNS = 4  # a start, on a CPU: what a start decides is a tenth of a process's noise, and loading takes its time
+FORKS = 4  # of each arm a start, on a CPU: what a start decides is little of a process's noise, and loading takes time
 
 
 class Check:
     """A check in a results folder, resumed where it stopped. `trials` take the largest micro batch that fits on both
-    stacks. `pairs` are starts a side in each of two rounds; no turn begins that would end after `budget` seconds.
+    stacks. `pairs` are starts a side in each of two rounds; none begins that would end after `budget` seconds.
     `tell` gets a line for people."""
 
     def __init__(
@@ -64,7 +66,7 @@ class Check:
         self.folder, self.trials, self.pairs, self.tell = folder, list(trials), pairs, tell
         self._stacks = dict(zip(ARMS, (*stacks, stacks[0]), strict=True))
         self._devices, self._deadline = list(devices), time.monotonic() + budget
-        self._turns_a_start = turns_a_start(devices)
+        self._forks = forks(devices)
         self._longest, self.complete = 0.0, True
 
     def run(self) -> list[Compared]:
@@ -101,18 +103,18 @@ class Check:
         if waiting:
             with self._opened(folder, arm, waiting) as opened:
                 for trial in waiting:
-                    opened.measure(trial)
+                    opened.keep(opened.measure(trial))
 
     def _round(self, trials: Sequence[Trial], pairs: int) -> None:
-        """Has every arm measure these trials, turn by turn, up to so many starts. One that fails is left alone."""
+        """Has every arm measure these trials, up to so many starts. One that fails is left alone."""
         sampled = [wanted for trial in trials if (wanted := self._sampled(trial)) is not None]
         for start in range(pairs):
             known = [(arm, record) for arm in ARMS for record in _finished(self.folder / arm)]
             taken = Counter((arm, record.id) for arm, record in known)
             failed = {record.id for _, record in known if record.status != "ok"}
             waiting = [trial for trial in sampled if trial.id not in failed]
-            turns = range(start * self._turns_a_start, (start + 1) * self._turns_a_start)
-            missing = [t for t in turns if any(taken[arm, trial.id] <= t for trial in waiting for arm in ARMS)]
+            forks = range(start * self._forks, (start + 1) * self._forks)
+            missing = [fork for fork in forks if any(taken[arm, t.id] <= fork for t in waiting for arm in ARMS)]
             if missing:
                 began = time.monotonic()
                 self._start(missing, waiting, taken)
@@ -121,27 +123,43 @@ class Check:
                 left = duration((pairs - start - 1) * (time.monotonic() - began))
                 self.tell(f"start {start + 1} of {pairs}: {time.monotonic() - began:.0f} s; {left} to go")
 
-    def _start(self, turns: Sequence[int], trials: list[Trial], taken: Counter[tuple[str, str]]) -> None:
-        """Starts every arm, for these turns, without what was `taken` already. A trial is left out once it fails, all
-        of them once the time is up."""
+    def _start(self, forks: Sequence[int], trials: list[Trial], taken: Counter[tuple[str, str]]) -> None:
+        """Starts every arm, for these forks of each, without what was `taken` already. A trial is left out once it
+        fails, all of them once the time is up."""
         began = time.monotonic()
-        with ExitStack() as servers:
+        with ExitStack() as stack:
+            turns = stack.enter_context(Turns())
             arms: dict[str, _Opened] = {}
-            for turn in turns:
+            for fork in forks:
                 self.complete = began + self._longest <= self._deadline
                 if not self.complete:
                     return
                 if not arms:
-                    arms = {a: servers.enter_context(self._opened(self.folder / a, a, trials)) for a in ARMS}
+                    arms = {arm: stack.enter_context(self._opened(self.folder / arm, arm, trials)) for arm in ARMS}
                     for opened in arms.values():
                         opened.load()
                 for trial in list(trials):
-                    for arm in (ARMS, ARMS[::-1])[turn % 2]:
-                        if taken[arm, trial.id] <= turn and arms[arm].measure(trial).status != "ok":
-                            trials.remove(trial)
-                            break
+                    order = (ARMS, ARMS[::-1])[fork % 2]
+                    waiting = [arms[arm] for arm in order if taken[arm, trial.id] <= fork]
+                    if waiting and not self._measure(trial, waiting, turns):
+                        trials.remove(trial)
                 self._longest = max(self._longest, time.monotonic() - began)
                 began = time.monotonic()
+
+    def _measure(self, trial: Trial, arms: Sequence[_Opened], turns: Turns) -> bool:
+        """Has these arms measure a trial once, and keeps what they found; False where one failed."""
+        if self._devices or trial.scale == "paper":  # of which memory may not hold three
+            return all(arm.keep(arm.measure(trial)).status == "ok" for arm in arms)
+
+        def stop() -> None:
+            for arm in arms:
+                with suppress(ServerDiedError):
+                    arm.server.stop()
+
+        records = turns.run([partial(arm.measure, trial, turns.address) for arm in arms], stop)
+        for arm, record in zip(arms, records, strict=True):
+            arm.keep(record)
+        return all(record.status == "ok" for record in records)
 
     @contextmanager
     def _opened(self, folder: Path, arm: str, trials: Iterable[Trial]) -> Iterator[_Opened]:
@@ -172,7 +190,7 @@ class Check:
 
     def _is_settled(self, trial: Trial) -> bool:
         """By the first round alone, also where a check goes on in the second."""
-        first = self.pairs * self._turns_a_start
+        first = self.pairs * self._forks
         before, after = (self.samples(arm, trial)[:first] for arm in ("before", "after"))
         if not before or not after:
             return True
@@ -180,7 +198,7 @@ class Check:
         return judged is not None and settled(judged.ratio, judged.floor)
 
     def _judge(self, trial: Trial) -> Judge:
-        return judge_pairs(self.samples("again", trial), self.pairs, self._turns_a_start)
+        return judge_pairs(self.samples("again", trial), self.pairs, self._forks)
 
     def _sampled(self, trial: Trial) -> Trial | None:
         """The trial that both stacks repeat, at a micro batch that fits on both; None where one cannot run it."""
@@ -223,49 +241,63 @@ class _Opened:
             told = str(error).split("\nthe end of its log:")[0].strip().splitlines()[-1]
             raise UserError(f"{self.stack} does not import: {told}; what was measured is kept in {self.kept}") from None
 
-    def measure(self, trial: Trial) -> Record:
-        """Runs a trial in a process of its own, and keeps its record."""
+    def measure(self, trial: Trial, turns: str | None = None) -> Record:
+        """Runs a trial in a process of its own, which may take `turns`."""
         self.load()
-        record = run_trial(trial, self.bench, trial.micro_batch or 1)
+        return run_trial(trial, replace(self.bench, turns=turns), trial.micro_batch or 1)
+
+    def keep(self, record: Record) -> Record:
+        """Writes a record to the arm's results, and returns it."""
         self.results.append(record)
         return record
 
 
-def turns_a_start(devices: Sequence[Device]) -> int:
+def forks(devices: Sequence[Device]) -> int:
     """How many processes of each arm to fork from a start. On a GPU one takes longer than loading the stack."""
-    return 1 if devices else TURNS
+    return 1 if devices else FORKS
 
 
-def judge_pairs(again: Sequence[Record], first: int, turns: int) -> Judge:
-    """Judges starts, of `turns` processes each, as pairs: the first `first` of them as the first round; `again` is the
-    first stack's copy. A pair without a sound sample on either side is left out."""
+def rounds(devices: Sequence[Device]) -> int:
+    """How many rounds to time in a process. In turns each meets another moment of a noisy machine; where processes
+    follow each other, more of them tell more than more rounds."""
+    return 5 if devices else 10
 
-    def pairs(left: Sequence[float | None], right: Sequence[float | None]) -> tuple[list[float], list[float]]:
-        both = [(a, b) for a, b in zip(left, right, strict=False) if a is not None and b is not None]
-        return [a for a, _ in both], [b for _, b in both]
+
+def judge_pairs(again: Sequence[Record], first: int, forks: int) -> Judge:
+    """Judges starts, of `forks` processes each: the first `first` of them as the first round; `again` is the first
+    stack's copy. A start without a sound pair is left out."""
 
     def judge(before: Sequence[Record], after: Sequence[Record]) -> Judged:
-        one, other, copy = (by_start(side, turns) for side in (before, after, again))
-        parts = [pairs(one[part], other[part]) for part in (slice(0, first), slice(first, None))]
-        rounds = [of_pairs(*part) for part in parts if part[0]]
+        starts, same = (by_start(before, side, forks) for side in (after, again))
+        rounds = [of_pairs(part) for half in (starts[:first], starts[first:]) if (part := _known(half))]
         if len(rounds) > 1 and rounds[1].interval is None:
             del rounds[1]  # cut short, it can neither confirm nor deny
-        if not rounds:  # no start has two sound samples: what there is tells at least both medians
-            together = of_separate(*([each for each in side if each is not None] for side in (one, other)))
+        if not rounds:  # no pair is sound: what there is tells at least both medians
+            together = of_separate(*(_known(map(_sample, side)) for side in (before, after)))
             return Judged(together, decide([together], together, None), None)
-        together = of_pairs(*pairs(one, other))
-        same = pairs(one, copy)
-        floor = noise_floor(of_pairs(*same)) if same[0] else None
+        together = of_pairs(_known(starts))
+        floor = noise_floor(of_pairs(_known(same))) if any(same) else None
         return Judged(together, decide(rounds, together, floor), floor)
 
     return judge
 
 
-def by_start(records: Sequence[Record], turns: int) -> list[float | None]:
-    """Seconds of a training step, a start at a time: the median of its sound processes, None where it has none."""
-    starts = [records[first : first + turns] for first in range(0, len(records), turns)]
-    sound = [[seconds for r in start if not unsound(r) and (seconds := step_seconds(r))] for start in starts]
-    return [median(start) if start else None for start in sound]
+def by_start(before: Sequence[Record], after: Sequence[Record], forks: int) -> list[float | None]:
+    """The ratio of the times of a training step, a start at a time: the median of its sound pairs, None where it has
+    none."""
+    pairs = [(_sample(one), _sample(other)) for one, other in zip(before, after, strict=False)]
+    starts = [pairs[first : first + forks] for first in range(0, len(pairs), forks)]
+    sound = [[other / one for one, other in start if one and other] for start in starts]
+    return [median(ratios) if ratios else None for ratios in sound]
+
+
+def _sample(record: Record) -> float | None:
+    """Seconds of a training step; None where the process is no sound sample."""
+    return None if unsound(record) else step_seconds(record)
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
 
 
 def _finished(folder: Path) -> list[Record]:

@@ -1,8 +1,8 @@
 """How many times longer `after` takes than `before`, with an exact interval that assumes nothing of the noise.
 
-A sample is the time of one process, or of a few that share a start: within it times share a memory layout and a minute,
-so only samples are independent. Those that were taken as pairs, interleaved, are held pair against pair, so that what
-the machine did in that minute cancels; the interval is that of a signed-rank test, which asks only that both of a pair
+A sample is a process, or a few that share a start: within it times share a memory layout and a minute, so only samples
+are independent. Those that were taken as pairs, interleaved, are told as their ratio, in which what the machine did in
+that minute cancels; the interval is that of a signed-rank test, which asks only that both of a pair
 be equally noisy. Its ranks are Wilcoxon's, but none counts for more than a third of the pairs: where no pair is wild it
 tells nearly as much as his, and a few wild ones upset it no more than the sign test. Those of two separate runs are
 held each against each, and the interval is that of Mann-Whitney's test. The value is the median that belongs to the
@@ -40,10 +40,10 @@ class Ratio:
     standard_error: float
 
 
-def of_pairs(before: Sequence[float], after: Sequence[float]) -> Ratio:
-    """Seconds of samples that were taken as pairs, in the order of the pairs. Raises ValueError where one has no
-    partner, or there are none."""
-    differences = [math.log(b / a) for a, b in zip(before, after, strict=True)]
+def of_pairs(ratios: Sequence[float]) -> Ratio:
+    """Of samples that were taken as pairs, from the ratio of each: seconds after over seconds before. Raises ValueError
+    where there are none."""
+    differences = [math.log(ratio) for ratio in ratios]
     count = len(differences)
     if not count:
         raise ValueError("no samples to compare")

@@ -124,10 +124,12 @@ def measure(
 
     clocks = {name: Clock(rank.device) for name in ("without", "with", "update")}
     for _ in range(steps):
+        rank.turn()
         reducing = micro_step(reduce=True)
         clocks["with"].part(reducing)
         clocks["update"].part(built.update)
     for _ in range(steps):
+        rank.turn()
         alone = micro_step(reduce=False)
         clocks["without"].part(alone)
     micro_step(reduce=True)()
@@ -138,6 +140,7 @@ def measure(
 
     synced: dict[str, list[float]] = {"without": [], "with": [], "update": []}
     for _ in range(steps):
+        rank.turn()
         for name, reduce in (("without", False), ("with", True)):
             synced[name].append(synchronised(rank.device, micro_step(reduce)))
         synced["update"].append(synchronised(rank.device, built.update))

@@ -20,6 +20,7 @@ class Rank:
     """Number `index` of `world`; `local` of `locals` on this node. `sent` is when the job was sent (epoch)."""
 
     report: Callable[..., None]
+    turn: Callable[[], None]  # waits until no other process is timed, see turns.py
 
     def __init__(
         self, index: int, world: int, local: int, locals: int, cuda: bool, rendezvous: str, sent: float

@@ -30,6 +30,7 @@ from typing import IO, Any
 from repro import stack
 
 from .rank import Rank
+from .turns import Place
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _GRACE_SECONDS = 3.0  # what the other ranks get to report once one has failed
@@ -43,6 +44,7 @@ class Job:
 
     `world` counts the ranks of all nodes, `ranks` those forked here, from number `first` on. `rendezvous` is an
     init_method of torch.distributed. `log` gets what the ranks print. Times are in seconds, memory in bytes per rank.
+    `turns` is the address of who gives turns to this process and those that are timed together with it.
     """
 
     call: str
@@ -56,6 +58,7 @@ class Job:
     first: int = 0
     memory: int | None = None
     environment: dict[str, str] = field(default_factory=dict)
+    turns: str | None = None
     sent: float = field(default_factory=time.time)
 
 
@@ -99,6 +102,7 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int) -> N
             os.environ.update(job.environment)
             rank = Rank(job.first + local, job.world or job.ranks, local, job.ranks, job.cuda, job.rendezvous, job.sent)
             rank.report = lambda **value: send("report", value)
+            rank.turn = Place(job.turns).turn
             rank.prepare(job.memory)
             module, function = job.call.split(":")
             send("ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))

@@ -24,13 +24,14 @@ from .server import Job, Outcome
 
 @dataclass(frozen=True)
 class Bench:
-    """What trials run on: the fork server, the stack, the GPU's catalogue entry (None: a CPU, or unknown), and the
-    folder for logs."""
+    """What trials run on: the fork server, the stack, the GPU's catalogue entry (None: a CPU, or unknown), the
+    folder for logs, and who gives turns to the processes that are timed together."""
 
     server: ForkServer | Nodes
     stack: rules.Stack
     gpu: hardware.Gpu | None
     logs: Path
+    turns: str | None = None
 
     @property
     def cuda(self) -> bool:
@@ -95,6 +96,7 @@ def _measure(
                     timeout=max(0.0, deadline - time.monotonic()),
                     cuda=bench.cuda,
                     memory=memory,
+                    turns=bench.turns,
                 )
             )
 

@@ -1,0 +1,121 @@
+"""Processes that are timed together compute one at a time, and none waits for one that is gone."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from repro.measure.turns import Place, Turns
+
+
+def player(turns: Turns, name: str, told: list[str], count: int = 3) -> Callable[[], str]:
+    """A work that has so many turns, and tells when it computes and when it is done."""
+
+    def work() -> str:
+        place = Place(turns.address)
+        for _ in range(count):
+            place.turn()
+            told.append(name)
+            time.sleep(0.01)
+            told.append(f"{name} done")
+        del place  # as the end of a process does
+        return name
+
+    return work
+
+
+def nothing() -> None:
+    pass
+
+
+def test_one_computes_at_a_time_and_the_order_turns_round() -> None:
+    told: list[str] = []
+    with Turns() as turns:
+        assert turns.run([player(turns, name, told) for name in "abc"], nothing) == ["a", "b", "c"]
+    order = ["a", "b", "c", "c", "b", "a", "a", "b", "c"]
+    assert told == [word for name in order for word in (name, f"{name} done")]
+
+
+def test_none_is_built_while_another_is_timed() -> None:
+    told: list[str] = []
+    with Turns() as turns:
+
+        def slow_to_build() -> str:
+            time.sleep(0.2)
+            told.append("built")
+            return player(turns, "slow", told)()
+
+        turns.run([player(turns, "quick", told), slow_to_build], nothing)
+    assert told[0] == "built"
+
+
+def test_one_that_ends_early_or_never_takes_a_turn_keeps_nobody_waiting() -> None:
+    told: list[str] = []
+    with Turns() as turns:
+        works = [player(turns, "a", told, 1), lambda: "no turn", player(turns, "b", told, 4)]
+        assert turns.run(works, nothing) == ["a", "no turn", "b"]
+    assert told.count("b") == 4
+
+
+def test_one_that_fails_is_told_once_the_others_have_ended() -> None:
+    told: list[str] = []
+    with Turns() as turns:
+
+        def fails() -> str:
+            place = Place(turns.address)
+            place.turn()
+            del place
+            raise ValueError("lost")
+
+        with pytest.raises(ValueError, match="lost"):
+            turns.run([fails, player(turns, "b", told)], nothing)
+    assert told.count("b done") == 3
+
+
+def test_one_that_comes_again_is_let_in() -> None:
+    told: list[str] = []
+    with Turns() as turns:
+
+        def twice() -> str:
+            player(turns, "first", told, 1)()
+            return player(turns, "again", told, 1)()
+
+        assert turns.run([twice, player(turns, "b", told)], nothing) == ["again", "b"]
+    assert told.count("again") == 1
+
+
+def test_an_interruption_ends_who_waits_and_lets_nobody_in() -> None:
+    stopped, ended = threading.Event(), []
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with Turns() as turns:
+
+        def endless() -> None:
+            place = Place(turns.address)
+            try:
+                while not stopped.is_set():
+                    place.turn()
+            except OSError as error:
+                ended.append(str(error))
+            with pytest.raises(OSError, match="refused"):
+                Place(turns.address).turn()
+
+        before = signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                turns.run([endless, endless], stopped.set)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+    assert stopped.is_set()
+
+
+def test_without_others_it_is_always_its_turn() -> None:
+    Place(None).turn()
