@@ -19,7 +19,7 @@ from repro.compare.interleave import FORKS, Check, by_start, judge_pairs
 from repro.compare.second import Stack, requirements, this_stack
 from repro.compare.side import Side, read_side
 from repro.errors import UserError
-from repro.results import history
+from repro.results import Results, history
 from repro.trial import Record, Trial
 from tests.command_line import ROOT, record, repro, results_folder
 from tests.wheels import linked, pin, wheel
@@ -128,7 +128,17 @@ def test_bad_input_is_one_clear_line(arguments: list[str], told: list[str], tmp_
 # --- Interleaving ---
 
 
-def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[str] = []
+    append = Results.append
+
+    def noted(results: Results, each: Record) -> None:
+        kept.append(results.folder.name)
+        append(results, each)
+
+    monkeypatch.setattr(Results, "append", noted)
     trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1, steps=1)
     stacks = this_stack(), Stack("its twin", sys.executable, this_stack().packages)
 
@@ -154,6 +164,9 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(tmp_path: Pat
     assert compared.status == "inconclusive"
     assert compared.judged is not None
     assert compared.judged.floor is not None
+    there = ["before", "after", "again"]
+    assert kept == ["largest"] * 2 + [*there, *there[::-1]] * FORKS, "every other time they go round the other way"
+
     after(600.0, said)
     assert len(said) == 2, "nothing was left to do"
 
