@@ -6,10 +6,15 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from repro.measure.launcher import ForkServer
+from repro.measure.server import Job, Outcome
 from repro.measure.turns import Place, Turns
 
 
@@ -123,5 +128,16 @@ def test_an_interruption_ends_who_waits_and_lets_nobody_in() -> None:
     assert len(refused) == 2
 
 
-def test_without_others_it_is_always_its_turn() -> None:
-    Place(None).turn()
+def test_the_ranks_of_a_job_take_their_turn_together(tmp_path: Path) -> None:
+    def job(server: ForkServer, name: str) -> list[Outcome]:
+        call, meeting = "tests.ranks:take_turns", f"file://{tmp_path}/{name}"
+        return server.call(Job(call, {}, 2, f"{tmp_path}/log", meeting, timeout=60, turns=turns.address))
+
+    with ForkServer(tmp_path / "a.log", {}) as a, ForkServer(tmp_path / "b.log", {}) as b, Turns() as turns:
+        jobs = turns.run([partial(job, a, "a"), partial(job, b, "b")], nothing)
+    spans = []
+    for ranks in jobs:
+        for one, other in zip(*(rank.value for rank in ranks), strict=True):
+            spans.append((min(one[0], other[0]), max(one[1], other[1])))
+    assert len(spans) == 6
+    assert all(before[1] <= after[0] for before, after in pairwise(sorted(spans)))

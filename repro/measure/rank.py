@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from .memory import limit_memory
+from .turns import Place
 
 if TYPE_CHECKING:
     import torch
@@ -17,16 +18,25 @@ SEED = 20240921
 
 
 class Rank:
-    """Number `index` of `world`; `local` of `locals` on this node. `sent` is when the job was sent (epoch)."""
+    """Number `index` of `world`; `local` of `locals` on this node. `sent` is when the job was sent (epoch), `turns`
+    the address of who gives turns to it and to the jobs that are timed together with it."""
 
     report: Callable[..., None]
-    turn: Callable[[], None]  # waits until no other process is timed, see turns.py
 
     def __init__(
-        self, index: int, world: int, local: int, locals: int, cuda: bool, rendezvous: str, sent: float
+        self,
+        index: int,
+        world: int,
+        local: int,
+        locals: int,
+        cuda: bool,
+        rendezvous: str,
+        sent: float,
+        turns: str | None,
     ) -> None:
         self.index, self.world, self.local, self.locals = index, world, local, locals
         self.cuda, self.rendezvous, self.sent = cuda, rendezvous, sent
+        self._place = Place(turns) if turns is not None else None
 
     @property
     def device(self) -> torch.device:
@@ -62,6 +72,17 @@ class Rank:
             timeout=timedelta(days=1),  # a hang is the trial's time limit's to end
             device_id=self.device if self.cuda else None,
         )
+
+    def turn(self) -> None:
+        """Waits until no other job is timed, see turns.py: rank 0 asks for all. Always its turn where it is alone."""
+        if self._place is None:
+            return
+        if self.index == 0:
+            self._place.turn()
+        if self.world > 1:
+            import torch.distributed as dist
+
+            dist.barrier()
 
     def since_sent(self) -> float:
         """Seconds since the job was sent to the fork server."""

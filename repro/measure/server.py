@@ -30,7 +30,6 @@ from typing import IO, Any
 from repro import stack
 
 from .rank import Rank
-from .turns import Place
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _GRACE_SECONDS = 3.0  # what the other ranks get to report once one has failed
@@ -44,7 +43,7 @@ class Job:
 
     `world` counts the ranks of all nodes, `ranks` those forked here, from number `first` on. `rendezvous` is an
     init_method of torch.distributed. `log` gets what the ranks print. Times are in seconds, memory in bytes per rank.
-    `turns` is the address of who gives turns to this process and those that are timed together with it.
+    `turns` is the address of who gives turns to this job and those that are timed together with it.
     """
 
     call: str
@@ -100,9 +99,17 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int) -> N
             # Ranks share a log, line by line, also where PYTHONUNBUFFERED would split a line from its end.
             sys.stdout.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
             os.environ.update(job.environment)
-            rank = Rank(job.first + local, job.world or job.ranks, local, job.ranks, job.cuda, job.rendezvous, job.sent)
+            rank = Rank(
+                job.first + local,
+                job.world or job.ranks,
+                local,
+                job.ranks,
+                job.cuda,
+                job.rendezvous,
+                job.sent,
+                job.turns,
+            )
             rank.report = lambda **value: send("report", value)
-            rank.turn = Place(job.turns).turn
             rank.prepare(job.memory)
             module, function = job.call.split(":")
             send("ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))

@@ -93,17 +93,14 @@ def _had_its_turn(process: socket.socket) -> bool:
 
 
 class Place:
-    """A process' own end: it computes between one call of `turn` and the next, the last time until it ends. Without an
-    address nobody else is timed, and it is always its turn."""
+    """A process' own end: it computes between one call of `turn` and the next, the last time until it ends."""
 
-    def __init__(self, address: str | None) -> None:
+    def __init__(self, address: str) -> None:
         self._address = address
         self._turns: socket.socket | None = None
 
     def turn(self) -> None:
         """Waits for this process' next turn. Raises ConnectionError where nobody gives turns any more."""
-        if self._address is None:
-            return
         if self._turns is None:
             self._turns = socket.socket(socket.AF_UNIX)
             self._turns.connect("\0" + self._address)
