@@ -8,13 +8,21 @@ one_at_a_time() { # waits for any other set-up of this checkout; the lock goes w
     flock --nonblock 9 || { say "another set-up is running: waiting for it"; flock 9; }
 }
 
+python_with_pip() { # prints the first python3 on PATH that has one: an activated environment may have none
+    local python
+    while read -r python; do
+        "$python" -m pip --version >/dev/null 2>&1 && printf '%s\n' "$python" && return
+    done < <(type -ap python3)
+    return 1
+}
+
 find_uv() { # sets uv: the pinned one, got with any python3 that has pip, else one on PATH
-    local home=$PWD/.venv/uv
+    local home=$PWD/.venv/uv python
     uv=$home/bin/uv
     cmp -s locks/installer.lock "$home/installed.lock" && return
-    if python3 -m pip --version >/dev/null 2>&1; then
+    if python=$(python_with_pip); then
         rm -rf "$home"
-        PIP_ROOT_USER_ACTION=ignore python3 -m pip -qq --disable-pip-version-check install --target "$home" \
+        PIP_ROOT_USER_ACTION=ignore "$python" -m pip -qq --disable-pip-version-check install --target "$home" \
             --no-deps --require-hashes --only-binary :all: --requirement locks/installer.lock >&2 ||
             die "uv could not be installed, see above: once that is mended run the same command again"
         cp locks/installer.lock "$home/installed.lock"
@@ -26,8 +34,8 @@ find_uv() { # sets uv: the pinned one, got with any python3 that has pip, else o
 read_pip_configuration() { # uv reads none of pip's files and variables
     # What one index lacks another may have, as with pip; the hashes say which file is meant.
     export UV_INDEX_STRATEGY=unsafe-best-match
-    local assignments
-    assignments=$(python3 locks/pip_configuration.py) || return 0
+    local python assignments
+    python=$(python_with_pip) && assignments=$("$python" locks/pip_configuration.py) || return 0
     eval "$assignments"
 }
 

@@ -336,6 +336,15 @@ def test_without_pip_and_uv_the_line_says_what_to_install(house: House, tmp_path
     assert_one_line(house.run("cells", PATH=str(house_only)), "python3 with pip", "uv")
 
 
+def test_an_activated_environment_without_pip_is_passed_over(house: House, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "active"], check=True)
+    path = f"{tmp_path}/active/bin:{os.environ['PATH']}"
+    done = house.run("cells", PATH=path, VIRTUAL_ENV=str(tmp_path / "active"))
+    assert done.returncode == 0, done.stderr
+    assert "No module named pip" not in done.stderr
+    assert "+ stone==1.0" in done.stderr  # from a folder that pip alone was told of
+
+
 # Where pip looks
 
 
