@@ -60,7 +60,8 @@ class Record:
     the first rank's first micro-steps lost, None where that is not finite. Where nothing was measured a field is None.
     `reason` and `remedy` say why a status is not `ok`, and what to do. `peaks` are micro batches that fitted and the
     bytes that they took. A guided search adds what it predicted, and for what it skipped the `bound`: the seconds of a
-    training step that it would have taken at best.
+    training step that it would have taken at best. `stack_started` is when the server was that the ranks were forked
+    from (epoch): what its start decided, such as the layout of memory, they share.
     """
 
     id: str
@@ -115,6 +116,7 @@ class Record:
     gpu_state: list[dict[str, Any] | None] | None = None
     warnings: list[str] = field(default_factory=list)
     wall_seconds: float = 0.0
+    stack_started: float | None = None
     log: str = ""
 
     @classmethod

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from repro.measure import phases
 from repro.measure.memory import Peak, is_out_of_memory
-from repro.measure.rank import Rank
+from repro.measure.rank import STACK_STARTED, Rank
 
 NEVER = 10_000.0  # seconds: longer than any test
 
@@ -32,6 +32,7 @@ def who(rank: Rank) -> dict[str, Any]:
         "group": os.getpgrp(),
         "parent": os.getppid(),
         "started": rank.since_sent(),
+        "stack_started": STACK_STARTED,
     }
 
 

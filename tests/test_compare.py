@@ -95,6 +95,17 @@ def test_one_process_a_side_is_inconclusive_however_slow(tmp_path: Path) -> None
     assert "no p below 1 " in reason
 
 
+def test_processes_of_one_start_are_one_sample(tmp_path: Path) -> None:
+    sides = [processes(count=10), processes(1.1, count=10, seed=2)]
+    assert status(tmp_path / "apart", *sides)[0] == "regressed"
+    for side in sides:
+        for number, each in enumerate(side):
+            each.stack_started = float(number // 2)
+    found, reason, code = status(tmp_path / "two a start", *sides)
+    assert (found, code) == ("inconclusive", 3)  # five starts a side, where eight are needed
+    assert "second round" in reason
+
+
 def test_a_difference_that_noise_can_explain_is_inconclusive(tmp_path: Path) -> None:
     assert status(tmp_path, processes(noise=0.1), processes(1.05, noise=0.1, seed=2))[::2] == ("inconclusive", 3)
 

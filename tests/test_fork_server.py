@@ -251,6 +251,7 @@ def test_a_dead_server_is_told_and_the_next_job_starts_another(
     assert_gone(pids, 2)
     [second] = private_server.call(job("who", tmp_path))
     assert second.value["parent"] != first.value["parent"]
+    assert second.value["stack_started"] > first.value["stack_started"]
 
 
 def test_an_interruption_leaves_no_orphan(private_server: ForkServer, tmp_path: Path, pids: Path) -> None:

@@ -113,6 +113,8 @@ def test_what_ran_is_in_the_record(accumulated: Record, sharded: Record) -> None
         assert 0 < record.start_seconds < record.wall_seconds
         assert record.peak_memory is not None
         assert record.peak_memory > 2**20
+        assert record.stack_started is not None
+    assert accumulated.stack_started == sharded.stack_started  # they are forked from one server
 
 
 def test_each_rank_holds_its_share(accumulated: Record, sharded: Record) -> None:

@@ -28,9 +28,10 @@ def main(given: argparse.Namespace) -> int:
     before, after = read_side(given.before), read_side(given.after)
     compared = trials.compare(before, after)
     notes = [
-        "ratio: after over before, of seconds of a training step; only processes are independent, so the interval "
-        f"({1 - ALPHA:.0%}, Mann-Whitney) is over processes. A call takes {2 * SEPARATE_A_ROUND} processes a side, of "
-        "which each half has to say so by itself; repro upgrade-check runs them interleaved."
+        "ratio: after over before, of seconds of a training step. Only starts of the stack are independent, so the "
+        f"interval ({1 - ALPHA:.0%}, Mann-Whitney) is over starts, each the median of its processes. A call takes "
+        f"{2 * SEPARATE_A_ROUND} starts a side, of which each half has to say so by itself; repro upgrade-check runs "
+        "them interleaved."
     ]
     for side, other in ((before, after), (after, before)):
         if count := trials.only_in(side, other):

@@ -128,9 +128,9 @@ def compare_trial(
 
 
 def judge_separate(before: Sequence[Record], after: Sequence[Record]) -> Judged:
-    """Of runs that were not interleaved. Where there are processes enough the two halves of each side are the two
-    rounds, and every other process of `before` against the rest is the noise floor."""
-    a, b = _seconds(before), _seconds(after)
+    """Of runs that were not interleaved. Where there are samples enough the two halves of each side are the two
+    rounds, and every other sample of `before` against the rest is the noise floor."""
+    a, b = _samples(before), _samples(after)
     together, floor = of_separate(a, b), None
     rounds = [together]
     if min(len(a), len(b)) >= 2 * SEPARATE_A_ROUND:
@@ -140,9 +140,15 @@ def judge_separate(before: Sequence[Record], after: Sequence[Record]) -> Judged:
     return Judged(together, decide(rounds, together, floor), floor)
 
 
-def _seconds(records: Sequence[Record]) -> list[float]:
-    """Of the sound ones."""
-    return [seconds for record in records if unsound(record) is None and (seconds := step_seconds(record))]
+def _samples(records: Sequence[Record]) -> list[float]:
+    """Seconds of a training step: the median of the sound processes of each start of the stack, oldest first. Where no
+    start is recorded each process is its own."""
+    starts: dict[tuple[float | None, int | None], list[float]] = {}
+    for number, record in enumerate(records):
+        if unsound(record) is None and (seconds := step_seconds(record)):
+            start = (None, number) if record.stack_started is None else (record.stack_started, None)
+            starts.setdefault(start, []).append(seconds)
+    return [median(times) for times in starts.values()]
 
 
 def _half(measured: Sequence[Record]) -> Half:

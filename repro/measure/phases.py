@@ -19,7 +19,7 @@ from .batch import random_batch, to_device
 from .clock import Clock, synchronised, wait
 from .kernels import SLOW_SCAN, AttentionWatch, kernel_path
 from .memory import Peak
-from .rank import SEED, Rank
+from .rank import SEED, STACK_STARTED, Rank
 
 _LOSSES = 4  # of the first micro-steps: enough to tell other numerics from rounding
 _SCALE_TRIES = 24  # the scale starts at 2^16 and halves with every skipped update
@@ -80,6 +80,7 @@ def _report_what_ran(
         moments_held=held.moments,
         weights=built.total,
         ran_tf32=ran_tf32,
+        stack_started=STACK_STARTED,
         warnings=warnings,
     )
 

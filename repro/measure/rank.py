@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 SEED = 20240921
+STACK_STARTED = time.time()  # epoch: ranks are forked from a server that imported this with the stack
 
 
 class Rank:
