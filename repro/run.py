@@ -160,13 +160,16 @@ class Run:
         self._build_operators(trial)
         size = guide.size(settings) if guide is not None else 0
         try:
-            record = run_trial(replace(trial, timeout=min(trial.timeout, left)), self.bench, max(1, size))
+            weigh = guide.weigh if guide is not None else None
+            record = run_trial(replace(trial, timeout=min(trial.timeout, left)), self.bench, max(1, size), weigh)
         except KeyboardInterrupt:
             self._keep(Record.of(trial, "interrupted", reason="the run was interrupted", remedy="run it again"))
             raise
         if record.status == "timed_out" and left < trial.timeout:
             self.tell(trial, None, False)  # the budget's limit says nothing of the trial
             return None
+        if record.status == "skipped":
+            record.remedy = _EXHAUSTIVE
         if guide is not None:
             record.predicted_micro_batch = size
             record.predicted_step = guide.seconds(settings, size) if size else None

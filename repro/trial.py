@@ -59,9 +59,10 @@ class Record:
     `host`, `device_times` and `synchronised` hold, for each rank, the raw times of every round and part, `losses` what
     the first rank's first micro-steps lost, None where that is not finite. Where nothing was measured a field is None.
     `reason` and `remedy` say why a status is not `ok`, and what to do. `peaks` are micro batches that fitted and the
-    bytes that they took. A guided search adds what it predicted, and for what it skipped the `bound`: the seconds of a
-    training step that it would have taken at best. `stack_started` is when the server was that the ranks were forked
-    from (epoch): what its start decided, such as the layout of memory, they share.
+    bytes that they took. A guided search adds what it predicted; what a model took that is yet to be compiled, as micro
+    batch, seconds of a micro-step and of an update; and for what it skipped the `bound`: the seconds of a training step
+    that it would have taken at best. `stack_started` is when the server was that the ranks were forked from (epoch):
+    what its start decided, such as the layout of memory, they share.
     """
 
     id: str
@@ -82,6 +83,7 @@ class Record:
     peaks: list[list[int]] = field(default_factory=list)
     predicted_micro_batch: int | None = None
     predicted_step: float | None = None
+    uncompiled: list[list[float]] = field(default_factory=list)
     bound: float | None = None
     precision: str = ""
     ran_precision: str = ""

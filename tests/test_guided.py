@@ -98,6 +98,31 @@ def test_nothing_is_skipped_before_anything_ran() -> None:
     assert not any(searching.skips(settings) for settings in search_space(8))
 
 
+def test_what_is_slow_uncompiled_is_not_compiled() -> None:
+    recipe, size = models.find("pythia-1b"), 4
+    searching = guide(recipe, Machine(paper_gpu("A100"), 4))
+
+    def tried(settings: Settings, uncompiled: float, seconds: float = 0.0) -> Record:
+        found = measured(recipe, settings, 4, size, seconds)
+        rounds = recipe.batch_size // 4 // size
+        found.compiled, found.uncompiled = True, [[size, (uncompiled - 0.5) / rounds, 0.5]]
+        return found
+
+    sharded = Settings(True, sharding="fsdp_2")
+    assert searching.weigh(tried(sharded, 1000.0), size) is None, "what compiling gains is not known yet"
+    searching.learn(tried(FREE_LUNCH, 20.0, 10.0))
+    assert searching.weigh(tried(FREE_LUNCH, 1000.0), size) is None
+    assert searching.weigh(tried(sharded, 22.0), size) is None  # 22 s, halved, less 10 %: 9.9 s
+    assert searching.weigh(replace(tried(sharded, 23.0), uncompiled=[]), size) is None
+    told = searching.weigh(tried(sharded, 23.0), size)
+    assert told is not None
+    assert told[0] == pytest.approx(10.35)
+    assert told[1] == "took 23 s a training step uncompiled, compiled at best 10.3 s, free_lunch was measured at 10 s"
+    losing = guide(recipe, Machine(paper_gpu("A100"), 4))
+    losing.learn(tried(FREE_LUNCH, 10.0, 30.0))
+    assert losing.weigh(tried(sharded, 33.0), size) is None, "that one lost by compiling is no other's bound"
+
+
 def test_peaks_measured_at_two_sizes_correct_the_memory_model() -> None:
     recipe, machine = models.find("pythia-160m"), Machine(paper_gpu("A100"), 1)
     searching = guide(recipe, machine)
@@ -120,8 +145,8 @@ def test_peaks_measured_at_two_sizes_correct_the_memory_model() -> None:
 def trial(fork_server: ForkServer, tmp_path: Path) -> Callable[..., Record]:
     stack = environment.stack(None, environment.installed_packages())
     bench = Bench(fork_server, stack, None, tmp_path)
-    return lambda start, **known: run(
-        replace(Trial("pythia-1b", "tiny", "naive", "cpu", 2, steps=1), **known), bench, start
+    return lambda start, weigh=None, **known: run(
+        replace(Trial("pythia-1b", "tiny", "naive", "cpu", 2, steps=1), **known), bench, start, weigh
     )
 
 
@@ -138,6 +163,23 @@ def test_the_search_starts_where_it_is_told_and_goes_both_ways(trial: Callable[.
     assert downwards.wrapper == upwards.wrapper
     assert downwards.weights_held == upwards.weights_held
     assert len(downwards.peaks) == 1
+
+
+def test_a_trial_ends_before_it_is_compiled_where_that_is_not_worth_it(trial: Callable[..., Record]) -> None:
+    asked = []
+
+    def weigh(found: Record, size: int) -> tuple[float, str]:
+        asked.append(size)
+        assert [timed for timed, *_ in found.uncompiled] == [4, 8]
+        assert all(0 < seconds < 60 for _, *steps in found.uncompiled for seconds in steps)
+        return 2.5, "slow"
+
+    found = trial(4, weigh, settings="free_lunch+fsdp_2")
+    assert (found.status, found.bound, found.reason, asked) == ("skipped", 2.5, "slow", [8])
+    assert (found.host, found.graphs, found.wrapper) == ([], None, "FSDPModule")
+    assert [size for size, _ in found.peaks] == [4, 8]
+    never = trial(8, weigh)  # naive: nothing is compiled
+    assert (never.status, never.uncompiled, asked) == ("ok", [], [8])
 
 
 def test_a_guided_run_skips_with_its_bound_and_an_exhaustive_one_makes_up_for_it(tmp_path: Path) -> None:

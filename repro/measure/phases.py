@@ -21,14 +21,18 @@ from .kernels import SLOW_SCAN, AttentionWatch, kernel_path
 from .memory import Peak
 from .rank import SEED, STACK_STARTED, Rank
 
+_UNCOMPILED = 3  # steps, of which the fastest counts
 _LOSSES = 4  # of the first micro-steps: enough to tell other numerics from rounding
 _SCALE_TRIES = 24  # the scale starts at 2^16 and halves with every skipped update
 
 
-def fit(rank: Rank, recipe: str, scale: str, settings: str, tf32: bool, start: int, largest: int) -> dict[str, Any]:
+def fit(
+    rank: Rank, recipe: str, scale: str, settings: str, tf32: bool, start: int, largest: int, timed: bool = False
+) -> dict[str, Any]:
     """Runs one training step at micro batch `start`, twice that ... up to `largest`, reporting each that fits and the
     bytes it took. Not compiled: compiling changes speed, not memory (Appendix F). It ends at `largest`, or out of
-    memory. Where it starts above 1, it does so twice, for at the first step Adam has no moments yet."""
+    memory. Where it starts above 1, it does so twice, for at the first step Adam has no moments yet. What is `timed`
+    also reports how long steps take at each size."""
     peak = Peak(rank.cuda)
     model = models.find(recipe, scale)  # type: ignore[arg-type]
     wanted = Settings.parse(settings)
@@ -51,6 +55,8 @@ def fit(rank: Rank, recipe: str, scale: str, settings: str, tf32: bool, start: i
         rank.report(fits=size, peak=peak.limited())
         if first:
             _report_what_ran(rank, built, model, wanted, tf32, watch)
+        if timed:
+            rank.report(uncompiled=[size, *_uncompiled(rank, built, batch)])
         del batch
         if rank.cuda:
             torch.cuda.empty_cache()
@@ -168,6 +174,18 @@ def measure(
             synchronised(rank.device, lambda: _whole_step(built, micro_step, accumulation)) for _ in range(steps)
         ]
     return result
+
+
+def _uncompiled(rank: Rank, built: engine.Engine, batch: dict[str, torch.Tensor]) -> tuple[float, float]:
+    """Seconds of the fastest micro-step and of the fastest update, of a few."""
+    steps = [
+        (
+            synchronised(rank.device, lambda: built.micro_step(batch, reduce=True)),
+            synchronised(rank.device, built.update),
+        )
+        for _ in range(_UNCOMPILED)
+    ]
+    return min(micro_step for micro_step, _ in steps), min(update for _, update in steps)
 
 
 def _until_applied(built: engine.Engine, batch: dict[str, torch.Tensor]) -> None:

@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -46,9 +47,13 @@ _REMEDIES: dict[str, str] = {
 }
 
 
-def run(trial: Trial, bench: Bench, start: int = 1) -> Record:
+Weigh = Callable[[Record, int], tuple[float, str] | None]
+
+
+def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) -> Record:
     """Runs a trial to its record, its search for the micro batch from `start` on. Only an interruption of this process
-    escapes."""
+    escapes. `weigh` is asked before a model is compiled, which can take longer than all else. It gets the record so far
+    and the micro batch; where it answers with a bound and a reason the trial ends there, `skipped`."""
     started = time.monotonic()
     recipe, settings = models.find(trial.recipe, trial.scale), Settings.parse(trial.settings)
     record = Record.of(
@@ -66,7 +71,7 @@ def run(trial: Trial, bench: Bench, start: int = 1) -> Record:
     try:
         bench.server.start()
         started = time.monotonic()  # loading the stack is charged to no trial
-        _measure(trial, recipe, settings, bench, record, started + trial.timeout, start)
+        _measure(trial, recipe, settings, bench, record, started + trial.timeout, start, weigh)
     except ServerDiedError as error:
         record.status, record.reason, record.traceback = "crashed", str(error).splitlines()[0], str(error)
         record.remedy = _REMEDIES["crashed"]
@@ -75,7 +80,14 @@ def run(trial: Trial, bench: Bench, start: int = 1) -> Record:
 
 
 def _measure(
-    trial: Trial, recipe: Recipe, settings: Settings, bench: Bench, record: Record, deadline: float, start: int
+    trial: Trial,
+    recipe: Recipe,
+    settings: Settings,
+    bench: Bench,
+    record: Record,
+    deadline: float,
+    start: int,
+    weigh: Weigh | None,
 ) -> None:
     """Fills the record: the search, then the timing, halved as long as timing runs out of memory."""
     log = bench.logs / f"{trial.id.replace('/', '_')}.log"
@@ -111,7 +123,11 @@ def _measure(
                 return "out_of_memory", outcomes
         return status, outcomes
 
-    micro_batch = _fit(attempt, min(share, trial.micro_batch or share), start, record)
+    timed = weigh is not None and record.compiled
+    micro_batch = _fit(partial(attempt, "fit", timed=timed), min(share, trial.micro_batch or share), start, record)
+    if micro_batch and weigh is not None and record.compiled and (skipped := weigh(record, micro_batch)) is not None:
+        record.status, (record.bound, record.reason) = "skipped", skipped
+        return
     outcomes: list[Outcome] = []
     while micro_batch:
         status, outcomes = attempt(
@@ -152,7 +168,7 @@ def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start
     """
     start = min(start, share)
     while True:
-        status, outcomes = attempt("fit", start=start, largest=share)
+        status, outcomes = attempt(start=start, largest=share)
         fitting = _fitting(outcomes)
         if fitting or start == 1 or status not in ("out_of_memory", "crashed"):
             break
@@ -164,6 +180,8 @@ def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start
                 record.start_seconds = value
             elif name == "warnings":
                 record.warnings += value
+            elif name == "uncompiled":
+                record.uncompiled.append(value)
             elif name not in ("fits", "peak"):
                 setattr(record, name, value)
     record.peaks = _peaks(outcomes, fitting)

@@ -43,6 +43,7 @@ class Guide:
         self._share = recipe.batch_size // machine.world
         self._measured: list[_Measured] = []
         self._peaks: dict[str, dict[float, float]] = {}  # by library: predicted bytes to measured ones
+        self._gains: list[float] = []  # what compiling left of a step, as a share
         self._best = math.inf
         self._by = ""
 
@@ -84,6 +85,8 @@ class Guide:
         if record.authors_step is None or record.micro_batch is None:
             return
         size, seconds = record.micro_batch, record.authors_step
+        if record.compiled and (uncompiled := self._uncompiled(record, size)) is not None:
+            self._gains.append(seconds / uncompiled)
         ratio = seconds / self.seconds(settings, size)
         self._measured.append(_Measured(settings, compiles(self._recipe, settings), size, seconds, ratio))
         if settings != NAIVE and record.authors_step < self._best:
@@ -116,6 +119,25 @@ class Guide:
         if bound < self._best:
             return None
         return bound, f"predicted at best {bound:.3g} s a training step, {self._by} was measured at {self._best:.3g} s"
+
+    def weigh(self, record: Record, size: int) -> tuple[float, str] | None:
+        """The same of a settings that has run uncompiled at its micro batch, before it is compiled: it gains by that at
+        most as much as another settings did, and 10 % more; no other's loss is held against it."""
+        settings, uncompiled = Settings.parse(record.settings), self._uncompiled(record, size)
+        if settings in _ALWAYS or uncompiled is None or not self._gains:
+            return None
+        bound = uncompiled * min(1.0, *self._gains) * _ALIKE
+        if bound < self._best:
+            return None
+        took = f"took {uncompiled:.3g} s a training step uncompiled, compiled at best {bound:.3g} s"
+        return bound, f"{took}, {self._by} was measured at {self._best:.3g} s"
+
+    def _uncompiled(self, record: Record, size: int) -> float | None:
+        """Seconds of a training step by what was timed uncompiled; None where nothing was at this micro batch."""
+        for timed, micro_step, update in record.uncompiled:
+            if timed == size:
+                return micro_step * (self._share // size) + update
+        return None
 
     def _tensors(self, settings: Settings, size: int) -> float:
         """Predicted peak bytes of tensors, without what CUDA and its libraries take."""
