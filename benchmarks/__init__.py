@@ -18,8 +18,8 @@ Ask = Callable[..., list[Outcome]]
 
 
 def asking(server: ForkServer, folder: Path) -> Ask:
-    """What calls "module:function"(rank, **arguments) in ranks forked from this server, on GPUs where there are any; a
-    single one may take `turns`. A RuntimeError with the rank's traceback where one fails. `folder` is for its files."""
+    """What calls "module:function"(rank, **arguments) in ranks forked from this server, on GPUs where there are any; it
+    may take `turns`. A RuntimeError with the rank's traceback where one fails. `folder` is for its files."""
     cuda = bool(visible_devices())
 
     def ask(call: str, ranks: int = 1, turns: str | None = None, **arguments: Any) -> list[Outcome]:

@@ -98,17 +98,12 @@ def _again(search: Search, settings: list[str], folder: Path) -> Ratio:
 
 def _ratio(pair: list[Trial], benches: tuple[Bench, Bench]) -> float:
     """Of the times of a step of two trials, timed in turns."""
-
-    def stop() -> None:
-        for bench in benches:
-            bench.server.close()
-
     with Turns() as turns:
         works = [
             partial(run_trial, trial, replace(bench, turns=turns.address), trial.micro_batch or 1)
             for trial, bench in zip(pair, benches, strict=True)
         ]
-        before, after = (record.authors_step for record in turns.run(works, stop))
+        before, after = (record.authors_step for record in turns.run(works, [bench.server.close for bench in benches]))
     assert before is not None, f"{pair[0].id} ran before"
     assert after is not None, f"{pair[1].id} ran before"
     return after / before

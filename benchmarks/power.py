@@ -76,15 +76,11 @@ def start(arms: Sequence[str] = tuple(ARMS)) -> Iterator[Fork]:
             servers[arm].launch()
         for server in servers.values():
             server.start()
-
-        def stop() -> None:
-            for server in servers.values():
-                server.stop()
-
+        stops = [server.stop for server in servers.values()]
         for order in itertools.cycle((arms, arms[::-1])):
             asks = {arm: asking(servers[arm], Path(folder, arm)) for arm in order}
             works = [partial(sample, asks[arm], ARMS[arm], turns.address) for arm in order]
-            yield dict(zip(order, turns.run(works, stop), strict=True))
+            yield dict(zip(order, turns.run(works, stops), strict=True))
 
 
 def collect(pool: Path, starts: int, start: Callable[[], Iterator[Fork]], seconds: float) -> None:

@@ -34,14 +34,10 @@ def player(turns: Turns, name: str, told: list[str], count: int = 3) -> Callable
     return work
 
 
-def nothing() -> None:
-    pass
-
-
 def test_one_computes_at_a_time_and_the_order_turns_round() -> None:
     told: list[str] = []
     with Turns() as turns:
-        assert turns.run([player(turns, name, told) for name in "abc"], nothing) == ["a", "b", "c"]
+        assert turns.run([player(turns, name, told) for name in "abc"], []) == ["a", "b", "c"]
     order = ["a", "b", "c", "c", "b", "a", "a", "b", "c"]
     assert told == [word for name in order for word in (name, f"{name} done")]
 
@@ -55,7 +51,7 @@ def test_none_is_built_while_another_is_timed() -> None:
             told.append("built")
             return player(turns, "slow", told)()
 
-        turns.run([player(turns, "quick", told), slow_to_build], nothing)
+        turns.run([player(turns, "quick", told), slow_to_build], [])
     assert told[0] == "built"
 
 
@@ -63,7 +59,7 @@ def test_one_that_ends_early_or_never_takes_a_turn_keeps_nobody_waiting() -> Non
     told: list[str] = []
     with Turns() as turns:
         works = [player(turns, "a", told, 1), lambda: "no turn", player(turns, "b", told, 4)]
-        assert turns.run(works, nothing) == ["a", "no turn", "b"]
+        assert turns.run(works, []) == ["a", "no turn", "b"]
     assert told.count("b") == 4
 
 
@@ -78,7 +74,7 @@ def test_one_that_fails_is_told_once_the_others_have_ended() -> None:
             raise ValueError("lost")
 
         with pytest.raises(ValueError, match="lost"):
-            turns.run([fails, player(turns, "b", told)], nothing)
+            turns.run([fails, player(turns, "b", told)], [])
     assert told.count("b done") == 3
 
 
@@ -90,7 +86,7 @@ def test_one_that_comes_again_is_let_in() -> None:
             player(turns, "first", told, 1)()
             return player(turns, "again", told, 1)()
 
-        assert turns.run([twice, player(turns, "b", told)], nothing) == ["again", "b"]
+        assert turns.run([twice, player(turns, "b", told)], []) == ["again", "b"]
     assert told.count("again") == 1
 
 
@@ -120,7 +116,7 @@ def test_an_interruption_ends_who_waits_and_lets_nobody_in() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0.3)
         try:
             with pytest.raises(KeyboardInterrupt):
-                turns.run([endless, endless], stopped.set)
+                turns.run([endless, endless], [stopped.set])
         finally:
             signal.signal(signal.SIGALRM, before)
     assert stopped.is_set()
@@ -134,7 +130,7 @@ def test_the_ranks_of_a_job_take_their_turn_together(tmp_path: Path) -> None:
         return server.call(Job(call, {}, 2, f"{tmp_path}/log", meeting, timeout=60, turns=turns.address))
 
     with ForkServer(tmp_path / "a.log", {}) as a, ForkServer(tmp_path / "b.log", {}) as b, Turns() as turns:
-        jobs = turns.run([partial(job, a, "a"), partial(job, b, "b")], nothing)
+        jobs = turns.run([partial(job, a, "a"), partial(job, b, "b")], [])
     spans = []
     for ranks in jobs:
         for one, other in zip(*(rank.value for rank in ranks), strict=True):

@@ -13,7 +13,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -150,13 +150,8 @@ class Check:
         """Has these arms measure a trial once, and keeps what they found; False where one failed."""
         if self._devices or trial.scale == "paper":  # of which memory may not hold three
             return all(arm.keep(arm.measure(trial)).status == "ok" for arm in arms)
-
-        def stop() -> None:
-            for arm in arms:
-                with suppress(ServerDiedError):
-                    arm.server.stop()
-
-        records = turns.run([partial(arm.measure, trial, turns.address) for arm in arms], stop)
+        works = [partial(arm.measure, trial, turns.address) for arm in arms]
+        records = turns.run(works, [arm.server.stop for arm in arms])
         for arm, record in zip(arms, records, strict=True):
             arm.keep(record)
         return all(record.status == "ok" for record in records)

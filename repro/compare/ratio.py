@@ -2,11 +2,11 @@
 
 A sample is a process, or a few that share a start: within it times share a memory layout and a minute, so only samples
 are independent. Those that were taken as pairs, interleaved, are told as their ratio, in which what the machine did in
-that minute cancels; the interval is that of a signed-rank test, which asks only that both of a pair
-be equally noisy. Its ranks are Wilcoxon's, but none counts for more than a third of the pairs: where no pair is wild it
-tells nearly as much as his, and a few wild ones upset it no more than the sign test. Those of two separate runs are
-held each against each, and the interval is that of Mann-Whitney's test. The value is the median that belongs to the
-test (Hodges-Lehmann). Both tests are exact at any number of samples, so that the smallest p they attain is known before
+that minute cancels; the interval is that of a signed-rank test, which asks only that both of a pair be equally noisy.
+Its ranks are Wilcoxon's, but none counts for more than a third of the pairs: where no pair is wild it tells nearly as
+much as his, and a few wild ones upset it no more than the sign test. Those of two separate runs are held each against
+each, and the interval is that of Mann-Whitney's test. The value is the median that belongs to the test
+(Hodges-Lehmann). Both tests are exact at any number of samples, so that the smallest p they attain is known before
 anything is measured; a bootstrap of a handful of samples is neither.
 """
 

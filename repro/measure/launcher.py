@@ -60,8 +60,9 @@ class Stream:
         return [Outcome(**row) for row in self.receive(job.timeout + 60)]
 
     def stop(self) -> None:
-        """Ends the job that runs, if one does; the server stays."""
-        self.send({"stop": True})
+        """Ends the job that runs, if one does; the server stays. One that has left runs none."""
+        with contextlib.suppress(ServerDiedError):
+            self.send({"stop": True})
 
     def close(self) -> None:
         """Tells the server to end. Another thread that waits for it wakes up."""

@@ -62,8 +62,7 @@ class Nodes:
                 if not outcomes or any(outcome.status != "ok" for outcome in outcomes):
                     for other, (_, stop) in enumerate(servers):
                         if other != node:
-                            with contextlib.suppress(ServerDiedError):
-                                stop()
+                            stop()
             return outcomes
 
         with ThreadPoolExecutor(self._count) as pool:

@@ -123,9 +123,11 @@ def _measure(
                 return "out_of_memory", outcomes
         return status, outcomes
 
-    timed = weigh is not None and record.compiled
-    micro_batch = _fit(partial(attempt, "fit", timed=timed), min(share, trial.micro_batch or share), start, record)
-    if micro_batch and weigh is not None and record.compiled and (skipped := weigh(record, micro_batch)) is not None:
+    if not record.compiled:
+        weigh = None
+    fit = partial(attempt, "fit", timed=weigh is not None)
+    micro_batch = _fit(fit, min(share, trial.micro_batch or share), start, record)
+    if micro_batch and weigh is not None and (skipped := weigh(record, micro_batch)) is not None:
         record.status, (record.bound, record.reason) = "skipped", skipped
         return
     outcomes: list[Outcome] = []

@@ -43,9 +43,9 @@ class Turns:
             process.close()
         self._waiting = []
 
-    def run(self, works: Sequence[Callable[[], T]], stop: Callable[[], None]) -> list[T]:
-        """What each work returns, which is to run one process that takes turns here. They begin one after the other, so
-        that none is built while another is timed. `stop` ends them where this is interrupted."""
+    def run(self, works: Sequence[Callable[[], T]], stops: Sequence[Callable[[], None]]) -> list[T]:
+        """What each work returns, which is to run one job that takes turns here. They begin one after the other, so
+        that none is built while another is timed. `stops` end them where this is interrupted."""
         with ThreadPoolExecutor(len(works)) as pool:
             try:
                 futures = []
@@ -56,7 +56,8 @@ class Turns:
                 return [future.result() for future in futures]
             except BaseException:
                 self.close()
-                stop()
+                for stop in stops:
+                    stop()
                 raise
 
     def _await(self, work: Future[T]) -> None:
