@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 
 import pytest
@@ -54,8 +55,9 @@ def test_perfect_rates_give_the_rooflines_time() -> None:
     perfect = Rates(half=1.0, attention=1.0, hbm=1.0, launch=1e-12)
     found = step(recipe, traces.find("roberta", "naive"), NAIVE, machine, 8, perfect)
     work = workload(traces.find("roberta", "naive"), NAIVE, 8, False)
-    ((_, flops, _),) = work.arithmetic
-    assert found.compute == pytest.approx(flops / 312e12 * 1024, rel=1e-6)
+    assert {kind for kind, _, _ in work.arithmetic} == {"matmul/half", "batched/half"}
+    products = sum(math.hypot(flops / 312e12, moved / 2039e9) for _, flops, moved in work.arithmetic)
+    assert found.compute == pytest.approx(products * 1024, rel=1e-6)
     assert found.memory == pytest.approx(work.moved / 2039e9 * 1024, rel=1e-6)
     assert found.communication == found.offload == 0
 
@@ -111,6 +113,25 @@ def test_what_the_gpu_cannot_compute_is_infeasible_and_says_why(fitted: calibrat
     assert not found.feasible
     assert found.days is None
     assert "bf16 needs an Ampere or newer GPU" in found.reason
+
+
+def test_loads_and_special_functions_go_by_multiprocessors_and_clock_alone() -> None:
+    lanes = {name: Machine(gpu_named(name), 1).lanes for name in ("A100", "H100", "A6000")}
+    # Multiprocessors times boost clock, in GHz, of each data sheet.
+    assert lanes["H100"] / lanes["A100"] == pytest.approx(132 * 1.98 / (108 * 1.41), rel=0.02)
+    assert lanes["A6000"] / lanes["A100"] == pytest.approx(84 * 1.80 / (108 * 1.41), rel=0.02)
+
+
+def test_the_host_updates_fsdps_offloaded_weights_with_an_adam_that_moves_more(
+    fitted: calibration.Calibration,
+) -> None:
+    recipe, machine = models.find("pythia-2.8b"), Machine(paper_gpu("RTX 3090"), 2)
+    updates = {}
+    for name in ("free_lunch+fsdp_3+offloading", "free_lunch+zero_3+offloading"):
+        settings = Settings.parse(name)
+        trace = traces.find(recipe.id, variant_of(settings))
+        updates[settings.library] = step(recipe, trace, settings, machine, 1, fitted.rates).update
+    assert updates["fsdp"] > 2 * updates["deepspeed"]
 
 
 def test_links_are_read_from_the_catalogue() -> None:

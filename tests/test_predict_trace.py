@@ -67,6 +67,44 @@ def test_a_trace_made_again_is_the_one_that_is_shipped(in_rank: InRank) -> None:
     assert made == shipped
 
 
+def test_autocast_is_cudas_whose_softmax_reads_fp16_as_it_is_and_has_bf16_cast_first(in_rank: InRank) -> None:
+    fp16, bf16 = (in_rank("attention_on_cuda", precision=each)["operators"] for each in ("float16", "bfloat16"))
+    assert ["_softmax", 2.0, 4.0] in fp16
+    assert ["_softmax_backward_data", 8.0, 2.0] in fp16
+    assert bf16[bf16.index(["_softmax", 4.0, 4.0]) - 1] == ["_to_copy", 2.0, 4.0]
+    assert ["_softmax_backward_data", 8.0, 4.0] in bf16
+
+
+def test_a_cross_entropy_keeps_log_probabilities_in_half_precision_and_reads_those_of_the_labels_alone(
+    in_rank: InRank,
+) -> None:
+    assert in_rank("cross_entropy_on_cuda", precision="float16") == [
+        ["mm", 0.0, 2.0],
+        ["_log_softmax", 2.0, 2.0],
+        ["_to_copy", 2.0, 4.0],
+        ["nll_loss_backward", 0.0, 4.0],
+        ["_to_copy", 4.0, 2.0],
+        ["_log_softmax_backward_data", 4.0, 2.0],
+        ["mm", 2.0, 0.0],
+    ]
+
+
+def test_what_only_the_backward_pass_needs_is_computed_again_where_compiled(in_rank: InRank) -> None:
+    left = in_rank("attention_on_cuda", precision="float16")["fused"]
+    # Of each score: read; weights for the product and the dropout's mask written. Then gradient, score and mask read
+    # and the score's gradient written. Neither fp32 weights nor fp32 gradients are.
+    assert left["forward"] == pytest.approx(2 + 2 + 1, rel=0.02)
+    assert left["backward"] == pytest.approx(2 + 2 + 1 + 2, rel=0.02)
+
+
+@pytest.mark.parametrize("recipe", ["roberta", "pythia-160m"])
+def test_what_compiling_leaves_is_what_the_compiler_counts(in_rank: InRank, recipe: str) -> None:
+    found = in_rank("compiled_bytes", recipe=recipe, examples=4)
+    for ours, counted, eager in zip(found["fused"], found["counted"], found["eager"], strict=True):
+        assert ours == pytest.approx(counted, rel=0.10)
+        assert ours < eager
+
+
 def test_what_cannot_be_traced_is_told_with_its_operator(in_rank: InRank) -> None:
     told = in_rank("what_cannot_be_traced")
     assert "cannot trace aten::_local_scalar_dense" in told

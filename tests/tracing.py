@@ -13,7 +13,8 @@ from repro.measure.engine.base import _checkpoint
 from repro.measure.rank import Rank
 from repro.predict import trace as tracing
 from repro.predict import traces
-from repro.predict.record import record
+from repro.predict.fusion import fused
+from repro.predict.record import Recording, record
 
 
 def extrapolated_and_whole(
@@ -53,6 +54,98 @@ def traced_again(rank: Rank, recipe: str, variant: traces.Variant) -> list[dict[
     if known is not None and known.stack != made.stack:
         known = None
     return [traces._plain(made), traces._plain(known) if known else None]  # type: ignore[list-item]
+
+
+class Attends(nn.Module):
+    """One head's scores over what it gets, (examples, tokens, width), with dropout; nothing but their squares' size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.layer(x)
+        weights = torch.softmax(x @ x.transpose(1, 2), -1)
+        return (nn.functional.dropout(weights, 0.1) @ x).float().sum()
+
+
+class Chooses(nn.Module):
+    """A cross entropy over what it gets, (examples, width), among many classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 1000, bias=False)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(self.layer(x), labels)
+
+
+def attention_on_cuda(rank: Rank, precision: str) -> dict[str, Any]:
+    """Bytes a score that each operator on whole scores reads and writes under autocast, and what is left of them in
+    each pass where torch.compile fuses, products left out."""
+    tokens = 1024
+    half = getattr(torch, precision)
+    recording = record(lambda: (Attends(), {"x": torch.empty(1, tokens, 8)}), "none repeated", half)
+    scores = tokens * tokens
+    left = {"forward": 0.0, "backward": 0.0}
+    for run, moved in fused(recording):
+        left["backward" if run[0].backward else "forward"] += moved / scores
+    return {"operators": _moved(recording, scores), "fused": left}
+
+
+def cross_entropy_on_cuda(rank: Rank, precision: str) -> list[Any]:
+    """Bytes a logit that each operator on whole logits reads and writes under autocast."""
+    examples = 1024
+    half = getattr(torch, precision)
+
+    def build() -> tuple[nn.Module, dict[str, torch.Tensor]]:
+        labels = torch.empty(examples, dtype=torch.long)
+        return Chooses(), {"x": torch.empty(examples, 8), "labels": labels}
+
+    return _moved(record(build, "none repeated", half), examples * 1000)
+
+
+def compiled_bytes(rank: Rank, recipe: str, examples: int) -> dict[str, list[float]]:
+    """Bytes that the forward and the backward pass of a tiny recipe move: as recorded, with what torch.compile fuses
+    fused; as torch.compile itself counts them; and as recorded without any fusion."""
+    from torch._inductor import config, metrics
+
+    described = models.find(recipe, "tiny")
+    model = tracing._meta(described, "custom")
+
+    def build() -> tuple[nn.Module, dict[str, torch.Tensor]]:
+        tracing._make_real(model, None)
+        return model, tracing._batch(described, examples, None, None)
+
+    with tracing.patched(*tracing._patches(described, "custom")):
+        recording = record(build, described.layer, None)
+    found = {"fused": [0.0, 0.0], "eager": [0.0, 0.0]}
+    for each in recording.operators:
+        moved = sum(each.reads.values()) + sum(each.writes.values())
+        found["eager"][each.backward] += moved
+        if each.kind != "memory":
+            found["fused"][each.backward] += moved
+    for run, moved in fused(recording):
+        found["fused"][run[0].backward] += moved
+
+    torch._logging.set_logs(inductor_metrics=True)
+    compiled = torch.compile(described.build(True, "sdpa").train())
+    ids = torch.randint(0, 100, (examples, described.inputs.sequence))  # type: ignore[union-attr]
+    with config.patch(force_disable_caches=True):
+        metrics.reset()
+        loss = compiled(input_ids=ids, labels=ids)
+        forward = metrics.num_bytes_accessed
+        loss.backward()
+    return {**found, "counted": [forward, metrics.num_bytes_accessed - forward]}
+
+
+def _moved(recording: Recording, elements: int) -> list[Any]:
+    """Operators in order: name, bytes an element read and written, rounded, of those that move as much."""
+    found = [
+        (each.name, round(sum(each.reads.values()) / elements, 1), round(sum(each.writes.values()) / elements, 1))
+        for each in recording.operators
+    ]
+    return [each for each in found if each[1] + each[2] > 0.5]
 
 
 def what_cannot_be_traced(rank: Rank) -> str:

@@ -13,6 +13,8 @@ from repro.hardware import Gpu, catalogue, find, peak_flops
 from repro.recipe import Precision
 
 Link = Literal["none", "switch", "bridge", "pcie", "network"]
+# Compute capabilities with 128 fp32 units in each multiprocessor, where others have 64 (CUDA programming guide).
+_WIDE = {(8, 6), (8, 9), (9, 0), (10, 0), (12, 0)}
 # Both directions together, bytes a second (PCI-SIG: 16 lanes of 8, 16 and 32 GT/s).
 _PCIE = {"3.0": 32e9, "4.0": 64e9, "5.0": 128e9}
 _HBM = {(7, 0), (8, 0), (9, 0), (10, 0)}  # compute capabilities of the parts with stacked memory
@@ -62,6 +64,12 @@ class Machine:
                 f"{self.gpu.name} has no {precision} peak in expected/gpus.csv, which a prediction needs: add it"
             )
         return found
+
+    @property
+    def lanes(self) -> float:
+        """FLOP/s of one GPU without tensor cores where loads or special functions set the pace: a multiprocessor has as
+        many units for those whether it has 64 for fp32 or 128 (CUDA programming guide, arithmetic instructions)."""
+        return self.peak("fp32", False) * (0.5 if self.capability in _WIDE else 1.0)
 
     @cached_property
     def bandwidth(self) -> float:

@@ -12,14 +12,15 @@ from torch import Tensor
 aten = torch.ops.aten
 _SCAN_FLOPS = 9  # per channel, state and token, forward (Mamba's paper counts the same)
 _NO_KERNEL = ("empty", "new_empty", "detach", "alias", "lift_fresh", "set_", "_unsafe_view", "resize_", "sym_")
-_NOT_FUSED = ("embedding", "scatter", "index", "cat", "nll_loss", "gather")
+_NOT_FUSED = ("embedding", "scatter", "index", "cat", "nll_loss_backward", "gather")
+_PICKS = ("embedding", "nll_loss_forward", "nll_loss_backward")  # rows of a table, by index
 _REDUCTIONS = ("sum", "mean", "softmax", "layer_norm", "var", "amax", "norm")
 
 
 @dataclass(frozen=True)
 class Operator:
-    """One kernel. `kind` is matmul, attention, convolution, depthwise, scan or memory; `half` whether it computes in
-    half precision. `reads` and `writes` map storages to bytes."""
+    """One kernel. `kind` is matmul, batched (the products of each head), attention, convolution, depthwise, scan or
+    memory; `half` whether it computes in half precision. `reads` and `writes` map storages to bytes."""
 
     name: str
     kind: str
@@ -47,7 +48,7 @@ def classify(func: Any, name: str, args: tuple[Any, ...], out: Any) -> tuple[str
         return _convolution(name, args, out)
     if name in ("mm", "bmm", "addmm", "baddbmm"):
         left = args[-2] if name in ("mm", "bmm") else args[1]
-        return "matmul", 2.0 * prod(left.shape) * _first(out).shape[-1], False
+        return "batched" if "bmm" in name else "matmul", 2.0 * prod(left.shape) * _first(out).shape[-1], False
     if "scaled_dot_product" in name:
         return "attention", _attention(name, args), False
     if name.startswith("selective_scan"):
@@ -86,6 +87,15 @@ def _attention(name: str, args: tuple[Any, ...]) -> float:
 def bytes_of(tensor: Tensor) -> float:
     """Bytes that reading or writing a tensor moves: an expanded one is read once."""
     return float(min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes()))
+
+
+def read_of(name: str, tensor: Tensor, args: tuple[Any, ...]) -> float:
+    """Bytes that an operator reads of one of its tensors: of what it only picks from, a row for each index."""
+    if name not in _PICKS:
+        return bytes_of(tensor)
+    indices = next(x for x in args if isinstance(x, Tensor) and not x.is_floating_point())
+    row = tensor.shape[-1] if name == "embedding" and tensor is args[0] else 1
+    return min(bytes_of(tensor), float(indices.numel() * row * tensor.element_size()))
 
 
 def _first(out: Any) -> Tensor:

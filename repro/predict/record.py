@@ -21,10 +21,11 @@ from torch.utils._pytree import tree_leaves
 
 from repro.errors import UserError
 
-from .operators import Operator, bytes_of, classify, has_kernel
+from .operators import Operator, bytes_of, classify, has_kernel, read_of
 
-# Functions that CUDA's autocast runs in fp32 (torch's autocast reference), as far as the recipes call them.
-_IN_FP32 = {"layer_norm", "softmax", "log_softmax", "cross_entropy", "pow", "rsqrt", "exp", "softplus", "reciprocal"}
+# Functions whose arguments CUDA's autocast casts to fp32 (torch's autocast reference), as far as the recipes call them.
+_IN_FP32 = {"layer_norm", "pow", "rsqrt", "exp", "softplus", "reciprocal"}
+_SOFTMAX = (torch.softmax, Tensor.softmax, nn.functional.softmax)
 
 
 class AsOnCuda(TorchFunctionMode):
@@ -34,13 +35,31 @@ class AsOnCuda(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is nn.functional.dropout:
             return _dropout(*args, **(kwargs or {}))
-        if getattr(func, "__name__", "") in _IN_FP32 and torch.is_autocast_enabled("cpu"):
-            args = tuple(_upcast(argument) for argument in args)
+        if torch.is_autocast_enabled("cpu"):
+            if func in _SOFTMAX:
+                return _softmax(*args, **(kwargs or {}))
+            if func is nn.functional.cross_entropy:
+                return _cross_entropy(*args, **(kwargs or {}))
+            if getattr(func, "__name__", "") in _IN_FP32:
+                args = tuple(_upcast(argument) for argument in args)
         return func(*args, **(kwargs or {}))
 
 
 def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     return torch.native_dropout(x, p, True)[0] if training and p > 0 else x
+
+
+def _softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
+    """In fp32 unless asked otherwise. CUDA's kernel reads fp16 as it is; bf16 is cast first."""
+    wanted = dtype or torch.float32
+    if x.dtype is torch.float16 and wanted is torch.float32:
+        return torch._softmax(x, dim, True)
+    return torch._softmax(x.to(wanted), dim, False)
+
+
+def _cross_entropy(x: Tensor, target: Tensor, **_: Any) -> Tensor:
+    """Its log-softmax is in the precision of the logits, whatever autocast would; what picks the losses is in fp32."""
+    return nn.functional.nll_loss(torch.log_softmax(x, 1, x.dtype).float(), target)
 
 
 def _upcast(value: Any) -> Any:
@@ -130,7 +149,7 @@ class _Recorder(TorchDispatchMode):
         kind, flops, fusable = classify(func, name, args, written)
         half = any(t.dtype in (torch.float16, torch.bfloat16) for t in read[-2:])
         outputs = written if mutates else fresh
-        reads = {self._storage(t): bytes_of(t) for t in read}
+        reads = {self._storage(t): read_of(name, t, args) for t in read}
         writes = {self._storage(t): bytes_of(t) for t in outputs}
         if name == "_to_copy" and self._storage(read[0]) in self._weights:
             self.recording.copies += sum(writes.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
@@ -25,7 +26,7 @@ class Rates:
     """Shares of what the hardware offers at most, each in 0 to 1, and `launch`, seconds that a kernel adds.
 
     `half`, `full` and `attention` are of the peak: products in half precision and in fp32 or TF32, fused attention.
-    `hbm` and `gddr` are of the memory's bandwidth. `depthwise` and `scan` are of the fp32 peak without tensor cores.
+    `hbm` and `gddr` are of the memory's bandwidth. `depthwise` and `scan` are of `Machine.lanes`.
     `switch`, `bridge` and `pcie_2` to `pcie_8` are of the link, on so many GPUs; `host` of PCIe between a GPU and
     the host. `host_memory` is bytes a second at which the host updates offloaded weights, a GPU's share of it.
     `overlap` is the share of the backward pass behind which communication hides, `fusion` the share of what
@@ -124,13 +125,16 @@ def workload(trace: Trace, settings: Settings, examples: int, compiled: bool) ->
 
 def step(recipe: Recipe, trace: Trace, settings: Settings, machine: Machine, examples: int, rates: Rates) -> Step:
     """A training step of the replication batch, in micro-steps of `examples` on each GPU. As the authors measured,
-    every micro-step reduces gradients."""
+    every micro-step reduces gradients.
+
+    A product computes and moves bytes at once, but not throughout: it takes the root of the sum of both times' squares,
+    which fits the paper's cells better than the longer of the two, or their sum."""
     accumulation = recipe.batch_size / (machine.world * examples)
     compiled = compiles(recipe, settings)
     work = workload(trace, settings, examples, compiled)
     bandwidth = _bandwidth(machine, rates)
     compute = sum(
-        max(flops / _speed(recipe, settings, machine, rates, kind), moved / bandwidth)
+        math.hypot(flops / _speed(recipe, settings, machine, rates, kind), moved / bandwidth)
         for kind, flops, moved in work.arithmetic
     )
     moved, kernels = work.moved, work.kernels
@@ -165,7 +169,7 @@ def _speed(recipe: Recipe, settings: Settings, machine: Machine, rates: Rates, k
     """FLOP/s of an operators' class."""
     name, _, arithmetic = kind.partition("/")
     if name in ("depthwise", "scan"):
-        return machine.peak("fp32", False) * (rates.depthwise if name == "depthwise" else rates.scan)
+        return machine.lanes * (rates.depthwise if name == "depthwise" else rates.scan)
     half = arithmetic == "half"
     peak = machine.peak(recipe.precision if half else "fp32", settings.free_lunch)
     if name == "attention":
@@ -224,7 +228,8 @@ def _update(settings: Settings, each: int, parameters: float, machine: Machine, 
     bandwidth = _bandwidth(machine, rates)
     if settings.offloading:
         back = each * share / (rates.host * machine.host_bytes)
-        seconds = share * HOST_ADAM_BYTES / rates.host_memory + back
+        adam = HOST_ADAM_BYTES if settings.library == "deepspeed" else ADAM_BYTES
+        seconds = share * adam / rates.host_memory + back
     else:
         seconds = share * (_FUSED_ADAM_BYTES if settings.library == "deepspeed" else ADAM_BYTES) / bandwidth
     if settings.library == "deepspeed" and settings.stage < 3 and machine.world > 1:
