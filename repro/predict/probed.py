@@ -14,7 +14,6 @@ from repro.hardware import GENERATIONS, Gpu, find
 from .calibration import Calibration
 from .machine import Machine, Probed
 from .memory import ALL_OF_IT
-from .time import ADAM_BYTES, HOST_ADAM_BYTES
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Probes:
         measured |= dict.fromkeys(("pcie_2", "pcie_4", "pcie_8"), 1.0) | {"launch": probed.launch}
         if self.capability is None:
             # The device is the host: offloading makes no update faster, only some copies more.
-            measured["host_memory"] = probed.copy * HOST_ADAM_BYTES / ADAM_BYTES
+            measured["host_memory"] = probed.copy
         # A limit is the allocator's: what CUDA itself takes comes on top of it.
         whole = self.capability is None or limited
         return replace(

@@ -15,9 +15,8 @@ from .machine import Machine
 from .memory import width
 from .traces import Trace
 
-ADAM_BYTES = 100.0  # a weight: torch's unfused Adam reads or writes it, its gradient and moments so often
-_FUSED_ADAM_BYTES = 30.0  # DeepSpeed's
-HOST_ADAM_BYTES = 30.0  # DeepSpeed's on the host
+_ADAM_BYTES = 100.0  # a weight: torch's unfused Adam reads or writes it, its gradient and moments so often
+_FUSED_ADAM_BYTES = 30.0  # DeepSpeed's, on a GPU and for one on the host
 _PCIE_COUNTS = (2, 4, 8)
 
 
@@ -226,12 +225,14 @@ def _update(settings: Settings, each: int, parameters: float, machine: Machine, 
     """Adam over this GPU's share, and, where weights are whole but states are not, the new weights' exchange."""
     share = parameters / (machine.world if settings.stage else 1)
     bandwidth = _bandwidth(machine, rates)
+    # On a CPU, whose own takes long to build, DeepSpeed runs torch's.
+    own = settings.library == "deepspeed" and machine.capability is not None
+    adam = _FUSED_ADAM_BYTES if own else _ADAM_BYTES
     if settings.offloading:
         back = each * share / (rates.host * machine.host_bytes)
-        adam = HOST_ADAM_BYTES if settings.library == "deepspeed" else ADAM_BYTES
         seconds = share * adam / rates.host_memory + back
     else:
-        seconds = share * (_FUSED_ADAM_BYTES if settings.library == "deepspeed" else ADAM_BYTES) / bandwidth
+        seconds = share * adam / bandwidth
     if settings.library == "deepspeed" and settings.stage < 3 and machine.world > 1:
         seconds += each * (machine.world - 1) / machine.world * parameters / _link(machine, rates)
     return seconds
