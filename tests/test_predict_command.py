@@ -129,6 +129,24 @@ def test_validation_scores_three_splits_and_three_baselines(scores: list[dict[st
     assert all(isinstance(score["met"], bool) for score in judged)
 
 
+@pytest.mark.parametrize(
+    ("told", "table", "split"),
+    [
+        ("Table 4, leave one recipe out", "4", "leave one recipe out"),
+        ("Table 1, whole search, leave one recipe out", "1", "leave one recipe out"),
+        ("Table 1, whole search, leave one GPU out", "1", "leave one GPU out"),
+    ],
+)
+def test_the_readme_tells_these_errors(scores: list[dict[str, object]], told: str, table: str, split: str) -> None:
+    def error(subset: str) -> str:
+        wanted = {"metric": "median error", "table": table, "split": split, "subset": subset}
+        (score,) = (each for each in scores if wanted.items() <= each.items())
+        return f"{100 * float(str(score['value'])):.1f} %"
+
+    (line,) = (line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(f"| {told}"))
+    assert f"| {error('all')} ({error('plausible')}) |" in line
+
+
 def test_the_traced_model_beats_every_baseline_on_what_it_has_not_seen(scores: list[dict[str, object]]) -> None:
     for table in ("1", "4"):
         for split in validate.SPLITS[1:]:
