@@ -51,6 +51,13 @@ def test_a_probed_machine_is_predicted(probes: Path) -> None:
     assert best["seconds_compute"] > 0.8 * 1024 * 2049 * 6 * 1.2e8 / (2 * flops)
 
 
+def test_on_a_cpu_deepspeed_and_fsdp_update_with_the_same_adam(probes: Path) -> None:
+    rows = answer("predict", "--probes", str(probes), "--gpus", "2", "--models", "pythia-160m")
+    updates = {row["settings"]: row["seconds_update"] for row in rows}
+    for suffix in ("", "+offloading"):
+        assert updates[f"free_lunch+zero_3{suffix}"] == pytest.approx(updates[f"free_lunch+fsdp_3{suffix}"])
+
+
 def test_what_was_measured_never_beats_the_data_sheet() -> None:
     gpu = find("A100")
     assert gpu is not None

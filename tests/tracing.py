@@ -15,6 +15,7 @@ from repro.predict import trace as tracing
 from repro.predict import traces
 from repro.predict.fusion import fused
 from repro.predict.record import Recording, record
+from repro.recipe import Text
 
 
 def extrapolated_and_whole(
@@ -137,6 +138,18 @@ def compiled_bytes(rank: Rank, recipe: str, examples: int) -> dict[str, list[flo
         forward = metrics.num_bytes_accessed
         loss.backward()
     return {**found, "counted": [forward, metrics.num_bytes_accessed - forward]}
+
+
+def cast_for_nobody(rank: Rank, recipe: str, variant: traces.Variant) -> float:
+    """Bytes a logit that the authors' stack moves beyond this one, all else the same."""
+    described = models.find(recipe, "tiny")
+    assert isinstance(described.inputs, Text)
+    found = []
+    for paper_stack in ("another", tracing.stack()["transformers"]):
+        tracing.PAPER_STACK = paper_stack
+        costs = tracing.whole(described, variant, 4, (1,))
+        found.append(costs["forward/memory/bytes"] + costs["backward/memory/bytes"])
+    return (found[1] - found[0]) / (4 * described.inputs.sequence * described.inputs.vocabulary)
 
 
 def _moved(recording: Recording, elements: int) -> list[Any]:
