@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import environment, hardware, image, tf32
+from . import adam, environment, hardware, image, tf32
 from .errors import UserError
 from .hardware import GENERATIONS
 from .stack import installed
@@ -67,10 +67,11 @@ def examine() -> Health:
 def _kernels(device: hardware.Device | None) -> list[str]:
     found = [f"{package} {version}" for package in _KERNELS if (version := installed(package))]
     if installed("deepspeed"):
-        if environment.has_adam_built():
+        if adam.built_in():
             found.append("DeepSpeed's Adam, built in")
         elif device is not None:
-            found.append("DeepSpeed's Adam, " + ("built when needed" if environment.has_nvcc() else "not without nvcc"))
+            lacking = adam.obstacle()
+            found.append(f"DeepSpeed's Adam, {f'not to be built: {lacking}' if lacking else 'built when needed'}")
     return found
 
 

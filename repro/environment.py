@@ -8,17 +8,15 @@ import json
 import os
 import platform
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import distributions
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from . import __version__, hardware, image, tf32
+from . import __version__, adam, hardware, image, tf32
 from .errors import UserError
 from .rules import Stack
 from .stack import PACKAGES
@@ -53,20 +51,7 @@ def build_cache() -> Path:
 def stack(device: hardware.Device | None, packages: dict[str, str]) -> Stack:
     """What the rules need to know of this machine; `device` is the first GPU of the run, None on a CPU."""
     capability = device.compute_capability if device else None
-    return Stack(packages, capability, has_adam_built() or has_nvcc(), tf32.allowed(capability))
-
-
-def has_nvcc() -> bool:
-    """Whether CUDA's compiler is where DeepSpeed looks for it."""
-    homes = [os.environ.get("CUDA_HOME", ""), "/usr/local/cuda"]
-    return bool(shutil.which("nvcc") or any(home and os.access(Path(home) / "bin" / "nvcc", os.X_OK) for home in homes))
-
-
-def has_adam_built() -> bool:
-    """Whether the installed DeepSpeed brings its Adam compiled, for the GPU and for the host."""
-    found = find_spec("deepspeed")
-    folders = [Path(place) / "ops" / "adam" for place in (found.submodule_search_locations or [])] if found else []
-    return any(all(any(place.glob(f"{name}_op*.so")) for name in ("fused_adam", "cpu_adam")) for place in folders)
+    return Stack(packages, capability, adam.obstacle() if device else None, tf32.allowed(capability))
 
 
 def describe(

@@ -17,12 +17,11 @@ _FROM = {"convnext": ("timm",), "vit": ("timm",), "gan": ()}  # packages that fa
 @dataclass(frozen=True)
 class Stack:
     """What there is to run on. `packages` maps distributions to versions, `capability` is the GPU's, None on a CPU;
-    `adam` says whether DeepSpeed's Adam is built or CUDA's compiler is there to build it, `tf32` whether free lunch
-    may turn TF32 on."""
+    `adam` says why DeepSpeed cannot have its Adam, None where it can, `tf32` whether free lunch may turn TF32 on."""
 
     packages: dict[str, str]
     capability: tuple[int, int] | None
-    adam: bool = True
+    adam: str | None = None
     tf32: bool = True
 
     @property
@@ -59,9 +58,10 @@ def obstacle(recipe: Recipe, settings: Settings, count: int, stack: Stack) -> Ob
             "use a newer torch, or ZeRO",
         )
     capability = stack.capability
-    if settings.library == "deepspeed" and capability is not None and not stack.adam:
+    if settings.library == "deepspeed" and capability is not None and stack.adam is not None:
         return Obstacle(
-            "DeepSpeed compiles its Adam with CUDA's nvcc, and there is none", "install CUDA, or name it in CUDA_HOME"
+            f"DeepSpeed cannot compile its Adam: {stack.adam}",
+            "install nvcc of the CUDA that torch was built with, or name its folder in CUDA_HOME",
         )
     if capability is not None and (lacking_bf16 := bf16_obstacle(recipe, capability)):
         return lacking_bf16

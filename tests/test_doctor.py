@@ -110,20 +110,6 @@ def test_an_unknown_gpu_has_the_generation_of_its_compute_capability(
     assert hardware.generation(hardware.Device(0, "GPU-0", "NVIDIA New", None, 2**34, capability)) == generation
 
 
-def test_a_built_in_adam_is_found_only_where_both_parts_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from repro import environment
-
-    adam = tmp_path / "deepspeed" / "ops" / "adam"
-    adam.mkdir(parents=True)
-    (tmp_path / "deepspeed" / "__init__.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "deepspeed", raising=False)
-    (adam / "fused_adam_op.cpython-311-x86_64-linux-gnu.so").touch()
-    assert not environment.has_adam_built()
-    (adam / "cpu_adam_op.cpython-311-x86_64-linux-gnu.so").touch()
-    assert environment.has_adam_built()
-
-
 def test_an_image_of_no_target_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="REPRO_IMAGE=pascal: expected one of volta, "):
         here(monkeypatch, of("Hopper"), image="pascal")

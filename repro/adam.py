@@ -1,0 +1,56 @@
+"""DeepSpeed's Adam: compiled with the package, or else by CUDA's nvcc, which has to be of torch's CUDA."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+_ANOTHER_MINOR_WILL_DO = 12  # DeepSpeed takes nvcc of another minor version up to CUDA 12, none of a later CUDA
+
+
+def obstacle() -> str | None:
+    """Why DeepSpeed could not have its Adam on a GPU of this machine; None where it can."""
+    torch = _cuda_of_torch()
+    if built_in() or torch is None or os.environ.get("DS_SKIP_CUDA_CHECK") == "1":
+        return None
+    nvcc = _cuda_of_nvcc()
+    if nvcc is None:
+        return "there is no nvcc"
+    if nvcc == torch or nvcc[0] == torch[0] <= _ANOTHER_MINOR_WILL_DO:
+        return None
+    return f"nvcc is of CUDA {nvcc[0]}.{nvcc[1]}, torch was built with {torch[0]}.{torch[1]}"
+
+
+def built_in() -> bool:
+    """Whether the installed DeepSpeed brings its Adam compiled, for the GPU and for the host."""
+    found = find_spec("deepspeed")
+    folders = [Path(place) / "ops" / "adam" for place in (found.submodule_search_locations or [])] if found else []
+    return any(all(any(place.glob(f"{name}_op*.so")) for name in ("fused_adam", "cpu_adam")) for place in folders)
+
+
+def _cuda_of_nvcc() -> tuple[int, int] | None:
+    """Asked of the nvcc that torch, and so DeepSpeed, would take; None where there is none."""
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    nvcc = str(Path(home, "bin", "nvcc")) if home else shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    try:
+        said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return _version(r"release (\d+)\.(\d+)", said)
+
+
+def _cuda_of_torch() -> tuple[int, int] | None:
+    """Read from the installed torch without importing it; None where it has none."""
+    found = find_spec("torch")
+    if found is None or found.origin is None:
+        return None
+    return _version(r"(?m)^cuda\b.*'(\d+)\.(\d+)", Path(found.origin).with_name("version.py").read_text())
+
+
+def _version(pattern: str, text: str) -> tuple[int, int] | None:
+    found = re.search(pattern, text)
+    return (int(found[1]), int(found[2])) if found else None

@@ -1,0 +1,95 @@
+"""DeepSpeed's Adam: built in, or compiled by an nvcc that is of torch's CUDA, or a reason why ZeRO is unsupported."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import models
+from repro import adam
+from repro.rules import Stack, obstacle
+from repro.settings import Settings
+
+ZERO = Settings(True, sharding="zero_2")
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, str | None], Path]:
+    """Has this process find a torch of one CUDA, a DeepSpeed without an Adam, and an nvcc of another CUDA, or none."""
+
+    def found(torch: str, nvcc: str | None) -> Path:
+        for package in ("torch", "deepspeed"):
+            (tmp_path / package).mkdir()
+            (tmp_path / package / "__init__.py").touch()
+            monkeypatch.delitem(sys.modules, package, raising=False)
+        (tmp_path / "torch" / "version.py").write_text(f"__version__ = '9.9'\ncuda: Optional[str] = {torch}\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        for variable in ("CUDA_HOME", "CUDA_PATH", "DS_SKIP_CUDA_CHECK"):
+            monkeypatch.delenv(variable, raising=False)
+        tools = tmp_path / "cuda" / "bin"
+        tools.mkdir(parents=True)
+        monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+        if nvcc is not None:
+            (tools / "nvcc").write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {nvcc}, V{nvcc}.88'\n")
+            (tools / "nvcc").chmod(0o755)
+        return tools.parent
+
+    return found
+
+
+@pytest.mark.parametrize(("torch", "nvcc"), [("'12.8'", "12.8"), ("'12.8'", "12.4"), ("'13.2'", "13.2")])
+def test_nvcc_of_torchs_cuda_builds_it(machine: Callable[..., Path], torch: str, nvcc: str) -> None:
+    machine(torch, nvcc)
+    assert adam.obstacle() is None
+
+
+@pytest.mark.parametrize(("torch", "nvcc"), [("'12.8'", "13.0"), ("'12.8'", "11.8"), ("'13.2'", "13.0")])
+def test_nvcc_of_another_cuda_does_not(machine: Callable[..., Path], torch: str, nvcc: str) -> None:
+    machine(torch, nvcc)
+    assert adam.obstacle() == f"nvcc is of CUDA {nvcc}, torch was built with {torch[1:-1]}"
+
+
+def test_deepspeeds_own_word_for_another_cuda_is_taken(
+    machine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine("'12.8'", "13.0")
+    monkeypatch.setenv("DS_SKIP_CUDA_CHECK", "1")
+    assert adam.obstacle() is None
+
+
+def test_cuda_home_goes_before_the_path(machine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    home = machine("'12.8'", "12.8")
+    monkeypatch.setenv("CUDA_HOME", str(home / "nowhere"))
+    assert adam.obstacle() == "there is no nvcc"
+    monkeypatch.setenv("CUDA_HOME", str(home))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert adam.obstacle() is None
+
+
+def test_a_torch_without_cuda_needs_none(machine: Callable[..., Path]) -> None:
+    machine("None", None)
+    assert adam.obstacle() is None
+
+
+def test_one_that_is_built_in_needs_no_nvcc(machine: Callable[..., Path], tmp_path: Path) -> None:
+    machine("'12.8'", "13.0")
+    place = tmp_path / "deepspeed" / "ops" / "adam"
+    place.mkdir(parents=True)
+    (place / "fused_adam_op.cpython-311-x86_64-linux-gnu.so").touch()
+    assert not adam.built_in(), "the host's is missing"
+    (place / "cpu_adam_op.cpython-311-x86_64-linux-gnu.so").touch()
+    assert adam.built_in()
+    assert adam.obstacle() is None
+
+
+def test_zero_without_it_is_unsupported_with_the_reason() -> None:
+    packages = dict.fromkeys(("torch", "transformers", "deepspeed", "timm"), "2.10.0")
+    lacking = Stack(packages, (9, 0), "nvcc is of CUDA 13.0, torch was built with 12.8")
+    found = obstacle(models.find("pythia-1b"), ZERO, 2, lacking)
+    assert found is not None
+    assert found.reason == "DeepSpeed cannot compile its Adam: nvcc is of CUDA 13.0, torch was built with 12.8"
+    assert "CUDA_HOME" in found.remedy
+    assert obstacle(models.find("pythia-1b"), Settings(True, sharding="fsdp_2"), 2, lacking) is None
