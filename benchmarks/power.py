@@ -27,6 +27,7 @@ from typing import Any
 from repro.compare import rule
 from repro.compare.interleave import FORKS, rounds
 from repro.compare.ratio import of_pairs
+from repro.errors import UserError
 from repro.extrapolate import Parts, true_step
 from repro.formats import FORMATS, render
 from repro.measure.launcher import ForkServer
@@ -98,15 +99,25 @@ def collect(pool: Path, starts: int, start: Callable[[], Iterator[Fork]], second
 
 
 def read(pool: Path) -> list[Start]:
-    """The starts of a pool, in their order; what a kill left of the last line is cut off."""
+    """The starts of a pool, in their order; what a kill left of the last line is cut off. A UserError names a line that
+    is no start."""
     if not pool.is_file():
         return []
     whole = pool.read_text(encoding="utf-8")
     kept = whole[: whole.rfind("\n") + 1]
     if kept != whole:
         pool.write_text(kept, encoding="utf-8")
-    rows = map(json.loads, kept.splitlines())
-    return [{arm: median(fork[arm] / fork["stack"] for fork in row["forks"]) for arm in ARMS} for row in rows]
+    return [_start(line, f"{pool}:{number}") for number, line in enumerate(kept.splitlines(), 1)]
+
+
+def _start(line: str, place: str) -> Start:
+    try:
+        forks = json.loads(line)["forks"]
+        return {arm: median(fork[arm] / fork["stack"] for fork in forks) for arm in ARMS}
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{place} is no start of a pool, with seconds of {', '.join(ARMS)}: remove it, or collect into another file"
+        ) from error
 
 
 def disjoint(starts: Sequence[Start], size: int) -> Iterator[Sequence[Start]]:
@@ -153,9 +164,12 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=90.0, metavar="N", help="stop collecting after (default 90)")
     parser.add_argument("--format", choices=FORMATS, default="text")
     given = parser.parse_args()
-    if given.action:
-        collect(given.pool, given.starts, start, given.minutes * 60)
-    starts = read(given.pool)
+    try:
+        if given.action:
+            collect(given.pool, given.starts, start, given.minutes * 60)
+        starts = read(given.pool)
+    except UserError as error:
+        parser.error(str(error))
     if not starts:
         sys.exit(f"{given.pool} holds no whole start: python -m benchmarks.power collect fills it")
     print(render(rows(starts), given.format))

@@ -85,6 +85,20 @@ def test_a_pool_goes_on_where_it_was_cut_short(tmp_path: Path) -> None:
     assert len(power.read(pool)) == 3, "the time was up"
 
 
+@pytest.mark.parametrize("line", ["{", "[]", '{"start": 0, "forks": []}', '{"start": 0, "seconds": {"stack": 0.02}}'])
+def test_a_line_that_is_no_start_is_told_with_its_place(tmp_path: Path, line: str) -> None:
+    pool = tmp_path / "pool.jsonl"
+    pool.write_text(power.POOL.read_text().splitlines()[0] + "\n" + line + "\n")
+    command = [sys.executable, "-m", "benchmarks.power", "--pool", str(pool)]
+    refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert [refused.returncode, refused.stdout] == [2, ""]
+    assert refused.stderr.splitlines()[-1] == (
+        f"power.py: error: {pool}:2 is no start of a pool, with seconds of stack, copy, 5 % slower, 10 % slower: "
+        "remove it, or collect into another file"
+    )
+    assert "Traceback" not in refused.stderr
+
+
 def test_windows_are_called_by_the_rule() -> None:
     starts: list[dict[str, Any]] = [{arm: 1 + share for arm, share in power.ARMS.items()} for _ in range(36)]
     rows = {(row["arm"], row["pairs a round"], row["kind"]): row for row in power.rows(starts)}
