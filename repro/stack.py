@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from types import SimpleNamespace
+from typing import Any
 
 from . import hardware
 
@@ -100,7 +101,7 @@ def load(modules: Iterable[str] = ()) -> list[str]:
 @contextlib.contextmanager
 def answers_of_the_driver() -> Iterator[None]:
     """In here torch tells a GPU's compute capability without starting CUDA: DeepSpeed 0.14 and the compiler of torch
-    2.3 ask for it when they are imported."""
+    2.3 ask for it when they are imported. What a module binds in here for good asks torch itself ever after."""
     import torch
 
     devices = hardware.visible_devices()
@@ -109,11 +110,17 @@ def answers_of_the_driver() -> Iterator[None]:
         return
     asked = torch.cuda.get_device_properties, torch.cuda.current_device
     major, minor = devices[0].compute_capability
-    torch.cuda.get_device_properties = lambda *_: SimpleNamespace(major=major, minor=minor)  # type: ignore[assignment]
-    torch.cuda.current_device = lambda: 0
+    importing = True
+
+    def get_device_properties(*device: Any, **named: Any) -> Any:
+        return SimpleNamespace(major=major, minor=minor) if importing else asked[0](*device, **named)
+
+    torch.cuda.get_device_properties = get_device_properties
+    torch.cuda.current_device = lambda: 0 if importing else asked[1]()
     try:
         yield
     finally:
+        importing = False
         torch.cuda.get_device_properties, torch.cuda.current_device = asked
         interface = sys.modules.get("torch._dynamo.device_interface")
         getattr(interface, "caching_worker_device_properties", {}).clear()  # trials ask for more, and for real

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from repro import hardware, stack
+from tests.command_line import ROOT
 
 HOPPER = hardware.Device(0, "GPU-0", "NVIDIA H100 80GB HBM3", None, 80 * 10**9, (9, 0))
 
@@ -29,6 +34,26 @@ def test_after_the_import_torch_answers_for_itself_and_remembers_nothing(monkeyp
         assert CudaInterface.Worker.get_device_properties().major == 9
     assert (torch.cuda.get_device_properties, torch.cuda.current_device) == own
     assert not caching_worker_device_properties
+
+
+def test_what_the_compiler_binds_while_it_is_imported_is_torchs_own_afterwards() -> None:
+    """Its interface to CUDA is made once, of the functions that torch has at that moment; kernels need all properties
+    of a GPU, so none could be compiled by what only tells its capability."""
+    code = """
+from repro import hardware, stack
+hardware.visible_devices = lambda: [hardware.Device(0, "GPU-0", "NVIDIA H100", None, 80 * 10**9, (9, 0))]
+stack.preload(("torch._dynamo",))
+from torch._dynamo.device_interface import CudaInterface
+for ask in (CudaInterface.get_device_properties, CudaInterface.current_device):
+    try:
+        print("told", ask())
+    except (AssertionError, RuntimeError) as error:  # torch's own: this one has no CUDA, or no GPU
+        print("torch", type(error).__name__)
+"""
+    command = [sys.executable, "-c", code]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert [line.split()[0] for line in ran.stdout.splitlines()] == ["torch", "torch"]
 
 
 def test_without_a_gpu_nothing_is_put_in_torchs_place(monkeypatch: pytest.MonkeyPatch) -> None:
