@@ -3,6 +3,7 @@ and the authors' release (apoorvkh/academic-pretraining v1.0.0)."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 KERNEL_PACKAGES = ("mamba_ssm", "causal_conv1d")
+_FUSED = {"mamba_inner_fn": "mamba_ssm", "causal_conv1d_fn": "causal_conv1d"}  # without either the scan is slow
 _KERNELS = ("mamba_inner_fn", "selective_scan_fn", "mamba_selective_scan", "causal_conv1d_fn")
 
 
@@ -91,6 +93,26 @@ def bound_kernels() -> dict[str, str]:
         implementation = inspect.getclosurevars(function).nonlocals.get("implementation", function)
         bound[name] = (getattr(implementation, "__module__", None) or "unknown").split(".")[0]
     return bound
+
+
+def runs_fused() -> bool:
+    """Whether the custom kernels run in this process, after a build: each is bound, or falls back, by itself."""
+    from transformers.models.mamba import modeling_mamba
+
+    bound = bound_kernels()
+    flag = getattr(modeling_mamba, "is_fast_path_available", True)  # of transformers before 5
+    return bool(flag) and all(bound.get(name) == package for name, package in _FUSED.items())
+
+
+def import_errors() -> str:
+    """What the kernels' packages say when they are imported: transformers, which falls back, keeps it to itself."""
+    found = []
+    for package in KERNEL_PACKAGES:
+        try:
+            importlib.import_module(package)
+        except Exception as error:  # built for another torch they fail in ways of their own
+            found.append(f"{package}: {type(error).__name__}: {error}")
+    return "; ".join(found) or "both packages can be imported"
 
 
 _SHAPE = Shape(layers=64, width=2560, vocabulary=50_280)

@@ -273,6 +273,18 @@ def test_a_silent_fallback_to_mambas_slow_path_is_read_off(in_ranks: InRanks, tm
     assert set(fallen.values()) == {"transformers"}
 
 
+def test_one_package_that_cannot_be_imported_makes_all_of_mambas_scan_slow(
+    in_ranks: InRanks, kernel_packages: str
+) -> None:
+    [[path, said]] = in_ranks("mamba_path", packages=kernel_packages)
+    assert "mamba_inner_fn: mamba_ssm" in path
+    assert said == "both packages can be imported"
+    Path(kernel_packages, "mamba_ssm", "__init__.py").write_text("raise ImportError('undefined symbol: _ZN3c10')\n")
+    [[path, said]] = in_ranks("mamba_path", packages=kernel_packages)
+    assert path == "slow scan (transformers)"
+    assert said == "mamba_ssm: ImportError: undefined symbol: _ZN3c10"
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_one_process_builds_one_of_mambas_paths_only(in_ranks: InRanks, first: bool) -> None:
     assert in_ranks("rebuild_mamba", first=first, second=first) == [""]

@@ -288,6 +288,16 @@ def mamba_kernels(rank: Rank, custom_kernels: bool, packages: str | None = None)
     return bound_kernels()
 
 
+def mamba_path(rank: Rank, packages: str) -> list[str]:
+    """The path of a build with custom kernels, and what their packages say; `packages` is a folder to import from."""
+    from models.mamba import import_errors
+
+    sys.path.insert(0, packages)
+    described = models.find("mamba", "tiny")
+    described.build(True, "sdpa")
+    return [kernel_path(described, AttentionWatch()), import_errors()]
+
+
 def rebuild_mamba(rank: Rank, first: bool, second: bool) -> str:
     """Builds Mamba twice in one process, with or without custom kernels; the complaint, if there is one."""
     recipe = models.find("mamba", "tiny")

@@ -28,11 +28,9 @@ class AttentionWatch(TorchDispatchMode):
 def kernel_path(recipe: Recipe, watch: AttentionWatch) -> str:
     """What the model's own kernels are, in one word or a few: attention operators, Mamba's bindings, or none."""
     if recipe.family == "mamba":
-        from models.mamba import bound_kernels
+        from models.mamba import bound_kernels, runs_fused
 
-        bound = bound_kernels()
-        slow = all(package == "transformers" for package in bound.values())
-        return SLOW_SCAN if slow else ", ".join(f"{k}: {v}" for k, v in sorted(bound.items()))
+        return ", ".join(f"{k}: {v}" for k, v in sorted(bound_kernels().items())) if runs_fused() else SLOW_SCAN
     if recipe.family in ("convnext", "gan"):
         return "none (no custom kernel exists)"
     return ", ".join(sorted(name.lstrip("_") for name in watch.seen)) or "eager attention"

@@ -71,7 +71,10 @@ def _report_what_ran(
     built.check()
     path = kernel_path(model, watch)
     if rank.cuda and wanted.free_lunch and path == SLOW_SCAN:
-        raise engine.WrongWrapperError("asked for Mamba's custom kernels, its slow reference path ran")
+        from models.mamba import import_errors
+
+        said = import_errors()
+        raise engine.WrongWrapperError(f"asked for Mamba's custom kernels, its slow reference path ran ({said})")
     held = built.held()
     ran_tf32, warnings = engine.runs_tf32(rank.device), list(built.warnings)
     if ran_tf32 and not tf32:
