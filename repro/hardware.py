@@ -64,6 +64,11 @@ class Device:
             return f"unknown GPU ({self.driver_name})"
         return self.gpu.paper_name or self.gpu.name
 
+    @property
+    def sliced(self) -> bool:
+        """Whether it is a MIG slice of a GPU."""
+        return self.uuid.startswith("MIG-")
+
 
 @dataclass(frozen=True)
 class Host:

@@ -13,8 +13,9 @@ from repro.measure.server import Job
 
 @pytest.fixture(scope="session")
 def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    """The stack, imported once for all tests. It starts with its first job."""
-    with ForkServer(tmp_path_factory.mktemp("server") / "server.log", {}) as server:
+    """The stack, imported once for all tests, which run on the CPU: where DeepSpeed sees a GPU, it takes it. It starts
+    with its first job."""
+    with ForkServer(tmp_path_factory.mktemp("server") / "server.log", {"CUDA_VISIBLE_DEVICES": ""}) as server:
         yield server
 
 

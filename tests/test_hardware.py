@@ -4,11 +4,13 @@ import re
 import shutil
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from repro.commands.run import devices_and_counts
 from repro.errors import UserError
 from repro.expected import cells, expected_folder
 from repro.hardware import (
@@ -282,6 +284,16 @@ def test_a_slice_of_a_gpu_is_never_taken_for_the_whole(monkeypatch: pytest.Monke
     ]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-12")
     assert [(gpu.index, gpu.uuid, gpu.memory_bytes) for gpu in visible_devices()] == [(0, "MIG-12", 40 * 2**30)]
+
+
+def test_slices_of_gpus_are_used_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", nvml_of_a_machine_in_mig_mode())
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    asked = Namespace(gpus="1,2", processes=None, allow_cpu=False)
+    with pytest.raises(UserError, match="2 MIG slices: CUDA gives a process one, and NCCL joins none; take --gpus 1"):
+        devices_and_counts(asked)
+    devices, counts = devices_and_counts(Namespace(**vars(asked) | {"gpus": "device=1"}))
+    assert ([device.uuid for device in devices], counts) == (["MIG-10"], (1,))
 
 
 def test_without_the_drivers_library_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

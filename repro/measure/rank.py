@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import time
 from collections.abc import Callable
@@ -53,6 +55,8 @@ class Rank:
         os.environ["LOCAL_SIZE"] = str(self.locals)  # without it DeepSpeed 0.14 has numactl count this node's CPUs
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // self.locals))
         if self.cuda:
+            with contextlib.suppress(Exception):  # who asks it for more will tell
+                importlib.import_module("pynvml").nvmlInit()  # what the fork server began counts in no other process
             torch.cuda.set_device(self.local)
         limit_memory(memory, self.cuda)
         torch.manual_seed(SEED)
