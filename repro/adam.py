@@ -1,4 +1,5 @@
-"""DeepSpeed's Adam: compiled with the package, or else by CUDA's nvcc, which has to be of torch's CUDA."""
+"""DeepSpeed's Adam for a GPU's states and for those offloaded to the host: compiled with the package, or else here, the
+first by an nvcc of torch's CUDA, the second by a C++ compiler."""
 
 from __future__ import annotations
 
@@ -9,13 +10,16 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
+from .stack import installed
+
+_HOST_WITHOUT_NVCC_SINCE = (0, 19)  # seen in 0.19.8, and not yet in the paper's 0.14.4
 _ANOTHER_MINOR_WILL_DO = 12  # DeepSpeed takes nvcc of another minor version up to CUDA 12, none of a later CUDA
 
 
 def obstacle() -> str | None:
     """Why DeepSpeed could not have its Adam on a GPU of this machine; None where it can."""
     torch = _cuda_of_torch()
-    if built_in() or torch is None or os.environ.get("DS_SKIP_CUDA_CHECK") == "1":
+    if built_in("fused_adam") or torch is None or os.environ.get("DS_SKIP_CUDA_CHECK") == "1":
         return None
     nvcc = _cuda_of_nvcc()
     if nvcc is None:
@@ -25,11 +29,21 @@ def obstacle() -> str | None:
     return f"nvcc is of CUDA {nvcc[0]}.{nvcc[1]}, torch was built with {torch[0]}.{torch[1]}"
 
 
-def built_in() -> bool:
-    """Whether the installed DeepSpeed brings its Adam compiled, for the GPU and for the host."""
+def obstacle_on_host() -> str | None:
+    """The same of its Adam for offloaded states. Old versions build it, too, with nvcc."""
+    if built_in("cpu_adam"):
+        return None
+    if _numbers(installed("deepspeed") or "") < _HOST_WITHOUT_NVCC_SINCE:
+        return obstacle()
+    compiler = os.environ.get("CXX") or "c++"
+    return None if shutil.which(compiler) else f"there is no C++ compiler ({compiler})"
+
+
+def built_in(name: str) -> bool:
+    """Whether the installed DeepSpeed brings `fused_adam`, the GPU's, or `cpu_adam`, the host's, compiled."""
     found = find_spec("deepspeed")
     folders = [Path(place) / "ops" / "adam" for place in (found.submodule_search_locations or [])] if found else []
-    return any(all(any(place.glob(f"{name}_op*.so")) for name in ("fused_adam", "cpu_adam")) for place in folders)
+    return any(any(place.glob(f"{name}_op*.so")) for place in folders)
 
 
 def _cuda_of_nvcc() -> tuple[int, int] | None:
@@ -54,3 +68,7 @@ def _cuda_of_torch() -> tuple[int, int] | None:
 def _version(pattern: str, text: str) -> tuple[int, int] | None:
     found = re.search(pattern, text)
     return (int(found[1]), int(found[2])) if found else None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])

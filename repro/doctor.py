@@ -67,7 +67,7 @@ def examine() -> Health:
 def _kernels(device: hardware.Device | None) -> list[str]:
     found = [f"{package} {version}" for package in _KERNELS if (version := installed(package))]
     if installed("deepspeed"):
-        if adam.built_in():
+        if adam.built_in("fused_adam") and adam.built_in("cpu_adam"):
             found.append("DeepSpeed's Adam, built in")
         elif device is not None:
             lacking = adam.obstacle()

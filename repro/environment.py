@@ -51,7 +51,8 @@ def build_cache() -> Path:
 def stack(device: hardware.Device | None, packages: dict[str, str]) -> Stack:
     """What the rules need to know of this machine; `device` is the first GPU of the run, None on a CPU."""
     capability = device.compute_capability if device else None
-    return Stack(packages, capability, adam.obstacle() if device else None, tf32.allowed(capability))
+    adams = (adam.obstacle(), adam.obstacle_on_host()) if device else (None, None)
+    return Stack(packages, capability, *adams, tf32.allowed(capability))
 
 
 def describe(

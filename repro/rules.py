@@ -17,11 +17,13 @@ _FROM = {"convnext": ("timm",), "vit": ("timm",), "gan": ()}  # packages that fa
 @dataclass(frozen=True)
 class Stack:
     """What there is to run on. `packages` maps distributions to versions, `capability` is the GPU's, None on a CPU;
-    `adam` says why DeepSpeed cannot have its Adam, None where it can, `tf32` whether free lunch may turn TF32 on."""
+    `adam` and `host_adam` say why DeepSpeed cannot have its Adam on a GPU and on the host, None where it can, `tf32`
+    whether free lunch may turn TF32 on."""
 
     packages: dict[str, str]
     capability: tuple[int, int] | None
     adam: str | None = None
+    host_adam: str | None = None
     tf32: bool = True
 
     @property
@@ -58,10 +60,12 @@ def obstacle(recipe: Recipe, settings: Settings, count: int, stack: Stack) -> Ob
             "use a newer torch, or ZeRO",
         )
     capability = stack.capability
-    if settings.library == "deepspeed" and capability is not None and stack.adam is not None:
+    why = stack.host_adam if settings.offloading else stack.adam
+    if settings.library == "deepspeed" and capability is not None and why is not None:
+        nvcc = "install nvcc of the CUDA that torch was built with, or name its folder in CUDA_HOME"
         return Obstacle(
-            f"DeepSpeed cannot compile its Adam: {stack.adam}",
-            "install nvcc of the CUDA that torch was built with, or name its folder in CUDA_HOME",
+            f"DeepSpeed cannot compile its Adam: {why}",
+            "install a C++ compiler, or name it in CXX" if "C++" in why else nvcc,
         )
     if capability is not None and (lacking_bf16 := bf16_obstacle(recipe, capability)):
         return lacking_bf16

@@ -32,7 +32,9 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, s
         tools = tmp_path / "cuda" / "bin"
         tools.mkdir(parents=True)
         monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
-        if nvcc is not None:
+        if nvcc is None:
+            monkeypatch.setenv("CUDA_HOME", str(tools.parent))
+        else:
             (tools / "nvcc").write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {nvcc}, V{nvcc}.88'\n")
             (tools / "nvcc").chmod(0o755)
         return tools.parent
@@ -78,18 +80,34 @@ def test_one_that_is_built_in_needs_no_nvcc(machine: Callable[..., Path], tmp_pa
     machine("'12.8'", "13.0")
     place = tmp_path / "deepspeed" / "ops" / "adam"
     place.mkdir(parents=True)
+    assert adam.obstacle() is not None
     (place / "fused_adam_op.cpython-311-x86_64-linux-gnu.so").touch()
-    assert not adam.built_in(), "the host's is missing"
-    (place / "cpu_adam_op.cpython-311-x86_64-linux-gnu.so").touch()
-    assert adam.built_in()
     assert adam.obstacle() is None
+    assert not adam.built_in("cpu_adam")
+    (place / "cpu_adam_op.cpython-311-x86_64-linux-gnu.so").touch()
+    assert adam.built_in("cpu_adam")
+
+
+def test_the_one_for_offloaded_states_needs_a_compiler_of_cpp_alone(
+    machine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine("'12.8'", None)
+    assert [adam.obstacle(), adam.obstacle_on_host()] == ["there is no nvcc", None]
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert adam.obstacle_on_host() == "there is no C++ compiler (no-such-compiler)"
+    monkeypatch.setattr(adam, "installed", lambda package: "0.14.4")
+    assert adam.obstacle_on_host() == "there is no nvcc", "the paper's version builds it with nvcc"
 
 
 def test_zero_without_it_is_unsupported_with_the_reason() -> None:
     packages = dict.fromkeys(("torch", "transformers", "deepspeed", "timm"), "2.10.0")
-    lacking = Stack(packages, (9, 0), "nvcc is of CUDA 13.0, torch was built with 12.8")
+    why = "nvcc is of CUDA 13.0, torch was built with 12.8", "there is no C++ compiler (c++)"
+    lacking = Stack(packages, (9, 0), *why)
     found = obstacle(models.find("pythia-1b"), ZERO, 2, lacking)
     assert found is not None
     assert found.reason == "DeepSpeed cannot compile its Adam: nvcc is of CUDA 13.0, torch was built with 12.8"
-    assert "CUDA_HOME" in found.remedy
+    assert found.remedy == "install nvcc of the CUDA that torch was built with, or name its folder in CUDA_HOME"
+    offloaded = obstacle(models.find("pythia-1b"), Settings(True, sharding="zero_2", offloading=True), 2, lacking)
+    assert offloaded is not None
+    assert offloaded.remedy == "install a C++ compiler, or name it in CXX"
     assert obstacle(models.find("pythia-1b"), Settings(True, sharding="fsdp_2"), 2, lacking) is None
