@@ -8,6 +8,7 @@ from typing import Literal
 
 import models
 
+from . import rules
 from .expected import Cell, PublishedSettings, published_settings
 from .expected import cells as cells_of
 from .settings import NAIVE, Settings, search_space
@@ -109,13 +110,14 @@ def _judge(cell: Cell, there: list[Record], published: set[str], tolerance: floa
     ran = [record for record in tried if record.status == "ok"]
     if ran:
         best = min(ran, key=lambda record: record.authors_days or 0.0)
+        uncompiled = "" if best.compiled == _compiles(best) else "measured uncompiled, for compiling it crashed"
         if cell.state == "lost":
             return verdict("no_reference", "the paper's mark is lost", best)
         if cell.state == "infeasible":
             return verdict("feasibility_differs", "infeasible in the paper, it ran here", best)
         assert best.authors_days is not None
         assert cell.days is not None
-        return verdict(within(best.authors_days, cell.days, tolerance), record=best)
+        return verdict(within(best.authors_days, cell.days, tolerance), uncompiled, best)
     others = [record for record in tried if record.status != "out_of_memory"]
     if not tried or others:
         told = "; ".join(sorted({f"{record.status}: {record.reason}" for record in others})) or "no such settings run"
@@ -127,12 +129,17 @@ def _judge(cell: Cell, there: list[Record], published: set[str], tolerance: floa
     return verdict("feasibility_differs", f"the paper has {cell.days} days, all settings ran out of memory here")
 
 
+def _compiles(record: Record) -> bool:
+    return rules.compiles(models.find(record.recipe, record.scale), Settings.parse(record.settings))
+
+
 def explain(verdict: Verdict) -> str:
     """A failing cell in one line that says what was expected, what was measured, with what, and where to look."""
-    if verdict.verdict == "feasibility_differs":
-        return f"{verdict.cell}: {verdict.reason} ({verdict.settings or 'no settings fit'}); see trials.jsonl"
+    if verdict.measured_days is None:
+        return f"{verdict.cell}: {verdict.reason}; see trials.jsonl"
+    expected = verdict.expected if verdict.expected_days is None else f"{verdict.expected_days} days"
     return (
-        f"{verdict.cell}: expected {verdict.expected_days} days, measured {verdict.measured_days:.1f} by the authors' "
-        f"clock ({verdict.true_days:.1f} true), {verdict.verdict}; {verdict.settings}, MBS {verdict.micro_batch}; "
-        "raw times in trials.jsonl"
+        f"{verdict.cell}: expected {expected}, measured {verdict.measured_days:.1f} days by the authors' clock "
+        f"({verdict.true_days:.1f} true), {verdict.verdict}; {verdict.settings}, MBS {verdict.micro_batch}"
+        f"{f', {verdict.reason}' if verdict.reason else ''}; raw times in trials.jsonl"
     )

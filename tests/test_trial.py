@@ -248,10 +248,32 @@ def test_a_fork_server_that_dies_is_a_crash_with_the_end_of_its_log(tmp_path: Pa
     assert "encodings" in record.traceback  # what Python says where its library is not
 
 
-def test_what_cannot_be_compiled_is_measured_uncompiled_and_says_so(measure: Measure, tmp_path: Path) -> None:
-    # A machine without a C++ compiler, and without what an earlier one compiled.
-    record = ok(measure("vit", "free_lunch", variables={"PATH": "", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}))
+def without_a_compiler(folder: Path) -> dict[str, str]:
+    """Variables of a machine without a C++ compiler, and without what an earlier one compiled."""
+    return {"PATH": "", "TORCHINDUCTOR_CACHE_DIR": str(folder)}
+
+
+def test_what_cannot_be_compiled_is_measured_uncompiled_and_says_so(fork_server: ForkServer, tmp_path: Path) -> None:
+    @dataclass
+    class FailsAtTheModel(InEnvironment):
+        def call(self, job: Job) -> list[Outcome]:
+            model = job.arguments.get("compiled", False)
+            return self.server.call(replace(job, environment=without_a_compiler(tmp_path) if model else {}))
+
+    server: Any = FailsAtTheModel(fork_server)
+    bench = Bench(server, Stack(PACKAGES, None), None, tmp_path)
+    record = ok(run(Trial("vit", "tiny", "free_lunch", "cpu", 1), bench))
     assert (record.compiled, record.graphs) == (False, None)
     [warning] = record.warnings
     assert warning.startswith("crashed while compiled, measured uncompiled: ")
     assert "\n" not in warning
+    assert record.traceback.startswith("Traceback")
+
+
+def test_where_nothing_can_be_compiled_free_lunch_is_unsupported(measure: Measure, tmp_path: Path) -> None:
+    record = measure("vit", "free_lunch", variables=without_a_compiler(tmp_path))
+    assert record.status == "unsupported"
+    assert record.reason.startswith("torch.compile compiles nothing here: ")
+    assert "C++ compiler" in record.remedy
+    assert record.traceback.startswith("Traceback")
+    assert record.authors_step is None

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+import models
 from repro.expected import Cell, PublishedSettings, cells, published_settings
-from repro.settings import NAIVE, search_space
+from repro.rules import compiles
+from repro.settings import NAIVE, Settings, search_space
 from repro.trial import Record
 from repro.verdict import Verdict, explain, judge, within
 
@@ -33,7 +35,7 @@ def record(settings: str, days: float | None, status: str = "ok", **more: object
         true_days=None if days is None else days * 1.5,
         micro_batch=None if days is None else 16,
         reason="" if status == "ok" else "for a reason",
-        **known,
+        **{"compiled": compiles(models.find("pythia-1b"), Settings.parse(settings)), **known},
     )
 
 
@@ -107,6 +109,9 @@ def test_feasibility_can_differ_both_ways() -> None:
     did_not = verdict_of(cell("4", 41), record("naive", None, "out_of_memory"))
     assert did_not.verdict == "feasibility_differs"
     assert "41 days" in explain(did_not)
+    told = explain(ran)
+    for part in ("expected infeasible", "measured 30.0 days", "45.0 true", "naive", "MBS 16", "trials.jsonl"):
+        assert part in told
 
 
 @pytest.mark.parametrize("status", ["crashed", "timed_out", "unsupported", "interrupted"])
@@ -140,6 +145,14 @@ def test_a_failing_cell_is_told_in_one_line_with_all_one_needs() -> None:
     for part in ("Table 1, Pythia-1B on 4 A100", "expected 18 days", "measured 30.0", "45.0 true", "slower",
                  "free_lunch+zero_1", "MBS 16", "trials.jsonl"):  # fmt: skip
         assert part in told
+
+
+def test_a_cell_says_that_its_model_was_measured_uncompiled() -> None:
+    crashed = verdict_of(cell(), record("free_lunch", 18.0, compiled=False), published=appendix_j(None))
+    assert (crashed.verdict, crashed.reason) == ("reproduced", "measured uncompiled, for compiling it crashed")
+    slow = verdict_of(cell(), record("free_lunch", 30.0, compiled=False), published=appendix_j(None))
+    assert "MBS 16, measured uncompiled, for compiling it crashed; raw times" in explain(slow)
+    assert verdict_of(cell(), record("free_lunch", 18.0), published=appendix_j(None)).reason == ""
 
 
 def test_every_published_settings_is_in_the_search_space() -> None:

@@ -219,6 +219,11 @@ def _graphs() -> dict[str, int]:
     }
 
 
+def compile_anything(rank: Rank) -> None:
+    """Compiles two operators: where that fails, it is no fault of a model."""
+    torch.compile(lambda x: (x.sin() * x).sum())(torch.ones(64, device=rank.device))
+
+
 def build_operators(rank: Rank, host: bool) -> None:
     """Compiles DeepSpeed's Adam for the GPU, or for the `host` that offloaded states live on, into the build cache."""
     from deepspeed.ops.op_builder import CPUAdamBuilder, FusedAdamBuilder

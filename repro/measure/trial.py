@@ -101,7 +101,7 @@ def _measure(
             return bench.server.call(
                 Job(
                     call=f"repro.measure.phases:{function}",
-                    arguments=common | arguments,
+                    arguments=arguments,
                     ranks=trial.count,
                     log=str(log),
                     rendezvous=f"file://{meeting}/rendezvous",
@@ -112,7 +112,8 @@ def _measure(
                 )
             )
 
-    def attempt(function: str, **arguments: Any) -> tuple[Status, list[Outcome]]:
+    def attempt(function: str, **own: Any) -> tuple[Status, list[Outcome]]:
+        arguments: dict[str, Any] = common | own
         outcomes = call(function, trial.memory, arguments)
         status = _status(outcomes)
         if status == "crashed" and trial.memory is not None and not bench.cuda:
@@ -141,9 +142,15 @@ def _measure(
             check_extrapolation=trial.check_extrapolation,
         )
         if status == "crashed" and record.compiled:
+            if _status(anything := call("compile_anything", None, {})) == "crashed":
+                record.reason = f"torch.compile compiles nothing here: {_failure(anything).error}"
+                record.status, record.traceback = "unsupported", _failure(anything).traceback
+                record.remedy = "install what it lacks, such as a C++ compiler or Python's headers"
+                return
             # As the authors did: a model that cannot be compiled is measured uncompiled, and the record says so.
-            record.warnings.append(f"crashed while compiled, measured uncompiled: {_failure(outcomes).error}")
-            record.compiled = False
+            failure = _failure(outcomes)
+            record.warnings.append(f"crashed while compiled, measured uncompiled: {failure.error}")
+            record.compiled, record.traceback = False, failure.traceback
         elif status == "out_of_memory":
             micro_batch //= 2
             record.halvings += 1

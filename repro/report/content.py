@@ -207,7 +207,8 @@ def _verdict_entry(verdict: Verdict) -> Entry:
         measured = "—"
     symbol, _ = VERDICTS[verdict.verdict]
     told = f"{verdict.cell}: {verdict.verdict.replace('_', ' ')}"
-    told += f", {verdict.reason}" if verdict.reason else f" with {verdict.settings}"
+    told += f" with {verdict.settings}" if verdict.settings else ""
+    told += f", {verdict.reason}" if verdict.reason else ""
     return Entry(printed, measured, verdict.verdict, symbol, told)
 
 
