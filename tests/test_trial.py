@@ -248,6 +248,20 @@ def test_a_fork_server_that_dies_is_a_crash_with_the_end_of_its_log(tmp_path: Pa
     assert "encodings" in record.traceback  # what Python says where its library is not
 
 
+def test_layers_that_fsdp_keeps_from_the_compiler_are_told(measure: Measure) -> None:
+    sharded = ok(measure("roberta", "free_lunch+fsdp_3", 2))
+    assert sharded.compiled
+    assert sharded.graphs is not None
+    assert sharded.graphs["layers"] == 2
+    assert sharded.warnings == []
+    checkpointed = ok(measure("roberta", "free_lunch+checkpointing+fsdp_3", 2))
+    assert checkpointed.graphs is not None
+    assert checkpointed.graphs["layers"] == 0
+    assert checkpointed.graphs["compiled"] >= 1
+    [warning] = checkpointed.warnings
+    assert warning.startswith("torch.compile left the sharded layers as they are")
+
+
 def without_a_compiler(folder: Path) -> dict[str, str]:
     """Variables of a machine without a C++ compiler, and without what an earlier one compiled."""
     return {"PATH": "", "TORCHINDUCTOR_CACHE_DIR": str(folder)}

@@ -167,7 +167,7 @@ def measure(
         "synchronised": synced,
         "warm_up": warm_up,
         "peak_memory": peak_bytes,
-        "graphs": _graphs() if compiled else None,
+        "graphs": _graphs(built) if compiled else None,
         "gpu_state": state,
         "skipped_updates": skipped,
         "losses": [float(loss) if loss.isfinite() else None for loss in losses[:_LOSSES]],
@@ -207,16 +207,23 @@ def _whole_step(built: engine.Engine, micro_step: Callable[[bool], Callable[[], 
     built.update()
 
 
-def _graphs() -> dict[str, int]:
-    """What torch.compile made of the model: compiled graphs, breaks between them, and what it compiled again."""
+def _graphs(built: engine.Engine) -> dict[str, int]:
+    """What torch.compile made of the model: compiled graphs, breaks between them, what it compiled again, and how many
+    of the layers that FSDP has compiled each by itself."""
     from torch._dynamo.convert_frame import FRAME_COMPILE_COUNTER
     from torch._dynamo.utils import counters
 
-    return {
+    found = {
         "compiled": counters["stats"]["unique_graphs"],
         "breaks": sum(counters["graph_break"].values()),
         "recompilations": sum(times - 1 for times in FRAME_COMPILE_COUNTER.values()),
     }
+    if built.settings.library == "fsdp":
+        from torch._dynamo.eval_frame import _debug_get_cache_entry_list
+
+        forwards = [type(layer).forward for layer in engine.layers(built.module, built.recipe.layer)]
+        found["layers"] = sum(bool(_debug_get_cache_entry_list(forward.__code__)) for forward in forwards)
+    return found
 
 
 def compile_anything(rank: Rank) -> None:

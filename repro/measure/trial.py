@@ -257,6 +257,10 @@ def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -
     record.peak_memory = max(value["peak_memory"] for value in values)
     record.warm_up_seconds = max(value["warm_up"] for value in values)
     record.graphs = values[0]["graphs"]
+    if record.graphs and record.graphs.get("layers") == 0:
+        record.warnings.append(
+            "torch.compile left the sharded layers as they are: only what is around them is compiled"
+        )
     record.losses = values[0]["losses"]
     if skipped := values[0]["skipped_updates"]:
         record.warnings.append(f"{skipped} timed updates were skipped by the fp16 loss scale, and count too short")

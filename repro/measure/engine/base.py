@@ -129,8 +129,9 @@ def runs_tf32(device: torch.device) -> bool:
 
 
 def layers(module: nn.Module, name: str) -> list[nn.Module]:
-    """The repeated blocks, of the class called `name`, outermost only; a WrongWrapperError if there are none."""
-    found = [child for child in module.modules() if type(child).__name__ == name]
+    """The repeated blocks, of the class called `name` or one that FSDP made of it; a WrongWrapperError if there are
+    none."""
+    found = [child for child in module.modules() if type(child).__name__.removeprefix("FSDP") == name]
     if not found:
         raise WrongWrapperError(f"{type(module).__name__} has no {name} to shard or checkpoint")
     return found
