@@ -14,6 +14,7 @@ from repro.hardware import find
 from repro.recipe import Recipe, Scale
 from repro.reckon import reckoned
 from repro.results import Results
+from repro.rules import compiles
 from repro.settings import Settings
 from repro.trial import Record, Status, Trial
 
@@ -56,7 +57,8 @@ def record(
 ) -> Record:
     """A sound record of a trial that took `days` by the authors' clock, and by the others too unless `true_days`.
     Free lunch ran in TF32."""
-    known = {"tf32": "free_lunch" in settings and gpu != "cpu", **known}
+    compiled = compiles(models.find(model, scale), Settings.parse(settings))
+    known = {"tf32": "free_lunch" in settings and gpu != "cpu", "compiled": compiled, **known}
     found = Record.of(Trial(model, scale, Settings.parse(settings).id, gpu, count), status, **known)
     if days is None:
         return found

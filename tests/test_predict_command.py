@@ -47,10 +47,11 @@ def test_people_are_told_that_numbers_are_predicted_and_how_sure_they_are() -> N
     tables = repro("predict").stdout
     assert "expected (predicted)" in tables
     assert "Predicted, not measured" in tables
-    assert "8 of 10 cells lie between" in tables
+    assert "8 of 10 plausible cells lie between" in tables
+    assert "the paper's (timm 1.0.31, torch 2.13.0)" in tables, "what the models were traced with"
     one = repro("predict", "--gpu", "RTX 4090", "--gpus", "2", "--models", "pythia-1b").stdout
     assert "Pythia-1B on 2 x RTX 4090: predicted" in one
-    assert "in 8 of 10 cases" in one
+    assert "as 8 of 10 of the paper's plausible cells" in one
     assert "Predicted, not measured" in one
 
 
@@ -61,6 +62,36 @@ def test_measured_days_stand_beside_predicted_ones(tmp_path: Path) -> None:
     assert (row["table"], row["model"], row["gpu"], row["gpus"]) == ("1", "Pythia-1B", "A100", 4)
     assert row["measured_days"] == 17.5
     assert "/ 17.5" in repro("predict", "--measured", str(folder)).stdout
+
+
+def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> None:
+    asked = ("predict", "--gpu", "A100", "--gpus", "4", "--models", "pythia-1b,vit")
+    every = {(row["model"], row["settings"]): row for row in json.loads(repro(*asked, "--format", "json").stdout)}
+    first, second = every["pythia-1b", "free_lunch+zero_1"], every["vit", "free_lunch"]
+    folder = results_folder(
+        tmp_path / "run",
+        record("pythia-1b", "free_lunch+zero_1", 2 * first["days"]),
+        record("vit", "free_lunch", second["days"]),
+        record("vit", "free_lunch+zero_3", None, status="out_of_memory"),
+        record("vit", "naive", 100.0, count=1),
+        record("roberta", "naive", 100.0),
+    )
+    rows = json.loads(repro(*asked, "--measured", str(folder), "--format", "json").stdout)
+    assert [(row["model"], row["settings"], row["status"]) for row in rows] == [
+        ("pythia-1b", "free_lunch+zero_1", "ok"),
+        ("vit", "free_lunch", "ok"),
+        ("vit", "free_lunch+zero_3", "out_of_memory"),
+    ]
+    assert [row["predicted_over_measured"] for row in rows] == [pytest.approx(0.5), pytest.approx(1), None]
+    assert [row["inside_interval"] for row in rows] == [False, True, None]
+    assert rows[0]["predicted_micro_batch"] == first["micro_batch"]
+    told = repro(*asked, "--measured", str(folder)).stdout
+    assert "off by 25% in the median; of 2 it is within 25 % in 1, within 2x in 2, " in told
+    assert "Feasible or not as predicted: 2 of 3." in told
+    elsewhere = repro("predict", "--gpu", "H200", "--measured", str(folder))
+    assert (elsewhere.returncode, elsewhere.stdout) == (2, "")
+    assert "no trial of these models on 1 x H200" in elsewhere.stderr
+    assert "it has some on 1 x A100, 4 x A100" in elsewhere.stderr
 
 
 def test_every_settings_is_ranked_with_memory_and_time_by_part() -> None:
@@ -94,7 +125,11 @@ BAD_INPUT = [
     (["--methods", "best"], ["--methods"]),
     (["--methods", "naive"], ["--methods naive needs --gpu"]),
     (["--validate", "--fit"], ["not allowed with"]),
-    (["--gpu", "A100", "--measured", "x"], ["--measured goes with the tables"]),
+    (["--validate", "--gpu", "A100"], ["--gpu changes nothing of --validate"]),
+    (["--validate", "--measured", "x"], ["--measured changes nothing of --validate"]),
+    (["--fit", "--format", "json"], ["--format changes nothing of --fit"]),
+    (["--rebuild-traces", "--models", "vit"], ["--models changes nothing of --rebuild-traces"]),
+    (["--gpu", "A100", "--measured", "x"], ["x holds no trials"]),
 ]
 
 
@@ -145,6 +180,19 @@ def test_the_readme_tells_these_errors(scores: list[dict[str, object]], told: st
 
     (line,) = (line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(f"| {told}"))
     assert f"| {error('all')} ({error('plausible')}) |" in line
+
+
+def test_the_readme_tells_how_often_intervals_hold_with_and_without_doubted_cells(
+    scores: list[dict[str, object]],
+) -> None:
+    def share(split: str, subset: str) -> str:
+        wanted = {"metric": "inside the 80 % interval", "split": split, "subset": subset}
+        (score,) = (each for each in scores if wanted.items() <= each.items())
+        return f"{100 * float(str(score['value'])):.0f} %"
+
+    (line,) = (line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| 80 % interval"))
+    told = [", ".join(share(split, subset) for split in validate.SPLITS[1:]) for subset in ("all", "plausible")]
+    assert f"| {told[0]} ({told[1]}) |" in line
 
 
 def test_the_traced_model_beats_every_baseline_on_what_it_has_not_seen(scores: list[dict[str, object]]) -> None:

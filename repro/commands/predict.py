@@ -17,12 +17,15 @@ from ..findings import Place
 from ..formats import add_format, figures, render
 from ..plan import Methods, settings_for
 from ..predict import calibration, traces
+from ..predict.beside import beside, told
 from ..predict.forecast import Forecast, forecast, ranked
 from ..predict.here import here
 from ..predict.machine import Machine, gpu_named
 from ..predict.probed import load
 from ..predict.tables import predicted
 from ..reading import measured as read_measured
+from ..stack import installed
+from ..trial import Record
 
 _TABLES: tuple[Table, ...] = ("1", "4")
 
@@ -36,7 +39,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help="GPUs of each node (default: 1)")
     parser.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes (default: 1)")
     parser.add_argument("--methods", choices=get_args(Methods), default="all", help="settings (default: all)")
-    parser.add_argument("--measured", type=Path, metavar="DIR", help="put this run's days beside the tables")
+    parser.add_argument(
+        "--measured", type=Path, metavar="DIR", help="put this run beside the tables, or beside --gpu or --probes"
+    )
     work = parser.add_mutually_exclusive_group()
     work.add_argument("--validate", action="store_true", help="print the errors of the predictions")
     work.add_argument("--fit", action="store_true", help="fit the rates to expected/ again, about 3 minutes")
@@ -45,12 +50,10 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
-    if given.rebuild_traces:
-        return _rebuild()
-    if given.fit:
-        return _fit()
-    if given.validate:
-        return _validate(given)
+    for work, do in (("rebuild_traces", _rebuild), ("fit", _fit), ("validate", _validate)):
+        if getattr(given, work):
+            _refuse_others(given, work)
+            return do(given)
     for option in ("gpus", "nodes"):
         if getattr(given, option) < 1:
             raise UserError(f"--{option} {getattr(given, option)}: expected at least 1")
@@ -58,23 +61,40 @@ def main(given: argparse.Namespace) -> int:
     if given.probes is not None:
         if given.gpu is not None or given.nodes != 1:
             raise UserError("--probes names a machine of one node: leave --gpu and --nodes out")
-        return _machine(given, *here(load(given.probes), given.gpus, None), wanted)
+        probes = load(given.probes)
+        return _machine(given, *here(probes, given.gpus, None), wanted, probes.device)
     if given.gpu is None:
         if given.gpus != 1 or given.nodes != 1:
             raise UserError("--gpus and --nodes count GPUs of one kind: name it with --gpu, as in --gpu A100")
         if given.methods != "all":
             raise UserError(f"--methods {given.methods} needs --gpu: Tables 1 and 4 say which settings their cells had")
         return _tables(given, {recipe.name for recipe in wanted})
-    machine = Machine(gpu_named(given.gpu), given.gpus, given.nodes)
-    return _machine(given, machine, calibration.load()[calibration.EVERYTHING], wanted)
+    gpu = gpu_named(given.gpu)
+    machine = Machine(gpu, given.gpus, given.nodes)
+    return _machine(given, machine, calibration.load()[calibration.EVERYTHING], wanted, gpu.paper_name or gpu.name)
+
+
+def _refuse_others(given: argparse.Namespace, work: str) -> None:
+    """Options that `work` would leave out without a word."""
+    plain = argparse.ArgumentParser()
+    options(plain)
+    for name, value in vars(plain.parse_args([])).items():
+        taken = {"format", work} if work == "validate" else {work}
+        if name not in taken and getattr(given, name) != value:
+            option, alone = name.replace("_", "-"), work.replace("_", "-")
+            raise UserError(f"--{option} changes nothing of --{alone}: leave one of them out")
 
 
 def _machine(
-    given: argparse.Namespace, machine: Machine, fitted: calibration.Calibration, wanted: Sequence[Any]
+    given: argparse.Namespace,
+    machine: Machine,
+    fitted: calibration.Calibration,
+    wanted: Sequence[Any],
+    device: str,
 ) -> int:
-    if given.measured is not None:
-        raise UserError("--measured goes with the tables: leave --gpu and --probes out")
     stack = traces.nearest(traces.installed())
+    if given.measured is not None:
+        return _beside(given, machine, fitted, {recipe.id for recipe in wanted}, device)
     found = []
     for recipe in wanted:
         settings = settings_for(recipe, given.methods, machine.gpu, machine.world)
@@ -88,6 +108,51 @@ def _machine(
         print(f"\n{_best(group)}\n")
     print(_note(stack))
     return 0
+
+
+def _beside(
+    given: argparse.Namespace, machine: Machine, fitted: calibration.Calibration, ids: set[str], device: str
+) -> int:
+    """What a run measured on this machine, with its prediction."""
+    run = read_measured(given.measured)
+    stack = traces.nearest(run.environment.get("packages", {}).get("transformers") or traces.installed())
+    found = beside([record for record in run.records if record.recipe in ids], device, machine, fitted, stack)
+    if not found:
+        raise UserError(
+            f"{given.measured} has no trial of these models on {machine.gpus} x {device} with all of its memory: "
+            f"{_had(run.records)}"
+        )
+    rows = [
+        {
+            "origin": "predicted and measured",
+            "model": each.record.recipe,
+            "scale": each.record.scale,
+            "gpu": device,
+            "gpus": machine.gpus,
+            "settings": each.record.settings,
+            "status": each.record.status,
+            "predicted_micro_batch": each.forecast.micro_batch or None,
+            "measured_micro_batch": each.record.micro_batch,
+            "predicted_step": each.forecast.step and each.forecast.step.total,
+            "measured_step": each.record.authors_step,
+            "predicted_over_measured": each.ratio,
+            "inside_interval": each.inside,
+            "traced_transformers": stack,
+        }
+        for each in found
+    ]
+    if given.format in ("json", "csv"):
+        print(render(rows, given.format))
+        return 0
+    shown = [key for key in rows[0] if key not in ("origin", "gpu", "gpus", "traced_transformers")]
+    print(render([{key.replace("_", " "): row[key] for key in shown} for row in rows], given.format))
+    print(f"\n{told(found)} Steps in seconds, by the authors' clock. Predicted {_traced(stack)}")
+    return 0
+
+
+def _had(records: Sequence[Record]) -> str:
+    there = sorted({f"{record.count} x {record.device}" for record in records})
+    return f"it has some on {', '.join(there)}"
 
 
 def _tables(given: argparse.Namespace, names: set[str]) -> int:
@@ -111,7 +176,8 @@ def _tables(given: argparse.Namespace, names: set[str]) -> int:
     low, high = fitted.interval
     print(
         f"- infeasible, ? a mark that the copy at hand has lost; with --measured a measured number follows a slash. "
-        f"8 of 10 cells lie between {low:.2f} and {high:.2f} times their prediction. {_note(traces.PAPER_STACK)}"
+        f"8 of 10 plausible cells lie between {low:.2f} and {high:.2f} times their prediction. "
+        f"{_note(traces.PAPER_STACK)}"
     )
     return 0
 
@@ -197,23 +263,28 @@ def _best(group: Sequence[Forecast]) -> str:
         return f"{cell}: predicted infeasible with every settings above: {best.reason}."
     return (
         f"{cell}: predicted {figures(best.days.value)} days "
-        f"({figures(best.days.low)} to {figures(best.days.high)} in 8 of 10 cases) with {best.settings.id}."
+        f"({figures(best.days.low)} to {figures(best.days.high)}, as 8 of 10 of the paper's plausible cells) "
+        f"with {best.settings.id}."
     )
 
 
 def _note(stack: str) -> str:
-    installed = traces.installed()
-    if installed is None or installed == stack:
-        return f"Predicted, not measured, from traces of the models of transformers {stack}."
-    return (
-        f"Predicted, not measured, from traces of the models of transformers {stack}; installed is {installed}, which "
-        "repro predict --rebuild-traces can trace."
-        if stack != traces.PAPER_STACK
-        else f"Predicted, not measured, from traces of the models of transformers {stack}, the paper's."
-    )
+    return f"Predicted, not measured, {_traced(stack)}"
 
 
-def _rebuild() -> int:
+def _traced(stack: str) -> str:
+    traced = {package: version.partition("+")[0] for package, version in traces.versions(stack).items()}
+    of = ", ".join(f"{package} {version}" for package, version in sorted(traced.items()) if package != "transformers")
+    whose = ", the paper's" if stack == traces.PAPER_STACK else ""
+    note = f"from traces of the models of transformers {stack}{whose} ({of})"
+    here = {package: (installed(package) or version).partition("+")[0] for package, version in traced.items()}
+    others = [f"{package} {here[package]}" for package in sorted(traced) if here[package] != traced[package]]
+    if stack == traces.PAPER_STACK or not others:
+        return f"{note}."
+    return f"{note}; installed is {', '.join(others)}, which repro predict --rebuild-traces can trace."
+
+
+def _rebuild(given: argparse.Namespace) -> int:
     try:
         from ..predict.trace import all_traces
     except ImportError as error:
@@ -226,7 +297,7 @@ def _rebuild() -> int:
     return 0
 
 
-def _fit() -> int:
+def _fit(given: argparse.Namespace) -> int:
     from ..predict.fit import fit_all
 
     def progress(name: str) -> None:

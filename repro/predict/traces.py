@@ -136,6 +136,11 @@ def shipped(folder: Path = FOLDER) -> list[str]:
     return sorted((file.stem.removeprefix(prefix) for file in folder.glob(f"{prefix}*.json")), key=_numbers)
 
 
+def versions(transformers: str) -> dict[str, str]:
+    """The packages that one stack's traces were made with."""
+    return next(iter(load(transformers).values())).stack
+
+
 def nearest(installed: str | None) -> str:
     """The shipped stack nearest to an installed transformers, the newest where none is installed."""
     known = shipped()

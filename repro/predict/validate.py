@@ -160,19 +160,24 @@ def _feasibility(table: Table, split: str, chosen: Chooser) -> list[Score]:
 def _micro_batches(split: str, chosen: Chooser) -> list[Score]:
     """Of every row of Appendix J, at its own settings; of a row with lost marks, at the reading that comes nearest."""
     rows = published_settings()
-    exact, near, legible_exact, legible = 0, 0, 0, 0
-    for row in rows:
-        sizes = [_micro_batch(row, place, chosen(row.model, row.gpu)) for place in range(len(row.readings()))]
-        exact += row.mbs in sizes
-        near += any(row.mbs / 2 <= size <= row.mbs * 2 for size in sizes)
-        if len(sizes) == 1:
-            legible += 1
-            legible_exact += row.mbs in sizes
-    return [
-        _scored("micro batch exact", "j", split, "all", len(rows), float(exact)),
-        _scored("micro batch within 2x", "j", split, "all", len(rows), float(near)),
-        _scored("micro batch exact", "j", split, "legible", legible, float(legible_exact)),
-    ]
+    sizes = {
+        row: [_micro_batch(row, place, chosen(row.model, row.gpu)) for place in range(len(row.readings()))]
+        for row in rows
+    }
+    subsets = {"all": rows, "legible": [row for row in rows if len(sizes[row]) == 1]}
+    subsets |= {gpu: [row for row in rows if row.gpu == gpu] for gpu in dict.fromkeys(row.gpu for row in rows)}
+    subsets |= {
+        model: [row for row in rows if row.model == model] for model in dict.fromkeys(row.model for row in rows)
+    }
+    found = []
+    for subset, members in subsets.items():
+        exact = sum(row.mbs in sizes[row] for row in members)
+        near = sum(any(row.mbs / 2 <= size <= row.mbs * 2 for size in sizes[row]) for row in members)
+        found += [
+            _scored("micro batch exact", "j", split, subset, len(members), float(exact)),
+            _scored("micro batch within 2x", "j", split, subset, len(members), float(near)),
+        ]
+    return found
 
 
 def _micro_batch(row: PublishedSettings, reading: int, calibration: Calibration) -> int:
@@ -207,15 +212,15 @@ def _coverage(fits: Mapping[str, Calibration], verdicts: Mapping[tuple[str, str,
     found = []
     for split in SPLITS[1:]:
         chosen = _chooser(fits, split)
-        inside = []
-        for table in _TABLES:
-            for cell in cells(table):
-                best = _best(cell, chosen(cell.model, cell.gpu))
-                if cell.days is None or best.days is None:
-                    continue
-                if verdicts[cell.table, cell.model, cell.gpu, cell.gpus] == "plausible":
-                    inside.append(best.days.low <= cell.days <= best.days.high)
-        found.append(_scored("inside the 80 % interval", "1 and 4", split, "plausible", len(inside), _share(inside)))
+        inside: dict[Cell, bool] = {}
+        for cell in (cell for table in _TABLES for cell in cells(table)):
+            best = _best(cell, chosen(cell.model, cell.gpu))
+            if cell.days is not None and best.days is not None:
+                inside[cell] = best.days.low <= cell.days <= best.days.high
+        plausible = {cell for cell in inside if verdicts[cell.table, cell.model, cell.gpu, cell.gpus] == "plausible"}
+        for subset, members in _subsets(inside, plausible):
+            share = _share(inside[cell] for cell in members)
+            found.append(_scored("inside the 80 % interval", "1 and 4", split, subset, len(members), share))
     return found
 
 
@@ -246,6 +251,6 @@ def _baselines(verdicts: Mapping[tuple[str, str, str, int], str]) -> Iterator[Sc
             ("a utilisation for each GPU", SPLITS[2]): lambda cell: scaled(cell, lambda o: o.gpu != cell.gpu),
         }
         for (name, split), days in baselines.items():
-            for subset, members in (("all", known), ("plausible", [cell for cell in known if cell in plausible])):
+            for subset, members in _subsets(known, plausible):
                 ratios = [days(cell) / cell.days for cell in members if cell.days]
                 yield from _summary(table, split, f"{subset}: baseline, {name}", ratios)

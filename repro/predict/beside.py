@@ -1,0 +1,75 @@
+"""Predictions beside what a run measured on the same machine: trial by trial, and how good they are in all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import models
+from repro.settings import Settings
+from repro.trial import Record
+
+from .calibration import Calibration
+from .forecast import Forecast, forecast
+from .machine import Machine
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A trial that was measured, and what was predicted of it, at the micro batch that was predicted."""
+
+    forecast: Forecast
+    record: Record
+
+    @property
+    def ratio(self) -> float | None:
+        """Predicted over measured seconds of a training step by the authors' clock, which predictions are of."""
+        if self.forecast.step is None or self.record.authors_step is None:
+            return None
+        return self.forecast.step.total / self.record.authors_step
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the measured days lie in the prediction's interval."""
+        days, measured = self.forecast.days, self.record.authors_days
+        return None if days is None or measured is None else days.low <= measured <= days.high
+
+    @property
+    def feasible_as_predicted(self) -> bool:
+        return self.forecast.feasible == (self.record.status == "ok")
+
+
+def beside(
+    records: Iterable[Record], device: str, machine: Machine, calibration: Calibration, stack: str
+) -> list[Beside]:
+    """Of all records of so many of the device on one node, without a memory limit, that ran or ran out of memory."""
+    return [
+        Beside(
+            forecast(
+                models.find(record.recipe, record.scale), machine, Settings.parse(record.settings), calibration, stack
+            ),
+            record,
+        )
+        for record in records
+        if (record.device, record.count, record.nodes, record.memory_limit) == (device, machine.gpus, 1, None)
+        and record.status in ("ok", "out_of_memory")
+    ]
+
+
+def told(found: Sequence[Beside]) -> str:
+    """How good they are, in a sentence."""
+    ratios = [each.ratio for each in found if each.ratio is not None]
+    feasible = sum(each.feasible_as_predicted for each in found)
+    words = f"Feasible or not as predicted: {feasible} of {len(found)}."
+    if not ratios:
+        return words
+    sizes = [each.forecast.micro_batch == each.record.micro_batch for each in found if each.ratio is not None]
+    errors = [abs(ratio - 1) for ratio in ratios]
+    near, within = sum(error <= 0.25 for error in errors), sum(0.5 <= ratio <= 2 for ratio in ratios)
+    inside = sum(each.inside is True for each in found)
+    step = f"The predicted step is off by {median(errors):.0%} in the median; of {len(ratios)} it is within 25 %"
+    return (
+        f"{step} in {near}, within 2x in {within}, the measured days are within the interval in {inside}, "
+        f"and the micro batch is as predicted in {sum(sizes)}. {words}"
+    )
