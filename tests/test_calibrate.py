@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,12 +63,17 @@ def test_what_was_measured_never_beats_the_data_sheet() -> None:
     gpu = find("A100")
     assert gpu is not None
     dream = Probed(
-        fp32=1e18, tf32=1e18, fp16=1e18, bf16=1e18, copy=1e18, host=1e10, launch=3e-6, ring=None, latency=None
+        fp32=1e18, tf32=1e18, fp16=1e18, bf16=1e18, copy=1e18, host=1e18, launch=3e-6, ring=1e18, latency=1e-4
     )
     machine = Machine(gpu, 1, probed=dream)
     assert machine.peak("fp16", False) == gpu.fp16_tflops * 1e12  # type: ignore[operator]
     assert machine.bandwidth == gpu.bandwidth_gb_s * 1e9  # type: ignore[operator]
+    assert (machine.host_bytes, Machine(gpu, 2, probed=dream).link_bytes) == (32e9, 300e9)
     assert Machine(gpu, 1, probed=PROBED).peak("fp16", False) == PROBED.fp16
+    assert Machine(gpu, 2, probed=PROBED).link_bytes == PROBED.ring
+    bridged = find("RTX 3090")
+    assert bridged is not None
+    assert Machine(bridged, 2, probed=replace(PROBED, ring=5e10)).link_bytes == 5e10, "more than PCIe: a bridge"
 
 
 def test_an_unknown_gpu_needs_no_row_in_the_catalogue() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from statistics import fmean, median
 
@@ -15,7 +16,7 @@ _SIDE = {"cuda": 8192, "cpu": 512}  # of square matrices: large enough for a GPU
 _BYTES = {"cuda": 1 << 30, "cpu": 1 << 26}
 _EXCHANGED = {"cuda": 1 << 28, "cpu": 1 << 24}
 _KERNELS = 200
-_TIMES = 7
+_TIMES, _SECONDS = 7, 0.1  # of each probe, at least: a core that another process takes for a moment is given back
 _SMALL_TIMES = 50
 _ARITHMETICS = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -41,7 +42,7 @@ def probe(rank: Rank) -> dict[str, float | None]:
         many = torch.ones(_EXCHANGED[rank.device.type] // 4, device=rank.device)
         one, gathered = torch.ones(1, device=rank.device), torch.ones(rank.world, device=rank.device)
         sent = 2 * (rank.world - 1) / rank.world * many.nbytes
-        found["ring"] = sent / _best(rank, lambda: dist.all_reduce(many))
+        found["ring"] = sent / _best(rank, lambda: dist.all_reduce(many), exchanges=True)
         exchanges = (
             lambda: dist.all_gather_into_tensor(gathered, one),
             lambda: dist.reduce_scatter_tensor(one, gathered),
@@ -79,8 +80,14 @@ def _launch(rank: Rank) -> float:
     return _best(rank, chain) / (4 * _KERNELS)  # a product; backward two, and their sum
 
 
-def _best(rank: Rank, work: Callable[[], object]) -> float:
-    """Seconds of the fastest of some times, after a warm-up of two: what the machine can do."""
+def _best(rank: Rank, work: Callable[[], object], exchanges: bool = False) -> float:
+    """Seconds of the fastest of some times, after a warm-up of two: what the machine can do. Ranks that exchange do so
+    equally often."""
     for _ in range(2):
         work()
-    return min(synchronised(rank.device, work) for _ in range(_TIMES))
+    times = [synchronised(rank.device, work) for _ in range(_TIMES)]
+    if not exchanges:
+        ending = time.perf_counter() + _SECONDS
+        while time.perf_counter() < ending:
+            times.append(synchronised(rank.device, work))
+    return min(times)

@@ -105,11 +105,10 @@ class Machine:
     def link_bytes(self) -> float:
         """Bytes a second of the link in one direction."""
         if self.probed is not None and self.probed.ring is not None:
-            return self.probed.ring
+            return _lower(self.probed.ring, self._nvlink or self._pcie)  # whatever joins these: it was measured
         if self.link in ("switch", "bridge"):
-            found = re.search(r"NVLink (?:bridge )?([0-9.]+) GB/s", self.gpu.link)
-            assert found is not None
-            return float(found[1]) * 1e9 / 2
+            assert self._nvlink is not None
+            return self._nvlink
         return _NETWORK if self.link == "network" else self.host_bytes
 
     @property
@@ -120,11 +119,19 @@ class Machine:
     @cached_property
     def host_bytes(self) -> float:
         """Bytes a second between a GPU and the host, in one direction."""
-        if self.probed is not None:
-            return self.probed.host
+        return _lower(self.probed.host if self.probed else self._pcie, self._pcie)
+
+    @property
+    def _nvlink(self) -> float | None:
+        """Bytes a second in one direction, by the data sheet; None where it names none."""
+        found = re.search(r"NVLink (?:bridge )?([0-9.]+) GB/s", self.gpu.link)
+        return float(found[1]) * 1e9 / 2 if found else None
+
+    @property
+    def _pcie(self) -> float | None:
+        """The same of PCIe."""
         found = re.search(r"PCIe ([0-9.]+) x16", self.gpu.link)
-        assert found is not None
-        return _PCIE[found[1]] / 2
+        return _PCIE[found[1]] / 2 if found else None
 
 
 def _lower(measured: float | None, promised: float | None) -> float:
