@@ -114,14 +114,15 @@ def _with_attention(wanted: Iterable[Settings], attention: Attention) -> list[Se
 def estimate(trial: Trial, gpu: Gpu | None) -> float:
     """About how many seconds a trial takes: for the bar and the first line of a run, never for a result.
 
-    A tiny trial is some seconds of starting, searching and, compiled, of compiling. A trial at the paper's scale
-    draws its weights (1e8 a second on a host), runs about 64 examples at a third of the GPU's peak, and compiles.
+    A tiny trial is some seconds of starting, searching and, compiled, of compiling, and a tenth of one a round. A trial
+    at the paper's scale draws its weights (1e8 a second on a host), runs about 40 examples and 8 a round at a third of
+    the GPU's peak, and compiles.
     """
     recipe, settings = models.find(trial.recipe, trial.scale), Settings.parse(trial.settings)
     compiling = rules.compiles(recipe, settings)
     if trial.scale == "tiny":
-        return 2.0 + (12.0 if compiling else 0.0)
+        return 1.7 + 0.1 * trial.steps + (12.0 if compiling else 0.0)
     peak = peak_flops(gpu, recipe.precision, tf32=settings.free_lunch) or 100e12
-    examples = 64 * (4 if settings.offloading else 1)
+    examples = (40 + 8 * trial.steps) * (4 if settings.offloading else 1)
     weights = recipe.flops_per_example / 6 / 2000
     return 10.0 + weights / 1e8 + examples * recipe.flops_per_example / (peak / 3) + (90.0 if compiling else 0.0)

@@ -139,7 +139,7 @@ class Run:
         return estimate(trial, self.bench.gpu)
 
     def record(self, trial: Trial) -> Record | None:
-        """The trial's record: an earlier run's, or a new one, on disk. None where the time budget is spent."""
+        """The trial's record: an earlier run's, or a new one, on disk. None where the time budget would not suffice."""
         if self._finished(trial):
             record = self._records[trial.id]
             self.tell(trial, record, True)

@@ -88,9 +88,10 @@ class Search:
 
     @property
     def guided(self) -> str:
-        """What guidance saved, in a sentence; nothing where nothing was skipped."""
+        """What guidance saved, in a sentence; nothing where nothing was predicted."""
         if not self.skipped:
-            return ""
+            guided = any(trial.predicted_micro_batch is not None for trial in self.trials)
+            return f"{len(self.tried)} settings were tried in {self.seconds:.0f} s, none was skipped" if guided else ""
         return (
             f"{len(self.tried)} settings were tried in {self.seconds:.0f} s, {len(self.skipped)} were skipped, for "
             "even at best they were predicted no faster than the fastest; all would have taken about "

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -110,8 +111,11 @@ def test_pytest_benchmark_reads_the_measured_steps_and_not_the_launch(finished) 
         assert case["group"]
         assert case["extra_info"]["authors_days"] > 0
     tool = Path(sys.executable).parent / "pytest-benchmark"
-    shown = subprocess.run([tool, "compare", folder / "benchmark.json"], capture_output=True, text=True, check=True)
-    assert "convnext/tiny/2xcpu/naive" in shown.stdout
+    plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    for place in (ROOT, folder):
+        command = [tool, "compare", folder / "benchmark.json"]
+        shown = subprocess.run(command, cwd=place, env=plain, capture_output=True, text=True, check=True)
+        assert "convnext/tiny/2xcpu/naive" in shown.stdout
 
 
 def test_the_same_folder_again_measures_nothing_twice(finished) -> None:
@@ -170,8 +174,22 @@ def test_a_gpu_asked_for_may_be_the_cpu_when_that_is_allowed(finished) -> None:
 def test_a_spent_budget_starts_no_trial_and_says_so(tmp_path: Path) -> None:
     found = repro(*ONE, "--out", str(tmp_path), "--budget", "1s")
     assert found.returncode == 0
-    assert "budget is spent" in found.stderr
+    assert "the time budget would not suffice" in found.stderr
     assert records(tmp_path) == []
+    assert "no GPU took part in this run. Nothing was measured here." in found.stdout
+
+
+def test_trials_of_other_rounds_are_told_apart_and_more_rounds_take_longer(tmp_path: Path) -> None:
+    def estimate(*words: str) -> int:
+        found = repro(*ONE, "--out", str(tmp_path / "none"), "--budget", "1s", *words)
+        return int(re.search(r"about (\d+) s to go", found.stderr)[1])  # type: ignore[index]
+
+    assert estimate("--steps", "303") == estimate() + 30
+    assert "run with" not in repro(*ONE, "--out", str(tmp_path)).stdout
+    repro(*ONE, "--out", str(tmp_path), "--steps", "4")
+    report = repro("report", str(tmp_path)).stdout
+    assert "run with" in report
+    assert report.count("4-rounds") == 1
 
 
 def test_a_trial_over_its_time_limit_is_a_result_with_a_remedy(tmp_path: Path) -> None:

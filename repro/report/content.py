@@ -111,7 +111,7 @@ def compose(reading: Reading | None) -> Content:
     checked = check_all(records if reading else None)
     return Content(
         title=_title(reading),
-        headline=_headline(verdicts, summary(verdicts, devices), records),
+        headline=_headline(verdicts, summary(verdicts, devices, records), records),
         verdicts=verdicts,
         problems=reading.problems if reading else (),
         grids=[_verdict_grid(table, verdicts) for table in ("1", "4")],

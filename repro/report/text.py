@@ -47,18 +47,18 @@ def report(
             {
                 "trials": [asdict(record) for record in records],
                 "verdicts": [asdict(verdict) for verdict in verdicts],
-                "summary": summary(verdicts, devices),
+                "summary": summary(verdicts, devices, records),
                 "searches": [_search(each) for each in searches(records) if each.guided],
             },
             indent=1,
         )
     nearest = nearest_paper_gpu(devices)
-    parts = ["VERDICT", *summary(verdicts, devices)]
+    parts = ["VERDICT", *summary(verdicts, devices, records)]
     compared = compared_rows(verdicts)
     if compared:
         parts += ["CELLS COMPARED WITH THE PAPER", render(compared, "text"), *_bullets(failures(verdicts))]
     if records:
-        parts += ["TRIALS", render([trial_row(record, nearest) for record in records], "text"), LEGEND]
+        parts += ["TRIALS", render(_told_apart(records, nearest), "text"), LEGEND]
     guided = [f"{each.model} on {each.machine}: {each.guided}." for each in searches(records) if each.guided]
     if guided:
         parts += ["GUIDED SEARCH", "\n".join(_bullets(guided))]
@@ -66,6 +66,13 @@ def report(
     if found:
         parts += ["NOTES", "\n".join(_bullets(found))]
     return "\n\n".join(parts)
+
+
+def _told_apart(records: Sequence[Record], nearest: str | None) -> list[dict[str, Any]]:
+    """A row each, with what else their ids say, such as a memory limit or other rounds, where any says more."""
+    more = [record.id.partition(record.settings)[2].strip("/").replace("/", ", ") for record in records]
+    rows = [trial_row(record, nearest) for record in records]
+    return [{"run with": said, **row} for said, row in zip(more, rows, strict=True)] if any(more) else rows
 
 
 def _search(search: Search) -> dict[str, Any]:
@@ -79,7 +86,7 @@ def _search(search: Search) -> dict[str, Any]:
     }
 
 
-def summary(verdicts: Sequence[Verdict], devices: Sequence[Device] | None) -> list[str]:
+def summary(verdicts: Sequence[Verdict], devices: Sequence[Device] | None, records: Sequence[Record]) -> list[str]:
     """What was and was not verified, in sentences; the first counts Table 1's cells."""
     lines = []
     for table in ("1", "4"):
@@ -96,7 +103,10 @@ def summary(verdicts: Sequence[Verdict], devices: Sequence[Device] | None) -> li
     if devices is None:
         lines.append("Why not: there is no run here, these are the published numbers alone.")
     elif not devices:
-        lines.append("Why not: no GPU took part in this run. What was measured here is this CPU, on tiny recipes.")
+        here = "What was measured here is this CPU, on tiny recipes."
+        if not any(record.status == "ok" for record in records):
+            here = "Nothing was measured here."
+        lines.append(f"Why not: no GPU took part in this run. {here}")
     elif not any(device.gpu and device.gpu.paper_name for device in devices):
         lines.append(f"Why not: the paper has no {devices[0].name}; its four are RTX 3090, A6000, A100 and H100.")
     return lines

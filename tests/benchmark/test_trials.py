@@ -15,7 +15,7 @@ from repro.trial import Trial
 def test_trial(trial: dict[str, Any], run: Run, clock: ReplayClock, request: pytest.FixtureRequest) -> None:
     record = run.record(Trial(**trial))
     if record is None:
-        pytest.skip("the time budget is spent; the same command with a larger --budget goes on here")
+        pytest.skip("the time budget does not suffice; the same command with a larger --budget goes on here")
     if record.status == "crashed":
         pytest.fail(f"{record.id} crashed: {record.reason}; {record.remedy} ({record.log})", pytrace=False)
     if record.status != "ok":
