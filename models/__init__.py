@@ -21,6 +21,7 @@ def find(id: str, scale: Scale = "paper") -> Recipe:
 def find_of_paper(id: str) -> Recipe:
     """One of the paper's nine, at its scale: those that days are printed and traces are shipped of. A UserError names
     the nine for any other."""
-    if id in OTHERS:
-        raise UserError(f"{id} is no model of the paper, so nothing is predicted of it: it is one of {', '.join(IDS)}")
+    if id not in IDS:
+        none = f"{id} is no model of the paper, so no days of it are printed or predicted"
+        raise UserError(f"{none if id in OTHERS else f'unknown model {id!r}'}: it is one of {', '.join(IDS)}")
     return find(id)

@@ -316,12 +316,18 @@ BAD_INPUT = [
     (["--currency", "EUR"], "no machine that trains pythia-1b has a price in EUR"),
     (["--own", "--rent"], "not allowed with"),
     (["--model", "pythia1b"], "pythia-1b"),
+    (["--model", "gan"], "gan is no model of the paper"),
+    (["--model", "gan", "--predicted"], "gan is no model of the paper"),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "told"), BAD_INPUT, ids=lambda value: " ".join(value)[:30])
 def test_bad_input_is_one_clear_line(arguments: list[str], told: str) -> None:
     assert told in refusal(*PYTHIA, *arguments)
+
+
+def test_a_model_that_only_the_lab_has_is_not_offered_where_it_is_of_no_use() -> None:
+    assert refusal("recommend", "--model", "gn").endswith("convnext, vit")
 
 
 # --- All four commands ---

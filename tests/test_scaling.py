@@ -106,6 +106,11 @@ def test_measured_days_are_exact_and_without_a_price_nothing_is_said_of_paying(t
 
 BAD_INPUT = [
     (["--model", "pythia-2b"], "pythia-2.8b"),
+    (
+        ["--model", "gan"],
+        "gan is no model of the paper, so no days of it are printed or predicted: it is one of pythia",
+    ),
+    (["--model", "gan", "--predicted"], "gan is no model of the paper"),
     (["--model", "pythia-1b", "--gpu", "A1000"], "did you mean A100"),
     (["--model", "pythia-1b", "--gpu", "T4"], "nobody knows how long pythia-1b takes on T4; known: RTX 3090"),
     (["--model", "pythia-1b", "--currency", "DOLLAR"], "unknown currency 'DOLLAR'"),

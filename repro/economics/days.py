@@ -38,8 +38,11 @@ def training_days(model: str, measured: Path | None = None, predicted: bool = Fa
     """The days of the model with that id: Table 1's, and in their place those measured in a results folder. With
     `predicted`, machines that neither knows as well, as far as training is predicted to fit them.
 
-    Raises UserError for an unknown model, and for a folder without a measurement of it.
+    Raises UserError for an unknown model, for one that is not the paper's and was not measured, and for a folder
+    without a measurement of it.
     """
+    if measured is None:
+        models.find_of_paper(model)
     found = {(row.gpu, row.gpus): row for row in expected_days(model)}
     if predicted:
         known = {cell.gpu for cell in cells("1")}
@@ -61,7 +64,7 @@ def expected_days(model: str) -> list[TrainingDays]:
 
 def predicted_days(model: str) -> list[TrainingDays]:
     """The best of the search space on every GPU of the catalogue, predicted; the bounds hold 8 of 10 such cells."""
-    recipe = models.find(model)
+    recipe = models.find_of_paper(model)
     return [
         TrainingDays(gpu.paper_name or gpu.name, gpus, best.days, "predicted", f"repro predict, {best.settings.id}")
         for gpu in catalogue()
