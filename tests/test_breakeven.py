@@ -196,6 +196,7 @@ BAD_INPUT = [
     (["--gpu", "A100", "--gpus", "0", "--hours", "5"], "--gpus 0"),
     (["--gpu", "A100", "--gpus", "3", "--hours", "5"], "no price for a machine with 3 A100"),
     (["--gpu", "A100", "--gpus", "3", "--model", "pythia-1b"], "known: "),
+    (["--gpu", "RTX 4090", "--model", "pythia-1b"], "8 H100; --predicted brings days that are but predicted"),
     (["--gpu", "RTX 3090", "--hours", "5"], "no price in USD for renting 1 RTX 3090"),
     (["--currency", "EUR"], "the comment's sums are in USD"),
 ]

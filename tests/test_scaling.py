@@ -94,6 +94,13 @@ def test_two_rtx_3090_are_where_pythia_1b_stops_paying() -> None:
     assert "cheapest on 2" in answer("scaling", "--model", "pythia-1b", "--gpu", "RTX 3090")["answer"]
 
 
+def test_a_model_that_is_not_the_papers_has_the_days_that_were_measured_and_no_others(tmp_path: Path) -> None:
+    folder = str(results_folder(tmp_path / "out", record("gan", "naive", 2.0, gpu="A100", count=1)))
+    assert [row["days"] for row in answer("scaling", "--model", "gan", "--measured", folder)["rows"]] == [2.0]
+    told = refusal("scaling", "--model", "gan", "--measured", folder, "--gpu", "T4")
+    assert told.endswith("nobody knows how long gan takes on T4; known: A100")
+
+
 def test_measured_days_are_exact_and_without_a_price_nothing_is_said_of_paying(tmp_path: Path) -> None:
     trials = [record("pythia-1b", "free_lunch", days, gpu="H200", count=gpus) for gpus, days in ((1, 20.0), (2, 11.0))]
     folder = results_folder(tmp_path / "out", *trials)

@@ -11,7 +11,7 @@ from .. import units
 from ..economics import comment, energy, pricelist, question
 from ..economics.choice import told
 from ..economics.currency import amount, worth
-from ..economics.days import TrainingDays, training_days
+from ..economics.days import TrainingDays, days_on
 from ..economics.options import add_shared, read_count, read_gpu, read_prices
 from ..economics.pricelist import PriceList
 from ..economics.printout import printout
@@ -78,12 +78,7 @@ def _run(given: argparse.Namespace) -> TrainingDays | None:
         if given.measured is not None:
             raise UserError("--measured needs --model ID: which model's days?")
         return given_hours(gpu, gpus, units.interval(given.hours, "--hours").value)
-    days = training_days(given.model, given.measured, given.predicted)
-    for row in days:
-        if (row.gpu, row.gpus) == (gpu, gpus):
-            return row
-    known = ", ".join(f"{row.gpus} {row.gpu}" for row in days)
-    raise UserError(f"nobody knows how long {given.model} takes on {gpus} {gpu}; known: {known}")
+    return days_on(gpu, gpus, given.model, given.measured, given.predicted)[0]
 
 
 def _inputs(given: argparse.Namespace, prices: PriceList, unit: str, grams: Interval | None) -> Given:

@@ -11,7 +11,7 @@ from .. import units
 from ..economics import pricelist, renting
 from ..economics.choice import days_told, told
 from ..economics.currency import amount, worth
-from ..economics.days import TrainingDays, training_days
+from ..economics.days import TrainingDays, days_on
 from ..economics.interruptions import Interruptions, daly, young
 from ..economics.offers import machine_price
 from ..economics.options import add_shared, read_count, read_gpu, read_prices
@@ -133,14 +133,7 @@ def _asked(given: argparse.Namespace, gpu: str | None) -> list[TrainingDays]:
         if gpu is None:
             raise UserError("--hours needs --gpu NAME: hours of a run on which GPU?")
         return [renting.given_hours(gpu, given.gpus or 1, units.positive(given.hours, "--hours"))]
-    days = training_days(given.model, given.measured, given.predicted)
-    wanted = [row for row in days if gpu in (None, row.gpu) and given.gpus in (None, row.gpus)]
-    if not wanted:
-        known = ", ".join(f"{row.gpus} {row.gpu}" for row in days)
-        raise UserError(
-            f"nobody knows how long {given.model} takes on {given.gpus or ''} {gpu or 'GPUs'}; known: {known}"
-        )
-    return wanted
+    return days_on(gpu, given.gpus, given.model, given.measured, given.predicted)
 
 
 def _spot(given: argparse.Namespace) -> Spot | None:

@@ -8,12 +8,11 @@ from typing import Any
 
 from ..economics import pricelist, scaling
 from ..economics.choice import told
-from ..economics.days import training_days
+from ..economics.days import days_on
 from ..economics.offers import lifespan_years
 from ..economics.options import add_shared, read_gpu, read_prices
 from ..economics.printout import printout
 from ..economics.scaling import Step, stops
-from ..errors import UserError
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -24,12 +23,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def main(given: argparse.Namespace) -> int:
     unit, prices = read_prices(given)
-    gpu = read_gpu(given)
-    days = training_days(given.model, given.measured, given.predicted)
-    names = [name for name in dict.fromkeys(row.gpu for row in days) if gpu in (None, name)]
-    if not names:
-        known = ", ".join(dict.fromkeys(row.gpu for row in days))
-        raise UserError(f"nobody knows how long {given.model} takes on {gpu}; known: {known}")
+    days = days_on(read_gpu(given), None, given.model, given.measured, given.predicted)
+    names = list(dict.fromkeys(row.gpu for row in days))
     by_gpu = {name: scaling.steps([row for row in days if row.gpu == name], prices, unit) for name in names}
     listed = [step for steps in by_gpu.values() for step in steps]
     notes = [

@@ -52,6 +52,26 @@ def training_days(model: str, measured: Path | None = None, predicted: bool = Fa
     return list(found.values())
 
 
+def days_on(
+    gpu: str | None, gpus: int | None, model: str, measured: Path | None, predicted: bool
+) -> list[TrainingDays]:
+    """Those on that GPU, and on that number of them, each where it is not None. Raises UserError where there are none,
+    naming those that are known."""
+
+    def asked(days: list[TrainingDays]) -> list[TrainingDays]:
+        return [row for row in days if gpu in (None, row.gpu) and gpus in (None, row.gpus)]
+
+    days = training_days(model, measured, predicted)
+    found = asked(days)
+    if not found:
+        known = ", ".join(dict.fromkeys(row.gpu if gpus is None else f"{row.gpus} {row.gpu}" for row in days))
+        foretold = not predicted and model in models.IDS and asked(training_days(model, measured, predicted=True))
+        way_out = "; --predicted brings days that are but predicted" if foretold else ""
+        machine = f"{gpus or ''} {gpu or 'GPUs'}".strip()
+        raise UserError(f"nobody knows how long {model} takes on {machine}; known: {known}{way_out}")
+    return found
+
+
 def expected_days(model: str) -> list[TrainingDays]:
     """Table 1: the paper's best settings, by the authors' clock, rounded to a day. Infeasible cells are left out."""
     name = models.find(model).name
