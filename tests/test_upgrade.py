@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import models
+from repro import units
 from repro.commands import upgrade_check
 from repro.compare import culprit
 from repro.compare.baseline import accept, machine
@@ -114,7 +116,7 @@ def test_a_lock_that_cannot_be_installed_is_one_clear_line(tmp_path: Path, conte
         (["--against", "torch==2.0.0", "--pairs", "5"], ["--pairs 5", "at least 6"]),
         (["--against", "torch==2.0.0", "--budget", "soon"], ["--budget soon"]),
         (["--against", "torch==2.0.0", "--models", "gpt-5"], ["gpt-5", "vit"]),
-        (["--against", "torch==2.0.0", "--budget", "10s"], ["--budget", "raise the budget"]),
+        (["--against", "torch==2.0.0", "--budget", "10s"], ["--budget 10s: ", "with --pairs 6; raise the budget\n"]),
     ],
 )
 def test_bad_input_is_one_clear_line(arguments: list[str], told: list[str], tmp_path: Path) -> None:
@@ -230,11 +232,20 @@ def test_a_budget_takes_the_trials_that_show_most() -> None:
 
 def test_what_a_budget_leaves_buys_more_pairs() -> None:
     alone = [Trial("pythia-1b", "tiny", "naive", "cpu", 1)]
-    assert upgrade_check._chosen(alone, [], None, 900.0) == (alone, 19)
-    assert upgrade_check._chosen(alone, [], None, 7200.0) == (alone, 100)
-    assert upgrade_check._chosen(alone, [], 15, 900.0) == (alone, 15), "as asked"
-    with pytest.raises(UserError, match="alone takes about 5m with --pairs 6"):
-        upgrade_check._chosen(alone, [], None, 60.0)
+
+    def pairs(budget: str, pairs: int | None = None) -> int:
+        given = Namespace(budget=budget, pairs=pairs)
+        chosen, found = upgrade_check._chosen(given, alone, [], units.seconds(budget, "--budget"))
+        assert chosen == alone
+        return found
+
+    assert pairs("15m") == 19
+    assert pairs("2h") == 100
+    assert pairs("15m", 15) == 15, "as asked"
+    with pytest.raises(UserError, match=r"alone takes about 5m with --pairs 6; raise the budget$"):
+        pairs("60s")
+    with pytest.raises(UserError, match=r"with --pairs 7; raise the budget, or take fewer pairs$"):
+        pairs("60s", 7)
 
 
 def test_requirements_are_read_by_name() -> None:

@@ -53,7 +53,7 @@ def main(given: argparse.Namespace) -> int:
     devices, candidates = _candidates(given)
     check_disk(given.out)
     stop_on_sigterm()
-    chosen, pairs = _chosen(candidates, devices, given.pairs, budget)
+    chosen, pairs = _chosen(given, candidates, devices, budget)
     stacks = second.this_stack(), second.build(given.against, second.this_stack())
     check = Check(given.out, chosen, stacks, devices, pairs, budget, _say)
     names = ", ".join(f"{trial.recipe} {trial.settings}" for trial in chosen)
@@ -106,20 +106,24 @@ def _candidates(given: argparse.Namespace) -> tuple[list[Any], list[Any]]:
     return devices, list({trial.id: trial for trial in wanted}.values())
 
 
-def _chosen(candidates: list[Any], devices: list[Any], pairs: int | None, budget: float) -> tuple[list[Any], int]:
+def _chosen(
+    given: argparse.Namespace, candidates: list[Any], devices: list[Any], budget: float
+) -> tuple[list[Any], int]:
     """The trials that show most in the budget, and how many pairs it allows."""
     from ..compare.coverage import choose
+    from ..compare.rule import PAIRS_A_ROUND
 
-    for each in (pairs,) if pairs else _PAIRS:
+    for each in (given.pairs,) if given.pairs else _PAIRS:
         loading, seconds = _costs(candidates, devices, each)
         chosen = choose(seconds, budget - loading)
         if chosen:
-            return chosen, pairs or _most_pairs(chosen, devices, each, budget)
+            return chosen, given.pairs or _most_pairs(chosen, devices, each, budget)
     cheapest = min(seconds, key=lambda trial: seconds[trial])
     minutes = math.ceil((seconds[cheapest] + loading) / 60)
+    fewer = ", or take fewer pairs" if each > PAIRS_A_ROUND else ""
     raise UserError(
-        f"--budget {budget / 60:g}m: {cheapest.recipe} {cheapest.settings} alone takes about {minutes}m with "
-        f"--pairs {each}; raise the budget, or take fewer pairs"
+        f"--budget {given.budget}: {cheapest.recipe} {cheapest.settings} alone takes about {minutes}m with "
+        f"--pairs {each}; raise the budget{fewer}"
     )
 
 
