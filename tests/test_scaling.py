@@ -91,7 +91,15 @@ def test_what_rounding_leaves_open_is_not_decided() -> None:
 def test_two_rtx_3090_are_where_pythia_1b_stops_paying() -> None:
     rows = rows_of("RTX 3090")
     assert [rows[gpus]["pays"] for gpus in (2, 4)] == ["yes", "no"]
-    assert "cheapest on 2" in answer("scaling", "--model", "pythia-1b", "--gpu", "RTX 3090")["answer"]
+    told = answer("scaling", "--model", "pythia-1b", "--gpu", "RTX 3090")["answer"]
+    assert "cheapest on 2" in told
+    assert "more stop paying there" in told
+
+
+def test_the_largest_number_of_gpus_that_is_known_is_not_said_to_be_where_more_stop_paying() -> None:
+    assert rows_of("A100", model="pythia-6.9b")[8]["pays"] == "yes"
+    told = answer("scaling", "--model", "pythia-6.9b", "--gpu", "A100")["answer"]
+    assert told.endswith("cheapest on 8, at 6,856 USD; what it costs on more is not known.")
 
 
 def test_a_model_that_is_not_the_papers_has_the_days_that_were_measured_and_no_others(tmp_path: Path) -> None:

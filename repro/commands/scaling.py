@@ -54,9 +54,11 @@ def _told(model: str, steps: list[Step], unit: str) -> str:
         if step is not best and step.experiment is not None and step.experiment.overlaps(best.experiment)
     ]
     rounding = f"; {' and '.join(equals)} cost the same within rounding" if equals else ""
+    larger = any(step.gpus > best.gpus and step.experiment is not None for step in steps)
+    more = "more stop paying there" if larger else "what it costs on more is not known"
     return (
         f"{model} on {gpu} ({origins}): an experiment is cheapest on {best.gpus}, at "
-        f"{told(best.experiment.value, unit)}; more stop paying there{rounding}."
+        f"{told(best.experiment.value, unit)}; {more}{rounding}."
     )
 
 
