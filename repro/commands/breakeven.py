@@ -12,7 +12,7 @@ from ..economics import comment, energy, pricelist, question
 from ..economics.choice import told
 from ..economics.currency import amount, worth
 from ..economics.days import TrainingDays, days_on
-from ..economics.options import add_shared, read_count, read_gpu, read_prices
+from ..economics.options import add_shared, check_run, read_count, read_gpu, read_prices
 from ..economics.pricelist import PriceList
 from ..economics.printout import printout
 from ..economics.question import Given
@@ -67,17 +67,16 @@ def _run(given: argparse.Namespace) -> TrainingDays | None:
     """The run on the machine that was named; None where none was."""
     gpu = read_gpu(given)
     if gpu is None:
-        for option in ("model", "gpus", "measured"):
+        for option in ("model", "gpus", "measured", "predicted"):
             if getattr(given, option) is not None:
                 raise UserError(f"--{option} needs --gpu NAME: the machine to own or to rent")
         return None
     gpus = read_count(given.gpus, "--gpus") or 1
-    if given.model is None:
-        if given.hours is None:
-            raise UserError("--gpu needs --model ID, or --hours H: how long is a run?")
-        if given.measured is not None:
-            raise UserError("--measured needs --model ID: which model's days?")
+    check_run(given)
+    if given.hours is not None:
         return given_hours(gpu, gpus, units.interval(given.hours, "--hours").value)
+    if given.model is None:
+        raise UserError("--gpu needs --model ID, or --hours H: how long is a run?")
     return days_on(gpu, gpus, given.model, given.measured, given.predicted)[0]
 
 

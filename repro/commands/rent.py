@@ -14,7 +14,7 @@ from ..economics.currency import amount, worth
 from ..economics.days import TrainingDays, days_on
 from ..economics.interruptions import Interruptions, daly, young
 from ..economics.offers import machine_price
-from ..economics.options import add_shared, read_count, read_gpu, read_prices
+from ..economics.options import add_shared, check_run, read_count, read_gpu, read_prices
 from ..economics.pricelist import PriceList
 from ..economics.printout import printout
 from ..economics.renting import Rented
@@ -24,6 +24,7 @@ from ..quantities import quantities
 
 Printed = tuple[list[str], list[dict[str, Any]], list[str]]  # sentences, rows, notes
 _SPOT = ("interrupted_every", "checkpoint_time", "restart_time")
+_CHECKPOINTS = ("checkpoint_every", "epochs")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +38,6 @@ def options(parser: argparse.ArgumentParser) -> None:
     spot.add_argument("--restart-time", metavar="10m", help="from an interruption to training again; it is paid for")
     spot.add_argument(
         "--checkpoint-every",
-        default="daly",
         metavar="daly|young|epoch|1h",
         help="training between two checkpoints: an optimum (default: Daly's), an epoch, or a duration",
     )
@@ -53,7 +53,7 @@ def main(given: argparse.Namespace) -> int:
     gpu = read_gpu(given)
     read_count(given.gpus, "--gpus")
     if given.model is None and given.hours is None:
-        for option in (*_SPOT, "epochs", "storage", "measured"):
+        for option in (*_SPOT, *_CHECKPOINTS, "storage", "storage_price", "measured", "predicted"):
             if getattr(given, option) is not None:
                 raise UserError(f"--{option.replace('_', '-')} needs a run: --model ID, or --hours with --gpu")
         sentences, rows, notes = _prices(prices, gpu, given.gpus, unit)
@@ -127,8 +127,7 @@ def _runs(given: argparse.Namespace, prices: PriceList, gpu: str | None, unit: s
 
 
 def _asked(given: argparse.Namespace, gpu: str | None) -> list[TrainingDays]:
-    if given.model is not None and given.hours is not None:
-        raise UserError("--model and --hours exclude each other: both say how long a run takes")
+    check_run(given)
     if given.hours is not None:
         if gpu is None:
             raise UserError("--hours needs --gpu NAME: hours of a run on which GPU?")
@@ -140,10 +139,13 @@ def _spot(given: argparse.Namespace) -> Spot | None:
     """None where nothing was said of interruptions; all three of their times are needed, as none has a default."""
     options = {name: f"--{name.replace('_', '-')}" for name in _SPOT}
     missing = [option for name, option in options.items() if getattr(given, name) is None]
-    if len(missing) == len(options):
+    if len(missing) == len(options) and all(getattr(given, name) is None for name in _CHECKPOINTS):
         return None
     if missing:
-        raise UserError(f"spot instances need {', '.join(options.values())}: {', '.join(missing)} is missing")
+        verb = "is" if len(missing) == 1 else "are"
+        raise UserError(f"spot instances need {', '.join(options.values())}: {', '.join(missing)} {verb} missing")
+    if given.epochs is not None and given.checkpoint_every != "epoch":
+        raise UserError(f"--epochs {given.epochs} needs --checkpoint-every epoch: nothing else asks how many there are")
     between, checkpoint, restart = (
         units.seconds(getattr(given, name), option) / 3600 for name, option in options.items()
     )
@@ -152,8 +154,8 @@ def _spot(given: argparse.Namespace) -> Spot | None:
         if given.epochs is None or given.epochs < 1:
             raise UserError("--checkpoint-every epoch needs --epochs N, at least 1: how many has the run?")
         return Spot(faced, "epoch", given.epochs)
-    if given.checkpoint_every in ("daly", "young"):
-        return Spot(faced, given.checkpoint_every)
+    if given.checkpoint_every in (None, "daly", "young"):
+        return Spot(faced, given.checkpoint_every or "daly")
     return Spot(faced, units.seconds(given.checkpoint_every, "--checkpoint-every") / 3600)
 
 

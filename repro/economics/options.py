@@ -17,7 +17,7 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prices", type=Path, metavar="FILE", help="TOML with prices of your own, over ours")
     parser.add_argument("--currency", default="USD", metavar="CODE", help="of all sums, ISO 4217 (default: USD)")
     parser.add_argument("--measured", type=Path, metavar="DIR", help="a results folder: its days over the paper's")
-    parser.add_argument("--predicted", action="store_true", help="with GPUs whose days are but predicted")
+    parser.add_argument("--predicted", action="store_const", const=True, help="with GPUs whose days are but predicted")
     add_format(parser)
 
 
@@ -29,6 +29,17 @@ def read_prices(given: argparse.Namespace) -> tuple[str, PriceList]:
 def read_gpu(given: argparse.Namespace) -> str | None:
     """The GPU that --gpu names, None without."""
     return None if given.gpu is None else canonical_gpu(given.gpu, "--gpu")
+
+
+def check_run(given: argparse.Namespace) -> None:
+    """Raises UserError where two options say how long a run takes."""
+    if given.hours is None:
+        return
+    if given.model is not None:
+        raise UserError("--model and --hours exclude each other: both say how long a run takes")
+    for option in ("measured", "predicted"):
+        if getattr(given, option) is not None:
+            raise UserError(f"--{option} needs --model ID: which model's days?")
 
 
 def read_count(value: int | None, option: str) -> int | None:

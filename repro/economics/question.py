@@ -75,9 +75,8 @@ def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str
     use = Use(
         given.kilowatts or (power.kilowatts if power else None), given.pue or Use().pue, given.tariff, given.grams
     )
-    origin = run.origin if given.hours is None else "given"
     hours = given.hours or run.days * 24
-    rows = [reckon(name, who, origin, machine, rent, hours, use, given.resale) for who, rent in rents.items()]
+    rows = [reckon(name, who, run.origin, machine, rent, hours, use, given.resale) for who, rent in rents.items()]
     notes = [f"Days: {run.source}."] if given.hours is None else []
     if given.kilowatts is None:
         notes.append(f"Power: {power.source}." if power else f"The power of {run.gpu} is unknown; give --power KW.")
