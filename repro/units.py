@@ -9,27 +9,27 @@ from .errors import UserError
 from .interval import Interval
 
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-_BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
 
 def seconds(text: str, option: str) -> float:
-    """`90s`, `30m`, `4h`, `2d`; a bare number is seconds."""
-    return _parse(text, option, _SECONDS, "s", "a positive duration such as 90s, 30m or 4h")
+    """`90s`, `30m`, `4h`, `2d`. A bare number is refused, as who writes one may mean another unit."""
+    return _parse(text, option, _SECONDS, "a positive duration such as 90s, 30m or 4h")
 
 
 def bytes_(text: str, option: str) -> int:
     """`2GiB`, `512MiB`, `80GB`; a bare number is bytes."""
-    return int(_parse(text, option, _BYTES, "b", "a positive size such as 512MiB, 2GiB or 80GB"))
+    return int(_parse(text, option, _BYTES, "a positive size such as 512MiB, 2GiB or 80GB"))
 
 
 def days(text: str, option: str) -> float:
-    """`30d`, `12h`; a bare number is days."""
-    return _parse(text, option, _SECONDS, "d", "a positive duration such as 30d or 12h") / _SECONDS["d"]
+    """`30d`, `12h`, in days."""
+    return _parse(text, option, _SECONDS, "a positive duration such as 30d or 12h") / _SECONDS["d"]
 
 
 def positive(text: str, option: str) -> float:
     """A number above 0, such as a sum."""
-    return _parse(text, option, {"": 1}, "", "a positive number such as 40000")
+    return _parse(text, option, {"": 1}, "a positive number such as 40000")
 
 
 def interval(text: str, option: str) -> Interval:
@@ -44,9 +44,8 @@ def interval(text: str, option: str) -> Interval:
     return Interval(sum(bounds) / 2, *bounds)
 
 
-def _parse(text: str, option: str, units: dict[str, int], default: str, expected: str) -> float:
+def _parse(text: str, option: str, units: dict[str, int], expected: str) -> float:
     found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", text.lower())
-    unit = (found[2] or default) if found else ""
-    if not found or unit not in units or float(found[1]) == 0:
+    if not found or found[2] not in units or float(found[1]) == 0:
         raise UserError(f"{option} {text}: expected {expected}")
-    return float(found[1]) * units[unit]
+    return float(found[1]) * units[found[2]]

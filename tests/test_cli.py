@@ -65,6 +65,8 @@ BAD_INPUT = [
     (["--tolerance", "much"], ["--tolerance much"]),
     (["--budget", "soon"], ["--budget soon", "4h"]),
     (["--budget", "0h"], ["--budget 0h"]),
+    (["--budget", "4"], ["--budget 4: expected a positive duration such as 90s, 30m or 4h"]),
+    (["--trial-timeout", "60"], ["--trial-timeout 60: expected a positive duration such as 90s"]),
     (["--trial-timeout", "-5"], ["--trial-timeout"]),
     (["--memory", "2 potatoes"], ["--memory 2 potatoes", "2GiB"]),
     (["--steps", "0"], ["--steps 0", "at least 1"]),

@@ -310,6 +310,7 @@ BAD_INPUT = [
     (["--budget", "-5"], "--budget -5: expected a positive number"),
     (["--budget", "much"], "--budget much"),
     (["--deadline", "soon"], "--deadline soon: expected a positive duration such as 30d"),
+    (["--deadline", "30"], "--deadline 30: expected a positive duration such as 30d"),
     (["--deadline", "0d"], "--deadline 0d"),
     (["--runs", "0"], "--runs 0: expected at least 1"),
     (["--currency", "XYZ"], "unknown currency 'XYZ'"),
