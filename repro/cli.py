@@ -12,6 +12,7 @@ from typing import NoReturn
 from .commands import HELP
 from .errors import UserError
 from .exit_codes import INTERRUPTED, OK, USAGE
+from .units import whole
 
 
 class _Parser(argparse.ArgumentParser):
@@ -48,8 +49,16 @@ def parser(name: str) -> argparse.ArgumentParser:
         description=HELP[name][0].upper() + HELP[name][1:] + ".",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    found.register("type", int, _int)
     import_module(f".commands.{name.replace('-', '_')}", __package__).options(found)
     return found
+
+
+def _int(text: str) -> int:
+    value = whole(text)
+    if value is None:
+        raise ValueError
+    return value
 
 
 def _run(name: str, arguments: Sequence[str]) -> int:

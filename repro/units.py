@@ -32,6 +32,11 @@ def positive(text: str, option: str) -> float:
     return _parse(text, option, {"": 1}, "a positive number such as 40000")
 
 
+def whole(text: str) -> int | None:
+    """A whole number; None for what is none. Python's own int also reads underscores and the digits of every script."""
+    return int(text) if re.fullmatch(r"[+-]?[0-9]{1,18}", text) else None
+
+
 def interval(text: str, option: str) -> Interval:
     """`0.13`, or `0.10..0.16` where the number is uncertain: its middle counts, and the bounds are told."""
     low, dots, high = text.partition("..")
@@ -39,7 +44,7 @@ def interval(text: str, option: str) -> Interval:
         bounds = float(low), float(high if dots else low)
     except ValueError:
         bounds = -1.0, -1.0
-    if not 0 <= bounds[0] <= bounds[1] < math.inf:
+    if not text.isascii() or not 0 <= bounds[0] <= bounds[1] < math.inf:
         raise UserError(f"{option} {text}: expected a number from 0 up such as 0.13, or bounds such as 0.10..0.16")
     return Interval(sum(bounds) / 2, *bounds)
 

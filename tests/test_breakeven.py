@@ -186,6 +186,7 @@ BAD_INPUT = [
     (["--machine", "5..3"], "--machine 5..3: expected a number from 0 up"),
     (["--rent", "1XYZ"], "unknown currency 'XYZ'"),
     (["--rent", "1EUR"], "no rate from EUR to USD"),
+    (["--hours", "\uff15"], "--hours \uff15: expected a number from 0 up"),  # a full-width 5
     (["--hours", "0"], "--hours 0: expected more than 0"),
     (["--pue", "0.9"], "--pue 0.9: expected at least 1"),
     (["--co2", "Atlantis"], "a region: world, US"),

@@ -15,6 +15,7 @@ from ..exit_codes import FAILED, INTERRUPTED, OK
 from ..formats import Format, add_format, render
 from ..lab import EPOCHS, Epoch, Prediction, Ratio, Trained, Training
 from ..recipe import Scale
+from ..units import whole
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +83,7 @@ def _checked(given: argparse.Namespace, devices: list[Any]) -> tuple[int, Traini
 
 
 def _whole(option: str, text: str, least: int, why: str) -> int:
-    if not text.isdecimal() or not least <= int(text) < 10**9:
+    if not least <= (whole(text) or 0) < 10**9:
         raise UserError(f"{option} {text}: expected a whole number: {why} {least} or more")
     return int(text)
 

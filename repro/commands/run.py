@@ -19,6 +19,7 @@ from ..formats import add_format
 from ..plan import Search
 from ..tracking import NAMES, Tracker
 from ..trial import Record, Trial
+from ..units import whole
 
 _FREE_BYTES = 256 * 2**20
 _EXIT_CODES = """\
@@ -71,7 +72,7 @@ def add_devices(parser: argparse.ArgumentParser) -> None:
 
 def _at_least_1(option: str) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        if not text.isdecimal() or int(text) < 1:
+        if (whole(text) or 0) < 1:
             raise UserError(f"{option} {text}: expected a whole number of at least 1")
         return int(text)
 
@@ -265,7 +266,7 @@ def devices_and_counts(given: argparse.Namespace) -> tuple[list[Any], tuple[int,
 
 def _processes(text: str) -> tuple[int, ...]:
     counts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) >= 1 for part in counts):
+    if not all((whole(part) or 0) >= 1 for part in counts):
         raise UserError(f"--processes {text}: expected numbers of at least 1, such as 1,2")
     return tuple(sorted({int(part) for part in counts}))
 
