@@ -22,6 +22,7 @@ from repro.errors import UserError
 from tests.command_line import ROOT, answer, record, refusal, repro, results_folder
 
 PYTHIA = ("recommend", "--model", "pythia-1b")
+RATE = '[[rate]]\nfrom = "{}"\nto = "{}"\nrate = 1.25\nquoted = 2026-11-01\nsource = "bank"\n'
 
 
 def offer(gpu: str, cost: float, days: float) -> Offer:
@@ -239,7 +240,7 @@ def test_a_price_is_old_from_a_year_and_a_day_on() -> None:
 
 def test_another_currency_needs_a_rate_and_is_never_mixed(tmp_path: Path) -> None:
     euros = gpu_table(price="800", currency='"EUR"')
-    rate = '[[rate]]\nfrom = "EUR"\nto = "USD"\nrate = 1.25\nquoted = 2026-11-01\nsource = "bank"\n'
+    rate = RATE.format("EUR", "USD")
     without = answer(*PYTHIA, "--prices", prices(tmp_path, euros))
     assert not any(row["gpu"] == "RTX 3090" for row in without["rows"])
     assert any("8 RTX 3090" in note for note in without["notes"])
@@ -263,6 +264,8 @@ def test_a_rate_works_both_ways_and_nothing_else_converts() -> None:
 BROKEN = [
     (gpu_table().replace("price = 900\n", ""), ["[[gpu]] 1", "price is missing", "name, price, currency"]),
     (gpu_table() + gpu_table(price="-900"), ["[[gpu]] 2, price", "found -900", "above 0"]),
+    (gpu_table() + gpu_table("GeForce RTX 3090"), ["[[gpu]] 2: expected RTX 3090 only once, and [[gpu]] 1 has it"]),
+    (RATE.format("EUR", "USD") + RATE.format("USD", "EUR"), ["[[rate]] 2: expected EUR, USD only once"]),
     (gpu_table(price='"cheap"'), ["[[gpu]] 1, price", "found 'cheap'"]),
     (gpu_table(currency='"XYZ"'), ["[[gpu]] 1", "unknown currency 'XYZ'", "ISO 4217"]),
     (gpu_table(quoted='"yesterday"'), ["[[gpu]] 1, quoted", "2026-11-01"]),

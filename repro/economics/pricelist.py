@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import date
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, get_type_hints
 
 from .. import prices
+from ..datafile import named
 from ..errors import UserError
 from ..prices import Rental
 from . import currency
@@ -95,12 +96,17 @@ def _over(ours: PriceList, file: Path) -> PriceList:
     rentals = [
         _known(row, "gpu", f"{file}, [[rental]] {n}") for n, row in enumerate(_rows(Rental, "rental", data, file), 1)
     ]
+    systems, rates = _rows(SystemPrice, "system", data, file), _rows(Rate, "rate", data, file)
+    _once("gpu", [row.name for row in gpus], file)
+    _once("system", [row.gpus for row in systems], file)
+    _once("rental", [_rental_key(row) for row in rentals], file)
+    _once("rate", [tuple(sorted((row.from_, row.to))) for row in rates], file)  # one goes both ways
     merged = {_rental_key(row): row for row in (*ours.rentals, *rentals)}
     return PriceList(
         ours.gpus | {row.name: row for row in gpus},
-        ours.systems | {row.gpus: row for row in _rows(SystemPrice, "system", data, file)},
+        ours.systems | {row.gpus: row for row in systems},
         tuple(merged.values()),
-        tuple(_rows(Rate, "rate", data, file)),
+        tuple(rates),
     )
 
 
@@ -109,6 +115,15 @@ _SECTIONS: tuple[str, ...] = ("gpu", "system", "rental", "rate")
 
 def _known(row: T, field: str, place: str) -> T:
     return replace(row, **{field: canonical_gpu(getattr(row, field), f"{place}, {field}")})  # type: ignore[type-var]
+
+
+def _once(section: str, keys: Sequence[Hashable], file: Path) -> None:
+    for number, key in enumerate(keys, 1):
+        first = keys.index(key) + 1
+        if first < number:
+            raise UserError(
+                f"{file}, [[{section}]] {number}: expected {named(key)} only once, and [[{section}]] {first} has it"
+            )
 
 
 def _rental_key(row: Rental) -> tuple[str, int, str, str]:
