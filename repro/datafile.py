@@ -10,10 +10,11 @@ import csv
 import io
 import os
 import re
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import date, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar, get_type_hints
 
 from .errors import UserError
@@ -26,15 +27,24 @@ def expected_folder() -> Path:
     return Path(os.environ.get("REPRO_EXPECTED") or Path(__file__).parent.parent / "expected")
 
 
-def records(kind: type[T], name: str, key: tuple[str, ...], folder: Path | None = None) -> list[T]:
+def records(
+    kind: type[T],
+    name: str,
+    key: tuple[str, ...],
+    folder: Path | None = None,
+    known: Mapping[str, tuple[Collection[str], str]] = MappingProxyType({}),
+) -> list[T]:
     """A file of `expected/` whose columns are the fields of `kind`, each read as the field's type says.
 
-    An optional field is None where the file has a dash. Raises UserError where the file is broken, or two rows
-    have the same `key`.
+    An optional field is None where the file has a dash. `known` has, for columns whose text is one of a few, these and
+    what they are called. Raises UserError where the file is broken, or two rows have the same `key`.
     """
     types, seen = get_type_hints(kind), dict[Hashable, int]()
     found = []
     for row in rows((folder or expected_folder()) / name, columns(kind)):
+        for column, (choices, called) in known.items():
+            if row[column] not in choices:
+                row.problem(column, called)
         row.once(key[0], tuple(row[column] for column in key), seen)
         found.append(kind(**{column: row.parse(column, *_READERS[types[column]]) for column in columns(kind)}))
     return found

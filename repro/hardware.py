@@ -99,6 +99,11 @@ def find(name: str, folder: Path | None = None) -> Gpu | None:
     return next((gpu for gpu in catalogue(folder) if plain in map(_plain, _names(gpu))), None)
 
 
+def names(folder: Path | None = None) -> frozenset[str]:
+    """What the files of expected/ call the GPUs: the paper's names, ours where it has none."""
+    return frozenset(gpu.paper_name or gpu.name for gpu in catalogue(folder))
+
+
 def generation(device: Device) -> str:
     """A GPU's generation; an unknown GPU has that of the newest compute capability of the catalogue up to its own."""
     if device.gpu is not None:
@@ -236,7 +241,7 @@ def _gpu(row: Row) -> Gpu:
         boost_mhz=row.parse("boost_mhz", _figure, "a positive number or nothing"),
         bandwidth_gb_s=row.parse("bandwidth_gb_s", _figure, "a positive number or nothing"),
         board_power_w=row.parse("board_power_w", _figure, "a positive number or nothing"),
-        link=row.text("link"),
+        link=row.parse("link", _link, "a link such as PCIe 4.0 x16 or NVLink 600 GB/s; PCIe 4.0 x16"),
         source=row.text("source"),
     )
 
@@ -250,6 +255,12 @@ def _capability(text: str) -> tuple[int, int]:
     if not match:
         raise ValueError
     return int(match[1]), int(match[2])
+
+
+def _link(text: str) -> str:
+    if not re.fullmatch(r"(NVLink( bridge)? [0-9]+(\.[0-9]+)? GB/s( \(pairs\))?; )?PCIe [345]\.0 x16", text):
+        raise ValueError
+    return text
 
 
 def _figure(text: str) -> float | None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
 from .datafile import records
+from .economics.currency import codes
+from .hardware import names
 from .quantities import quantities
 
 DAYS_A_YEAR = 365
+TERMS = ("on-demand", "spot", "reserved")
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class Rental:
 
 def gpu_prices(folder: Path | None = None) -> list[GpuPrice]:
     """Table 5. Raises UserError where the file is broken."""
-    return records(GpuPrice, "table5.csv", ("gpu",), folder)
+    return records(GpuPrice, "table5.csv", ("gpu",), folder, {"gpu": (names(folder), "a GPU of gpus.csv")})
 
 
 def parts(folder: Path | None = None) -> list[Part]:
@@ -98,7 +102,14 @@ def systems(folder: Path | None = None) -> list[System]:
 
 def rentals(folder: Path | None = None) -> list[Rental]:
     """What renting costs. Raises UserError where the file is broken."""
-    return records(Rental, "rental.csv", ("gpu", "gpus", "provider", "terms"), folder)
+    gpus = names(folder)
+    families = {re.sub(r" [0-9]+ GB.*", "", name) for name in gpus}  # not every provider says which V100
+    known = {
+        "gpu": (gpus | families, "a GPU of gpus.csv, with or without its memory, such as V100"),
+        "terms": (TERMS, f"one of {', '.join(TERMS)}"),
+        "currency": (codes(folder), "a code of ISO 4217 such as USD or EUR"),
+    }
+    return records(Rental, "rental.csv", ("gpu", "gpus", "provider", "terms"), folder, known)
 
 
 def machine_cost(gpu: str, gpus: int, folder: Path | None = None) -> float:

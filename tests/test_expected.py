@@ -16,6 +16,7 @@ from repro.expected import (
     published_settings,
 )
 from repro.settings import Settings
+from tests.command_line import repro
 
 
 @pytest.fixture
@@ -246,6 +247,37 @@ def test_a_broken_table_3_is_told_by_line_and_column(
 ) -> None:
     breaks(folder, "table3.csv", line, old, new)
     assert expected in complaint(printed_recipes, folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "old", "new", "expected"),
+    [
+        (
+            "rental.csv",
+            2,
+            "RTX 4090",
+            "RTX 4O90",
+            "line 2, column 1 (gpu): found 'RTX 4O90', expected a GPU of gpus.csv",
+        ),
+        ("rental.csv", 3, "spot", "sport", "line 3, column 4 (terms): found 'sport', expected one of on-demand, spot,"),
+        ("rental.csv", 4, "USD", "USB", "line 4, column 7 (currency): found 'USB', expected a code of ISO 4217"),
+        (
+            "table5.csv",
+            2,
+            "RTX 3090",
+            "RTX 3O90",
+            "line 2, column 1 (gpu): found 'RTX 3O90', expected a GPU of gpus.csv",
+        ),
+        ("tiers.csv", 3, "A6000", "A600", "line 3, column 1 (gpu): found 'A600', expected a GPU of gpus.csv"),
+    ],
+)
+def test_a_broken_price_is_told_by_line_and_column(
+    folder: Path, file: str, line: int, old: str, new: str, expected: str
+) -> None:
+    breaks(folder, file, line, old, new)
+    found = repro("recommend", "--model", "pythia-1b", REPRO_EXPECTED=str(folder))
+    assert found.returncode == 2
+    assert found.stderr.startswith(f"repro: {folder / file}, {expected}")
 
 
 def test_a_table_cut_short_is_missing_a_row(folder: Path) -> None:

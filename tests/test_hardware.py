@@ -399,6 +399,11 @@ def test_asking_for_a_gpu_where_none_is_visible_says_what_to_check(text: str) ->
             "line 2, column 8 (tf32_tflops): found '35.6', expected nothing, as Turing has no TF32",
         ),
         (
+            "PCIe 4.0 x16",
+            "PCIe 40 x16",
+            "line 2, column 14 (link): found 'NVLink bridge 112.5 GB/s (pairs); PCIe 40 x16', expected a link",
+        ),
+        (
             "GeForce RTX 4090",
             "NVIDIA RTX 3090",
             "line 3, column 1 (name): found 'RTX 4090', expected rtx 3090 only once",

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
+from pathlib import Path
 
 from ..datafile import records
 from ..errors import UserError
@@ -35,9 +36,9 @@ class Rate:
 
 
 @cache
-def codes() -> frozenset[str]:
+def codes(folder: Path | None = None) -> frozenset[str]:
     """The codes of all currencies. Raises UserError where their file is broken."""
-    return frozenset(currency.code for currency in records(Currency, "currencies.csv", ("code",)))
+    return frozenset(currency.code for currency in records(Currency, "currencies.csv", ("code",), folder))
 
 
 def check(code: str, place: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from ..errors import UserError
-from ..hardware import catalogue, find
+from ..hardware import find, names
 from ..prices import rentals
 
 
@@ -14,8 +14,7 @@ def canonical_gpu(name: str, place: str) -> str:
     known = find(name)
     if known is not None:
         return known.paper_name or known.name
-    names = {gpu.paper_name or gpu.name for gpu in catalogue()} | {rental.gpu for rental in rentals()}
-    by_folded = {each.casefold(): each for each in sorted(names)}
+    by_folded = {each.casefold(): each for each in sorted(names() | {rental.gpu for rental in rentals()})}
     if name.casefold() in by_folded:
         return by_folded[name.casefold()]
     near = [by_folded[match] for match in get_close_matches(name.casefold(), by_folded, n=3)]

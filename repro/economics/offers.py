@@ -8,6 +8,7 @@ from datetime import date
 from functools import cache
 
 from ..datafile import records
+from ..hardware import names
 from ..quantities import quantities
 from .currency import worth
 from .days import Origin, TrainingDays
@@ -131,4 +132,5 @@ def _offer(row: TrainingDays, terms: str, cost: float, share: float, currency: s
 
 @cache
 def _tiers() -> dict[str, str]:
-    return {row.gpu: row.tier for row in records(Tier, "tiers.csv", ("gpu",))}
+    known = {"gpu": (names(), "a GPU of gpus.csv")}
+    return {row.gpu: row.tier for row in records(Tier, "tiers.csv", ("gpu",), known=known)}
