@@ -27,9 +27,9 @@ def days(text: str, option: str) -> float:
     return _parse(text, option, _SECONDS, "a positive duration such as 30d or 12h") / _SECONDS["d"]
 
 
-def positive(text: str, option: str) -> float:
-    """A number above 0, such as a sum."""
-    return _parse(text, option, {"": 1}, "a positive number such as 40000")
+def positive(text: str, option: str, such_as: str) -> float:
+    """A number above 0."""
+    return _parse(text, option, {"": 1}, f"a positive number in plain digits such as {such_as}")
 
 
 def whole(text: str) -> int | None:

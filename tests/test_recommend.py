@@ -311,7 +311,9 @@ def test_limits_that_exclude_each_other_name_the_nearest_by_each() -> None:
 
 BAD_INPUT = [
     (["--budget", "-5"], "--budget -5: expected a positive number"),
+    (["--budget", "1e308"], "--budget 1e308: expected a positive number in plain digits such as 40000"),
     (["--budget", "much"], "--budget much"),
+    (["--deadline", "-1d"], "--deadline -1d: expected a positive duration such as 30d"),
     (["--deadline", "soon"], "--deadline soon: expected a positive duration such as 30d"),
     (["--deadline", "30"], "--deadline 30: expected a positive duration such as 30d"),
     (["--deadline", "0d"], "--deadline 0d"),

@@ -192,6 +192,7 @@ BAD_INPUT = [
     (["--gpus", "0"], "--gpus 0: expected at least 1"),
     (["--hours", "10"], "--hours needs --gpu"),
     (["--hours", "-3", "--gpu", "T4"], "--hours -3"),
+    (["--hours", "10h", "--gpu", "T4"], "--hours 10h: expected a positive number in plain digits such as 100"),
     (["--hours", "10", "--gpu", "T4"], "no price for renting 1 T4"),
     (["--model", "pythia-1b", "--hours", "3"], "exclude each other"),
     (["--model", "pythia-1b", "--gpu", "T4"], "nobody knows how long pythia-1b takes on"),

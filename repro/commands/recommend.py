@@ -34,7 +34,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
-    budget = None if given.budget is None else units.positive(given.budget, "--budget")
+    budget = None if given.budget is None else units.positive(given.budget, "--budget", "40000")
     deadline = None if given.deadline is None else units.days(given.deadline, "--deadline")
     read_count(given.runs, "--runs")
     unit, prices = read_prices(given)

@@ -131,7 +131,7 @@ def _asked(given: argparse.Namespace, gpu: str | None) -> list[TrainingDays]:
     if given.hours is not None:
         if gpu is None:
             raise UserError("--hours needs --gpu NAME: hours of a run on which GPU?")
-        return [renting.given_hours(gpu, given.gpus or 1, units.positive(given.hours, "--hours"))]
+        return [renting.given_hours(gpu, given.gpus or 1, units.positive(given.hours, "--hours", "100"))]
     return days_on(gpu, given.gpus, given.model, given.measured, given.predicted)
 
 
