@@ -132,7 +132,7 @@ def _clock(rows: Sequence[Audited], records: Sequence[Record]) -> Cause:
     ]
     measured = (
         f"; measured here, the authors' clock shows {min(ratios):.0%} to {max(ratios):.0%} of the true days in "
-        f"{len(ratios)} trials"
+        f"{len(ratios)} trial{'s' if len(ratios) > 1 else ''}"
         if ratios
         else ""
     )

@@ -102,6 +102,8 @@ def test_each_candidate_cause_has_evidence_for_and_against_and_what_would_settle
 def test_measured_clocks_are_evidence() -> None:
     records = [record("vit", "naive", 10.0, true_days=20.0), record("vit", "free_lunch", 9.0, true_days=10.0)]
     assert "50% to 90% of the true days in 2 trials" in causes(audit(), records)[0].evidence_for
+    assert "true days in 1 trial" in causes(audit(), records[:1])[0].evidence_for
+    assert "1 trials" not in causes(audit(), records[:1])[0].evidence_for
     assert len(audit_measured(records)) == 4
 
 

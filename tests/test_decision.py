@@ -147,6 +147,8 @@ def test_too_few_processes_call_nothing() -> None:
     found = rule.decide([few, few], few, 0.0)
     assert found.call == "inconclusive"
     assert "0.062" in found.reason
+    one = exact(2.0, processes=1)
+    assert "with 1 sample a side" in rule.decide([one], one, 0.0).reason
 
 
 def test_a_noisy_machine_makes_no_stack_unchanged() -> None:

@@ -174,6 +174,7 @@ def test_a_gpu_asked_for_may_be_the_cpu_when_that_is_allowed(finished) -> None:
 def test_a_spent_budget_starts_no_trial_and_says_so(tmp_path: Path) -> None:
     found = repro(*ONE, "--out", str(tmp_path), "--budget", "1s")
     assert found.returncode == 0
+    assert "repro: 1 trial; about" in found.stderr
     assert "the time budget would not suffice" in found.stderr
     assert records(tmp_path) == []
     assert "no GPU took part in this run. Nothing was measured here." in found.stdout

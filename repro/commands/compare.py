@@ -35,7 +35,8 @@ def main(given: argparse.Namespace) -> int:
     ]
     for side, other in ((before, after), (after, before)):
         if count := trials.only_in(side, other):
-            notes.append(f"{count} trials are in {side.name} alone and are left out.")
+            told = "1 trial is" if count == 1 else f"{count} trials are"
+            notes.append(f"{told} in {side.name} alone and left out.")
     found = environments.differences(before, after)
     print(report.report(compared, found, before.name, after.name, notes, given.format))
     return report.exit_code(compared)

@@ -75,16 +75,16 @@ def _checked(given: argparse.Namespace, devices: list[Any]) -> tuple[int, Traini
     batch = recipe.batch_size
     images = round(gan.IMAGES * batch / models.find("gan").batch_size)
     if given.images is not None:
-        images = _whole("--images", given.images, 2 * batch, f"two batches of {batch}, the first and another,")
+        images = _whole("--images", given.images, 2 * batch, f"two batches of {batch}, the first and another")
     cpus = len(os.sched_getaffinity(0))
     machine = devices[0].name if devices else f"{cpus} CPU{'s' if cpus > 1 else ''}"
-    epochs = _whole("--epochs", given.epochs, 2, "two, as one epoch predicts several,")
+    epochs = _whole("--epochs", given.epochs, 2, "one epoch predicts several")
     return epochs, Training(machine, scale, batch, images, epochs=1)
 
 
 def _whole(option: str, text: str, least: int, why: str) -> int:
     if not least <= (whole(text) or 0) < 10**9:
-        raise UserError(f"{option} {text}: expected a whole number: {why} {least} or more")
+        raise UserError(f"{option} {text}: expected a whole number, {least} or more: {why}")
     return int(text)
 
 

@@ -65,7 +65,8 @@ def decide(rounds: Sequence[Ratio], together: Ratio, floor: float | None) -> Dec
     if together.interval is None or any(round.interval is None for round in rounds):
         samples = min(round.samples for round in rounds)
         p = max(round.smallest_p for round in rounds)
-        few = f"with {samples} samples a side no p below {p:.2g} is attained, {ALPHA} is needed"
+        sides = f"{samples} sample{'s' if samples != 1 else ''} a side"
+        few = f"with {sides} no p below {p:.2g} is attained, {ALPHA} is needed"
         return Decision("inconclusive", f"{told}; {few}", limit)
     if len(rounds) > 1 and said[0] and all(word == said[0] for word in said):
         call: Call = "regressed" if said[0] > 0 else "improved"
