@@ -168,10 +168,15 @@ def test_the_answer_is_one_sentence_with_cost_days_their_origin_and_the_rule() -
     assert told.endswith(".")
 
 
-def test_a_machine_that_wears_out_before_the_training_ends_is_told() -> None:
+def test_a_machine_that_wears_out_before_the_training_ends_is_taken_only_where_all_do_and_that_leads() -> None:
     told = answer("recommend", "--model", "pythia-6.9b", "--budget", "5000")["answer"]
-    assert "7,157 days" in told
-    assert "longer than the 5 years a machine lasts" in told
+    assert told.startswith("No machine that fits ends within the 5 years that it lasts; of these 2 RTX 3090 for 4,100")
+    assert "pythia-6.9b in 7,157 days" in told
+    found = answer("recommend", "--model", "vit", "--runs", "100")
+    assert found["best"]["days"] <= 5 * 365
+    assert found["answer"].startswith("Buy ")
+    assert "of those that end within the 5 years a machine lasts" in found["answer"]
+    assert answer("recommend", "--model", "vit", "--runs", "1000")["answer"].startswith("No machine ends within")
 
 
 # --- Days ---

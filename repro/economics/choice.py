@@ -38,7 +38,8 @@ def pareto_front(offers: Sequence[Offer]) -> list[Offer]:
 
 def choose(offers: Sequence[Offer], budget: float | None, deadline: float | None) -> Choice:
     """With a budget alone the fastest offer within it, as section 4.1 does; with a deadline the cheapest that meets it,
-    within the budget too where there is one; with neither the least cost per experiment on the Pareto front.
+    within the budget too where there is one; with neither the least cost per experiment on the Pareto front. What wears
+    out before the runs end comes after what does not.
 
     The budget, in the offers' currency, and the deadline, in days, are for all runs together. Raises UserError where
     nothing fits, naming what is nearest.
@@ -59,7 +60,10 @@ def choose(offers: Sequence[Offer], budget: float | None, deadline: float | None
         rule = "the least cost per experiment on the Pareto front of cost and days, as no budget or deadline is given"
         front = pareto_front(offers)
         order = lambda o: (o not in front, o.cost_per_experiment)  # noqa: E731
-    ranked = (*sorted(fits, key=order), *sorted((o for o in offers if o not in fits), key=order))
+    lasting = lambda o: (o.wears_out, *order(o))  # noqa: E731
+    ranked = (*sorted(fits, key=lasting), *sorted((o for o in offers if o not in fits), key=lasting))
+    if min(fits, key=order).wears_out and not ranked[0].wears_out:
+        rule += f", of those that end within the {lifespan_years():g} years a machine lasts"
     return Choice(ranked[0], rule, ranked, len(fits))
 
 
@@ -69,13 +73,16 @@ def answer(choice: Choice, model: str) -> str:
     runs = "" if best.runs == 1 else f"{best.runs} runs of "
     verb = "Buy" if best.owned else "Rent"
     terms = "" if best.owned else f" ({best.terms.removeprefix('rent, ')})"
-    lasts = best.owned and best.days > lifespan_years() * 365
-    return (
-        f"{verb} {best.machine}{terms} for {told(best.cost, best.currency)}: {runs}{model} in {days_told(best.days)} "
-        f"({best.origin}: {best.source}), {choice.rule}; {told(best.cost_per_experiment, best.currency)} an experiment"
-        + (f". That is longer than the {lifespan_years():g} years a machine lasts" if lasts else "")
-        + "."
+    machine = f"{best.machine}{terms} for {told(best.cost, best.currency)}"
+    found = (
+        f"{runs}{model} in {days_told(best.days)} ({best.origin}: {best.source}), {choice.rule}; "
+        f"{told(best.cost_per_experiment, best.currency)} an experiment"
     )
+    if best.wears_out:
+        fits = " that fits" if choice.fitting < len(choice.ranked) else ""
+        none = f"No machine{fits} ends within the {lifespan_years():g} years that it lasts"
+        return f"{none}; of these {machine}: {found}."
+    return f"{verb} {machine}: {found}."
 
 
 def told(sum_: float, currency: str) -> str:

@@ -54,6 +54,11 @@ class Offer:
         return self.terms == "own"
 
     @property
+    def wears_out(self) -> bool:
+        """Whether it is bought and lasts less long than the runs."""
+        return self.owned and self.days > lifespan_years() * DAYS_A_YEAR
+
+    @property
     def machine(self) -> str:
         return f"{self.gpus} {self.gpu}"
 
