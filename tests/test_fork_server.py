@@ -137,7 +137,10 @@ def test_a_hung_rank_is_ended_at_the_deadline(fork_server: ForkServer, tmp_path:
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV", "SIGABRT", "SIGTERM"])
 def test_a_killed_rank_is_crashed_and_names_the_signal(fork_server: ForkServer, tmp_path: Path, name: str) -> None:
     [outcome] = fork_server.call(job("report_then", tmp_path, what=name))
-    assert (outcome.status, outcome.error) == ("crashed", f"the process was killed by {name}")
+    assert outcome.status == "crashed"
+    told, _, cause = outcome.error.partition(", ")
+    assert told == f"the process was killed by {name}"
+    assert cause == ("as the kernel does where the host's memory runs out" if name == "SIGKILL" else "")
     assert outcome.reports == [{"said": "first"}, {"said": "second"}]
 
 
@@ -181,7 +184,8 @@ def test_one_rank_s_failure_stops_the_others(fork_server: ForkServer, tmp_path: 
 def test_a_rank_s_death_is_seen_though_its_child_lives(fork_server: ForkServer, tmp_path: Path, pids: Path) -> None:
     started = time.monotonic()
     [outcome] = fork_server.call(job("die_before_its_child", tmp_path, pids=str(pids)))
-    assert (outcome.status, outcome.error) == ("crashed", "the process was killed by SIGKILL")
+    assert outcome.status == "crashed"
+    assert outcome.error.startswith("the process was killed by SIGKILL")
     assert time.monotonic() - started < 10
     assert_gone(pids, 1)
 

@@ -168,6 +168,8 @@ class _Forked:
         if not self.outcome.status:
             killed = end.si_code != os.CLD_EXITED
             how = f"was killed by {_signal_name(end.si_status)}" if killed else f"ended with exit code {end.si_status}"
+            if killed and end.si_status == signal.SIGKILL:
+                how += ", as the kernel does where the host's memory runs out"
             self.outcome.status, self.outcome.error = "crashed", f"the process {how}"
 
 
