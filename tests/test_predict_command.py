@@ -14,9 +14,14 @@ from pathlib import Path
 
 import pytest
 
+import models
 from repro.expected import cells
 from repro.predict import calibration, fit, validate
-from tests.command_line import ROOT, record, repro, results_folder
+from repro.predict.forecast import forecast
+from repro.predict.machine import Machine, gpu_named
+from repro.predict.traces import nearest
+from repro.settings import FREE_LUNCH, NAIVE
+from tests.command_line import ROOT, record, refusal, repro, results_folder
 
 
 def test_both_tables_are_predicted_within_a_second_beside_the_printed_days() -> None:
@@ -206,20 +211,43 @@ def test_the_traced_model_beats_every_baseline_on_what_it_has_not_seen(scores: l
 
 
 def test_a_held_out_fit_has_not_seen_what_it_holds_out() -> None:
-    fits = calibration.load()
-    assert list(fits) == [calibration.EVERYTHING, *fit.folds()]
-    seen = fit.observations()
+    fits, seen = calibration.load(), fit.observations()
+    assert list(fits) == [calibration.EVERYTHING, *fit.folds(seen)]
     assert len(seen) == 231
-    for name in fit.folds():
+    for name in fit.folds(seen):
         assert 0 < sum(each.belongs(name) for each in seen) < len(seen)
         assert fits[name].rates != fits[calibration.EVERYTHING].rates
+
+
+def test_a_run_is_fitted_to_as_the_papers_cells_are(tmp_path: Path) -> None:
+    """A GPU whose half-precision products all take three times as long as fitted, and that the paper has not."""
+    fitted = calibration.load()[calibration.EVERYTHING]
+    slow = replace(fitted, rates=replace(fitted.rates, half=fitted.rates.half / 3))
+    machine, stack = Machine(gpu_named("H200"), 1), nearest(None)
+    records = []
+    for model in ("pythia-160m", "pythia-410m", "pythia-1b", "roberta"):
+        for settings in (NAIVE, FREE_LUNCH):
+            found = forecast(models.find(model), machine, settings, slow, stack)
+            assert found.days is not None
+            records.append(record(model, settings.id, found.days.value, gpu="H200", count=1))
+            records[-1].micro_batch = found.micro_batch
+    skipped = record("vit", "naive", 10.0, gpu="H200", scale="tiny"), record("vit", "naive", 10.0, gpu="nobody's GPU")
+    measured = fit.measured_observations([*records, *skipped], stack)
+    assert [(each.recipe.id, each.cell.gpu, each.days) for each in measured] == [
+        (each.recipe, "H200", each.authors_days) for each in records
+    ]
+    assert fit.folds(measured)[-1] == "H200"
+    rates, _ = fit._fit(measured)
+    assert rates.half == pytest.approx(slow.rates.half, rel=0.25)
+    told = refusal("predict", "--fit", "--measured", str(results_folder(tmp_path / "run", *skipped)))
+    assert "no trial at the paper's scale on a GPU of the catalogue to fit to" in told
 
 
 def test_implausible_cells_change_no_rate() -> None:
     seen = [each for each in fit.observations() if each.recipe.id == "vit" and each.cell.gpu == "A100"]
     impossible = [each for each in seen if not each.plausible]
     assert {each.cell.table for each in impossible} == {"4"}
-    absurd = [replace(each, cell=replace(each.cell, days=1)) if not each.plausible else each for each in seen]
+    absurd = [replace(each, days=1.0) if not each.plausible else each for each in seen]
     assert fit._fit(absurd) == fit._fit(seen)
 
 

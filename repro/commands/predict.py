@@ -23,6 +23,7 @@ from ..predict.here import here
 from ..predict.machine import Machine, gpu_named
 from ..predict.probed import load
 from ..predict.tables import predicted
+from ..reading import Reading
 from ..reading import measured as read_measured
 from ..stack import installed
 from ..trial import Record
@@ -44,7 +45,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     work = parser.add_mutually_exclusive_group()
     work.add_argument("--validate", action="store_true", help="print the errors of the predictions")
-    work.add_argument("--fit", action="store_true", help="fit the rates to expected/ again, about 3 minutes")
+    work.add_argument(
+        "--fit", action="store_true", help="fit the rates to expected/ again, and to a run (--measured), 3 minutes"
+    )
     work.add_argument("--rebuild-traces", action="store_true", help="trace every recipe on the installed stack")
     add_format(parser)
 
@@ -79,7 +82,7 @@ def _refuse_others(given: argparse.Namespace, work: str) -> None:
     plain = argparse.ArgumentParser()
     options(plain)
     for name, value in vars(plain.parse_args([])).items():
-        taken = {"format", work} if work == "validate" else {work}
+        taken = {work, "format" if work == "validate" else "measured" if work == "fit" else ""}
         if name not in taken and getattr(given, name) != value:
             option, alone = name.replace("_", "-"), work.replace("_", "-")
             raise UserError(f"--{option} changes nothing of --{alone}: leave one of them out")
@@ -115,7 +118,7 @@ def _beside(
 ) -> int:
     """What a run measured on this machine, with its prediction."""
     run = read_measured(given.measured)
-    stack = traces.nearest(run.environment.get("packages", {}).get("transformers") or traces.installed())
+    stack = _traced_for(run)
     found = beside([record for record in run.records if record.recipe in ids], device, machine, fitted, stack)
     if not found:
         raise UserError(
@@ -148,6 +151,11 @@ def _beside(
     print(render([{key.replace("_", " "): row[key] for key in shown} for row in rows], given.format))
     print(f"\n{told(found)} Steps in seconds, by the authors' clock. Predicted {_traced(stack)}")
     return 0
+
+
+def _traced_for(run: Reading) -> str:
+    """The traces nearest to the stack of a run."""
+    return traces.nearest(run.environment.get("packages", {}).get("transformers") or traces.installed())
 
 
 def _had(records: Sequence[Record]) -> str:
@@ -298,14 +306,21 @@ def _rebuild(given: argparse.Namespace) -> int:
 
 
 def _fit(given: argparse.Namespace) -> int:
-    from ..predict.fit import fit_all
+    from ..predict.fit import fit_all, measured_observations, observations
 
     def progress(name: str) -> None:
         print("fitting everything" if name == calibration.EVERYTHING else f"fitting without {name}", file=sys.stderr)
 
-    fits = fit_all(progress)
+    seen = observations()
+    if given.measured is not None:
+        run = read_measured(given.measured)
+        added = measured_observations(run.records, _traced_for(run))
+        if not added:
+            raise UserError(f"{given.measured} has no trial at the paper's scale on a GPU of the catalogue to fit to")
+        seen += added
+    fits = fit_all(seen, progress)
     calibration.save(fits)
-    print(f"{len(fits)} fits in {calibration.FILE}")
+    print(f"{len(fits)} fits to {len(seen)} cells and trials in {calibration.FILE}")
     return 0
 
 

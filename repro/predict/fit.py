@@ -1,4 +1,5 @@
-"""Fits the few rates and allowances to what the paper prints, by coordinate descent: no library, the same each time.
+"""Fits the few rates and allowances to what the paper prints, and to a run if asked, by coordinate descent: no library,
+the same each time.
 
 Cells that the audit calls impossible or implausible are left out: a model that obeys the hardware cannot meet them.
 """
@@ -10,19 +11,22 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import models
+from repro import hardware
 from repro.audit import audit
 from repro.expected import Cell, Table, cells, published_settings
 from repro.findings import paper_gpu, recipe_of
 from repro.recipe import Recipe
 from repro.settings import NAIVE, Settings, search_space
+from repro.trial import Record
 
 from . import traces
 from .calibration import EVERYTHING, Calibration
+from .forecast import forecast
 from .machine import Machine
 from .memory import ALLOWANCE_BOUNDS, Allowance, largest_micro_batch, most_examples, variant_of
 from .time import BOUNDS, Rates, step
 
-_PAPER_GPUS = ("RTX 3090", "A6000", "A100", "H100")
 _NEAR = 1.5  # times the winner's seconds, with rates that nothing was fitted to
 _INSIDE = 0.8  # of unseen cells within the interval
 T = TypeVar("T", Rates, Allowance)
@@ -31,14 +35,17 @@ T = TypeVar("T", Rates, Allowance)
 @dataclass(frozen=True)
 class Observation:
     """A cell with days, and the settings it may have had: naive for Table 4, Appendix J's readings for Table 1, with
-    its micro batch."""
+    its micro batch. A trial that was measured, on `stack`, has its own settings and micro batch."""
 
     cell: Cell
+    days: float
     recipe: Recipe
     machine: Machine
     readings: tuple[Settings, ...]
     micro_batch: int | None
     plausible: bool
+    stack: str = traces.PAPER_STACK
+    measured: bool = False
 
     def belongs(self, held_out: str) -> bool:
         """Whether it is of the recipe or the GPU that a fit holds out."""
@@ -51,12 +58,15 @@ def observations() -> list[Observation]:
     rows = {(row.model, row.gpu, row.gpus): row for row in published_settings()}
     tables: tuple[Table, ...] = ("1", "4")
     found = []
-    for cell in (cell for table in tables for cell in cells(table) if cell.days is not None):
+    for cell in (cell for table in tables for cell in cells(table)):
+        if cell.days is None:
+            continue
         row = rows[cell.model, cell.gpu, cell.gpus]
         naive = cell.table == "4"
         found.append(
             Observation(
                 cell,
+                cell.days,
                 recipe_of(cell.model),
                 Machine(paper_gpu(cell.gpu), cell.gpus),
                 (NAIVE,) if naive else tuple(row.readings()),
@@ -67,18 +77,37 @@ def observations() -> list[Observation]:
     return found
 
 
-def folds() -> list[str]:
-    """What is held out, one at a time: each recipe, then each of the paper's GPUs."""
-    return [*dict.fromkeys(each.recipe.id for each in observations()), *_PAPER_GPUS]
+def measured_observations(records: Iterable[Record], stack: str) -> list[Observation]:
+    """Every trial at the paper's scale that ran on one node of GPUs of the catalogue, with all of their memory."""
+    found = []
+    for record in records:
+        gpu, recipe = hardware.find(record.device), models.find(record.recipe, record.scale)
+        whole = record.scale == "paper" and record.nodes == 1 and record.memory_limit is None
+        if gpu is None or not whole or record.authors_days is None or record.micro_batch is None:
+            continue
+        # Like a cell of Table 4 it is of given settings, and has no rivals.
+        cell = Cell("4", recipe.name, record.device, record.count, None, "days", record.id)
+        machine, settings = Machine(gpu, record.count), Settings.parse(record.settings)
+        found.append(
+            Observation(
+                cell, record.authors_days, recipe, machine, (settings,), record.micro_batch, True, stack, measured=True
+            )
+        )
+    return found
 
 
-def fit_all(progress: Callable[[str], None]) -> dict[str, Calibration]:
+def folds(seen: Iterable[Observation]) -> list[str]:
+    """What is held out, one at a time: each recipe, then each GPU."""
+    listed = list(seen)
+    return [*dict.fromkeys(each.recipe.id for each in listed), *dict.fromkeys(each.cell.gpu for each in listed)]
+
+
+def fit_all(seen: list[Observation], progress: Callable[[str], None]) -> dict[str, Calibration]:
     """The fit to everything, and one for each fold, which has not seen its recipe or GPU. About 3 minutes.
 
     The interval comes from the folds: how far unseen cells lay from their predictions.
     """
-    seen = observations()
-    names = [EVERYTHING, *folds()]
+    names = [EVERYTHING, *folds(seen)]
     fits = {}
     for name in names:
         progress(name)
@@ -136,7 +165,7 @@ def _infeasible(seen: list[Observation]) -> Iterable[tuple[Cell, Recipe, Machine
 
 
 def _most(each: Observation, settings: Settings, allowance: Allowance) -> float:
-    trace = traces.find(each.recipe.id, variant_of(settings))
+    trace = traces.find(each.recipe.id, variant_of(settings), each.stack)
     return most_examples(each.recipe, trace, settings, each.machine.gpu, each.cell.gpus, allowance)
 
 
@@ -148,16 +177,15 @@ def _naive_size(each: Observation, allowance: Allowance) -> int:
 def _error(each: Observation, rates: Rates, micro_batch: int, rivals: list[tuple[Settings, int]]) -> float:
     """The distance of predicted from printed days, in logarithms, smooth near nothing, and by how much rivals that
     lost seem faster."""
-    assert each.cell.days is not None
     seconds = min(_seconds(each, reading, micro_batch, rates) for reading in each.readings)
-    missed = math.hypot(math.log(seconds * each.recipe.training_steps / 86_400 / each.cell.days), 0.05)
+    missed = math.hypot(math.log(seconds * each.recipe.training_steps / 86_400 / each.days), 0.05)
     if rivals:
         missed += max(0.0, math.log(seconds / min(_seconds(each, *rival, rates) for rival in rivals)))
     return missed
 
 
 def _seconds(each: Observation, settings: Settings, micro_batch: int, rates: Rates) -> float:
-    trace = traces.find(each.recipe.id, variant_of(settings))
+    trace = traces.find(each.recipe.id, variant_of(settings), each.stack)
     return step(each.recipe, trace, settings, each.machine, micro_batch, rates).total
 
 
@@ -209,9 +237,12 @@ def _interval(fits: Mapping[str, Calibration], seen: list[Observation], held_out
         if not each.plausible or each.belongs(held_out):
             continue
         for name in (each.recipe.id, each.cell.gpu):
-            best = predicted(each.cell, fits[name])
-            if best.days is not None and each.cell.days is not None:
-                ratios.append(each.cell.days / best.days.value)
+            fit = fits[name]
+            best = predicted(each.cell, fit)
+            if each.measured:
+                best = forecast(each.recipe, each.machine, each.readings[0], fit, each.stack)
+            if best.days is not None:
+                ratios.append(each.days / best.days.value)
     ratios.sort()
     outside = (1 - _INSIDE) / 2
     return ratios[int(outside * len(ratios))], ratios[int((1 - outside) * len(ratios))]
