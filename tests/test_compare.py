@@ -179,6 +179,15 @@ def test_a_real_run_against_itself_is_never_called_changed() -> None:
         assert len(found["trials"]) == len((RUN / "trials.jsonl").read_text().splitlines())
 
 
+def test_a_benchmarks_json_may_come_through_a_pipe() -> None:
+    words, content = ["compare", "/dev/stdin", str(RUN), "--format", "json"], (RUN / "benchmark.json").read_text()
+    done = subprocess.run(
+        [sys.executable, "-m", "repro", *words], cwd=ROOT, input=content, capture_output=True, text=True
+    )
+    assert done.returncode == 3, done.stderr
+    assert {row["ratio"] for row in json.loads(done.stdout)["trials"]} <= {1.0, None}
+
+
 def test_every_folder_in_a_folder_is_one_more_process(tmp_path: Path) -> None:
     for name, factor in (("before", 1.0), ("after", 1.2)):
         for number, each in enumerate(processes(factor, count=10, seed=number_of(name))):

@@ -27,10 +27,10 @@ class Side:
 def read_side(place: Path) -> Side:
     """A results folder, a folder of such folders (one more process of each trial in each), pytest-benchmark's JSON with
     our extra_info, or a baseline. Raises UserError where there is no trial in it."""
-    if place.is_file():
-        return _of_benchmark(place, str(place))
     if not place.exists():
         raise UserError(f"{place} is not there: name a results folder, or pytest-benchmark's JSON")
+    if not place.is_dir():  # a pipe can be read, too
+        return _of_benchmark(place, str(place))
     runs = [folder for folder in (place, *_folders(place)) if (folder / "trials.jsonl").is_file()]
     if place in runs:
         runs = [place]
