@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from . import __version__, adam, hardware, image, tf32
 from .errors import UserError
@@ -23,6 +23,30 @@ from .stack import PACKAGES
 
 ROOT = Path(__file__).resolve().parent.parent
 _LOCKS = ("requirements.lock", "locks/cpu.lock", "locks/paper.lock", "locks/latest.lock")
+
+
+class Host(TypedDict, total=False):
+    memory_bytes: int
+
+
+class Gpu(TypedDict):
+    name: str
+    driver_name: str
+    memory_bytes: int
+
+
+class Lock(TypedDict, total=False):
+    differences: dict[str, Any]
+
+
+class Description(TypedDict, total=False):
+    """The content of environment.json, as far as whoever reads it computes with it, see `describe`."""
+
+    host: Host
+    gpus: list[Gpu]
+    lock: Lock
+    packages: dict[str, str]
+    variables: dict[str, str]
 
 
 def installed_packages() -> dict[str, str]:

@@ -17,11 +17,12 @@ from typing import Any
 import models
 
 from . import __version__, hardware, results
+from .environment import Description
 from .errors import UserError
 from .plan import Options, trials
 from .reckon import reckoned
 from .settings import Settings
-from .trial import Record, Trial
+from .trial import Record, Trial, declared
 from .verdict import TOLERANCE, Verdict, judge_tables
 
 ENVIRONMENT, VERDICTS = "environment.json", "verdicts.json"
@@ -173,9 +174,10 @@ def _environment(folder: Path, problems: list[Problem]) -> dict[str, Any]:
     if found is None:
         return {}
     try:
-        _devices(found)
-    except (KeyError, TypeError, AttributeError):
-        problems.append(Problem(ENVIRONMENT, "it describes no run", "nothing is told of machine, stack and options"))
+        declared(Description, found)
+    except TypeError as error:
+        what = f"it describes no run ({error})"
+        problems.append(Problem(ENVIRONMENT, what, "nothing is told of machine, stack and options"))
         return {}
     if found.get("repro") != __version__:
         version = found.get("repro", "a version that it does not name")
@@ -194,7 +196,7 @@ def _options(environment: dict[str, Any], problems: list[Problem]) -> Options | 
         return None
     try:
         told = environment["options"]
-        known = {"search": "exhaustive"} | told  # an older run knew no other search
+        known = declared(Options, {"search": "exhaustive"} | told)  # an older run knew no other search
         known = {field.name: known[field.name] for field in fields(Options)}
         for name in ("models", "counts"):
             known[name] = tuple(known[name])

@@ -149,10 +149,7 @@ def lines(folder: Path) -> Iterator[Line]:
         if not text.strip():
             continue
         try:
-            row = json.loads(text)
-            if not isinstance(row, dict):
-                raise TypeError("no JSON object")
-            yield Line(number, Record.from_json(row))
+            yield Line(number, Record.from_json(json.loads(text)))
         except (ValueError, TypeError) as error:
             yield Line(number, None, str(error))
 

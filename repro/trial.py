@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, field
 from functools import cache
 from types import UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from .recipe import Scale
 
@@ -143,16 +143,23 @@ class Record:
 
         Raises TypeError where a value is none that its field can hold.
         """
-        types = _types()
-        for name, value in row.items():
-            if name in types and not _holds(types[name], value):
-                raise TypeError(f"{name} is {json.dumps(value)[:60]}")
-        return cls(**{name: value for name, value in row.items() if name in types})
+        return cls(**declared(cls, row))
+
+
+def declared(kind: type, row: Any) -> dict[str, Any]:
+    """What a class declares of an object read from JSON. Raises TypeError where a value is of another type."""
+    if not isinstance(row, dict):
+        raise TypeError("no JSON object")
+    found = {name: value for name, value in row.items() if name in _types(kind)}
+    for name, value in found.items():
+        if not _holds(_types(kind)[name], value):
+            raise TypeError(f"{name} is {json.dumps(value)[:60]}")
+    return found
 
 
 @cache
-def _types() -> dict[str, Any]:
-    return get_type_hints(Record)
+def _types(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _holds(kind: Any, value: Any) -> bool:
@@ -162,9 +169,12 @@ def _holds(kind: Any, value: Any) -> bool:
         return True
     if get_origin(kind) is Literal:
         return value in within
-    if get_origin(kind) is UnionType:
+    if get_origin(kind) in (UnionType, Union):
         return any(_holds(one, value) for one in within)
-    if get_origin(kind) is list:
+    if is_typeddict(kind):
+        named = isinstance(value, dict) and kind.__required_keys__ <= value.keys()
+        return named and all(_holds(one, value[name]) for name, one in _types(kind).items() if name in value)
+    if get_origin(kind) in (list, tuple):
         return isinstance(value, list) and all(_holds(within[0], item) for item in value)
     if get_origin(kind) is dict:
         return isinstance(value, dict) and all(_holds(within[1], item) for item in value.values())

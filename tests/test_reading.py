@@ -13,9 +13,11 @@ import pytest
 from repro.errors import UserError
 from repro.hardware import find
 from repro.reading import contradiction, read
+from repro.report.content import compose
 from tests.command_line import ROOT, record, repro, results_folder
 
 KEPT = ROOT / "results" / "cpu-2-cores"
+OPTIONS = json.loads((KEPT / "environment.json").read_text())["options"]
 Row = dict[str, Any]
 
 
@@ -168,7 +170,13 @@ def test_a_missing_or_broken_file_is_named(folder: Path, name: str, used: str) -
         ({"repro": "0.0.1"}, "trials.jsonl: measured by repro 0.0.1, this is "),
         ({"repro": None}, "trials.jsonl: measured by repro None"),
         ({"options": {"models": []}}, "environment.json: its options are none that this version has"),
-        ({"gpus": [{}]}, "environment.json: it describes no run"),
+        ({"options": {**OPTIONS, "models": [3]}}, "environment.json: its options are none that this version has"),
+        ({"gpus": [{}]}, "environment.json: it describes no run (gpus is [{}])"),
+        ({"host": 3}, "environment.json: it describes no run (host is 3)"),
+        ({"host": {"memory_bytes": "much"}}, "environment.json: it describes no run (host is {"),
+        ({"lock": {"differences": 3}}, "environment.json: it describes no run (lock is {"),
+        ({"packages": 3}, "environment.json: it describes no run (packages is 3)"),
+        ({"variables": 3}, "environment.json: it describes no run (variables is 3)"),
     ],
 )
 def test_a_run_of_another_version_is_read_as_far_as_it_goes(folder: Path, changed: Row, what: str) -> None:
@@ -177,6 +185,7 @@ def test_a_run_of_another_version_is_read_as_far_as_it_goes(folder: Path, change
     (problem,) = told(folder)
     assert problem.startswith(what)
     assert len(read(folder).records) == 57
+    compose(read(folder))
 
 
 def test_verdicts_that_do_not_follow_from_the_records_are_told_and_not_used(folder: Path) -> None:
