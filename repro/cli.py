@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from .commands import HELP
-from .errors import UserError
+from .errors import DISK_FULL, UserError
 from .exit_codes import INTERRUPTED, OK, USAGE
 from .units import whole
 
@@ -23,15 +23,11 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str]) -> int:
     """Runs a command and returns the exit code. Without a command's name it is `run`."""
-    given = list(arguments)
     try:
-        if not given or given[0] not in (*HELP, "-h", "--help", "--version"):
-            if given and not given[0].startswith("-"):
-                raise UserError(f"unknown command {given[0]!r}: it is one of {', '.join(HELP)}")
-            given.insert(0, "run")
-        if given[0] not in HELP:
-            _overview().parse_args(given)
-        return _run(given[0], given[1:])
+        try:
+            return _run(list(arguments))
+        finally:
+            print(end="", flush=True)  # where the buffer cannot be written it is told below
     except UserError as error:
         print(f"repro: {error}", file=sys.stderr)
         return USAGE
@@ -39,8 +35,14 @@ def main(arguments: Sequence[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         # Whoever read the output has gone; nothing more can be told.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return OK
+    except OSError as error:
+        if error.errno not in DISK_FULL or error.filename is not None:
+            raise
+        _drop_output()
+        print(f"repro: cannot write the output: {error.strerror}", file=sys.stderr)
+        return USAGE
 
 
 def parser(name: str) -> argparse.ArgumentParser:
@@ -63,9 +65,20 @@ def _int(text: str) -> int:
     return value
 
 
-def _run(name: str, arguments: Sequence[str]) -> int:
-    given = parser(name).parse_args(arguments)
-    return import_module(f".commands.{name.replace('-', '_')}", __package__).main(given)
+def _run(words: list[str]) -> int:
+    if not words or words[0] not in (*HELP, "-h", "--help", "--version"):
+        if words and not words[0].startswith("-"):
+            raise UserError(f"unknown command {words[0]!r}: it is one of {', '.join(HELP)}")
+        words.insert(0, "run")
+    if words[0] not in HELP:
+        _overview().parse_args(words)
+    given = parser(words[0]).parse_args(words[1:])
+    return import_module(f".commands.{words[0].replace('-', '_')}", __package__).main(given)
+
+
+def _drop_output() -> None:
+    """What is left in stdout's buffer would fail once more when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _overview() -> argparse.ArgumentParser:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
@@ -12,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from .errors import UserError
+from .errors import DISK_FULL, UserError
 from .trial import Record
 
 TRIALS = "trials.jsonl"
@@ -168,7 +167,7 @@ def _bytes(folder: Path) -> bytes:
 
 
 def _full(folder: Path, error: OSError) -> UserError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in DISK_FULL:
         return UserError(
             f"no space left in {folder}: what was finished is kept; free some and run the same command again"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -144,3 +145,19 @@ def test_a_reader_that_leaves_early_gets_no_traceback() -> None:
         f"{sys.executable} -m repro gpus | head -1", shell=True, cwd=ROOT, capture_output=True, text=True
     )
     assert found.stderr == ""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["claims", "gpus", "gpus --format json", "gpus --help"])
+def test_a_full_disk_behind_the_output_is_one_clear_line(command: str, unbuffered: str) -> None:
+    with open("/dev/full", "w") as full:
+        found = subprocess.run(
+            [sys.executable, "-m", "repro", *command.split()],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert found.returncode == 2
+    assert found.stderr == "repro: cannot write the output: No space left on device\n"
