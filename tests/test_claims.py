@@ -448,6 +448,30 @@ def test_a_broken_list_is_told_in_one_line(old: str, new: str, told: str, tmp_pa
     assert told in found.stderr
 
 
+@pytest.mark.parametrize(
+    ("file", "old", "told"),
+    [
+        ("lab.csv", "T4 node with 2 CPUs,-,2,1,", "no row for T4 node with 2 CPUs, 1,"),
+        ("rental.csv", "RTX 4090,1,RunPod,on-demand", "no row for RTX 4090, 1, RunPod, on-demand,"),
+        ("quantities.csv", "lab/t4_tflops", "no row for lab/t4_tflops,"),
+        ("table5.csv", "H100", "no row for H100,"),
+        ("figure9.csv", "Pythia-160M", "no row for Pythia-160M,"),
+        ("analytic_peaks.csv", "RTX 3090", "no row for RTX 3090,"),
+    ],
+)
+def test_a_row_that_claims_need_and_a_file_lacks_is_told_in_one_line(
+    file: str, old: str, told: str, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(expected_folder(), tmp_path / "expected")
+    text = (folder / file).read_text()
+    assert f"\n{old}" in text
+    (folder / file).write_text(text.replace(f"\n{old}", f"\nX{old}", 1))
+    found = repro("claims", REPRO_EXPECTED=str(folder))
+    assert (found.returncode, found.stdout) == (2, "")
+    assert len(found.stderr.splitlines()) == 1
+    assert f"{folder / file}: found {told}" in found.stderr
+
+
 def test_a_paper_that_is_none_of_the_five_and_an_empty_list_are_told(tmp_path: Path) -> None:
     folder = shutil.copytree(expected_folder(), tmp_path / "expected")
     file = folder / "claims.csv"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from functools import cached_property
+from typing import NoReturn, TypeVar
 
+from ..datafile import expected_folder, named
+from ..errors import UserError
 from ..expected import COUNTS, Cell, PrintedRecipe, PublishedSettings, Table, cells, printed_recipes, published_settings
 from ..findings import GpuDays, Place, Speedup, by_place, gpu_days, recipe_of, speedups, training_flops
 from ..hardware import Gpu, catalogue
@@ -15,6 +19,20 @@ from .working import Row, Working, shown, total
 
 PAPER_GPUS = ("RTX 3090", "A6000", "A100", "H100")
 DAYS_A_YEAR = 365
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class _Rows(dict[K, V]):
+    """A file's rows by what names them. One that a claim needs and the file lacks raises UserError."""
+
+    def __init__(self, file: str, rows: Mapping[K, V]) -> None:
+        super().__init__(rows)
+        self._file = expected_folder() / file
+
+    def __missing__(self, key: K) -> NoReturn:
+        raise UserError(f"{self._file}: found no row for {named(key)}, expected the one that claims are checked on")
 
 
 class Facts:
@@ -47,27 +65,27 @@ class Facts:
 
     @cached_property
     def figure_9(self) -> dict[str, TrainingCompute]:
-        return {row.model: row for row in training_compute()}
+        return _Rows("figure9.csv", {row.model: row for row in training_compute()})
 
     @cached_property
     def analytic_peaks(self) -> dict[str, AnalyticPeaks]:
-        return {row.gpu: row for row in analytic_peaks()}
+        return _Rows("analytic_peaks.csv", {row.gpu: row for row in analytic_peaks()})
 
     @cached_property
     def _quantities(self) -> dict[str, Quantity]:
-        return quantities()
+        return _Rows("quantities.csv", quantities())
 
     @cached_property
     def _originals(self) -> dict[str, Original]:
-        return {original.model: original for original in originals()}
+        return _Rows("figure6.csv", {original.model: original for original in originals()})
 
     @cached_property
     def _prices(self) -> dict[str, GpuPrice]:
-        return {price.gpu: price for price in gpu_prices()}
+        return _Rows("table5.csv", {price.gpu: price for price in gpu_prices()})
 
     @cached_property
     def _systems(self) -> dict[int, System]:
-        return {system.gpus: system for system in systems()}
+        return _Rows("systems.csv", {system.gpus: system for system in systems()})
 
     @cached_property
     def _parts(self) -> list[Part]:
@@ -75,15 +93,17 @@ class Facts:
 
     @cached_property
     def _servers(self) -> dict[int, Server]:
-        return {server.gpus: server for server in servers()}
+        return _Rows("table7.csv", {server.gpus: server for server in servers()})
 
     @cached_property
     def _rentals(self) -> dict[tuple[str, int, str, str], Rental]:
-        return {(rental.gpu, rental.gpus, rental.provider, rental.terms): rental for rental in rentals()}
+        return _Rows(
+            "rental.csv", {(rental.gpu, rental.gpus, rental.provider, rental.terms): rental for rental in rentals()}
+        )
 
     @cached_property
     def _lab_runs(self) -> dict[tuple[str, int], LabRun]:
-        return {(run.resources, run.epochs): run for run in lab_runs()}
+        return _Rows("lab.csv", {(run.resources, run.epochs): run for run in lab_runs()})
 
     def days(self, table: Table, model: str, gpu: str, gpus: int) -> Working:
         """Days of a cell that has some."""
