@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -144,12 +144,13 @@ def _same(told: Any, value: Any) -> bool:
     return told is None and value is None
 
 
-def _records(folder: Path, problems: list[Problem]) -> list[Record]:
-    """The latest sound record of every trial."""
-    found: dict[str, tuple[int, Record]] = {}
+def sound(lines: Iterable[results.Line], place: str, problems: list[Problem]) -> list[Record]:
+    """Every sound record, oldest first; `place` and a line's number say where one is that is not."""
+    found: list[Record] = []
+    numbers: dict[str, int] = {}
     gpus: dict[str, hardware.Gpu | None] = {"cpu": None}
-    for line in results.lines(folder):
-        where = f"{results.TRIALS}, line {line.number}"
+    for line in lines:
+        where = f"{place} {line.number}"
         if line.record is None:
             problems.append(Problem(where, f"not a trial's record ({line.problem})", "the line was left out"))
             continue
@@ -158,15 +159,22 @@ def _records(folder: Path, problems: list[Problem]) -> list[Record]:
             gpus[device] = hardware.find(device)
         why = contradiction(line.record, gpus[device])
         if why is None:
-            found[line.record.id] = (line.number, line.record)
+            found.append(line.record)
+            numbers[line.record.id] = line.number
             continue
         used = "the record was left out"
-        if line.record.id in found:
-            used += f", line {found[line.record.id][0]} stands for the trial"
+        if line.record.id in numbers:
+            used += f", line {numbers[line.record.id]} stands for the trial"
         problems.append(Problem(where, f"{line.record.id} was tampered with or damaged: {why}", used))
+    return found
+
+
+def _records(folder: Path, problems: list[Problem]) -> list[Record]:
+    """The latest sound record of every trial."""
+    found = {record.id: record for record in sound(results.lines(folder), f"{results.TRIALS}, line", problems)}
     if results.torn(folder):
         problems.append(Problem(results.TRIALS, "the last line is torn, its trial was stopped", "it was left out"))
-    return [record for _, record in found.values()]
+    return list(found.values())
 
 
 def _environment(folder: Path, problems: list[Problem]) -> dict[str, Any]:

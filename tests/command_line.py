@@ -63,7 +63,7 @@ def record(
     if days is None:
         return found
     recipe = models.find(model, scale)
-    found.micro_batch = min(4, recipe.batch_size // count)
+    found.micro_batch = found.micro_batch or min(4, recipe.batch_size // count)
     found.accumulation = recipe.batch_size // found.micro_batch // count
     found.host = [_times(days, recipe, found.accumulation)] * count
     found.device_times = found.synchronised = [_times(true_days or days, recipe, found.accumulation)] * count

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from repro.compare.baseline import accept
+from repro.compare.side import Side
 from repro.trial import Record
 from tests.command_line import ROOT, record, repro, results_folder
 
@@ -41,12 +43,8 @@ KEYS = {
 
 def processes(factor: float = 1.0, count: int = 10, noise: float = 0.005, seed: int = 1, **known: Any) -> list[Record]:
     """One trial, as so many processes measured it: naive Pythia-1B, 60 days times `factor`."""
-    drawn = random.Random(seed)
-    found = [record("pythia-1b", "naive", 60 * factor * drawn.lognormvariate(0, noise)) for _ in range(count)]
-    for each in found:
-        for name, value in {"peak_memory": 10**9, "device": "A100", **known}.items():
-            setattr(each, name, value)
-    return found
+    drawn, known = random.Random(seed), {"peak_memory": 10**9, **known}
+    return [record("pythia-1b", "naive", 60 * factor * drawn.lognormvariate(0, noise), **known) for _ in range(count)]
 
 
 def compared(tmp_path: Path, before: Sequence[Record], after: Sequence[Record]) -> tuple[dict[str, Any], int]:
@@ -142,15 +140,31 @@ def test_a_crash_that_was_mended_counts_no_more(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "why"),
     [
-        ({"device": "H100"}, "another device: A100, then H100"),
-        ({"micro_batch": 8, "accumulation": 32}, "another largest micro batch: 4, then 8"),
-        ({"accumulation": 8}, "another recipe: batch 1024, then 128"),
+        ({"gpu": "H100"}, "another device: A100, then H100"),
+        ({"micro_batch": 8}, "another largest micro batch: 4, then 8"),
         ({"weights": 2}, "another recipe: weights 1, then 2"),
     ],
 )
 def test_what_is_not_alike_is_incomparable(tmp_path: Path, other: dict[str, Any], why: str) -> None:
     before, after = processes(weights=1), processes(1.5, **{"weights": 1, **other})
     assert status(tmp_path, before, after) == ("incomparable", why, 3)
+
+
+def baseline(folder: Path, **changed: Any) -> Path:
+    """The baseline of ten processes, each of its records changed."""
+    found = processes()
+    path = accept(Side("a run", tuple(found), {}), found, folder)
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"records": [row | changed for row in content["records"]]}))
+    return path
+
+
+def test_a_baseline_of_a_recipe_that_was_another_is_incomparable(tmp_path: Path) -> None:
+    done = repro(
+        "compare", str(results_folder(tmp_path / "before", *processes())), str(baseline(tmp_path, accumulation=8))
+    )
+    assert done.returncode == 3
+    assert "another recipe: batch 1024, then 128" in done.stdout
 
 
 def test_samples_of_a_throttled_gpu_are_discarded_and_counted(tmp_path: Path) -> None:
@@ -219,6 +233,48 @@ def test_it_answers_within_a_second_without_torch() -> None:
         taken.append(time.perf_counter() - started)
         assert found.stdout.splitlines()[-1] == "set()"
     assert min(taken) < 1.0
+
+
+UNSOUND: list[dict[str, Any]] = [
+    {"synchronised_step": 0.01},
+    {"true_step": 0.01},
+    {"step_rounds": [1.0]},
+    {"id": "x"},
+    {"recipe": "x"},
+]
+
+
+@pytest.mark.parametrize("changed", UNSOUND, ids=str)
+def test_a_record_that_was_tampered_with_is_left_out_and_told(changed: dict[str, Any], tmp_path: Path) -> None:
+    folder = shutil.copytree(RUN, tmp_path / "run")
+    content = json.loads((folder / "benchmark.json").read_text())
+    content["benchmarks"][0]["extra_info"] |= changed
+    (folder / "benchmark.json").write_text(json.dumps(content))
+    rows = [json.loads(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
+    rows[0] |= changed
+    (folder / "trials.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, {}]))
+    for place, where, broken in (
+        (folder, f"{folder / 'trials.jsonl'}, line 1", 1),
+        (folder / "benchmark.json", f"{folder / 'benchmark.json'}, benchmark 1", 0),
+    ):
+        done = repro("compare", str(RUN), str(place), "--format", "json")
+        told = done.stderr.splitlines()
+        assert told[0].startswith(f"repro: {where}: {rows[0]['id']} was tampered with or damaged: ")
+        assert told[0].endswith("; the record was left out")
+        assert len(told) == 1 + broken
+        assert (len(json.loads(done.stdout)["trials"]), done.returncode) == (56, 3)
+
+
+def test_a_side_of_which_no_record_is_left_is_refused_with_the_reason(tmp_path: Path) -> None:
+    good = results_folder(tmp_path / "good", *processes())
+    damaged = results_folder(tmp_path / "damaged", *processes())
+    text = (damaged / "trials.jsonl").read_text()
+    (damaged / "trials.jsonl").write_text(text.replace('"step_rounds": [', '"step_rounds": [1, '))
+    done = repro("compare", str(good), str(damaged))
+    assert (done.returncode, done.stdout) == (2, "")
+    *left_out, last = done.stderr.splitlines()
+    assert len(left_out) == 10
+    assert last.startswith(f"repro: {damaged} holds no trials that can be used: ")
 
 
 # --- What is told ---
@@ -315,18 +371,13 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
     numbers.write_text("[1, 2]")
     foreign = tmp_path / "foreign.json"
     foreign.write_text(json.dumps({"benchmarks": [{"extra_info": {"size": 3}}]}))
-    torn = tmp_path / "torn"
-    shutil.copytree(good, torn)
-    (torn / "trials.jsonl").write_text("{}\n" + (good / "trials.jsonl").read_text())
-    slow = results_folder(tmp_path / "slow", *processes(synchronised_step=-1.0))
     for place, told in (
         (tmp_path / "nowhere", "is not there"),
         (empty, "holds no trials"),
         (text, "is not JSON"),
         (numbers, "expected a JSON object"),
         (foreign, "holds no trials"),
-        (torn, "line 1"),
-        (slow, "expected seconds above 0"),
+        (baseline(tmp_path, synchronised_step=-1.0), "expected seconds above 0"),
         (other, "no trial in common"),
     ):
         done = repro("compare", str(good), str(place))

@@ -1,15 +1,18 @@
-"""One side of a comparison: the records of one stack on one machine, and what it ran on."""
+"""One side of a comparison: the sound records of one stack on one machine, and what it ran on."""
 
 from __future__ import annotations
 
 import json
 import math
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..results import history
+from ..reading import Problem, sound
+from ..results import TRIALS, Line, lines
 from ..trial import Record
 
 
@@ -26,19 +29,19 @@ class Side:
 
 def read_side(place: Path) -> Side:
     """A results folder, a folder of such folders (one more process of each trial in each), pytest-benchmark's JSON with
-    our extra_info, or a baseline. Raises UserError where there is no trial in it."""
+    our extra_info, or a baseline. Says on stderr which records it leaves out. Raises UserError where none is left."""
     if not place.exists():
         raise UserError(f"{place} is not there: name a results folder, or pytest-benchmark's JSON")
     if not place.is_dir():  # a pipe can be read, too
         return _of_benchmark(place, str(place))
-    runs = [folder for folder in (place, *_folders(place)) if (folder / "trials.jsonl").is_file()]
+    runs = [folder for folder in (place, *_folders(place)) if (folder / TRIALS).is_file()]
     if place in runs:
         runs = [place]
     if not runs and (place / "benchmark.json").is_file():
         return _of_benchmark(place / "benchmark.json", str(place))
-    records = [_checked(record, folder / "trials.jsonl") for folder in runs for record in history(folder)]
+    records = [record for folder in runs for record in _sound(lines(folder), f"{folder / TRIALS}, line")]
     if not records:
-        raise UserError(f"{place} holds no trials: name the results folder of a run (its --out)")
+        raise UserError(f"{place} holds no trials that can be used: name the results folder of a run (its --out)")
     environments = [_environment(folder) for folder in runs]
     for folder, environment in zip(runs, environments, strict=True):
         if environment.get("packages") != environments[0].get("packages"):
@@ -49,6 +52,14 @@ def read_side(place: Path) -> Side:
 def step_seconds(record: Record) -> float | None:
     """Seconds of a training step: from an idle device to an idle device, where the record has that."""
     return record.synchronised_step if record.synchronised_step is not None else record.true_step
+
+
+def _sound(found: Iterable[Line], place: str) -> list[Record]:
+    problems: list[Problem] = []
+    records = sound(found, place, problems)
+    for problem in problems:
+        print(f"repro: {problem}", file=sys.stderr)
+    return records
 
 
 def _folders(place: Path) -> list[Path]:
@@ -63,17 +74,20 @@ def _environment(folder: Path) -> dict[str, Any]:
 
 def _of_benchmark(path: Path, name: str) -> Side:
     content = _json(path)
-    machine, records = content.get("machine_info") or {}, []
+    machine, found = content.get("machine_info") or {}, []
     if "baseline_of" in content:
         return _of_baseline(path, content)
     try:
-        for benchmark in content.get("benchmarks") or []:
+        for number, benchmark in enumerate(content.get("benchmarks") or [], 1):
             if "recipe" in benchmark["extra_info"]:
-                records.append(_checked(Record.from_json(benchmark["extra_info"]), path))
+                found.append(Line(number, Record.from_json(benchmark["extra_info"])))
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path}: a benchmark's extra_info is not a trial's record ({error})") from None
+    records = _sound(found, f"{path}, benchmark")
     if not records:
-        raise UserError(f"{path} holds no trials: expected pytest-benchmark's JSON of a run, with its extra_info")
+        raise UserError(
+            f"{path} holds no trials that can be used: expected pytest-benchmark's JSON of a run, with its extra_info"
+        )
     known = {"python": machine.get("python_version"), "host": {"cpu": (machine.get("cpu") or {}).get("brand_raw")}}
     return Side(name, tuple(records), known)
 
@@ -99,7 +113,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _checked(record: Record, path: Path) -> Record:
-    """The record, which has a time where it is ok. Raises UserError where it has none."""
+    """The record of a baseline, which keeps no raw times: an ok one has a time. Raises UserError where it has none."""
     if record.status != "ok":
         return record
     for name in ("synchronised_step", "true_step"):
