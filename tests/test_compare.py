@@ -369,6 +369,8 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
     empty.mkdir()
     text.write_text("not JSON")
     numbers.write_text("[1, 2]")
+    odd = results_folder(tmp_path / "odd", *processes())
+    environment(odd, host=3)
     foreign = tmp_path / "foreign.json"
     foreign.write_text(json.dumps({"benchmarks": [{"extra_info": {"size": 3}}]}))
     for place, told in (
@@ -377,6 +379,7 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
         (text, "is not JSON"),
         (numbers, "expected a JSON object"),
         (foreign, "holds no trials"),
+        (odd, "environment.json describes no run (host is 3)"),
         (baseline(tmp_path, synchronised_step=-1.0), "expected seconds above 0"),
         (other, "no trial in common"),
     ):

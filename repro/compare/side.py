@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..environment import Description
 from ..errors import UserError
 from ..reading import Problem, sound
 from ..results import TRIALS, Line, lines
-from ..trial import Record
+from ..trial import Record, declared
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,15 @@ def _folders(place: Path) -> list[Path]:
 
 def _environment(folder: Path) -> dict[str, Any]:
     path = folder / "environment.json"
-    return _json(path) if path.is_file() else {}
+    return _described(_json(path), path) if path.is_file() else {}
+
+
+def _described(environment: Any, path: Path) -> dict[str, Any]:
+    try:
+        declared(Description, environment)
+    except TypeError as error:
+        raise UserError(f"{path} describes no run ({error})") from None
+    return dict(environment)
 
 
 def _of_benchmark(path: Path, name: str) -> Side:
@@ -95,7 +104,7 @@ def _of_benchmark(path: Path, name: str) -> Side:
 def _of_baseline(path: Path, content: dict[str, Any]) -> Side:
     try:
         records = tuple(_checked(Record.from_json(row), path) for row in content["records"])
-        return Side(str(path), records, dict(content["environment"]), str(content["baseline_of"]))
+        return Side(str(path), records, _described(content["environment"], path), str(content["baseline_of"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{path} is no baseline ({error}): repro upgrade-check --accept writes one") from None
 
