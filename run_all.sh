@@ -40,7 +40,8 @@ export REPRO_CACHE=${REPRO_CACHE:-$root/.venv/build-cache}
 # Many processes import the stack: its bytecode is kept, also where the packages are read-only or the caller writes none.
 export PYTHONPYCACHEPREFIX=${PYTHONPYCACHEPREFIX:-$REPRO_CACHE/bytecode}
 unset PYTHONDONTWRITEBYTECODE
-export REPRO_COMMAND=$0 # what a person types to resume
+printf -v REPRO_COMMAND %q "$0" # what a person types to resume
+export REPRO_COMMAND
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 
 # A lock is copied into the virtual environment once it is installed there, see locks/install.sh.

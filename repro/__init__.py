@@ -3,9 +3,8 @@
 import os
 
 __version__ = "0.1.0"
-FRONT = "./run_all.sh"  # the front door, as a reader of a report types it
 
 
 def command() -> str:
-    """How people call this program here: by its front door, or as a module."""
+    """How people call this program here, as a shell reads it: by its front door, or as a module."""
     return os.environ.get("REPRO_COMMAND") or "python -m repro"

@@ -15,6 +15,7 @@ from typing import get_args
 
 import pytest
 
+from repro import command
 from repro.cli import parser
 from repro.commands.run import _checked
 from repro.expected import cells
@@ -152,8 +153,10 @@ def test_a_page_that_is_not_drawn_does_not_stay_from_before(kept: Content, tmp_p
     (tmp_path / "report.html").write_text("of an earlier run")
     written = write(kept, tmp_path, draw=False)
     assert written.page is None
-    assert written.told.endswith(f"for the page with the figures ./run_all.sh report {tmp_path}")
+    assert written.told.endswith(f"for the page with the figures {command()} report {tmp_path}")
     assert [path.name for path in tmp_path.iterdir()] == ["report.md"]
+    spaced = write(kept, tmp_path / "my run", draw=False)
+    assert spaced.told.endswith(f"{command()} report '{tmp_path}/my run'")
 
 
 @pytest.mark.parametrize("command", ["gpus", "recipes", "settings", "table 1", "audit", "run --help"])
@@ -231,8 +234,17 @@ def test_the_environment_names_machine_stack_and_lock(kept: Content) -> None:
 
 def test_the_commands_give_the_same_run_again(kept: Content) -> None:
     commands = [command for command, _ in kept.rerun]
-    assert f"./run_all.sh --processes 1,2 --out {KEPT}" in commands
-    assert f"./run_all.sh report {KEPT}" in commands
+    assert f"{command()} --processes 1,2 --out {KEPT}" in commands
+    assert f"{command()} report {KEPT}" in commands
+
+
+def test_commands_are_as_people_call_the_program_here(tmp_path: Path) -> None:
+    found = repro("report", "--out", str(tmp_path), REPRO_COMMAND="'/my place/run_all.sh'")
+    assert found.returncode == 0, found.stderr
+    text = (tmp_path / "report.md").read_text()
+    assert "'/my place/run_all.sh' report`" in text
+    assert "'/my place/run_all.sh' --gpus all --methods all" in text
+    assert "./run_all.sh" not in text
 
 
 @pytest.mark.parametrize(
@@ -295,7 +307,7 @@ def test_the_figures_of_the_paper_are_there_with_or_without_a_run(kept: Content,
 
 def test_figures_that_the_paper_prints_no_numbers_for_say_which_command_measures_them(published: Content) -> None:
     for number in ("4, 11", "5", "10"):
-        assert figure(published, number).measured_by == "./run_all.sh --gpus all --methods all"
+        assert figure(published, number).measured_by == f"{command()} --gpus all --methods all"
     assert figure(published, "5").panels == []
 
 

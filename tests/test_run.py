@@ -16,6 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from repro import command
+
 ROOT = Path(__file__).resolve().parent.parent
 ONE = ["--models", "vit", "--methods", "naive", "--processes", "1"]
 FOUR = ["--models", "convnext,vit", "--methods", "naive", "--processes", "1,2"]
@@ -227,7 +229,7 @@ def test_a_run_that_is_stopped_leaves_no_process_and_resumes_where_it_was(ending
     if ending != signal.SIGKILL:
         assert run.returncode == 130
         assert "resume with: " in told
-        assert f"for the page with the figures ./run_all.sh report {tmp_path}" in told
+        assert f"for the page with the figures {command()} report {tmp_path}" in told
         assert (tmp_path / "report.md").is_file()
         assert " --models convnext,vit" in told
     _, alive = psutil.wait_procs(family, timeout=10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +22,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     import tempfile
 
+    from .. import command
     from ..calibrate import name, probe
     from ..measure.launcher import ForkServer
     from ..run import server_environment
@@ -40,8 +42,9 @@ def main(given: argparse.Namespace) -> int:
     print(render([_people(row) for row in rows], given.format))
     words = f" --processes {max(counts)}" if not devices else ""
     print(
-        f"\nMeasured here, of each device while all of them work; kept in {given.out}. repro predict --probes "
-        f"{given.out} predicts this machine, repro run --search guided{words} probes for itself."
+        f"\nMeasured here, of each device while all of them work; kept in {given.out}. {command()} predict "
+        f"--probes {shlex.quote(str(given.out))} predicts this machine, {command()} run --search guided{words} probes "
+        "for itself."
     )
     return 0
 

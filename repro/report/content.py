@@ -11,8 +11,8 @@ from typing import Any
 
 import models
 
-from .. import FRONT
 from .. import audit as audits
+from .. import command
 from ..audit import Audited, Cause, audit, audit_measured, causes
 from ..claims import Checked, check_all
 from ..claims.working import shown
@@ -381,23 +381,23 @@ def _claim(one: Checked) -> dict[str, Any]:
 
 
 def _rerun(reading: Reading | None, verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
-    found = []
+    found, front = [], command()
     folder = reading.folder if reading else None
     measured = f" --measured {shlex.quote(str(folder))}" if folder else ""
     if reading and reading.options and folder:
-        found.append((f"{FRONT} {run_words(reading.options, reading.environment, folder)}", "this run: it resumes"))
-        found.append((f"{FRONT} report {shlex.quote(str(folder))}", "this report, from the records alone"))
+        found.append((f"{front} {run_words(reading.options, reading.environment, folder)}", "this run: it resumes"))
+        found.append((f"{front} report {shlex.quote(str(folder))}", "this report, from the records alone"))
     else:
-        found.append((f"{FRONT} report", "this report"))
+        found.append((f"{front} report", "this report"))
     found += [
-        (f"{FRONT} table 1{measured}", "Table 1; also 3, 4, 5, 6, 7 and j"),
-        (f"{FRONT} claims{measured}", "the claims; with an id the rows and the arithmetic of one"),
-        (f"{FRONT} audit{measured}", "the audit, with its arithmetic"),
+        (f"{front} table 1{measured}", "Table 1; also 3, 4, 5, 6, 7 and j"),
+        (f"{front} claims{measured}", "the claims; with an id the rows and the arithmetic of one"),
+        (f"{front} audit{measured}", "the audit, with its arithmetic"),
     ]
     if any(verdict.verdict == "not_measured" for verdict in verdicts):
         found += [
-            (f"{FRONT} --gpus all", "measures naive and Appendix J's settings of every recipe on the GPUs here"),
-            (f"{FRONT} --gpus all --methods all", "measures the whole search, for figures 4, 5, 10 and 11"),
+            (f"{front} --gpus all", "measures naive and Appendix J's settings of every recipe on the GPUs here"),
+            (f"{front} --gpus all --methods all", "measures the whole search, for figures 4, 5, 10 and 11"),
         ]
     return found
 

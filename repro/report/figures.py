@@ -11,7 +11,7 @@ from typing import Literal
 
 import models
 
-from .. import FRONT
+from .. import command
 from ..expected import COUNTS, Cell, PublishedSettings, cells, published_settings
 from ..findings import (
     Place,
@@ -33,7 +33,7 @@ Draw = Literal["strips", "bars", "pairs", "grid", "trades", "lines"]
 State = Literal["feasible", "infeasible", "naive", "free lunch", "memory saving", "lost", "not known"]
 MODELS = tuple(models.find(id).name for id in models.IDS)
 PYTHIA = tuple(models.find(id).name for id in models.IDS if models.find(id).family == "pythia")
-_SEARCH = f"{FRONT} --gpus all --methods all"
+_SEARCH = f"{command()} --gpus all --methods all"
 
 
 @dataclass(frozen=True)

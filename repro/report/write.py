@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from .. import FRONT
+from .. import command
 from ..formats import Format
 from ..hardware import Device
 from ..results import replace
@@ -51,10 +52,9 @@ def write(content: Content, folder: Path, draw: bool = True) -> Written:
     missing = [package for module, package in _DRAWING.items() if find_spec(module) is None]
     if missing or not draw:
         (folder / "report.html").unlink(missing_ok=True)
-        first = f"install {', '.join(missing)} or set up with {FRONT}, then " if missing else ""
-        return Written(
-            text, None, f"the report is {text}; for the page with the figures {first}{FRONT} report {folder}"
-        )
+        first = f"install {', '.join(missing)} or set up with ./run_all.sh, then " if missing else ""
+        again = f"{first}{command()} {shlex.join(['report', str(folder)])}"
+        return Written(text, None, f"the report is {text}; for the page with the figures {again}")
     from .page import page
 
     path = replace(folder / "report.html", page(content))
