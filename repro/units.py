@@ -1,9 +1,11 @@
-"""Sizes, durations and numbers as people write them."""
+"""Sizes, durations, numbers and paths as people write them."""
 
 from __future__ import annotations
 
+import argparse
 import math
 import re
+from pathlib import Path
 
 from .errors import UserError
 from .interval import Interval
@@ -35,6 +37,13 @@ def positive(text: str, option: str, such_as: str) -> float:
 def whole(text: str) -> int | None:
     """A whole number; None for what is none. Python's own int also reads underscores and the digits of every script."""
     return int(text) if re.fullmatch(r"[+-]?[0-9]{1,18}", text) else None
+
+
+def path(text: str) -> Path:
+    """A path, for argparse, which names the option; an empty one would mean the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty: name a path, . is the current folder")
+    return Path(text)
 
 
 def interval(text: str, option: str) -> Interval:

@@ -97,6 +97,33 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(arguments: list[str], told:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("run --out", "--out"),
+        ("join localhost:1 --out", "--out"),
+        ("lab --out", "--out"),
+        ("calibrate --out", "--out"),
+        ("report", "DIR"),
+        ("report --out", "--out"),
+        ("compare results", "AFTER"),
+        ("table 1 --measured", "--measured"),
+        ("audit --measured", "--measured"),
+        ("claims --measured", "--measured"),
+        ("predict --measured", "--measured"),
+        ("predict --probes", "--probes"),
+        ("upgrade-check --against torch==2.11.0 --out", "--out"),
+        ("breakeven --prices", "--prices"),
+        ("recommend --measured", "--measured"),
+    ],
+)
+def test_an_empty_path_is_not_the_current_folder(words: str, name: str) -> None:
+    found = repro(*words.split(), "")
+    assert (found.returncode, found.stdout) == (2, "")
+    assert len(found.stderr.splitlines()) == 1
+    assert f"argument {name}: it is empty: name a path, . is the current folder" in found.stderr
+
+
 @pytest.mark.parametrize("wanted", ["all", "1", "0,1", "device=0"])
 def test_a_gpu_asked_for_where_none_is_visible_is_told(wanted: str, tmp_path: Path) -> None:
     found = repro("--gpus", wanted, "--out", str(tmp_path), CUDA_VISIBLE_DEVICES="")

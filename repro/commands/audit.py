@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from ..audit import Audited, Cause, audit, audit_measured, causes, summary
 from ..formats import add_format, render
 from ..reading import measured as read_measured
+from ..units import path
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--measured", type=Path, metavar="DIR", help="audit this run's days as well")
+    parser.add_argument("--measured", type=path, metavar="DIR", help="audit this run's days as well")
     add_format(parser)
 
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ..formats import add_format, render
+from ..units import path
 from .run import add_devices, check_packages, devices_and_counts
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     add_devices(parser)
-    parser.add_argument("--out", type=Path, default=Path("results/probes.json"), metavar="FILE", help="what it writes")
+    parser.add_argument("--out", type=path, default=Path("results/probes.json"), metavar="FILE", help="what it writes")
     add_format(parser)
 
 

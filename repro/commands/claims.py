@@ -6,18 +6,18 @@ import argparse
 import sys
 from collections import Counter
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from ..claims import Checked, check, check_all
 from ..claims.working import shown
 from ..formats import Format, add_format, render
 from ..reading import measured
+from ..units import path
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", nargs="?", metavar="ID", help="show the rows and the arithmetic behind this claim")
-    parser.add_argument("--measured", type=Path, metavar="DIR", help="check what needs measurements on this run")
+    parser.add_argument("--measured", type=path, metavar="DIR", help="check what needs measurements on this run")
     add_format(parser)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from ..compare import environments, report, trials
 from ..compare.ratio import ALPHA
 from ..compare.rule import SEPARATE_A_ROUND
 from ..compare.side import read_side
 from ..formats import add_format
+from ..units import path
 
 _PLACES = """\
 BEFORE and AFTER: a results folder, a folder of such folders (each is one more process of its trials), or
@@ -19,8 +19,8 @@ exit codes: 0 nothing regressed; 1 something regressed or broke; 2 usage; 3 inco
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _PLACES
-    parser.add_argument("before", type=Path, metavar="BEFORE")
-    parser.add_argument("after", type=Path, metavar="AFTER")
+    parser.add_argument("before", type=path, metavar="BEFORE")
+    parser.add_argument("after", type=path, metavar="AFTER")
     add_format(parser)
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from .. import hardware
 from ..errors import UserError
+from ..units import path
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("address", metavar="HOST:PORT", help="what the run was given as --address")
     parser.add_argument("--gpus", metavar="all|N|0,1", help="as on the first node (default: all there are)")
-    parser.add_argument("--out", type=Path, default=Path("results/local"), metavar="DIR", help="takes the logs")
+    parser.add_argument("--out", type=path, default=Path("results/local"), metavar="DIR", help="takes the logs")
 
 
 def main(given: argparse.Namespace) -> int:

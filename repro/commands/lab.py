@@ -15,7 +15,7 @@ from ..exit_codes import FAILED, INTERRUPTED, OK
 from ..formats import Format, add_format, render
 from ..lab import EPOCHS, Epoch, Prediction, Ratio, Trained, Training
 from ..recipe import Scale
-from ..units import whole
+from ..units import path, whole
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--images", metavar="N", help="an epoch has (default: as many batches as the lab's 40,597 images make)")
     add("--scale", choices=("paper", "tiny"), help="size of the GAN (default: paper on a GPU, tiny on a CPU)")
     add("--skip-warmup", action="store_true", help="also time an epoch after a warm-up, and predict with it")
-    add("--out", type=Path, default=Path("results/local/lab"), metavar="DIR", help="default results/local/lab")
+    add("--out", type=path, default=Path("results/local/lab"), metavar="DIR", help="default results/local/lab")
     add_format(parser)
 
 

@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, get_args
 
 import models
@@ -27,6 +26,7 @@ from ..reading import Reading
 from ..reading import measured as read_measured
 from ..stack import installed
 from ..trial import Record
+from ..units import path
 
 _TABLES: tuple[Table, ...] = ("1", "4")
 
@@ -35,13 +35,13 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--models", default=",".join(models.IDS), metavar="ID,...", help="recipes, by id")
     parser.add_argument("--gpu", help="a GPU of the catalogue, such as 'RTX 4090'; without it: Tables 1 and 4")
     parser.add_argument(
-        "--probes", type=Path, metavar="FILE", help="a machine that repro calibrate measured, in place of --gpu"
+        "--probes", type=path, metavar="FILE", help="a machine that repro calibrate measured, in place of --gpu"
     )
     parser.add_argument("--gpus", type=int, default=1, metavar="N", help="GPUs of each node (default: 1)")
     parser.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes (default: 1)")
     parser.add_argument("--methods", choices=get_args(Methods), default="all", help="settings (default: all)")
     parser.add_argument(
-        "--measured", type=Path, metavar="DIR", help="put this run beside the tables, or beside --gpu or --probes"
+        "--measured", type=path, metavar="DIR", help="put this run beside the tables, or beside --gpu or --probes"
     )
     work = parser.add_mutually_exclusive_group()
     work.add_argument("--validate", action="store_true", help="print the errors of the predictions")

@@ -7,16 +7,17 @@ import sys
 from pathlib import Path
 
 from ..formats import add_format
+from ..units import path
 
 _PUBLISHED = Path("results/published")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("folder", nargs="?", type=Path, metavar="DIR", help="a run's results (default: the published numbers alone)")
+    add("folder", nargs="?", type=path, metavar="DIR", help="a run's results (default: the published numbers alone)")
     add(
         "--out",
-        type=Path,
+        type=path,
         metavar="DIR",
         help=f"takes report.html and report.md (default: the results' own folder; without one {_PUBLISHED})",
     )

@@ -19,7 +19,7 @@ from ..formats import add_format
 from ..plan import Search
 from ..tracking import NAMES, Tracker
 from ..trial import Record, Trial
-from ..units import whole
+from ..units import path, whole
 
 _FREE_BYTES = 256 * 2**20
 _EXIT_CODES = """\
@@ -54,7 +54,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--budget", metavar="4h", help="start no trial that would end after this")
     add("--trial-timeout", default="1h", metavar="1h", help="end a trial after this (default 1h)")
     add("--memory", metavar="2GiB", help="limit of each rank's memory, on its GPU or on the CPU")
-    add("--out", type=Path, default=Path("results/local"), metavar="DIR", help="results folder (default results/local)")
+    add("--out", type=path, default=Path("results/local"), metavar="DIR", help="results folder (default results/local)")
     add("--check-extrapolation", action="store_true", help="also time whole accumulated steps")
     add("--require-comparison", action="store_true", help="exit 3 if no cell of the paper could be compared")
     add("--track", choices=NAMES, default="none", help="also log trials, verdicts and report with this tracker")

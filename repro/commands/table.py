@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from pathlib import Path
 
 from ..formats import FORMATS, add_format, render
 from ..paper_tables import NUMBERS, Number, Rows, layout, rows
 from ..reading import measured
+from ..units import path
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("number", choices=NUMBERS, type=str.lower, help="as in the paper; j is Appendix J")
-    parser.add_argument("--measured", type=Path, metavar="DIR", help="put this run's values beside the paper's")
+    parser.add_argument("--measured", type=path, metavar="DIR", help="put this run's values beside the paper's")
     add_format(parser, (*FORMATS, "latex"))
 
 

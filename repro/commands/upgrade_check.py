@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import UserError
 from ..exit_codes import INTERRUPTED
 from ..formats import add_format
+from ..units import path
 
 _EXIT_CODES = """\
 exit codes: 0 nothing regressed; 1 something regressed or broke; 2 usage, or a stack that cannot be built or imported;
@@ -32,7 +33,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--gpus", metavar="all|N|0,1", help="GPUs to use, all of them for each trial")
     add("--budget", default="15m", metavar="20m", help="choose the trials that show most in this time (default 15m)")
     add("--pairs", type=int, metavar="N", help="starts of each stack a round (default: as the budget allows)")
-    add("--out", type=Path, default=Path("results/upgrade"), metavar="DIR", help="folder (default results/upgrade)")
+    add("--out", type=path, default=Path("results/upgrade"), metavar="DIR", help="folder (default results/upgrade)")
     add("--bisect", action="store_true", help="where something regressed, find the package by swapping them")
     add("--accept", action="store_true", help="write what the other stack took as this machine's baseline")
     add_format(parser)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from ..errors import UserError
 from ..formats import add_format
+from ..units import path
 from . import currency
 from .names import canonical_gpu
 from .pricelist import PriceList, price_list
@@ -14,9 +14,9 @@ from .pricelist import PriceList, price_list
 
 def add_shared(parser: argparse.ArgumentParser) -> None:
     """--prices, --currency, --measured, --predicted and --format."""
-    parser.add_argument("--prices", type=Path, metavar="FILE", help="TOML with prices of your own, over ours")
+    parser.add_argument("--prices", type=path, metavar="FILE", help="TOML with prices of your own, over ours")
     parser.add_argument("--currency", default="USD", metavar="CODE", help="of all sums, ISO 4217 (default: USD)")
-    parser.add_argument("--measured", type=Path, metavar="DIR", help="a results folder: its days over the paper's")
+    parser.add_argument("--measured", type=path, metavar="DIR", help="a results folder: its days over the paper's")
     parser.add_argument("--predicted", action="store_const", const=True, help="with GPUs whose days are but predicted")
     add_format(parser)
 
