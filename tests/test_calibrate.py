@@ -59,6 +59,12 @@ def test_on_a_cpu_deepspeed_and_fsdp_update_with_the_same_adam(probes: Path) -> 
         assert updates[f"free_lunch+zero_3{suffix}"] == pytest.approx(updates[f"free_lunch+fsdp_3{suffix}"])
 
 
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_probed(tmp_path: Path) -> None:
+    told = refusal("calibrate", "--out", str(tmp_path))
+    assert f"--out {tmp_path}: it is a folder, expected a file such as {tmp_path}/probes.json" in told
+    assert "cannot write to /proc/foo: No such file" in refusal("calibrate", "--out", "/proc/foo/probes.json")
+
+
 def test_what_was_measured_never_beats_the_data_sheet() -> None:
     gpu = find("A100")
     assert gpu is not None

@@ -132,12 +132,15 @@ def test_a_gpu_asked_for_where_none_is_visible_is_told(wanted: str, tmp_path: Pa
     assert len(found.stderr.splitlines()) == 1
 
 
-def test_an_unwritable_output_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["run", "lab", "upgrade-check --against torch==2.11.0"])
+@pytest.mark.parametrize("out", ["{file}", "{file}/out", "/proc/foo"])
+def test_an_unwritable_output_is_told_before_any_work(command: str, out: str, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("not a folder")
-    found = repro("--out", str(file / "out"), CUDA_VISIBLE_DEVICES="")
+    place = out.format(file=file)
+    found = repro(*command.split(), "--out", place, CUDA_VISIBLE_DEVICES="")
     assert found.returncode == 2
-    assert "cannot write" in found.stderr
+    assert f"cannot write to {place}: " in found.stderr
     assert "--out" in found.stderr
     assert len(found.stderr.splitlines()) == 1
 

@@ -9,9 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ..errors import UserError
 from ..formats import add_format, render
 from ..units import path
-from .run import add_devices, check_packages, devices_and_counts
+from .run import add_devices, check_disk, check_packages, devices_and_counts
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +31,9 @@ def main(given: argparse.Namespace) -> int:
 
     check_packages()
     devices, counts = devices_and_counts(given)
+    if given.out.is_dir():
+        raise UserError(f"--out {given.out}: it is a folder, expected a file such as {given.out / 'probes.json'}")
+    check_disk(given.out.parent)
     print(f"repro: probing {', '.join(map(str, counts))} x {name(devices)}, after loading torch", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="repro-") as folder:
         log = Path(folder, "log")

@@ -32,10 +32,11 @@ def main(given: argparse.Namespace) -> int:
     from .. import command, hardware
     from ..experiment import Experiment, TrainingFailedError
     from ..measure.launcher import ServerDiedError
-    from .run import stop_on_sigterm
+    from .run import check_disk, stop_on_sigterm
 
     devices = hardware.visible_devices()[:1]
     epochs, first = _checked(given, devices)
+    check_disk(given.out)
     wanted = {"first": first}
     if given.skip_warmup:
         wanted["warm"] = _like(first, warm=True)

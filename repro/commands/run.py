@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -293,11 +294,11 @@ def check_packages() -> None:
 
 
 def check_disk(folder: Path) -> None:
-    place = folder.resolve()
+    """Makes the folder, and raises UserError where it cannot be written, before any work is done for it."""
     try:
-        while not place.exists():
-            place = place.parent
-        free = shutil.disk_usage(place).free
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+        free = shutil.disk_usage(folder).free
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror}; name another folder with --out") from error
     if free < _FREE_BYTES:
