@@ -154,9 +154,11 @@ def test_k_chooses_cases_as_pytest_does(finished) -> None:
     found = repro(*FOUR, "--out", str(folder), "-k", "test_trial and vit and 2xcpu")
     assert found.returncode == 0
     assert "1 passed" in found.stderr
-    nothing = repro(*FOUR, "--out", str(folder), "-k", "nonsense")
-    assert nothing.returncode == 2
-    assert "no case matches" in nothing.stderr
+    for expression, told in (("nonsense", "no case matches"), ("vit cell", "pytest does not understand this")):
+        nothing = repro(*FOUR, "--out", str(folder), "-k", expression)
+        assert nothing.returncode == 2
+        (line,) = nothing.stderr.splitlines()
+        assert line.startswith(f"repro: -k {expression}: {told}")
 
 
 def test_a_comparison_that_is_required_and_impossible_is_exit_code_3(finished) -> None:
@@ -178,6 +180,7 @@ def test_a_spent_budget_starts_no_trial_and_says_so(tmp_path: Path) -> None:
     assert found.returncode == 0
     assert "repro: 1 trial; about" in found.stderr
     assert "the time budget would not suffice" in found.stderr
+    assert "Warning" not in found.stderr
     assert records(tmp_path) == []
     assert "no GPU took part in this run. Nothing was measured here." in found.stdout
 
@@ -229,6 +232,7 @@ def test_a_run_that_is_stopped_leaves_no_process_and_resumes_where_it_was(ending
     if ending != signal.SIGKILL:
         assert run.returncode == 130
         assert "resume with: " in told
+        assert "KeyboardInterrupt" not in told
         assert f"for the page with the figures {command()} report {tmp_path}" in told
         assert (tmp_path / "report.md").is_file()
         assert " --models convnext,vit" in told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import shlex
 import shutil
 import signal
@@ -100,6 +101,9 @@ def main(given: argparse.Namespace) -> int:
             tracker.trial(record)
 
     with Run(folder, options, devices, tell, given.address) as run, Tracker(given.track, folder) as tracker:
+        if given.k:
+            with contextlib.redirect_stderr(io.StringIO()):
+                _pytest(run, given.k, "--collect-only")  # what is wrong with it is told before the stack is loaded
         waiting = run.waiting
         seconds.update({trial.id: run.estimate(trial) if trial in waiting else 0.0 for trial in run.trials})
         where = ", ".join(device.driver_name for device in devices) or "the CPU"
@@ -129,7 +133,7 @@ def main(given: argparse.Namespace) -> int:
     return code
 
 
-def _pytest(run: Any, expression: str | None) -> int:
+def _pytest(run: Any, expression: str | None, *more: str) -> int:
     """Runs the benchmark's cases and maps pytest's exit code to ours. pytest speaks on stderr."""
     import pytest
 
@@ -150,8 +154,12 @@ def _pytest(run: Any, expression: str | None) -> int:
                 self.error = call.excinfo.value
                 raise KeyboardInterrupt
 
+        def pytest_configure(self, config: pytest.Config) -> None:
+            self.plugins = config.pluginmanager
+
         def pytest_keyboard_interrupt(self) -> None:
             self.interrupted = True
+            self.plugins.unregister(name="terminalreporter")  # our own line says how to go on
 
     plugin = Plugin()
     with contextlib.redirect_stdout(sys.stderr):
@@ -169,6 +177,9 @@ def _pytest(run: Any, expression: str | None) -> int:
                 "--no-header",
                 "--quiet",
                 "--tb=short",
+                "-W",
+                "ignore:Not saving anything",  # where no trial is ok; the report says so
+                *more,
                 *(["-k", expression] if expression else []),
             ],
             plugins=[plugin],
