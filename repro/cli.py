@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from .commands import HELP
 from .errors import DISK_FULL, UserError
@@ -17,6 +17,10 @@ from .units import whole
 
 
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, **known: Any) -> None:
+        super().__init__(**known)
+        self._negative_number_matcher = re.compile(r"-\.?[0-9]")  # -4h is a value too, which its option can name
+
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see {self.prog} --help")
 

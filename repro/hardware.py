@@ -188,15 +188,16 @@ def parse_gpus(text: str, available: int) -> list[int]:
     Raises UserError for anything else, and for GPUs that are not there.
     """
     asked = text.strip().strip('"')
+    count = re.fullmatch(r"[+-]?[0-9]{1,9}", asked)
+    listed = asked.removeprefix("device=")
+    if not (asked == "all" or count or re.fullmatch(r"-?[0-9]{1,9}( *, *-?[0-9]{1,9})*", listed)):
+        raise UserError(f"--gpus {text}: expected all, a count such as 2, or indices such as 0,1 or device=0")
     if available == 0:
         raise UserError(f"--gpus {text}: no GPU is visible here; {image.how_to_see_a_gpu()}")
     if asked == "all":
         return list(range(available))
-    if re.fullmatch(r"[+-]?[0-9]{1,9}", asked):
+    if count:
         return list(range(_count(int(asked), text, available)))
-    listed = asked.removeprefix("device=")
-    if not re.fullmatch(r"-?[0-9]{1,9}( *, *-?[0-9]{1,9})*", listed):
-        raise UserError(f"--gpus {text}: expected all, a count such as 2, or indices such as 0,1 or device=0")
     indices = [int(index) for index in listed.split(",")]
     for position, index in enumerate(indices):
         if not 0 <= index < available:

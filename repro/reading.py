@@ -61,6 +61,8 @@ class Reading:
 
 def read(folder: Path) -> Reading:
     """Reads a results folder. Raises UserError where there is none, or no run was ever in it."""
+    if folder.is_file():
+        raise UserError(f"{folder} is a file: {_WAY_OUT}")
     if not folder.is_dir():
         raise UserError(f"{folder} holds no trials, there is no such folder: {_WAY_OUT}")
     if not (folder / results.TRIALS).is_file() and not (folder / ENVIRONMENT).is_file():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -141,9 +141,13 @@ class Record:
     def from_json(cls, row: dict[str, Any]) -> Record:
         """Reads a record, also an older one: what it lacks takes its default, what is unknown is left out.
 
-        Raises TypeError where a value is none that its field can hold.
+        Raises TypeError where a value is none that its field can hold, or one is lacking that has no default.
         """
-        return cls(**declared(cls, row))
+        known = declared(cls, row)
+        needed = [each.name for each in fields(cls) if each.default is each.default_factory is MISSING]
+        if lacking := [name for name in needed if name not in known]:
+            raise TypeError(f"it lacks {', '.join(lacking)}")
+        return cls(**known)
 
 
 def declared(kind: type, row: Any) -> dict[str, Any]:

@@ -361,7 +361,7 @@ def test_gpus_that_cannot_be_had_are_refused_in_one_line(text: str, expected: st
     assert str(error.value) == expected
 
 
-@pytest.mark.parametrize("text", ["all", "1", "device=0", "nonsense"])
+@pytest.mark.parametrize("text", ["all", "1", "device=0"])
 def test_asking_for_a_gpu_where_none_is_visible_says_what_to_check(text: str) -> None:
     with pytest.raises(UserError, match="no GPU is visible here; check nvidia-smi and CUDA_VISIBLE_DEVICES"):
         parse_gpus(text, available=0)

@@ -53,6 +53,8 @@ def test_a_whole_run_has_no_problem() -> None:
 def test_there_must_be_a_folder_with_a_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nowhere holds no trials, there is no such folder: name the results folder"):
         read(tmp_path / "nowhere")
+    with pytest.raises(UserError, match=r"report\.md is a file: name the results folder of a run"):
+        read(KEPT / "report.md")
     with pytest.raises(UserError, match=r"holds no trials: name the results folder of a run"):
         read(tmp_path)
 
@@ -114,6 +116,11 @@ def test_what_is_wrong_with_a_number_is_told_with_both_values(folder: Path) -> N
 def test_a_value_of_the_wrong_kind_makes_a_line_no_record(folder: Path, field: str, value: object) -> None:
     change(folder, 2, lambda row: row | {field: value})
     assert f"trials.jsonl, line 2: not a trial's record ({field} is " in told(folder)[0]
+
+
+def test_a_line_says_which_fields_it_lacks(folder: Path) -> None:
+    change(folder, 2, lambda row: {"id": row["id"], "recipe": row["recipe"], "scale": row["scale"]})
+    assert "line 2: not a trial's record (it lacks settings, device, count, status);" in told(folder)[0]
 
 
 def test_an_earlier_sound_record_of_the_trial_stands(folder: Path) -> None:

@@ -104,7 +104,7 @@ def test_a_run_on_a_cpu_stands_beside_no_cell() -> None:
     ("arguments", "told"),
     [
         (["2"], ["2", "1", "j"]),
-        ([], ["number"]),
+        ([], ["required: {1,3,4,5,6,7,j};"]),
         (["6", "--measured", "results/cpu-2-cores"], ["table 6", "prices"]),
         (["1", "--measured", "no/such/folder"], ["no/such/folder", "no trials"]),
         (["1", "--format", "pdf"], ["pdf", "latex"]),

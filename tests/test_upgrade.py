@@ -112,6 +112,7 @@ def test_a_lock_that_cannot_be_installed_is_one_clear_line(tmp_path: Path, conte
     [
         (["--against", "no/such/lock"], ["no such file", "torch==2.11.0"]),
         (["--against", ""], ["expected a lock file"]),
+        (["--against", "locks"], ["it is a folder, expected a lock file"]),
         ([], ["--against"]),
         (["--against", "torch==2.0.0", "--pairs", "5"], ["--pairs 5", "at least 6"]),
         (["--against", "torch==2.0.0", "--budget", "soon"], ["--budget soon"]),

@@ -12,7 +12,10 @@ from ..units import path
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("number", choices=NUMBERS, type=str.lower, help="as in the paper; j is Appendix J")
+    metavar = f"{{{','.join(NUMBERS)}}}"  # so that an error names it as the help does
+    parser.add_argument(
+        "number", choices=NUMBERS, metavar=metavar, type=str.lower, help="as in the paper; j is Appendix J"
+    )
     parser.add_argument("--measured", type=path, metavar="DIR", help="put this run's values beside the paper's")
     add_format(parser, (*FORMATS, "latex"))
 

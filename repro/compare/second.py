@@ -63,6 +63,8 @@ def build(against: str, first: Stack) -> Stack:
 
 def requirements(against: str) -> dict[str, str]:
     """Requirements by normalised name. Raises UserError where there is none."""
+    if Path(against).is_dir():
+        raise UserError(f"--against {against}: it is a folder, expected a lock file, such as locks/latest.lock")
     found = {}
     for word in against.replace(",", " ").split():
         parts = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9._-]*)==[A-Za-z0-9.+!_-]+", word)
