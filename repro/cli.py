@@ -57,7 +57,6 @@ def parser(name: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     found.register("type", int, _int)
-    found._negative_number_matcher = re.compile(r"-[0-9]")  # -1d is a value, as -1 is: no option starts so
     import_module(f".commands.{name.replace('-', '_')}", __package__).options(found)
     return found
 
