@@ -122,6 +122,7 @@ def refuse_another(folder: Path, now: dict[str, Any]) -> None:
         pairs = [(name, then["packages"].get(name), now["packages"].get(name)) for name in PACKAGES]
         pairs += [(name, then[name], now[name]) for name in ("driver", "python")]
         pairs += [("the CPU", then["host"]["cpu"], now["host"]["cpu"])]
+        pairs += [("the GPU", _gpu_name(then), _gpu_name(now))]
         pairs += [("TF32", then.get("tf32", now["tf32"]), now["tf32"])]
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(
@@ -130,6 +131,10 @@ def refuse_another(folder: Path, now: dict[str, Any]) -> None:
     different = [f"{name} was {old}, is {new}" for name, old, new in pairs if old != new]
     if different:
         raise UserError(f"{folder} holds another machine's or stack's trials ({different[0]}); name another with --out")
+
+
+def _gpu_name(description: dict[str, Any]) -> str:
+    return description["gpus"][0]["driver_name"] if description["gpus"] else "none"  # a run has GPUs of one type
 
 
 def lock(packages: dict[str, str]) -> dict[str, Any]:

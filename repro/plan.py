@@ -54,7 +54,7 @@ def settings_for(recipe: Recipe, methods: Methods, gpu: Gpu | None, count: int) 
     """The settings that `methods` means for a recipe on `count` of a GPU, naive first.
 
     `published` takes Appendix J's settings for the cell, every reading of a lost mark; where the GPU is none of
-    the paper's, those of every GPU of the paper with this count.
+    the paper's, free lunch and those of every GPU of the paper with this count.
     """
     if methods == "naive":
         return [NAIVE]
@@ -63,9 +63,10 @@ def settings_for(recipe: Recipe, methods: Methods, gpu: Gpu | None, count: int) 
     if methods == "all":
         return [NAIVE, *search_space(count)]
     rows = [row for row in published_settings() if row.model == recipe.name and row.gpus == count]
+    first = [NAIVE, FREE_LUNCH]
     if gpu is not None and gpu.paper_name is not None:
-        rows = [row for row in rows if row.gpu == gpu.paper_name]
-    return list(dict.fromkeys([NAIVE, *(reading for row in rows for reading in row.readings())]))
+        first, rows = [NAIVE], [row for row in rows if row.gpu == gpu.paper_name]
+    return list(dict.fromkeys([*first, *(reading for row in rows for reading in row.readings())]))
 
 
 def trials(options: Options, devices: Sequence[Device]) -> list[Trial]:

@@ -139,6 +139,9 @@ def test_a_folder_of_another_stack_is_refused_by_name(tmp_path: Path) -> None:
     other = environment.describe([], {**packages, "torch": "2.0.0"}, seed=7, options={}, variables={})
     with pytest.raises(UserError, match=r"torch was .*, is 2\.0\.0.*--out"):
         environment.refuse_another(tmp_path, other)
+    with_gpu = {**now, "gpus": [{"name": "A6000", "driver_name": "NVIDIA RTX A6000", "memory_bytes": 48 * 10**9}]}
+    with pytest.raises(UserError, match=r"the GPU was none, is NVIDIA RTX A6000"):
+        environment.refuse_another(tmp_path, with_gpu)
 
 
 @pytest.mark.parametrize("broken", ["", "{", "[]", "{}", '{"packages": []}', '{"packages": {}, "driver": null}'])

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from repro.measure.rank import interface
 from tests.command_line import ROOT
 
 VIT = ["--models", "vit", "--methods", "naive", "--processes", "1"]
@@ -80,12 +81,22 @@ def test_a_node_that_leaves_is_a_crash_of_the_trial_and_no_process_stays(started
 
 
 def test_joining_where_no_run_listens_is_one_clear_line(started: Start, tmp_path: Path) -> None:
-    for address, part in [(free_address(), "no run listens"), ("nonsense", "HOST:PORT")]:
+    for address, part in [(free_address(), "no run listens"), ("nonsense", "HOST:PORT"), ("[::]:9", "every address")]:
         node = started("join", address, "--out", str(tmp_path))
         _, told = node.communicate(timeout=20)
         assert node.returncode == 2
         assert part in told
         assert len(told.splitlines()) == 1
+
+
+def test_ranks_meet_by_the_interface_of_the_address_that_they_were_given() -> None:
+    """The host's name, which gloo would go by, means 127.0.1.1 on many systems."""
+    assert interface("file:///tmp/meeting") == interface("tcp://127.0.0.1:29400") == "lo"
+    for name, addresses in psutil.net_if_addrs().items():
+        for each in addresses:
+            if each.family == socket.AF_INET and psutil.net_if_stats()[name].isup:
+                assert interface(f"tcp://{each.address}:29400") == name
+    assert interface("tcp://no-such-host.invalid:29400") is None
 
 
 def test_nodes_without_an_address_are_told(started: Start, tmp_path: Path) -> None:

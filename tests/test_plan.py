@@ -39,7 +39,9 @@ def test_published_takes_every_reading_of_a_lost_mark() -> None:
 
 def test_on_a_gpu_that_the_paper_has_not_published_takes_what_any_of_its_gpus_took() -> None:
     found = settings_for(models.find("pythia-1b"), "published", hardware.find("H200"), 1)
-    assert found == [NAIVE, Settings(True, True), FREE_LUNCH]
+    assert found == [NAIVE, FREE_LUNCH, Settings(True, True)]
+    never_fitted = settings_for(models.find("pythia-6.9b"), "published", hardware.find("H200"), 1)
+    assert never_fitted == [NAIVE, FREE_LUNCH], "the paper trained it on no single GPU"
 
 
 def test_published_is_the_default_on_gpus() -> None:

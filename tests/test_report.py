@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 import sysconfig
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -20,12 +21,15 @@ from repro.cli import parser
 from repro.commands.run import _checked
 from repro.expected import cells
 from repro.findings import paper_gpu
+from repro.hardware import Device, find
 from repro.reading import read
 from repro.report.charts import svg
 from repro.report.content import Content, compose, run_words
 from repro.report.figures import Curve, Draw, Figure, Panel, Point, Trade
 from repro.report.page import page
+from repro.report.text import summary
 from repro.report.write import write
+from repro.verdict import judge_tables
 from tests.command_line import ROOT, record, repro, results_folder
 
 KEPT = ROOT / "results" / "cpu-2-cores"
@@ -191,6 +195,16 @@ def test_the_headline_counts_every_cell_of_tables_1_and_4(on_gpus: Content, publ
     )
     assert (headline.compared, headline.reproduced, headline.differing, headline.not_measured) == (7, 2, 5, 281)
     assert published.headline.quote == "Of the 288 cells of Tables 1 and 4, none was compared; 288 were not measured."
+
+
+def test_a_run_on_a_gpu_of_the_paper_that_stands_for_no_cell_says_why() -> None:
+    name = "NVIDIA A100-SXM4-80GB"
+    device = Device(0, "GPU-0", name, find(name), 80 * 10**9, (8, 0))
+    limited = replace(record("pythia-1b", "naive", 100.0, count=1), memory_limit=40 * 2**30)
+    told = summary(judge_tables([limited], 0.15), [device], [limited])
+    assert told[-1].startswith("Why not: a trial stands for a cell at the paper's scale, on one node, with all of")
+    compared = record("pythia-1b", "naive", 100.0, count=1)
+    assert not any("Why not" in line for line in summary(judge_tables([compared], 0.15), [device], [compared]))
 
 
 def test_the_verdicts_are_laid_out_like_table_1(on_gpus: Content) -> None:

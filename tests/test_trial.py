@@ -248,6 +248,12 @@ def test_a_fork_server_that_dies_is_a_crash_with_the_end_of_its_log(tmp_path: Pa
     assert "encodings" in record.traceback  # what Python says where its library is not
 
 
+def test_the_compilers_processes_are_gone_before_anything_is_timed(in_ranks: Callable[..., list[Any]]) -> None:
+    before, after = in_ranks("compiler_processes")[0]
+    assert before >= 1
+    assert after == 0
+
+
 def test_layers_that_fsdp_keeps_from_the_compiler_are_told(measure: Measure) -> None:
     sharded = ok(measure("roberta", "free_lunch+fsdp_3", 2))
     assert sharded.compiled

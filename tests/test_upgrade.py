@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import models
-from repro import units
+from repro import hardware, units
 from repro.commands import upgrade_check
 from repro.compare import culprit
 from repro.compare.baseline import accept, machine
@@ -33,6 +33,22 @@ def lock(tmp_path: Path, wheel: Path) -> Path:
     path = tmp_path / "lock"
     path.write_text(pin(wheel))
     return path
+
+
+def test_gpus_are_taken_in_a_number_that_batches_divide_by_and_of_one_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    def seen(*names: str) -> list[hardware.Device]:
+        return [
+            hardware.Device(index, f"GPU-{index}", name, hardware.find(name), 80 * 10**9, (9, 0))
+            for index, name in enumerate(names)
+        ]
+
+    asked = Namespace(gpus=None, models="vit", methods="naive", scale=None)
+    monkeypatch.setattr(hardware, "visible_devices", lambda: seen(*["NVIDIA H200"] * 3))
+    devices, trials = upgrade_check._candidates(asked)
+    assert (len(devices), [trial.count for trial in trials]) == (2, [2])
+    monkeypatch.setattr(hardware, "visible_devices", lambda: seen("NVIDIA H200", "NVIDIA A40"))
+    with pytest.raises(UserError, match="of several types"):
+        upgrade_check._candidates(asked)
 
 
 def check(tmp_path: Path, lock_file: Path, *more: str) -> Any:

@@ -298,6 +298,20 @@ def mamba_path(rank: Rank, packages: str) -> list[str]:
     return [kernel_path(described, AttentionWatch()), import_errors()]
 
 
+def compiler_processes(rank: Rank) -> tuple[int, int]:
+    """How many processes a rank has that compiles, before and after it ended them."""
+    import psutil
+    from torch._inductor.async_compile import AsyncCompile
+
+    from repro.measure.phases import _end_compiler
+
+    torch._inductor.config.compile_threads = 2
+    AsyncCompile.process_pool()
+    before = len(psutil.Process().children(recursive=True))
+    _end_compiler()
+    return before, len(psutil.Process().children(recursive=True))
+
+
 def rebuild_mamba(rank: Rank, first: bool, second: bool) -> str:
     """Builds Mamba twice in one process, with or without custom kernels; the complaint, if there is one."""
     recipe = models.find("mamba", "tiny")

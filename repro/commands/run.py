@@ -267,13 +267,18 @@ def devices_and_counts(given: argparse.Namespace) -> tuple[list[Any], tuple[int,
         given.gpus = None
     chosen = range(len(visible)) if given.gpus is None else hardware.parse_gpus(given.gpus, len(visible))
     devices = [visible[index] for index in chosen]
+    check_alike(devices)
+    processes = "1,2" if given.processes is None else given.processes
+    return devices, counts_up_to(len(devices)) if devices else _processes(processes)
+
+
+def check_alike(devices: list[Any]) -> None:
+    """A UserError for GPUs that no trial can use together."""
     if len({device.driver_name for device in devices}) > 1:
         names = ", ".join(f"{device.index} {device.driver_name}" for device in devices)
         raise UserError(f"the GPUs are of several types ({names}): choose equal ones with --gpus")
     if len(devices) > 1 and any(device.sliced for device in devices):
         raise UserError(f"{len(devices)} MIG slices: CUDA gives a process one, and NCCL joins none; take --gpus 1")
-    processes = "1,2" if given.processes is None else given.processes
-    return devices, counts_up_to(len(devices)) if devices else _processes(processes)
 
 
 def _processes(text: str) -> tuple[int, ...]:

@@ -91,11 +91,14 @@ def _candidates(given: argparse.Namespace) -> tuple[list[Any], list[Any]]:
 
     from .. import hardware
     from ..compare.interleave import rounds
-    from ..plan import Options, trials
+    from ..plan import Options, counts_up_to, trials
     from ..recipe import Scale
+    from .run import check_alike
 
     visible = hardware.visible_devices()
     devices = visible if given.gpus is None else [visible[i] for i in hardware.parse_gpus(given.gpus, len(visible))]
+    check_alike(devices)
+    devices = devices[: max(counts_up_to(len(devices)), default=0)]  # no batch divides by 3
     ids = [id.strip() for id in given.models.split(",")] if given.models is not None else list(models.IDS)
     for id in ids:
         models.find(id)

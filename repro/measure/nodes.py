@@ -92,6 +92,10 @@ def parse_address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise UserError(f"address {text!r}: expected HOST:PORT, such as 10.0.0.1:29400")
+    if host.strip("[]") in ("0.0.0.0", "::", "*"):
+        raise UserError(
+            f"address {text!r}: expected the one by which the other nodes reach this one, not every address"
+        )
     return host, int(port)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -130,6 +131,8 @@ def measure(
     _until_applied(built, to_device(host, rank))
     wait(rank.device)
     warm_up = time.perf_counter() - started
+    if compiled:
+        _end_compiler()
     skipped = built.skipped_updates()
 
     clocks = {name: Clock(rank.device) for name in ("without", "with", "update")}
@@ -177,6 +180,12 @@ def measure(
             synchronised(rank.device, lambda: _whole_step(built, micro_step, accumulation)) for _ in range(steps)
         ]
     return result
+
+
+def _end_compiler() -> None:
+    """Ends the processes that compile: they would share the device and the cores with what is timed."""
+    for name in ("torch._inductor.async_compile", "torch._inductor.codecache"):  # since torch 2.5, and before
+        getattr(sys.modules.get(name), "shutdown_compile_workers", lambda: None)()
 
 
 def _uncompiled(rank: Rank, built: engine.Engine, batch: dict[str, torch.Tensor]) -> tuple[float, float]:

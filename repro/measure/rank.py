@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import socket
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from .memory import limit_memory
 from .turns import Place
@@ -67,8 +69,8 @@ class Rank:
 
         if dist.is_initialized():
             return
-        if self.rendezvous.startswith(("file://", "tcp://127.", "tcp://localhost")):
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        if (name := interface(self.rendezvous)) is not None:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if self.cuda else "gloo",
             init_method=self.rendezvous,
@@ -92,3 +94,22 @@ class Rank:
     def since_sent(self) -> float:
         """Seconds since the job was sent to the fork server."""
         return time.time() - self.sent
+
+
+def interface(rendezvous: str) -> str | None:
+    """The network interface by which this node reaches the others; None where that cannot be told. gloo would take the
+    one of the host's name, which many systems keep to themselves: 127.0.1.1."""
+    import psutil
+
+    place = urlsplit(rendezvous)
+    if place.scheme == "file":
+        return "lo"
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(place.hostname, place.port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as way:
+            way.connect(address)  # sends nothing
+            own = way.getsockname()[0]
+    except OSError:
+        return None
+    names = (name for name, found in psutil.net_if_addrs().items() if own in {each.address for each in found})
+    return next(names, None)

@@ -109,6 +109,11 @@ def summary(verdicts: Sequence[Verdict], devices: Sequence[Device] | None, recor
         lines.append(f"Why not: no GPU took part in this run. {here}")
     elif not any(device.gpu and device.gpu.paper_name for device in devices):
         lines.append(f"Why not: the paper has no {devices[0].name}; its four are RTX 3090, A6000, A100 and H100.")
+    elif all(verdict.verdict in ("not_measured", "no_reference") for verdict in verdicts):
+        lines.append(
+            "Why not: a trial stands for a cell at the paper's scale, on one node, with all of the GPU's memory, and "
+            "with naive or Appendix J's settings; none here did."
+        )
     return lines
 
 
