@@ -223,7 +223,7 @@ def test_a_guided_run_skips_with_its_bound_and_an_exhaustive_one_makes_up_for_it
 
 def test_guidance_is_of_a_whole_search() -> None:
     assert "--methods all" in refusal("run", "--search", "guided", "--methods", "naive")
-    assert "nothing is predicted of it" in refusal("run", "--search", "guided", "--models", "gan")
+    assert "no days of it are printed or predicted" in refusal("run", "--search", "guided", "--models", "gan")
     assert "one node" in refusal("run", "--search", "guided", "--nodes", "2", "--address", "127.0.0.1:29999")
 
 

@@ -414,7 +414,8 @@ def run_words(options: Options, environment: dict[str, Any], folder: Path) -> st
     for name in ("methods", "search", "attention", "nodes", "steps", "tolerance", "memory", "budget", "trial_timeout"):
         value = getattr(options, name)
         if value is not None and value != flags.get(name):
-            words += [f"--{name.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
+            unit = "s" if name in ("budget", "trial_timeout") else ""
+            words += [f"--{name.replace('_', '-')}", f"{value:g}{unit}" if isinstance(value, float) else str(value)]
     if options.check_extrapolation:
         words.append("--check-extrapolation")
     return shlex.join([*words, "--out", str(folder)])
