@@ -10,7 +10,7 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
-from .stack import installed
+from .stack import installed, numbers
 
 _HOST_WITHOUT_NVCC_SINCE = (0, 19)  # seen in 0.19.8, and not yet in the paper's 0.14.4
 _ANOTHER_MINOR_WILL_DO = 12  # DeepSpeed takes nvcc of another minor version up to CUDA 12, none of a later CUDA
@@ -33,7 +33,7 @@ def obstacle_on_host() -> str | None:
     """The same of its Adam for offloaded states. Old versions build it, too, with nvcc."""
     if built_in("cpu_adam"):
         return None
-    if _numbers(installed("deepspeed") or "") < _HOST_WITHOUT_NVCC_SINCE:
+    if numbers(installed("deepspeed") or "") < _HOST_WITHOUT_NVCC_SINCE:
         return obstacle()
     compiler = os.environ.get("CXX") or "c++"
     return None if shutil.which(compiler) else f"there is no C++ compiler ({compiler})"
@@ -68,7 +68,3 @@ def _cuda_of_torch() -> tuple[int, int] | None:
 def _version(pattern: str, text: str) -> tuple[int, int] | None:
     found = re.search(pattern, text)
     return (int(found[1]), int(found[2])) if found else None
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])

@@ -12,6 +12,7 @@ import models
 from .expected import Cell, Table, cells
 from .extrapolate import SECONDS_A_DAY
 from .findings import paper_gpu, recipe_of, rounded_days, training_flops
+from .formats import counted
 from .hardware import Gpu, find, peak_flops
 from .interval import Interval
 from .originals import analytic_peaks, training_compute
@@ -132,7 +133,7 @@ def _clock(rows: Sequence[Audited], records: Sequence[Record]) -> Cause:
     ]
     measured = (
         f"; measured here, the authors' clock shows {min(ratios):.0%} to {max(ratios):.0%} of the true days in "
-        f"{len(ratios)} trial{'s' if len(ratios) > 1 else ''}"
+        f"{counted(len(ratios), 'trial')}"
         if ratios
         else ""
     )

@@ -21,6 +21,11 @@ def add_format(parser: argparse.ArgumentParser, formats: tuple[Format, ...] = FO
     parser.add_argument("--format", choices=formats, default="text", help="of stdout")
 
 
+def counted(number: int, noun: str) -> str:
+    """As people say it: 1 trial, 2 trials."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def yes(value: bool) -> str:
     """A mark in a table."""
     return "yes" if value else "no"

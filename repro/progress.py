@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from types import TracebackType
 
-from .formats import figures
+from .formats import counted, figures
 from .trial import Record, Trial
 
 
@@ -63,4 +63,4 @@ def first_line(trials: Sequence[Trial], waiting: Sequence[Trial], seconds: float
     """What a run says before its first trial."""
     done = len(trials) - len(waiting)
     kept = f", {done} of them done by an earlier run" if done else ""
-    return f"{len(trials)} trial{'s' if len(trials) != 1 else ''}{kept}; about {duration(seconds)} to go, by estimate"
+    return f"{counted(len(trials), 'trial')}{kept}; about {duration(seconds)} to go, by estimate"

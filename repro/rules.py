@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from .recipe import Recipe
 from .settings import Settings
+from .stack import numbers
 from .tf32 import SINCE as TF32_SINCE
 
 _AMPERE = (8, 0)
@@ -27,10 +27,9 @@ class Stack:
     tf32: bool = True
 
     @property
-    def torch(self) -> tuple[int, int]:
-        """torch's version, (major, minor)."""
-        found = re.match(r"(\d+)\.(\d+)", self.packages.get("torch", "0.0"))
-        return (int(found[1]), int(found[2])) if found else (0, 0)
+    def torch(self) -> tuple[int, ...]:
+        """torch's version."""
+        return numbers(self.packages.get("torch", ""))
 
 
 @dataclass(frozen=True)

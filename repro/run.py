@@ -30,12 +30,13 @@ from .predict.guide import Guide
 from .predict.here import here
 from .predict.probed import Probes
 from .predict.probed import load as load_probes
-from .predict.traces import installed, nearest
+from .predict.traces import nearest
 from .reading import read
 from .report.content import compose
 from .report.write import Written, write
 from .results import Results
 from .settings import Settings
+from .stack import installed
 from .trial import Record, Trial
 from .verdict import Verdict, judge
 
@@ -110,7 +111,7 @@ class Run:
 
     def guide(self) -> None:
         """Puts the trials of each search in the order that is predicted, and has what they measure guide it."""
-        stack, known, ordered = nearest(installed()), self._known(), []
+        stack, known, ordered = nearest(installed("transformers")), self._known(), []
         for (id, count), group in groupby(self.trials, lambda trial: (trial.recipe, trial.count)):
             machine, calibration = here(known, count, self.options.memory)
             guide = Guide(models.find(id, self.options.scale), machine, calibration, stack)

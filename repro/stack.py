@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
@@ -56,6 +57,11 @@ def installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """A version's first three numbers, by which versions are ordered."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
 def declare_torchvision_operators() -> None:

@@ -8,7 +8,7 @@ from ..compare import environments, report, trials
 from ..compare.ratio import ALPHA
 from ..compare.rule import SEPARATE_A_ROUND
 from ..compare.side import read_side
-from ..formats import add_format
+from ..formats import add_format, counted
 from ..units import path
 
 _PLACES = """\
@@ -35,8 +35,7 @@ def main(given: argparse.Namespace) -> int:
     ]
     for side, other in ((before, after), (after, before)):
         if count := trials.only_in(side, other):
-            told = "1 trial is" if count == 1 else f"{count} trials are"
-            notes.append(f"{told} in {side.name} alone and left out.")
+            notes.append(f"Only in {side.name}, and left out: {counted(count, 'trial')}.")
     found = environments.differences(before, after)
     print(report.report(compared, found, before.name, after.name, notes, given.format))
     return report.exit_code(compared)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import UserError
 from ..exit_codes import FAILED, INTERRUPTED, OK
-from ..formats import Format, add_format, render
+from ..formats import Format, add_format, counted, render
 from ..lab import EPOCHS, Epoch, Prediction, Ratio, Trained, Training
 from ..recipe import Scale
 from ..units import path, whole
@@ -78,7 +78,7 @@ def _checked(given: argparse.Namespace, devices: list[Any]) -> tuple[int, Traini
     if given.images is not None:
         images = _whole("--images", given.images, 2 * batch, f"two batches of {batch}, the first and another")
     cpus = len(os.sched_getaffinity(0))
-    machine = devices[0].name if devices else f"{cpus} CPU{'s' if cpus > 1 else ''}"
+    machine = devices[0].name if devices else counted(cpus, "CPU")
     epochs = _whole("--epochs", given.epochs, 2, "one epoch predicts several")
     return epochs, Training(machine, scale, batch, images, epochs=1)
 
@@ -124,7 +124,7 @@ def _scaled_down(training: Training, epochs: int) -> list[str]:
 
 
 def _named(training: Training) -> str:
-    return f"{training.epochs} epoch{'s' if training.epochs > 1 else ''}{', after a warm-up' if training.warm else ''}"
+    return f"{counted(training.epochs, 'epoch')}{', after a warm-up' if training.warm else ''}"
 
 
 def _predicted(done: dict[str, Trained], training: Training) -> str:

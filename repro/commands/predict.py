@@ -95,7 +95,7 @@ def _machine(
     wanted: Sequence[Any],
     device: str,
 ) -> int:
-    stack = traces.nearest(traces.installed())
+    stack = traces.nearest(installed("transformers"))
     if given.measured is not None:
         return _beside(given, machine, fitted, {recipe.id for recipe in wanted}, device)
     found = []
@@ -155,7 +155,7 @@ def _beside(
 
 def _traced_for(run: Reading) -> str:
     """The traces nearest to the stack of a run."""
-    return traces.nearest(run.environment.get("packages", {}).get("transformers") or traces.installed())
+    return traces.nearest(run.environment.get("packages", {}).get("transformers") or installed("transformers"))
 
 
 def _had(records: Sequence[Record]) -> str:

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ..formats import counted
 from .ratio import ALPHA, Ratio
 
 Call = Literal["regressed", "improved", "unchanged", "inconclusive"]
@@ -65,8 +66,7 @@ def decide(rounds: Sequence[Ratio], together: Ratio, floor: float | None) -> Dec
     if together.interval is None or any(round.interval is None for round in rounds):
         samples = min(round.samples for round in rounds)
         p = max(round.smallest_p for round in rounds)
-        sides = f"{samples} sample{'s' if samples != 1 else ''} a side"
-        few = f"with {sides} no p below {p:.2g} is attained, {ALPHA} is needed"
+        few = f"with {counted(samples, 'sample')} a side no p below {p:.2g} is attained, {ALPHA} is needed"
         return Decision("inconclusive", f"{told}; {few}", limit)
     if len(rounds) > 1 and said[0] and all(word == said[0] for word in said):
         call: Call = "regressed" if said[0] > 0 else "improved"

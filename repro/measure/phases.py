@@ -183,9 +183,11 @@ def measure(
 
 
 def _end_compiler() -> None:
-    """Ends the processes that compile: they would share the device and the cores with what is timed."""
-    for name in ("torch._inductor.async_compile", "torch._inductor.codecache"):  # since torch 2.5, and before
-        getattr(sys.modules.get(name), "shutdown_compile_workers", lambda: None)()
+    """Ends the processes that compile: they would share the device and the cores with what is timed. The paper's torch
+    starts none here, see repro/stack.py."""
+    module = sys.modules.get("torch._inductor.async_compile")
+    if module is not None:
+        module.shutdown_compile_workers()
 
 
 def _uncompiled(rank: Rank, built: engine.Engine, batch: dict[str, torch.Tensor]) -> tuple[float, float]:

@@ -10,11 +10,12 @@ from repro.expected import Cell
 from repro.findings import paper_gpu, recipe_of
 from repro.recipe import Recipe
 from repro.settings import NAIVE, search_space
+from repro.stack import installed
 
 from .calibration import EVERYTHING, Calibration, load
 from .forecast import Forecast, forecast, ranked
 from .machine import Machine
-from .traces import installed, nearest
+from .traces import nearest
 
 
 def search(cell: Cell, calibration: Calibration) -> list[Forecast]:
@@ -37,5 +38,5 @@ def predicted(cell: Cell, calibration: Calibration) -> Forecast:
 def fastest(recipe: Recipe, machine: Machine) -> Forecast:
     """The fastest settings on any machine, with the traces nearest to the stack that is installed."""
     fitted = load()[EVERYTHING]
-    stack = nearest(installed())
+    stack = nearest(installed("transformers"))
     return ranked(forecast(recipe, machine, each, fitted, stack) for each in search_space(machine.world))[0]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from repro.errors import UserError
 from repro.recipe import Scale
+from repro.stack import numbers
 
 Variant = Literal["naive", "custom", "half"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
@@ -133,7 +132,7 @@ def find(recipe: str, variant: Variant, transformers: str = PAPER_STACK, scale: 
 def shipped(folder: Path = FOLDER) -> list[str]:
     """The versions of transformers whose models were traced, oldest first."""
     prefix = "transformers-"
-    return sorted((file.stem.removeprefix(prefix) for file in folder.glob(f"{prefix}*.json")), key=_numbers)
+    return sorted((file.stem.removeprefix(prefix) for file in folder.glob(f"{prefix}*.json")), key=numbers)
 
 
 def versions(transformers: str) -> dict[str, str]:
@@ -146,20 +145,8 @@ def nearest(installed: str | None) -> str:
     known = shipped()
     if installed is None or installed in known:
         return installed or known[-1]
-    older = [version for version in known if _numbers(version) <= _numbers(installed)]
+    older = [version for version in known if numbers(version) <= numbers(installed)]
     return older[-1] if older else known[0]
-
-
-def installed() -> str | None:
-    """The version of transformers here."""
-    try:
-        return metadata.version("transformers")
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
 def _file(transformers: str, folder: Path) -> Path:

@@ -17,6 +17,7 @@ from ..audit import Audited, Cause, audit, audit_measured, causes
 from ..claims import Checked, check_all
 from ..claims.working import shown
 from ..expected import COUNTS, cells
+from ..formats import counted
 from ..plan import Options
 from ..reading import Problem, Reading
 from ..search import Search, searches
@@ -163,7 +164,7 @@ def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], records: Sequen
         statuses = Counter(record.status.replace("_", " ") for record in records)
         told = ", ".join(f"{count} {status}" for status, count in statuses.items())
         scales = " and ".join(sorted({f"{record.scale} scale" for record in records}))
-        behind.append(f"The run has {len(records)} trials at {scales}: {told}.")
+        behind.append(f"The run has {counted(len(records), 'trial')} at {scales}: {told}.")
     return Headline(f"{quote}.", behind, compared, reproduced, differing, missing, counts["no_reference"])
 
 
