@@ -220,7 +220,7 @@ def test_trials_of_one_side_alone_are_left_out_and_told(tmp_path: Path) -> None:
     after = results_folder(tmp_path / "after", *processes(seed=2))
     done = repro("compare", str(before), str(after))
     assert done.returncode == 0
-    assert f"1 trial is in {before} alone" in done.stdout
+    assert f"Only in {before}, and left out: 1 trial." in done.stdout
     assert "vit" not in done.stdout.split("TRIALS")[1].split("WHY")[0]
 
 
