@@ -101,10 +101,8 @@ class Run:
 
     def load(self) -> None:
         """Loads the stack, and waits for the other nodes, where a trial that waits will need them."""
-        stack = self.bench.stack
         for trial in self.waiting:
-            recipe, settings = models.find(trial.recipe, trial.scale), Settings.parse(trial.settings)
-            if rules.obstacle(recipe, settings, trial.world, stack) is None:
+            if self._can_run(trial):
                 with contextlib.suppress(ServerDiedError):  # it fails again in that trial, which records it
                     self.bench.server.start()
                 return
@@ -152,6 +150,8 @@ class Run:
                 self.tell(trial, None, False)
                 return None
         settings, guide = Settings.parse(trial.settings), self._guides.get((trial.recipe, trial.count))
+        if not self._can_run(trial):
+            guide = None  # no prediction is of it
         if guide is not None and (skipped := guide.skips(settings)) is not None:
             bound, reason = skipped
             record = Record.of(trial, "skipped", reason=reason, remedy=_EXHAUSTIVE, bound=bound)
@@ -211,13 +211,15 @@ class Run:
             return self.options.search == "guided"
         return record.status in ("ok", "out_of_memory")
 
+    def _can_run(self, trial: Trial) -> bool:
+        recipe, settings = models.find(trial.recipe, trial.scale), Settings.parse(trial.settings)
+        return rules.obstacle(recipe, settings, trial.world, self.bench.stack) is None
+
     def _build_operators(self, trial: Trial) -> None:
         """Has DeepSpeed's Adam compiled before the first trial that takes it, so that none is charged for it."""
         settings = Settings.parse(trial.settings)
-        recipe, host = models.find(trial.recipe, trial.scale), settings.offloading
-        if not self.bench.cuda or settings.library != "deepspeed" or host in self._built:
-            return
-        if rules.obstacle(recipe, settings, trial.world, self.bench.stack) is not None:
+        host = settings.offloading
+        if not self.bench.cuda or settings.library != "deepspeed" or host in self._built or not self._can_run(trial):
             return
         self._built.add(host)
         # What fails here fails again in the trial, which records it.

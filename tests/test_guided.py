@@ -17,7 +17,8 @@ from repro.measure.launcher import ForkServer
 from repro.measure.trial import Bench, run
 from repro.predict.calibration import EVERYTHING, load
 from repro.predict.guide import Guide
-from repro.predict.machine import Machine
+from repro.predict.machine import Machine, Probed
+from repro.predict.probed import Probes
 from repro.predict.traces import PAPER_STACK
 from repro.recipe import Recipe
 from repro.results import history
@@ -219,6 +220,19 @@ def test_a_guided_run_skips_with_its_bound_and_an_exhaustive_one_makes_up_for_it
     made_up = repro(*common, "--methods", "all", "-k", words, CUDA_VISIBLE_DEVICES="")
     assert made_up.returncode == 0, made_up.stderr
     assert {r.settings: r for r in history(Path(folder))}[skipped[0].settings].status == "ok"
+
+
+def test_what_cannot_run_is_unsupported_in_a_guided_search_too(tmp_path: Path) -> None:
+    """Mamba's tiny batch of 8 on 16 processes."""
+    probed = Probed(1e11, None, 1e10, 1e10, copy=1e10, host=1e10, launch=1e-5, ring=1e9, latency=1e-4)
+    Probes("cpu", 2**30, None, {16: probed}, 1.0).save(tmp_path / "run" / "probes.json")
+    common = ("run", "--models", "mamba", "--processes", "16", "--methods", "all", "--out", str(tmp_path / "run"))
+    done = repro(*common, "--search", "guided", CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 0, done.stderr
+    records = history(tmp_path / "run")
+    assert {(record.status, record.reason) for record in records} == {
+        ("unsupported", "the replication batch of 8 does not divide by 16")
+    }
 
 
 def test_guidance_is_of_a_whole_search() -> None:
