@@ -104,7 +104,7 @@ def _best(records: Sequence[Record]) -> dict[Place, Record]:
     """The fastest record of the search space on each machine, by the authors' clock."""
     found: dict[Place, Record] = {}
     for record in records:
-        if record.scale != "paper" or record.authors_days is None or record.settings == NAIVE.id or record.nodes > 1:
+        if not record.stands_for_paper or record.authors_days is None or record.settings == NAIVE.id:
             continue
         place = (models.find(record.recipe).name, record.device, record.count)
         other = found.get(place)

@@ -11,7 +11,7 @@ import models
 from .recipe import Scale
 from .rules import compiles
 from .settings import FREE_LUNCH, NAIVE, Settings, search_space
-from .trial import Record
+from .trial import OnMachine, Record
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Search:
+class Search(OnMachine):
     """All trials of one recipe on one machine, memory limit included. Steps are seconds by the authors' clock, which
     is the one that the paper compares; None where the settings did not run."""
 

@@ -52,8 +52,29 @@ class Trial:
         return "/".join(words)
 
 
+class OnMachine:
+    """What is known of the machine of a record, and of a search of settings: `count` of `device` on each of `nodes`,
+    each with no more memory than `memory_limit`, in bytes, where that is not None."""
+
+    scale: Scale
+    device: str
+    count: int
+    nodes: int
+    memory_limit: int | None
+
+    @property
+    def one_whole_node(self) -> bool:
+        """Whether it is one node, whose devices have all of their memory."""
+        return self.nodes == 1 and self.memory_limit is None
+
+    @property
+    def stands_for_paper(self) -> bool:
+        """Whether it can stand for a cell of the paper's: a full recipe on GPUs of one node, with all their memory."""
+        return self.scale == "paper" and self.device != "cpu" and self.one_whole_node
+
+
 @dataclass
-class Record:
+class Record(OnMachine):
     """What a trial leaves, whatever became of it. Times are in seconds, memory in bytes, rates per second.
 
     `host`, `device_times` and `synchronised` hold, for each rank, the raw times of every round and part, `losses` what

@@ -61,13 +61,12 @@ def judge_tables(records: Iterable[Record], tolerance: float) -> list[Verdict]:
 def judge(
     cells: Iterable[Cell], records: Iterable[Record], published: Sequence[PublishedSettings], tolerance: float
 ) -> list[Verdict]:
-    """A verdict for every cell. Only records at the paper's scale, on one node, of the whole GPU's memory, are
-    compared, and free lunch only with its TF32, which all GPUs of the paper have."""
+    """A verdict for every cell. Only records that can stand for the paper's are compared, and free lunch only with its
+    TF32, which all GPUs of the paper have."""
     by_place: dict[tuple[str, str, int], list[Record]] = {}
     for record in records:
         free_lunch = Settings.parse(record.settings).free_lunch
-        whole = record.nodes == 1 and record.memory_limit is None and record.tf32 == free_lunch
-        if record.scale == "paper" and whole:
+        if record.stands_for_paper and record.tf32 == free_lunch:
             by_place.setdefault((record.recipe, record.device, record.count), []).append(record)
     readings = {(row.model, row.gpu, row.gpus): {settings.id for settings in row.readings()} for row in published}
     return [

@@ -53,20 +53,23 @@ def record(
     status: Status = "ok",
     scale: Scale = "paper",
     true_days: float | None = None,
+    nodes: int = 1,
+    memory: int | None = None,
     **known: Any,
 ) -> Record:
     """A sound record of a trial that took `days` by the authors' clock, and by the others too unless `true_days`.
-    Free lunch ran in TF32."""
+    Free lunch ran in TF32; `memory` is a limit in bytes."""
     compiled = compiles(models.find(model, scale), Settings.parse(settings))
     known = {"tf32": "free_lunch" in settings and gpu != "cpu", "compiled": compiled, **known}
-    found = Record.of(Trial(model, scale, Settings.parse(settings).id, gpu, count), status, **known)
+    trial = Trial(model, scale, Settings.parse(settings).id, gpu, count, memory, nodes=nodes)
+    found = Record.of(trial, status, **known)
     if days is None:
         return found
     recipe = models.find(model, scale)
-    found.micro_batch = found.micro_batch or min(4, recipe.batch_size // count)
-    found.accumulation = recipe.batch_size // found.micro_batch // count
-    found.host = [_times(days, recipe, found.accumulation)] * count
-    found.device_times = found.synchronised = [_times(true_days or days, recipe, found.accumulation)] * count
+    found.micro_batch = found.micro_batch or min(4, recipe.batch_size // trial.world)
+    found.accumulation = recipe.batch_size // found.micro_batch // trial.world
+    found.host = [_times(days, recipe, found.accumulation)] * trial.world
+    found.device_times = found.synchronised = [_times(true_days or days, recipe, found.accumulation)] * trial.world
     for name, value in reckoned(found, find(gpu)).items():
         setattr(found, name, value)
     return found

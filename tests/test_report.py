@@ -373,6 +373,18 @@ def test_costs_are_those_of_the_machine_and_of_its_days(published: Content, on_g
     assert here == pytest.approx({4: 18.2, 8: 12.0})
 
 
+def test_costs_are_drawn_of_machines_as_the_paper_had_them_alone(tmp_path: Path) -> None:
+    run = [
+        record("pythia-1b", "free_lunch", 20.0),
+        record("pythia-1b", "free_lunch+fsdp_3", 5.0, memory=2**30),
+        record("pythia-1b", "free_lunch", 4.0, nodes=2),
+        record("pythia-1b", "free_lunch", 0.1, count=2, scale="tiny"),
+    ]
+    drawn = figure(compose(read(results_folder(tmp_path / "run", *run))), "7").panels[0].rows
+    here = {row.gpus: row.days for row in drawn if isinstance(row, Trade) and row.kind == "here"}
+    assert here == pytest.approx({4: 20.0})
+
+
 def test_no_machine_drawn_as_the_best_has_a_rival_both_cheaper_and_faster(published: Content) -> None:
     for number in ("7", "12", "13"):
         for panel in figure(published, number).panels:

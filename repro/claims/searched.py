@@ -100,8 +100,8 @@ def searched(records: Sequence[Record], counts: Sequence[int]) -> Searched:
 
 
 def at_scale(records: Sequence[Record]) -> list[Record]:
-    """The records that can stand for the paper's: full recipes on the GPUs of one node, with all their memory."""
-    return [r for r in records if r.scale == "paper" and r.device != "cpu" and r.nodes == 1 and r.memory_limit is None]
+    """The records that can stand for the paper's."""
+    return [record for record in records if record.stands_for_paper]
 
 
 def nothing_counts(records: Sequence[Record], command: str) -> str:

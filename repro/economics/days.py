@@ -98,9 +98,7 @@ def measured_days(model: str, folder: Path) -> list[TrainingDays]:
     models.find(model)
     best: dict[tuple[str, int], tuple[float, Record]] = {}
     for record in read_measured(folder).records:
-        if (record.recipe, record.scale, record.status, record.nodes) != (model, "paper", "ok", 1):
-            continue
-        if record.true_days is None or record.memory_limit is not None or record.device == "cpu":
+        if (record.recipe, record.status) != (model, "ok") or not record.stands_for_paper or record.true_days is None:
             continue
         place = record.device, record.count
         if place not in best or record.true_days < best[place][0]:

@@ -52,7 +52,8 @@ def beside(
             record,
         )
         for record in records
-        if (record.device, record.count, record.nodes, record.memory_limit) == (device, machine.gpus, 1, None)
+        if (record.device, record.count) == (device, machine.gpus)
+        and record.one_whole_node
         and record.status in ("ok", "out_of_memory")
     ]
 

@@ -82,8 +82,7 @@ def measured_observations(records: Iterable[Record], stack: str) -> list[Observa
     found = []
     for record in records:
         gpu, recipe = hardware.find(record.device), models.find(record.recipe, record.scale)
-        whole = record.scale == "paper" and record.nodes == 1 and record.memory_limit is None
-        if gpu is None or not whole or record.authors_days is None or record.micro_batch is None:
+        if gpu is None or not record.stands_for_paper or record.authors_days is None or record.micro_batch is None:
             continue
         # Like a cell of Table 4 it is of given settings, and has no rivals.
         cell = Cell("4", recipe.name, record.device, record.count, None, "days", record.id)

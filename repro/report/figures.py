@@ -355,7 +355,7 @@ def _costs(searches: Sequence[Search]) -> list[Figure]:
     measured: dict[str, dict[tuple[str, int], float]] = {}
     priced = {price.gpu for price in gpu_prices()}
     for search in searches:
-        if search.best_days is None or search.scale != "paper" or search.device not in priced or search.nodes > 1:
+        if search.best_days is None or not search.stands_for_paper or search.device not in priced:
             continue
         measured.setdefault(search.model, {})[search.device, search.count] = search.best_days
     one = "Pythia-1B"
