@@ -184,6 +184,36 @@ def test_a_run_that_is_saved_too_seldom_may_cost_more_on_spot() -> None:
     assert by_terms(*RUN, *often)["RunPod spot"]["cost_usd"] < rows["RunPod on-demand"]["cost_usd"]
 
 
+def test_a_run_that_ends_before_its_first_checkpoint_does_not_wait_for_it() -> None:
+    faced = Interruptions(1.0, 0.01, 0.1)
+    assert expected(10.0, 10_000.0, faced) == expected(10.0, 10.0, faced)
+
+
+HOPELESS = ("--interrupted-every", "1m", "--checkpoint-time", "2m", "--restart-time", "2m", "--checkpoint-every", "20h")
+
+
+@pytest.mark.parametrize("storage", [(), ("--storage", "900GB", "--storage-price", "0.07")], ids=["without", "with"])
+def test_an_offer_on_which_the_run_never_ends_comes_last_and_has_no_days_and_no_cost(storage: tuple[str, ...]) -> None:
+    told = answer("rent", "--model", "pythia-1b", *HOPELESS, *storage)
+    costs = [row["cost_usd"] for row in told["rows"]]
+    ending = [cost for cost in costs if cost is not None]
+    assert costs == sorted(ending) + [None] * (len(costs) - len(ending))
+    assert f"{ending[0]:,.0f} USD" in told["answer"]
+    assert {row["days"] for row in told["rows"] if row["cost_usd"] is None} == {None}
+    assert {row["terms"] for row in told["rows"] if row["cost_usd"] is None} == {"spot"}
+    assert any("not to be expected to finish" in note for note in told["notes"])
+
+
+def test_where_the_run_ends_on_no_offer_none_is_called_the_cheapest(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text(
+        '[[rental]]\ngpu = "T4"\ngpus = 1\nprovider = "a friend"\nterms = "spot"\nhours = 24\nprice = 1\n'
+        'currency = "USD"\nquoted = 2026-11-01\nsource = "me"\n'
+    )
+    told = answer("rent", "--hours", "100", "--gpu", "T4", "--prices", str(own), *HOPELESS)
+    assert "None of these ends" in told["answer"]
+
+
 # --- Bad input ---
 
 BAD_INPUT = [

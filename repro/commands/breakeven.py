@@ -14,7 +14,7 @@ from ..economics.currency import amount, worth
 from ..economics.days import TrainingDays, days_on
 from ..economics.options import add_shared, check_run, read_count, read_gpu, read_prices
 from ..economics.pricelist import PriceList
-from ..economics.printout import printout
+from ..economics.printout import finite, printout
 from ..economics.question import Given
 from ..economics.reckoning import Reckoned, Tariff
 from ..economics.renting import given_hours, serves
@@ -176,29 +176,24 @@ def _row(row: Reckoned, unit: str) -> dict[str, Any]:
     return {
         "what": row.what,
         "provider": row.provider,
-        "hours_a_run": round(case.hours.value, 2),
-        f"machine_{suffix}": round(case.machine.value, 2),
-        f"resale_{suffix}": round(case.resale.value, 2),
-        f"rent_per_hour_{suffix}": round(case.rent.value, 4),
-        f"rent_a_run_{suffix}": round((case.rent * case.hours).value, 2),
+        "hours_a_run": finite(case.hours.value, 2),
+        f"machine_{suffix}": finite(case.machine.value, 2),
+        f"resale_{suffix}": finite(case.resale.value, 2),
+        f"rent_per_hour_{suffix}": finite(case.rent.value, 4),
+        f"rent_a_run_{suffix}": finite((case.rent * case.hours).value, 2),
         "kwh_a_run": _rounded(row.energy),
         "electricity_a_run": _rounded(row.electricity),
         "electricity_currency": row.electricity_currency,
         f"electricity_a_run_{suffix}": _rounded(row.converted),
         "co2_kg_a_run": _rounded(row.co2),
-        "runs": _finite(runs.value),
-        "runs_low": _finite(runs.low),
-        "runs_high": _finite(runs.high),
+        "runs": finite(runs.value, 3),
+        "runs_low": finite(runs.low, 3),
+        "runs_high": finite(runs.high, 3),
         "whole_runs": row.answer.whole_runs,
-        "utilisation": _finite(row.answer.utilisation.value),
+        "utilisation": finite(row.answer.utilisation.value, 3),
         "origin": row.origin,
     }
 
 
 def _rounded(interval: Interval | None) -> float | None:
-    return None if interval is None else round(interval.value, 2)
-
-
-def _finite(value: float) -> float | None:
-    """None where owning never pays: no format has a number for that."""
-    return None if math.isinf(value) else round(value, 3)
+    return None if interval is None else finite(interval.value, 2)

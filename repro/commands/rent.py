@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from datetime import date
 from typing import Any
@@ -16,7 +17,7 @@ from ..economics.interruptions import Interruptions, daly, young
 from ..economics.offers import machine_price
 from ..economics.options import add_shared, check_run, read_count, read_gpu, read_prices
 from ..economics.pricelist import PriceList
-from ..economics.printout import printout
+from ..economics.printout import finite, printout
 from ..economics.renting import Rented
 from ..economics.spot import Spot
 from ..errors import UserError
@@ -112,18 +113,23 @@ def _runs(given: argparse.Namespace, prices: PriceList, gpu: str | None, unit: s
     if not found:
         raise UserError(lacking) if foreign else _nobody_rents(", ".join(f"{run.gpus} {run.gpu}" for run in runs))
     today = date.today()
-    best = found[0]
-    sentence = (
-        f"The cheapest is {best.run.gpus} {best.run.gpu} at {best.rental.provider}, {best.rental.terms}: "
-        f"{told(best.cost, unit)} in {days_told(best.hours / 24)} ({best.run.origin}: {best.run.source}"
-        f"{', without interruptions' if best.rental.terms == 'spot' and spot is None else ''})."
-    )
+    sentence = _cheapest(found[0], unit, spot)
     notes = [f"Left out: {lacking}."] if foreign else []
     notes += _notes(found, spot)
     notes += pricelist.old_prices(
         [(f"{row.rental.gpu} at {row.rental.provider}", row.rental.quoted) for row in found], today
     )
     return [sentence], [_row(row, unit, today) for row in found], notes
+
+
+def _cheapest(best: Rented, unit: str, spot: Spot | None) -> str:
+    if math.isinf(best.cost):
+        return "None of these ends: interrupted so often, the run is not to be expected to finish on any."
+    return (
+        f"The cheapest is {best.run.gpus} {best.run.gpu} at {best.rental.provider}, {best.rental.terms}: "
+        f"{told(best.cost, unit)} in {days_told(best.hours / 24)} ({best.run.origin}: {best.run.source}"
+        f"{', without interruptions' if best.rental.terms == 'spot' and spot is None else ''})."
+    )
 
 
 def _asked(given: argparse.Namespace, gpu: str | None) -> list[TrainingDays]:
@@ -187,6 +193,8 @@ def _notes(found: Sequence[Rented], spot: Spot | None) -> list[str]:
                 "On spot instances days and sums are expected values. Best is a checkpoint every "
                 f"{young(spot.faced) * 60:.3g} min by Young (1974), {daly(spot.faced) * 60:.3g} min by Daly (2006)."
             )
+    if any(math.isinf(row.hours) for row in found):
+        notes.append("No days and no cost: interrupted so often, the run is not to be expected to finish there.")
     if any(row.rental.gpus < row.run.gpus for row in found):
         notes.append("Where a provider's price is for one GPU, more cost in proportion (the thesis says so of RunPod).")
     if any(renting.committed(row.rental) for row in found):
@@ -202,12 +210,12 @@ def _row(row: Rented, unit: str, today: date) -> dict[str, Any]:
         "provider": row.rental.provider,
         "terms": row.rental.terms,
         f"price_per_gpu_hour_{suffix}": round(row.price_per_gpu_hour, 4),
-        "days": round(row.hours / 24, 3),
-        f"rent_{suffix}": round(row.rent, 2),
-        f"storage_{suffix}": round(row.storage, 2),
-        f"cost_{suffix}": round(row.cost, 2),
-        "checkpoint_every_h": None if row.every is None else round(row.every, 3),
-        "interruptions": None if row.interruptions is None else round(row.interruptions, 2),
+        "days": finite(row.hours / 24, 3),
+        f"rent_{suffix}": finite(row.rent, 2),
+        f"storage_{suffix}": finite(row.storage, 2),
+        f"cost_{suffix}": finite(row.cost, 2),
+        "checkpoint_every_h": finite(row.every, 3),
+        "interruptions": finite(row.interruptions, 2),
         "origin": row.run.origin,
         "source": row.run.source,
         "quoted": row.rental.quoted.isoformat(),

@@ -57,6 +57,7 @@ def expected(work: float, every: float, faced: Interruptions) -> Expectation:
         failures = sum(
             times * math.expm1((length + faced.checkpoint) / faced.between)
             for times, length in ((stretches - 1, every), (1, last))
+            if times
         )
         attempts = math.exp(faced.restart / faced.between)
         return Expectation(faced.between * attempts * failures, attempts * failures)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,3 +33,8 @@ def printout(
             *(["\n".join(f"- {n}" for n in notes)] if notes else []),
         ]
     )
+
+
+def finite(value: float | None, digits: int) -> float | None:
+    """The value rounded. None for an infinite one: no format has a number for that."""
+    return None if value is None or math.isinf(value) else round(value, digits)

@@ -38,7 +38,7 @@ def per_hour(rental: Rental, gpus: int) -> float:
 
 def rent(rental: Rental, gpus: int, hours: float) -> float:
     """What `hours` on `gpus` GPUs cost, in its currency. A reserved one is paid for as a whole."""
-    if committed(rental):
+    if committed(rental) and math.isfinite(hours):
         return rental.price * math.ceil(hours / rental.hours)
     return hours * per_hour(rental, gpus)
 
@@ -51,8 +51,9 @@ def storage_per_hour(gigabytes: float, price_per_gb_month: float) -> float:
 @dataclass(frozen=True)
 class Rented:
     """A run on a rental: hours from start to end, rent and storage in the currency that was asked for. On a spot
-    instance the hours are expected ones; without knowing its interruptions they are as if there were none, and
-    `every`, hours of training between checkpoints, and `interruptions` are None, as they are on any other."""
+    instance the hours are expected ones, infinite where they exceed a float; without knowing its interruptions they
+    are as if there were none, and `every`, hours of training between checkpoints, and `interruptions` are None, as
+    they are on any other."""
 
     run: TrainingDays
     rental: Rental
@@ -97,7 +98,7 @@ def rented_runs(
                     hours=hours,
                     price_per_gpu_hour=per_gpu_hour(rental) * each,
                     rent=rent(rental, run.gpus, hours) * each,
-                    storage=storage_per_hour * hours,
+                    storage=storage_per_hour * hours if storage_per_hour else 0.0,  # 0 * inf is no number
                     every=every,
                     interruptions=interruptions,
                 )
