@@ -11,11 +11,11 @@ import models
 from repro.errors import UserError
 from repro.measure.engine.base import _checkpoint
 from repro.measure.rank import Rank
-from repro.predict import trace as tracing
 from repro.predict import traces
-from repro.predict.fusion import fused
-from repro.predict.record import Recording, record
 from repro.recipe import Text
+from repro.tracing import trace as tracing
+from repro.tracing.fusion import fused
+from repro.tracing.record import Recording, record
 
 
 def extrapolated_and_whole(

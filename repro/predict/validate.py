@@ -50,6 +50,17 @@ _TARGETS = {
 }
 
 
+def told(scores: Sequence[Score]) -> str:
+    """How many targets are met, and which are missed by how much."""
+    missed = [score for score in scores if score.met is False]
+    met, aimed = sum(score.met is True for score in scores), sum(score.met is not None for score in scores)
+    return f"{met} of {aimed} targets are met" + "".join(f"; {_miss(score)}" for score in missed) + "."
+
+
+def _miss(score: Score) -> str:
+    return f"{score.metric} of table {score.table}, {score.split}: {score.value:.3g}, target {score.target:g}"
+
+
 def validate(fits: Mapping[str, Calibration]) -> list[Score]:
     """Every score. A split's calibration for a cell is the fit that left its recipe, or its GPU, out."""
     started = time.perf_counter()

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor, nn
 
 import models
+from repro.predict.traces import NOTHING, PAPER_STACK, VARIANTS, Costs, Linear, Part, Trace, Variant
 from repro.recipe import Recipe, Scale, Text
 from repro.stack import load as load_stack
 
 from . import fused_mamba
 from .fusion import fused
 from .record import Recording, patched, record
-from .traces import NOTHING, PAPER_STACK, VARIANTS, Costs, Linear, Part, Trace, Variant
 
 _BATCHES = (4, 8)
 _DEPTHS = (2, 3)  # or one layer less than a tiny model has, and all

@@ -1,0 +1,145 @@
+"""What predictions say: a row each for machines, and tables and sentences for people. All of it says `predicted`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import models
+from repro.expected import Cell
+from repro.formats import figures
+from repro.stack import installed
+
+from .beside import Beside
+from .forecast import Forecast
+from .traces import PAPER_STACK, versions
+
+_MEMORY = ("weights", "gradients", "optimizer", "activations", "buckets", "workspace")
+_SECONDS = ("compute", "memory", "launches", "communication", "offload", "update")
+
+
+def row(each: Forecast, stack: str) -> dict[str, Any]:
+    """Everything that was predicted: memory in bytes of one GPU, times in seconds of a training step."""
+    memory = asdict(each.memory) if each.memory else dict.fromkeys(_MEMORY)
+    seconds = asdict(each.step) if each.step else dict.fromkeys(_SECONDS)
+    return {
+        "origin": "predicted",
+        "model": each.recipe,
+        "gpu": each.machine.gpu.name,
+        "gpus": each.machine.gpus,
+        "nodes": each.machine.nodes,
+        "settings": each.settings.id,
+        "feasible": each.feasible,
+        "reason": each.reason,
+        "micro_batch": each.micro_batch or None,
+        "accumulation": each.accumulation,
+        "days": each.days and each.days.value,
+        "days_low": each.days and each.days.low,
+        "days_high": each.days and each.days.high,
+        "utilisation": each.utilisation,
+        "peak_memory": each.memory and each.memory.peak,
+        **{f"memory_{part}": value for part, value in memory.items()},
+        "step_seconds": each.step and each.step.total,
+        **{f"seconds_{part}": value for part, value in seconds.items()},
+        "traced_transformers": stack,
+    }
+
+
+def line(each: Forecast) -> dict[str, Any]:
+    """What of it people look at."""
+    memory, step = each.memory, each.step
+    return {
+        "model": each.recipe,
+        "settings": each.settings.id,
+        "MBS": each.micro_batch or None,
+        "predicted days": each.days and each.days.value,
+        "of peak": None if each.utilisation is None else f"{each.utilisation:.0%}",
+        "memory (GB)": memory and memory.peak / 1e9,
+        "of it activations": memory and memory.activations / 1e9,
+        **{f"{part} (%)": step and 100 * getattr(step, part) / step.total for part in _SECONDS},
+    }
+
+
+def sentence(ranked: Sequence[Forecast]) -> str:
+    """The fastest of a search, and its uncertainty."""
+    best = ranked[0]
+    cell = f"{models.find(best.recipe).name} on {best.machine.world} x {best.machine.gpu.name}"
+    if best.days is None:
+        return f"{cell}: predicted infeasible with every settings above: {best.reason}."
+    return (
+        f"{cell}: predicted {figures(best.days.value)} days "
+        f"({figures(best.days.low)} to {figures(best.days.high)}, as 8 of 10 of the paper's plausible cells) "
+        f"with {best.settings.id}."
+    )
+
+
+def cell_row(cell: Cell, best: Forecast, measured: float | None) -> dict[str, Any]:
+    """A cell of Table 1 or 4 with its prediction, and what a run measured of it."""
+    return {
+        "table": cell.table,
+        "model": cell.model,
+        "gpu": cell.gpu,
+        "gpus": cell.gpus,
+        "state": cell.state,
+        "expected_days": cell.days,
+        "predicted_days": best.days and best.days.value,
+        "predicted_low": best.days and best.days.low,
+        "predicted_high": best.days and best.days.high,
+        "predicted_settings": best.settings.id if best.feasible else None,
+        "predicted_micro_batch": best.micro_batch or None,
+        "measured_days": measured,
+        "source": cell.source,
+    }
+
+
+def grid(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Such cells laid out as in the paper: a line a model, a column a machine."""
+    lines: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        expected = {"days": str(row["expected_days"]), "infeasible": "-", "lost": "?"}[row["state"]]
+        found = "-" if row["predicted_days"] is None else figures(row["predicted_days"])
+        measured = "" if row["measured_days"] is None else f" / {figures(row['measured_days'])}"
+        line = lines.setdefault(row["model"], {"model": row["model"]})
+        line[f"{row['gpus']} x {row['gpu']}"] = f"{expected} ({found}){measured}"
+    return list(lines.values())
+
+
+def beside_row(each: Beside, stack: str) -> dict[str, Any]:
+    """A trial and its prediction."""
+    forecast, record = each.forecast, each.record
+    return {
+        "origin": "predicted and measured",
+        "model": record.recipe,
+        "scale": record.scale,
+        "gpu": record.device,
+        "gpus": forecast.machine.gpus,
+        "settings": record.settings,
+        "status": record.status,
+        "predicted_micro_batch": forecast.micro_batch or None,
+        "measured_micro_batch": record.micro_batch,
+        "predicted_step": forecast.step and forecast.step.total,
+        "measured_step": record.authors_step,
+        "predicted_over_measured": each.ratio,
+        "inside_interval": each.inside,
+        "traced_transformers": stack,
+    }
+
+
+def beside_line(row: dict[str, Any]) -> dict[str, Any]:
+    """What of it people look at."""
+    left_out = ("origin", "gpu", "gpus", "traced_transformers")
+    return {key.replace("_", " "): value for key, value in row.items() if key not in left_out}
+
+
+def traced(stack: str) -> str:
+    """What was traced, and what is installed where that is another stack. `stack` is a version of transformers."""
+    known = {package: version.partition("+")[0] for package, version in versions(stack).items()}
+    of = ", ".join(f"{package} {version}" for package, version in sorted(known.items()) if package != "transformers")
+    whose = ", the paper's" if stack == PAPER_STACK else ""
+    note = f"from traces of the models of transformers {stack}{whose} ({of})"
+    here = {package: (installed(package) or version).partition("+")[0] for package, version in known.items()}
+    others = [f"{package} {here[package]}" for package in sorted(known) if here[package] != known[package]]
+    if stack == PAPER_STACK or not others:
+        return f"{note}."
+    return f"{note}; installed is {', '.join(others)}, which repro predict --rebuild-traces can trace."
