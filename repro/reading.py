@@ -1,7 +1,7 @@
 """A results folder read for what it is worth: its sound records, and all that is wrong with it.
 
-A run goes on only in a sound folder and raises at the first fault, see results.py. Whoever reads a run afterwards
-takes what stands, and says what was left out and why.
+A run that goes on and whoever reads it afterwards take the same records, and say what they leave out and why. Nothing
+is removed from the folder: a run measures the trials of unsound records again, behind them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def read(folder: Path) -> Reading:
     problems: list[Problem] = []
     environment = _environment(folder, problems)
     options = _options(environment, problems)
-    records = _records(folder, problems)
+    records = sound_records(folder, problems)
     _look_for_planned(options, environment, records, problems)
     verdicts = judge_tables(records, options.tolerance if options else TOLERANCE)
     _look_at_verdicts(folder, verdicts, problems)
@@ -83,12 +83,16 @@ def measured(folder: Path) -> Reading:
     Raises UserError where no record is sound.
     """
     reading = read(folder)
-    for problem in reading.problems:
-        if problem.where.startswith(results.TRIALS):
-            print(f"repro: {problem}", file=sys.stderr)
+    print_problems(problem for problem in reading.problems if problem.where.startswith(results.TRIALS))
     if not reading.records:
         raise UserError(f"{folder} holds no trials that can be used: {_WAY_OUT}")
     return reading
+
+
+def print_problems(problems: Iterable[Problem]) -> None:
+    """Says on stderr what is wrong, a line each."""
+    for problem in problems:
+        print(f"repro: {problem}", file=sys.stderr)
 
 
 def contradiction(record: Record, gpu: hardware.Gpu | None) -> str | None:
@@ -171,8 +175,11 @@ def sound(lines: Iterable[results.Line], place: str, problems: list[Problem]) ->
     return found
 
 
-def _records(folder: Path, problems: list[Problem]) -> list[Record]:
-    """The latest sound record of every trial."""
+def sound_records(folder: Path, problems: list[Problem]) -> list[Record]:
+    """The latest sound record of every trial of a folder; what is wrong with the others is added to `problems`.
+
+    Raises UserError where its trials cannot be read.
+    """
     found = {record.id: record for record in sound(results.lines(folder), f"{results.TRIALS}, line", problems)}
     if results.torn(folder):
         problems.append(Problem(results.TRIALS, "the last line is torn, its trial was stopped", "it was left out"))

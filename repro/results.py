@@ -79,10 +79,6 @@ class Results:
                 os.truncate(self._trials, size)
             raise _full(self.folder, error) from error
 
-    def records(self) -> dict[str, Record]:
-        """The latest record of every trial, by id."""
-        return read(self.folder)
-
     def write(self, name: str, text: str) -> Path:
         """Replaces one of the folder's files, whole or not at all."""
         return replace(self.folder / name, text)
@@ -110,11 +106,6 @@ def replace(path: Path, text: str) -> Path:
     except OSError as error:
         raise _full(path.parent, error) from error
     return path
-
-
-def read(folder: Path) -> dict[str, Record]:
-    """The latest record of every trial in a results folder, by id; see `history`."""
-    return {record.id: record for record in history(folder)}
 
 
 def history(folder: Path) -> list[Record]:

@@ -31,7 +31,7 @@ from .predict.here import here
 from .predict.probed import Probes
 from .predict.probed import load as load_probes
 from .predict.traces import nearest
-from .reading import read
+from .reading import Problem, print_problems, read, sound_records
 from .report.content import compose
 from .report.write import Written, write
 from .results import Results
@@ -46,6 +46,8 @@ _EXHAUSTIVE = "--search exhaustive measures it"
 
 class Run:
     """One run of the benchmark in a results folder. A context manager: it holds the folder and ends all processes.
+
+    It takes the sound records of earlier runs, and says on stderr which others there are: their trials wait again.
 
     `devices` are the GPUs it runs on, none means the CPU. `tell` gets a trial's record and whether it is an
     earlier one's, as soon as there is one. With `options.nodes` above 1 others join it at `address`, HOST:PORT.
@@ -79,7 +81,9 @@ class Run:
     def __enter__(self) -> Run:
         self.results.__enter__()
         try:
-            self._records = self.results.records()
+            problems: list[Problem] = []
+            self._records = {record.id: record for record in sound_records(self.results.folder, problems)}
+            print_problems(problems)
             variables = server_environment(self.devices)
             found = environment.describe(self.devices, self._packages, SEED, asdict(self.options), variables)
             if any(self._finished(trial) for trial in self.trials):

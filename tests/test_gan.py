@@ -12,7 +12,7 @@ from models import gan
 from repro.expected import cells
 from repro.quantities import quantities
 from repro.recipe import Generation
-from repro.results import read
+from repro.results import history
 from repro.rules import Stack, obstacle
 from repro.settings import NAIVE, search_space
 from tests.command_line import repro
@@ -93,7 +93,7 @@ def test_it_runs_in_the_benchmark_and_stands_for_no_cell(tmp_path: Path) -> None
     options = ["--models", "gan", "--methods", "naive", "--out", str(tmp_path)]
     found = repro(*options, "--processes", "1", "--format", "json", CUDA_VISIBLE_DEVICES="")
     assert found.returncode == 0, found.stderr
-    [record] = read(tmp_path).values()
+    [record] = history(tmp_path)
     assert (record.recipe, record.status, record.micro_batch) == ("gan", "ok", 16)
     assert record.weights == record.moments_held
     assert record.true_step is not None

@@ -133,6 +133,11 @@ def test_an_earlier_sound_record_of_the_trial_stands(folder: Path) -> None:
     assert len(read(folder).records) == 57
 
 
+def test_the_latest_sound_record_of_a_trial_counts(tmp_path: Path) -> None:
+    runs = [record("vit", "naive", None, status="crashed"), record("vit", "naive", 7.0), record("vit", "naive", 8.0)]
+    assert read(results_folder(tmp_path / "run", *runs)).records == (runs[-1],)
+
+
 def test_a_torn_last_line_is_told(folder: Path) -> None:
     trials = folder / "trials.jsonl"
     trials.write_bytes(trials.read_bytes()[:-40])

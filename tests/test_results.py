@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from repro.errors import UserError
-from repro.results import Results, read
+from repro.results import Results, history
 from repro.trial import Record, Trial
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -65,7 +65,7 @@ def test_a_record_is_on_disk_before_the_next_trial(tmp_path: Path) -> None:
     with Results(tmp_path) as results:
         for settings in ("naive", "free_lunch"):
             results.append(record(settings, host=[{"with": [0.125, 0.25]}], warnings=["tight, très tight"]))
-            assert read(tmp_path)[record(settings).id].host == [{"with": [0.125, 0.25]}]
+            assert history(tmp_path)[-1].host == [{"with": [0.125, 0.25]}]
 
 
 def test_a_record_is_synced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,23 +95,11 @@ def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
     )
     with Results(tmp_path) as results:
         results.append(full)
-    assert read(tmp_path) == {full.id: full}
-
-
-def test_the_latest_record_of_a_trial_counts(tmp_path: Path) -> None:
-    for reason in ("first", "second", "third"):
-        with Results(tmp_path) as results:
-            results.append(record(reason=reason))
-            results.append(record("free_lunch", reason="other"))
-    with Results(tmp_path) as results:
-        assert {found.settings: found.reason for found in results.records().values()} == {
-            "naive": "third",
-            "free_lunch": "other",
-        }
+    assert history(tmp_path) == [full]
 
 
 def test_a_folder_without_trials_has_no_records(tmp_path: Path) -> None:
-    assert read(tmp_path / "nowhere") == {}
+    assert history(tmp_path / "nowhere") == []
 
 
 def test_an_older_record_is_read_and_what_it_lacks_is_a_default(tmp_path: Path) -> None:
@@ -132,11 +120,11 @@ def test_a_torn_last_line_loses_that_trial_only(tmp_path: Path, torn: bytes) -> 
     trials = tmp_path / "trials.jsonl"
     whole = trials.read_bytes()
     trials.write_bytes(whole + torn)
-    assert len(read(tmp_path)) == 2
+    assert len(history(tmp_path)) == 2
     with Results(tmp_path) as results:
         assert trials.read_bytes() == whole
         results.append(record("checkpointing"))
-    assert [found.settings for found in read(tmp_path).values()] == ["naive", "free_lunch", "checkpointing"]
+    assert [found.settings for found in history(tmp_path)] == ["naive", "free_lunch", "checkpointing"]
 
 
 def test_a_run_killed_at_any_time_keeps_all_it_finished(tmp_path: Path) -> None:
@@ -147,8 +135,8 @@ def test_a_run_killed_at_any_time_keeps_all_it_finished(tmp_path: Path) -> None:
         finished += [run.stdout.readline().strip() for _ in range(30)]
         run.kill()
         finished += run.communicate()[0].split("\n")[:-1]
-        with Results(tmp_path) as results:
-            assert set(finished) <= set(results.records())
+        with Results(tmp_path):
+            assert set(finished) <= {found.id for found in history(tmp_path)}
 
 
 @pytest.mark.parametrize("broken", [b"{broken", b"42", b'"text"', b"null", b'{"id": "only"}', b"\xff\xfe{}"])
@@ -158,8 +146,8 @@ def test_a_broken_line_in_the_middle_is_one_clear_line(tmp_path: Path, broken: b
     trials = tmp_path / "trials.jsonl"
     whole = trials.read_bytes()
     trials.write_bytes(whole + broken + b"\n" + whole)
-    with Results(tmp_path) as results, pytest.raises(UserError) as told:
-        results.records()
+    with Results(tmp_path), pytest.raises(UserError) as told:
+        history(tmp_path)
     message = str(told.value)
     assert message.startswith(f"{trials}, line 2: ")
     assert "remove the line" in message
@@ -180,9 +168,9 @@ def test_a_file_that_can_grow_no_more_loses_nothing(tmp_path: Path) -> None:
     assert finished
     assert (tmp_path / "trials.jsonl").read_bytes().endswith(b"\n")
     with Results(tmp_path) as results:  # there is space again
-        assert list(results.records()) == finished
+        assert [found.id for found in history(tmp_path)] == finished
         results.append(record("free_lunch"))
-    assert len(read(tmp_path)) == len(finished) + 1
+    assert len(history(tmp_path)) == len(finished) + 1
 
 
 def test_a_disk_that_is_full_from_the_start_is_one_clear_line(tmp_path: Path) -> None:
@@ -236,5 +224,5 @@ def test_the_second_run_in_a_folder_says_who_holds_it(tmp_path: Path) -> None:
     finally:
         holder.kill()
         holder.communicate()
-    with Results(tmp_path) as results:  # a killed run holds nothing
-        assert results.records()
+    with Results(tmp_path):  # a killed run holds nothing
+        assert history(tmp_path)

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,9 @@ import psutil
 import pytest
 
 from repro import command
+from repro.plan import Options
+from repro.run import Run
+from tests.command_line import record, results_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 ONE = ["--models", "vit", "--methods", "naive", "--processes", "1"]
@@ -131,6 +135,35 @@ def test_the_same_folder_again_measures_nothing_twice(finished) -> None:
     assert not (folder / "logs" / "server.log").exists(), "the stack is not even loaded"
     assert len(json.loads(again.stdout)["trials"]) == 4
     assert len(json.loads((folder / "benchmark.json").read_text())["benchmarks"]) == 4
+
+
+def test_what_is_no_sound_record_is_told_kept_and_measured_again(finished, tmp_path: Path) -> None:
+    folder = shutil.copytree(finished[0], tmp_path / "run")
+    whole = (folder / "trials.jsonl").read_text().splitlines()
+    edited = json.dumps(json.loads(whole[2]) | {"authors_days": 1.0})
+    (folder / "trials.jsonl").write_text("\n".join([*whole[:2], edited, "{broken"]) + "\n")
+    again = repro(*FOUR, "--out", str(folder))
+    assert again.returncode == 0, again.stderr
+    tampered, broken, first, *_ = again.stderr.splitlines()
+    assert tampered.startswith("repro: trials.jsonl, line 3: vit/tiny/1xcpu/naive was tampered with or damaged: ")
+    assert broken.startswith("repro: trials.jsonl, line 4: not a trial's record (")
+    assert "2 of them done by an earlier run" in first
+    lines = (folder / "trials.jsonl").read_text().splitlines()
+    assert lines[:4] == [*whole[:2], edited, "{broken"]
+    assert [json.loads(line)["id"] for line in lines[4:]] == ["vit/tiny/1xcpu/naive", "vit/tiny/2xcpu/naive"]
+
+
+@pytest.mark.parametrize("days", [1.0, None])
+def test_a_run_judges_by_the_records_that_its_report_takes(days: float | None, tmp_path: Path) -> None:
+    edited = record("vit", "naive", 7.0)
+    edited.authors_days = days
+    folder = results_folder(tmp_path / "run", edited)
+    options = Options(models=("vit",), methods="naive", scale="tiny", counts=(1,))
+    with Run(folder, options, []) as run:
+        run.write(draw=False)
+        assert {verdict.verdict for verdict in run.verdicts()} == {"not_measured"}
+    assert "it does not hold" not in (folder / "report.md").read_text()
+    assert "do not follow from the records" not in (folder / "report.md").read_text()
 
 
 def test_a_run_ends_by_writing_the_report_and_saying_where_it_is(finished) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 from ..environment import Description
 from ..errors import UserError
-from ..reading import Problem, sound
+from ..reading import Problem, print_problems, sound
 from ..results import TRIALS, Line, lines
 from ..trial import Record, declared
 
@@ -58,8 +57,7 @@ def step_seconds(record: Record) -> float | None:
 def _sound(found: Iterable[Line], place: str) -> list[Record]:
     problems: list[Problem] = []
     records = sound(found, place, problems)
-    for problem in problems:
-        print(f"repro: {problem}", file=sys.stderr)
+    print_problems(problems)
     return records
 
 
