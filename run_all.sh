@@ -22,6 +22,7 @@ root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 
 # A device node costs nothing to look for. nvidia-smi, slow to start, is asked only where there is no node: under
 # WSL, and after a boot in which nothing has made the nodes yet. It comes with the driver, not with a toolkit.
+# A driver that fails, whichever stack is taken then, is told by every command that would run on its GPUs: repro/nvml.py.
 gpu_is_here() {
     compgen -G '/dev/nvidia[0-9]*' >/dev/null || [[ $(nvidia-smi -L 2>/dev/null) == 'GPU '* ]]
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import adam, environment, hardware, image, tf32
+from . import adam, hardware, image, nvml, tf32
 from .errors import UserError
 from .hardware import GENERATIONS
 from .stack import installed
@@ -47,7 +47,7 @@ class Health:
 
 def examine() -> Health:
     """Looks at this machine, without CUDA and without torch. A UserError where a variable is wrong."""
-    devices = hardware.visible_devices()
+    devices, unusable = _devices()
     first = devices[0] if devices else None
     counted = {device.name: device for device in devices}
     return Health(
@@ -55,13 +55,21 @@ def examine() -> Health:
             f"{sum(other.name == name for other in devices)} x {name} ({hardware.generation(device)})"
             for name, device in counted.items()
         ),
-        driver=environment.driver(),
+        driver=nvml.driver(),
         image=image.target(),
         torch=installed("torch"),
         kernels=tuple(_kernels(first)),
         tf32=_tf32(first),
-        complaint=next(filter(None, map(_mismatch, devices)), None),
+        complaint=unusable or next(filter(None, map(_mismatch, devices)), None),
     )
+
+
+def _devices() -> tuple[list[hardware.Device], str | None]:
+    """The visible GPUs; or none, and why those that are there cannot be used."""
+    try:
+        return nvml.visible_devices(), None
+    except UserError as error:
+        return [], str(error)
 
 
 def _kernels(device: hardware.Device | None) -> list[str]:

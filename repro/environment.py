@@ -16,7 +16,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, TypedDict
 
-from . import __version__, adam, hardware, image, tf32
+from . import __version__, adam, hardware, image, nvml, tf32
 from .errors import UserError
 from .rules import Stack
 from .stack import PACKAGES
@@ -96,7 +96,7 @@ def describe(
             {"name": device.name, "driver_name": device.driver_name, "memory_bytes": device.memory_bytes}
             for device in devices
         ],
-        "driver": driver(),
+        "driver": nvml.driver(),
         "image": image.target(),
         "tf32": tf32.allowed(devices[0].compute_capability if devices else None),
         "lock": lock(packages),
@@ -178,14 +178,3 @@ def _commit() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return found.stdout.strip() or None
-
-
-def driver() -> str | None:
-    """The version of the NVIDIA driver; None where there is none, or none that tells."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    except Exception:  # no driver, or none that tells
-        return None

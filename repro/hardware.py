@@ -1,18 +1,13 @@
-"""The GPUs we know, and the machine at hand.
-
-The catalogue is expected/gpus.csv. GPUs are detected through the driver's library, NVML, which starts no CUDA
-in this process; where it is absent or fails, there are no GPUs.
-"""
+"""The GPUs we know, by the catalogue expected/gpus.csv, and what a GPU of this machine is; nvml.py finds those."""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 from repro import image
 from repro.datafile import Row, expected_folder, rows
@@ -48,9 +43,11 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU of this machine. `index` counts the visible ones from 0; `gpu` is None for an unknown one."""
+    """A GPU of this machine, or a MIG slice of one. `index` counts the visible ones from 0, `number` is NVML's of the
+    GPU that it is (part of), in PCI order; `gpu` is None for an unknown one."""
 
     index: int
+    number: int
     uuid: str
     driver_name: str
     gpu: Gpu | None
@@ -68,6 +65,12 @@ class Device:
     def sliced(self) -> bool:
         """Whether it is a MIG slice of a GPU."""
         return self.uuid.startswith("MIG-")
+
+    @property
+    def cuda_name(self) -> str:
+        """What CUDA_VISIBLE_DEVICES calls it where CUDA_DEVICE_ORDER is PCI_BUS_ID. DeepSpeed reads numbers there, so
+        a whole GPU is named by its own; slices of a GPU share theirs."""
+        return self.uuid if self.sliced else str(self.number)
 
 
 @dataclass(frozen=True)
@@ -127,35 +130,11 @@ def peak_flops(gpu: Gpu | None, precision: Precision, tf32: bool) -> float | Non
     return None if peak is None else peak * 1e12
 
 
-def visible_devices() -> list[Device]:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves visible, numbered from 0 in its order; else all in PCI order.
-
-    CUDA itself may number unlike GPUs otherwise, so hand a process the uuid of its GPU, not the index.
-    """
-    return mask(installed_devices(), os.environ.get("CUDA_VISIBLE_DEVICES"))
-
-
-def installed_devices() -> list[Device]:
-    """Every GPU that the driver shows, in PCI order; a GPU in MIG mode counts as its slices."""
-    try:
-        import pynvml
-    except ImportError:
-        return []
-    try:
-        pynvml.nvmlInit()
-        try:
-            return [_device(pynvml, index, *handles) for index, handles in enumerate(_handles(pynvml))]
-        finally:
-            pynvml.nvmlShutdown()
-    except pynvml.NVMLError:
-        return []
-
-
 def mask(devices: Sequence[Device], variable: str | None) -> list[Device]:
     """What the value of CUDA_VISIBLE_DEVICES leaves of the devices, as CUDA reads it.
 
-    None leaves all. Entries are indices, or UUIDs or their beginnings; one that names no device hides itself
-    and the rest, one given twice hides all.
+    None leaves all. Entries are numbers of GPUs, of which a number in MIG mode is the first slice, or UUIDs or their
+    beginnings; one that names no device hides itself and the rest, one given twice hides all.
     """
     if variable is None:
         return list(devices)
@@ -285,42 +264,9 @@ def _plain(name: str) -> str:
 
 def _named_by(entry: str, devices: Sequence[Device]) -> Device | None:
     if re.fullmatch(r"[0-9]{1,9}", entry):
-        return devices[int(entry)] if int(entry) < len(devices) else None
+        return next((device for device in devices if device.number == int(entry)), None)
     matches = [device for device in devices if entry and device.uuid.startswith(entry)]
     return matches[0] if len(matches) == 1 else None
-
-
-def _handles(nvml: Any) -> Iterator[tuple[Any, Any]]:
-    """NVML handles of every GPU or MIG slice, each with the GPU that it is (part of)."""
-    for index in range(nvml.nvmlDeviceGetCount()):
-        whole = nvml.nvmlDeviceGetHandleByIndex(index)
-        if not _in_mig_mode(nvml, whole):
-            yield whole, whole
-            continue
-        for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(whole)):
-            try:
-                yield nvml.nvmlDeviceGetMigDeviceHandleByIndex(whole, place), whole
-            except nvml.NVMLError_NotFound:
-                continue
-
-
-def _in_mig_mode(nvml: Any, handle: Any) -> bool:
-    try:
-        return nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE
-    except nvml.NVMLError_NotSupported:
-        return False
-
-
-def _device(nvml: Any, index: int, handle: Any, whole: Any) -> Device:
-    name = nvml.nvmlDeviceGetName(handle)
-    return Device(
-        index=index,
-        uuid=nvml.nvmlDeviceGetUUID(handle),
-        driver_name=name,
-        gpu=find(name),
-        memory_bytes=nvml.nvmlDeviceGetMemoryInfo(handle).total,
-        compute_capability=tuple(nvml.nvmlDeviceGetCudaComputeCapability(whole)),
-    )
 
 
 def _cpu_model() -> str:

@@ -284,5 +284,5 @@ def _devices(environment: dict[str, Any]) -> list[hardware.Device]:
     for number, row in enumerate(environment.get("gpus") or []):
         gpu = hardware.find(row["driver_name"])
         capability = gpu.compute_capability if gpu else (0, 0)
-        found.append(hardware.Device(number, "", row["driver_name"], gpu, row["memory_bytes"], capability))
+        found.append(hardware.Device(number, number, "", row["driver_name"], gpu, row["memory_bytes"], capability))
     return found

@@ -18,7 +18,7 @@ import models
 from . import environment, rules
 from .calibrate import probe
 from .expected import Cell, cells, published_settings
-from .hardware import Device, Gpu, installed_devices
+from .hardware import Device, Gpu
 from .measure.launcher import ForkServer, ServerDiedError
 from .measure.nodes import Nodes
 from .measure.rank import SEED
@@ -242,18 +242,14 @@ class Run:
 
 
 def server_environment(devices: Sequence[Device]) -> dict[str, str]:
-    """Build caches that outlive the run, the build tools of this Python, and the GPUs, numbered as NVML does.
-
-    DeepSpeed reads CUDA_VISIBLE_DEVICES as numbers, so they are not named by their unique names.
-    """
+    """Build caches that outlive the run, the build tools of this Python, and the GPUs."""
     caches = environment.build_cache()
-    numbers = {device.uuid: str(number) for number, device in enumerate(installed_devices())}
     found = {
         "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
         "TRITON_CACHE_DIR": str(caches / "triton"),
         "TORCH_EXTENSIONS_DIR": str(caches / "extensions"),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": ",".join(numbers[device.uuid] for device in devices),
+        "CUDA_VISIBLE_DEVICES": ",".join(device.cuda_name for device in devices),
         "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")]),
     }
     if any("RTX 40" in device.driver_name for device in devices):

@@ -7,12 +7,12 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from types import SimpleNamespace
 from typing import Any
 
-from . import hardware
+from . import nvml
 
 PACKAGES = (
     "torch",
@@ -90,9 +90,7 @@ def load(modules: Iterable[str] = ()) -> list[str]:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    import torch
-
-    if not torch.cuda.is_available():
+    if not _on_gpus():
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     declare_torchvision_operators()
     missing = []
@@ -104,30 +102,45 @@ def load(modules: Iterable[str] = ()) -> list[str]:
     return missing
 
 
-@contextlib.contextmanager
-def answers_of_the_driver() -> Iterator[None]:
-    """In here torch tells a GPU's compute capability without starting CUDA: DeepSpeed 0.14 and the compiler of torch
-    2.3 ask for it when they are imported. What a module binds in here for good asks torch itself ever after."""
+def _on_gpus() -> bool:
+    """Whether what is imported here is to run on GPUs. torch would have to start CUDA to tell of a MIG slice."""
     import torch
 
-    devices = hardware.visible_devices()
+    return torch.backends.cuda.is_built() and bool(nvml.visible_devices())
+
+
+@contextlib.contextmanager
+def answers_of_the_driver() -> Iterator[None]:
+    """In here torch tells of its GPUs, and of their compute capability, without starting CUDA: DeepSpeed 0.14 and the
+    compiler of torch 2.3 ask for it when they are imported, and more modules whether there is a GPU, which torch asks
+    CUDA where it is a MIG slice. What a module binds in here for good asks torch itself ever after."""
+    import torch
+
+    devices = nvml.visible_devices()
     if not devices:
         yield
         return
-    asked = torch.cuda.get_device_properties, torch.cuda.current_device
     major, minor = devices[0].compute_capability
+    told: dict[str, Any] = {
+        "get_device_properties": SimpleNamespace(major=major, minor=minor),
+        "current_device": 0,
+        "device_count": len(devices),
+        "is_available": torch.backends.cuda.is_built(),
+    }
+    own = {name: getattr(torch.cuda, name) for name in told}
     importing = True
 
-    def get_device_properties(*device: Any, **named: Any) -> Any:
-        return SimpleNamespace(major=major, minor=minor) if importing else asked[0](*device, **named)
+    def in_place_of(name: str) -> Callable[..., Any]:
+        return lambda *asked, **named: told[name] if importing else own[name](*asked, **named)
 
-    torch.cuda.get_device_properties = get_device_properties
-    torch.cuda.current_device = lambda: 0 if importing else asked[1]()
+    for name in told:
+        setattr(torch.cuda, name, in_place_of(name))
     try:
         yield
     finally:
         importing = False
-        torch.cuda.get_device_properties, torch.cuda.current_device = asked
+        for name, function in own.items():
+            setattr(torch.cuda, name, function)
         interface = sys.modules.get("torch._dynamo.device_interface")
         getattr(interface, "caching_worker_device_properties", {}).clear()  # trials ask for more, and for real
 
@@ -140,7 +153,7 @@ def preload(modules: Iterable[str] = PRELOADED) -> list[str]:
         missing = load(modules)
     import torch
 
-    if "deepspeed" in modules and "deepspeed" not in missing and not torch.cuda.is_available():
+    if "deepspeed" in modules and "deepspeed" not in missing and not _on_gpus():
         import deepspeed
 
         # gloo carries DeepSpeed's collectives on a CPU: its shared-memory ones would be compiled first.

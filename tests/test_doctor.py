@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from repro import doctor, hardware
+from repro import doctor, hardware, nvml
 from repro.errors import UserError
 from repro.hardware import GENERATIONS, catalogue
 
@@ -24,7 +24,7 @@ ONE_OF_EACH = {gpu.generation: gpu for gpu in catalogue()}
 def here(
     monkeypatch: pytest.MonkeyPatch, *devices: hardware.Device, image: str = "", compiled: str = ""
 ) -> doctor.Health:
-    monkeypatch.setattr(hardware, "visible_devices", lambda: list(devices))
+    monkeypatch.setattr(nvml, "visible_devices", lambda: list(devices))
     monkeypatch.setenv("REPRO_IMAGE", image)
     monkeypatch.setenv("REPRO_ARCHITECTURES", compiled)
     monkeypatch.delenv("REPRO_TF32", raising=False)
@@ -33,7 +33,7 @@ def here(
 
 def of(generation: str) -> hardware.Device:
     gpu = ONE_OF_EACH[generation]
-    return hardware.Device(0, "GPU-0", gpu.driver_names[0], gpu, int(gpu.memory_gb * 1e9), gpu.compute_capability)
+    return hardware.Device(0, 0, "GPU-0", gpu.driver_names[0], gpu, int(gpu.memory_gb * 1e9), gpu.compute_capability)
 
 
 def repro(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -107,7 +107,7 @@ def test_a_gpu_without_tf32_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_unknown_gpu_has_the_generation_of_its_compute_capability(
     capability: tuple[int, int], generation: str
 ) -> None:
-    assert hardware.generation(hardware.Device(0, "GPU-0", "NVIDIA New", None, 2**34, capability)) == generation
+    assert hardware.generation(hardware.Device(0, 0, "GPU-0", "NVIDIA New", None, 2**34, capability)) == generation
 
 
 def test_an_image_of_no_target_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,11 @@
 """GPUs are recognised by their whole name, counted as CUDA counts them, never taken for what they are not."""
 
 import re
-import shutil
-import subprocess
-import sys
-from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from repro.commands.run import devices_and_counts
 from repro.errors import UserError
 from repro.expected import cells, expected_folder
 from repro.hardware import (
@@ -22,7 +17,6 @@ from repro.hardware import (
     mask,
     parse_gpus,
     peak_flops,
-    visible_devices,
 )
 
 GPUS = {gpu.name: gpu for gpu in catalogue()}
@@ -168,7 +162,7 @@ def test_a_part_with_other_figures_is_unknown(driver_name: str) -> None:
 
 
 def device(driver_name: str, index: int = 0, uuid: str = "GPU-0") -> Device:
-    return Device(index, uuid, driver_name, find(driver_name), 80 * 2**30, (9, 0))
+    return Device(index, index, uuid, driver_name, find(driver_name), 80 * 2**30, (9, 0))
 
 
 def test_only_the_authors_part_carries_the_papers_name() -> None:
@@ -230,84 +224,12 @@ def test_cuda_visible_devices_masks_as_cuda_reads_it(variable: str | None, uuids
     assert [gpu.index for gpu in seen] == list(range(len(uuids)))
 
 
-def nvml_of_a_machine_in_mig_mode() -> ModuleType:
-    """The part of NVML that detection calls, on a machine with an A100 and an H100 cut into two slices.
-
-    Handles 0 and 1 are the GPUs, 10 and 12 the slices.
-    """
-    nvml = ModuleType("pynvml")
-    error = type("NVMLError", (Exception,), {})
-    not_supported, not_found = type("NotSupported", (error,), {}), type("NotFound", (error,), {})
-    names = {
-        0: "NVIDIA A100-SXM4-80GB",
-        10: "NVIDIA H100 80GB HBM3 MIG 3g.40gb",
-        12: "NVIDIA H100 80GB HBM3 MIG 3g.40gb",
-    }
-
-    def mig_mode(handle: int) -> list[int]:
-        if handle == 0:
-            raise not_supported
-        return [1, 1]
-
-    def mig_slice(handle: int, place: int) -> int:
-        if place not in (0, 2):
-            raise not_found
-        return 10 * handle + place
-
-    vars(nvml).update(
-        NVMLError=error,
-        NVMLError_NotSupported=not_supported,
-        NVMLError_NotFound=not_found,
-        NVML_DEVICE_MIG_ENABLE=1,
-        nvmlInit=lambda: None,
-        nvmlShutdown=lambda: None,
-        nvmlDeviceGetCount=lambda: 2,
-        nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetMigMode=mig_mode,
-        nvmlDeviceGetMaxMigDeviceCount=lambda handle: 7,
-        nvmlDeviceGetMigDeviceHandleByIndex=mig_slice,
-        nvmlDeviceGetName=names.__getitem__,
-        nvmlDeviceGetUUID=lambda handle: f"MIG-{handle}" if handle >= 10 else f"GPU-{handle}",
-        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(total=(40 if handle >= 10 else 80) * 2**30),
-        nvmlDeviceGetCudaComputeCapability=[(8, 0), (9, 0)].__getitem__,
-    )
-    return nvml
-
-
-def test_a_slice_of_a_gpu_is_never_taken_for_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", nvml_of_a_machine_in_mig_mode())
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert [(gpu.name, gpu.uuid, gpu.compute_capability) for gpu in visible_devices()] == [
-        ("A100", "GPU-0", (8, 0)),
-        ("unknown GPU (NVIDIA H100 80GB HBM3 MIG 3g.40gb)", "MIG-10", (9, 0)),
-        ("unknown GPU (NVIDIA H100 80GB HBM3 MIG 3g.40gb)", "MIG-12", (9, 0)),
-    ]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-12")
-    assert [(gpu.index, gpu.uuid, gpu.memory_bytes) for gpu in visible_devices()] == [(0, "MIG-12", 40 * 2**30)]
-
-
-def test_slices_of_gpus_are_used_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", nvml_of_a_machine_in_mig_mode())
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    asked = Namespace(gpus="1,2", processes=None, allow_cpu=False)
-    with pytest.raises(UserError, match="2 MIG slices: CUDA gives a process one, and NCCL joins none; take --gpus 1"):
-        devices_and_counts(asked)
-    devices, counts = devices_and_counts(Namespace(**vars(asked) | {"gpus": "device=1"}))
-    assert ([device.uuid for device in devices], counts) == (["MIG-10"], (1,))
-
-
-def test_without_the_drivers_library_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", None)  # importing it then fails
-    assert visible_devices() == []
-
-
-def test_devices_are_those_that_the_driver_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    tool = shutil.which("nvidia-smi")
-    listing = subprocess.run([tool, "-L"], capture_output=True, text=True).stdout if tool else ""
-    uuids = re.findall(r"UUID: ([^)]+)\)", listing)
-    slices = [uuid for uuid in uuids if uuid.startswith("MIG-")]
-    assert [gpu.uuid for gpu in visible_devices()] == (slices or uuids)
+def test_a_number_is_of_a_gpu_and_means_its_first_slice_where_it_is_cut() -> None:
+    a40, cut = device("NVIDIA A40", 0, "GPU-a"), device("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 1, "MIG-b")
+    there = [a40, cut, replace(cut, index=2, uuid="MIG-c")]
+    assert [each.uuid for each in mask(there, "1")] == ["MIG-b"]
+    assert mask(there, "2") == []  # CUDA knows two
+    assert [each.uuid for each in mask(there, "MIG-c")] == ["MIG-c"]
 
 
 def test_the_host_describes_itself() -> None:

@@ -14,7 +14,7 @@ def gpus(name: str, count: int) -> list[hardware.Device]:
     gpu = hardware.find(name)
     assert gpu is not None
     return [
-        hardware.Device(index, f"GPU-{index}", gpu.driver_names[0], gpu, 80 * 10**9, gpu.compute_capability)
+        hardware.Device(index, index, f"GPU-{index}", gpu.driver_names[0], gpu, 80 * 10**9, gpu.compute_capability)
         for index in range(count)
     ]
 

@@ -199,7 +199,7 @@ def test_the_headline_counts_every_cell_of_tables_1_and_4(on_gpus: Content, publ
 
 def test_a_run_on_a_gpu_of_the_paper_that_stands_for_no_cell_says_why() -> None:
     name = "NVIDIA A100-SXM4-80GB"
-    device = Device(0, "GPU-0", name, find(name), 80 * 10**9, (8, 0))
+    device = Device(0, 0, "GPU-0", name, find(name), 80 * 10**9, (8, 0))
     limited = replace(record("pythia-1b", "naive", 100.0, count=1), memory_limit=40 * 2**30)
     told = summary(judge_tables([limited], 0.15), [device], [limited])
     assert told[-1].startswith("Why not: a trial stands for a cell at the paper's scale, on one node, with all of")

@@ -9,14 +9,14 @@ import sys
 import pytest
 import torch
 
-from repro import hardware, stack
+from repro import hardware, nvml, stack
 from tests.command_line import ROOT
 
-HOPPER = hardware.Device(0, "GPU-0", "NVIDIA H100 80GB HBM3", None, 80 * 10**9, (9, 0))
+HOPPER = hardware.Device(0, 0, "GPU-0", "NVIDIA H100 80GB HBM3", None, 80 * 10**9, (9, 0))
 
 
 def test_while_importing_torch_tells_the_capability_that_the_driver_tells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "visible_devices", lambda: [HOPPER])
+    monkeypatch.setattr(nvml, "visible_devices", lambda: [HOPPER])
     with stack.answers_of_the_driver():
         assert torch.cuda.get_device_capability() == (9, 0)
         assert torch.cuda.get_device_capability(0) == (9, 0)
@@ -28,7 +28,7 @@ def test_after_the_import_torch_answers_for_itself_and_remembers_nothing(monkeyp
     from torch._dynamo.device_interface import CudaInterface, caching_worker_device_properties
 
     own = torch.cuda.get_device_properties, torch.cuda.current_device
-    monkeypatch.setattr(hardware, "visible_devices", lambda: [HOPPER])
+    monkeypatch.setattr(nvml, "visible_devices", lambda: [HOPPER])
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with stack.answers_of_the_driver():
         assert CudaInterface.Worker.get_device_properties().major == 9
@@ -40,8 +40,8 @@ def test_what_the_compiler_binds_while_it_is_imported_is_torchs_own_afterwards()
     """Its interface to CUDA is made once, of the functions that torch has at that moment; kernels need all properties
     of a GPU, so none could be compiled by what only tells its capability."""
     code = """
-from repro import hardware, stack
-hardware.visible_devices = lambda: [hardware.Device(0, "GPU-0", "NVIDIA H100", None, 80 * 10**9, (9, 0))]
+from repro import hardware, nvml, stack
+nvml.visible_devices = lambda: [hardware.Device(0, 0, "GPU-0", "NVIDIA H100", None, 80 * 10**9, (9, 0))]
 stack.preload(("torch._dynamo",))
 from torch._dynamo.device_interface import CudaInterface
 for ask in (CudaInterface.get_device_properties, CudaInterface.current_device):
@@ -58,6 +58,6 @@ for ask in (CudaInterface.get_device_properties, CudaInterface.current_device):
 
 def test_without_a_gpu_nothing_is_put_in_torchs_place(monkeypatch: pytest.MonkeyPatch) -> None:
     own = torch.cuda.get_device_properties
-    monkeypatch.setattr(hardware, "visible_devices", list)
+    monkeypatch.setattr(nvml, "visible_devices", list)
     with stack.answers_of_the_driver():
         assert torch.cuda.get_device_properties is own

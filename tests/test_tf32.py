@@ -18,7 +18,7 @@ VOLTA, TURING, AMPERE, HOPPER = (7, 0), (7, 5), (8, 0), (9, 0)
 
 def gpu(capability: tuple[int, int]) -> hardware.Device:
     """A GPU that no catalogue lists, so that its capability alone speaks."""
-    return hardware.Device(0, "GPU-0", "NVIDIA Something", None, 2**34, capability)
+    return hardware.Device(0, 0, "GPU-0", "NVIDIA Something", None, 2**34, capability)
 
 
 @pytest.mark.parametrize("variable", [None, "", "auto"])

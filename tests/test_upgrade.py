@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import models
-from repro import hardware, units
+from repro import hardware, nvml, units
 from repro.commands import upgrade_check
 from repro.compare import culprit
 from repro.compare.baseline import accept, machine
@@ -38,15 +38,15 @@ def lock(tmp_path: Path, wheel: Path) -> Path:
 def test_gpus_are_taken_in_a_number_that_batches_divide_by_and_of_one_type(monkeypatch: pytest.MonkeyPatch) -> None:
     def seen(*names: str) -> list[hardware.Device]:
         return [
-            hardware.Device(index, f"GPU-{index}", name, hardware.find(name), 80 * 10**9, (9, 0))
+            hardware.Device(index, index, f"GPU-{index}", name, hardware.find(name), 80 * 10**9, (9, 0))
             for index, name in enumerate(names)
         ]
 
     asked = Namespace(gpus=None, models="vit", methods="naive", scale=None)
-    monkeypatch.setattr(hardware, "visible_devices", lambda: seen(*["NVIDIA H200"] * 3))
+    monkeypatch.setattr(nvml, "visible_devices", lambda: seen(*["NVIDIA H200"] * 3))
     devices, trials = upgrade_check._candidates(asked)
     assert (len(devices), [trial.count for trial in trials]) == (2, [2])
-    monkeypatch.setattr(hardware, "visible_devices", lambda: seen("NVIDIA H200", "NVIDIA A40"))
+    monkeypatch.setattr(nvml, "visible_devices", lambda: seen("NVIDIA H200", "NVIDIA A40"))
     with pytest.raises(UserError, match="of several types"):
         upgrade_check._candidates(asked)
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
+from ..errors import UserError
 from ..formats import add_format, render
-from ..hardware import catalogue, visible_devices
+from ..hardware import Gpu, catalogue
+from ..nvml import visible_devices
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -13,7 +16,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
-    here = [device.gpu for device in visible_devices()]
+    here = _here()
     rows = [
         {
             "GPU": gpu.name,
@@ -33,3 +36,11 @@ def main(given: argparse.Namespace) -> int:
     ]
     print(render(rows, given.format))
     return 0
+
+
+def _here() -> list[Gpu | None]:
+    try:
+        return [device.gpu for device in visible_devices()]
+    except UserError as error:  # the catalogue is worth printing all the same
+        print(f"repro: {error}", file=sys.stderr)
+        return []

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from .. import hardware
+from .. import hardware, nvml
 from ..errors import UserError
 from ..units import path
 
@@ -21,7 +21,7 @@ def main(given: argparse.Namespace) -> int:
     from ..measure.nodes import join
     from ..run import server_environment
 
-    visible = hardware.visible_devices()
+    visible = nvml.visible_devices()
     chosen = range(len(visible)) if given.gpus is None else hardware.parse_gpus(given.gpus, len(visible))
     logs = given.out / "logs"
     try:

@@ -29,12 +29,12 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
-    from .. import command, hardware
+    from .. import command, nvml
     from ..experiment import Experiment, TrainingFailedError
     from ..measure.launcher import ServerDiedError
     from .run import check_disk, stop_on_sigterm
 
-    devices = hardware.visible_devices()[:1]
+    devices = nvml.visible_devices()[:1]
     epochs, first = _checked(given, devices)
     check_disk(given.out)
     wanted = {"first": first}

@@ -256,10 +256,10 @@ def _check_guided(options: Any) -> None:
 
 def devices_and_counts(given: argparse.Namespace) -> tuple[list[Any], tuple[int, ...]]:
     """The GPUs that were asked for, none means the CPU, and the numbers of them, or of processes, to run on."""
-    from .. import hardware
+    from .. import hardware, nvml
     from ..plan import counts_up_to
 
-    visible = [] if given.processes is not None and given.gpus is None else hardware.visible_devices()
+    visible = [] if given.processes is not None and given.gpus is None else nvml.visible_devices()
     if given.gpus is not None and given.processes is not None:
         raise UserError("--gpus and --processes exclude each other: processes run on the CPU")
     if given.gpus is not None and not visible and given.allow_cpu:
@@ -302,8 +302,6 @@ def check_packages() -> None:
     """What a run needs besides the stack that it measures."""
     needed = {"pytest": "pytest", "pytest_benchmark": "pytest-benchmark", "tabulate": "tabulate", "tqdm": "tqdm"}
     needed |= {"psutil": "psutil"}
-    if any(Path("/dev").glob("nvidia[0-9]*")):
-        needed["pynvml"] = "nvidia-ml-py"  # without it the GPUs would not be seen
     missing = [package for module, package in needed.items() if find_spec(module) is None]
     if missing:
         raise UserError(f"{', '.join(missing)} not installed: set up with ./run_all.sh, or install with pip")

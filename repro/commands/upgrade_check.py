@@ -89,13 +89,13 @@ def _candidates(given: argparse.Namespace) -> tuple[list[Any], list[Any]]:
     """The devices, and every trial that was asked for; a UserError for the first thing that is wrong."""
     import models
 
-    from .. import hardware
+    from .. import hardware, nvml
     from ..compare.interleave import rounds
     from ..plan import Options, counts_up_to, trials
     from ..recipe import Scale
     from .run import check_alike
 
-    visible = hardware.visible_devices()
+    visible = nvml.visible_devices()
     devices = visible if given.gpus is None else [visible[i] for i in hardware.parse_gpus(given.gpus, len(visible))]
     check_alike(devices)
     devices = devices[: max(counts_up_to(len(devices)), default=0)]  # no batch divides by 3

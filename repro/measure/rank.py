@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import os
 import socket
 import time
@@ -11,6 +9,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+from repro import nvml
 
 from .memory import limit_memory
 from .turns import Place
@@ -57,8 +57,7 @@ class Rank:
         os.environ["LOCAL_SIZE"] = str(self.locals)  # without it DeepSpeed 0.14 has numactl count this node's CPUs
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // self.locals))
         if self.cuda:
-            with contextlib.suppress(Exception):  # who asks it for more will tell
-                importlib.import_module("pynvml").nvmlInit()  # what the fork server began counts in no other process
+            nvml.begin()
             torch.cuda.set_device(self.local)
         limit_memory(memory, self.cuda)
         torch.manual_seed(SEED)

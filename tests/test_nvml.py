@@ -1,0 +1,216 @@
+"""The driver tells which GPUs are here and what they do; one that does not answer is never taken for no GPU."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from repro import nvml
+from repro.commands.run import devices_and_counts
+from repro.errors import UserError
+from repro.run import server_environment
+from tests.command_line import ROOT, repro
+
+_ERRORS = ("NotSupported", "FunctionNotFound", "NotFound", "LibraryNotFound", "DriverNotLoaded")
+
+
+def driver_of_a_machine_in_mig_mode() -> ModuleType:
+    """The part of NVML that is asked, on a machine with an A100 and an H100 cut into two slices.
+
+    Handles 0 and 1 are the GPUs, 10 and 12 the slices, of which NVML tells no clock.
+    """
+    stub = ModuleType("pynvml")
+    error = type("NVMLError", (Exception,), {})
+    errors = {name: type(f"NVMLError_{name}", (error,), {}) for name in _ERRORS}
+    names = {
+        0: "NVIDIA A100-SXM4-80GB",
+        10: "NVIDIA H100 80GB HBM3 MIG 3g.40gb",
+        12: "NVIDIA H100 80GB HBM3 MIG 3g.40gb",
+    }
+    uuids = {0: "GPU-0", 1: "GPU-1", 10: "MIG-10", 12: "MIG-12"}
+
+    def mig_mode(handle: int) -> list[int]:
+        if handle == 0:
+            raise errors["NotSupported"]
+        return [1, 1]
+
+    def mig_slice(handle: int, place: int) -> int:
+        if place not in (0, 2):
+            raise errors["NotFound"]
+        return 10 * handle + place
+
+    def of_a_whole_gpu(*figures: int) -> object:
+        def tell(handle: int, *_: object) -> int:
+            if handle >= 10:
+                raise errors["NotSupported"]
+            return figures[handle]
+
+        return tell
+
+    vars(stub).update(
+        **{f"NVMLError_{name}": each for name, each in errors.items()},
+        NVMLError=error,
+        NVML_DEVICE_MIG_ENABLE=1,
+        NVML_CLOCK_SM=0,
+        NVML_CLOCK_MEM=1,
+        NVML_TEMPERATURE_GPU=0,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=[0, 1].__getitem__,
+        nvmlDeviceGetHandleByUUID={uuid: handle for handle, uuid in uuids.items()}.__getitem__,
+        nvmlDeviceGetDeviceHandleFromMigDeviceHandle=lambda handle: handle // 10,
+        nvmlDeviceGetMigMode=mig_mode,
+        nvmlDeviceGetMaxMigDeviceCount=lambda handle: 7,
+        nvmlDeviceGetMigDeviceHandleByIndex=mig_slice,
+        nvmlDeviceGetName=names.__getitem__,
+        nvmlDeviceGetUUID=uuids.__getitem__,
+        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(total=(40 if handle >= 10 else 80) * 2**30),
+        nvmlDeviceGetCudaComputeCapability=[(8, 0), (9, 0)].__getitem__,
+        nvmlDeviceGetClockInfo=of_a_whole_gpu(1410, 1980),
+        nvmlDeviceGetPowerUsage=of_a_whole_gpu(400_000, 700_000),
+        nvmlDeviceGetTemperature=of_a_whole_gpu(40, 70),
+        nvmlDeviceGetCurrentClocksThrottleReasons=of_a_whole_gpu(0, 4),
+        nvmlDeviceGetComputeRunningProcesses={0: [1], 10: [2, 3], 12: [4], 1: [2, 3, 4]}.__getitem__,
+    )
+    return stub
+
+
+@pytest.fixture
+def in_mig_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", driver_of_a_machine_in_mig_mode())
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.mark.usefixtures("in_mig_mode")
+def test_a_slice_of_a_gpu_is_never_taken_for_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [(gpu.name, gpu.uuid, gpu.compute_capability) for gpu in nvml.visible_devices()] == [
+        ("A100", "GPU-0", (8, 0)),
+        ("unknown GPU (NVIDIA H100 80GB HBM3 MIG 3g.40gb)", "MIG-10", (9, 0)),
+        ("unknown GPU (NVIDIA H100 80GB HBM3 MIG 3g.40gb)", "MIG-12", (9, 0)),
+    ]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-12")
+    assert [(gpu.index, gpu.uuid, gpu.memory_bytes) for gpu in nvml.visible_devices()] == [(0, "MIG-12", 40 * 2**30)]
+
+
+@pytest.mark.usefixtures("in_mig_mode")
+def test_slices_of_gpus_are_used_one_at_a_time() -> None:
+    asked = Namespace(gpus="1,2", processes=None, allow_cpu=False)
+    with pytest.raises(UserError, match="2 MIG slices: CUDA gives a process one, and NCCL joins none; take --gpus 1"):
+        devices_and_counts(asked)
+    devices, counts = devices_and_counts(Namespace(**vars(asked) | {"gpus": "device=1"}))
+    assert ([device.uuid for device in devices], counts) == (["MIG-10"], (1,))
+
+
+@pytest.mark.usefixtures("in_mig_mode")
+def test_trials_are_given_a_gpu_by_its_number_and_a_slice_by_its_uuid() -> None:
+    variables = [server_environment([device]) for device in nvml.visible_devices()]
+    assert [each["CUDA_VISIBLE_DEVICES"] for each in variables] == ["0", "MIG-10", "MIG-12"]
+    assert {each["CUDA_DEVICE_ORDER"] for each in variables} == {"PCI_BUS_ID"}
+
+
+@pytest.mark.usefixtures("in_mig_mode")
+def test_a_slice_has_processes_of_its_own_and_the_clocks_of_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for device in nvml.visible_devices():
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", device.cuda_name)
+        state = nvml.state(0)
+        assert state is not None
+        found.append((state["sm_mhz"], state["power_w"], state["throttle_reasons"], state["processes"]))
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert found == [(1410, 400, 0, 1), (1980, 700, 4, 2), (1980, 700, 4, 1)]
+
+
+def test_without_the_drivers_library_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # importing it then fails
+    monkeypatch.setattr(nvml, "_node", lambda: None)
+    assert nvml.visible_devices() == []
+
+
+def test_devices_are_those_that_the_driver_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    tool = shutil.which("nvidia-smi")
+    listing = subprocess.run([tool, "-L"], capture_output=True, text=True).stdout if tool else ""
+    uuids = re.findall(r"UUID: ([^)]+)\)", listing)
+    slices = [uuid for uuid in uuids if uuid.startswith("MIG-")]
+    assert [gpu.uuid for gpu in nvml.visible_devices()] == (slices or uuids)
+
+
+# --- A driver that does not answer ---
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: str, node: bool) -> None:
+    stub = driver_of_a_machine_in_mig_mode()
+
+    def begin() -> None:
+        raise getattr(stub, error)(error)
+
+    monkeypatch.setitem(sys.modules, "pynvml", stub)
+    monkeypatch.setattr(stub, "nvmlInit", begin)
+    monkeypatch.setattr(nvml, "_node", lambda: Path("/dev/nvidia0") if node else None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.mark.parametrize("error", ["NVMLError_LibraryNotFound", "NVMLError_DriverNotLoaded"])
+def test_a_machine_without_a_driver_has_no_gpus_unless_there_is_the_node_of_one(
+    monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:
+    failing(monkeypatch, error, node=False)
+    assert nvml.visible_devices() == []
+    failing(monkeypatch, error, node=True)
+    with pytest.raises(UserError, match=f"{error} .NVML.; nvidia-smi should list them"):
+        nvml.visible_devices()
+
+
+def test_gpus_that_are_hidden_are_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, "NVMLError", node=True)
+    for hidden in ("", "-1"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+        assert nvml.visible_devices() == []
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(UserError):
+        nvml.visible_devices()
+
+
+def test_a_driver_that_does_not_answer_tells_no_version_and_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, "NVMLError", node=True)
+    assert (nvml.driver(), nvml.state(0)) == (None, None)
+
+
+_OF_ANOTHER_VERSION = """
+class NVMLError(Exception):
+    pass
+NVMLError_LibraryNotFound = type("NVMLError_LibraryNotFound", (NVMLError,), {})
+NVMLError_DriverNotLoaded = type("NVMLError_DriverNotLoaded", (NVMLError,), {})
+def nvmlInit():
+    raise NVMLError("Driver/library version mismatch")
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [("run --models vit", 2), ("run --gpus all --allow-cpu", 2), ("lab", 2), ("join localhost:1", 2), ("doctor", 1)],
+)
+def test_a_driver_of_another_version_than_its_library_is_told_and_nothing_is_measured(
+    tmp_path: Path, command: str, code: int
+) -> None:
+    (tmp_path / "pynvml.py").write_text(_OF_ANOTHER_VERSION)
+    found = repro(*command.split(), PYTHONPATH=f"{tmp_path}:{ROOT}", CUDA_VISIBLE_DEVICES="0", cwd=tmp_path)
+    told = found.stdout if command == "doctor" else found.stderr
+    assert (found.returncode, len(told.splitlines())) == (code, 1), found
+    assert "driver does not tell of its GPUs: Driver/library version mismatch (NVML); nvidia-smi should list" in told
+    assert not (tmp_path / "results").exists()
+
+
+def test_the_catalogue_is_listed_beside_a_driver_that_does_not_answer(tmp_path: Path) -> None:
+    (tmp_path / "pynvml.py").write_text(_OF_ANOTHER_VERSION)
+    found = repro("gpus", PYTHONPATH=f"{tmp_path}:{ROOT}", CUDA_VISIBLE_DEVICES="0", cwd=tmp_path)
+    assert (found.returncode, "RTX 3090" in found.stdout) == (0, True)
+    assert found.stderr.startswith("repro: the NVIDIA driver does not tell of its GPUs: ")
