@@ -8,6 +8,7 @@ from . import convnext, gan, mamba, pythia, roberta, vit
 _PAPERS = (pythia, roberta, mamba, convnext, vit)
 _ALL = {(recipe.id, recipe.scale): recipe for family in (*_PAPERS, gan) for recipe in family.RECIPES}
 IDS: tuple[str, ...] = tuple(dict.fromkeys(recipe.id for family in _PAPERS for recipe in family.RECIPES))
+PYTHIAS: tuple[Recipe, ...] = tuple(_ALL[id, "paper"] for id in IDS if _ALL[id, "paper"].family == "pythia")
 OTHERS: tuple[str, ...] = ("gan",)  # run only when asked for; no cell of the paper is theirs
 
 
@@ -16,6 +17,15 @@ def find(id: str, scale: Scale = "paper") -> Recipe:
     if id not in (*IDS, *OTHERS):
         raise UserError(f"unknown model {id!r}: it is one of {', '.join((*IDS, *OTHERS))}")
     return _ALL[id, scale]
+
+
+def listed(text: str | None, of_paper: bool = False) -> tuple[str, ...]:
+    """The ids that `--models` lists, each once; the nine without it. Raises UserError as `find` does, or as
+    `find_of_paper` where they must be the paper's."""
+    ids = IDS if text is None else tuple(dict.fromkeys(id.strip() for id in text.split(",")))
+    for id in ids:
+        (find_of_paper if of_paper else find)(id)
+    return ids
 
 
 def find_of_paper(id: str) -> Recipe:

@@ -10,7 +10,6 @@ from typing import Literal
 import models
 
 from .expected import Cell, Table, cells
-from .extrapolate import SECONDS_A_DAY
 from .findings import paper_gpu, recipe_of, rounded_days, training_flops
 from .formats import counted
 from .hardware import Gpu, find, peak_flops
@@ -18,6 +17,7 @@ from .interval import Interval
 from .originals import analytic_peaks, training_compute
 from .recipe import Images, Recipe
 from .trial import Record
+from .units import SECONDS_A_DAY
 
 Verdict = Literal["impossible", "implausible", "plausible"]
 IMPLAUSIBLE = 0.75  # the best published training runs reach 72 % (DESIGN.md, section 4)

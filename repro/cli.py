@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from .commands import HELP
 from .errors import DISK_FULL, UserError
 from .exit_codes import INTERRUPTED, OK, USAGE
+from .stderr import say
 from .units import whole
 
 
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
         finally:
             print(end="", flush=True)  # where the buffer cannot be written it is told below
     except UserError as error:
-        print(f"repro: {error}", file=sys.stderr)
+        say(error)
         return USAGE
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
         if error.errno not in DISK_FULL or error.filename is not None:
             raise
         _drop_output()
-        print(f"repro: cannot write the output: {error.strerror}", file=sys.stderr)
+        say(f"cannot write the output: {error.strerror}")
         return USAGE
 
 

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import models
+from models import gan
 
 from . import environment
 from .errors import UserError
@@ -26,9 +27,9 @@ from .measure.server import Job
 from .recipe import Generation
 from .results import Results
 from .run import server_environment
+from .units import SECONDS_A_DAY
 
-_DAY = 86_400.0
-_TIME_LIMIT = 30 * _DAY  # somebody watches the bar
+_TIME_LIMIT = 30.0 * SECONDS_A_DAY  # somebody watches the bar
 
 
 class TrainingFailedError(RuntimeError):
@@ -72,7 +73,7 @@ class Experiment:
         with tempfile.TemporaryDirectory(prefix="repro-") as meeting:
             progress, log = Path(meeting) / "progress", self.results.logs / f"{what.id}.log"
             warm_up = WARM_UP_BATCHES if what.warm else 0
-            with _bar(progress, what.epochs * -(-what.images // what.batch) + warm_up):
+            with _bar(progress, what.epochs * gan.batches(what.images, what.batch) + warm_up):
                 [outcome] = self._server.call(
                     Job(
                         call="repro.measure.epochs:train",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import mean, median
 
-SECONDS_A_DAY = 24 * 60 * 60
+from .units import SECONDS_A_DAY
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import models
 
 from .expected import Cell, cells
-from .extrapolate import SECONDS_A_DAY
 from .hardware import Gpu, catalogue, peak_flops
 from .interval import Interval
 from .originals import analytic_peaks, originals, training_compute
 from .recipe import Recipe
+from .units import SECONDS_A_DAY
 
 Place = tuple[str, str, int]  # model, GPU and number of GPUs, as the paper names them
 

@@ -14,6 +14,7 @@ from repro.datafile import Row, expected_folder, rows
 from repro.errors import UserError
 from repro.recipe import Precision
 
+AMPERE = (8, 0)  # compute capability; the first with TF32 and bf16
 GENERATIONS = ("Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell")  # in the order they came
 
 

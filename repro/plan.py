@@ -9,12 +9,11 @@ from typing import Literal
 import models
 
 from . import rules
-from .expected import COUNTS, published_settings
+from .expected import COUNTS, TOLERANCE, published_settings
 from .hardware import Device, Gpu, peak_flops
 from .recipe import Recipe, Scale
 from .settings import FREE_LUNCH, NAIVE, Attention, Settings, search_space
 from .trial import Trial
-from .verdict import TOLERANCE
 
 Methods = Literal["published", "naive", "free-lunch", "all"]
 Search = Literal["exhaustive", "guided"]
@@ -125,5 +124,5 @@ def estimate(trial: Trial, gpu: Gpu | None) -> float:
         return 1.7 + 0.1 * trial.steps + (12.0 if compiling else 0.0)
     peak = peak_flops(gpu, recipe.precision, tf32=settings.free_lunch) or 100e12
     examples = (40 + 8 * trial.steps) * (4 if settings.offloading else 1)
-    weights = recipe.flops_per_example / 6 / 2000
-    return 10.0 + weights / 1e8 + examples * recipe.flops_per_example / (peak / 3) + (90.0 if compiling else 0.0)
+    drawing, measuring = recipe.parameters / 1e8, examples * recipe.flops_per_example / (peak / 3)
+    return 10.0 + drawing + measuring + (90.0 if compiling else 0.0)

@@ -11,8 +11,8 @@ from .datafile import records
 from .economics.currency import codes
 from .hardware import names
 from .quantities import quantities
+from .units import DAYS_A_YEAR
 
-DAYS_A_YEAR = 365
 TERMS = ("on-demand", "spot", "reserved")
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -19,11 +18,13 @@ import models
 from . import __version__, hardware, results
 from .environment import Description
 from .errors import UserError
+from .expected import TOLERANCE
 from .plan import Options, trials
 from .reckon import reckoned
 from .settings import Settings
+from .stderr import say
 from .trial import Record, Trial, declared
-from .verdict import TOLERANCE, Verdict, judge_tables
+from .verdict import Verdict, judge_tables
 
 ENVIRONMENT, VERDICTS = "environment.json", "verdicts.json"
 _WAY_OUT = "name the results folder of a run (its --out)"
@@ -92,7 +93,7 @@ def measured(folder: Path) -> Reading:
 def print_problems(problems: Iterable[Problem]) -> None:
     """Says on stderr what is wrong, a line each."""
     for problem in problems:
-        print(f"repro: {problem}", file=sys.stderr)
+        say(problem)
 
 
 def contradiction(record: Record, gpu: hardware.Gpu | None) -> str | None:

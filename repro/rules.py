@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .hardware import AMPERE
 from .recipe import Recipe
 from .settings import Settings
 from .stack import numbers
 from .tf32 import SINCE as TF32_SINCE
 
-_AMPERE = (8, 0)
 _FULLY_SHARD_SINCE = (2, 4)
 _FROM = {"convnext": ("timm",), "vit": ("timm",), "gan": ()}  # packages that families come from, where not transformers
 
@@ -82,7 +82,7 @@ def obstacle(recipe: Recipe, settings: Settings, count: int, stack: Stack) -> Ob
 
 def bf16_obstacle(recipe: Recipe, capability: tuple[int, int]) -> Obstacle | None:
     """Volta and Turing have no bf16."""
-    if recipe.precision != "bf16" or capability >= _AMPERE:
+    if recipe.precision != "bf16" or capability >= AMPERE:
         return None
     return Obstacle(
         f"bf16 needs an Ampere or newer GPU (compute capability 8.0), this has {capability[0]}.{capability[1]}",
@@ -93,7 +93,7 @@ def bf16_obstacle(recipe: Recipe, capability: tuple[int, int]) -> Obstacle | Non
 def _flash_obstacle(recipe: Recipe, stack: Stack) -> Obstacle | None:
     if not recipe.flash_attention:
         return Obstacle(f"{recipe.name} has no flash-attn path", "leave flash out")
-    if stack.capability is None or stack.capability < _AMPERE:
+    if stack.capability is None or stack.capability < AMPERE:
         return Obstacle("flash-attn needs an Ampere or newer GPU", "leave flash out")
     if "flash-attn" not in stack.packages:
         return Obstacle("flash-attn is not installed", "./run_all.sh --with-kernels")

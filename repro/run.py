@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import sysconfig
 import tempfile
 import time
@@ -37,6 +36,7 @@ from .report.write import Written, write
 from .results import Results
 from .settings import Settings
 from .stack import installed
+from .stderr import say
 from .trial import Record, Trial
 from .verdict import Verdict, judge
 
@@ -69,7 +69,7 @@ class Run:
         self._packages = environment.installed_packages()
         server = ForkServer(folder / "logs" / "server.log", server_environment(self.devices))
         self.bench = Bench(
-            server=server if options.nodes == 1 else Nodes(server, options.nodes, address, _say),
+            server=server if options.nodes == 1 else Nodes(server, options.nodes, address, say),
             stack=environment.stack(self.devices[0] if self.devices else None, self._packages),
             gpu=self.devices[0].gpu if self.devices else None,
             logs=folder / "logs",
@@ -256,7 +256,3 @@ def server_environment(devices: Sequence[Device]) -> dict[str, str]:
         # These have no peer-to-peer links; the authors turned NCCL's off for them, too.
         found |= {"NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
     return found
-
-
-def _say(line: str) -> None:
-    print(f"repro: {line}", file=sys.stderr, flush=True)

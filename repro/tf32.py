@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 
 from .errors import UserError
+from .hardware import AMPERE
 
-SINCE = (8, 0)  # Ampere; Volta and Turing have no TF32
+SINCE = AMPERE  # Volta and Turing have no TF32
 CHOICES = ("auto", "on", "off")
 
 

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from .stderr import say
 from .trial import Record
 
 Name = Literal["wandb", "tensorboard", "trackio", "none"]
@@ -65,7 +66,7 @@ class Tracker:
             self._give_up(f"it did not finish within {self._patience:g} s")
             return
         if "at" in told:
-            print(f"repro: tracked with {told['at']}", file=sys.stderr, flush=True)
+            say(f"tracked with {told['at']}")
         else:
             self._give_up(told.get("error") or _end(self._process.returncode))
 
@@ -99,8 +100,7 @@ class Tracker:
     def _give_up(self, reason: str) -> None:
         """Warns, and ends the tracker with all that it started."""
         log = "" if self._process is None else f"; see {self._folder / 'logs' / 'tracker.log'}"
-        print(f"repro: warning: --track {self._name}: {reason}; the run goes on untracked{log}", file=sys.stderr)
-        sys.stderr.flush()
+        say(f"warning: --track {self._name}: {reason}; the run goes on untracked{log}")
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

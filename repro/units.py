@@ -10,7 +10,9 @@ from pathlib import Path
 from .errors import UserError
 from .interval import Interval
 
-_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+SECONDS_A_DAY = 24 * 60 * 60
+DAYS_A_YEAR = 365  # as the paper reckons what a machine's life costs
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": SECONDS_A_DAY}
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
 
@@ -32,6 +34,15 @@ def days(text: str, option: str) -> float:
 def positive(text: str, option: str, such_as: str) -> float:
     """A number above 0."""
     return _parse(text, option, {"": 1}, f"a positive number in plain digits such as {such_as}")
+
+
+def count(text: str, option: str, least: int = 1, why: str = "") -> int:
+    """A whole number from `least` up, to a billion at most."""
+    value = whole(text)
+    if value is None or not least <= value <= 10**9:
+        reason = f": {why}" if why else ""
+        raise UserError(f"{option} {text}: expected a whole number of at least {least}{reason}")
+    return value
 
 
 def whole(text: str) -> int | None:

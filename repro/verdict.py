@@ -16,7 +16,6 @@ from .trial import Record
 
 Word = Literal["reproduced", "faster", "slower", "feasibility_differs", "no_reference", "not_measured"]
 FAILED: tuple[Word, ...] = ("faster", "slower", "feasibility_differs")
-TOLERANCE = 0.15  # relative, where a run is given no other
 _ROUNDING = 0.5  # the tables print whole days
 _IDS = {models.find(id).name: id for id in models.IDS}
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from repro.cli import parser
+from repro.cli import main, parser
 from repro.commands import HELP
 from tests.command_line import ROOT, repro
 
@@ -76,7 +76,7 @@ BAD_INPUT = [
     (["--steps", "0"], ["--steps 0", "at least 1"]),
     (["--processes", "0"], ["--processes 0", "at least 1"]),
     (["--processes", "two"], ["--processes two"]),
-    (["--processes", "\uff12"], ["--processes \uff12: expected numbers"]),  # a full-width 2
+    (["--processes", "\uff12"], ["--processes \uff12: expected a whole number"]),  # a full-width 2
     (["--steps", "\uff13"], ["--steps \uff13: expected a whole number"]),
     (["predict", "--gpu", "A100", "--gpus", "\uff12"], ["argument --gpus: invalid int value: '\uff12'"]),
     (["upgrade-check", "--against", "torch==2.11.0", "--pairs", "\uff16"], ["argument --pairs: invalid int value"]),
@@ -194,3 +194,17 @@ def test_a_full_disk_behind_the_output_is_one_clear_line(command: str, unbuffere
         )
     assert found.returncode == 2
     assert found.stderr == "repro: cannot write the output: No space left on device\n"
+
+
+@pytest.mark.parametrize("command", ["run", "lab", "calibrate", "join localhost:1", "upgrade-check --against x==1"])
+def test_a_package_that_measuring_needs_and_that_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
+) -> None:
+    for module in ("tqdm", "psutil"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert main([*command.split(), "--out", str(tmp_path / "out")]) == 2
+    told = capsys.readouterr()
+    assert (told.out, told.err) == (
+        "",
+        "repro: tqdm, psutil not installed: set up with ./run_all.sh, or install with pip\n",
+    )

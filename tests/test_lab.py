@@ -214,11 +214,11 @@ def test_another_machines_trainings_are_not_taken_for_this_ones(finished) -> Non
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--epochs", "1"], ["--epochs 1: expected a whole number, 2 or more: one epoch predicts several"]),
-        (["--epochs", "-3"], ["--epochs -3", "2 or more"]),
+        (["--epochs", "1"], ["--epochs 1: expected a whole number of at least 2: one epoch predicts several"]),
+        (["--epochs", "-3"], ["--epochs -3", "at least 2"]),
         (["--epochs", "many"], ["--epochs many"]),
-        (["--images", "16"], ["--images 16", "two batches of 16", "32 or more"]),
-        (["--images", "300", "--scale", "paper"], ["--images 300", "512 or more"]),
+        (["--images", "16"], ["--images 16", "two batches of 16", "at least 32"]),
+        (["--images", "300", "--scale", "paper"], ["--images 300", "at least 512"]),
         (["--scale", "huge"], ["--scale", "tiny"]),
     ],
 )

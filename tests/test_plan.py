@@ -6,7 +6,7 @@ import pytest
 
 import models
 from repro import hardware
-from repro.plan import Options, counts_up_to, settings_for, trials
+from repro.plan import Options, counts_up_to, estimate, settings_for, trials
 from repro.settings import FREE_LUNCH, NAIVE, Settings
 
 
@@ -75,3 +75,14 @@ def test_all_that_changes_a_measurement_changes_the_trials_ids(change: dict) -> 
 def test_flash_attention_is_asked_for_with_free_lunch_only() -> None:
     found = trials(options(models=("pythia-1b",), methods="published", attention="flash"), gpus("A100", 1))
     assert [trial.settings for trial in found] == ["naive", "free_lunch+flash"]
+
+
+def test_an_estimate_counts_the_weights_that_are_drawn_of_every_recipe_alike() -> None:
+    a100 = hardware.find("A100")
+    for id in ("pythia-1b", "convnext"):
+        recipe = models.find(id)
+        [naive] = trials(options(models=(id,), methods="naive"), gpus("A100", 1))
+        peak = hardware.peak_flops(a100, recipe.precision, tf32=False)
+        assert peak is not None
+        measuring = (40 + 8 * naive.steps) * recipe.flops_per_example / (peak / 3)
+        assert estimate(naive, a100) - measuring == pytest.approx(10 + recipe.parameters / 1e8)

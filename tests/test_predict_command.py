@@ -100,7 +100,7 @@ def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> No
 
 
 def test_every_settings_is_ranked_with_memory_and_time_by_part() -> None:
-    arguments = ("predict", "--gpu", "A100", "--gpus", "4", "--models", "pythia-1b,vit")
+    arguments = ("predict", "--gpu", "A100", "--gpus", "4", "--models", "pythia-1b, vit,vit")
     rows = json.loads(repro(*arguments, "--format", "json").stdout)
     assert len(rows) == 2 * 23
     for row in rows:

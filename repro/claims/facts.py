@@ -18,7 +18,6 @@ from ..quantities import Quantity, quantities
 from .working import Row, Working, shown, total
 
 PAPER_GPUS = ("RTX 3090", "A6000", "A100", "H100")
-DAYS_A_YEAR = 365
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from statistics import median
 
-from ..expected import Table
+from ..expected import TOLERANCE, Table
 from ..interval import Interval
 from ..trial import Record
-from ..verdict import FAILED, TOLERANCE, Verdict, explain, judge_tables
+from ..verdict import FAILED, Verdict, explain, judge_tables
 from .registry import Missing, measures
 from .searched import at_scale, nothing_counts
 from .working import Row, Working, count, shown

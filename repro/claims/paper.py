@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import models
+
 from ..expected import COUNTS, Table
 from ..findings import GpuDays, Speedup, days_at_peak
 from ..interval import Interval
@@ -9,7 +11,7 @@ from .facts import PAPER_GPUS, Facts, cell_row
 from .registry import recomputes
 from .working import Row, Working, count, mean, shown
 
-PYTHIA = ("Pythia-160M", "Pythia-410M", "Pythia-1B", "Pythia-2.8B", "Pythia-6.9B")
+PYTHIA = tuple(recipe.name for recipe in models.PYTHIAS)
 
 
 @recomputes("title-100-days", gpu="RTX 3090", gpus=2)

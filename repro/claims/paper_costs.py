@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .facts import DAYS_A_YEAR, Facts
+from ..units import DAYS_A_YEAR
+from .facts import Facts
 from .registry import recomputes
 from .working import Working, shown
 

@@ -18,7 +18,7 @@ from ..trial import Record
 from .facts import PAPER_GPUS
 from .working import Row, shown
 
-_PYTHIA = tuple(id for id in models.IDS if models.find(id).family == "pythia")
+_PYTHIA = tuple(recipe.id for recipe in models.PYTHIAS)
 COMMAND = f"repro run --gpus all --models {','.join(_PYTHIA)} --methods all"
 _NAMED = 3  # so many of the cells that are not searched are named, the others counted
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
 from ..formats import add_format, render
+from ..stderr import say
 from ..units import path
 from .run import add_devices, check_disk, check_packages, devices_and_counts
 
@@ -34,7 +34,7 @@ def main(given: argparse.Namespace) -> int:
     if given.out.is_dir():
         raise UserError(f"--out {given.out}: it is a folder, expected a file such as {given.out / 'probes.json'}")
     check_disk(given.out.parent)
-    print(f"repro: probing {', '.join(map(str, counts))} x {name(devices)}, after loading torch", file=sys.stderr)
+    say(f"probing {', '.join(map(str, counts))} x {name(devices)}, after loading torch")
     with tempfile.TemporaryDirectory(prefix="repro-") as folder:
         log = Path(folder, "log")
         with ForkServer(Path(folder, "server.log"), server_environment(devices), modules=("torch",)) as server:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from ..errors import UserError
 from ..formats import add_format, render
 from ..hardware import Gpu, catalogue
 from ..nvml import visible_devices
+from ..stderr import say
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -42,5 +42,5 @@ def _here() -> list[Gpu | None]:
     try:
         return [device.gpu for device in visible_devices()]
     except UserError as error:  # the catalogue is worth printing all the same
-        print(f"repro: {error}", file=sys.stderr)
+        say(error)
         return []

@@ -20,7 +20,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     from ..measure.nodes import join
     from ..run import server_environment
+    from .run import check_packages
 
+    check_packages()
     visible = nvml.visible_devices()
     chosen = range(len(visible)) if given.gpus is None else hardware.parse_gpus(given.gpus, len(visible))
     logs = given.out / "logs"

@@ -10,12 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..errors import UserError
 from ..exit_codes import FAILED, INTERRUPTED, OK
 from ..formats import Format, add_format, counted, render
 from ..lab import EPOCHS, Epoch, Prediction, Ratio, Trained, Training
 from ..recipe import Scale
-from ..units import path, whole
+from ..stderr import say
+from ..units import count, path
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -32,8 +32,9 @@ def main(given: argparse.Namespace) -> int:
     from .. import command, nvml
     from ..experiment import Experiment, TrainingFailedError
     from ..measure.launcher import ServerDiedError
-    from .run import check_disk, stop_on_sigterm
+    from .run import check_disk, check_packages, stop_on_sigterm
 
+    check_packages()
     devices = nvml.visible_devices()[:1]
     epochs, first = _checked(given, devices)
     check_disk(given.out)
@@ -41,24 +42,24 @@ def main(given: argparse.Namespace) -> int:
     if given.skip_warmup:
         wanted["warm"] = _like(first, warm=True)
     wanted["all"] = _like(first, epochs=epochs)
-    _say(f"{_what(first)}; results in {given.out}")
+    say(f"{_what(first)}; results in {given.out}")
     for line in _scaled_down(first, epochs):
-        _say(line)
+        say(line)
     stop_on_sigterm()
     done: dict[str, Trained] = {}
     try:
         with Experiment(given.out, devices) as experiment:
             for name, training in wanted.items():
-                _say(f"training {_named(training)}{_predicted(done, training)}")
+                say(f"training {_named(training)}{_predicted(done, training)}")
                 done[name], earlier = experiment.run(training)
-                _say(f"took {sum(done[name].seconds):.4g} s{' (from an earlier run)' if earlier else ''}")
+                say(f"took {sum(done[name].seconds):.4g} s{' (from an earlier run)' if earlier else ''}")
             told = _Told(done["first"], done["all"], done.get("warm"), devices[0].gpu if devices else None)
             experiment.results.write("report.md", told.text("markdown") + "\n")
     except (TrainingFailedError, ServerDiedError) as error:
-        _say(str(error).splitlines()[0])
+        say(str(error).splitlines()[0])
         return FAILED
     except KeyboardInterrupt:
-        _say(f"interrupted; finished trainings are kept, resume with: {command()} {shlex.join(sys.argv[1:])}")
+        say(f"interrupted; finished trainings are kept, resume with: {command()} {shlex.join(sys.argv[1:])}")
         return INTERRUPTED
     print(told.text(given.format))
     return OK
@@ -76,17 +77,11 @@ def _checked(given: argparse.Namespace, devices: list[Any]) -> tuple[int, Traini
     batch = recipe.batch_size
     images = round(gan.IMAGES * batch / models.find("gan").batch_size)
     if given.images is not None:
-        images = _whole("--images", given.images, 2 * batch, f"two batches of {batch}, the first and another")
+        images = count(given.images, "--images", 2 * batch, f"two batches of {batch}, the first and another")
     cpus = len(os.sched_getaffinity(0))
     machine = devices[0].name if devices else counted(cpus, "CPU")
-    epochs = _whole("--epochs", given.epochs, 2, "one epoch predicts several")
+    epochs = count(given.epochs, "--epochs", 2, "one epoch predicts several")
     return epochs, Training(machine, scale, batch, images, epochs=1)
-
-
-def _whole(option: str, text: str, least: int, why: str) -> int:
-    if not least <= (whole(text) or 0) < 10**9:
-        raise UserError(f"{option} {text}: expected a whole number, {least} or more: {why}")
-    return int(text)
 
 
 def _like(training: Training, **changes: Any) -> Training:
@@ -94,7 +89,9 @@ def _like(training: Training, **changes: Any) -> Training:
 
 
 def _what(training: Training) -> str:
-    batches = -(-training.images // training.batch)
+    from models import gan
+
+    batches = gan.batches(training.images, training.batch)
     return (
         f"The lab's GAN, {'its tiny twin' if training.scale == 'tiny' else 'as large as in the lab, we believe'}, on "
         f"{training.machine}: {training.images:,} images an epoch in {batches} batches of {training.batch}"
@@ -131,10 +128,6 @@ def _predicted(done: dict[str, Trained], training: Training) -> str:
     from ..progress import duration
 
     return f", about {duration(training.epochs * done['first'].seconds[0])}" if done else ""
-
-
-def _say(line: str) -> None:
-    print(f"repro: {line}", file=sys.stderr, flush=True)
 
 
 class _Told:

@@ -65,7 +65,7 @@ def main(given: argparse.Namespace) -> int:
     for option in ("gpus", "nodes"):
         if (number := getattr(given, option)) is not None and number < 1:
             raise UserError(f"--{option} {number}: expected at least 1")
-    wanted = [models.find_of_paper(id) for id in (given.models.split(",") if given.models is not None else models.IDS)]
+    wanted = [models.find(id) for id in models.listed(given.models, of_paper=True)]
     gpus, methods = given.gpus or 1, cast(Methods, given.methods or "all")
     if given.probes is not None:
         if given.gpu is not None or given.nodes is not None:

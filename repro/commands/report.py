@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from ..formats import add_format
+from ..stderr import say
 from ..units import path
 
 _PUBLISHED = Path("results/published")
@@ -35,6 +35,6 @@ def main(given: argparse.Namespace) -> int:
     records, devices = (reading.records, reading.devices) if reading else ((), None)
     print(payload(written, records, content.verdicts, devices, given.format), flush=True)
     for problem in content.problems:
-        print(f"repro: {problem}", file=sys.stderr)
-    print(f"repro: {written.told}", file=sys.stderr)
+        say(problem)
+    say(written.told)
     return 0

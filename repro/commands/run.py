@@ -10,7 +10,6 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
@@ -19,9 +18,10 @@ from ..errors import UserError
 from ..exit_codes import FAILED, INTERRUPTED, NOTHING_COMPARED, OK
 from ..formats import add_format
 from ..plan import Search
+from ..stderr import say
 from ..tracking import NAMES, Tracker
 from ..trial import Record, Trial
-from ..units import path, whole
+from ..units import count, path
 
 _FREE_BYTES = 256 * 2**20
 _EXIT_CODES = """\
@@ -33,7 +33,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXIT_CODES
     add = parser.add_argument
     add_devices(parser)
-    add("--nodes", type=_at_least_1("--nodes"), default=1, metavar="N", help="nodes; the others run: repro join")
+    add("--nodes", default="1", metavar="N", help="nodes; the others run: repro join")
     add("--address", default="", metavar="HOST:PORT", help="with --nodes: where this node listens for the others")
     add("--models", metavar="ID,...", help="recipes, by id; see repro recipes (default all nine)")
     add(
@@ -51,7 +51,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     add("--scale", choices=("paper", "tiny"), help="size of the recipes (default: paper on GPUs, tiny on a CPU)")
     add("--attention", choices=("sdpa", "flash"), default="sdpa", help="custom attention kernel of free lunch")
-    add("--steps", type=_at_least_1("--steps"), default=3, metavar="N", help="measured rounds (default 3, the paper's)")
+    add("--steps", default="3", metavar="N", help="measured rounds (default 3, the paper's)")
     add("--tolerance", default="0.15", metavar="X", help="relative, around the printed days (default 0.15)")
     add("--budget", metavar="4h", help="start no trial that would end after this")
     add("--trial-timeout", default="1h", metavar="1h", help="end a trial after this (default 1h)")
@@ -72,21 +72,12 @@ def add_devices(parser: argparse.ArgumentParser) -> None:
     add("--allow-cpu", action="store_true", help="with --gpus: run on the CPU where no GPU is visible")
 
 
-def _at_least_1(option: str) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if (whole(text) or 0) < 1:
-            raise UserError(f"{option} {text}: expected a whole number of at least 1")
-        return int(text)
-
-    return parse
-
-
 def main(given: argparse.Namespace) -> int:
     from .. import command, progress
     from ..report.write import payload
     from ..run import Run
 
-    check_packages()
+    check_packages("pytest", "pytest-benchmark")
     options, devices = _checked(given)
     health = _image_health(devices)
     folder: Path = given.out
@@ -108,9 +99,9 @@ def main(given: argparse.Namespace) -> int:
         seconds.update({trial.id: run.estimate(trial) if trial in waiting else 0.0 for trial in run.trials})
         where = ", ".join(device.driver_name for device in devices) or "the CPU"
         if health:
-            print(f"repro: {health}", file=sys.stderr)
+            say(health)
         started = progress.first_line(run.trials, waiting, sum(seconds.values()))
-        print(f"repro: {started}; on {where}, results in {folder}", file=sys.stderr, flush=True)
+        say(f"{started}; on {where}, results in {folder}")
         try:
             run.load()
             if options.search == "guided":
@@ -122,13 +113,13 @@ def main(given: argparse.Namespace) -> int:
         written = run.write(draw=code != INTERRUPTED)  # who stops a run waits for nothing
         tracker.end()
         print(payload(written, run.records(), run.verdicts(), run.devices, given.format), flush=True)
-        print(f"repro: {written.told}", file=sys.stderr)
+        say(written.told)
         compared = any(v.verdict not in ("not_measured", "no_reference") for v in run.verdicts())
     if code == INTERRUPTED:
         words = shlex.join(sys.argv[1:])
-        print(f"repro: interrupted; what is finished is kept, resume with: {command()} {words}", file=sys.stderr)
+        say(f"interrupted; what is finished is kept, resume with: {command()} {words}")
     if code == OK and given.require_comparison and not compared:
-        print("repro: no cell of the paper could be compared (--require-comparison)", file=sys.stderr)
+        say("no cell of the paper could be compared (--require-comparison)")
         return NOTHING_COMPARED
     return code
 
@@ -218,22 +209,19 @@ def _checked(given: argparse.Namespace) -> tuple[Any, list[Any]]:
     from ..plan import Options
 
     devices, counts = devices_and_counts(given)
-    ids = [id.strip() for id in given.models.split(",")] if given.models is not None else list(models.IDS)
-    for id in ids:
-        models.find(id)
     options = Options(
-        models=tuple(dict.fromkeys(ids)),
+        models=models.listed(given.models),
         methods=given.methods,
         scale=given.scale or ("paper" if devices else "tiny"),
         counts=counts,
         memory=units.bytes_(given.memory, "--memory") if given.memory is not None else None,
-        steps=given.steps,
+        steps=units.count(given.steps, "--steps"),
         trial_timeout=units.seconds(given.trial_timeout, "--trial-timeout"),
         budget=units.seconds(given.budget, "--budget") if given.budget is not None else None,
         tolerance=_tolerance(given.tolerance),
         attention=given.attention,
         check_extrapolation=given.check_extrapolation,
-        nodes=given.nodes,
+        nodes=units.count(given.nodes, "--nodes"),
         search=given.search,
     )
     if options.search == "guided":
@@ -263,7 +251,7 @@ def devices_and_counts(given: argparse.Namespace) -> tuple[list[Any], tuple[int,
     if given.gpus is not None and given.processes is not None:
         raise UserError("--gpus and --processes exclude each other: processes run on the CPU")
     if given.gpus is not None and not visible and given.allow_cpu:
-        print("repro: no GPU is visible here; running on the CPU (--allow-cpu)", file=sys.stderr)
+        say("no GPU is visible here; running on the CPU (--allow-cpu)")
         given.gpus = None
     chosen = range(len(visible)) if given.gpus is None else hardware.parse_gpus(given.gpus, len(visible))
     devices = [visible[index] for index in chosen]
@@ -282,10 +270,7 @@ def check_alike(devices: list[Any]) -> None:
 
 
 def _processes(text: str) -> tuple[int, ...]:
-    counts = [part.strip() for part in text.split(",")]
-    if not all((whole(part) or 0) >= 1 for part in counts):
-        raise UserError(f"--processes {text}: expected numbers of at least 1, such as 1,2")
-    return tuple(sorted({int(part) for part in counts}))
+    return tuple(sorted({count(part.strip(), "--processes") for part in text.split(",")}))
 
 
 def _tolerance(text: str) -> float:
@@ -298,11 +283,10 @@ def _tolerance(text: str) -> float:
     return value
 
 
-def check_packages() -> None:
-    """What a run needs besides the stack that it measures."""
-    needed = {"pytest": "pytest", "pytest_benchmark": "pytest-benchmark", "tabulate": "tabulate", "tqdm": "tqdm"}
-    needed |= {"psutil": "psutil"}
-    missing = [package for module, package in needed.items() if find_spec(module) is None]
+def check_packages(*more: str) -> None:
+    """What measuring needs besides the stack that it measures, and `more`. Raises UserError for what is missing."""
+    needed = (*more, "tabulate", "tqdm", "psutil")
+    missing = [package for package in needed if find_spec(package.replace("-", "_")) is None]
     if missing:
         raise UserError(f"{', '.join(missing)} not installed: set up with ./run_all.sh, or install with pip")
 

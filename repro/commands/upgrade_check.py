@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import UserError
 from ..exit_codes import INTERRUPTED
 from ..formats import add_format
+from ..stderr import say
 from ..units import path
 
 _EXIT_CODES = """\
@@ -56,16 +57,16 @@ def main(given: argparse.Namespace) -> int:
     stop_on_sigterm()
     chosen, pairs = _chosen(given, candidates, devices, budget)
     stacks = second.this_stack(), second.build(given.against, second.this_stack())
-    check = Check(given.out, chosen, stacks, devices, pairs, budget, _say)
+    check = Check(given.out, chosen, stacks, devices, pairs, budget, say)
     names = ", ".join(f"{trial.recipe} {trial.settings}" for trial in chosen)
-    _say(f"{len(chosen)} of {len(candidates)} trials, twice {pairs} starts of each stack: {names}")
+    say(f"{len(chosen)} of {len(candidates)} trials, twice {pairs} starts of each stack: {names}")
     try:
         compared = check.run()
         notes = [_note(given, check, compared)]
         if given.bisect:
             notes.append(_bisect(given, check, compared, stacks, devices, budget))
     except KeyboardInterrupt:
-        _say(f"interrupted; what is measured is kept, resume with: {command()} {shlex.join(sys.argv[1:])}")
+        say(f"interrupted; what is measured is kept, resume with: {command()} {shlex.join(sys.argv[1:])}")
         return INTERRUPTED
     before, after = check.sides()
     found = differences(before, after)
@@ -78,9 +79,9 @@ def main(given: argparse.Namespace) -> int:
     if given.accept:
         accepted = [record for trial in chosen for record in check.samples("after", trial)]
         if accepted:
-            _say(f"the baseline is now {baseline.accept(after, accepted)}")
+            say(f"the baseline is now {baseline.accept(after, accepted)}")
         else:
-            _say(f"--accept: {after.name} ran no trial that this stack runs, so the baseline stays as it is")
+            say(f"--accept: {after.name} ran no trial that this stack runs, so the baseline stays as it is")
     print(told(given.format))
     return report.exit_code(compared)
 
@@ -99,13 +100,11 @@ def _candidates(given: argparse.Namespace) -> tuple[list[Any], list[Any]]:
     devices = visible if given.gpus is None else [visible[i] for i in hardware.parse_gpus(given.gpus, len(visible))]
     check_alike(devices)
     devices = devices[: max(counts_up_to(len(devices)), default=0)]  # no batch divides by 3
-    ids = [id.strip() for id in given.models.split(",")] if given.models is not None else list(models.IDS)
-    for id in ids:
-        models.find(id)
+    ids = models.listed(given.models)
     wanted = []
     for methods in (given.methods,) if given.methods else ("naive", "free-lunch"):
         scale: Scale = given.scale or ("paper" if devices else "tiny")
-        asked = Options(tuple(dict.fromkeys(ids)), methods, scale, (len(devices) or 1,), steps=rounds(devices))
+        asked = Options(ids, methods, scale, (len(devices) or 1,), steps=rounds(devices))
         wanted += trials(asked, devices)
     return devices, list({trial.id: trial for trial in wanted}.values())
 
@@ -191,15 +190,15 @@ def _bisect(
         try:
             packages = build(names).packages
         except UserError as error:
-            _say(f"bisect: {error}")
+            say(f"bisect: {error}")
             return frozenset()
         return frozenset(name for name in suspects if packages.get(name) != first.packages[name])
 
     def look(names: Any) -> Any:
-        _say(f"bisect: {', '.join(names)}")
+        say(f"bisect: {', '.join(names)}")
         stack = build(names)
         folder = given.out / "bisect" / stack.key
-        return Check(folder, [trial], (first, stack), devices, check.pairs, budget, _say).run()[0]
+        return Check(folder, [trial], (first, stack), devices, check.pairs, budget, say).run()[0]
 
     def differs(names: Any) -> bool:
         found = look(names)
@@ -216,7 +215,3 @@ def _bisect(
     if not found.confirmed:
         return f"Bisecting {trial.recipe}, {trial.settings}: not {names} alone ({how}); it may take several packages."
     return f"Culprit: {names}: {trial.recipe}, {trial.settings} {target.status} with it alone ({how})."
-
-
-def _say(line: str) -> None:
-    print(f"repro: {line}", file=sys.stderr, flush=True)

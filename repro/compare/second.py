@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..environment import ROOT, build_cache, installed_packages
 from ..errors import UserError
+from ..stderr import say
 
 # What a trial may import. Kernels that are built from source are not among them: they would be built again.
 _ROOTS = ("torch", "torchvision", "transformers", "deepspeed", "timm", "nvidia-ml-py", "psutil", "setuptools")
@@ -96,7 +97,7 @@ def _built(key: str, name: str, lock: str, wanted: str | None) -> Stack:
                 files[1].write_text(wanted)
         except OSError as error:
             raise UserError(f"cannot write to {place}: {error.strerror}") from error
-        print(f"repro: building the stack of {name}", file=sys.stderr, flush=True)
+        say(f"building the stack of {name}")
         command = [str(ROOT / "locks" / "second.sh"), sys.executable, str(venv), *map(str, files)]
         made = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if made.returncode == 130:

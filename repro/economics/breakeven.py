@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..interval import Interval
-from .offers import DAYS_A_YEAR
+from ..units import DAYS_A_YEAR
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,11 @@ from functools import cache
 from ..datafile import records
 from ..hardware import names
 from ..quantities import quantities
+from ..units import DAYS_A_YEAR
 from .currency import worth
 from .days import Origin, TrainingDays
 from .pricelist import PriceList
 from .renting import committed, rented_runs
-
-DAYS_A_YEAR = 365  # as the paper reckons the cost of an experiment
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import argparse
 
 from ..errors import UserError
 from ..formats import add_format
-from ..units import path
+from ..units import count, path
 from . import currency
 from .names import canonical_gpu
 from .pricelist import PriceList, price_list
@@ -44,6 +44,4 @@ def check_run(given: argparse.Namespace) -> None:
 
 def read_count(value: int | None, option: str) -> int | None:
     """A whole number from 1 up, None without."""
-    if value is not None and value < 1:
-        raise UserError(f"{option} {value}: expected at least 1")
-    return value
+    return None if value is None else count(str(value), option)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..interval import Interval
+from ..units import DAYS_A_YEAR
 from .days import Origin, TrainingDays
-from .offers import DAYS_A_YEAR, lifespan_years, machine_price
+from .offers import lifespan_years, machine_price
 from .pricelist import PriceList
 
 Pays = Literal["yes", "no", "within rounding"]

@@ -9,6 +9,8 @@ from statistics import fmean, median
 import torch
 import torch.distributed as dist
 
+from repro.hardware import AMPERE
+
 from .clock import synchronised
 from .rank import Rank
 
@@ -57,7 +59,7 @@ def _product(rank: Rank, arithmetic: str) -> float | None:
     """FLOP/s of a square matrix product. TF32 is CUDA's, and bf16 there, from Ampere on."""
     side, dtype = _SIDE[rank.device.type], _ARITHMETICS[arithmetic]
     if rank.cuda:
-        if arithmetic in ("tf32", "bf16") and torch.cuda.get_device_capability() < (8, 0):
+        if arithmetic in ("tf32", "bf16") and torch.cuda.get_device_capability() < AMPERE:
             return None
         torch.backends.cuda.matmul.allow_tf32 = arithmetic == "tf32"
     elif arithmetic == "tf32":

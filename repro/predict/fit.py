@@ -19,6 +19,7 @@ from repro.findings import paper_gpu, recipe_of
 from repro.recipe import Recipe
 from repro.settings import NAIVE, Settings, search_space
 from repro.trial import Record
+from repro.units import SECONDS_A_DAY
 
 from . import traces
 from .calibration import EVERYTHING, Calibration
@@ -177,7 +178,7 @@ def _error(each: Observation, rates: Rates, micro_batch: int, rivals: list[tuple
     """The distance of predicted from printed days, in logarithms, smooth near nothing, and by how much rivals that
     lost seem faster."""
     seconds = min(_seconds(each, reading, micro_batch, rates) for reading in each.readings)
-    missed = math.hypot(math.log(seconds * each.recipe.training_steps / 86_400 / each.days), 0.05)
+    missed = math.hypot(math.log(seconds * each.recipe.training_steps / SECONDS_A_DAY / each.days), 0.05)
     if rivals:
         missed += max(0.0, math.log(seconds / min(_seconds(each, *rival, rates) for rival in rivals)))
     return missed

@@ -16,7 +16,7 @@ from .. import command
 from ..audit import Audited, Cause, audit, audit_measured, causes
 from ..claims import Checked, check_all
 from ..claims.working import shown
-from ..expected import COUNTS, cells
+from ..expected import COUNTS, TOLERANCE, cells
 from ..formats import counted
 from ..plan import Options
 from ..reading import Problem, Reading
@@ -24,7 +24,7 @@ from ..search import Search, searches
 from ..settings import NAIVE, search_space
 from ..stack import PACKAGES
 from ..trial import Record
-from ..verdict import FAILED, TOLERANCE, Verdict, judge_tables
+from ..verdict import FAILED, Verdict, judge_tables
 from .figures import Figure, figures
 from .further import further
 from .text import clocks_ratio, compared_rows, failures, nearest_paper_gpu, notes_on, summary, trial_row

@@ -32,7 +32,7 @@ Origin = Literal["measured", "published", "measured and published"]
 Draw = Literal["strips", "bars", "pairs", "grid", "trades", "lines"]
 State = Literal["feasible", "infeasible", "naive", "free lunch", "memory saving", "lost", "not known"]
 MODELS = tuple(models.find(id).name for id in models.IDS)
-PYTHIA = tuple(models.find(id).name for id in models.IDS if models.find(id).family == "pythia")
+PYTHIA = tuple(recipe.name for recipe in models.PYTHIAS)
 _SEARCH = f"{command()} --gpus all --methods all"
 
 
