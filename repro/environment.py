@@ -11,10 +11,10 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from . import __version__, adam, hardware, image, nvml, tf32
 from .errors import UserError
@@ -25,28 +25,32 @@ ROOT = Path(__file__).resolve().parent.parent
 _LOCKS = ("requirements.lock", "locks/cpu.lock", "locks/paper.lock", "locks/latest.lock")
 
 
-class Host(TypedDict, total=False):
-    memory_bytes: int
+@dataclass(frozen=True)
+class Host:
+    memory_bytes: int = 0
 
 
-class Gpu(TypedDict):
+@dataclass(frozen=True)
+class Gpu:
     name: str
     driver_name: str
     memory_bytes: int
 
 
-class Lock(TypedDict, total=False):
-    differences: dict[str, Any]
+@dataclass(frozen=True)
+class Lock:
+    differences: dict[str, Any] = field(default_factory=dict)
 
 
-class Description(TypedDict, total=False):
+@dataclass(frozen=True)
+class Description:
     """The content of environment.json, as far as whoever reads it computes with it, see `describe`."""
 
-    host: Host
-    gpus: list[Gpu]
-    lock: Lock
-    packages: dict[str, str]
-    variables: dict[str, str]
+    host: Host = field(default_factory=Host)
+    gpus: list[Gpu] = field(default_factory=list)
+    lock: Lock = field(default_factory=Lock)
+    packages: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
 
 
 def installed_packages() -> dict[str, str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 import models
 from models import gan
 
-from . import environment
+from . import environment, jsonfile
 from .errors import UserError
 from .hardware import Device
 from .lab import Trained, Training
@@ -111,9 +111,12 @@ class Experiment:
 
 def _read(path: Path) -> Trained:
     try:
-        return Trained.from_json(json.loads(path.read_text()))
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: not a training's times ({error}); remove the file") from error
+        found = jsonfile.read(path, Trained)
+        if not all(len(times) == found.what.epochs for times in (found.reading, found.training, found.seconds)):
+            raise jsonfile.NotAsDeclaredError(f"it does not have the times of {found.what.epochs} epochs")
+        return found
+    except jsonfile.NotAsDeclaredError as error:
+        raise UserError(f"{path}: not a training's times ({error}); remove the file") from None
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from statistics import mean, median
-from typing import Any
 
 from . import hardware
 from .datafile import records
@@ -69,11 +68,6 @@ class Trained:
     reading: list[list[float]]
     training: list[list[float]]
     seconds: list[float]
-
-    @classmethod
-    def from_json(cls, row: dict[str, Any]) -> Trained:
-        """The inverse of dataclasses.asdict. Raises KeyError or TypeError for anything else."""
-        return cls(Training(**row["what"]), *(row[name] for name in ("started", "reading", "training", "seconds")))
 
 
 @dataclass(frozen=True)

@@ -9,21 +9,22 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import models
 
-from . import __version__, hardware, results
+from . import __version__, hardware, jsonfile, results
 from .environment import Description
 from .errors import UserError
 from .expected import TOLERANCE
+from .jsonfile import NotAsDeclaredError
 from .plan import Options, trials
 from .reckon import reckoned
 from .settings import Settings
 from .stderr import say
-from .trial import Record, Trial, declared
+from .trial import Record, Trial
 from .verdict import Verdict, judge_tables
 
 ENVIRONMENT, VERDICTS = "environment.json", "verdicts.json"
@@ -188,14 +189,16 @@ def sound_records(folder: Path, problems: list[Problem]) -> list[Record]:
 
 
 def _environment(folder: Path, problems: list[Problem]) -> dict[str, Any]:
-    found = _json(folder / ENVIRONMENT, problems, "nothing is told of machine, stack and options")
-    if found is None:
+    used = "nothing is told of machine, stack and options"
+    try:
+        found = _content(folder / ENVIRONMENT)
+    except NotAsDeclaredError as error:
+        problems.append(Problem(ENVIRONMENT, str(error), used))
         return {}
     try:
-        declared(Description, found)
-    except TypeError as error:
-        what = f"it describes no run ({error})"
-        problems.append(Problem(ENVIRONMENT, what, "nothing is told of machine, stack and options"))
+        jsonfile.value(Description, found)
+    except NotAsDeclaredError as error:
+        problems.append(Problem(ENVIRONMENT, f"it describes no run ({error})", used))
         return {}
     if found.get("repro") != __version__:
         version = found.get("repro", "a version that it does not name")
@@ -213,15 +216,10 @@ def _options(environment: dict[str, Any], problems: list[Problem]) -> Options | 
     if not environment:
         return None
     try:
-        told = environment["options"]
-        known = declared(Options, {"search": "exhaustive"} | told)  # an older run knew no other search
-        known = {field.name: known[field.name] for field in fields(Options)}
-        for name in ("models", "counts"):
-            known[name] = tuple(known[name])
-        options = Options(**known)
+        options = jsonfile.value(Options, environment.get("options"))
         if 0 < options.tolerance < 1:
             return options
-    except (KeyError, TypeError):
+    except NotAsDeclaredError:
         pass
     used = f"cells are judged within {TOLERANCE:.0%}, as by default"
     problems.append(Problem(ENVIRONMENT, "its options are none that this version has", used))
@@ -254,8 +252,10 @@ def _look_for_planned(
 
 def _look_at_verdicts(folder: Path, verdicts: Sequence[Verdict], problems: list[Problem]) -> None:
     used = "the verdicts here follow from the records"
-    found = _json(folder / VERDICTS, problems, used)
-    if found is None:
+    try:
+        found = _content(folder / VERDICTS)
+    except NotAsDeclaredError as error:
+        problems.append(Problem(VERDICTS, str(error), used))
         return
     rows = [asdict(verdict) for verdict in verdicts]
     if not isinstance(found, list) or len(found) != len(rows):
@@ -267,17 +267,11 @@ def _look_at_verdicts(folder: Path, verdicts: Sequence[Verdict], problems: list[
         problems.append(Problem(VERDICTS, what, used))
 
 
-def _json(path: Path, problems: list[Problem], used: str) -> Any:
-    """The content of a JSON file; None, and a problem, where there is none."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        problems.append(Problem(path.name, "missing: the run was stopped, or the folder is not whole", used))
-    except OSError as error:
-        problems.append(Problem(path.name, f"cannot be read ({error.strerror})", used))
-    except ValueError as error:
-        problems.append(Problem(path.name, f"not JSON ({error})", used))
-    return None
+def _content(path: Path) -> Any:
+    """A file's JSON. Raises NotAsDeclaredError where there is none."""
+    if not path.exists():
+        raise NotAsDeclaredError("missing: the run was stopped, or the folder is not whole")
+    return jsonfile.load(path)
 
 
 def _devices(environment: dict[str, Any]) -> list[hardware.Device]:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from . import jsonfile
 from .errors import DISK_FULL, UserError
 from .trial import Record
 
@@ -139,8 +140,8 @@ def lines(folder: Path) -> Iterator[Line]:
         if not text.strip():
             continue
         try:
-            yield Line(number, Record.from_json(json.loads(text)))
-        except (ValueError, TypeError) as error:
+            yield Line(number, jsonfile.value(Record, jsonfile.parse(text)))
+        except jsonfile.NotAsDeclaredError as error:
             yield Line(number, None, str(error))
 
 

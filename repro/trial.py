@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import math
-from dataclasses import MISSING, dataclass, field, fields
-from functools import cache
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from .recipe import Scale
 
@@ -136,7 +132,7 @@ class Record(OnMachine):
     losses: list[float | None] | None = None
     whole_steps: list[float] | None = None
     extrapolation_error: float | None = None
-    gpu_state: list[dict[str, Any] | None] | None = None
+    gpu_state: list[dict[str, float | None] | None] | None = None
     warnings: list[str] = field(default_factory=list)
     wall_seconds: float = 0.0
     stack_started: float | None = None
@@ -157,53 +153,3 @@ class Record(OnMachine):
             memory_limit=trial.memory,
             **known,
         )
-
-    @classmethod
-    def from_json(cls, row: dict[str, Any]) -> Record:
-        """Reads a record, also an older one: what it lacks takes its default, what is unknown is left out.
-
-        Raises TypeError where a value is none that its field can hold, or one is lacking that has no default.
-        """
-        known = declared(cls, row)
-        needed = [each.name for each in fields(cls) if each.default is each.default_factory is MISSING]
-        if lacking := [name for name in needed if name not in known]:
-            raise TypeError(f"it lacks {', '.join(lacking)}")
-        return cls(**known)
-
-
-def declared(kind: type, row: Any) -> dict[str, Any]:
-    """What a class declares of an object read from JSON. Raises TypeError where a value is of another type."""
-    if not isinstance(row, dict):
-        raise TypeError("no JSON object")
-    found = {name: value for name, value in row.items() if name in _types(kind)}
-    for name, value in found.items():
-        if not _holds(_types(kind)[name], value):
-            raise TypeError(f"{name} is {json.dumps(value)[:60]}")
-    return found
-
-
-@cache
-def _types(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def _holds(kind: Any, value: Any) -> bool:
-    """Whether a value read from JSON is of a field's type. NaN and infinity are no measurement."""
-    within = get_args(kind)
-    if kind is Any:
-        return True
-    if get_origin(kind) is Literal:
-        return value in within
-    if get_origin(kind) in (UnionType, Union):
-        return any(_holds(one, value) for one in within)
-    if is_typeddict(kind):
-        named = isinstance(value, dict) and kind.__required_keys__ <= value.keys()
-        return named and all(_holds(one, value[name]) for name, one in _types(kind).items() if name in value)
-    if get_origin(kind) in (list, tuple):
-        return isinstance(value, list) and all(_holds(within[0], item) for item in value)
-    if get_origin(kind) is dict:
-        return isinstance(value, dict) and all(_holds(within[1], item) for item in value.values())
-    if kind in (int, float):
-        wanted = int if kind is int else (int, float)
-        return isinstance(value, wanted) and not isinstance(value, bool) and math.isfinite(value)
-    return isinstance(value, kind)

@@ -98,10 +98,15 @@ def test_bad_input_is_one_line(probes: Path, tmp_path: Path) -> None:
     assert "leave --gpu and --nodes out" in refusal("predict", "--probes", str(probes), "--gpu", "A100")
     broken = tmp_path / "broken.json"
     told = refusal("predict", "--probes", str(broken))
-    assert "no probes of a machine (No such file or directory); repro calibrate --out FILE" in told
+    assert "no probes of a machine (cannot be read (No such file or directory)); repro calibrate --out FILE" in told
     broken.write_text("{}")
-    assert "(it lacks 'counts')" in refusal("predict", "--probes", str(broken))
+    assert "(it lacks device, memory, capability, counts, seconds)" in refusal("predict", "--probes", str(broken))
     found = json.loads(probes.read_text())
     found["counts"]["1"]["copy"] = -1
     broken.write_text(json.dumps(found))
-    assert "copy is -1, not a positive number" in refusal("predict", "--probes", str(broken))
+    assert "counts.1.copy is -1, not a positive number" in refusal("predict", "--probes", str(broken))
+    found["counts"]["1"]["copy"] = None
+    broken.write_text(json.dumps(found))
+    assert "counts.1.copy is null" in refusal("predict", "--probes", str(broken))
+    broken.write_text(json.dumps(found | {"counts": []}))
+    assert "counts is []" in refusal("predict", "--probes", str(broken))

@@ -373,10 +373,13 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
     environment(odd, host=3)
     foreign = tmp_path / "foreign.json"
     foreign.write_text(json.dumps({"benchmarks": [{"extra_info": {"size": 3}}]}))
+    listed = tmp_path / "listed.json"
+    listed.write_text(json.dumps({"benchmarks": [], "machine_info": [3]}))
     for place, told in (
+        (listed, "machine_info is [3]"),
         (tmp_path / "nowhere", "is not there"),
         (empty, "holds no trials"),
-        (text, "is not JSON"),
+        (text, "not JSON ("),
         (numbers, "expected a JSON object"),
         (foreign, "holds no trials"),
         (odd, "environment.json describes no run (host is 3)"),

@@ -10,12 +10,15 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import psutil
 import pytest
 
-from repro import hardware
+from repro import hardware, jsonfile
+from repro.errors import UserError
+from repro.experiment import Experiment
 from repro.lab import Trained, Training, epochs_of, lab_predictions, lab_ratios, predictions, ratios, why
 from tests.command_line import ROOT, repro
 
@@ -138,7 +141,7 @@ def test_the_experiment_runs_on_a_cpu_and_says_what_it_scaled_down(finished) -> 
 
 def test_every_number_of_the_report_is_in_the_trainings_that_are_kept(finished) -> None:
     folder, _ = finished
-    kept = [Trained.from_json(json.loads(path.read_text())) for path in sorted(folder.glob("*-images_*.json"))]
+    kept = [jsonfile.read(path, Trained) for path in sorted(folder.glob("*-images_*.json"))]
     assert sorted((each.what.epochs, each.what.warm) for each in kept) == [(1, False), (1, True), (3, False)]
     for each in kept:
         assert each.started > 0
@@ -209,6 +212,27 @@ def test_another_machines_trainings_are_not_taken_for_this_ones(finished) -> Non
         assert "the CPU was Another CPU" in found.stderr
     finally:
         path.write_text(kept)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"seconds": [1.0, "long"]}, 'seconds[1] is "long"'),
+        ({"what": {"machine": "cpu"}}, "what lacks scale, batch, images, epochs"),
+        ({"training": []}, "it does not have the times of 2 epochs"),
+    ],
+)
+def test_a_kept_training_that_is_none_is_one_clear_line(changed: dict, told: str, tmp_path: Path) -> None:
+    what = Training("cpu", "tiny", 16, 32, 2)
+    kept = asdict(Trained(what, 0.5, [[0.1, 0.1]] * 2, [[0.2, 0.2]] * 2, [0.6, 0.6]))
+    with Experiment(tmp_path, []) as experiment:
+        path = tmp_path / f"{what.id}.json"
+        path.write_text(json.dumps(kept))
+        assert experiment.run(what) == (jsonfile.read(path, Trained), True)
+        path.write_text(json.dumps(kept | changed))
+        with pytest.raises(UserError) as refused:
+            experiment.run(what)
+    assert str(refused.value) == f"{path}: not a training's times ({told}); remove the file"
 
 
 @pytest.mark.parametrize(

@@ -111,11 +111,23 @@ def test_what_is_wrong_with_a_number_is_told_with_both_values(folder: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("micro_batch", "many"), ("true_step", float("nan")), ("host", {}), ("status", "great")]
+    ("field", "value"),
+    [
+        ("micro_batch", "many"),
+        ("micro_batch", 10**400),
+        ("true_step", float("nan")),
+        ("host", {}),
+        ("status", "great"),
+    ],
 )
 def test_a_value_of_the_wrong_kind_makes_a_line_no_record(folder: Path, field: str, value: object) -> None:
     change(folder, 2, lambda row: row | {field: value})
     assert f"trials.jsonl, line 2: not a trial's record ({field} is " in told(folder)[0]
+
+
+def test_what_a_gpu_said_of_itself_is_numbers(folder: Path) -> None:
+    change(folder, 2, lambda row: row | {"gpu_state": [{"power_w": "x"}]})
+    assert 'line 2: not a trial\'s record (gpu_state[0].power_w is "x");' in told(folder)[0]
 
 
 def test_a_line_says_which_fields_it_lacks(folder: Path) -> None:
@@ -170,6 +182,8 @@ def test_a_run_that_only_began_can_be_read(folder: Path) -> None:
 def test_a_missing_or_broken_file_is_named(folder: Path, name: str, used: str) -> None:
     (folder / name).write_text("{")
     assert told(folder)[0].startswith(f"{name}: not JSON (")
+    (folder / name).write_text("null")
+    assert told(folder)[0].startswith(f"{name}: it ")
     (folder / name).unlink()
     (problem,) = told(folder)
     assert problem == f"{name}: missing: the run was stopped, or the folder is not whole; {used}"
@@ -183,10 +197,10 @@ def test_a_missing_or_broken_file_is_named(folder: Path, name: str, used: str) -
         ({"repro": None}, "trials.jsonl: measured by repro None"),
         ({"options": {"models": []}}, "environment.json: its options are none that this version has"),
         ({"options": {**OPTIONS, "models": [3]}}, "environment.json: its options are none that this version has"),
-        ({"gpus": [{}]}, "environment.json: it describes no run (gpus is [{}])"),
+        ({"gpus": [{}]}, "environment.json: it describes no run (gpus[0] lacks name, driver_name, memory_bytes)"),
         ({"host": 3}, "environment.json: it describes no run (host is 3)"),
-        ({"host": {"memory_bytes": "much"}}, "environment.json: it describes no run (host is {"),
-        ({"lock": {"differences": 3}}, "environment.json: it describes no run (lock is {"),
+        ({"host": {"memory_bytes": "much"}}, 'environment.json: it describes no run (host.memory_bytes is "much")'),
+        ({"lock": {"differences": 3}}, "environment.json: it describes no run (lock.differences is 3)"),
         ({"packages": 3}, "environment.json: it describes no run (packages is 3)"),
         ({"variables": 3}, "environment.json: it describes no run (variables is 3)"),
     ],

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from repro import jsonfile
 from repro.errors import UserError
 from repro.results import Results, history
 from repro.trial import Record, Trial
@@ -40,6 +41,7 @@ def python(code: str, *arguments: str) -> subprocess.Popen[str]:
 FINISHING = """
 import resource, sys
 from pathlib import Path
+from repro import jsonfile
 from repro.errors import UserError
 from repro.results import Results
 from repro.trial import Record, Trial
@@ -105,7 +107,7 @@ def test_a_folder_without_trials_has_no_records(tmp_path: Path) -> None:
 def test_an_older_record_is_read_and_what_it_lacks_is_a_default(tmp_path: Path) -> None:
     row = asdict(record(micro_batch=8))
     del row["true_days"], row["warnings"], row["host"]
-    old = Record.from_json(row | {"dropped_since": 1})
+    old = jsonfile.value(Record, row | {"dropped_since": 1})
     assert (old.micro_batch, old.true_days, old.warnings, old.host) == (8, None, [], [])
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .. import jsonfile
 from ..environment import Description
 from ..errors import UserError
+from ..jsonfile import NotAsDeclaredError
 from ..reading import Problem, print_problems, sound
 from ..results import TRIALS, Line, lines
-from ..trial import Record, declared
+from ..trial import Record
 
 
 @dataclass(frozen=True)
@@ -68,55 +68,87 @@ def _folders(place: Path) -> list[Path]:
 
 def _environment(folder: Path) -> dict[str, Any]:
     path = folder / "environment.json"
-    return _described(_json(path), path) if path.is_file() else {}
+    return _described(_object(path), path) if path.is_file() else {}
 
 
-def _described(environment: Any, path: Path) -> dict[str, Any]:
+def _described(environment: dict[str, Any], path: Path) -> dict[str, Any]:
     try:
-        declared(Description, environment)
-    except TypeError as error:
+        jsonfile.value(Description, environment)
+    except NotAsDeclaredError as error:
         raise UserError(f"{path} describes no run ({error})") from None
-    return dict(environment)
+    return environment
+
+
+@dataclass(frozen=True)
+class _Cpu:
+    brand_raw: str | None = None
+
+
+@dataclass(frozen=True)
+class _Machine:
+    python_version: str | None = None
+    cpu: _Cpu | None = None
+
+
+@dataclass(frozen=True)
+class _Case:
+    extra_info: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Benchmarks:
+    """What pytest-benchmark writes, as far as it is read here."""
+
+    benchmarks: list[_Case] = field(default_factory=list)
+    machine_info: _Machine | None = None
+
+
+@dataclass(frozen=True)
+class _Baseline:
+    """What baseline.py writes, as far as it is read here."""
+
+    baseline_of: str
+    environment: dict[str, Any]
+    records: list[Record]
 
 
 def _of_benchmark(path: Path, name: str) -> Side:
-    content = _json(path)
-    machine, found = content.get("machine_info") or {}, []
+    content, found = _object(path), []
     if "baseline_of" in content:
         return _of_baseline(path, content)
     try:
-        for number, benchmark in enumerate(content.get("benchmarks") or [], 1):
-            if "recipe" in benchmark["extra_info"]:
-                found.append(Line(number, Record.from_json(benchmark["extra_info"])))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path}: a benchmark's extra_info is not a trial's record ({error})") from None
+        told = jsonfile.value(_Benchmarks, content)
+        for number, case in enumerate(told.benchmarks, 1):
+            if "recipe" in case.extra_info:
+                found.append(Line(number, jsonfile.value(Record, case.extra_info)))
+    except NotAsDeclaredError as error:
+        raise UserError(f"{path} is not pytest-benchmark's JSON of a run, with its extra_info ({error})") from None
     records = _sound(found, f"{path}, benchmark")
     if not records:
         raise UserError(
             f"{path} holds no trials that can be used: expected pytest-benchmark's JSON of a run, with its extra_info"
         )
-    known = {"python": machine.get("python_version"), "host": {"cpu": (machine.get("cpu") or {}).get("brand_raw")}}
+    machine = told.machine_info or _Machine()
+    known = {"python": machine.python_version, "host": {"cpu": machine.cpu.brand_raw if machine.cpu else None}}
     return Side(name, tuple(records), known)
 
 
 def _of_baseline(path: Path, content: dict[str, Any]) -> Side:
     try:
-        records = tuple(_checked(Record.from_json(row), path) for row in content["records"])
-        return Side(str(path), records, _described(content["environment"], path), str(content["baseline_of"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        told = jsonfile.value(_Baseline, content)
+    except NotAsDeclaredError as error:
         raise UserError(f"{path} is no baseline ({error}): repro upgrade-check --accept writes one") from None
+    records = tuple(_checked(record, path) for record in told.records)
+    if not records:
+        raise UserError(f"{path} holds no trials: repro upgrade-check --accept writes some")
+    return Side(str(path), records, _described(told.environment, path), told.baseline_of)
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _object(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON ({error})") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: found {type(content).__name__}, expected a JSON object")
-    return content
+        return jsonfile.read(path, dict[str, Any])
+    except NotAsDeclaredError as error:
+        raise UserError(f"{path}: expected a JSON object of a run ({error})") from None
 
 
 def _checked(record: Record, path: Path) -> Record:
@@ -125,7 +157,7 @@ def _checked(record: Record, path: Path) -> Record:
         return record
     for name in ("synchronised_step", "true_step"):
         seconds = getattr(record, name)
-        if seconds is not None and not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
+        if seconds is not None and seconds <= 0:
             raise UserError(f"{path}: {record.id} has {name} {seconds!r}, expected seconds above 0")
     if step_seconds(record) is None:
         raise UserError(f"{path}: {record.id} is ok and has neither synchronised_step nor true_step, in seconds")

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+from repro import jsonfile
 from repro.errors import UserError
 
 from .memory import Allowance
@@ -35,10 +36,6 @@ def save(fits: dict[str, Calibration], file: Path = FILE) -> None:
 def load(file: Path = FILE) -> dict[str, Calibration]:
     """Every fit. Raises UserError where they cannot be read."""
     try:
-        found = json.loads(file.read_text())
-        return {
-            name: Calibration(Rates(**fit["rates"]), Allowance(**fit["allowance"]), tuple(fit["interval"]))
-            for name, fit in found.items()
-        }
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return jsonfile.read(file, dict[str, Calibration])
+    except jsonfile.NotAsDeclaredError as error:
         raise UserError(f"{file}: no calibration ({error}); repro predict --fit makes it") from None

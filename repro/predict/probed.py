@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from repro import jsonfile
 from repro.errors import UserError
 from repro.hardware import GENERATIONS, Gpu, find
 
@@ -65,27 +66,16 @@ class Probes:
 def load(file: Path) -> Probes:
     """What `save` wrote. Raises UserError where it cannot be read."""
     try:
-        found = json.loads(file.read_text())
-        counts = {int(count): _probed(row) for count, row in found["counts"].items()}
-        capability = found["capability"]
-        return Probes(
-            str(found["device"]),
-            int(found["memory"]),
-            capability and (int(capability[0]), int(capability[1])),
-            counts,
-            float(found["seconds"]),
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        why = f"it lacks {error}" if isinstance(error, KeyError) else getattr(error, "strerror", None) or error
-        raise UserError(f"{file}: no probes of a machine ({why}); repro calibrate --out FILE makes them") from None
-
-
-def _probed(row: dict[str, Any]) -> Probed:
-    found = Probed(**row)
-    for name, value in row.items():
-        if value is not None and not (isinstance(value, int | float) and value > 0):
-            raise ValueError(f"{name} is {value!r}, not a positive number")
-    return found
+        found = jsonfile.read(file, Probes)
+        numbers = {"memory": found.memory}
+        for count, probed in found.counts.items():
+            numbers |= {f"counts.{count}.{name}": number for name, number in asdict(probed).items()}
+        for name, number in numbers.items():
+            if number is not None and number <= 0:
+                raise jsonfile.NotAsDeclaredError(f"{name} is {number!r}, not a positive number")
+        return found
+    except jsonfile.NotAsDeclaredError as error:
+        raise UserError(f"{file}: no probes of a machine ({error}); repro calibrate --out FILE makes them") from None
 
 
 def _unknown(name: str, capability: tuple[int, int] | None) -> Gpu:

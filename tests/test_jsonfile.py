@@ -1,0 +1,90 @@
+"""JSON of files becomes data classes, or it is said which value is none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from repro import jsonfile
+from repro.jsonfile import NotAsDeclaredError
+from repro.predict.calibration import FILE, Calibration
+from repro.predict.calibration import load as load_calibrations
+
+
+@dataclass(frozen=True)
+class Part:
+    name: str
+    share: float | None = None
+
+
+@dataclass(frozen=True)
+class Whole:
+    count: int
+    kind: Literal["large", "small"] = "small"
+    pair: tuple[int, float] | None = None
+    names: tuple[str, ...] = ()
+    parts: dict[int, Part] = field(default_factory=dict)
+    rounds: list[list[float]] = field(default_factory=list)
+    done: bool = False
+    other: Any = None
+
+
+def test_an_object_becomes_a_data_class_and_what_is_unknown_is_left_out() -> None:
+    plain = {
+        "count": 3, "kind": "large", "pair": [1, 2], "names": ["a", "b"], "parts": {"8": {"name": "x", "share": 0.5}},
+        "rounds": [[1.0, 2], []], "done": True, "other": {"any": None}, "unknown": 1,
+    }  # fmt: skip
+    known = Whole(3, "large", (1, 2), ("a", "b"), {8: Part("x", 0.5)}, [[1.0, 2], []], True, {"any": None})
+    assert jsonfile.value(Whole, plain) == known
+    assert jsonfile.value(Whole, json.loads(json.dumps(asdict(known)))) == known
+    assert jsonfile.value(Whole, {"count": 1}) == Whole(1)
+    assert jsonfile.value(dict[str, Part], {"a": {"name": "b"}}) == {"a": Part("b")}
+
+
+@pytest.mark.parametrize(
+    ("plain", "told"),
+    [
+        ([1], "no JSON object"),
+        (None, "no JSON object"),
+        ({}, "it lacks count"),
+        ({"count": "3"}, 'count is "3"'),
+        ({"count": 3.0}, "count is 3.0"),
+        ({"count": True}, "count is true"),
+        ({"count": 10**400}, "count is 1000000"),
+        ({"count": None}, "count is null"),
+        ({"count": 1, "kind": "huge"}, 'kind is "huge"'),
+        ({"count": 1, "kind": []}, "kind is []"),
+        ({"count": 1, "pair": [1]}, "pair is [1]"),
+        ({"count": 1, "names": "ab"}, 'names is "ab"'),
+        ({"count": 1, "parts": []}, "parts is []"),
+        ({"count": 1, "parts": {"two": {"name": "x"}}}, 'parts has the key "two", no whole number'),
+        ({"count": 1, "parts": {"2": {}}}, "parts.2 lacks name"),
+        ({"count": 1, "parts": {"2": {"name": "x", "share": float("nan")}}}, "parts.2.share is NaN"),
+        ({"count": 1, "parts": {"2": {"name": "x", "share": 10**400}}}, "parts.2.share is 1000000"),
+        ({"count": 1, "rounds": [[0.1], [False]]}, "rounds[1][0] is false"),
+        ({"count": 1, "done": 1}, "done is 1"),
+    ],
+)
+def test_a_value_of_another_type_is_named_with_its_place(plain: Any, told: str) -> None:
+    with pytest.raises(NotAsDeclaredError) as why:
+        jsonfile.value(Whole, plain)
+    assert str(why.value).startswith(told)
+
+
+@pytest.mark.parametrize("text", [b"{", b"\xff", b"", b"[" * 100_000, b"1" * 5000])
+def test_what_is_no_json_is_told(text: bytes, tmp_path: Path) -> None:
+    (tmp_path / "broken.json").write_bytes(text)
+    with pytest.raises(NotAsDeclaredError, match="not JSON"):
+        jsonfile.load(tmp_path / "broken.json")
+    with pytest.raises(NotAsDeclaredError, match="cannot be read \\(Is a directory\\)"):
+        jsonfile.load(tmp_path)
+
+
+def test_the_shipped_calibration_is_read_whole() -> None:
+    fits = load_calibrations()
+    assert all(isinstance(fit, Calibration) for fit in fits.values())
+    assert json.loads(json.dumps({name: asdict(fit) for name, fit in fits.items()})) == json.loads(FILE.read_text())
