@@ -9,6 +9,7 @@ _PAPERS = (pythia, roberta, mamba, convnext, vit)
 _ALL = {(recipe.id, recipe.scale): recipe for family in (*_PAPERS, gan) for recipe in family.RECIPES}
 IDS: tuple[str, ...] = tuple(dict.fromkeys(recipe.id for family in _PAPERS for recipe in family.RECIPES))
 PYTHIAS: tuple[Recipe, ...] = tuple(_ALL[id, "paper"] for id in IDS if _ALL[id, "paper"].family == "pythia")
+NAMES: tuple[str, ...] = tuple(_ALL[id, "paper"].name for id in IDS)  # what the paper calls them
 OTHERS: tuple[str, ...] = ("gan",)  # run only when asked for; no cell of the paper is theirs
 
 

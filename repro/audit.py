@@ -10,7 +10,7 @@ from typing import Literal
 import models
 
 from .expected import Cell, Table, cells
-from .findings import paper_gpu, recipe_of, rounded_days, training_flops
+from .findings import paper_gpu, paper_peak, recipe_of, rounded_days, training_flops
 from .formats import counted
 from .hardware import Gpu, find, peak_flops
 from .interval import Interval
@@ -82,8 +82,7 @@ def audit_measured(records: Iterable[Record]) -> list[Audited]:
 
 def _cell(cell: Cell) -> Audited:
     recipe, gpu, tf32 = recipe_of(cell.model), paper_gpu(cell.gpu), cell.table == "1"
-    peak = peak_flops(gpu, recipe.precision, tf32)
-    assert peak is not None
+    peak = paper_peak(cell.gpu, recipe.precision, tf32)
     return _audited((cell.table, cell.model, cell.gpu, cell.gpus), rounded_days(cell), recipe, gpu, peak, tf32)
 
 
@@ -113,15 +112,20 @@ def verdict(utilisation: Interval) -> Verdict:
 
 
 def causes(rows: Sequence[Audited], records: Sequence[Record]) -> list[Cause]:
-    """The candidates, with evidence computed from the audited cells and from measured records, if any."""
-    return [_clock(rows, records), _boost(rows), _peak(rows), _flops(rows), _tf32(rows)]
+    """The candidates, with evidence computed from the audited cells and from measured records, if any. Left out are
+    those that the cells say nothing of."""
+    found = [_clock(rows, records), _boost(rows), _peak(rows), _flops(rows), _tf32(rows)]
+    return [cause for cause in found if cause is not None]
 
 
-def _clock(rows: Sequence[Audited], records: Sequence[Record]) -> Cause:
-    shallow, deep = (
-        median(row.utilisation.value for row in rows if row.table == "1" and row.model == model)
+def _clock(rows: Sequence[Audited], records: Sequence[Record]) -> Cause | None:
+    of_shallow, of_deep = (
+        [row.utilisation.value for row in rows if row.table == "1" and row.model == model]
         for model in ("Pythia-160M", "Pythia-6.9B")
     )
+    if not of_shallow or not of_deep:
+        return None
+    shallow, deep = median(of_shallow), median(of_deep)
     unscaled, scaled = (
         [row.verdict != "plausible" for row in rows if row.table == "1" and (row.precision == "fp16") == fp16]
         for fp16 in (False, True)
@@ -152,14 +156,17 @@ def _clock(rows: Sequence[Audited], records: Sequence[Record]) -> Cause:
     )
 
 
-def _boost(rows: Sequence[Audited]) -> Cause:
+def _boost(rows: Sequence[Audited]) -> Cause | None:
     consumer = [row for row in rows if row.gpu == "RTX 3090" and row.verdict == "impossible"]
     others = [row for row in rows if row.gpu != "RTX 3090" and row.verdict == "impossible"]
-    highest = max(consumer, key=lambda row: row.clock_mhz or 0.0)
+    boost = paper_gpu("RTX 3090").boost_mhz
+    if not consumer or boost is None:
+        return None
+    highest = max(consumer, key=lambda row: row.utilisation.value)
     return Cause(
         "consumer boards clock above their data sheet",
         f"{len(consumer)} of the {len(consumer) + len(others)} impossible cells are on the RTX 3090, whose peak holds "
-        f"at {paper_gpu('RTX 3090').boost_mhz:.0f} MHz, and boards run faster",
+        f"at {boost:.0f} MHz, and boards run faster",
         f"{highest.model} on {highest.gpus} would need {highest.clock_mhz:.0f} MHz with every unit busy all the time; "
         f"the {len(others)} impossible cells on A100 are no consumer board's",
         "the clocks in the records of a run on an RTX 3090 (gpu_state in trials.jsonl)",
@@ -167,9 +174,7 @@ def _boost(rows: Sequence[Audited]) -> Cause:
 
 
 def _peak(rows: Sequence[Audited]) -> Cause:
-    theirs = {row.gpu: row.fp16_tflops for row in analytic_peaks()}["H100"]
-    ours = paper_gpu("H100").fp16_tflops
-    assert ours is not None
+    theirs, ours = analytic_peaks()["H100"].fp16_tflops, paper_peak("H100", "fp16") / 1e12
     cells = [row for row in rows if row.gpu == "H100" and row.precision != "fp32"]
     above = [row for row in cells if row.utilisation.value * ours / theirs > 1]
     return Cause(
@@ -182,10 +187,14 @@ def _peak(rows: Sequence[Audited]) -> Cause:
     )
 
 
-def _flops(rows: Sequence[Audited]) -> Cause:
-    printed = {row.model: row.training_flops for row in training_compute()}
-    convnext, mamba = (printed[model] / training_flops(recipe_of(model)) for model in ("ConvNeXt", "Mamba"))
-    highest = max(row.utilisation.value for row in rows if row.table == "1" and row.model == "ConvNeXt") * convnext
+def _flops(rows: Sequence[Audited]) -> Cause | None:
+    convnext, mamba = (
+        training_compute()[model].training_flops / training_flops(recipe_of(model)) for model in ("ConvNeXt", "Mamba")
+    )
+    shares = [row.utilisation.value for row in rows if row.table == "1" and row.model == "ConvNeXt"]
+    if not shares:
+        return None
+    highest = max(shares) * convnext
     return Cause(
         "figure 9's FLOPs for ConvNeXt and Mamba are wrong",
         f"figure 9 has {convnext:.2g} times the closed form's FLOPs for ConvNeXt, whose grouped convolutions torch's "
@@ -197,9 +206,11 @@ def _flops(rows: Sequence[Audited]) -> Cause:
     )
 
 
-def _tf32(rows: Sequence[Audited]) -> Cause:
+def _tf32(rows: Sequence[Audited]) -> Cause | None:
     naive = [row for row in rows if row.table == "4" and row.verdict == "impossible"]
     vit = [row.utilisation.value for row in naive if row.model == "ViT"]
+    if not vit:
+        return None
     recipe = recipe_of("ViT")
     assert isinstance(recipe.inputs, Images)
     # Patches of 16 x 16 x 3, forward and weight gradient: images need no gradient.

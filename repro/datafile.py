@@ -13,13 +13,17 @@ import re
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import date, datetime
+from functools import cache, wraps
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NoReturn, TypeVar, get_type_hints
+from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar, get_type_hints
 
 from .errors import UserError
 
+P = ParamSpec("P")
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+Positive = Annotated[float, "above 0"]  # for all that may be divided by; a plain float may be 0
 
 
 def expected_folder() -> Path:
@@ -27,27 +31,54 @@ def expected_folder() -> Path:
     return Path(os.environ.get("REPRO_EXPECTED") or Path(__file__).parent.parent / "expected")
 
 
+def read_once(read: Callable[P, T]) -> Callable[P, T]:
+    """A reader of `expected/` that reads each folder once. All who ask are given the same: nobody may change it."""
+
+    @cache
+    def kept(folder: Path, *args: Any, **kwargs: Any) -> T:
+        return read(*args, **kwargs)
+
+    @wraps(read)
+    def reader(*args: P.args, **kwargs: P.kwargs) -> T:
+        return kept(expected_folder().resolve(), *args, **kwargs)  # type: ignore[arg-type]
+
+    return reader
+
+
+class Keyed(dict[K, V]):
+    """A file's rows by what names them. Asking for one that it lacks raises UserError."""
+
+    def __init__(self, file: str, rows: Mapping[K, V]) -> None:
+        super().__init__(rows)
+        self._file = file
+
+    def __missing__(self, key: K) -> NoReturn:
+        absent(self._file, "row", key)
+
+
+def absent(file: str, what: str, key: Hashable) -> NoReturn:
+    """Raise the UserError that a file of `expected/` does not have what is needed of a row."""
+    way_out = "restore it, or let REPRO_EXPECTED name a folder that has it"
+    raise UserError(f"{expected_folder() / file}: found no {what} for {named(key)}, expected one; {way_out}")
+
+
 def records(
-    kind: type[T],
-    name: str,
-    key: tuple[str, ...],
-    folder: Path | None = None,
-    known: Mapping[str, tuple[Collection[str], str]] = MappingProxyType({}),
-) -> list[T]:
+    kind: type[T], name: str, key: tuple[str, ...], check: Callable[[Row], object] = lambda row: None
+) -> Keyed[Any, T]:
     """A file of `expected/` whose columns are the fields of `kind`, each read as the field's type says.
 
-    An optional field is None where the file has a dash. `known` has, for columns whose text is one of a few, these and
-    what they are called. Raises UserError where the file is broken, or two rows have the same `key`.
+    By the fields `key`, alone or as a tuple, in the file's order. An optional field is None where the file has a dash.
+    `check` may find more wrong with a row. Raises UserError where the file is broken, or two rows have the same `key`.
     """
-    types, seen = get_type_hints(kind), dict[Hashable, int]()
-    found = []
-    for row in rows((folder or expected_folder()) / name, columns(kind)):
-        for column, (choices, called) in known.items():
-            if row[column] not in choices:
-                row.problem(column, called)
-        row.once(key[0], tuple(row[column] for column in key), seen)
-        found.append(kind(**{column: row.parse(column, *_READERS[types[column]]) for column in columns(kind)}))
-    return found
+    types, seen = get_type_hints(kind, include_extras=True), dict[Hashable, int]()
+    found = {}
+    for row in rows(expected_folder() / name, columns(kind)):
+        check(row)
+        values = {column: row.parse(column, *_READERS[types[column]]) for column in columns(kind)}
+        place = values[key[0]] if len(key) == 1 else tuple(values[column] for column in key)
+        row.once(key[0], place, seen)
+        found[place] = kind(**values)
+    return Keyed(name, found)
 
 
 def columns(kind: type, without: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -76,9 +107,10 @@ class Row:
             self.problem(column, "some text")
         return self[column]
 
-    def choice(self, column: str, choices: tuple[str, ...]) -> str:
+    def choice(self, column: str, choices: Collection[str], called: str | None = None) -> str:
+        """The text, which is one of these; `called` says what they are where they are too many to tell."""
         if self[column] not in choices:
-            self.problem(column, f"one of {', '.join(choices)}")
+            self.problem(column, called or f"one of {', '.join(choices)}")
         return self[column]
 
     def positive(self, column: str) -> int:
@@ -177,6 +209,12 @@ def _number(text: str) -> float:
     return float(text)
 
 
+def _positive(text: str) -> float:
+    if _number(text) == 0:
+        raise ValueError
+    return float(text)
+
+
 def _optional(convert: Callable[[str], Any]) -> Callable[[str], Any]:
     return lambda text: None if text == "-" else convert(text)
 
@@ -185,9 +223,10 @@ _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
     str: (_text, "some text"),
     int: (positive_int, "a whole number from 1 up"),
     float: (_number, "a number from 0 up"),
+    Positive: (_positive, "a number above 0"),
     date: (date.fromisoformat, "a day such as 2024-09-21"),
     datetime: (datetime.fromisoformat, "a time such as 2023-03-11T15:18:59"),
     str | None: (_optional(_text), "some text, or -"),
     int | None: (_optional(positive_int), "a whole number from 1 up, or -"),
-    float | None: (_optional(_number), "a number from 0 up, or -"),
+    Positive | None: (_optional(_positive), "a number above 0, or -"),
 }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
-from repro.datafile import Row, columns, expected_folder, named, positive_int, problem, rows
+import models
+from repro.datafile import Keyed, Row, columns, expected_folder, named, positive_int, problem, read_once, rows
+from repro.hardware import catalogue
 from repro.settings import SHARDINGS, Settings, Sharding
 
 COUNTS = (1, 2, 4, 8)  # the numbers of GPUs in Tables 1 and 4
@@ -75,44 +76,37 @@ class PrintedRecipe:
     source: str
 
 
-def cells(table: Table, folder: Path | None = None) -> list[Cell]:
+@read_once
+def cells(table: Table) -> tuple[Cell, ...]:
     """Every cell of Table 1 or 4: each model of Table 3 on 1, 2, 4 and 8 of each of the paper's GPUs.
 
     Raises UserError where the file is broken.
     """
-    folder = folder or expected_folder()
-    models, gpus = _batch_sizes(folder), _paper_gpus(folder)
+    file, recipes, gpus = expected_folder() / f"table{table}.csv", printed_recipes(), _paper_gpus()
     seen: dict[Hashable, int] = {}
     found = []
-    for row in rows(folder / f"table{table}.csv", columns(Cell, without=("table", "state"))):
-        model, gpu, count = _cell_of(row, models, gpus, seen)
+    for row in rows(file, columns(Cell, without=("table", "state"))):
+        model, gpu, count = _cell_of(row, recipes, gpus, seen)
         state, days = row.parse("days", _days, "a whole number of days, - (infeasible) or ? (lost mark)")
         found.append(Cell(table, model, gpu, count, days, state, row.text("source")))
-    missing = [key for key in itertools.product(models, gpus, COUNTS) if key not in seen]
+    missing = [key for key in itertools.product(recipes, gpus, COUNTS) if key not in seen]
     if missing:
-        wanted = f"a row for {named(missing[0])}"
-        problem(
-            folder / f"table{table}.csv",
-            max(seen.values(), default=1) + 1,
-            1,
-            "model",
-            "the end of the file",
-            wanted,
-        )
-    return found
+        end = max(seen.values(), default=1) + 1
+        problem(file, end, 1, "model", "the end of the file", f"a row for {named(missing[0])}")
+    return tuple(found)
 
 
-def published_settings(folder: Path | None = None) -> list[PublishedSettings]:
+@read_once
+def published_settings() -> tuple[PublishedSettings, ...]:
     """The rows of Appendix J.
 
     Raises UserError where the file is broken, or contradicts Appendix F or Table 3's batch size.
     """
-    folder = folder or expected_folder()
-    batch_sizes, gpus = _batch_sizes(folder), _paper_gpus(folder)
+    recipes, gpus = printed_recipes(), _paper_gpus()
     seen: dict[Hashable, int] = {}
     found = []
-    for row in rows(folder / "appendix_j.csv", columns(PublishedSettings)):
-        model, gpu, count = _cell_of(row, batch_sizes, gpus, seen)
+    for row in rows(expected_folder() / "appendix_j.csv", columns(PublishedSettings)):
+        model, gpu, count = _cell_of(row, recipes, gpus, seen)
         settings = PublishedSettings(
             model,
             gpu,
@@ -128,54 +122,49 @@ def published_settings(folder: Path | None = None) -> list[PublishedSettings]:
         if not settings.readings():
             rule = "sharding and offloading together on 1 GPU" if count == 1 else "a sharding where there is offloading"
             row.problem("sharding", f"{rule} (Appendix F)")
-        product = count * settings.mbs * settings.gas
-        if product != batch_sizes[model]:
-            equation = f"gpus x mbs x gas = {batch_sizes[model]}, the batch size of {model} in table3.csv"
+        product, batch = count * settings.mbs * settings.gas, recipes[model].batch_size
+        if product != batch:
+            equation = f"gpus x mbs x gas = {batch}, the batch size of {model} in table3.csv"
             row.problem("gas", f"{equation}, not {product}")
         found.append(settings)
-    return found
+    return tuple(found)
 
 
-def printed_recipes(folder: Path | None = None) -> list[PrintedRecipe]:
-    """The rows of Table 3. Raises UserError where the file is broken."""
+@read_once
+def printed_recipes() -> Mapping[str, PrintedRecipe]:
+    """The rows of Table 3, by model. Raises UserError where the file is broken."""
     seen: dict[Hashable, int] = {}
-    found = []
-    for row in rows((folder or expected_folder()) / "table3.csv", columns(PrintedRecipe)):
-        model = row.text("model")
+    found = {}
+    for row in rows(expected_folder() / "table3.csv", columns(PrintedRecipe)):
+        model = row.choice("model", models.NAMES)
         row.once("model", model, seen)
-        found.append(
-            PrintedRecipe(
-                model,
-                parameters=row.parse("parameters", _rounded, "a number such as 160M"),
-                sequence_length=row.parse("sequence_length", _rounded_or_dash, "a whole number or -"),
-                vocabulary=row.parse("vocabulary", _rounded_or_dash, "a number such as 50K, or -"),
-                image_size=row.parse("image_size", _rounded_or_dash, "a whole number or -"),
-                classes=row.parse("classes", _rounded_or_dash, "a number such as 22K, or -"),
-                batch_size=row.positive("batch_size"),
-                training_steps=row.parse("training_steps", _rounded, "a number such as 143K"),
-                mixed_precision=row.parse("mixed_precision", _PRECISION.__getitem__, "fp16, bf16 or N/A"),
-                optimizer=row.choice("optimizer", ("Adam", "AdamW")),
-                source=row.text("source"),
-            )
+        found[model] = PrintedRecipe(
+            model,
+            parameters=row.parse("parameters", _rounded, "a number such as 160M"),
+            sequence_length=row.parse("sequence_length", _rounded_or_dash, "a whole number or -"),
+            vocabulary=row.parse("vocabulary", _rounded_or_dash, "a number such as 50K, or -"),
+            image_size=row.parse("image_size", _rounded_or_dash, "a whole number or -"),
+            classes=row.parse("classes", _rounded_or_dash, "a number such as 22K, or -"),
+            batch_size=row.positive("batch_size"),
+            training_steps=row.parse("training_steps", _rounded, "a number such as 143K"),
+            mixed_precision=row.parse("mixed_precision", _PRECISION.__getitem__, "fp16, bf16 or N/A"),
+            optimizer=row.choice("optimizer", ("Adam", "AdamW")),
+            source=row.text("source"),
         )
-    return found
+    return Keyed("table3.csv", found)
 
 
 def _cell_of(
-    row: Row, models: dict[str, int], gpus: tuple[str, ...], seen: dict[Hashable, int]
+    row: Row, recipes: Collection[str], gpus: Collection[str], seen: dict[Hashable, int]
 ) -> tuple[str, str, int]:
-    model, gpu = row.choice("model", tuple(models)), row.choice("gpu", gpus)
+    model, gpu = row.choice("model", recipes), row.choice("gpu", gpus)
     count = int(row.choice("gpus", tuple(map(str, COUNTS))))
     row.once("gpus", (model, gpu, count), seen)
     return model, gpu, count
 
 
-def _batch_sizes(folder: Path) -> dict[str, int]:
-    return {recipe.model: recipe.batch_size for recipe in printed_recipes(folder)}
-
-
-def _paper_gpus(folder: Path) -> tuple[str, ...]:
-    return tuple(row["paper_name"] for row in rows(folder / "gpus.csv", ("paper_name",)) if row["paper_name"])
+def _paper_gpus() -> tuple[str, ...]:
+    return tuple(gpu.paper_name for gpu in catalogue() if gpu.paper_name)
 
 
 def _either(mark: bool | None) -> tuple[bool, ...]:

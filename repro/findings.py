@@ -5,16 +5,17 @@ Claims check these against the paper's sentences, and the report's figures draw 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import models
 
-from .expected import Cell, cells
+from .datafile import Keyed, absent, read_once
+from .expected import Cell, Table, cells
 from .hardware import Gpu, catalogue, peak_flops
 from .interval import Interval
 from .originals import analytic_peaks, originals, training_compute
-from .recipe import Recipe
+from .recipe import Precision, Recipe
 from .units import SECONDS_A_DAY
 
 Place = tuple[str, str, int]  # model, GPU and number of GPUs, as the paper names them
@@ -42,9 +43,10 @@ class GpuDays:
     ratio: Interval
 
 
-def by_place(table: Sequence[Cell]) -> dict[Place, Cell]:
-    """Cells by model, GPU and number of GPUs."""
-    return {(cell.model, cell.gpu, cell.gpus): cell for cell in table}
+@read_once
+def by_place(table: Table) -> Mapping[Place, Cell]:
+    """Cells of Table 1 or 4 by model, GPU and number of GPUs."""
+    return Keyed(f"table{table}.csv", {(cell.model, cell.gpu, cell.gpus): cell for cell in cells(table)})
 
 
 def recipe_of(model: str) -> Recipe:
@@ -65,7 +67,7 @@ def rounded_days(cell: Cell) -> Interval:
 
 def speedups() -> list[Speedup]:
     """Table 4 over Table 1, for every cell where both have days (figure 2)."""
-    naive, best = by_place(cells("4")), by_place(cells("1"))
+    naive, best = by_place("4"), by_place("1")
     return [
         Speedup(*place, cell.days, best[place].days, rounded_days(cell) / rounded_days(best[place]))  # type: ignore[arg-type]
         for place, cell in naive.items()
@@ -74,13 +76,13 @@ def speedups() -> list[Speedup]:
 
 
 def gpu_days() -> list[GpuDays]:
-    """Figure 6(b): the original GPU-days over those of Table 1 on 8 A100, where the original is known."""
-    best = by_place(cells("1"))
+    """Figure 6(b): the original GPU-days over those of Table 1 on 8 A100, where both are known."""
     found = []
-    for original in originals():
-        if original.gpus is None or original.days is None:
+    for original in originals().values():
+        cell = by_place("1")[original.model, "A100", 8]
+        if original.gpus is None or original.days is None or cell.days is None:
             continue
-        days = rounded_days(best[original.model, "A100", 8]) * 8
+        days = rounded_days(cell) * 8
         spent = float(original.gpus * original.days)
         found.append(GpuDays(original.model, spent, days, spent / days))
     return found
@@ -88,8 +90,7 @@ def gpu_days() -> list[GpuDays]:
 
 def analytic_days(model: str, gpu: str, gpus: int) -> float:
     """Days by the paper's analytic estimate: figure 9's FLOPs over the peak that it took, at full utilisation."""
-    flops = {row.model: row.training_flops for row in training_compute()}[model]
-    peaks = {row.gpu: row for row in analytic_peaks()}[gpu]
+    flops, peaks = training_compute()[model].training_flops, analytic_peaks()[gpu]
     tflops = peaks.tf32_tflops if recipe_of(model).precision == "fp32" else peaks.fp16_tflops
     return days_at_peak(flops, tflops * 1e12, gpus)
 
@@ -97,9 +98,7 @@ def analytic_days(model: str, gpu: str, gpus: int) -> float:
 def corrected_days(model: str, gpu: str, gpus: int, tf32: bool = True) -> float:
     """The same with the closed forms' FLOPs and the data sheet's dense peak: no machine can be faster."""
     recipe = recipe_of(model)
-    peak = peak_flops(paper_gpu(gpu), recipe.precision, tf32)
-    assert peak is not None
-    return days_at_peak(training_flops(recipe), peak, gpus)
+    return days_at_peak(training_flops(recipe), paper_peak(gpu, recipe.precision, tf32), gpus)
 
 
 def days_at_peak(flops: float, peak: float, gpus: int) -> float:
@@ -108,5 +107,13 @@ def days_at_peak(flops: float, peak: float, gpus: int) -> float:
 
 
 def paper_gpu(name: str) -> Gpu:
-    """The catalogue's entry of one of the paper's four GPUs. Raises KeyError for another name."""
-    return {gpu.paper_name: gpu for gpu in catalogue() if gpu.paper_name}[name]
+    """The catalogue's entry of one of the paper's four GPUs. Raises UserError for another name."""
+    return Keyed("gpus.csv", {gpu.paper_name: gpu for gpu in catalogue() if gpu.paper_name})[name]
+
+
+def paper_peak(name: str, precision: Precision, tf32: bool = True) -> float:
+    """The data sheet's dense peak of one of the paper's GPUs, in FLOP/s. Raises UserError where it has none."""
+    peak = peak_flops(paper_gpu(name), precision, tf32)
+    if peak is None:
+        absent("gpus.csv", f"peak in {'TF32' if precision == 'fp32' and tf32 else precision}", name)
+    return peak

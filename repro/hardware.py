@@ -6,11 +6,11 @@ import os
 import platform
 import re
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from repro import image
-from repro.datafile import Row, expected_folder, rows
+from repro.datafile import Row, columns, expected_folder, read_once, rows
 from repro.errors import UserError
 from repro.recipe import Precision
 
@@ -85,11 +85,12 @@ class Host:
     kernel: str
 
 
-def catalogue(folder: Path | None = None) -> tuple[Gpu, ...]:
+@read_once
+def catalogue() -> tuple[Gpu, ...]:
     """The GPUs of expected/gpus.csv. Raises UserError where the file is broken or two GPUs share a name."""
     seen: dict[Hashable, int] = {}
     found = []
-    for row in rows((folder or expected_folder()) / "gpus.csv", tuple(field.name for field in fields(Gpu))):
+    for row in rows(expected_folder() / "gpus.csv", columns(Gpu)):
         gpu = _gpu(row)
         for name in sorted({_plain(name) for name in _names(gpu)}):
             row.once("name", name, seen)
@@ -97,15 +98,20 @@ def catalogue(folder: Path | None = None) -> tuple[Gpu, ...]:
     return tuple(found)
 
 
-def find(name: str, folder: Path | None = None) -> Gpu | None:
+def find(name: str) -> Gpu | None:
     """The GPU of this name (ours, the paper's or the driver's, in any case), or None for an unknown one."""
     plain = _plain(name)
-    return next((gpu for gpu in catalogue(folder) if plain in map(_plain, _names(gpu))), None)
+    return next((gpu for gpu in catalogue() if plain in map(_plain, _names(gpu))), None)
 
 
-def names(folder: Path | None = None) -> frozenset[str]:
+def names() -> frozenset[str]:
     """What the files of expected/ call the GPUs: the paper's names, ours where it has none."""
-    return frozenset(gpu.paper_name or gpu.name for gpu in catalogue(folder))
+    return frozenset(gpu.paper_name or gpu.name for gpu in catalogue())
+
+
+def known_gpu(row: Row) -> None:
+    """Raises UserError where the row's GPU is none of these."""
+    row.choice("gpu", names(), "a GPU of gpus.csv")
 
 
 def generation(device: Device) -> str:

@@ -5,19 +5,21 @@ The report's measurements (on CPUs, a T4 and a V100), ours, and what follows fro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from statistics import mean, median
 
 from . import hardware
-from .datafile import records
+from .datafile import Positive, Row, read_once, records
 from .quantities import quantities
 from .recipe import Scale
 
 EPOCHS = 20  # that the report predicts
 _FIRST_BATCHES = 10
+# The resources of its runs, two with CPUs alone.
+T4_2_CPUS, T4_16_CPUS = "T4 node with 2 CPUs", "T4 node with 16 CPUs"
+T4, V100 = "T4 node with 1 GPU and 8 CPUs", "DGX node with 1 GPU and 8 CPUs"
 # A DGX holds SXM2 parts; the report does not say which, and both have these peaks.
 _CATALOGUE_NAMES = {"V100": "V100 32 GB"}
 
@@ -31,9 +33,9 @@ class LabRun:
     gpu: str | None
     cpus: int
     epochs: int
-    seconds: float
-    predicted_seconds: float | None
-    last_epoch_seconds: float
+    seconds: Positive
+    predicted_seconds: Positive | None
+    last_epoch_seconds: Positive
     started: datetime
     ended: datetime
     clock_change_seconds: float
@@ -118,21 +120,29 @@ class Ratio:
     source: str
 
 
-def lab_runs(folder: Path | None = None) -> list[LabRun]:
-    """The eight runs. Raises UserError where the file is broken."""
-    return records(LabRun, "lab.csv", ("resources", "epochs"), folder)
+@read_once
+def lab_runs() -> Mapping[tuple[str, int], LabRun]:
+    """The eight runs, by resources and epochs; all but those of one epoch were predicted. Raises UserError where the
+    file is broken."""
+
+    def check(row: Row) -> None:
+        row.choice("gpu", ("-", "T4", "V100"))
+        if row["epochs"] != "1" and row["predicted_seconds"] == "-":
+            row.problem("predicted_seconds", "a number above 0, as one epoch was trained to predict more")
+
+    return records(LabRun, "lab.csv", ("resources", "epochs"), check)
 
 
 def lab_predictions() -> list[Prediction]:
     """The report's four."""
-    images, one = int(quantities()["lab/images"].value), _first_runs()
+    images, runs = int(quantities()["lab/images"].value), lab_runs()
     return [
         _prediction(
-            run.resources, "epochs x first epoch", images, run.epochs, one[run.resources].seconds,
+            run.resources, "epochs x first epoch", images, run.epochs, runs[run.resources, 1].seconds,
             run.predicted_seconds, run.seconds, run.source,
         )
-        for run in lab_runs()
-        if run.predicted_seconds is not None
+        for run in runs.values()
+        if run.epochs > 1 and run.predicted_seconds is not None
     ]  # fmt: skip
 
 
@@ -185,19 +195,17 @@ def lab_ratios() -> list[Ratio]:
     given, source = quantities(), "lab report, section I (as printed; double and single precision)"
     figures = [("TFLOP/s", given["lab/v100_tflops"].value, given["lab/t4_tflops"].value, source)]
     v100, t4 = _gpu("V100"), _gpu("T4")
-    assert v100 is not None
-    assert t4 is not None
-    figures += _specifications(v100, t4)
-    one, all = _first_runs(), {run.resources: run for run in lab_runs() if run.epochs > 1}
-    fast, slow = (next(name for name, run in one.items() if run.gpu == gpu) for gpu in ("V100", "T4"))
-    found = [
-        _ratio("V100 : T4", figure, one[slow].seconds / one[fast].seconds, all[slow].seconds / all[fast].seconds)
-        for figure in figures
-    ]
-    small, large = sorted((run for run in one.values() if run.gpu is None), key=lambda run: run.cpus)
-    measured = [runs[small.resources].seconds / runs[large.resources].seconds for runs in (one, all)]
-    counted = ("CPUs", float(large.cpus), float(small.cpus), "lab report, section II (hyper-threaded)")
-    return [*found, _ratio(f"{large.cpus} : {small.cpus} CPUs", counted, *measured)]
+    if v100 is not None and t4 is not None:
+        figures += _specifications(v100, t4)
+    runs = lab_runs()
+
+    def times(slow: str, fast: str) -> list[float]:
+        return [runs[slow, epochs].seconds / runs[fast, epochs].seconds for epochs in (1, EPOCHS)]
+
+    found = [_ratio("V100 : T4", figure, *times(T4, V100)) for figure in figures]
+    small, large = runs[T4_2_CPUS, 1].cpus, runs[T4_16_CPUS, 1].cpus
+    counted = ("CPUs", float(large), float(small), "lab report, section II (hyper-threaded)")
+    return [*found, _ratio(f"{large} : {small} CPUs", counted, *times(T4_2_CPUS, T4_16_CPUS))]
 
 
 def ratios(first: Trained, all: Trained, gpu: hardware.Gpu | None) -> list[Ratio]:
@@ -207,19 +215,15 @@ def ratios(first: Trained, all: Trained, gpu: hardware.Gpu | None) -> list[Ratio
     images, found = quantities()["lab/images"].value, []
     one = first.seconds[0] / first.what.images
     mean_n = sum(all.seconds) / all.what.epochs / all.what.images
-    for run in lab_runs():
+    for run in lab_runs().values():
         other = _gpu(run.gpu) if run.gpu else None
         if other is not None and run.epochs > 1:
-            theirs = _first_runs()[run.resources].seconds / images, run.seconds / run.epochs / images
+            theirs = lab_runs()[run.resources, 1].seconds / images, run.seconds / run.epochs / images
             found += [
                 _ratio(f"{gpu.name} : {run.gpu}", figure, theirs[0] / one, theirs[1] / mean_n)
                 for figure in _specifications(gpu, other)
             ]
     return found
-
-
-def _first_runs() -> dict[str, LabRun]:
-    return {run.resources: run for run in lab_runs() if run.epochs == 1}
 
 
 def _prediction(

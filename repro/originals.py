@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from .datafile import records
+import models
+
+from .datafile import Positive, Row, read_once, records
+from .hardware import known_gpu
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class TrainingCompute:
     """FLOPs of a whole training as figure 9 prints them, two figures."""
 
     model: str
-    training_flops: float
+    training_flops: Positive
     source: str
 
 
@@ -33,21 +36,28 @@ class AnalyticPeaks:
     """TFLOP/s of a GPU in the paper's analytic estimate."""
 
     gpu: str
-    fp16_tflops: float
-    tf32_tflops: float
+    fp16_tflops: Positive
+    tf32_tflops: Positive
     source: str
 
 
-def originals(folder: Path | None = None) -> list[Original]:
-    """Figure 6(a). Raises UserError where the file is broken."""
-    return records(Original, "figure6.csv", ("model",), folder)
+@read_once
+def originals() -> Mapping[str, Original]:
+    """Figure 6(a), by model. Raises UserError where the file is broken."""
+    return records(Original, "figure6.csv", ("model",), _known_model)
 
 
-def training_compute(folder: Path | None = None) -> list[TrainingCompute]:
-    """Figure 9(a). Raises UserError where the file is broken."""
-    return records(TrainingCompute, "figure9.csv", ("model",), folder)
+@read_once
+def training_compute() -> Mapping[str, TrainingCompute]:
+    """Figure 9(a), by model. Raises UserError where the file is broken."""
+    return records(TrainingCompute, "figure9.csv", ("model",), _known_model)
 
 
-def analytic_peaks(folder: Path | None = None) -> list[AnalyticPeaks]:
-    """The peaks behind figures 2 and 9(b). Raises UserError where the file is broken."""
-    return records(AnalyticPeaks, "analytic_peaks.csv", ("gpu",), folder)
+@read_once
+def analytic_peaks() -> Mapping[str, AnalyticPeaks]:
+    """The peaks behind figures 2 and 9(b), by GPU. Raises UserError where the file is broken."""
+    return records(AnalyticPeaks, "analytic_peaks.csv", ("gpu",), known_gpu)
+
+
+def _known_model(row: Row) -> None:
+    row.choice("model", models.NAMES)

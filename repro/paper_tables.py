@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal, get_args
 
@@ -126,8 +126,8 @@ def _printed(table: Table) -> Callable[[], Rows]:
     return lambda: [asdict(cell) for cell in cells(table)]
 
 
-def _of(read: Callable[[], Sequence[Any]]) -> Callable[[], Rows]:
-    return lambda: [asdict(row) for row in read()]
+def _of(read: Callable[[], Mapping[Any, Any]]) -> Callable[[], Rows]:
+    return lambda: [asdict(row) for row in read().values()]
 
 
 def _appendix_j() -> Rows:

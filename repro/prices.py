@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 
-from .datafile import records
+from .datafile import Positive, Row, read_once, records
 from .economics.currency import codes
-from .hardware import names
+from .hardware import known_gpu, names
 from .quantities import quantities
 from .units import DAYS_A_YEAR
 
@@ -21,7 +21,7 @@ class GpuPrice:
     """Table 5: one GPU, in US dollars."""
 
     gpu: str
-    cost_usd: float
+    cost_usd: Positive
     quote: str
     quoted: date
     source: str
@@ -34,7 +34,7 @@ class Part:
     gpus: int
     part: str
     detail: str
-    cost_usd: float
+    cost_usd: Positive
     quoted: date
     source: str
 
@@ -49,7 +49,7 @@ class Server:
     memory: str
     power_supplies: str
     storage: str
-    cost_usd: float
+    cost_usd: Positive
     quoted: date
     source: str
 
@@ -60,7 +60,7 @@ class System:
 
     gpus: int
     system: str
-    cost_usd: float
+    cost_usd: Positive
     quoted: date
     source: str
 
@@ -73,52 +73,56 @@ class Rental:
     gpus: int
     provider: str
     terms: str
-    hours: float
-    price: float
+    hours: Positive
+    price: Positive
     currency: str
     quoted: date
     source: str
 
 
-def gpu_prices(folder: Path | None = None) -> list[GpuPrice]:
-    """Table 5. Raises UserError where the file is broken."""
-    return records(GpuPrice, "table5.csv", ("gpu",), folder, {"gpu": (names(folder), "a GPU of gpus.csv")})
+@read_once
+def gpu_prices() -> Mapping[str, GpuPrice]:
+    """Table 5, by GPU. Raises UserError where the file is broken."""
+    return records(GpuPrice, "table5.csv", ("gpu",), known_gpu)
 
 
-def parts(folder: Path | None = None) -> list[Part]:
-    """Table 6. Raises UserError where the file is broken."""
-    return records(Part, "table6.csv", ("gpus", "part"), folder)
+@read_once
+def parts() -> Mapping[tuple[int, str], Part]:
+    """Table 6, by number of GPUs and part. Raises UserError where the file is broken."""
+    return records(Part, "table6.csv", ("gpus", "part"))
 
 
-def servers(folder: Path | None = None) -> list[Server]:
-    """Table 7. Raises UserError where the file is broken."""
-    return records(Server, "table7.csv", ("gpus",), folder)
+@read_once
+def servers() -> Mapping[int, Server]:
+    """Table 7, by number of GPUs. Raises UserError where the file is broken."""
+    return records(Server, "table7.csv", ("gpus",))
 
 
-def systems(folder: Path | None = None) -> list[System]:
-    """Section 4.1's systems. Raises UserError where the file is broken."""
-    return records(System, "systems.csv", ("gpus",), folder)
+@read_once
+def systems() -> Mapping[int, System]:
+    """Section 4.1's systems, by number of GPUs. Raises UserError where the file is broken."""
+    return records(System, "systems.csv", ("gpus",))
 
 
-def rentals(folder: Path | None = None) -> list[Rental]:
-    """What renting costs. Raises UserError where the file is broken."""
-    gpus = names(folder)
-    families = {re.sub(r" [0-9]+ GB.*", "", name) for name in gpus}  # not every provider says which V100
-    known = {
-        "gpu": (gpus | families, "a GPU of gpus.csv, with or without its memory, such as V100"),
-        "terms": (TERMS, f"one of {', '.join(TERMS)}"),
-        "currency": (codes(folder), "a code of ISO 4217 such as USD or EUR"),
-    }
-    return records(Rental, "rental.csv", ("gpu", "gpus", "provider", "terms"), folder, known)
+@read_once
+def rentals() -> Mapping[tuple[str, int, str, str], Rental]:
+    """What renting costs, by GPU, number of GPUs, provider and terms. Raises UserError where the file is broken."""
+    families = {re.sub(r" [0-9]+ GB.*", "", name) for name in names()}  # not every provider says which V100
+
+    def check(row: Row) -> None:
+        row.choice("gpu", names() | families, "a GPU of gpus.csv, with or without its memory, such as V100")
+        row.choice("terms", TERMS)
+        row.choice("currency", codes(), "a code of ISO 4217 such as USD or EUR")
+
+    return records(Rental, "rental.csv", ("gpu", "gpus", "provider", "terms"), check)
 
 
-def machine_cost(gpu: str, gpus: int, folder: Path | None = None) -> float:
+def machine_cost(gpu: str, gpus: int) -> float:
     """US dollars of a machine as section 4.1 reckons them: Table 5's price of each GPU and the system around them.
 
-    Raises KeyError for a GPU or a number of GPUs without a price.
+    Raises UserError for a GPU or a number of GPUs without a price.
     """
-    each = {price.gpu: price.cost_usd for price in gpu_prices(folder)}[gpu]
-    return gpus * each + {system.gpus: system.cost_usd for system in systems(folder)}[gpus]
+    return gpus * gpu_prices()[gpu].cost_usd + systems()[gpus].cost_usd
 
 
 def experiment_cost(cost: float, days: float) -> float:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from .datafile import records
+from .datafile import Positive, read_once, records
 
 
 @dataclass(frozen=True)
@@ -13,12 +13,13 @@ class Quantity:
     """A number, its unit, what it counts, and who says so."""
 
     id: str
-    value: float
+    value: Positive
     unit: str
     what: str
     source: str
 
 
-def quantities(folder: Path | None = None) -> dict[str, Quantity]:
+@read_once
+def quantities() -> Mapping[str, Quantity]:
     """All of them, by id. Raises UserError where the file is broken."""
-    return {quantity.id: quantity for quantity in records(Quantity, "quantities.csv", ("id",), folder)}
+    return records(Quantity, "quantities.csv", ("id",))

@@ -1,12 +1,16 @@
-"""What several tests share: one fork server, and a way to call a function in ranks forked from it."""
+"""What several tests share: one fork server, a way to call a function in ranks forked from it, and a copy of expected/
+to break."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from repro.datafile import expected_folder
 from repro.measure.launcher import ForkServer
 from repro.measure.server import Job
 
@@ -41,3 +45,11 @@ def in_ranks(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) 
         return [outcome.value for outcome in outcomes]
 
     return call
+
+
+@pytest.fixture
+def expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of expected/ that is read in its place, here and by commands. What was read is kept, so break it first."""
+    copy = shutil.copytree(expected_folder(), tmp_path / "expected")
+    monkeypatch.setenv("REPRO_EXPECTED", str(copy))
+    return copy

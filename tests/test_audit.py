@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,15 @@ def test_each_candidate_cause_has_evidence_for_and_against_and_what_would_settle
     told = " ".join(f"{c.cause} {c.evidence_for} {c.evidence_against} {c.settled_by}" for c in found)
     for word in ("synchronise", "1695 MHz", "3344 MHz", "756", "989.4", "figure 9", "Mamba", "TF32"):
         assert word in told
+
+
+def test_a_candidate_that_no_cell_speaks_of_is_left_out(expected: Path) -> None:
+    table = expected / "table1.csv"
+    table.write_text(re.sub(r"(RTX 3090,\d),\d+,", r"\1,9999,", table.read_text()))
+    done = repro("audit")
+    assert done.returncode == 0, done.stderr
+    assert "figure 9's FLOPs" in done.stdout
+    assert "consumer boards" not in done.stdout
 
 
 def test_measured_clocks_are_evidence() -> None:

@@ -1,6 +1,5 @@
 """What the paper printed is read as printed, and a broken file is told by line and column."""
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,22 +8,10 @@ from pathlib import Path
 import pytest
 
 from repro.errors import UserError
-from repro.expected import (
-    cells,
-    expected_folder,
-    printed_recipes,
-    published_settings,
-)
+from repro.expected import Cell, cells, printed_recipes, published_settings
+from repro.formats import yes
 from repro.settings import Settings
-from tests.command_line import repro
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A copy of expected/ to break."""
-    copy = tmp_path / "expected"
-    shutil.copytree(expected_folder(), copy)
-    return copy
+from tests.command_line import refusal
 
 
 def breaks(folder: Path, file: str, line: int, old: str, new: str) -> None:
@@ -35,16 +22,16 @@ def breaks(folder: Path, file: str, line: int, old: str, new: str) -> None:
     path.write_text("\n".join(lines))
 
 
-def complaint(read: Callable[[Path], list], folder: Path) -> str:
+def complaint(read: Callable[[], object], folder: Path) -> str:
     with pytest.raises(UserError) as error:
-        read(folder)
+        read()
     message = str(error.value)
     assert "\n" not in message
     return message.removeprefix(f"{folder}/")
 
 
-def table1(folder: Path) -> list:
-    return cells("1", folder)
+def table1() -> tuple[Cell, ...]:
+    return cells("1")
 
 
 # --- The tables as printed ---
@@ -76,7 +63,7 @@ def test_appendix_j_has_settings_for_exactly_the_feasible_cells_of_table_1() -> 
 
 
 def test_table_3_reads_rounded_numbers_and_dashes() -> None:
-    recipes = {recipe.model: recipe for recipe in printed_recipes()}
+    recipes = printed_recipes()
     pythia, vit = recipes["Pythia-1B"], recipes["ViT"]
     assert (pythia.parameters, pythia.training_steps, pythia.batch_size) == (1_000_000_000, 143_000, 1024)
     assert (pythia.mixed_precision, pythia.image_size, vit.mixed_precision, vit.vocabulary) == (
@@ -94,7 +81,7 @@ def test_every_row_names_its_source() -> None:
         "paper, Table 4",
     }
     assert all(row.source.startswith("paper, Appendix J") for row in published_settings())
-    assert all(row.source.startswith("paper, Table 3") for row in printed_recipes())
+    assert all(row.source.startswith("paper, Table 3") for row in printed_recipes().values())
 
 
 # --- Lost marks ---
@@ -124,18 +111,18 @@ def test_a_lost_sharding_without_offloading_has_six_readings() -> None:
     assert shardings == ["none", "zero_1", "zero_2", "zero_3", "fsdp_2", "fsdp_3"]
 
 
-def test_a_lost_sharding_on_one_gpu_follows_from_offloading(folder: Path) -> None:
-    breaks(folder, "appendix_j.csv", 2, "none,no,8", "?,no,8")
-    assert published_settings(folder)[0].readings() == [Settings(True, False, "none", False)]
-    breaks(folder, "appendix_j.csv", 2, "?,no,8", "?,yes,8")
-    assert "none" not in [reading.sharding for reading in published_settings(folder)[0].readings()]
+@pytest.mark.parametrize("offloading", [True, False])
+def test_a_lost_sharding_on_one_gpu_follows_from_offloading(offloading: bool, expected: Path) -> None:
+    breaks(expected, "appendix_j.csv", 2, "none,no,8", f"?,{yes(offloading)},8")
+    shardings = [reading.sharding for reading in published_settings()[0].readings()]
+    assert "none" not in shardings if offloading else shardings == ["none"]
 
 
 # --- Broken files ---
 
 
 @pytest.mark.parametrize(
-    ("line", "old", "new", "expected"),
+    ("line", "old", "new", "told"),
     [
         (2, ",41,", ",forty,", "line 2, column 4 (days): found 'forty', expected a whole number of days, -"),
         (2, ",41,", ",0,", "line 2, column 4 (days): found '0'"),
@@ -173,15 +160,13 @@ def test_a_lost_sharding_on_one_gpu_follows_from_offloading(folder: Path) -> Non
         ),
     ],
 )
-def test_a_broken_table_1_is_told_by_line_and_column(
-    folder: Path, line: int, old: str, new: str, expected: str
-) -> None:
-    breaks(folder, "table1.csv", line, old, new)
-    assert expected in complaint(table1, folder)
+def test_a_broken_table_1_is_told_by_line_and_column(expected: Path, line: int, old: str, new: str, told: str) -> None:
+    breaks(expected, "table1.csv", line, old, new)
+    assert told in complaint(table1, expected)
 
 
 @pytest.mark.parametrize(
-    ("line", "old", "new", "expected"),
+    ("line", "old", "new", "told"),
     [
         (
             2,
@@ -218,14 +203,14 @@ def test_a_broken_table_1_is_told_by_line_and_column(
     ],
 )
 def test_a_broken_appendix_j_is_told_by_line_and_column(
-    folder: Path, line: int, old: str, new: str, expected: str
+    expected: Path, line: int, old: str, new: str, told: str
 ) -> None:
-    breaks(folder, "appendix_j.csv", line, old, new)
-    assert expected in complaint(published_settings, folder)
+    breaks(expected, "appendix_j.csv", line, old, new)
+    assert told in complaint(published_settings, expected)
 
 
 @pytest.mark.parametrize(
-    ("line", "old", "new", "expected"),
+    ("line", "old", "new", "told"),
     [
         (
             2,
@@ -242,15 +227,13 @@ def test_a_broken_appendix_j_is_told_by_line_and_column(
         ),
     ],
 )
-def test_a_broken_table_3_is_told_by_line_and_column(
-    folder: Path, line: int, old: str, new: str, expected: str
-) -> None:
-    breaks(folder, "table3.csv", line, old, new)
-    assert expected in complaint(printed_recipes, folder)
+def test_a_broken_table_3_is_told_by_line_and_column(expected: Path, line: int, old: str, new: str, told: str) -> None:
+    breaks(expected, "table3.csv", line, old, new)
+    assert told in complaint(printed_recipes, expected)
 
 
 @pytest.mark.parametrize(
-    ("file", "line", "old", "new", "expected"),
+    ("file", "line", "old", "new", "told"),
     [
         (
             "rental.csv",
@@ -272,61 +255,134 @@ def test_a_broken_table_3_is_told_by_line_and_column(
     ],
 )
 def test_a_broken_price_is_told_by_line_and_column(
-    folder: Path, file: str, line: int, old: str, new: str, expected: str
+    expected: Path, file: str, line: int, old: str, new: str, told: str
 ) -> None:
-    breaks(folder, file, line, old, new)
-    found = repro("recommend", "--model", "pythia-1b", REPRO_EXPECTED=str(folder))
-    assert found.returncode == 2
-    assert found.stderr.startswith(f"repro: {folder / file}, {expected}")
+    breaks(expected, file, line, old, new)
+    assert refusal("recommend", "--model", "pythia-1b").startswith(f"repro: {expected / file}, {told}")
 
 
-def test_a_table_cut_short_is_missing_a_row(folder: Path) -> None:
-    file = folder / "table1.csv"
+@pytest.mark.parametrize(
+    ("command", "file", "line", "old", "new", "told"),
+    [
+        (
+            "audit",
+            "analytic_peaks.csv",
+            5,
+            ",756,",
+            ",0,",
+            "column 2 (fp16_tflops): found '0', expected a number",
+        ),
+        ("audit", "analytic_peaks.csv", 5, "H100", "H1O0", "column 1 (gpu): found 'H1O0', expected a GPU of gpus.csv"),
+        (
+            "claims",
+            "figure6.csv",
+            2,
+            "Pythia",
+            "Pithia",
+            "column 1 (model): found 'Pithia-160M', expected one of",
+        ),
+        ("claims", "figure9.csv", 2, "2.9e20", "0", "column 2 (training_flops): found '0', expected a number above"),
+        ("claims", "lab.csv", 6, ",30522.1,", ",0,", "column 5 (seconds): found '0', expected a number above 0"),
+        (
+            "claims",
+            "lab.csv",
+            6,
+            ",29734.0,",
+            ",-,",
+            "column 6 (predicted_seconds): found '-', expected a number",
+        ),
+        ("rent", "rental.csv", 2, ",1,0.69,", ",0,0.69,", "column 5 (hours): found '0', expected a number above 0"),
+        ("audit", "table3.csv", 2, "Pythia", "Pithia", "column 1 (model): found 'Pithia-160M', expected one of"),
+    ],
+)
+def test_what_is_divided_by_or_looked_up_is_checked_where_it_is_read(
+    expected: Path, command: str, file: str, line: int, old: str, new: str, told: str
+) -> None:
+    breaks(expected, file, line, old, new)
+    assert refusal(command).startswith(f"repro: {expected / file}, line {line}, {told}")
+
+
+@pytest.mark.parametrize(
+    ("command", "file", "start", "named"),
+    [
+        (["recommend", "--model", "pythia-1b"], "quantities.csv", "paper/lifespan,", "paper/lifespan"),
+        (["predict", "--validate"], "figure9.csv", "ViT,", "ViT"),
+        (["audit"], "analytic_peaks.csv", "H100,", "H100"),
+    ],
+)
+def test_a_row_that_is_looked_up_and_is_not_there_is_named(
+    expected: Path, command: list[str], file: str, start: str, named: str
+) -> None:
+    lines = (expected / file).read_text().splitlines(keepends=True)
+    kept = [line for line in lines if not line.startswith(start)]
+    assert len(kept) == len(lines) - 1
+    (expected / file).write_text("".join(kept))
+    assert refusal(*command).startswith(f"repro: {expected / file}: found no row for {named}, expected one; restore it")
+
+
+def test_a_table_cut_short_is_missing_a_row(expected: Path) -> None:
+    file = expected / "table1.csv"
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
-    message = complaint(table1, folder)
+    message = complaint(table1, expected)
     assert message.startswith("table1.csv, line 145, column 1 (model): found the end of the file")
     assert message.endswith("expected a row for ViT, H100, 8")
 
 
-def test_an_empty_file_lacks_its_first_column(folder: Path) -> None:
-    (folder / "table1.csv").write_text("")
-    assert "table1.csv, line 1, column 1 (model): found no such column" in complaint(table1, folder)
+def test_an_empty_file_lacks_its_first_column(expected: Path) -> None:
+    (expected / "table1.csv").write_text("")
+    assert "table1.csv, line 1, column 1 (model): found no such column" in complaint(table1, expected)
 
 
-def test_a_file_that_is_not_utf8_is_told_by_line_and_column(folder: Path) -> None:
-    file = folder / "table1.csv"
+def test_a_file_that_is_not_utf8_is_told_by_line_and_column(expected: Path) -> None:
+    file = expected / "table1.csv"
     file.write_bytes(file.read_bytes().replace(b"RTX 3090,2", b"RTX\xa03090,2", 1))
-    assert "line 3, column 2 (gpu): found 'RTX\\udca03090', expected text in UTF-8" in complaint(table1, folder)
+    assert "line 3, column 2 (gpu): found 'RTX\\udca03090', expected text in UTF-8" in complaint(table1, expected)
 
 
-def test_a_header_in_another_encoding_is_not_utf8(folder: Path) -> None:
-    file = folder / "table1.csv"
+def test_a_header_in_another_encoding_is_not_utf8(expected: Path) -> None:
+    file = expected / "table1.csv"
     file.write_bytes(file.read_text().encode("utf-16"))
-    assert "line 1, column 1 (model)" in complaint(table1, folder)
-    assert "expected text in UTF-8" in complaint(table1, folder)
+    assert "line 1, column 1 (model)" in complaint(table1, expected)
+    assert "expected text in UTF-8" in complaint(table1, expected)
 
 
-def test_a_quote_left_open_is_no_csv(folder: Path) -> None:
-    breaks(folder, "table1.csv", 145, 'Table 1"', "Table 1")
-    assert "line 145: not CSV (unexpected end of data)" in complaint(table1, folder)
+def test_a_quote_left_open_is_no_csv(expected: Path) -> None:
+    breaks(expected, "table1.csv", 145, 'Table 1"', "Table 1")
+    assert "line 145: not CSV (unexpected end of data)" in complaint(table1, expected)
 
 
-def test_a_missing_file_says_how_to_get_it_back(folder: Path) -> None:
-    (folder / "appendix_j.csv").unlink()
-    assert complaint(published_settings, folder).startswith("appendix_j.csv: not found")
+def test_a_missing_file_says_how_to_get_it_back(expected: Path) -> None:
+    (expected / "appendix_j.csv").unlink()
+    assert complaint(published_settings, expected).startswith("appendix_j.csv: not found")
 
 
-def test_what_a_spreadsheet_adds_is_harmless(folder: Path) -> None:
-    for file in folder.glob("*.csv"):
+def test_what_a_spreadsheet_adds_is_harmless(expected: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for file in expected.glob("*.csv"):
         file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
-    assert table1(folder) == cells("1")
-    assert published_settings(folder) == published_settings()
+    found = table1(), published_settings()
+    monkeypatch.delenv("REPRO_EXPECTED")
+    assert (table1(), published_settings()) == found
 
 
-def test_the_environment_can_name_another_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    breaks(folder, "table1.csv", 2, ",41,", ",42,")
-    monkeypatch.setenv("REPRO_EXPECTED", str(folder))
+def test_the_environment_can_name_another_folder_at_any_time(expected: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks(expected, "table1.csv", 2, ",41,", ",42,")
     assert cells("1")[0].days == 42
+    monkeypatch.delenv("REPRO_EXPECTED")
+    assert cells("1")[0].days == 41
+
+
+def test_a_file_is_opened_once_however_many_ask_for_it() -> None:
+    code = """
+import collections, sys
+opened = collections.Counter()
+sys.addaudithook(lambda event, args: event == "open" and opened.update([str(args[0])]))
+from repro import cli
+cli.main(["audit", "--format", "csv"])
+print({name: times for name, times in opened.items() if "/expected/" in name and times > 1}, file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout
+    assert done.stderr == "{}\n"
 
 
 def test_the_readers_import_nothing_heavy() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from repro.errors import UserError
-from repro.expected import cells, expected_folder
+from repro.expected import cells
 from repro.hardware import (
     GENERATIONS,
     Device,
@@ -293,7 +293,7 @@ def test_asking_for_a_gpu_where_none_is_visible_says_what_to_check(text: str) ->
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "expected"),
+    ("old", "new", "told"),
     [
         (
             ",Ampere,8.6,24,",
@@ -332,9 +332,9 @@ def test_asking_for_a_gpu_where_none_is_visible_says_what_to_check(text: str) ->
         ),
     ],
 )
-def test_a_broken_catalogue_is_told_by_line_and_column(tmp_path: Path, old: str, new: str, expected: str) -> None:
-    text = (expected_folder() / "gpus.csv").read_text()
+def test_a_broken_catalogue_is_told_by_line_and_column(expected: Path, old: str, new: str, told: str) -> None:
+    text = (expected / "gpus.csv").read_text()
     assert old in text
-    (tmp_path / "gpus.csv").write_text(text.replace(old, new, 1))
-    with pytest.raises(UserError, match=re.escape(expected)):
-        catalogue(tmp_path)
+    (expected / "gpus.csv").write_text(text.replace(old, new, 1))
+    with pytest.raises(UserError, match=re.escape(told)):
+        catalogue()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from repro.datafile import expected_folder
 from repro.errors import UserError
 from repro.interval import Interval, mean
 
-READERS: list[tuple[str, Callable[[Path], object]]] = [
+READERS: list[tuple[str, Callable[[], object]]] = [
     ("figure6.csv", originals.originals),
     ("figure9.csv", originals.training_compute),
     ("analytic_peaks.csv", originals.analytic_peaks),
@@ -37,29 +36,25 @@ def test_every_row_names_its_source(file: str) -> None:
 
 
 @pytest.mark.parametrize(("file", "read"), READERS)
-def test_a_broken_value_is_told_by_file_line_and_column(
-    file: str, read: Callable[[Path], object], tmp_path: Path
-) -> None:
-    folder = shutil.copytree(expected_folder(), tmp_path / "expected")
-    with (folder / file).open(newline="") as lines:
+def test_a_broken_value_is_told_by_file_line_and_column(file: str, read: Callable[[], object], expected: Path) -> None:
+    with (expected / file).open(newline="") as lines:
         header, first, *rest = list(csv.reader(lines))
     first[header.index("source")] = " "
-    with (folder / file).open("w", newline="") as lines:
+    with (expected / file).open("w", newline="") as lines:
         csv.writer(lines).writerows([header, first, *rest])
     with pytest.raises(UserError, match=rf"{file}, line 2, column {len(header)} \(source\): found ' '"):
-        read(folder)
+        read()
 
 
-def test_a_number_that_is_none_and_a_row_that_stands_twice_are_told(tmp_path: Path) -> None:
-    folder = shutil.copytree(expected_folder(), tmp_path / "expected")
-    file = folder / "systems.csv"
+def test_a_number_that_is_none_and_a_row_that_stands_twice_are_told(expected: Path) -> None:
+    file = expected / "systems.csv"
     good = file.read_text()
     file.write_text(good.replace(",1500,", ",cheap,"))
-    with pytest.raises(UserError, match=r"line 3, column 3 \(cost_usd\): found 'cheap', expected a number from 0 up"):
-        prices.systems(folder)
+    with pytest.raises(UserError, match=r"line 3, column 3 \(cost_usd\): found 'cheap', expected a number above 0"):
+        prices.systems()
     file.write_text(good + good.splitlines()[1] + "\n")
     with pytest.raises(UserError, match=r"line 6, column 1 \(gpus\): found '1', expected 1 only once, and line 2"):
-        prices.systems(folder)
+        prices.systems()
 
 
 def test_an_interval_keeps_the_bounds_of_what_was_rounded() -> None:

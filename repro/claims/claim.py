@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, cast, get_args
 
-from ..datafile import columns, expected_folder, problem, rows
+from ..datafile import columns, expected_folder, problem, read_once, rows
 from ..interval import Interval
 
 Paper = Literal["paper", "review", "comment", "lab", "thesis"]
@@ -48,9 +47,10 @@ class Claim:
         return Interval.rounded(float(self.published), self.precision)
 
 
-def listed(folder: Path | None = None) -> list[Claim]:
+@read_once
+def listed() -> tuple[Claim, ...]:
     """Every claim. Raises UserError where the file is broken, or a number that is to be checked is none."""
-    file = (folder or expected_folder()) / "claims.csv"
+    file = expected_folder() / "claims.csv"
     seen: dict[Hashable, int] = {}
     found = []
     for row in rows(file, columns(Claim)):
@@ -75,7 +75,7 @@ def listed(folder: Path | None = None) -> list[Claim]:
         )
     if not found:
         problem(file, 2, 1, "id", "the end of the file", "a claim")
-    return found
+    return tuple(found)
 
 
 def _id(text: str) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from ..interval import Interval
+from ..lab import T4, T4_2_CPUS, T4_16_CPUS, V100
 from .facts import Facts
 from .registry import recomputes
 from .working import Row, Working, count, shown
 
-T4_2_CPUS, T4_16_CPUS = "T4 node with 2 CPUs", "T4 node with 16 CPUs"
-T4, V100 = "T4 node with 1 GPU and 8 CPUs", "DGX node with 1 GPU and 8 CPUs"
 _TENTH = 0.1  # all times are printed to a tenth of a second
 _SECONDS = {"s": 1, "min": 60, "h": 3600}
 
@@ -64,7 +63,7 @@ def prediction(facts: Facts, resources: str) -> Working:
 def measured(facts: Facts, resources: str) -> Working:
     """The seconds that 20 epochs took."""
     run, _ = facts.lab(resources, 20)
-    assert run.predicted_seconds is not None
+    assert run.predicted_seconds is not None  # lab_runs says so of more epochs than one
     error = run.predicted_seconds / run.seconds - 1
     return _seconds(facts, resources).told(f"the prediction is {abs(error):.1%} too {'long' if error > 0 else 'short'}")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import models
 
 from ..expected import COUNTS, Table
-from ..findings import GpuDays, Speedup, days_at_peak
+from ..findings import GpuDays, Speedup, by_place, days_at_peak, gpu_days, speedups
 from ..interval import Interval
+from ..originals import analytic_peaks, training_compute
 from .facts import PAPER_GPUS, Facts, cell_row
 from .registry import recomputes
 from .working import Row, Working, count, mean, shown
@@ -68,7 +69,7 @@ def clip_lag(facts: Facts) -> Working:
 @recomputes("review-less-compute")
 def less_compute(facts: Facts) -> Working:
     """The mean over the models whose original says what it took: all but Mamba."""
-    ratios = {row.model: _gpu_days(facts, row) for row in facts.gpu_days}
+    ratios = {row.model: _gpu_days(facts, row) for row in gpu_days()}
     data_center = mean([ratio for model, ratio in ratios.items() if model != "ViT"])
     without = f"without ViT, whose original ran on TPUs, the mean of 7 is {shown(data_center.value.value)}"
     return mean(list(ratios.values())).told(without)
@@ -83,7 +84,7 @@ def _gpu_days(facts: Facts, row: GpuDays) -> Working:
 @recomputes("mean-speedup")
 def mean_speedup(facts: Facts) -> Working:
     """Figure 2 is of the Pythia models, wherever the naive settings can train."""
-    rows = facts.speedups
+    rows = speedups()
     pythia = mean([_speedup(facts, row) for row in rows if row.model in PYTHIA])
     every = mean([_speedup(facts, row) for row in rows])
     return pythia.told(f"over all {len(rows)} cells of all models it is {shown(every.value.value)}")
@@ -104,7 +105,7 @@ def analytic_optimism(facts: Facts) -> Working:
 @recomputes("analytic-optimism-with-sxm-peak")
 def analytic_optimism_sxm(facts: Facts) -> Working:
     sxm = facts.figure("H100", "fp16_tflops", "TFLOP/s")
-    pcie = facts.analytic_peaks["H100"].fp16_tflops
+    pcie = analytic_peaks()["H100"].fp16_tflops
     found = _optimism(facts, {"H100": sxm})
     return found.told(
         f"H100 at {shown(sxm.value.value)} TFLOP/s in place of {shown(pcie)}: its analytic days are fewer"
@@ -114,10 +115,10 @@ def analytic_optimism_sxm(facts: Facts) -> Working:
 def _optimism(facts: Facts, others: dict[str, Working]) -> Working:
     """The mean factor, with other peaks in TFLOP/s than the paper's for some GPUs."""
     ratios = []
-    for (model, gpu, gpus), cell in facts.tables["4"].items():
+    for (model, gpu, gpus), cell in by_place("4").items():
         if model not in PYTHIA or cell.days is None:
             continue
-        printed, theirs = facts.figure_9[model], facts.analytic_peaks[gpu]
+        printed, theirs = training_compute()[model], analytic_peaks()[gpu]
         flops = Interval.rounded(printed.training_flops, 10 ** (len(str(int(printed.training_flops))) - 2))
         peak = others.get(gpu) or Working.read(
             theirs.fp16_tflops, Row("analytic_peaks.csv", gpu, f"{theirs.fp16_tflops:g} TFLOP/s", theirs.source)
@@ -138,7 +139,7 @@ def infeasible(facts: Facts, table: Table) -> Working:
     places, lacking = [], 0
     for model in PYTHIA:
         for gpu in PAPER_GPUS:
-            found = [facts.tables[table][model, gpu, gpus] for gpus in COUNTS[1:]]
+            found = [by_place(table)[model, gpu, gpus] for gpus in COUNTS[1:]]
             never = all(cell.state == "infeasible" for cell in found)
             lacking += never
             verdict = "infeasible" if never else "feasible"
@@ -150,7 +151,7 @@ def infeasible(facts: Facts, table: Table) -> Working:
 @recomputes("largest-model-on-1-gpu")
 def largest_model_on_1_gpu(facts: Facts) -> Working:
     """Figure 10: GPUs of which one alone can train Pythia-6.9B."""
-    found = [facts.tables["1"]["Pythia-6.9B", gpu, 1] for gpu in PAPER_GPUS]
+    found = [by_place("1")["Pythia-6.9B", gpu, 1] for gpu in PAPER_GPUS]
     rows = [Working(Interval.exact(0), (cell_row(cell),)) for cell in found]
     return count(sum(cell.state == "days" for cell in found), rows, "GPUs can train it alone")
 
@@ -158,7 +159,7 @@ def largest_model_on_1_gpu(facts: Facts) -> Working:
 @recomputes("feasible-on-more-gpus")
 def feasible_on_more_gpus(facts: Facts) -> Working:
     """Figure 10: cells with several GPUs that no settings can train."""
-    found = [cell for cell in facts.tables["1"].values() if cell.gpus > 1]
+    found = [cell for cell in by_place("1").values() if cell.gpus > 1]
     rows = [Working(Interval.exact(0), (cell_row(cell),)) for cell in found]
     return count(sum(cell.state != "days" for cell in found), rows, "cells with 2, 4 or 8 GPUs are infeasible")
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 import models
 from models.vit import PATCH
 
-from ..expected import COUNTS
-from ..findings import recipe_of
+from ..datafile import absent
+from ..expected import COUNTS, printed_recipes, published_settings
+from ..findings import by_place, recipe_of
 from ..interval import Interval
 from ..recipe import Images, Recipe, Text
 from ..settings import NAIVE, search_space
@@ -48,9 +49,10 @@ def original_parameters(facts: Facts, model: str) -> Working:
 @recomputes("vit-sequence")
 def vit_sequence(facts: Facts) -> Working:
     """Patches of an image, which are ViT's tokens."""
-    size = facts.recipes["ViT"].image_size
-    assert size is not None
-    image = Working.read(size, Row("table3.csv", "ViT", f"{size} pixels a side", facts.recipes["ViT"].source))
+    size = printed_recipes()["ViT"].image_size
+    if size is None:
+        absent("table3.csv", "image size", "ViT")
+    image = Working.read(size, Row("table3.csv", "ViT", f"{size} pixels a side", printed_recipes()["ViT"].source))
     patch = Working.read(PATCH, Row("models/", "vit", f"patches of {PATCH} pixels a side", "ViT-L/16"))
     side = (image / patch).called("patches a side")
     found = side * side
@@ -64,7 +66,7 @@ def vit_sequence(facts: Facts) -> Working:
 def table_3(facts: Facts) -> Working:
     """Entries of Table 3 that the authors' release has otherwise; parameters and ViT's tokens have their own claims."""
     checked, wrong = [], 0
-    for printed in facts.recipes.values():
+    for printed in printed_recipes().values():
         recipe = recipe_of(printed.model)
         ours = _entries(recipe)
         for name, value in ours.items():
@@ -179,8 +181,8 @@ def configurations(facts: Facts) -> Working:
 def batch_sizes(facts: Facts) -> Working:
     """Rows of Appendix J whose GPUs, MBS and GAS do not multiply to the batch size."""
     wrong, rows = 0, []
-    for row in facts.appendix_j:
-        product, batch = row.gpus * row.mbs * row.gas, facts.recipes[row.model].batch_size
+    for row in published_settings():
+        product, batch = row.gpus * row.mbs * row.gas, printed_recipes()[row.model].batch_size
         wrong += product != batch
         value = f"{row.gpus} x {row.mbs} x {row.gas} = {product}, batch size {batch}"
         rows.append(Working(Interval.exact(product), (_row_j(row.model, row.gpu, row.gpus, value, row.source),)))
@@ -190,22 +192,22 @@ def batch_sizes(facts: Facts) -> Working:
 @recomputes("appendix-j-powers-of-two")
 def powers_of_two(facts: Facts) -> Working:
     """Rows of Appendix J whose MBS is no power of two."""
-    wrong = sum(row.mbs.bit_count() != 1 for row in facts.appendix_j)
+    wrong = sum(row.mbs.bit_count() != 1 for row in published_settings())
     return count(wrong, list(_mbs(facts)), "rows have an MBS that is no power of two")
 
 
 def _mbs(facts: Facts) -> Iterable[Working]:
-    for row in facts.appendix_j:
+    for row in published_settings():
         yield Working.read(row.mbs, _row_j(row.model, row.gpu, row.gpus, f"MBS {row.mbs}", row.source))
 
 
 @recomputes("appendix-j-leaves-out")
 def left_out(facts: Facts) -> Working:
     """Cells that Appendix J leaves out although Table 1 has days, or has although Table 1 has none."""
-    there = {(row.model, row.gpu, row.gpus) for row in facts.appendix_j}
+    there = {(row.model, row.gpu, row.gpus) for row in published_settings()}
     found = []
     wrong = 0
-    for place, cell in facts.tables["1"].items():
+    for place, cell in by_place("1").items():
         differs = (place in there) != (cell.state == "days")
         wrong += differs
         value = f"{'' if place in there else 'not '}in Appendix J, {shown(cell.days or 0)} days in Table 1"

@@ -107,7 +107,7 @@ def _scaled_down(training: Training, epochs: int) -> list[str]:
     from ..progress import duration
 
     batch = models.find("gan").batch_size
-    longest = max(lab_runs(), key=lambda run: run.seconds)
+    longest = max(lab_runs().values(), key=lambda run: run.seconds)
     pairs = [("images", training.images, gan.IMAGES), ("a batch", training.batch, batch), ("epochs", epochs, EPOCHS)]
     smaller = [f"{here:,} of {there:,} {what}" for what, here, there in pairs if here < there]
     if training.scale == "tiny":

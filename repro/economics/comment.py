@@ -36,7 +36,7 @@ def use() -> Use:
 
 def rents() -> dict[str, Interval]:
     """USD per V100 and hour, by provider, the cheapest first: the comment's choice."""
-    cited = [row for row in rentals() if row.source.startswith("rent-or-buy comment")]
+    cited = [row for row in rentals().values() if row.source.startswith("rent-or-buy comment")]
     return {row.provider: Interval.exact(row.price) for row in sorted(cited, key=lambda row: row.price)}
 
 

@@ -6,10 +6,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
-from functools import cache
-from pathlib import Path
 
-from ..datafile import records
+from ..datafile import read_once, records
 from ..errors import UserError
 from ..interval import Interval
 from ..units import interval
@@ -35,10 +33,10 @@ class Rate:
     source: str
 
 
-@cache
-def codes(folder: Path | None = None) -> frozenset[str]:
+@read_once
+def codes() -> frozenset[str]:
     """The codes of all currencies. Raises UserError where their file is broken."""
-    return frozenset(currency.code for currency in records(Currency, "currencies.csv", ("code",), folder))
+    return frozenset(records(Currency, "currencies.csv", ("code",)))
 
 
 def check(code: str, place: str) -> str:

@@ -14,7 +14,7 @@ def canonical_gpu(name: str, place: str) -> str:
     known = find(name)
     if known is not None:
         return known.paper_name or known.name
-    by_folded = {each.casefold(): each for each in sorted(names() | {rental.gpu for rental in rentals()})}
+    by_folded = {each.casefold(): each for each in sorted(names() | {rental.gpu for rental in rentals().values()})}
     if name.casefold() in by_folded:
         return by_folded[name.casefold()]
     near = [by_folded[match] for match in get_close_matches(name.casefold(), by_folded, n=3)]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import cache
 
-from ..datafile import records
-from ..hardware import names
+from ..datafile import read_once, records
+from ..hardware import known_gpu
 from ..quantities import quantities
 from ..units import DAYS_A_YEAR
 from .currency import worth
@@ -134,7 +133,6 @@ def _offer(row: TrainingDays, terms: str, cost: float, share: float, currency: s
     )
 
 
-@cache
+@read_once
 def _tiers() -> dict[str, str]:
-    known = {"gpu": (names(), "a GPU of gpus.csv")}
-    return {row.gpu: row.tier for row in records(Tier, "tiers.csv", ("gpu",), known=known)}
+    return {row.gpu: row.tier for row in records(Tier, "tiers.csv", ("gpu",), known_gpu).values()}

@@ -67,9 +67,9 @@ class PriceList:
 def price_list(file: Path | None = None) -> PriceList:
     """The paper's prices and our rentals, and over them those of `file`. Raises UserError where a file is broken."""
     ours = PriceList(
-        {row.gpu: GpuPrice(row.gpu, row.cost_usd, "USD", row.quoted, row.source) for row in prices.gpu_prices()},
-        {row.gpus: SystemPrice(row.gpus, row.cost_usd, "USD", row.quoted, row.source) for row in prices.systems()},
-        tuple(prices.rentals()),
+        {gpu: GpuPrice(gpu, row.cost_usd, "USD", row.quoted, row.source) for gpu, row in prices.gpu_prices().items()},
+        {n: SystemPrice(n, row.cost_usd, "USD", row.quoted, row.source) for n, row in prices.systems().items()},
+        tuple(prices.rentals().values()),
         (),
     )
     return ours if file is None else _over(ours, file)

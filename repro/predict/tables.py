@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-
-from repro.datafile import expected_folder
 from repro.expected import Cell
 from repro.findings import paper_gpu, recipe_of
 from repro.recipe import Recipe
@@ -20,14 +16,9 @@ from .traces import nearest
 
 def search(cell: Cell, calibration: Calibration) -> list[Forecast]:
     """Every settings that the paper tried for a cell, fastest first, as predicted on the paper's stack."""
-    recipe, machine = recipe_of(cell.model), _machine(cell.gpu, cell.gpus, expected_folder())
+    recipe, machine = recipe_of(cell.model), Machine(paper_gpu(cell.gpu), cell.gpus)
     space = [NAIVE] if cell.table == "4" else search_space(cell.gpus)
     return ranked(forecast(recipe, machine, settings, calibration) for settings in space)
-
-
-@cache
-def _machine(gpu: str, gpus: int, folder: Path) -> Machine:
-    return Machine(paper_gpu(gpu), gpus)
 
 
 def predicted(cell: Cell, calibration: Calibration) -> Forecast:

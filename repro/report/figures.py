@@ -5,7 +5,7 @@ Every figure is a list of panels, and each says which it is. Drawing them is cha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +18,7 @@ from ..findings import (
     analytic_days,
     by_place,
     gpu_days,
-    paper_gpu,
+    paper_peak,
     recipe_of,
     speedups,
     training_flops,
@@ -176,7 +176,7 @@ def _feasibility(searches: Sequence[Search]) -> Figure:
             if statuses:
                 measured.append(Mark(search.model, search.machine, _outcome(statuses)))
         panels += _measured(f"{title}, here", "grid", "", measured, searches)
-        there = by_place(cells(table))  # type: ignore[arg-type]
+        there = by_place(table)  # type: ignore[arg-type]
         rows = [
             Mark(model, gpu, _any_feasible(there[model, gpu, count] for count in COUNTS if count > 1))
             for model in PYTHIA
@@ -192,7 +192,7 @@ def _feasibility(searches: Sequence[Search]) -> Figure:
 
 
 def _methods(searches: Sequence[Search]) -> Figure:
-    naive, best = by_place(cells("4")), by_place(cells("1"))
+    naive, best = by_place("4"), by_place("1")
     settings = {(row.model, row.gpu, row.gpus): row for row in published_settings()}
     measured = [
         Mark(search.model, search.machine, _least_measured(search))
@@ -220,8 +220,8 @@ def _methods(searches: Sequence[Search]) -> Figure:
 
 def _least_published(
     places: Sequence[Place],
-    naive: dict[Place, Cell],
-    best: dict[Place, Cell],
+    naive: Mapping[Place, Cell],
+    best: Mapping[Place, Cell],
     settings: dict[Place, PublishedSettings],
 ) -> State:
     if any(naive[place].state == "days" for place in places):
@@ -353,7 +353,7 @@ def _costs(searches: Sequence[Search]) -> list[Figure]:
         for model in MODELS
     }
     measured: dict[str, dict[tuple[str, int], float]] = {}
-    priced = {price.gpu for price in gpu_prices()}
+    priced = gpu_prices().keys()
     for search in searches:
         if search.best_days is None or not search.stands_for_paper or search.device not in priced:
             continue
@@ -425,18 +425,17 @@ def _beats(other: tuple[float, float], this: tuple[float, float]) -> bool:
 
 def _compute(searches: Sequence[Search]) -> Figure:
     flops = []
-    for row in training_compute():
+    for row in training_compute().values():
         ours = training_flops(recipe_of(row.model))
         ratio = row.training_flops / ours
         flops.append(Point(row.model, "paper, figure 9", row.training_flops))
         flops.append(Point(row.model, "closed form", ours, _ratio(ratio)))
     peaks = []
-    for peak in analytic_peaks():
-        gpu = paper_gpu(peak.gpu)
-        assert gpu.fp16_tflops is not None
-        ratio = peak.fp16_tflops / gpu.fp16_tflops
+    for peak in analytic_peaks().values():
+        sheet = paper_peak(peak.gpu, "fp16") / 1e12
+        ratio = peak.fp16_tflops / sheet
         peaks.append(Point(peak.gpu, "paper", peak.fp16_tflops))
-        peaks.append(Point(peak.gpu, "data sheet", gpu.fp16_tflops, _ratio(ratio)))
+        peaks.append(Point(peak.gpu, "data sheet", sheet, _ratio(ratio)))
     rates = [(search, rate) for search in searches if (rate := _rate(search)) is not None]
     unit, name = (1e12, "TFLOP/s") if any(rate >= 1e12 for _, rate in rates) else (1e9, "GFLOP/s")
     measured = [Point(search.model, search.machine, rate / unit) for search, rate in rates]
