@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from . import jsonfile
-from .errors import DISK_FULL, UserError
+from . import files, jsonfile
+from .errors import UserError
 from .trial import Record
 
 TRIALS = "trials.jsonl"
@@ -50,9 +50,13 @@ class Results:
             ) from None
         except OSError as error:
             lock.close()
-            raise _full(self.folder, error) from error
+            raise files.not_written(self.folder, error) from error
         self._lock = lock
-        self._mend()
+        try:
+            self._mend()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -78,11 +82,11 @@ class Results:
         except OSError as error:
             if self._trials.is_file():
                 os.truncate(self._trials, size)
-            raise _full(self.folder, error) from error
+            raise files.not_written(self.folder, error) from error
 
     def write(self, name: str, text: str) -> Path:
         """Replaces one of the folder's files, whole or not at all."""
-        return replace(self.folder / name, text)
+        return files.replace(self.folder / name, text)
 
     def write_json(self, name: str, value: Any) -> Path:
         """Replaces a JSON file."""
@@ -90,23 +94,13 @@ class Results:
 
     def _mend(self) -> None:
         """Cuts off a last line that was torn by a kill or a full disk: the trial of it runs again."""
-        if not self._trials.is_file():
-            return
-        whole = self._trials.read_bytes()
+        whole = _bytes(self.folder)
         kept = whole[: whole.rfind(b"\n") + 1]
         if len(kept) < len(whole):
-            os.truncate(self._trials, len(kept))
-
-
-def replace(path: Path, text: str) -> Path:
-    """Replaces a file, whole or not at all, and makes its folder. Raises UserError where it cannot be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.with_suffix(".part").write_text(text, encoding="utf-8")
-        path.with_suffix(".part").replace(path)
-    except OSError as error:
-        raise _full(path.parent, error) from error
-    return path
+            try:
+                os.truncate(self._trials, len(kept))
+            except OSError as error:
+                raise files.not_written(self.folder, error) from error
 
 
 def history(folder: Path) -> list[Record]:
@@ -156,11 +150,3 @@ def _bytes(folder: Path) -> bytes:
         return path.read_bytes() if path.is_file() else b""
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}); make it readable") from error
-
-
-def _full(folder: Path, error: OSError) -> UserError:
-    if error.errno in DISK_FULL:
-        return UserError(
-            f"no space left in {folder}: what was finished is kept; free some and run the same command again"
-        )
-    return UserError(f"cannot write to {folder}: {error.strerror}; what was finished is kept")

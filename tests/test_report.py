@@ -19,6 +19,7 @@ import pytest
 from repro import command
 from repro.cli import parser
 from repro.commands.run import _checked
+from repro.errors import UserError
 from repro.expected import cells
 from repro.findings import paper_gpu
 from repro.hardware import Device, find
@@ -161,6 +162,12 @@ def test_a_page_that_is_not_drawn_does_not_stay_from_before(kept: Content, tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["report.md"]
     spaced = write(kept, tmp_path / "my run", draw=False)
     assert spaced.told.endswith(f"{command()} report '{tmp_path}/my run'")
+
+
+def test_a_page_of_before_that_cannot_be_removed_is_one_line(kept: Content, tmp_path: Path) -> None:
+    (tmp_path / "report.html").mkdir()
+    with pytest.raises(UserError, match="cannot write to "):
+        write(kept, tmp_path, draw=False)
 
 
 @pytest.mark.parametrize("command", ["gpus", "recipes", "settings", "table 1", "audit", "run --help"])

@@ -214,6 +214,15 @@ def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
         Results(tmp_path / "file" / "out").__enter__()
 
 
+def test_trials_that_cannot_be_read_are_one_clear_line_and_the_folder_is_free_again(tmp_path: Path) -> None:
+    (tmp_path / "trials.jsonl").symlink_to("/proc/self/mem")  # a file of which nobody, root neither, reads the start
+    with pytest.raises(UserError, match=r"trials\.jsonl cannot be read \(Input/output error\); make it readable"):
+        Results(tmp_path).__enter__()
+    (tmp_path / "trials.jsonl").unlink()
+    with Results(tmp_path):
+        pass
+
+
 def test_the_second_run_in_a_folder_says_who_holds_it(tmp_path: Path) -> None:
     holder = python(FINISHING, str(tmp_path), "-1")
     assert holder.stdout is not None

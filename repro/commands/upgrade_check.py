@@ -41,7 +41,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
-    from .. import command, results, units
+    from .. import command, files, units
     from ..compare import baseline, report, second
     from ..compare.environments import differences
     from ..compare.interleave import Check
@@ -74,8 +74,8 @@ def main(given: argparse.Namespace) -> int:
     def told(format: Any) -> str:
         return report.report(compared, found, before.name, after.name, notes, format)
 
-    results.replace(given.out / "report.md", told("markdown") + "\n")
-    results.replace(given.out / "check.json", told("json") + "\n")
+    files.replace(given.out / "report.md", told("markdown") + "\n")
+    files.replace(given.out / "check.json", told("json") + "\n")
     if given.accept:
         accepted = [record for trial in chosen for record in check.samples("after", trial)]
         if accepted:

@@ -10,7 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from .. import results
+from .. import files
 from ..datafile import expected_folder
 from ..trial import Record
 from .side import Side
@@ -37,4 +37,4 @@ def accept(side: Side, records: Sequence[Record], folder: Path | None = None) ->
         "environment": side.environment,
         "records": rows,
     }
-    return results.replace(path, json.dumps(content, indent=1) + "\n")
+    return files.replace(path, json.dumps(content, indent=1) + "\n")

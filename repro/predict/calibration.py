@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from repro import jsonfile
+from repro import files, jsonfile
 from repro.errors import UserError
 
 from .memory import Allowance
@@ -28,8 +28,11 @@ class Calibration:
 
 
 def save(fits: dict[str, Calibration], file: Path = FILE) -> None:
-    """Writes the fit to everything, and those that held a recipe or a GPU out, by what they left out."""
-    file.write_text(json.dumps({name: asdict(fit) for name, fit in fits.items()}, indent=1) + "\n")
+    """Writes the fit to everything, and those that held a recipe or a GPU out, by what they left out.
+
+    Raises UserError where it cannot be written.
+    """
+    files.replace(file, json.dumps({name: asdict(fit) for name, fit in fits.items()}, indent=1) + "\n")
 
 
 @cache

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from repro import jsonfile
+from repro import files, jsonfile
 from repro.errors import UserError
 from repro.hardware import GENERATIONS, Gpu, find
 
@@ -55,12 +55,8 @@ class Probes:
         )
 
     def save(self, file: Path) -> None:
-        """Writes the probes as JSON."""
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(asdict(self), indent=1) + "\n")
-        except OSError as error:
-            raise UserError(f"cannot write {file}: {error.strerror}; name another file with --out") from None
+        """Writes the probes as JSON. Raises UserError where they cannot be written."""
+        files.replace(file, json.dumps(asdict(self), indent=1) + "\n")
 
 
 def load(file: Path) -> Probes:

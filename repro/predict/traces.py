@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from repro import files
 from repro.errors import UserError
 from repro.recipe import Scale
 from repro.stack import numbers
@@ -91,15 +92,14 @@ class Trace:
 
 
 def save(traces: Iterable[Trace], folder: Path = FOLDER) -> Path:
-    """Writes one stack's traces, a line each, into the file that its transformers names; returns the file."""
+    """Writes one stack's traces, a line each, into the file that its transformers names; returns the file.
+
+    Raises UserError where it cannot be written.
+    """
     found = list(traces)
     file = _file(found[0].stack["transformers"], folder)
     lines = [json.dumps(_plain(trace), separators=(",", ":")) for trace in found]
-    try:
-        file.write_text("[\n" + ",\n".join(lines) + "\n]\n")
-    except OSError as error:
-        raise UserError(f"cannot write {file} ({error.strerror}): traces are data of the package") from None
-    return file
+    return files.replace(file, "[\n" + ",\n".join(lines) + "\n]\n")
 
 
 @cache

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from .. import command
+from .. import command, files
 from ..formats import Format
 from ..hardware import Device
-from ..results import replace
 from ..trial import Record
 from ..verdict import Verdict
 from .content import Content
@@ -48,14 +47,14 @@ def write(content: Content, folder: Path, draw: bool = True) -> Written:
 
     Raises UserError where the folder cannot be written.
     """
-    text = replace(folder / "report.md", markdown(content))
+    text = files.replace(folder / "report.md", markdown(content))
     missing = [package for module, package in _DRAWING.items() if find_spec(module) is None]
     if missing or not draw:
-        (folder / "report.html").unlink(missing_ok=True)
+        files.remove(folder / "report.html")
         first = f"install {', '.join(missing)} or set up with ./run_all.sh, then " if missing else ""
         again = f"{first}{command()} {shlex.join(['report', str(folder)])}"
         return Written(text, None, f"the report is {text}; for the page with the figures {again}")
     from .page import page
 
-    path = replace(folder / "report.html", page(content))
+    path = files.replace(folder / "report.html", page(content))
     return Written(text, path, f"the report is {path}")

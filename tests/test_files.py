@@ -1,0 +1,58 @@
+"""A file is written whole or stays as it was, and a disk that does not take it is one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro import files
+from repro.errors import UserError
+from repro.predict import calibration, traces
+from repro.predict.machine import Probed
+from repro.predict.probed import Probes
+
+PROBES = Probes("cpu", 2**30, None, {1: Probed(1.0, None, 1.0, None, 1.0, 1.0, 1e-6, None, None)}, 1.0)
+TRACE = next(iter(traces.load(traces.PAPER_STACK).values()))
+
+
+def _save_traces(file: Path) -> None:
+    traces.save([replace(TRACE, stack={"transformers": file.stem.removeprefix("transformers-")})], file.parent)
+
+
+@pytest.mark.parametrize(
+    "save",
+    [PROBES.save, lambda file: calibration.save(calibration.load(), file), _save_traces],
+    ids=["probes", "calibration", "traces"],
+)
+def test_what_predictions_read_is_replaced_whole_or_not_at_all(save: Callable[[Path], Any], tmp_path: Path) -> None:
+    file = tmp_path / "transformers-0.json"
+    file.write_text("the last")
+    (tmp_path / "transformers-0.part").symlink_to("/dev/full")
+    with pytest.raises(UserError, match="no space left in"):
+        save(file)
+    assert file.read_text() == "the last"
+    (tmp_path / "transformers-0.part").unlink()
+    save(file)
+    assert file.read_text() != "the last"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_link_stays_one_and_a_device_is_written_to(tmp_path: Path) -> None:
+    (tmp_path / "file.md").write_text("the last")
+    (tmp_path / "link.md").symlink_to(tmp_path / "file.md")
+    files.replace(tmp_path / "link.md", "this")
+    assert (tmp_path / "file.md").read_text() == "this"
+    (tmp_path / "null.md").symlink_to("/dev/null")
+    files.replace(tmp_path / "null.md", "this")
+    assert (tmp_path / "null.md").is_char_device()
+
+
+def test_a_file_that_cannot_be_removed_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UserError, match=f"cannot write to {tmp_path}: Is a directory"):
+        files.remove(tmp_path / "folder")
+    files.remove(tmp_path / "nothing")
