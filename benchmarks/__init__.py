@@ -23,10 +23,8 @@ def asking(server: ForkServer, folder: Path) -> Ask:
     cuda = bool(visible_devices())
 
     def ask(call: str, ranks: int = 1, turns: str | None = None, **arguments: Any) -> list[Outcome]:
-        with tempfile.TemporaryDirectory(dir=folder) as meeting:
-            rendezvous = f"file://{meeting}/rendezvous"
-            job = Job(call, arguments, ranks, f"{folder}/log", rendezvous, timeout=600, cuda=cuda, turns=turns)
-            outcomes = server.call(job)
+        job = Job(call, arguments, ranks, f"{folder}/log", timeout=600, cuda=cuda, turns=turns)
+        outcomes = server.call(job)
         for outcome in outcomes:
             if outcome.status != "ok":
                 raise RuntimeError(f"{call}: {outcome.status} {outcome.error}\n{outcome.traceback}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -24,17 +23,15 @@ def probe(server: ForkServer | Nodes, devices: Sequence[Device], counts: Iterabl
     server.start()
     started, found = time.monotonic(), {}
     for count in counts:
-        with tempfile.TemporaryDirectory(prefix="repro-") as meeting:
-            job = Job(
-                call="repro.measure.probes:probe",
-                arguments={},
-                ranks=count,
-                log=str(log),
-                rendezvous=f"file://{meeting}/rendezvous",
-                timeout=_SECONDS,
-                cuda=bool(devices),
-            )
-            outcomes = server.call(job)
+        job = Job(
+            call="repro.measure.probes:probe",
+            arguments={},
+            ranks=count,
+            log=str(log),
+            timeout=_SECONDS,
+            cuda=bool(devices),
+        )
+        outcomes = server.call(job)
         for outcome in outcomes:
             if outcome.status not in ("ok", "stopped"):
                 told = outcome.error or f"did not end within {_SECONDS:.0f} s"

@@ -70,8 +70,8 @@ class Experiment:
         assert isinstance(recipe.inputs, Generation)
         self._need_space(what.images * 3 * recipe.inputs.size**2)
         self._server.start()
-        with tempfile.TemporaryDirectory(prefix="repro-") as meeting:
-            progress, log = Path(meeting) / "progress", self.results.logs / f"{what.id}.log"
+        with tempfile.TemporaryDirectory(prefix="repro-") as watched:
+            progress, log = Path(watched) / "progress", self.results.logs / f"{what.id}.log"
             warm_up = WARM_UP_BATCHES if what.warm else 0
             with _bar(progress, what.epochs * gan.batches(what.images, what.batch) + warm_up):
                 [outcome] = self._server.call(
@@ -88,7 +88,6 @@ class Experiment:
                         },
                         ranks=1,
                         log=str(log),
-                        rendezvous=f"file://{meeting}/rendezvous",
                         timeout=_TIME_LIMIT,
                         cuda=bool(self._devices),
                     )

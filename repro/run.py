@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sysconfig
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -79,8 +78,9 @@ class Run:
         self._guides: dict[tuple[str, int], Guide] = {}
 
     def __enter__(self) -> Run:
-        self.results.__enter__()
-        try:
+        with contextlib.ExitStack() as opened:
+            opened.enter_context(self.results)
+            opened.enter_context(self.bench.server)
             problems: list[Problem] = []
             self._records = {record.id: record for record in sound_records(self.results.folder, problems)}
             print_problems(problems)
@@ -89,14 +89,11 @@ class Run:
             if any(self._finished(trial) for trial in self.trials):
                 environment.refuse_another(self.results.folder, found)
             self.results.write_json("environment.json", found)
-        except BaseException:
-            self.results.__exit__()
-            raise
+            self._opened = opened.pop_all()
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.bench.server.close()
-        self.results.__exit__(*error)
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
 
     @property
     def waiting(self) -> list[Trial]:
@@ -227,14 +224,13 @@ class Run:
             return
         self._built.add(host)
         # What fails here fails again in the trial, which records it.
-        with tempfile.TemporaryDirectory() as meeting, contextlib.suppress(ServerDiedError):
+        with contextlib.suppress(ServerDiedError):
             self.bench.server.call(
                 Job(
                     call="repro.measure.phases:build_operators",
                     arguments={"host": host},
                     ranks=1,
                     log=str(self.results.logs / "build.log"),
-                    rendezvous=f"file://{meeting}/rendezvous",
                     timeout=_BUILDING_SECONDS,
                     cuda=True,
                 )

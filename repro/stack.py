@@ -145,8 +145,8 @@ def answers_of_the_driver() -> Iterator[None]:
         getattr(interface, "caching_worker_device_properties", {}).clear()  # trials ask for more, and for real
 
 
-def preload(modules: Iterable[str] = PRELOADED) -> list[str]:
-    """Imports what trials use, leaving the device untouched; returns what is not there."""
+def preload(modules: Iterable[str] = PRELOADED) -> None:
+    """Imports what trials use of what is there, leaving the device untouched."""
     modules = tuple(modules)
     load()
     with answers_of_the_driver():
@@ -161,4 +161,3 @@ def preload(modules: Iterable[str] = PRELOADED) -> list[str]:
     with contextlib.suppress(AttributeError):
         if torch.cuda.is_initialized():
             raise RuntimeError("importing the stack initialised CUDA, and a trial cannot be forked after that")
-    return missing

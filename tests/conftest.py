@@ -36,7 +36,6 @@ def in_ranks(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) 
                 arguments=arguments,
                 ranks=world,
                 log=str(folder / "log"),
-                rendezvous=f"file://{folder}/rendezvous",
                 timeout=120,
             )
         )

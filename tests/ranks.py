@@ -151,6 +151,12 @@ def brittle(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
         raise
 
 
+def in_environment(rank: Rank, phase: str, variables: dict[str, str], **arguments: Any) -> Any:
+    """A trial's phase on a machine that has these environment variables."""
+    os.environ.update(variables)
+    return getattr(phases, phase)(rank, **arguments)
+
+
 def broken(rank: Rank, phase: str, **arguments: Any) -> None:
     """A trial's phase, with a library in it that dies in any case."""
     os.kill(os.getpid(), signal.SIGSEGV)

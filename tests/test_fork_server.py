@@ -30,7 +30,6 @@ def job(function: str, folder: Path, ranks: int = 1, timeout: float = 60, log: s
         arguments=arguments,
         ranks=ranks,
         log=log or str(folder / "log"),
-        rendezvous=f"file://{folder}/rendezvous-{time.monotonic_ns()}",
         timeout=timeout,
     )
 
@@ -228,6 +227,19 @@ def test_a_job_can_be_stopped_and_the_server_stays(fork_server: ForkServer, tmp_
     assert after.value["parent"] == before.value["parent"]
 
 
+def test_a_job_that_is_stopped_as_soon_as_it_is_sent_ends(fork_server: ForkServer, tmp_path: Path, pids: Path) -> None:
+    [before] = fork_server.call(job("who", tmp_path))
+    server, hanging = psutil.Process(before.value["parent"]), job("hang", tmp_path, timeout=20, pids=str(pids))
+    server.suspend()  # so that it finds both words at once
+    fork_server.begin(hanging)
+    fork_server.stop()
+    server.resume()
+    [outcome] = fork_server.outcomes(hanging)
+    assert outcome.status == "stopped"
+    [after] = fork_server.call(job("who", tmp_path))
+    assert after.value["parent"] == before.value["parent"]
+
+
 # --- The end of the server, and of who started it ---
 
 
@@ -285,7 +297,7 @@ from repro.measure.server import Job
 
 folder, pids = sys.argv[1:]
 server = ForkServer(Path(folder, "server.log"), {})
-server.call(Job("tests.ranks:hang_with_a_family", {"pids": pids}, 2, folder + "/log", f"file://{folder}/meet", 600))
+server.call(Job("tests.ranks:hang_with_a_family", {"pids": pids}, 2, folder + "/log", timeout=600))
 """
     near = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(pids)], cwd=ROOT)
     try:

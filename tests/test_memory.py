@@ -66,7 +66,6 @@ def allocate(fork_server: ForkServer, tmp_path: Path) -> Callable[..., list[Outc
             arguments={"megabytes": megabytes, **arguments},
             ranks=ranks,
             log=str(tmp_path / "log"),
-            rendezvous=f"file://{tmp_path}/rendezvous",
             timeout=60,
             memory=memory,
         )
@@ -112,9 +111,7 @@ def test_the_rank_that_ran_out_says_so(allocate: Callable[..., list[Outcome]]) -
 
 
 def test_the_peak_is_what_was_held_since_the_start(fork_server: ForkServer, tmp_path: Path) -> None:
-    [outcome] = fork_server.call(
-        Job("tests.ranks:peaks", {"megabytes": 128}, 1, str(tmp_path / "log"), f"file://{tmp_path}/rendezvous", 60)
-    )
+    [outcome] = fork_server.call(Job("tests.ranks:peaks", {"megabytes": 128}, 1, str(tmp_path / "log"), timeout=60))
     before, after = outcome.value
     assert before < 16
     assert after == pytest.approx(128, abs=16)

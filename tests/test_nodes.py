@@ -7,13 +7,21 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from repro.errors import UserError
+from repro.measure.launcher import ForkServer, ServerDiedError
+from repro.measure.nodes import Nodes, parse_address
 from repro.measure.rank import interface
+from repro.measure.server import Job
+from repro.plan import Options
+from repro.run import Run
 from tests.command_line import ROOT
 
 VIT = ["--models", "vit", "--methods", "naive", "--processes", "1"]
@@ -78,6 +86,32 @@ def test_a_node_that_leaves_is_a_crash_of_the_trial_and_no_process_stays(started
     assert "crashed" in told
     _, alive = psutil.wait_procs(family, timeout=10)
     assert alive == []
+
+
+def test_a_node_that_left_between_two_jobs_ends_the_next_one_at_once(tmp_path: Path) -> None:
+    here, address = ForkServer(tmp_path / "server.log", {}, modules=("torch",)), free_address()
+    others = set(psutil.Process().children())  # of other tests, such as their fork server
+    with Nodes(here, 2, address, lambda line: None) as nodes:
+        with socket.create_connection(parse_address(address)) as node:
+            node.sendall(b'{"ready": true}\n')
+            nodes.start()
+        [server] = set(psutil.Process().children()) - others
+        server.suspend()  # so that it finds the job and the word that ends it at once
+        threading.Timer(0.5, server.resume).start()
+        began = time.monotonic()
+        with pytest.raises(ServerDiedError):
+            nodes.call(Job("tests.ranks:hang", {"pids": str(tmp_path)}, 1, str(tmp_path / "log"), timeout=20))
+        assert time.monotonic() - began < 10
+
+
+def test_nodes_whose_run_cannot_begin_leave_the_address_free(tmp_path: Path) -> None:
+    (tmp_path / "environment.json").mkdir()
+    address = free_address()
+    options = Options(("vit",), "naive", "tiny", (1,), nodes=2)
+    run = Run(tmp_path, options, [], address=address)
+    with pytest.raises(UserError, match="cannot write to"):
+        run.__enter__()
+    socket.create_server(parse_address(address)).close()
 
 
 def test_joining_where_no_run_listens_is_one_clear_line(started: Start, tmp_path: Path) -> None:

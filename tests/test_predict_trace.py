@@ -26,7 +26,6 @@ def in_rank(fork_server: ForkServer, tmp_path: Any) -> InRank:
             arguments=arguments,
             ranks=1,
             log=str(tmp_path / "log"),
-            rendezvous=f"file://{tmp_path}/rendezvous",
             timeout=240,
         )
         (outcome,) = fork_server.call(job)

@@ -23,6 +23,12 @@ DAY = 24 * 60 * 60
 PYTHIA_STEPS = 143_000
 
 
+def within(variables: dict[str, str], job: Job) -> Job:
+    """A phase of a trial whose ranks see these environment variables."""
+    arguments = job.arguments | {"phase": job.call.split(":")[1], "variables": variables}
+    return replace(job, call="tests.ranks:in_environment", arguments=arguments)
+
+
 @dataclass
 class InEnvironment:
     """A fork server whose ranks see these environment variables."""
@@ -36,7 +42,7 @@ class InEnvironment:
 
     def call(self, job: Job) -> list[Outcome]:
         self.jobs.append(job)
-        return self.server.call(replace(job, environment=self.variables))
+        return self.server.call(within(self.variables, job))
 
 
 Measure = Callable[..., Record]
@@ -278,7 +284,7 @@ def test_what_cannot_be_compiled_is_measured_uncompiled_and_says_so(fork_server:
     class FailsAtTheModel(InEnvironment):
         def call(self, job: Job) -> list[Outcome]:
             model = job.arguments.get("compiled", False)
-            return self.server.call(replace(job, environment=without_a_compiler(tmp_path) if model else {}))
+            return self.server.call(within(without_a_compiler(tmp_path), job) if model else job)
 
     server: Any = FailsAtTheModel(fork_server)
     bench = Bench(server, Stack(PACKAGES, None), None, tmp_path)

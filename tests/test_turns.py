@@ -125,12 +125,11 @@ def test_an_interruption_ends_who_waits_and_lets_nobody_in() -> None:
 
 
 def test_the_ranks_of_a_job_take_their_turn_together(tmp_path: Path) -> None:
-    def job(server: ForkServer, name: str) -> list[Outcome]:
-        call, meeting = "tests.ranks:take_turns", f"file://{tmp_path}/{name}"
-        return server.call(Job(call, {}, 2, f"{tmp_path}/log", meeting, timeout=60, turns=turns.address))
+    def job(server: ForkServer) -> list[Outcome]:
+        return server.call(Job("tests.ranks:take_turns", {}, 2, f"{tmp_path}/log", timeout=60, turns=turns.address))
 
     with ForkServer(tmp_path / "a.log", {}) as a, ForkServer(tmp_path / "b.log", {}) as b, Turns() as turns:
-        jobs = turns.run([partial(job, a, "a"), partial(job, b, "b")], [])
+        jobs = turns.run([partial(job, a), partial(job, b)], [])
     spans = []
     for ranks in jobs:
         for one, other in zip(*(rank.value for rank in ranks), strict=True):

@@ -9,9 +9,10 @@ import select
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,12 @@ class Stream:
         line, self._buffer = self._buffer.split(b"\n", 1)
         return json.loads(line)
 
-    def run(self, job: Job) -> list[Outcome]:
-        """Runs a job and waits for its outcomes, one a rank. The server keeps the job's deadline."""
+    def begin(self, job: Job) -> None:
+        """Has the server run a job. What is said from now on is said after it."""
         self.send(asdict(job))
+
+    def outcomes(self, job: Job) -> list[Outcome]:
+        """Waits for the outcomes of the job that was begun, one a rank. The server keeps its deadline."""
         return [Outcome(**row) for row in self.receive(job.timeout + 60)]
 
     def stop(self) -> None:
@@ -85,7 +89,6 @@ class ForkServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._stream: Stream | None = None
         self._loaded = False
-        self.preload_seconds = 0.0
 
     def __enter__(self) -> ForkServer:
         return self
@@ -117,27 +120,28 @@ class ForkServer:
         self.launch()
         if self._loaded:
             return
-        assert self._stream is not None
-        try:
-            with self._mourning():
-                ready = self._stream.receive(None)
-                if "error" in ready:
-                    raise ServerDiedError(ready["error"])
-        except KeyboardInterrupt:
-            self.close()
-            raise
-        self.preload_seconds, self._loaded = ready["seconds"], True
+        with self._listening() as stream:
+            ready = stream.receive(None)
+            if "error" in ready:
+                raise ServerDiedError(ready["error"])
+        self._loaded = True
 
     def call(self, job: Job) -> list[Outcome]:
-        """Runs a job and waits for its outcomes, one a rank."""
+        """Runs a job of this machine alone, whose ranks meet in a file, and waits for its outcomes, one a rank."""
+        with tempfile.TemporaryDirectory(prefix="repro-") as meeting:
+            self.begin(replace(job, rendezvous=f"file://{meeting}/rendezvous"))
+            return self.outcomes(job)
+
+    def begin(self, job: Job) -> None:
+        """Has the server run a job. What is said from now on is said after it."""
         self.start()
-        assert self._stream is not None
-        try:
-            with self._mourning():
-                return self._stream.run(job)
-        except KeyboardInterrupt:
-            self.close()
-            raise
+        with self._listening() as stream:
+            stream.begin(job)
+
+    def outcomes(self, job: Job) -> list[Outcome]:
+        """Waits for the outcomes of the job that was begun, one a rank."""
+        with self._listening() as stream:
+            return stream.outcomes(job)
 
     def stop(self) -> None:
         """Ends the job that runs, if one does; the server stays."""
@@ -160,10 +164,14 @@ class ForkServer:
             self._process = None
 
     @contextlib.contextmanager
-    def _mourning(self) -> Iterator[None]:
-        """Adds the end of the server's log to the news of its death."""
+    def _listening(self) -> Iterator[Stream]:
+        """The server's stream. An interruption at it ends the server; news of its death get the end of its log."""
+        assert self._stream is not None
         try:
-            yield
+            yield self._stream
+        except KeyboardInterrupt:
+            self.close()
+            raise
         except ServerDiedError as error:
             self.close()
             tail = self._log.read_text(errors="replace").splitlines()[-15:]

@@ -19,19 +19,25 @@ from .server import Job, Outcome, serve
 class Nodes:
     """Runs every job on `count` nodes with the same ranks on each, numbered node by node, this node's first.
 
-    Listens on `address`, HOST:PORT, from the start on; `tell` gets a line when it waits for a node to join. Whoever
-    reaches the address can join: it belongs on a network that one trusts. A context manager, as ForkServer.
+    A context manager, as ForkServer, which listens on `address`, HOST:PORT, from its beginning on. `tell` gets a line
+    when it waits for a node to join. Whoever reaches the address can join: it belongs on a network that one trusts.
     """
 
     def __init__(self, here: ForkServer, count: int, address: str, tell: Callable[[str], None]) -> None:
         self._here, self._count, self._tell = here, count, tell
-        self._host, port = parse_address(address)
+        self._host, self._port = parse_address(address)
         self._address = address
         self._joined: list[Stream] = []
+
+    def __enter__(self) -> Nodes:
         try:
-            self._listener = socket.create_server((self._host, port))
+            self._listener = socket.create_server((self._host, self._port))
         except OSError as error:
-            raise UserError(f"--address {address}: cannot listen there ({error.strerror})") from error
+            raise UserError(f"--address {self._address}: cannot listen there ({error.strerror})") from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def start(self) -> None:
         """Starts this node's server, and waits until all other nodes have joined."""
@@ -47,27 +53,28 @@ class Nodes:
     def call(self, job: Job) -> list[Outcome]:
         """Runs a job on all nodes and waits for the outcomes of all ranks. The first node to fail stops the others."""
         self.start()
-        world = job.ranks * self._count
-        if job.rendezvous.startswith("file://"):
-            job = replace(job, rendezvous=f"tcp://{self._host}:{_free_port(self._host)}")
-        jobs = [replace(job, world=world, first=job.ranks * node) for node in range(self._count)]
-        servers: list[tuple[Callable[[Job], list[Outcome]], Callable[[], None]]] = [(self._here.call, self._here.stop)]
-        servers += [(stream.run, stream.stop) for stream in self._joined]
+        meeting = f"tcp://{self._host}:{_free_port(self._host)}"
+        job = replace(job, rendezvous=meeting, world=job.ranks * self._count)
+        servers: list[ForkServer | Stream] = [self._here, *self._joined]
 
-        def run(node: int) -> list[Outcome]:
-            outcomes: list[Outcome] = []
+        def outcomes(server: ForkServer | Stream) -> list[Outcome]:
+            found: list[Outcome] = []
             try:
-                outcomes = servers[node][0](jobs[node])
+                found = server.outcomes(job)
             finally:
-                if not outcomes or any(outcome.status != "ok" for outcome in outcomes):
-                    for other, (_, stop) in enumerate(servers):
-                        if other != node:
-                            stop()
-            return outcomes
+                if not found or any(outcome.status != "ok" for outcome in found):
+                    for other in servers:
+                        if other is not server:
+                            other.stop()
+            return found
 
         with ThreadPoolExecutor(self._count) as pool:
             try:
-                return [outcome for outcomes in pool.map(run, range(self._count)) for outcome in outcomes]
+                # All of them before the first answer, or a node could be stopped before it has the job, to no effect.
+                # This node's last: where another has left, nothing has to be stopped here.
+                for node, server in reversed([*enumerate(servers)]):
+                    server.begin(replace(job, first=job.ranks * node))
+                return [outcome for found in pool.map(outcomes, servers) for outcome in found]
             except ServerDiedError:
                 self._leave()  # all others have to join again
                 raise

@@ -41,30 +41,31 @@ _GLANCE_SECONDS = 0.005  # and after those that are about to end
 class Job:
     """`call` is "module:function", called in each rank as function(rank, **arguments); what it returns must be JSON.
 
-    `world` counts the ranks of all nodes, `ranks` those forked here, from number `first` on. `rendezvous` is an
-    init_method of torch.distributed. `log` gets what the ranks print. Times are in seconds, memory in bytes per rank.
-    `turns` is the address of who gives turns to this job and those that are timed together with it.
+    `log` gets what the ranks print. Times are in seconds, memory in bytes per rank. `turns` is the address of who gives
+    turns to this job and those that are timed together with it. Who hands the job on fills in the rest: `world` counts
+    the ranks of all nodes, `ranks` those forked here, from number `first` on, and `rendezvous`, an init_method of
+    torch.distributed, is where they meet.
     """
 
     call: str
     arguments: dict[str, Any]
     ranks: int
     log: str
-    rendezvous: str
     timeout: float
     cuda: bool = False
+    memory: int | None = None
+    turns: str | None = None
+    rendezvous: str = ""
     world: int = 0
     first: int = 0
-    memory: int | None = None
-    environment: dict[str, str] = field(default_factory=dict)
-    turns: str | None = None
     sent: float = field(default_factory=time.time)
 
 
 @dataclass
 class Outcome:
-    """What became of one rank: `ok` with a value, `out_of_memory` or `crashed` with the error, `timed_out`,
-    `interrupted`, or `stopped` because another rank failed. `error` is one line, `reports` are in their order."""
+    """What became of one rank: `ok` with a value, `out_of_memory` or `crashed` with the error, `timed_out`, or
+    `stopped`, by another rank's failure or a word of the near end. `error` is one line, `reports` are in their order.
+    """
 
     rank: int
     status: str = ""
@@ -98,7 +99,6 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int) -> N
             os.dup2(log, 2)
             # Ranks share a log, line by line, also where PYTHONUNBUFFERED would split a line from its end.
             sys.stdout.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
-            os.environ.update(job.environment)
             rank = Rank(
                 job.first + local,
                 job.world or job.ranks,
@@ -197,7 +197,10 @@ def _end(group: int) -> None:
 
 
 def run(job: Job, stream: socket.socket) -> list[Outcome]:
-    """Forks the job's ranks and waits for all, the first failure, the deadline, or any word on the stream."""
+    """Forks the job's ranks and waits for all, the first failure, the deadline, or any word on the stream.
+
+    Raises ConnectionError where the stream ends instead. Nothing that was forked outlives this.
+    """
     server, group, ranks = os.getpid(), 0, []
     selector = selectors.DefaultSelector()
     selector.register(stream, selectors.EVENT_READ)
@@ -214,47 +217,51 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
         selector.register(reading, selectors.EVENT_READ, ranks[-1])
 
     deadline, ending = time.monotonic() + job.timeout, "timed_out"
-    while not all(rank.ended for rank in ranks) and (left := deadline - time.monotonic()) > 0:
-        leaving = any(rank.hung_up and not rank.ended for rank in ranks)
-        ready = [key.data for key, _ in selector.select(min(left, _GLANCE_SECONDS if leaving else _LOOK_SECONDS))]
-        if None in ready:
-            ending = "stopped" if stream.recv(1, socket.MSG_PEEK) else "interrupted"
-            break
-        for rank in ready:
-            rank.hear()
-            if rank.hung_up:
-                selector.unregister(rank.pipe)
+    try:
+        while not all(rank.ended for rank in ranks) and (left := deadline - time.monotonic()) > 0:
+            leaving = any(rank.hung_up and not rank.ended for rank in ranks)
+            ready = [key.data for key, _ in selector.select(min(left, _GLANCE_SECONDS if leaving else _LOOK_SECONDS))]
+            if None in ready:
+                if not stream.recv(1, socket.MSG_PEEK):
+                    raise ConnectionError("the near end has left")
+                ending = "stopped"
+                break
+            for rank in ready:
+                rank.hear()
+                if rank.hung_up:
+                    selector.unregister(rank.pipe)
+            for rank in ranks:
+                if not rank.ended:
+                    rank.look()
+            if ending == "timed_out" and any(rank.outcome.status not in ("", "ok") for rank in ranks):
+                ending, deadline = "stopped", min(deadline, time.monotonic() + _GRACE_SECONDS)
+    finally:
+        selector.close()
+        _end(group)
         for rank in ranks:
-            if not rank.ended:
-                rank.look()
-        if ending == "timed_out" and any(rank.outcome.status not in ("", "ok") for rank in ranks):
-            ending, deadline = "stopped", min(deadline, time.monotonic() + _GRACE_SECONDS)
-    selector.close()
-    _end(group)
+            os.close(rank.pipe)
     for rank in ranks:
-        os.close(rank.pipe)
         rank.outcome.status = rank.outcome.status or ending
     return [rank.outcome for rank in ranks]
 
 
 def serve(stream: socket.socket, logs: Path | None = None, modules: Sequence[str] = stack.PRELOADED) -> None:
-    """Preloads the stack, says so, then runs one job after another until the stream ends.
+    """Preloads the stack, says so, then runs one job after another until the stream ends, or a ConnectionError tells
+    that it did while a job ran.
 
     On another node than the near end's, `logs` is the folder that takes what the ranks print. `modules` are those of
     the stack to preload.
     """
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    started = time.monotonic()
-    lines = stream.makefile("r")
+    lines = stream.makefile("rb", buffering=0)  # takes in no more than a line: what follows a job is for run() to see
     try:
-        missing = stack.preload(modules)
+        stack.preload(modules)
     except Exception:
         stream.sendall(json.dumps({"error": traceback.format_exc()}).encode() + b"\n")
         return
     gc.collect()
     gc.freeze()  # forked ranks leave the shared pages alone
-    ready = {"ready": True, "missing": missing, "seconds": time.monotonic() - started}
-    stream.sendall(json.dumps(ready).encode() + b"\n")
+    stream.sendall(json.dumps({"ready": True}).encode() + b"\n")
     for line in lines:
         message = json.loads(line)
         if "stop" in message:
@@ -262,8 +269,6 @@ def serve(stream: socket.socket, logs: Path | None = None, modules: Sequence[str
         if logs is not None:
             message["log"] = str(logs / Path(message["log"]).name)
         outcomes = run(Job(**message), stream)
-        if any(outcome.status == "interrupted" for outcome in outcomes):
-            return
         stream.sendall(json.dumps([asdict(outcome) for outcome in outcomes]).encode() + b"\n")
 
 

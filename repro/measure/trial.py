@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,7 +42,6 @@ _REMEDIES: dict[str, str] = {
     "out_of_memory": "needs more memory: activation checkpointing, sharding over more devices, or offloading",
     "timed_out": "raise --trial-timeout",
     "crashed": "read the traceback in trials.jsonl and the log",
-    "interrupted": "run the same command again: it resumes here",
 }
 
 
@@ -97,20 +95,18 @@ def _measure(
     common = {"recipe": trial.recipe, "scale": trial.scale, "settings": trial.settings, "tf32": record.tf32}
 
     def call(function: str, memory: int | None, arguments: dict[str, Any]) -> list[Outcome]:
-        with tempfile.TemporaryDirectory(prefix="repro-") as meeting:
-            return bench.server.call(
-                Job(
-                    call=f"repro.measure.phases:{function}",
-                    arguments=arguments,
-                    ranks=trial.count,
-                    log=str(log),
-                    rendezvous=f"file://{meeting}/rendezvous",
-                    timeout=max(0.0, deadline - time.monotonic()),
-                    cuda=bench.cuda,
-                    memory=memory,
-                    turns=bench.turns,
-                )
+        return bench.server.call(
+            Job(
+                call=f"repro.measure.phases:{function}",
+                arguments=arguments,
+                ranks=trial.count,
+                log=str(log),
+                timeout=max(0.0, deadline - time.monotonic()),
+                cuda=bench.cuda,
+                memory=memory,
+                turns=bench.turns,
             )
+        )
 
     def attempt(function: str, **own: Any) -> tuple[Status, list[Outcome]]:
         arguments: dict[str, Any] = common | own
@@ -224,7 +220,7 @@ def _status(outcomes: list[Outcome]) -> Status:
     Where one rank runs out of memory another's collective may crash on its absence, so memory comes first.
     """
     statuses = {outcome.status for outcome in outcomes} - {"stopped"}
-    order: tuple[Status, ...] = ("interrupted", "out_of_memory", "timed_out", "crashed", "ok")
+    order: tuple[Status, ...] = ("out_of_memory", "timed_out", "crashed", "ok")
     return next(status for status in order if status in statuses)
 
 
@@ -241,7 +237,6 @@ def _fail(record: Record, status: Status, failure: Outcome) -> None:
     reasons = {
         "out_of_memory": "not even a micro batch of 1 fits",
         "timed_out": "the trial did not end within its time limit",
-        "interrupted": "the run was interrupted",
     }
     record.status, record.remedy = status, _REMEDIES[status]
     record.reason = reasons.get(status, failure.error)
