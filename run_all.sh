@@ -6,9 +6,10 @@
 #   ./run_all.sh test [OPTIONS]       the tests: python -m pytest OPTIONS, ruff and mypy installed beside
 #
 # With an NVIDIA GPU the stack is requirements.lock in .venv/gpu, without one locks/cpu.lock in .venv/cpu.
-# --with-kernels, before all else, also builds flash-attn, mamba-ssm and causal-conv1d into .venv/gpu: this
-# needs nvcc of CUDA 12, a C++ compiler and up to some hours, once.
-# --with-tracking, likewise, also installs wandb and tensorboard, for --track; the tests take them in any case.
+# Before all else, in either order:
+# --with-kernels also builds flash-attn, mamba-ssm and causal-conv1d into .venv/gpu: this needs nvcc of CUDA 12, a C++
+# compiler and up to some hours, once.
+# --with-tracking also installs wandb and tensorboard, for --track; the tests take them in any case.
 # Set-up speaks on stderr only: stdout is the payload.
 set -euo pipefail
 
@@ -28,12 +29,17 @@ gpu_is_here() {
 }
 
 if gpu_is_here; then stack=gpu locks=(requirements.lock); else stack=cpu locks=(locks/cpu.lock); fi
-if [[ ${1-} == --with-kernels ]]; then
-    [[ $stack == gpu ]] || die "--with-kernels needs an NVIDIA GPU, and none is visible here: leave it out"
-    locks+=(locks/kernels.lock)
+while :; do
+    case ${1-} in
+    --with-kernels)
+        [[ $stack == gpu ]] || die "--with-kernels needs an NVIDIA GPU, and none is visible here: leave it out"
+        locks+=(locks/kernels.lock)
+        ;;
+    --with-tracking) locks+=(locks/tracking.lock) ;;
+    *) break ;;
+    esac
     shift
-fi
-if [[ ${1-} == --with-tracking ]]; then locks+=(locks/tracking.lock) && shift; fi
+done
 if [[ ${1-} == test ]]; then locks+=(locks/dev.lock locks/tracking.lock); fi
 
 venv=$root/.venv/$stack

@@ -213,13 +213,16 @@ def test_help_does_not_wait_for_a_set_up(house: House) -> None:
 def test_kernels_without_a_gpu_get_one_clear_line(house: House) -> None:
     house.finish_set_up("locks/kernels.lock")
     assert_one_line(house.run("--with-kernels", "cells"), "--with-kernels", "NVIDIA GPU")
+    assert_one_line(house.run("--with-tracking", "--with-kernels", "cells"), "--with-kernels", "NVIDIA GPU")
 
 
 def test_a_gpu_that_only_the_driver_names_takes_the_gpu_stack(house: House, tmp_path: Path) -> None:
-    house.finish_set_up("locks/kernels.lock")
+    house.finish_set_up("locks/kernels.lock", "locks/tracking.lock")
     shutil.rmtree(house.root / ".venv" / "cpu")
     path = command(tmp_path / "bin", "nvidia-smi", "echo 'GPU 0: NVIDIA L4 (UUID: GPU-0)'")
     assert json.loads(house.run("--with-kernels", "cells", PATH=path).stdout)["arguments"] == ["cells"]
+    for more in (["--with-kernels", "--with-tracking"], ["--with-tracking", "--with-kernels"]):
+        assert json.loads(house.run(*more, "cells", PATH=path).stdout)["arguments"] == ["cells"], more
 
 
 # Setting up
