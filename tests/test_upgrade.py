@@ -18,7 +18,7 @@ from repro.compare import culprit
 from repro.compare.baseline import accept, machine
 from repro.compare.coverage import choose, features
 from repro.compare.interleave import FORKS, Check, by_start, judge_pairs
-from repro.compare.second import Stack, requirements, this_stack
+from repro.compare.second import Stack, build, pinned, requirements, this_stack
 from repro.compare.side import Side, read_side
 from repro.errors import UserError
 from repro.results import Results, history
@@ -27,6 +27,7 @@ from tests.command_line import ROOT, record, repro, results_folder
 from tests.wheels import linked, pin, wheel
 
 RUN = ROOT / "results" / "cpu-2-cores"
+LONG = " ".join(f"package-{number}==1.0" for number in range(40))  # longer than a file's name can be
 
 
 def lock(tmp_path: Path, wheel: Path) -> Path:
@@ -129,6 +130,8 @@ def test_a_lock_that_cannot_be_installed_is_one_clear_line(tmp_path: Path, conte
         (["--against", "no/such/lock"], ["no such file", "torch==2.11.0"]),
         (["--against", ""], ["expected a lock file"]),
         (["--against", "locks"], ["it is a folder, expected a lock file"]),
+        (["--against", "/proc/self/mem"], ["--against /proc/self/mem: it cannot be read (Input/output error)"]),
+        (["--against", f"{LONG} and torch"], ["no such file, and 'and' is not of the form package==version"]),
         ([], ["--against"]),
         (["--against", "torch==2.0.0", "--pairs", "5"], ["--pairs 5", "at least 6"]),
         (["--against", "torch==2.0.0", "--budget", "soon"], ["--budget soon"]),
@@ -275,6 +278,22 @@ def test_requirements_are_read_by_name() -> None:
 
 
 # --- The culprit ---
+
+
+def test_a_stack_may_differ_in_more_packages_than_a_file_name_has_letters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not os.access(ROOT, os.W_OK):
+        pytest.skip("an image brings nothing to build a second stack with")
+    wanted = requirements(LONG)
+    for name in wanted:
+        wheel(tmp_path / "wheels", name.replace("-", "_"), "1.0", {})
+    variables = {"REPRO_CACHE": tmp_path / "cache", "UV_FIND_LINKS": tmp_path / "wheels", "UV_NO_INDEX": "1"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, str(value))
+    bare = Stack("bare", sys.executable, {})
+    assert pinned(wanted, bare).packages == dict.fromkeys(wanted, "1.0")
+    assert build(LONG, bare) == pinned(wanted, bare)
 
 
 @pytest.mark.parametrize("guilty", ["a", "b", "c", "d"])

@@ -178,13 +178,13 @@ def _bisect(
     trial = check.trials[compared.index(target)]
     first, other = stacks
     suspects = [name for name, v in other.packages.items() if name in first.packages and first.packages[name] != v]
-    built: dict[str, Any] = {}
+    built: dict[frozenset[str], Any] = {}
 
     def build(names: Any) -> Any:
-        wanted = " ".join(f"{name}=={other.packages[name]}" for name in names)
-        if wanted not in built:
-            built[wanted] = second.build(wanted, first)
-        return built[wanted]
+        key = frozenset(names)
+        if key not in built:
+            built[key] = second.pinned({name: f"{name}=={other.packages[name]}" for name in names}, first)
+        return built[key]
 
     def swapped(names: Any) -> frozenset[str]:
         try:

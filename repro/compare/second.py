@@ -42,12 +42,25 @@ def folder(key: str) -> Path:
 
 
 def build(against: str, first: Stack) -> Stack:
-    """A lock file, or requirements such as "torch==2.11.0 transformers==5.24.0", all else as in `first` as far as it
-    goes with them. Raises UserError where it does not resolve, cannot be installed, or nothing says what is meant."""
-    if Path(against).is_file():
-        text = Path(against).read_text(errors="replace")
-        return _built(_key(text), against, text, None)
-    wanted = requirements(against)
+    """The stack that a person means by a lock file, or by requirements such as "torch==2.11.0 transformers==5.24.0".
+    Raises UserError where it cannot be had, or nothing says what is meant."""
+    if os.path.isfile(against):  # pathlib would raise: requirements may be longer than a file's name can be
+        return locked(Path(against))
+    return pinned(requirements(against), first)
+
+
+def locked(lock: Path) -> Stack:
+    """The stack of a lock file. Raises UserError where it cannot be read or installed."""
+    try:
+        text = lock.read_text(errors="replace")
+    except OSError as error:
+        raise UserError(f"--against {lock}: it cannot be read ({error.strerror})") from error
+    return _built(_key(text), str(lock), text, None)
+
+
+def pinned(wanted: Mapping[str, str], first: Stack) -> Stack:
+    """A stack with these requirements, by normalised name, such as "torch==2.11.0"; all else as in `first` as far as it
+    goes with them. Raises UserError where it does not resolve or cannot be installed."""
     pins = "".join(f"{name}=={version}\n" for name, version in sorted(first.packages.items()))
     torch = first.packages.get("torch", "")
     lines = []
@@ -59,12 +72,12 @@ def build(against: str, first: Stack) -> Stack:
             line += "+cpu"
         lines.append(line + "\n")
     text = "".join(lines)
-    return _built(_key(text + pins), against, pins, text)
+    return _built(_key(text + pins), " ".join(wanted.values()), pins, text)
 
 
 def requirements(against: str) -> dict[str, str]:
     """Requirements by normalised name. Raises UserError where there is none."""
-    if Path(against).is_dir():
+    if os.path.isdir(against):
         raise UserError(f"--against {against}: it is a folder, expected a lock file, such as locks/latest.lock")
     found = {}
     for word in against.replace(",", " ").split():
