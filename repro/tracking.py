@@ -66,6 +66,7 @@ class Tracker:
             self._give_up(f"it did not finish within {self._patience:g} s")
             return
         if "at" in told:
+            self._near.close()
             say(f"tracked with {told['at']}")
         else:
             self._give_up(told.get("error") or _end(self._process.returncode))
@@ -105,6 +106,7 @@ class Tracker:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+            self._near.close()
             self._process = None
 
 

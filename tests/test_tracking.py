@@ -203,6 +203,7 @@ def test_a_tracker_that_hangs_is_left_behind_in_good_time(
         shutil.copy(EARLIER / name, folder)
     [first, *_] = results.history(EARLIER)
     others = psutil.Process().children(recursive=True)  # of other tests, such as their fork server
+    files = psutil.Process().num_fds()
     with Tracker("wandb", folder, patience=10.0) as tracker:
         tracker.trial(first)
         tracker.end()
@@ -211,6 +212,7 @@ def test_a_tracker_that_hangs_is_left_behind_in_good_time(
             time.sleep(0.05)
         began = time.monotonic()
     assert 10 <= time.monotonic() - began < 20
+    assert psutil.Process().num_fds() == files
     assert "did not finish within 10 s; the run goes on untracked" in capsys.readouterr().err
     _, alive = psutil.wait_procs(family, timeout=10)
     assert len(family) >= 2
