@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 KERNEL_PACKAGES = ("mamba_ssm", "causal_conv1d")
 _FUSED = {"mamba_inner_fn": "mamba_ssm", "causal_conv1d_fn": "causal_conv1d"}  # without either the scan is slow
 _KERNELS = ("mamba_inner_fn", "selective_scan_fn", "mamba_selective_scan", "causal_conv1d_fn")
+_STATE, _CONVOLUTION, _EXPAND = 16, 4, 2  # of every size
 
 
 @dataclass(frozen=True)
@@ -25,17 +26,14 @@ class Shape:
     layers: int
     width: int
     vocabulary: int
-    state: int = 16
-    convolution: int = 4
-    expand: int = 2
 
 
 def parameters(shape: Shape) -> int:
     """Embedding, which the head shares; in each layer the four projections, that of the time step with a bias, the
     convolution with one, decay and skip of the states, and a norm; the last norm."""
-    inner, rank = shape.expand * shape.width, ceil(shape.width / 16)
-    projections = shape.width * 2 * inner + inner * (rank + 2 * shape.state) + (rank + 1) * inner + inner * shape.width
-    layer = projections + inner * (shape.convolution + 1) + inner * (shape.state + 1) + shape.width
+    inner, rank = _EXPAND * shape.width, ceil(shape.width / 16)
+    projections = shape.width * 2 * inner + inner * (rank + 2 * _STATE) + (rank + 1) * inner + inner * shape.width
+    layer = projections + inner * (_CONVOLUTION + 1) + inner * (_STATE + 1) + shape.width
     return shape.vocabulary * shape.width + shape.layers * layer + shape.width
 
 
@@ -43,9 +41,9 @@ def flops_per_example(shape: Shape, sequence: int) -> int:
     """One sequence, forward and backward (three times the forward): per token and layer the four projections
     and the causal convolution, then the output head. Like every count here it is of matrix products and
     convolutions; the scan, about 9 FLOPs per channel and state outside the tensor cores (1 % more), is not."""
-    inner, rank = shape.expand * shape.width, ceil(shape.width / 16)
-    projections = 2 * (shape.width * 2 * inner + inner * (rank + 2 * shape.state) + rank * inner + inner * shape.width)
-    convolution = 2 * inner * shape.convolution
+    inner, rank = _EXPAND * shape.width, ceil(shape.width / 16)
+    projections = 2 * (shape.width * 2 * inner + inner * (rank + 2 * _STATE) + rank * inner + inner * shape.width)
+    convolution = 2 * inner * _CONVOLUTION
     head = 2 * shape.width * shape.vocabulary
     return 3 * sequence * (shape.layers * (projections + convolution) + head)
 
@@ -71,9 +69,9 @@ def _build(shape: Shape, custom_kernels: bool) -> nn.Module:
         vocab_size=shape.vocabulary,
         hidden_size=shape.width,
         num_hidden_layers=shape.layers,
-        state_size=shape.state,
-        conv_kernel=shape.convolution,
-        expand=shape.expand,
+        state_size=_STATE,
+        conv_kernel=_CONVOLUTION,
+        expand=_EXPAND,
         residual_in_fp32=True,
         use_cache=False,
     )

@@ -89,7 +89,7 @@ def train(
     divisor = accumulation if divide else 1
     built = engine.build(described, Settings.parse(settings), rank, divisor, False, tf32=False)
     forwards = _count_forwards(built.module, described.layer)
-    start, losses = _flat(built.full_weights()), []
+    start, losses = _flat(_full_weights(built)), []
     for step in range(steps):
         batch = random_batch(described, rank.world * accumulation * micro_batch, SEED + step)
         parts = {name: value.split(micro_batch) for name, value in batch.items()}
@@ -105,7 +105,7 @@ def train(
         built.update()
     built.check()
     lying_around = sum(weight.numel() for weight in built.module.parameters())
-    numpy.savez(Path(folder) / f"{rank.index}.npz", start=start, end=_flat(built.full_weights()))
+    numpy.savez(Path(folder) / f"{rank.index}.npz", start=start, end=_flat(_full_weights(built)))
     return {
         "losses": losses,
         "forwards": {calls / (steps * accumulation) for calls in forwards.values()}.pop(),
@@ -167,6 +167,17 @@ def recomputed(rank: Rank, settings: str) -> dict[str, float]:
         built.micro_step(random_batch(recipe, 1), reduce=True)
         found[name] = {float(calls) for calls in forwards.values()}.pop()
     return found
+
+
+def _full_weights(built: Any) -> list[torch.Tensor]:
+    """All weights in fp32 on the host, gathered from every rank."""
+    if built.settings.library == "deepspeed":
+        from deepspeed.utils import safe_get_full_fp32_param
+
+        found = map(safe_get_full_fp32_param, built.module.parameters())
+    else:
+        found = (getattr(weight, "full_tensor", lambda weight=weight: weight)() for weight in built.module.parameters())
+    return [weight.detach().float().cpu() for weight in found]
 
 
 def _flat(weights: list[torch.Tensor]) -> numpy.ndarray:

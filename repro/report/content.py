@@ -40,7 +40,6 @@ class Headline:
     reproduced: int
     differing: int
     not_measured: int
-    without_reference: int
 
 
 @dataclass(frozen=True)
@@ -165,7 +164,7 @@ def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], records: Sequen
         told = ", ".join(f"{count} {status}" for status, count in statuses.items())
         scales = " and ".join(sorted({f"{record.scale} scale" for record in records}))
         behind.append(f"The run has {counted(len(records), 'trial')} at {scales}: {told}.")
-    return Headline(f"{quote}.", behind, compared, reproduced, differing, missing, counts["no_reference"])
+    return Headline(f"{quote}.", behind, compared, reproduced, differing, missing)
 
 
 def _was(count: int) -> str:

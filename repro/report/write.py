@@ -22,10 +22,9 @@ _DRAWING = {"altair": "altair", "vl_convert": "vl-convert-python", "jinja2": "ji
 
 @dataclass(frozen=True)
 class Written:
-    """Where a report is; `page` is None where it could not be drawn, and `told` says where it is or why not."""
+    """Where a report's Markdown is; `told` says where the page is, or why it is not drawn."""
 
     text: Path
-    page: Path | None
     told: str
 
 
@@ -53,8 +52,8 @@ def write(content: Content, folder: Path, draw: bool = True) -> Written:
         files.remove(folder / "report.html")
         first = f"install {', '.join(missing)} or set up with ./run_all.sh, then " if missing else ""
         again = f"{first}{command()} {shlex.join(['report', str(folder)])}"
-        return Written(text, None, f"the report is {text}; for the page with the figures {again}")
+        return Written(text, f"the report is {text}; for the page with the figures {again}")
     from .page import page
 
     path = files.replace(folder / "report.html", page(content))
-    return Written(text, path, f"the report is {path}")
+    return Written(text, f"the report is {path}")

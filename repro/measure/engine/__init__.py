@@ -1,4 +1,4 @@
-"""Engines: settings -> a model on its devices, with a micro-step and an update, in plain torch and DeepSpeed."""
+"""Engines: settings -> a model on its devices, with a micro-step and an update, in torch, FSDP and DeepSpeed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def build(
 ) -> Engine:
     """Builds the recipe's model with random weights and wraps it as the settings say.
 
-    `accumulation` divides each micro-step's loss, so that an update sees the mean over the batch. `compiled` is
-    taken only where the recipe and the settings allow it (see repro/rules.py).
+    `accumulation` divides each micro-step's loss, so that an update sees the mean over the batch. Whether the recipe
+    and the settings allow `compiled` and `tf32` is for who calls this to ask (see repro/rules.py).
     """
     from .fsdp import FullyShardedEngine
     from .plain import PlainEngine

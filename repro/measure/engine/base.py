@@ -111,10 +111,6 @@ class Engine(ABC):
     def _share(self, sharded: bool, world: int) -> int:
         return math.ceil(self.total / world) if sharded else self.total
 
-    def full_weights(self) -> list[torch.Tensor]:
-        """All weights in fp32 on the host, gathered from every rank; for tests of correctness."""
-        return [parameter.detach().float().cpu() for parameter in self.module.parameters()]
-
 
 def set_tf32(on: bool) -> None:
     """TF32 in matrix products and convolutions. torch's default for convolutions is on; naive wants it off."""

@@ -49,12 +49,6 @@ class FullyShardedEngine(PlainEngine):
     def held(self) -> Held:
         return Held(sum(local(weight).numel() for weight in self.module.parameters()), adam_moments(self.optimizer))
 
-    def full_weights(self) -> list[torch.Tensor]:
-        return [
-            (weight.full_tensor() if hasattr(weight, "full_tensor") else weight).detach().float().cpu()
-            for weight in self.module.parameters()
-        ]
-
 
 def _fully_shard_module() -> Any:
     """Where torch keeps fully_shard: public since 2.6, composable since 2.4."""

@@ -124,8 +124,3 @@ class ZeroEngine(Engine):
             sum(getattr(weight, "ds_tensor", weight).numel() for weight in self.module.parameters()),
             adam_moments(self.optimizer.optimizer),
         )
-
-    def full_weights(self) -> list[torch.Tensor]:
-        from deepspeed.utils import safe_get_full_fp32_param
-
-        return [safe_get_full_fp32_param(weight).detach().float().cpu() for weight in self.module.parameters()]
