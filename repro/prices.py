@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 
+from .currency import codes
 from .datafile import Positive, Row, read_once, records
-from .economics.currency import codes
 from .hardware import known_gpu, names
 from .quantities import quantities
 from .units import DAYS_A_YEAR

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from repro.currency import Rate, worth
 from repro.economics.choice import beaten_by, choose, pareto_front
-from repro.economics.currency import Rate, worth
 from repro.economics.days import training_days
 from repro.economics.offers import Offer, owned
 from repro.economics.pricelist import old, price_list

@@ -1,4 +1,5 @@
 """The commands, one file each: `options(parser)` declares them, `main(given)` runs and returns the exit code.
+What those on money share stands in `money.py`, their options, and `printout.py`.
 
 A file's own imports must be fast: what needs torch, pytest or a plotting library is imported in `main`.
 """

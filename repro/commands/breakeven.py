@@ -8,18 +8,18 @@ from datetime import date
 from typing import Any
 
 from .. import units
+from ..currency import amount, worth
 from ..economics import comment, energy, pricelist, question
 from ..economics.choice import told
-from ..economics.currency import amount, worth
 from ..economics.days import TrainingDays, days_on
-from ..economics.options import add_shared, check_run, read_count, read_gpu, read_prices
 from ..economics.pricelist import PriceList
-from ..economics.printout import finite, printout
 from ..economics.question import Given
 from ..economics.reckoning import Reckoned, Tariff
 from ..economics.renting import given_hours, serves
 from ..errors import UserError
 from ..interval import Interval
+from .money import add_shared, check_run, read_count, read_gpu, read_prices
+from .printout import finite, printout
 
 _INPUTS = ("machine", "resale", "rent", "hours", "power", "pue", "electricity")
 

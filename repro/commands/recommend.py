@@ -10,9 +10,9 @@ from .. import units
 from ..economics import choice, offers, pricelist
 from ..economics.days import training_days
 from ..economics.offers import Offer
-from ..economics.options import add_shared, read_count, read_prices
-from ..economics.printout import printout
 from ..errors import UserError
+from .money import add_shared, read_count, read_prices
+from .printout import printout
 
 _RENT = (
     "Rent: where a provider's price is for one GPU, more cost in proportion; spot instances are left to repro rent, "

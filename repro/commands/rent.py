@@ -9,19 +9,19 @@ from datetime import date
 from typing import Any
 
 from .. import units
+from ..currency import amount, worth
 from ..economics import pricelist, renting
 from ..economics.choice import days_told, told
-from ..economics.currency import amount, worth
 from ..economics.days import TrainingDays, days_on
 from ..economics.interruptions import Interruptions, daly, young
 from ..economics.offers import machine_price
-from ..economics.options import add_shared, check_run, read_count, read_gpu, read_prices
 from ..economics.pricelist import PriceList
-from ..economics.printout import finite, printout
 from ..economics.renting import Rented
 from ..economics.spot import Spot
 from ..errors import UserError
 from ..quantities import quantities
+from .money import add_shared, check_run, read_count, read_gpu, read_prices
+from .printout import finite, printout
 
 Printed = tuple[list[str], list[dict[str, Any]], list[str]]  # sentences, rows, notes
 _SPOT = ("interrupted_every", "checkpoint_time", "restart_time")

@@ -10,9 +10,9 @@ from ..economics import pricelist, scaling
 from ..economics.choice import told
 from ..economics.days import days_on
 from ..economics.offers import lifespan_years
-from ..economics.options import add_shared, read_gpu, read_prices
-from ..economics.printout import printout
 from ..economics.scaling import Step, stops
+from .money import add_shared, read_gpu, read_prices
+from .printout import printout
 
 
 def options(parser: argparse.ArgumentParser) -> None:

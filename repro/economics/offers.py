@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import date
 
+from ..currency import worth
 from ..datafile import read_once, records
 from ..hardware import known_gpu
 from ..quantities import quantities
 from ..units import DAYS_A_YEAR
-from .currency import worth
 from .days import Origin, TrainingDays
 from .pricelist import PriceList
 from .renting import committed, rented_runs

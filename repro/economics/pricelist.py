@@ -20,12 +20,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, get_type_hints
 
-from .. import prices
+from .. import currency, prices
+from ..currency import Rate
 from ..datafile import named
 from ..errors import UserError
 from ..prices import Rental
-from . import currency
-from .currency import Rate
 from .names import canonical_gpu
 
 T = TypeVar("T")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ..currency import worth
 from ..errors import UserError
 from ..interval import Interval
 from . import comment
-from .currency import worth
 from .days import TrainingDays
 from .energy import gpu_power
 from .offers import machine_price

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ..currency import Rate, worth
 from ..interval import Interval
 from ..prices import Rental
-from .currency import Rate, worth
 from .days import TrainingDays
 from .spot import Spot
 

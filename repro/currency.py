@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 
-from ..datafile import read_once, records
-from ..errors import UserError
-from ..interval import Interval
-from ..units import interval
+from .datafile import read_once, records
+from .errors import UserError
+from .interval import Interval
+from .units import interval
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,15 @@
-"""Options that the commands on costs share, and what is read from them."""
+"""Options that the commands on money share, and what is read from them."""
 
 from __future__ import annotations
 
 import argparse
 
+from .. import currency
+from ..economics.names import canonical_gpu
+from ..economics.pricelist import PriceList, price_list
 from ..errors import UserError
 from ..formats import add_format
 from ..units import count, path
-from . import currency
-from .names import canonical_gpu
-from .pricelist import PriceList, price_list
 
 
 def add_shared(parser: argparse.ArgumentParser) -> None:
