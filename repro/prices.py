@@ -10,8 +10,6 @@ from datetime import date
 from .currency import codes
 from .datafile import Positive, Row, read_once, records
 from .hardware import known_gpu, names
-from .quantities import quantities
-from .units import DAYS_A_YEAR
 
 TERMS = ("on-demand", "spot", "reserved")
 
@@ -115,16 +113,3 @@ def rentals() -> Mapping[tuple[str, int, str, str], Rental]:
         row.choice("currency", codes(), "a code of ISO 4217 such as USD or EUR")
 
     return records(Rental, "rental.csv", ("gpu", "gpus", "provider", "terms"), check)
-
-
-def machine_cost(gpu: str, gpus: int) -> float:
-    """US dollars of a machine as section 4.1 reckons them: Table 5's price of each GPU and the system around them.
-
-    Raises UserError for a GPU or a number of GPUs without a price.
-    """
-    return gpus * gpu_prices()[gpu].cost_usd + systems()[gpus].cost_usd
-
-
-def experiment_cost(cost: float, days: float) -> float:
-    """US dollars of a machine that costs `cost` for `days` of its five years (section 4.1)."""
-    return cost * days / (quantities()["paper/lifespan"].value * DAYS_A_YEAR)

@@ -60,6 +60,20 @@ def test_the_answer_has_all_three_and_the_notes_what_was_wrong() -> None:
         assert part in " ".join(found["notes"])
 
 
+def test_what_is_told_of_the_comment_are_the_inputs_that_were_reckoned_with(expected: Path) -> None:
+    file = expected / "quantities.csv"
+    file.write_text(file.read_text().replace("\ncomment/minutes,44,", "\ncomment/minutes,30,"))
+    told = answer("breakeven")
+    assert any("its 30 min on 1,024 GPUs are 512 GPU-hours" in note for note in told["notes"])
+    assert any("30 min x 1,024 GPUs" in row["what"] for row in told["rows"])
+
+
+def test_a_rent_that_the_comment_names_and_the_prices_lack_is_told(expected: Path) -> None:
+    file = expected / "rental.csv"
+    file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if "Google Cloud" not in line))
+    assert f"{file}: found no row for V100, 1, Google Cloud, on-demand" in refusal("breakeven")
+
+
 def test_its_dearer_rent_is_reckoned_too() -> None:
     row = answer("breakeven")["rows"][3]
     assert (row["provider"], row["rent_per_hour_usd"], row["whole_runs"]) == ("Google Cloud", 2.48, 5)

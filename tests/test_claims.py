@@ -24,10 +24,11 @@ from repro.claims.registry import MEASURED, RECOMPUTED
 from repro.claims.working import Row, Working, mean, total
 from repro.datafile import expected_folder
 from repro.economics.comment import reckonings
+from repro.economics.offers import machine_price
+from repro.economics.pricelist import price_list
 from repro.errors import UserError
 from repro.expected import COUNTS
 from repro.interval import Interval
-from repro.prices import machine_cost
 from repro.settings import search_space
 from repro.trial import Record
 from tests.command_line import ROOT, record, refusal, repro, results_folder
@@ -305,7 +306,9 @@ def test_machines_cost_what_the_price_list_makes_of_them() -> None:
     for id, gpu, gpus in (("four-h100-cost", "H100", 4), ("budget-40k-cost", "RTX 3090", 8)):
         working = CHECKED[id].working
         assert working is not None
-        assert working.value.value == machine_cost(gpu, gpus)
+        price = machine_price(gpu, gpus, price_list(), "USD")
+        assert price is not None
+        assert working.value.value == price[0]
 
 
 def test_the_comments_break_even_is_that_of_repro_breakeven() -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from repro import findings, lab, originals, prices, quantities
 from repro.datafile import expected_folder
+from repro.economics.offers import machine_price
+from repro.economics.pricelist import price_list
 from repro.errors import UserError
 from repro.interval import Interval, mean
 
@@ -68,8 +70,8 @@ def test_an_interval_keeps_the_bounds_of_what_was_rounded() -> None:
 
 
 def test_machines_cost_what_section_4_1_says() -> None:
-    assert prices.machine_cost("A100", 4) == 4 * 19_000 + 7_500
-    assert prices.machine_cost("RTX 3090", 1) == 2_300
+    costs = [machine_price(gpu, gpus, price_list(), "USD") for gpu, gpus in (("A100", 4), ("RTX 3090", 1))]
+    assert [cost and cost[0] for cost in costs] == [4 * 19_000 + 7_500, 2_300]
 
 
 def test_speedups_are_told_for_the_cells_that_both_tables_have() -> None:

@@ -18,6 +18,7 @@ from ..economics.reckoning import Reckoned, Tariff
 from ..economics.renting import given_hours, serves
 from ..errors import UserError
 from ..interval import Interval
+from ..quantities import quantities
 from .money import add_shared, check_run, read_count, read_gpu, read_prices
 from .printout import finite, printout
 
@@ -125,11 +126,17 @@ def _comment_told(rows: list[Reckoned]) -> tuple[str, list[str]]:
     hours = both.case.hours.value
     euros = electricity.electricity
     assert euros is not None
+
+    def its(name: str) -> str:
+        return f"{quantities()[f'comment/{name}'].value:,g}"
+
     return sentence, [
-        f"Its 1,024 h x 0.5 kW x 0.13 EUR/kWh are {euros.value:.2f} EUR where it has 57; its 44 min on 1,024 GPUs are "
-        f"{hours:.0f} GPU-hours where it charges 1,024.",
-        "EUR become USD at the comment's own rate, 69/57, and its sums are of 2021-01-14. It holds its card to be as "
-        f"fast as a V100: a run then takes the machine {hours / 24:.0f} days.",
+        f"Its {its('hours_charged')} h x {its('power')} kW x {its('electricity')} EUR/kWh are {euros.value:.2f} EUR "
+        f"where it has {its('electricity_a_run')}; its {its('minutes')} min on {its('gpus')} GPUs are {hours:.0f} "
+        f"GPU-hours where it charges {its('hours_charged')}.",
+        f"EUR become USD at the comment's own rate, {its('electricity_a_run_usd')}/{its('electricity_a_run')}, and its "
+        "sums are of 2021-01-14. It holds its card to be as fast as a V100: a run then takes the machine "
+        f"{hours / 24:.0f} days.",
     ]
 
 

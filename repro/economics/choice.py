@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from ..errors import UserError
 from .offers import Offer, lifespan_years
@@ -19,7 +20,20 @@ class Choice:
     fitting: int
 
 
-def beaten_by(offer: Offer, offers: Sequence[Offer]) -> Offer | None:
+class Priced(Protocol):
+    """What costs something and takes days."""
+
+    @property
+    def cost(self) -> float: ...
+
+    @property
+    def days(self) -> float: ...
+
+
+P = TypeVar("P", bound=Priced)
+
+
+def beaten_by(offer: P, offers: Sequence[P]) -> P | None:
     """The cheapest offer that is no slower and no dearer, and better in one of the two; None on the Pareto front."""
     better = [
         other

@@ -1,7 +1,7 @@
 """The rent-or-buy comment: BERT on a workstation with one card, against V100s by the hour.
 
-Its sums are followed as it did them, and again with its own inputs: the electricity of its 0.5 kW and 0.13 EUR, which
-it has as 57 EUR for 1,024 hours, and the GPU-hours of its 44 minutes on 1,024 GPUs, for which it charges 1,024.
+Its sums are followed as it did them, and again with its own inputs: the electricity of its power and its price of a
+kWh, which it has otherwise, and the GPU-hours of its minutes on so many GPUs, for which it charges an hour of each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .reckoning import Reckoned, Tariff, Use, reckon
 
 
 def gpu_hours() -> Interval:
-    """44 minutes on 1,024 GPUs."""
+    """Of a run: its minutes on all of its GPUs."""
     known = quantities()
     return Interval.exact(known["comment/gpus"].value * known["comment/minutes"].value / 60)
 
@@ -27,7 +27,7 @@ def machine() -> Interval:
 
 
 def use() -> Use:
-    """Its power, its price of a kWh in EUR, and its own rate: it turns 57 EUR into 69 USD."""
+    """Its power, its price of a kWh in EUR, and its own rate: that by which it tells a run's electricity in USD."""
     known = quantities()
     rate = known["comment/electricity_a_run_usd"].value / known["comment/electricity_a_run"].value
     tariff = Tariff(Interval.exact(known["comment/electricity"].value), "EUR", rate)
@@ -36,13 +36,17 @@ def use() -> Use:
 
 def rents() -> dict[str, Interval]:
     """USD per V100 and hour, by provider, the cheapest first: the comment's choice."""
-    cited = [row for row in rentals().values() if row.source.startswith("rent-or-buy comment")]
+    cited = [rentals()["V100", 1, provider, "on-demand"] for provider in ("Exoscale", "Google Cloud")]
     return {row.provider: Interval.exact(row.price) for row in sorted(cited, key=lambda row: row.price)}
 
 
 def reckonings(grams: Interval | None = None) -> list[Reckoned]:
     """As the comment has it; with the electricity mended; with the GPU-hours mended too, for both its rents."""
-    charged = Interval.exact(quantities()["comment/hours_charged"].value)
+    known = quantities()
+    charged = Interval.exact(known["comment/hours_charged"].value)
+    power, electricity, gpus, minutes = (
+        f"{known[f'comment/{name}'].value:,g}" for name in ("power", "electricity", "gpus", "minutes")
+    )
     cheap, dear = rents()
     taken = Use(use().kilowatts, tariff=use().tariff, grams=grams)
     return [
@@ -50,8 +54,8 @@ def reckonings(grams: Interval | None = None) -> list[Reckoned]:
         *(
             reckon(what, provider, "comment", machine(), rents()[provider], hours, taken)
             for what, provider, hours in (
-                ("electricity mended: 0.5 kW x hours x 0.13 EUR", cheap, charged),
-                ("GPU-hours mended too: 44 min x 1,024 GPUs", cheap, gpu_hours()),
+                (f"electricity mended: {power} kW x hours x {electricity} EUR", cheap, charged),
+                (f"GPU-hours mended too: {minutes} min x {gpus} GPUs", cheap, gpu_hours()),
                 ("the same at its dearer rent", dear, gpu_hours()),
             )
         ),

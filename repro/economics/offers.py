@@ -66,6 +66,11 @@ def lifespan_years() -> float:
     return quantities()["paper/lifespan"].value
 
 
+def cost_a_day(machine: float) -> float:
+    """What each day of the years that it lasts costs of a machine's price (section 4.1)."""
+    return machine / (lifespan_years() * DAYS_A_YEAR)
+
+
 def machine_price(gpu: str, gpus: int, prices: PriceList, currency: str) -> tuple[float, date] | None:
     """What a machine costs, GPUs and the system around them, and the day of its older price; None without a price or a
     rate to the currency."""
@@ -84,7 +89,7 @@ def owned(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs: 
     for row in days:
         price = machine_price(row.gpu, row.gpus, prices, currency)
         if price is not None:
-            share = price[0] * row.days.value / (lifespan_years() * DAYS_A_YEAR)
+            share = cost_a_day(price[0]) * row.days.value
             together = replace(row, days=row.days * runs)
             found.append(_offer(together, "own", price[0], share, currency, runs, price[1]))
     return found

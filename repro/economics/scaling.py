@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..interval import Interval
-from ..units import DAYS_A_YEAR
 from .days import Origin, TrainingDays
-from .offers import lifespan_years, machine_price
+from .offers import cost_a_day, machine_price
 from .pricelist import PriceList
 
 Pays = Literal["yes", "no", "within rounding"]
@@ -50,7 +49,7 @@ def steps(days: Sequence[TrainingDays], prices: PriceList, currency: str) -> lis
         alone = row is first
         speedup = Interval.exact(1.0) if alone else first.days / row.days
         price = machine_price(row.gpu, row.gpus, prices, currency)
-        experiment = None if price is None else row.days * (price[0] / (lifespan_years() * DAYS_A_YEAR))
+        experiment = None if price is None else row.days * cost_a_day(price[0])
         found.append(
             Step(
                 gpu=row.gpu,

@@ -6,12 +6,15 @@ Every figure is a list of panels, and each says which it is. Drawing them is cha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import models
 
 from .. import command
+from ..economics.choice import beaten_by
+from ..economics.offers import cost_a_day, machine_price
+from ..economics.pricelist import price_list
 from ..expected import COUNTS, Cell, PublishedSettings, cells, published_settings
 from ..findings import (
     Place,
@@ -24,7 +27,7 @@ from ..findings import (
     training_flops,
 )
 from ..originals import analytic_peaks, training_compute
-from ..prices import experiment_cost, gpu_prices, machine_cost
+from ..prices import gpu_prices
 from ..search import Search
 from ..settings import FREE_LUNCH, NAIVE, Settings
 
@@ -398,26 +401,23 @@ def _costs(searches: Sequence[Search]) -> list[Figure]:
 
 
 def _trades(days: dict[tuple[str, int], float], each: bool) -> list[Trade]:
-    found = {(gpu, gpus): (_cost(gpu, gpus, spent, each), spent) for (gpu, gpus), spent in days.items()}
-    return [
-        Trade(gpu, gpus, *point, "beaten" if any(_beats(other, point) for other in found.values()) else "best")
-        for (gpu, gpus), point in found.items()
-    ]
+    found = _priced(days, each)
+    return [replace(trade, kind="beaten") if beaten_by(trade, found) else trade for trade in found]
 
 
 def _here(days: dict[tuple[str, int], float], each: bool) -> list[Trade]:
-    return [
-        Trade(f"{gpu}, here", gpus, _cost(gpu, gpus, spent, each), spent, "here") for (gpu, gpus), spent in days.items()
-    ]
+    return [replace(trade, gpu=f"{trade.gpu}, here", kind="here") for trade in _priced(days, each)]
 
 
-def _cost(gpu: str, gpus: int, days: float, each: bool) -> float:
-    cost = machine_cost(gpu, gpus)
-    return experiment_cost(cost, days) if each else cost
-
-
-def _beats(other: tuple[float, float], this: tuple[float, float]) -> bool:
-    return other != this and other[0] <= this[0] and other[1] <= this[1]
+def _priced(days: dict[tuple[str, int], float], each: bool) -> list[Trade]:
+    """The machines that have a price, each with that or with its share of an experiment."""
+    prices, found = price_list(), []
+    for (gpu, gpus), spent in days.items():
+        price = machine_price(gpu, gpus, prices, "USD")
+        if price is not None:
+            cost = cost_a_day(price[0]) * spent if each else price[0]
+            found.append(Trade(gpu, gpus, cost, spent, "best"))
+    return found
 
 
 # FLOPs and throughput, figure 9
