@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from . import adam, hardware, image, nvml, tf32
@@ -17,12 +18,14 @@ SERVES: dict[str, tuple[str, ...]] = {
     "latest": GENERATIONS[GENERATIONS.index("Turing") :],  # CUDA 13 knows nothing older
     "every": GENERATIONS[GENERATIONS.index("Turing") :],
 }
+_SHARED_BYTES = 2**30  # more than the 64 MiB that a container has by default
 _KERNELS = ("flash-attn", "mamba-ssm", "causal-conv1d")
 
 
 @dataclass(frozen=True)
 class Health:
-    """`kernels` are the paths beside torch's own; `complaint` says what is wrong and what would be right, or None."""
+    """`kernels` are the paths beside torch's own; `complaint` says what is wrong and what would be right, `advice`
+    what several GPUs may lack; or None."""
 
     gpus: tuple[str, ...]
     driver: str | None
@@ -31,6 +34,7 @@ class Health:
     kernels: tuple[str, ...]
     tf32: str
     complaint: str | None
+    advice: str | None
 
     @property
     def line(self) -> str:
@@ -42,7 +46,7 @@ class Health:
             f"kernels {', '.join(self.kernels) or 'of torch alone'}",
             f"TF32 {self.tf32}",
         ]
-        return "; ".join([*parts, *([self.complaint] if self.complaint else [])])
+        return "; ".join([*parts, *filter(None, (self.advice, self.complaint))])
 
 
 def examine() -> Health:
@@ -61,6 +65,7 @@ def examine() -> Health:
         kernels=tuple(_kernels(first)),
         tf32=_tf32(first),
         complaint=unusable or next(filter(None, map(_mismatch, devices)), None),
+        advice=shared_memory_advice(_shared_memory(), len(devices)),
     )
 
 
@@ -70,6 +75,25 @@ def _devices() -> tuple[list[hardware.Device], str | None]:
         return nvml.visible_devices(), None
     except UserError as error:
         return [], str(error)
+
+
+def shared_memory_advice(size: int, gpus: int) -> str | None:
+    """What to do where so many bytes of /dev/shm are few for the exchanges of so many GPUs; None where they suffice."""
+    if gpus < 2 or size >= _SHARED_BYTES:
+        return None
+    return (
+        f"/dev/shm has {size / 2**20:.0f} MiB, and NCCL may want 1 GiB among {gpus} GPUs without NVLink: in Docker "
+        "--shm-size 1g gives it"
+    )
+
+
+def _shared_memory() -> int:
+    """The bytes of /dev/shm."""
+    try:
+        found = os.statvfs("/dev/shm")
+    except OSError:  # there is none
+        return 0
+    return found.f_frsize * found.f_blocks
 
 
 def _kernels(device: hardware.Device | None) -> list[str]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from . import __version__, adam, hardware, image, nvml, tf32
 from .errors import UserError
+from .results import Results
 from .rules import Stack
 from .stack import PACKAGES
 
@@ -135,6 +136,13 @@ def refuse_another(folder: Path, now: dict[str, Any]) -> None:
     different = [f"{name} was {old}, is {new}" for name, old, new in pairs if old != new]
     if different:
         raise UserError(f"{folder} holds another machine's or stack's trials ({different[0]}); name another with --out")
+
+
+def keep(now: dict[str, Any], results: Results, has_trials: bool) -> None:
+    """Writes environment.json. Raises UserError where the folder has trials of another stack or machine."""
+    if has_trials:
+        refuse_another(results.folder, now)
+    results.write_json("environment.json", now)
 
 
 def _gpu_name(description: dict[str, Any]) -> str:

@@ -26,8 +26,8 @@ from .measure.rank import SEED
 from .measure.server import Job
 from .recipe import Generation
 from .results import Results
-from .run import server_environment
 from .units import SECONDS_A_DAY
+from .variables import server_environment
 
 _TIME_LIMIT = 30.0 * SECONDS_A_DAY  # somebody watches the bar
 
@@ -45,21 +45,17 @@ class Experiment:
         self._server = ForkServer(folder / "logs" / "server.log", server_environment(self._devices))
 
     def __enter__(self) -> Experiment:
-        self.results.__enter__()
-        try:
+        with contextlib.ExitStack() as opened:
+            opened.enter_context(self.results)
+            opened.enter_context(self._server)
             variables = server_environment(self._devices)
             found = environment.describe(self._devices, environment.installed_packages(), SEED, {}, variables)
-            if any(self.results.folder.glob("*-images_*.json")):
-                environment.refuse_another(self.results.folder, found)
-            self.results.write_json("environment.json", found)
-        except BaseException:
-            self.results.__exit__()
-            raise
+            environment.keep(found, self.results, any(self.results.folder.glob("*-images_*.json")))
+            self._opened = opened.pop_all()
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._server.close()
-        self.results.__exit__()
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
 
     def run(self, what: Training) -> tuple[Trained, bool]:
         """The training's times, and whether an earlier run of this folder had them. Raises TrainingFailedError."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import sysconfig
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -37,6 +35,7 @@ from .settings import Settings
 from .stack import installed
 from .stderr import say
 from .trial import Record, Trial
+from .variables import server_environment
 from .verdict import Verdict, judge
 
 _BUILDING_SECONDS = 1800.0
@@ -86,9 +85,7 @@ class Run:
             print_problems(problems)
             variables = server_environment(self.devices)
             found = environment.describe(self.devices, self._packages, SEED, asdict(self.options), variables)
-            if any(self._finished(trial) for trial in self.trials):
-                environment.refuse_another(self.results.folder, found)
-            self.results.write_json("environment.json", found)
+            environment.keep(found, self.results, any(self._finished(trial) for trial in self.trials))
             self._opened = opened.pop_all()
         return self
 
@@ -235,20 +232,3 @@ class Run:
                     cuda=True,
                 )
             )
-
-
-def server_environment(devices: Sequence[Device]) -> dict[str, str]:
-    """Build caches that outlive the run, the build tools of this Python, and the GPUs."""
-    caches = environment.build_cache()
-    found = {
-        "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
-        "TRITON_CACHE_DIR": str(caches / "triton"),
-        "TORCH_EXTENSIONS_DIR": str(caches / "extensions"),
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": ",".join(device.cuda_name for device in devices),
-        "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")]),
-    }
-    if any("RTX 40" in device.driver_name for device in devices):
-        # These have no peer-to-peer links; the authors turned NCCL's off for them, too.
-        found |= {"NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
-    return found

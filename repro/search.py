@@ -12,6 +12,7 @@ from .recipe import Scale
 from .rules import compiles
 from .settings import FREE_LUNCH, NAIVE, Settings, search_space
 from .trial import OnMachine, Record
+from .units import size
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Search(OnMachine):
     def machine(self) -> str:
         """As people say it: 2 x cpu."""
         nodes = f"{self.nodes} nodes of " if self.nodes > 1 else ""
-        limit = f" of {self.memory_limit / 2**30:g} GiB" if self.memory_limit is not None else ""
+        limit = f" of {size(self.memory_limit)}" if self.memory_limit is not None else ""
         return f"{nodes}{self.count} x {self.device}{limit}"
 
     @property

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .recipe import Scale
+from .units import size
 
 Status = Literal["ok", "out_of_memory", "unsupported", "crashed", "timed_out", "interrupted", "skipped"]
 
@@ -38,7 +39,7 @@ class Trial:
         machine = f"{self.count}x{self.device.replace(' ', '-')}"
         words = [self.recipe, self.scale, machine if self.nodes == 1 else f"{self.nodes}x{machine}", self.settings]
         if self.memory is not None:
-            words.append(f"{self.memory / 2**30:g}GiB")
+            words.append(size(self.memory))
         if self.steps != 3:
             words.append(f"{self.steps}-rounds")
         if self.check_extrapolation:

@@ -26,6 +26,14 @@ def bytes_(text: str, option: str) -> int:
     return int(_parse(text, option, _BYTES, "a positive size such as 512MiB, 2GiB or 80GB"))
 
 
+def size(number: int) -> str:
+    """So many bytes as `bytes_` reads them: in GB or MB where that is even, else in GiB."""
+    for unit, name in ((10**9, "GB"), (10**6, "MB")):
+        if number % unit == 0:
+            return f"{number // unit}{name}"
+    return f"{number / 2**30:g}GiB"
+
+
 def days(text: str, option: str) -> float:
     """`30d`, `12h`, in days."""
     return _parse(text, option, _SECONDS, "a positive duration such as 30d or 12h") / _SECONDS["d"]

@@ -97,6 +97,29 @@ def test_outside_of_an_image_nothing_is_wrong_with_any_gpu(monkeypatch: pytest.M
     assert "TF32 on with free lunch" in health.line
 
 
+@pytest.mark.parametrize(
+    ("size", "gpus", "told"),
+    [(2**26, 2, True), (2**30 - 1, 8, True), (2**30, 8, False), (2**26, 1, False)],
+)
+def test_several_gpus_with_a_containers_shared_memory_are_told_how_to_have_more(
+    size: int, gpus: int, told: bool
+) -> None:
+    advice = doctor.shared_memory_advice(size, gpus)
+    assert (advice is not None) == told
+    if advice is not None:
+        assert f"/dev/shm has {size / 2**20:.0f} MiB" in advice
+        assert f"among {gpus} GPUs" in advice
+        assert "--shm-size 1g" in advice
+
+
+def test_shared_memory_is_advice_in_the_line_and_no_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_shared_memory", lambda: 2**26)
+    health = here(monkeypatch, of("Hopper"), of("Hopper"))
+    assert health.complaint is None
+    assert health.line.endswith("--shm-size 1g gives it")
+    assert here(monkeypatch, of("Hopper")).advice is None
+
+
 def test_a_gpu_without_tf32_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     assert here(monkeypatch, of("Turing")).tf32 == "off, the GPU has none"
 

@@ -150,3 +150,12 @@ def test_a_folder_whose_stack_cannot_be_told_is_refused(tmp_path: Path, broken: 
     now = environment.describe([], {}, seed=7, options={}, variables={})
     with pytest.raises(UserError, match=r"environment\.json describes no run"):
         environment.refuse_another(tmp_path, now)
+
+
+def test_what_starts_processes_loads_no_report_and_no_claims() -> None:
+    code = (
+        "import sys, repro.variables, repro.experiment, repro.calibrate; "
+        "print([name for name in sys.modules if name.startswith(('repro.report', 'repro.claims', 'repro.verdict'))])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"

@@ -15,7 +15,7 @@ import pytest
 from repro import nvml
 from repro.commands.run import devices_and_counts
 from repro.errors import UserError
-from repro.run import server_environment
+from repro.variables import server_environment
 from tests.command_line import ROOT, repro
 
 _ERRORS = ("NotSupported", "FunctionNotFound", "NotFound", "LibraryNotFound", "DriverNotLoaded")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import models
-from repro import hardware
+from repro import hardware, units
 from repro.plan import Options, counts_up_to, estimate, settings_for, trials
 from repro.settings import FREE_LUNCH, NAIVE, Settings
 
@@ -75,6 +75,12 @@ def test_all_that_changes_a_measurement_changes_the_trials_ids(change: dict) -> 
 def test_flash_attention_is_asked_for_with_free_lunch_only() -> None:
     found = trials(options(models=("pythia-1b",), methods="published", attention="flash"), gpus("A100", 1))
     assert [trial.settings for trial in found] == ["naive", "free_lunch+flash"]
+
+
+@pytest.mark.parametrize("text", ["80GB", "512MB", "2GiB", "1.5GiB"])
+def test_a_limit_of_memory_is_named_as_it_was_given(text: str) -> None:
+    [trial] = trials(options(models=("vit",), methods="naive", memory=units.bytes_(text, "--memory")), gpus("A100", 1))
+    assert trial.id.split("/")[-1] == text
 
 
 def test_an_estimate_counts_the_weights_that_are_drawn_of_every_recipe_alike() -> None:

@@ -27,7 +27,7 @@ def main(given: argparse.Namespace) -> int:
     from .. import command
     from ..calibrate import name, probe
     from ..measure.launcher import ForkServer
-    from ..run import server_environment
+    from ..variables import server_environment
 
     check_packages()
     devices, counts = devices_and_counts(given)

@@ -29,6 +29,7 @@ def main(given: argparse.Namespace) -> int:
             "torch": health.torch,
             "kernels": ", ".join(health.kernels) or None,
             "TF32": health.tf32,
+            "advice": health.advice,
             "complaint": health.complaint,
         }
         print(render([row], given.format))

@@ -19,7 +19,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def main(given: argparse.Namespace) -> int:
     from ..measure.nodes import join
-    from ..run import server_environment
+    from ..variables import server_environment
     from .run import check_packages
 
     check_packages()

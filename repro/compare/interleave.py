@@ -32,10 +32,10 @@ from ..measure.trial import run as run_trial
 from ..measure.turns import Turns
 from ..progress import duration
 from ..results import Results, history
-from ..run import server_environment
 from ..settings import Settings
 from ..stack import PRELOADED
 from ..trial import Record, Trial
+from ..variables import server_environment
 from .changes import Change
 from .ratio import of_pairs, of_separate
 from .rule import decide, noise_floor, settled
@@ -164,9 +164,7 @@ class Check:
             Results(folder) as results,
             ForkServer(results.logs / "server.log", self._variables(arm), stack.python, _modules(trials)) as server,
         ):
-            if _finished(folder):
-                environment.refuse_another(folder, found)
-            results.write_json("environment.json", found)
+            environment.keep(found, results, bool(_finished(folder)))
             server.launch()
             gpu = self._devices[0].gpu if self._devices else None
             bench = Bench(server, self._rules(stack), gpu, results.logs)

@@ -1,0 +1,27 @@
+"""The environment variables that trials get on top of this process's."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from collections.abc import Sequence
+
+from .environment import build_cache
+from .hardware import Device
+
+
+def server_environment(devices: Sequence[Device]) -> dict[str, str]:
+    """Build caches that outlive the run, the build tools of this Python, and the GPUs."""
+    caches = build_cache()
+    found = {
+        "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
+        "TRITON_CACHE_DIR": str(caches / "triton"),
+        "TORCH_EXTENSIONS_DIR": str(caches / "extensions"),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": ",".join(device.cuda_name for device in devices),
+        "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")]),
+    }
+    if any("RTX 40" in device.driver_name for device in devices):
+        # These have no peer-to-peer links; the authors turned NCCL's off for them, too.
+        found |= {"NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
+    return found
