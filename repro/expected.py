@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import models
-from repro.datafile import Keyed, Row, columns, expected_folder, named, positive_int, problem, read_once, rows
+from repro.datafile import Row, columns, expected_folder, named, positive_int, problem, read_once, rows
 from repro.hardware import catalogue
 from repro.settings import SHARDINGS, Settings, Sharding
 
@@ -89,10 +90,7 @@ def cells(table: Table) -> tuple[Cell, ...]:
         model, gpu, count = _cell_of(row, recipes, gpus, seen)
         state, days = row.parse("days", _days, "a whole number of days, - (infeasible) or ? (lost mark)")
         found.append(Cell(table, model, gpu, count, days, state, row.text("source")))
-    missing = [key for key in itertools.product(recipes, gpus, COUNTS) if key not in seen]
-    if missing:
-        end = max(seen.values(), default=1) + 1
-        problem(file, end, 1, "model", "the end of the file", f"a row for {named(missing[0])}")
+    _complete(file, seen, itertools.product(recipes, gpus, COUNTS))
     return tuple(found)
 
 
@@ -132,10 +130,10 @@ def published_settings() -> tuple[PublishedSettings, ...]:
 
 @read_once
 def printed_recipes() -> Mapping[str, PrintedRecipe]:
-    """The rows of Table 3, by model. Raises UserError where the file is broken."""
-    seen: dict[Hashable, int] = {}
+    """The rows of Table 3, by model. Raises UserError where the file is broken or lacks a model."""
+    file, seen = expected_folder() / "table3.csv", dict[Hashable, int]()
     found = {}
-    for row in rows(expected_folder() / "table3.csv", columns(PrintedRecipe)):
+    for row in rows(file, columns(PrintedRecipe)):
         model = row.choice("model", models.NAMES)
         row.once("model", model, seen)
         found[model] = PrintedRecipe(
@@ -151,7 +149,15 @@ def printed_recipes() -> Mapping[str, PrintedRecipe]:
             optimizer=row.choice("optimizer", ("Adam", "AdamW")),
             source=row.text("source"),
         )
-    return Keyed("table3.csv", found)
+    _complete(file, seen, models.NAMES)
+    return found
+
+
+def _complete(file: Path, seen: dict[Hashable, int], wanted: Iterable[Hashable]) -> None:
+    missing = next((key for key in wanted if key not in seen), None)
+    if missing is not None:
+        end = max(seen.values(), default=1) + 1
+        problem(file, end, 1, "model", "the end of the file", f"a row for {named(missing)}")
 
 
 def _cell_of(

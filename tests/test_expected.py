@@ -328,6 +328,13 @@ def test_a_table_cut_short_is_missing_a_row(expected: Path) -> None:
     assert message.endswith("expected a row for ViT, H100, 8")
 
 
+def test_table_3_without_one_of_the_models_is_told_itself(expected: Path) -> None:
+    file = expected / "table3.csv"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+    told = complaint(table1, expected)
+    assert told == "table3.csv, line 10, column 1 (model): found the end of the file, expected a row for ViT"
+
+
 def test_an_empty_file_lacks_its_first_column(expected: Path) -> None:
     (expected / "table1.csv").write_text("")
     assert "table1.csv, line 1, column 1 (model): found no such column" in complaint(table1, expected)

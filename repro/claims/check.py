@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..datafile import expected_folder
 from ..errors import UserError
 from ..trial import Record
 from . import comment, lab, measured, paper, paper_costs, paper_models, review, search, thesis
@@ -82,7 +83,7 @@ def _check(claim: Claim, facts: Facts, records: Sequence[Record] | None) -> Chec
         working = RECOMPUTED[claim.id](facts)
         return Checked(claim, *judge(claim, working), working)
     if claim.id not in MEASURED:
-        raise UserError(f"{claim.id}: expected/claims.csv has this claim, and no function here checks it; remove it")
+        raise UserError(f"{expected_folder() / 'claims.csv'}: no function here checks the claim {claim.id}; remove it")
     found = MEASURED[claim.id](records or ())
     if not isinstance(found, Missing):
         return Checked(claim, *judge(claim, found), found)
