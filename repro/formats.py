@@ -26,6 +26,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def listing(names: Sequence[str]) -> str:
+    """As people say it: A, B and C."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
 def yes(value: bool) -> str:
     """A mark in a table."""
     return "yes" if value else "no"

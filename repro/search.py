@@ -12,7 +12,6 @@ from .recipe import Scale
 from .rules import compiles
 from .settings import FREE_LUNCH, NAIVE, Settings, search_space
 from .trial import OnMachine, Record
-from .units import size
 
 
 @dataclass(frozen=True)
@@ -41,17 +40,6 @@ class Search(OnMachine):
     def model(self) -> str:
         """The paper's name of the recipe."""
         return models.find(self.recipe).name
-
-    @property
-    def world(self) -> int:
-        return self.count * self.nodes
-
-    @property
-    def machine(self) -> str:
-        """As people say it: 2 x cpu."""
-        nodes = f"{self.nodes} nodes of " if self.nodes > 1 else ""
-        limit = f" of {size(self.memory_limit)}" if self.memory_limit is not None else ""
-        return f"{nodes}{self.count} x {self.device}{limit}"
 
     @property
     def whole(self) -> bool:

@@ -60,6 +60,18 @@ class OnMachine:
     memory_limit: int | None
 
     @property
+    def world(self) -> int:
+        """Devices on all nodes."""
+        return self.count * self.nodes
+
+    @property
+    def machine(self) -> str:
+        """As people say it: 2 x cpu, 2 nodes of 4 x A100 of 40GB."""
+        nodes = f"{self.nodes} nodes of " if self.nodes > 1 else ""
+        limit = f" of {size(self.memory_limit)}" if self.memory_limit is not None else ""
+        return f"{nodes}{self.count} x {self.device}{limit}"
+
+    @property
     def one_whole_node(self) -> bool:
         """Whether it is one node, whose devices have all of their memory."""
         return self.nodes == 1 and self.memory_limit is None

@@ -28,7 +28,7 @@ from repro.report.charts import svg
 from repro.report.content import Content, compose, run_words
 from repro.report.figures import Curve, Draw, Figure, Panel, Point, Trade
 from repro.report.page import page
-from repro.report.text import summary
+from repro.report.text import summary, trial_row
 from repro.report.write import write
 from repro.verdict import judge_tables
 from tests.command_line import ROOT, record, repro, results_folder
@@ -242,6 +242,39 @@ def test_every_trial_is_there_with_its_status_and_both_clocks(kept: Content, on_
     assert "Table 1, Pythia-1B on 4 A100: reproduced with free_lunch+zero_1." in naive.says
     vit = next(place for place in on_gpus.places if place.title == "ViT on 1 x A100")
     assert vit.notes == ["naive: out_of_memory, <b>none</b> fits; offload"]
+
+
+def test_several_nodes_and_limited_memory_are_said_of_every_trial_and_no_other_verdict_is_theirs(
+    tmp_path: Path,
+) -> None:
+    run = [
+        record("pythia-1b", "naive", 20.0, count=8),
+        record("pythia-1b", "naive", 60.0, count=4, nodes=2, reason="slow", remedy="wait", true_days=90.0),
+        record("pythia-1b", "naive", None, count=8, memory=2**30, status="out_of_memory", reason="full", remedy="more"),
+        record("pythia-1b", "naive", 0.1, count=8, scale="tiny"),
+    ]
+    folder = results_folder(tmp_path / "run", *run)
+    content = compose(read(folder))
+    assert content.title == "Report of a run on 8 x A100, 2 nodes of 4 x A100 and 8 x A100 of 1GiB"
+    says = {place.title: " ".join(place.says) for place in content.places}
+    assert len(says) == len(run)
+    assert [title for title, said in says.items() if "Table 4, " in said] == ["Pythia-1B on 8 x A100"]
+    printed = repro("report", str(folder)).stdout
+    trials = printed.partition("\nTRIALS\n")[2].partition("\nTimes")[0]
+    assert [trials.count(machine) for machine in ("2 nodes of 4 x A100", "8 x A100 of 1GiB")] == [1, 1]
+    assert "run with" not in trials, "the machine says the limit"
+    assert "pythia-1b, 2 nodes of 4 x A100, naive" in printed
+    assert "pythia-1b, 8 x A100 of 1GiB, naive" in printed
+
+
+def test_the_papers_days_stand_beside_machines_like_the_papers_alone() -> None:
+    for other, told in (
+        ({}, "41 (Table 4)"),
+        ({"nodes": 2}, None),
+        ({"memory": 2**30}, None),
+        ({"scale": "tiny"}, None),
+    ):
+        assert trial_row(record("pythia-1b", "naive", 60.0, gpu="L40S", **other), "A100")["paper, A100"] == told
 
 
 def test_the_environment_names_machine_stack_and_lock(kept: Content) -> None:

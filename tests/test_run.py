@@ -171,7 +171,7 @@ def test_a_run_ends_by_writing_the_report_and_saying_where_it_is(finished) -> No
     assert run.stderr.splitlines()[-1] == f"repro: the report is {folder / 'report.html'}"
     for name in ("report.html", "report.md"):
         assert "Of the 288 cells of Tables 1 and 4, none was compared" in (folder / name).read_text()
-        assert "Report of a run on 1 and 2 x cpu" in (folder / name).read_text()
+        assert "Report of a run on 1 x cpu and 2 x cpu" in (folder / name).read_text()
         assert "What is wrong with this folder" not in (folder / name).read_text()
 
 

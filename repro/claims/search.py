@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ..expected import COUNTS
+from ..formats import listing
 from ..interval import Interval
 from ..settings import FREE_LUNCH
 from ..trial import Record
 from .facts import PAPER_GPUS
 from .registry import Missing, measures
-from .searched import COMMAND, Cell, Searched, listing, searched
+from .searched import COMMAND, Cell, Searched, searched
 from .working import Working, mean, shown
 
 

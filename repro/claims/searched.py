@@ -13,6 +13,7 @@ from statistics import median
 
 import models
 
+from ..formats import listing
 from ..settings import FREE_LUNCH, search_space
 from ..trial import Record
 from .facts import PAPER_GPUS
@@ -117,11 +118,6 @@ def nothing_counts(records: Sequence[Record], command: str) -> str:
     }
     told = ", ".join(f"{number} are {kind}" for kind, number in kinds.items() if number) or "they are of other models"
     return f"none of the {len(records)} records counts: {told}; {measures}"
-
-
-def listing(names: Sequence[str]) -> str:
-    """`A, B and C`."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _cells(records: Sequence[Record], device: str, counts: Sequence[int]) -> list[Cell]:

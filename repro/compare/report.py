@@ -107,7 +107,7 @@ def row(each: Compared) -> dict[str, Any]:
         "recipe": each.trial.recipe,
         "scale": each.trial.scale,
         "settings": each.trial.settings,
-        "machine": _machine(each),
+        "machine": each.trial.machine,
         "micro_batch": each.trial.micro_batch,
         "before_median": each.before.median,
         "after_median": each.after.median,
@@ -136,7 +136,7 @@ def _people(each: Compared) -> dict[str, Any]:
     found: dict[str, Any] = {
         "recipe": each.trial.recipe,
         "settings": each.trial.settings,
-        "machine": _machine(each),
+        "machine": each.trial.machine,
         "MBS": each.trial.micro_batch,
         "step s, before": each.before.median,
         "after": each.after.median,
@@ -157,13 +157,8 @@ def _both(before: float | None, after: float | None, unit: float = 1.0) -> str:
     return ", ".join("-" if value is None else f"{value / unit:.4g}" for value in (before, after))
 
 
-def _machine(each: Compared) -> str:
-    nodes = f"{each.trial.nodes} x " if each.trial.nodes > 1 else ""
-    return f"{nodes}{each.trial.count} x {each.trial.device}"
-
-
 def _name(each: Compared) -> str:
-    return f"{each.trial.recipe}, {each.trial.settings}, {_machine(each)}"
+    return f"{each.trial.recipe}, {each.trial.settings}, {each.trial.machine}"
 
 
 def _how(each: Compared) -> str:

@@ -17,7 +17,7 @@ from ..audit import Audited, Cause, audit, audit_measured, causes
 from ..claims import Checked, check_all
 from ..claims.working import shown
 from ..expected import COUNTS, TOLERANCE, cells
-from ..formats import counted
+from ..formats import counted, listing
 from ..plan import Options
 from ..reading import Problem, Reading
 from ..search import Search, searches
@@ -133,17 +133,9 @@ def compose(reading: Reading | None) -> Content:
 def _title(reading: Reading | None) -> str:
     if reading is None:
         return "Report on the published numbers"
-    counts: dict[str, set[int]] = {}
-    for record in reading.records:
-        counts.setdefault(record.device, set()).add(record.count)
-    if not counts:
+    if not reading.records:
         return "Report of a run without a finished trial"
-    machines = [f"{_and(list(map(str, sorted(each))))} x {device}" for device, each in counts.items()]
-    return f"Report of a run on {'; '.join(machines)}"
-
-
-def _and(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+    return f"Report of a run on {listing(list(dict.fromkeys(record.machine for record in reading.records)))}"
 
 
 def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], records: Sequence[Record]) -> Headline:
@@ -293,8 +285,8 @@ def _place(search: Search, verdicts: Iterable[Verdict], nearest: str | None) -> 
     if search.spread is not None:
         best = min(search.steps, key=search.steps.__getitem__)
         says.append(f"The fastest is {best}, {search.spread.best:.3g} s a training step by the authors' clock.")
-    for verdict in verdicts:
-        if (verdict.model, verdict.gpu, verdict.gpus) == (search.model, search.device, search.world):
+    for verdict in verdicts if search.stands_for_paper else ():
+        if (verdict.model, verdict.gpu, verdict.gpus) == (search.model, search.device, search.count):
             says.append(f"{_verdict_entry(verdict).told}.")
     rows = [_trial(trial, nearest) for trial in search.trials]
     return Place(f"{search.model}{twin} on {search.machine}", _told(search), says, rows, _notes(search))
@@ -329,7 +321,7 @@ def _trial(record: Record, nearest: str | None) -> dict[str, Any]:
         "authors/true": clocks_ratio(record),
     }
     settled = {name: row.pop(name) for name in ("settings", "status", "MBS", "GAS")}
-    return settled | steps | {name: value for name, value in row.items() if name not in ("model", "device", "step s")}
+    return settled | steps | {name: value for name, value in row.items() if name not in ("model", "machine", "step s")}
 
 
 # Claims

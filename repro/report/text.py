@@ -69,10 +69,15 @@ def report(
 
 
 def _told_apart(records: Sequence[Record], nearest: str | None) -> list[dict[str, Any]]:
-    """A row each, with what else their ids say, such as a memory limit or other rounds, where any says more."""
-    more = [record.id.partition(record.settings)[2].strip("/").replace("/", ", ") for record in records]
+    """A row each, with what else their ids say, such as other rounds, where any says more."""
     rows = [trial_row(record, nearest) for record in records]
+    more = [", ".join(_beyond_machine(record)) for record in records]
     return [{"run with": said, **row} for said, row in zip(more, rows, strict=True)] if any(more) else rows
+
+
+def _beyond_machine(record: Record) -> list[str]:
+    words = record.id.partition(f"/{record.settings}/")[2].split("/")
+    return words if record.memory_limit is None else words[1:]  # the machine says its limit
 
 
 def _search(search: Search) -> dict[str, Any]:
@@ -131,7 +136,7 @@ def trial_row(record: Record, nearest: str | None) -> dict[str, Any]:
     """A trial in one line; beside it the days that the paper has for it on its GPU `nearest`."""
     row: dict[str, Any] = {
         "model": record.recipe,
-        "device": f"{record.count} x {record.device}",
+        "machine": record.machine,
         "settings": record.settings,
         "status": record.status,
         "MBS": record.micro_batch,
@@ -160,7 +165,10 @@ def clocks_ratio(record: Record) -> float | None:
 
 
 def _paper_days(record: Record, gpu: str) -> str | None:
-    """The paper's days for these settings' table on its GPU: beside the measured ones, never compared with them."""
+    """The paper's days for these settings' table on its GPU: beside the measured ones, never compared with them. None
+    beside a machine that can stand for none of the paper's."""
+    if not record.stands_for_paper:
+        return None
     table = "4" if record.settings == "naive" else "1"
     name = models.find(record.recipe).name
     cell = next(
@@ -203,7 +211,7 @@ def notes(records: Sequence[Record]) -> list[str]:
     found: dict[str, list[str]] = {}
     for record in records:
         for note in [*notes_on(record), *_clocks_note(record)]:
-            found.setdefault(note, []).append(f"{record.recipe}, {record.count} x {record.device}, {record.settings}")
+            found.setdefault(note, []).append(f"{record.recipe}, {record.machine}, {record.settings}")
     return [f"{note} ({_first(trials)})" for note, trials in found.items()]
 
 
