@@ -44,8 +44,8 @@ class Search(OnMachine):
     @property
     def whole(self) -> bool:
         """Whether every settings of the paper's space either ran here or ran out of memory."""
-        tried = {trial.settings for trial in self.trials if trial.status in ("ok", "out_of_memory")}
-        return {settings.id for settings in search_space(self.world)} <= tried
+        tried = {Settings.parse(t.settings).base for t in self.trials if t.status in ("ok", "out_of_memory")}
+        return set(search_space(self.world)) <= tried
 
     @property
     def tried(self) -> list[Record]:
@@ -93,12 +93,14 @@ class Search(OnMachine):
 
     @property
     def free_lunch(self) -> float | None:
-        return self._step(FREE_LUNCH.id)
+        """Free lunch alone, with the faster attention where both ran."""
+        alone = (step for id, step in self.steps.items() if Settings.parse(id).base == FREE_LUNCH)
+        return min(alone, default=None)
 
     @property
     def memory_saving(self) -> float | None:
         """The fastest with any memory-saving method."""
-        return min((step for settings, step in self.steps.items() if settings != FREE_LUNCH.id), default=None)
+        return min((step for id, step in self.steps.items() if Settings.parse(id).saves_memory), default=None)
 
     @property
     def best(self) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal, cast, get_args
 
@@ -57,6 +57,16 @@ class Settings:
             offloading="offloading" in words,
             attention="flash" if "flash" in words else "sdpa",
         )
+
+    @property
+    def base(self) -> Settings:
+        """The same with torch's own attention: the point of the paper's space, whichever kernel ran."""
+        return replace(self, attention="sdpa")
+
+    @property
+    def saves_memory(self) -> bool:
+        """Whether there is any memory-saving method."""
+        return self.checkpointing or self.sharding != "none" or self.offloading
 
     @property
     def library(self) -> Literal["torch", "deepspeed", "fsdp"]:

@@ -78,6 +78,9 @@ def test_naive_and_free_lunch_come_first_and_are_never_skipped() -> None:
     zero, size = Settings(True, sharding="zero_1"), searching.size(Settings(True, sharding="zero_1"))
     searching.learn(measured(models.find("pythia-1b"), zero, 4, size, searching.seconds(zero, size)))
     assert searching.skips(NAIVE) is searching.skips(FREE_LUNCH) is None
+    flash = replace(FREE_LUNCH, attention="flash")
+    assert searching.ordered([*search_space(4), flash])[:2] == [FREE_LUNCH, flash]
+    assert searching.skips(flash) is None
     skipped = [settings for settings in search_space(4) if searching.skips(settings)]
     assert Settings(True, checkpointing=True, sharding="zero_3", offloading=True) in skipped
 

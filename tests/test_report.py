@@ -26,10 +26,11 @@ from repro.hardware import Device, find
 from repro.reading import read
 from repro.report.charts import svg
 from repro.report.content import Content, compose, run_words
-from repro.report.figures import Curve, Draw, Figure, Panel, Point, Trade
+from repro.report.figures import Curve, Draw, Figure, Mark, Panel, Point, Trade
 from repro.report.page import page
 from repro.report.text import summary, trial_row
 from repro.report.write import write
+from repro.settings import search_space
 from repro.verdict import judge_tables
 from tests.command_line import ROOT, record, repro, results_folder
 
@@ -388,6 +389,24 @@ def test_gains_and_spread_come_from_whole_searches_alone(kept: Content, on_gpus:
     assert max(points(spread).values()) == pytest.approx(max(steps.values()) / min(steps.values()))
     assert len(spread.rows) == 22
     assert figure(on_gpus, "4, 11").panels == figure(on_gpus, "5").panels == []
+
+
+def test_free_lunch_with_flash_attention_is_free_lunch_alone(tmp_path: Path) -> None:
+    space = [replace(settings, attention="flash").id for settings in search_space(1)]
+    days = {"naive": None} | dict.fromkeys(space, 30.0) | {"free_lunch+flash": 20.0, space[1]: 15.0}
+    ran = ["out_of_memory" if spent is None else "ok" for spent in days.values()]
+    run = [
+        record("pythia-1b", settings, spent, count=1, status=status)  # type: ignore[arg-type]
+        for (settings, spent), status in zip(days.items(), ran, strict=True)
+    ]
+    content = compose(read(results_folder(tmp_path / "run", *run)))
+    assert content.places[0].says[0] == "12 of the 12 settings of the paper's search were tried, and naive settings."
+    assert list(points(figure(content, "4, 11").panels[0]).values()) == pytest.approx([25.0])
+    assert "the median takes 1.5 times as long as free lunch alone" in figure(content, "5").says
+    alone = compose(read(results_folder(tmp_path / "alone", *run[:2])))
+    (mark,) = next(panel for panel in figure(alone, "10").panels if panel.origin == "measured").rows
+    assert isinstance(mark, Mark)
+    assert mark.state == "free lunch"
 
 
 def test_gpu_days_are_held_against_the_original_trainings(published: Content) -> None:

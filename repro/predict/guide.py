@@ -51,7 +51,7 @@ class Guide:
         """Those that are measured whatever is predicted, then the rest, the fastest first, what should not fit last."""
 
         def place(settings: Settings) -> tuple[int, float]:
-            first = _ALWAYS.index(settings) if settings in _ALWAYS else len(_ALWAYS)
+            first = _ALWAYS.index(settings.base) if settings.base in _ALWAYS else len(_ALWAYS)
             size = self.size(settings)
             return first, self.seconds(settings, size) if size else math.inf
 
@@ -113,7 +113,7 @@ class Guide:
 
     def skips(self, settings: Settings) -> tuple[float, str] | None:
         """The bound, and why the settings need not be measured; None where they must."""
-        if settings in _ALWAYS:
+        if settings.base in _ALWAYS:
             return None
         bound = self.bound(settings)
         if bound < self._best:
@@ -124,7 +124,7 @@ class Guide:
         """The same of a settings that has run uncompiled at its micro batch, before it is compiled: it gains by that at
         most as much as another settings did, and 10 % more; no other's loss is held against it."""
         settings, uncompiled = Settings.parse(record.settings), self._uncompiled(record, size)
-        if settings in _ALWAYS or uncompiled is None or not self._gains:
+        if settings.base in _ALWAYS or uncompiled is None or not self._gains:
             return None
         bound = uncompiled * min(1.0, *self._gains) * _ALIKE
         if bound < self._best:

@@ -21,7 +21,7 @@ from ..formats import counted, listing
 from ..plan import Options
 from ..reading import Problem, Reading
 from ..search import Search, searches
-from ..settings import NAIVE, search_space
+from ..settings import NAIVE, Settings, search_space
 from ..stack import PACKAGES
 from ..trial import Record
 from ..verdict import FAILED, Verdict, judge_tables
@@ -276,9 +276,9 @@ def _environment(reading: Reading) -> list[tuple[str, str]]:
 
 def _place(search: Search, verdicts: Iterable[Verdict], nearest: str | None) -> Place:
     twin = " (tiny twin)" if search.scale == "tiny" else ""
-    space = {settings.id for settings in search_space(search.world)}
-    tried = {trial.settings for trial in search.tried}
-    naive = ", and naive settings" if NAIVE.id in tried else ""
+    space = set(search_space(search.world))
+    tried = {Settings.parse(trial.settings).base for trial in search.tried}
+    naive = ", and naive settings" if NAIVE in tried else ""
     says = [f"{len(tried & space)} of the {len(space)} settings of the paper's search were tried{naive}."]
     if search.guided:
         says.append(f"Guided by predictions: {search.guided}.")
