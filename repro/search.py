@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import mean, median
 
 import models
 
+from . import extrapolate
 from .recipe import Scale
 from .rules import compiles
 from .settings import FREE_LUNCH, NAIVE, Settings, search_space
@@ -41,11 +43,34 @@ class Search(OnMachine):
         """The paper's name of the recipe."""
         return models.find(self.recipe).name
 
+    @cached_property
+    def standing(self) -> dict[str, Record]:
+        """By settings the record that stands for all that were made of them, such as with more rounds: the last that
+        ran, else the last."""
+        found: dict[str, Record] = {}
+        for trial in self.trials:
+            if trial.settings not in found or trial.status == "ok" or found[trial.settings].status != "ok":
+                found[trial.settings] = trial
+        return found
+
+    @property
+    def untried(self) -> tuple[str, ...]:
+        """Settings of the paper's space that neither ran here nor ran out of memory, and how those tried ended."""
+        ended = {Settings.parse(id).base: record.status for id, record in self.standing.items()}
+        settled = {
+            Settings.parse(id).base for id, record in self.standing.items() if record.status in ("ok", "out_of_memory")
+        }
+        return tuple(
+            f"{settings.id} ({ended[settings]})" if settings in ended else settings.id
+            for settings in search_space(self.world)
+            if settings not in settled
+        )
+
     @property
     def whole(self) -> bool:
-        """Whether every settings of the paper's space either ran here or ran out of memory."""
-        tried = {Settings.parse(t.settings).base for t in self.trials if t.status in ("ok", "out_of_memory")}
-        return set(search_space(self.world)) <= tried
+        """Whether every settings of the paper's space either ran here or ran out of memory, also where free lunch alone
+        did: what that says of others is the reader's to decide."""
+        return not self.untried
 
     @property
     def tried(self) -> list[Record]:
@@ -88,8 +113,13 @@ class Search(OnMachine):
         )
 
     @property
+    def steps(self) -> dict[str, float]:
+        """Seconds of a training step of all that ran but naive, by settings."""
+        return {id: step for id, step in self._steps.items() if id != NAIVE.id}
+
+    @property
     def naive(self) -> float | None:
-        return self._step(NAIVE.id)
+        return self._steps.get(NAIVE.id)
 
     @property
     def free_lunch(self) -> float | None:
@@ -98,9 +128,20 @@ class Search(OnMachine):
         return min(alone, default=None)
 
     @property
-    def memory_saving(self) -> float | None:
-        """The fastest with any memory-saving method."""
-        return min((step for id, step in self.steps.items() if Settings.parse(id).saves_memory), default=None)
+    def free_lunch_fits(self) -> bool:
+        """False where free lunch alone ran out of memory."""
+        full = (id for id, record in self.standing.items() if record.status == "out_of_memory")
+        return self.free_lunch is not None or all(Settings.parse(id).base != FREE_LUNCH for id in full)
+
+    @property
+    def fastest(self) -> str | None:
+        """The settings of the shortest step, naive left out."""
+        return _fastest(self.steps)
+
+    @property
+    def fastest_saving(self) -> str | None:
+        """The same of those with any memory-saving method."""
+        return _fastest({id: step for id, step in self.steps.items() if Settings.parse(id).saves_memory})
 
     @property
     def best(self) -> float | None:
@@ -116,27 +157,27 @@ class Search(OnMachine):
     def gain(self) -> float | None:
         """What the best memory-saving settings take off the step of free lunch alone, as a share; negative where they
         are slower (figures 4 and 11)."""
-        if self.memory_saving is None or self.free_lunch is None:
+        if self.fastest_saving is None or self.free_lunch is None:
             return None
-        return 1 - self.memory_saving / self.free_lunch
+        return 1 - self.steps[self.fastest_saving] / self.free_lunch
+
+    def days(self, step: float) -> float:
+        """Days of the whole training at so many seconds a step."""
+        return extrapolate.days(step, models.find(self.recipe, self.scale).training_steps)
 
     @property
     def best_days(self) -> float | None:
         """Days of the whole training with the best settings, naive left out."""
-        days = [t.authors_days for t in self.trials if t.settings != NAIVE.id and t.authors_days is not None]
-        return min(days, default=None)
+        return None if self.best is None else self.days(self.best)
 
     @property
-    def steps(self) -> dict[str, float]:
-        """Seconds of a training step of all that ran but naive, by settings."""
-        return {
-            trial.settings: trial.authors_step
-            for trial in self.trials
-            if trial.settings != NAIVE.id and trial.authors_step is not None
-        }
+    def _steps(self) -> dict[str, float]:
+        there = self.standing.items()
+        return {id: record.authors_step for id, record in there if record.authors_step is not None}
 
-    def _step(self, settings: str) -> float | None:
-        return next((trial.authors_step for trial in self.trials if trial.settings == settings), None)
+
+def _fastest(steps: dict[str, float]) -> str | None:
+    return min(steps, key=lambda settings: steps[settings], default=None)
 
 
 def searches(records: Iterable[Record]) -> list[Search]:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from ..expected import COUNTS
 from ..formats import listing
 from ..interval import Interval
-from ..settings import FREE_LUNCH
+from ..search import Search, Spread
 from ..trial import Record
 from .facts import PAPER_GPUS
 from .registry import Missing, measures
-from .searched import COMMAND, Cell, Searched, searched
+from .searched import COMMAND, Searched, name, rows, searched
 from .working import Working, mean, shown
 
 
@@ -19,19 +19,19 @@ from .working import Working, mean, shown
 @measures("twice-as-long")
 def best_over_median(records: Sequence[Record]) -> Working | Missing:
     """Figure 5: the mean, over cells with several GPUs, of the median settings' days over the best's."""
-    return _mean(records, "median / best", lambda cell: (cell.median, cell.best))
+    return _mean(records, "median / best", lambda spread, _: (spread.median, spread.best))
 
 
 @measures("best-over-worst")
 def best_over_worst(records: Sequence[Record]) -> Working | Missing:
     """Figure 5: the mean of the worst settings' days over the best's."""
-    return _mean(records, "worst / best", lambda cell: (cell.worst, cell.best))
+    return _mean(records, "worst / best", lambda spread, _: (spread.worst, spread.best))
 
 
 @measures("median-slower-than-free-lunch")
 def median_over_free_lunch(records: Sequence[Record]) -> Working | Missing:
     """Figure 5: the mean of the median settings' days over those of free lunch alone."""
-    return _mean(records, "median / free lunch alone", lambda cell: (cell.median, cell.free_lunch))
+    return _mean(records, "median / free lunch alone", lambda spread, free_lunch: (spread.median, free_lunch))
 
 
 @measures("memory-saving-gain")
@@ -55,13 +55,18 @@ def one_gpu_memory_saving(records: Sequence[Record]) -> Working | Missing:
     return _largest(found, [gain for cell in found.cells if (gain := _gain(cell)) is not None])
 
 
-def _mean(records: Sequence[Record], what: str, ratio: Callable[[Cell], tuple[float, float]]) -> Working | Missing:
+def _mean(
+    records: Sequence[Record], what: str, pair: Callable[[Spread, float], tuple[float, float]]
+) -> Working | Missing:
+    """The mean over the cells of a ratio of two steps, which `pair` takes from a cell's spread and its free lunch."""
     found = searched(records, COUNTS[1:])
     ratios = []
     for cell in found.cells:
-        over, under = ratio(cell)
-        step = f"{cell.name}, {len(cell.days)} settings ran: {what} = {shown(over)} / {shown(under)}"
-        ratios.append(Working(Interval.exact(over / under), cell.rows, (f"{step} = {shown(over / under)}",)))
+        assert cell.spread is not None
+        assert cell.free_lunch is not None
+        over, under = map(cell.days, pair(cell.spread, cell.free_lunch))
+        step = f"{name(cell)}, {len(cell.steps)} settings ran: {what} = {shown(over)} / {shown(under)}"
+        ratios.append(Working(Interval.exact(over / under), rows(cell), (f"{step} = {shown(over / under)}",)))
     if not ratios:
         return _none(found)
     average = mean(ratios).told(found.where)
@@ -81,7 +86,7 @@ def _none(found: Searched) -> Missing:
     return Missing(found.missing or f"on {listing(found.devices)} free lunch alone ran out of memory in every cell")
 
 
-def _bars(cells: Iterable[Cell]) -> list[Working]:
+def _bars(cells: Iterable[Search]) -> list[Working]:
     """Figure 4's bars of the searched cells."""
     groups: dict[str, list[Working]] = {}
     for cell in cells:
@@ -94,12 +99,11 @@ def _bars(cells: Iterable[Cell]) -> list[Working]:
     return [mean(gains).called(name) for name, gains in groups.items()]
 
 
-def _gain(cell: Cell) -> Working | None:
+def _gain(cell: Search) -> Working | None:
     """Per cent of free lunch's days that the best memory-saving settings save; None where none of them ran."""
-    saving = {settings: days for settings, days in cell.days.items() if settings != FREE_LUNCH.id}
-    if not saving:
+    if cell.gain is None or cell.fastest_saving is None or cell.free_lunch is None:
         return None
-    best = min(saving, key=lambda settings: saving[settings])
-    gain = 100 * (1 - saving[best] / cell.free_lunch)
-    step = f"{cell.name}, {best}: 1 - {shown(saving[best])} / {shown(cell.free_lunch)} = {shown(gain)} %"
-    return Working(Interval.exact(gain), cell.rows, (step,))
+    gain = 100 * cell.gain
+    best, alone = (shown(cell.days(step)) for step in (cell.steps[cell.fastest_saving], cell.free_lunch))
+    step = f"{name(cell)}, {cell.fastest_saving}: 1 - {best} / {alone} = {shown(gain)} %"
+    return Working(Interval.exact(gain), rows(cell), (step,))

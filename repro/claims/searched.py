@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import models
 
 from ..formats import listing
-from ..settings import FREE_LUNCH, search_space
+from ..search import Search, searches
+from ..settings import search_space
 from ..trial import Record
 from .facts import PAPER_GPUS
 from .working import Row, shown
@@ -25,51 +25,11 @@ _NAMED = 3  # so many of the cells that are not searched are named, the others c
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A model on `count` of a GPU: days by the authors' clock of the settings that ran, and those that neither ran nor
-    ran out of memory."""
-
-    model: str
-    device: str
-    count: int
-    days: dict[str, float]
-    untried: tuple[str, ...]
-    free_lunch_fits: bool
-
-    @property
-    def name(self) -> str:
-        return f"{self.model} on {self.count} {self.device}"
-
-    @property
-    def free_lunch(self) -> float:
-        return self.days[FREE_LUNCH.id]
-
-    @property
-    def best(self) -> float:
-        return min(self.days.values())
-
-    @property
-    def median(self) -> float:
-        return median(self.days.values())
-
-    @property
-    def worst(self) -> float:
-        return max(self.days.values())
-
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        return tuple(
-            Row("trials.jsonl", f"{self.name}, {settings}", f"{shown(days)} days by the authors' clock", "this run")
-            for settings, days in self.days.items()
-        )
-
-
-@dataclass(frozen=True)
 class Searched:
     """The searched cells of the GPUs that settle a claim, or, where `missing` says what is, of the GPU that comes
     nearest. Cells where free lunch alone does not fit are left out."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[Search, ...]
     devices: tuple[str, ...]
     missing: str
 
@@ -85,18 +45,25 @@ class Searched:
 def searched(records: Sequence[Record], counts: Sequence[int]) -> Searched:
     """The cells with these numbers of GPUs: of the paper's GPUs whose cells are all searched, else of other such GPUs,
     else of the nearest."""
-    there = at_scale(records)
-    devices = tuple(dict.fromkeys(record.device for record in there if record.recipe in _PYTHIA))
+    there = {(each.recipe, each.device, each.count): each for each in searches(at_scale(records))}
+    devices = tuple(dict.fromkeys(device for recipe, device, _ in there if recipe in _PYTHIA))
     if not devices:
         return Searched((), (), nothing_counts(records, COMMAND))
-    cells = {device: _cells(there, device, counts) for device in devices}
-    whole = [device for device in devices if not any(cell.untried for cell in cells[device])]
+    cells = {
+        device: [
+            there.get((id, device, count)) or Search(id, "paper", device, count, 1, None, ())
+            for id in _PYTHIA
+            for count in counts
+        ]
+        for device in devices
+    }
+    whole = [device for device in devices if not any(map(_lacks, cells[device]))]
     settling = [device for device in whole if device in PAPER_GPUS] or whole
     missing = ""
     if not settling:
-        settling = [max(devices, key=lambda device: sum(not cell.untried for cell in cells[device]))]
+        settling = [max(devices, key=lambda device: sum(not _lacks(cell) for cell in cells[device]))]
         missing = _untried(cells[settling[0]])
-    fit = (cell for device in settling for cell in cells[device] if not cell.untried and cell.free_lunch_fits)
+    fit = (cell for device in settling for cell in cells[device] if cell.free_lunch_fits and cell.whole)
     return Searched(tuple(fit), tuple(settling), missing)
 
 
@@ -120,34 +87,28 @@ def nothing_counts(records: Sequence[Record], command: str) -> str:
     return f"none of the {len(records)} records counts: {told}; {measures}"
 
 
-def _cells(records: Sequence[Record], device: str, counts: Sequence[int]) -> list[Cell]:
-    return [
-        _cell(
-            {r.settings: r for r in records if (r.recipe, r.device, r.count) == (id, device, count)}, id, device, count
-        )
-        for id in _PYTHIA
-        for count in counts
-    ]
+def name(cell: Search) -> str:
+    """The cell, as the paper's are named."""
+    return f"{cell.model} on {cell.count} {cell.device}"
 
 
-def _cell(there: dict[str, Record], id: str, device: str, count: int) -> Cell:
-    wanted = [settings.id for settings in search_space(count)]
-    days = {
-        settings: there[settings].authors_days or 0.0
-        for settings in wanted
-        if settings in there and there[settings].status == "ok" and there[settings].authors_days
-    }
-    full = {settings for settings, record in there.items() if record.status == "out_of_memory"}
-    fits = FREE_LUNCH.id not in full
-    untried = [settings for settings in wanted if fits and settings not in full and settings not in days]
-    told = (f"{settings} ({there[settings].status})" if settings in there else settings for settings in untried)
-    return Cell(models.find(id).name, device, count, days, tuple(told), fits)
+def rows(cell: Search) -> tuple[Row, ...]:
+    """Days by the authors' clock of all settings that ran there."""
+    return tuple(
+        Row("trials.jsonl", f"{name(cell)}, {id}", f"{shown(cell.days(step))} days by the authors' clock", "this run")
+        for id, step in cell.steps.items()
+    )
 
 
-def _untried(cells: Sequence[Cell]) -> str:
-    lacking = [cell for cell in cells if cell.untried]
+def _lacks(cell: Search) -> bool:
+    """Whether settings that the figures would show are still to be tried."""
+    return cell.free_lunch_fits and not cell.whole
+
+
+def _untried(cells: Sequence[Search]) -> str:
+    lacking = [cell for cell in cells if _lacks(cell)]
     named = [
-        f"{cell.name} lacks {len(cell.untried)} of {len(search_space(cell.count))} settings, first {cell.untried[0]}"
+        f"{name(cell)} lacks {len(cell.untried)} of {len(search_space(cell.count))} settings, first {cell.untried[0]}"
         for cell in lacking[:_NAMED]
     ]
     if len(lacking) > _NAMED:

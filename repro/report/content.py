@@ -282,9 +282,9 @@ def _place(search: Search, verdicts: Iterable[Verdict], nearest: str | None) -> 
     says = [f"{len(tried & space)} of the {len(space)} settings of the paper's search were tried{naive}."]
     if search.guided:
         says.append(f"Guided by predictions: {search.guided}.")
-    if search.spread is not None:
-        best = min(search.steps, key=search.steps.__getitem__)
-        says.append(f"The fastest is {best}, {search.spread.best:.3g} s a training step by the authors' clock.")
+    if search.fastest is not None:
+        best = search.steps[search.fastest]
+        says.append(f"The fastest is {search.fastest}, {best:.3g} s a training step by the authors' clock.")
     for verdict in verdicts if search.stands_for_paper else ():
         if (verdict.model, verdict.gpu, verdict.gpus) == (search.model, search.device, search.count):
             says.append(f"{_verdict_entry(verdict).told}.")
@@ -303,8 +303,8 @@ def _notes(search: Search) -> list[str]:
 def _told(search: Search) -> str:
     statuses = Counter(trial.status.replace("_", " ") for trial in search.trials)
     told = [", ".join(f"{count} {status}" for status, count in statuses.items())]
-    if search.spread is not None:
-        told.append(f"fastest {search.spread.best:.3g} s a step")
+    if search.best is not None:
+        told.append(f"fastest {search.best:.3g} s a step")
     ratios = [ratio for trial in search.trials if (ratio := clocks_ratio(trial)) is not None]
     if ratios:
         told.append(f"authors' clock {min(ratios):.2f} to {max(ratios):.2f} of the true one")
