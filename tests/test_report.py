@@ -28,7 +28,7 @@ from repro.report.charts import svg
 from repro.report.content import Content, compose, run_words
 from repro.report.figures import Curve, Draw, Figure, Mark, Panel, Point, Trade
 from repro.report.page import page
-from repro.report.text import summary, trial_row
+from repro.report.text import report, summary, trial_rows
 from repro.report.write import write
 from repro.settings import search_space
 from repro.verdict import judge_tables
@@ -256,7 +256,7 @@ def test_several_nodes_and_limited_memory_are_said_of_every_trial_and_no_other_v
     ]
     folder = results_folder(tmp_path / "run", *run)
     content = compose(read(folder))
-    assert content.title == "Report of a run on 8 x A100, 2 nodes of 4 x A100 and 8 x A100 of 1GiB"
+    assert content.title == "Report of a run on 8 x A100, 8 x A100 of 1GiB and 2 nodes of 4 x A100"
     says = {place.title: " ".join(place.says) for place in content.places}
     assert len(says) == len(run)
     assert [title for title, said in says.items() if "Table 4, " in said] == ["Pythia-1B on 8 x A100"]
@@ -275,7 +275,23 @@ def test_the_papers_days_stand_beside_machines_like_the_papers_alone() -> None:
         ({"memory": 2**30}, None),
         ({"scale": "tiny"}, None),
     ):
-        assert trial_row(record("pythia-1b", "naive", 60.0, gpu="L40S", **other), "A100")["paper, A100"] == told
+        (row,) = trial_rows([record("pythia-1b", "naive", 60.0, gpu="L40S", **other)], "A100")
+        assert row["paper, A100"] == told
+
+
+def test_tiny_trials_full_ones_and_those_that_failed_share_a_table() -> None:
+    run = [
+        record("pythia-1b", "naive", 60.0),
+        record("pythia-1b", "naive", 0.1, scale="tiny"),
+        record("pythia-1b", "free_lunch", None, scale="tiny", status="crashed", reason="an error", remedy="see"),
+    ]
+    for records in (run, run[1:]):
+        full, *others = trial_rows(records, None)
+        assert all(row.keys() == full.keys() for row in others)
+        assert full["MFU"] is not None
+        assert len(report(records, judge_tables(records, 0.15), None, "csv").splitlines()) == 1 + len(records)
+    assert trial_rows(run, None)[0]["days (authors)"] == pytest.approx(60)
+    assert trial_rows(run, None)[1]["days (authors)"] is None, "a twin has no days of the paper's training"
 
 
 def test_the_environment_names_machine_stack_and_lock(kept: Content) -> None:

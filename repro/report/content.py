@@ -27,7 +27,7 @@ from ..trial import Record
 from ..verdict import FAILED, Verdict, judge_tables
 from .figures import Figure, figures
 from .further import further
-from .text import clocks_ratio, compared_rows, failures, nearest_paper_gpu, notes_on, summary, trial_row
+from .text import clocks_ratio, compared_rows, failures, nearest_paper_gpu, notes_on, summary, trial_rows
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,13 @@ def _title(reading: Reading | None) -> str:
         return "Report on the published numbers"
     if not reading.records:
         return "Report of a run without a finished trial"
-    return f"Report of a run on {listing(list(dict.fromkeys(record.machine for record in reading.records)))}"
+    devices = list(dict.fromkeys(record.device for record in reading.records))
+
+    def place(record: Record) -> tuple[int, int, int, int]:
+        return devices.index(record.device), record.nodes, record.memory_limit or 0, record.count
+
+    machines = dict.fromkeys(record.machine for record in sorted(reading.records, key=place))
+    return f"Report of a run on {listing(list(machines))}"
 
 
 def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], records: Sequence[Record]) -> Headline:
@@ -288,7 +294,7 @@ def _place(search: Search, verdicts: Iterable[Verdict], nearest: str | None) -> 
     for verdict in verdicts if search.stands_for_paper else ():
         if (verdict.model, verdict.gpu, verdict.gpus) == (search.model, search.device, search.count):
             says.append(f"{_verdict_entry(verdict).told}.")
-    rows = [_trial(trial, nearest) for trial in search.trials]
+    rows = [_trial(*both) for both in zip(search.trials, trial_rows(search.trials, nearest), strict=True)]
     return Place(f"{search.model}{twin} on {search.machine}", _told(search), says, rows, _notes(search))
 
 
@@ -311,9 +317,8 @@ def _told(search: Search) -> str:
     return "; ".join(told)
 
 
-def _trial(record: Record, nearest: str | None) -> dict[str, Any]:
+def _trial(record: Record, row: dict[str, Any]) -> dict[str, Any]:
     """The trial's line, with a step by each clock."""
-    row = trial_row(record, nearest)
     steps = {
         "authors s": record.authors_step,
         "true s": record.true_step,

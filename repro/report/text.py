@@ -41,7 +41,7 @@ def report(
     """A run on `devices`; None where there was no run. CSV is one row a trial; JSON holds trials, verdicts and
     summary."""
     if format == "csv":
-        return render([trial_row(record, None) for record in records], "csv")
+        return render(trial_rows(records, None), "csv")
     if format == "json":
         return json.dumps(
             {
@@ -70,7 +70,7 @@ def report(
 
 def _told_apart(records: Sequence[Record], nearest: str | None) -> list[dict[str, Any]]:
     """A row each, with what else their ids say, such as other rounds, where any says more."""
-    rows = [trial_row(record, nearest) for record in records]
+    rows = trial_rows(records, nearest)
     more = [", ".join(_beyond_machine(record)) for record in records]
     return [{"run with": said, **row} for said, row in zip(more, rows, strict=True)] if any(more) else rows
 
@@ -132,8 +132,15 @@ def nearest_paper_gpu(devices: Sequence[Device] | None) -> str | None:
     return min(papers, key=lambda other: abs(math.log(other.fp16_tflops or 1.0) - peak)).paper_name
 
 
-def trial_row(record: Record, nearest: str | None) -> dict[str, Any]:
-    """A trial in one line; beside it the days that the paper has for it on its GPU `nearest`."""
+def trial_rows(records: Sequence[Record], nearest: str | None) -> list[dict[str, Any]]:
+    """A line a trial, all with the columns that any of them needs; beside it the days that the paper has for it on its
+    GPU `nearest`."""
+    paper = any(record.scale == "paper" for record in records)
+    utilised = paper or any(record.utilisation is not None for record in records)
+    return [_trial_row(record, nearest, paper, utilised) for record in records]
+
+
+def _trial_row(record: Record, nearest: str | None, paper: bool, utilised: bool) -> dict[str, Any]:
     row: dict[str, Any] = {
         "model": record.recipe,
         "machine": record.machine,
@@ -143,15 +150,16 @@ def trial_row(record: Record, nearest: str | None) -> dict[str, Any]:
         "GAS": record.accumulation,
         "step s": record.true_step,
     }
-    if record.scale == "paper":
+    if paper:
+        full = record.scale == "paper"
         row |= {
-            "days (authors)": record.authors_days,
-            "days (true)": record.true_days,
-            "days (synchronised)": record.synchronised_days,
-            "authors/true": clocks_ratio(record),
+            "days (authors)": record.authors_days if full else None,
+            "days (true)": record.true_days if full else None,
+            "days (synchronised)": record.synchronised_days if full else None,
+            "authors/true": clocks_ratio(record) if full else None,
         }
     row["examples/s"] = record.examples_per_second
-    if record.utilisation is not None or record.scale == "paper":
+    if utilised:
         row["MFU"] = None if record.utilisation is None else f"{record.utilisation:.0%}"
     if nearest is not None:
         row[f"paper, {nearest}"] = _paper_days(record, nearest)
