@@ -131,9 +131,9 @@ def _clock(rows: Sequence[Audited], records: Sequence[Record]) -> Cause | None:
         for fp16 in (False, True)
     )
     ratios = [
-        record.authors_days / record.true_days
+        record.clocks_ratio
         for record in records
-        if record.scale == "paper" and record.authors_days and record.true_days and record.device != "cpu"
+        if record.scale == "paper" and record.device != "cpu" and record.clocks_ratio is not None
     ]
     measured = (
         f"; measured here, the authors' clock shows {min(ratios):.0%} to {max(ratios):.0%} of the true days in "

@@ -33,6 +33,16 @@ class Cell:
     state: State
     source: str
 
+    @property
+    def printed(self) -> str:
+        """As the paper prints it."""
+        return printed(self.state, self.days)
+
+
+def printed(state: State, days: int | None) -> str:
+    """A cell as the paper prints it: days, - for infeasible, ? for a mark that the copy at hand has lost."""
+    return {"days": str(days), "infeasible": "-", "lost": "?"}[state]
+
 
 @dataclass(frozen=True)
 class PublishedSettings:

@@ -31,6 +31,12 @@ def listing(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
+def first(names: Sequence[str], most: int = 3) -> str:
+    """The first of them, the others counted: A; B; C; and 2 more."""
+    told = "; ".join(names[:most])
+    return told if len(names) <= most else f"{told}; and {len(names) - most} more"
+
+
 def yes(value: bool) -> str:
     """A mark in a table."""
     return "yes" if value else "no"

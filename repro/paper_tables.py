@@ -9,9 +9,9 @@ from typing import Any, Literal, get_args
 import models
 
 from .errors import UserError
-from .expected import Table, cells, printed_recipes, published_settings
+from .expected import Table, cells, printed, printed_recipes, published_settings
 from .findings import Place
-from .formats import yes
+from .formats import figures, yes
 from .prices import gpu_prices, parts, servers
 from .settings import NAIVE
 from .trial import Record
@@ -67,10 +67,10 @@ def _shown(column: str, value: Any) -> Any:
 
 
 def _cell(row: dict[str, Any]) -> str:
-    expected = {"days": str(row["days"]), "infeasible": "-", "lost": _LOST}[row["state"]]
+    expected = printed(row["state"], row["days"])
     measured = row.get("measured_days")
     if measured is not None:
-        return f"{expected} ({measured:.3g})"
+        return f"{expected} ({figures(measured)})"
     if row.get("verdict") not in (None, "not_measured"):
         return f"{expected} (-)"
     return expected

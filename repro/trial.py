@@ -151,6 +151,12 @@ class Record(OnMachine):
     stack_started: float | None = None
     log: str = ""
 
+    @property
+    def clocks_ratio(self) -> float | None:
+        """The authors' step over the true one, and so their days over the true ones: below 1 where their clock shows
+        less than a person waits. Theirs is of the mean of the rounds, the true one the median round."""
+        return self.authors_step / self.true_step if self.authors_step and self.true_step else None
+
     @classmethod
     def of(cls, trial: Trial, status: Status, **known: Any) -> Record:
         """A record of a trial, with what is known of it."""

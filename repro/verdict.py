@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import models
 
 from . import rules
-from .expected import Cell, PublishedSettings, published_settings
+from .expected import Cell, PublishedSettings, State, published_settings
 from .expected import cells as cells_of
 from .settings import NAIVE, Settings, search_space
 from .trial import Record
@@ -28,7 +28,7 @@ class Verdict:
     model: str
     gpu: str
     gpus: int
-    expected: str
+    expected: State
     expected_days: int | None
     measured_days: float | None
     true_days: float | None
@@ -129,6 +129,11 @@ def _judge(cell: Cell, there: list[Record], published: set[str], tolerance: floa
 
 def _compiles(record: Record) -> bool:
     return rules.compiles(models.find(record.recipe, record.scale), Settings.parse(record.settings))
+
+
+def differing(counts: Mapping[Word, int]) -> str:
+    """How cells differ from the paper's, as people say it: 1 faster, 2 slower."""
+    return ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in FAILED if counts[word])
 
 
 def explain(verdict: Verdict) -> str:

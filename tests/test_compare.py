@@ -63,6 +63,12 @@ def status(tmp_path: Path, before: Sequence[Record], after: Sequence[Record]) ->
     return row["status"], row["reason"], code
 
 
+def test_memory_of_gpus_is_written_out(tmp_path: Path) -> None:
+    sides = (processes(count=1, peak_memory=95_000 * 2**20), processes(count=1, peak_memory=900 * 2**20))
+    folders = [results_folder(tmp_path / name, *side) for name, side in zip(("before", "after"), sides, strict=True)]
+    assert "95000, 900" in repro("compare", *map(str, folders)).stdout
+
+
 # --- Every status, and its exit code ---
 
 

@@ -24,6 +24,7 @@ from repro.expected import cells
 from repro.findings import paper_gpu
 from repro.hardware import Device, find
 from repro.reading import read
+from repro.reckon import reckoned
 from repro.report.charts import svg
 from repro.report.content import Content, compose, run_words
 from repro.report.figures import Curve, Draw, Figure, Mark, Panel, Point, Trade
@@ -223,11 +224,38 @@ def test_the_verdicts_are_laid_out_like_table_1(on_gpus: Content) -> None:
     assert (entries[11].text, entries[11].below, entries[11].kind) == ("9", "12", "slower")
     assert (entries[0].text, entries[0].below, entries[0].kind) == ("370", "", "not_measured")
     naive = dict(table4.lines)
-    assert (naive["Pythia-2.8B"][11].text, naive["Pythia-2.8B"][11].below) == ("—", "99")
-    assert (naive["ViT"][8].text, naive["ViT"][8].below) == ("246", "—")
+    assert (naive["Pythia-2.8B"][11].text, naive["Pythia-2.8B"][11].below) == ("-", "99")
+    assert (naive["ViT"][8].text, naive["ViT"][8].below) == ("246", "-")
     symbols = {kind: symbol for kind, symbol, _ in (*table1.kinds, *table4.kinds)}
     assert set(symbols) == {"reproduced", "faster", "slower", "feasibility_differs", "not_measured"}
     assert len(set(symbols.values())) == 5, "no two verdicts are told apart by colour alone"
+
+
+def test_days_and_steps_by_the_thousand_are_written_out(tmp_path: Path) -> None:
+    run = [
+        record("pythia-6.9b", "naive", 1234.4, gpu="RTX 3090", count=1),
+        record("pythia-6.9b", "free_lunch", 2000.0, gpu="RTX 3090", count=1),
+    ]
+    content = compose(read(results_folder(tmp_path / "run", *run)))
+    assert dict(content.grids[1].lines)["Pythia-6.9B"][0].below == "1234"
+    (place,) = content.places
+    assert "1208 s a training step" in " ".join(place.says)
+    assert "fastest 1208 s a step" in place.told
+
+
+def test_the_clocks_have_one_ratio(tmp_path: Path) -> None:
+    """Of the authors' mean round to the true median round, one of which took long."""
+    uneven = record("pythia-1b", "naive", 40.0, true_days=50.0)
+    for times in uneven.device_times:
+        times["with"][0] *= 9
+    for name, value in reckoned(uneven, find("A100")).items():
+        setattr(uneven, name, value)
+    content = compose(read(results_folder(tmp_path / "run", uneven)))
+    (row,) = content.places[0].trials
+    assert row["authors/true"] == uneven.clocks_ratio == pytest.approx(40 / 50)
+    assert row["authors/true"] == pytest.approx(row["days (authors)"] / row["days (true)"])
+    assert "authors' clock 0.80 to 0.80 of the true one" in content.places[0].told
+    assert any("shows 80% to 80% of the true days" in cause.evidence_for for cause in content.causes)
 
 
 def test_every_trial_is_there_with_its_status_and_both_clocks(kept: Content, on_gpus: Content) -> None:

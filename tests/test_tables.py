@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from repro.paper_tables import NUMBERS
+from repro.paper_tables import NUMBERS, layout
+from repro.paper_tables import rows as table_rows
+from repro.verdict import judge_tables
 from tests.command_line import ROOT, record, repro, results_folder
 
 ENTRIES = {"1": 144, "3": 9, "4": 144, "5": 4, "6": 16, "7": 2, "j": 140}
@@ -100,6 +102,13 @@ def test_a_run_on_a_cpu_stands_beside_no_cell() -> None:
         found = rows(number, "--measured", str(ROOT / "results" / "cpu-2-cores"))
         assert {row["verdict"] for row in found} == {"not_measured"}
         assert {row["measured_days"] for row in found} == {None}
+
+
+def test_measured_days_by_the_thousand_are_written_out() -> None:
+    run = [record("pythia-6.9b", "naive", 1234.4, gpu="RTX 3090", count=1)]
+    lines = layout("4", table_rows("4", run, judge_tables(run, 0.15)))
+    (line,) = [line for line in lines if line["model"] == "Pythia-6.9B"]
+    assert line["1 x RTX 3090"] == "- (1234)"
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,8 @@ def _compared(cell: Verdict) -> Working:
 
 
 def _clocks(record: Record) -> Working | None:
-    if record.status != "ok" or not record.authors_days or not record.true_days:
+    """The inverse of the record's ratio, as the claim is of how much longer one waits; None where it has none."""
+    if record.clocks_ratio is None or record.authors_days is None or record.true_days is None:
         return None
     true, authors = (
         Working.read(days, Row("trials.jsonl", record.id, f"{shown(days)} days by the {clock} clock", "this run"))

@@ -23,12 +23,12 @@ def budget_160k(facts: Facts) -> Working:
     return fastest_within(facts, 160_000).told(f"and 8 A100, at {cost} USD, are above that budget")
 
 
-@recomputes("review-under-50k", gpu="RTX 3090", least=0, most=50_000)
-@recomputes("review-over-100k", gpu="A100 H100", least=100_000, most=float("inf"))
-def days_lost(facts: Facts, gpu: str, least: float, most: float) -> Working:
+@recomputes("review-under-50k", gpus=("RTX 3090",), least=0, most=50_000)
+@recomputes("review-over-100k", gpus=("A100", "H100"), least=100_000, most=float("inf"))
+def days_lost(facts: Facts, gpus: tuple[str, ...], least: float, most: float) -> Working:
     """Days of Pythia-1B that the fastest advised machine in a range of prices takes more than the fastest of all."""
     within = {name: numbers for name, numbers in facts.machines().items() if least < numbers[0].value.value < most}
-    advised = [days for (name, _), (_, days) in within.items() if name in gpu]
+    advised = [days for (name, _), (_, days) in within.items() if name in gpus]
     fastest = min(within, key=lambda name: within[name][1].value.value)
     best, ours = within[fastest][1], min(advised, key=lambda days: days.value.value)
     lost = (ours - best).called(

@@ -9,13 +9,12 @@ from dataclasses import asdict
 from typing import Any
 
 from ..exit_codes import FAILED, INCONCLUSIVE, OK
-from ..formats import Format, render
+from ..formats import Format, figures, first, render
 from .environments import Difference
 from .rule import change
 from .trials import STATUSES, Compared
 
 _MIB = 2**20
-_NAMED = 3  # trials named behind a verdict or a reason
 
 
 def exit_code(compared: Sequence[Compared]) -> int:
@@ -32,9 +31,8 @@ def verdict(compared: Sequence[Compared], before: str, after: str) -> str:
     told = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
     word = {FAILED: "slower or broken", INCONCLUSIVE: "inconclusive", OK: "nothing regressed"}[exit_code(compared)]
     worst = [each for each in compared if each.status in ("regressed", "broke")]
-    named = "; ".join(f"{_name(each)} {_how(each)}" for each in worst[:_NAMED])
-    more = f"; and {len(worst) - _NAMED} more" if len(worst) > _NAMED else ""
-    return f"Verdict on {after} after {before}: {word} ({told}){': ' if named else ''}{named}{more}."
+    named = first([f"{_name(each)} {_how(each)}" for each in worst])
+    return f"Verdict on {after} after {before}: {word} ({told}){': ' if named else ''}{named}."
 
 
 def report(
@@ -94,10 +92,7 @@ def _reasons(compared: Sequence[Compared]) -> list[str]:
     about: dict[str, list[str]] = {}
     for each in compared:
         about.setdefault(f"{each.status}: {each.reason}", []).append(_name(each))
-    return [
-        f"- {reason} ({'; '.join(names[:_NAMED])}{f'; and {len(names) - _NAMED} more' if len(names) > _NAMED else ''})"
-        for reason, names in about.items()
-    ]
+    return [f"- {reason} ({first(names)})" for reason, names in about.items()]
 
 
 def row(each: Compared) -> dict[str, Any]:
@@ -154,7 +149,7 @@ def _people(each: Compared) -> dict[str, Any]:
 
 
 def _both(before: float | None, after: float | None, unit: float = 1.0) -> str:
-    return ", ".join("-" if value is None else f"{value / unit:.4g}" for value in (before, after))
+    return ", ".join("-" if value is None else figures(value / unit, 4) for value in (before, after))
 
 
 def _name(each: Compared) -> str:

@@ -36,9 +36,10 @@ T = TypeVar("T", Rates, Allowance)
 @dataclass(frozen=True)
 class Observation:
     """A cell with days, and the settings it may have had: naive for Table 4, Appendix J's readings for Table 1, with
-    its micro batch. A trial that was measured, on `stack`, has its own settings and micro batch."""
+    its micro batch. A trial that was measured, on `stack`, stands for no cell, which is None then, and has its own
+    settings and micro batch."""
 
-    cell: Cell
+    cell: Cell | None
     days: float
     recipe: Recipe
     machine: Machine
@@ -46,11 +47,15 @@ class Observation:
     micro_batch: int | None
     plausible: bool
     stack: str = traces.PAPER_STACK
-    measured: bool = False
+
+    @property
+    def gpu(self) -> str:
+        """The GPU's name, the paper's if it has one."""
+        return self.machine.gpu.paper_name or self.machine.gpu.name
 
     def belongs(self, held_out: str) -> bool:
         """Whether it is of the recipe or the GPU that a fit holds out."""
-        return held_out in (self.recipe.id, self.cell.gpu)
+        return held_out in (self.recipe.id, self.gpu)
 
 
 def observations() -> list[Observation]:
@@ -85,13 +90,9 @@ def measured_observations(records: Iterable[Record], stack: str) -> list[Observa
         gpu, recipe = hardware.find(record.device), models.find(record.recipe, record.scale)
         if gpu is None or not record.stands_for_paper or record.authors_days is None or record.micro_batch is None:
             continue
-        # Like a cell of Table 4 it is of given settings, and has no rivals.
-        cell = Cell("4", recipe.name, record.device, record.count, None, "days", record.id)
         machine, settings = Machine(gpu, record.count), Settings.parse(record.settings)
         found.append(
-            Observation(
-                cell, record.authors_days, recipe, machine, (settings,), record.micro_batch, True, stack, measured=True
-            )
+            Observation(None, record.authors_days, recipe, machine, (settings,), record.micro_batch, True, stack)
         )
     return found
 
@@ -99,7 +100,7 @@ def measured_observations(records: Iterable[Record], stack: str) -> list[Observa
 def folds(seen: Iterable[Observation]) -> list[str]:
     """What is held out, one at a time: each recipe, then each GPU."""
     listed = list(seen)
-    return [*dict.fromkeys(each.recipe.id for each in listed), *dict.fromkeys(each.cell.gpu for each in listed)]
+    return [*dict.fromkeys(each.recipe.id for each in listed), *dict.fromkeys(each.gpu for each in listed)]
 
 
 def fit_all(seen: list[Observation], progress: Callable[[str], None]) -> dict[str, Calibration]:
@@ -137,7 +138,7 @@ def _misfit(seen: list[Observation], allowance: Allowance) -> float:
             most = _most(each, NAIVE, allowance)
             wrong += 4.0 * max(0.0, -math.log2(max(most, 0.25)))
             continue
-        cap = each.recipe.batch_size // each.cell.gpus
+        cap = each.recipe.batch_size // each.machine.gpus
         wrong += min(_distance(each.micro_batch, cap, _most(each, reading, allowance)) for reading in each.readings)
     for cell, recipe, machine in _infeasible(seen):
         trace = traces.find(recipe.id, "naive")
@@ -158,7 +159,7 @@ def _distance(micro_batch: int, cap: int, most: float) -> float:
 
 
 def _infeasible(seen: list[Observation]) -> Iterable[tuple[Cell, Recipe, Machine]]:
-    recipes, gpus = {each.recipe.name for each in seen}, {each.cell.gpu for each in seen}
+    recipes, gpus = {each.recipe.name for each in seen}, {each.gpu for each in seen}
     for cell in cells("4"):
         if cell.state == "infeasible" and cell.model in recipes and cell.gpu in gpus:
             yield cell, recipe_of(cell.model), Machine(paper_gpu(cell.gpu), cell.gpus)
@@ -166,12 +167,12 @@ def _infeasible(seen: list[Observation]) -> Iterable[tuple[Cell, Recipe, Machine
 
 def _most(each: Observation, settings: Settings, allowance: Allowance) -> float:
     trace = traces.find(each.recipe.id, variant_of(settings), each.stack)
-    return most_examples(each.recipe, trace, settings, each.machine.gpu, each.cell.gpus, allowance)
+    return most_examples(each.recipe, trace, settings, each.machine.gpu, each.machine.gpus, allowance)
 
 
 def _naive_size(each: Observation, allowance: Allowance) -> int:
     trace = traces.find(each.recipe.id, "naive")
-    return largest_micro_batch(each.recipe, trace, NAIVE, each.machine.gpu, each.cell.gpus, allowance) or 1
+    return largest_micro_batch(each.recipe, trace, NAIVE, each.machine.gpu, each.machine.gpus, allowance) or 1
 
 
 def _error(each: Observation, rates: Rates, micro_batch: int, rivals: list[tuple[Settings, int]]) -> float:
@@ -191,14 +192,14 @@ def _seconds(each: Observation, settings: Settings, micro_batch: int, rates: Rat
 
 def _rivals(each: Observation, allowance: Allowance) -> list[tuple[Settings, int]]:
     """The settings that lost to those of Appendix J and come near them, with their predicted micro batches."""
-    if each.cell.table == "4" or len(each.readings) > 1:
+    if each.cell is None or each.cell.table == "4" or len(each.readings) > 1:
         return []
     assert each.micro_batch is not None
     winner = _seconds(each, each.readings[0], each.micro_batch, Rates())
     found = []
-    for settings in search_space(each.cell.gpus):
+    for settings in search_space(each.machine.gpus):
         trace = traces.find(each.recipe.id, variant_of(settings))
-        size = largest_micro_batch(each.recipe, trace, settings, each.machine.gpu, each.cell.gpus, allowance)
+        size = largest_micro_batch(each.recipe, trace, settings, each.machine.gpu, each.machine.gpus, allowance)
         if size and settings not in each.readings and _seconds(each, settings, size, Rates()) < _NEAR * winner:
             found.append((settings, size))
     return found
@@ -236,10 +237,11 @@ def _interval(fits: Mapping[str, Calibration], seen: list[Observation], held_out
     for each in seen:
         if not each.plausible or each.belongs(held_out):
             continue
-        for name in (each.recipe.id, each.cell.gpu):
+        for name in (each.recipe.id, each.gpu):
             fit = fits[name]
-            best = predicted(each.cell, fit)
-            if each.measured:
+            if each.cell is not None:
+                best = predicted(each.cell, fit)
+            else:
                 best = forecast(each.recipe, each.machine, each.readings[0], fit, each.stack)
             if best.days is not None:
                 ratios.append(each.days / best.days.value)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from repro.formats import figures
 from repro.recipe import Recipe
 from repro.rules import compiles
 from repro.settings import FREE_LUNCH, NAIVE, Settings
@@ -118,7 +119,10 @@ class Guide:
         bound = self.bound(settings)
         if bound < self._best:
             return None
-        return bound, f"predicted at best {bound:.3g} s a training step, {self._by} was measured at {self._best:.3g} s"
+        return (
+            bound,
+            f"predicted at best {figures(bound)} s a training step, {self._by} was measured at {figures(self._best)} s",
+        )
 
     def weigh(self, record: Record, size: int) -> tuple[float, str] | None:
         """The same of a settings that has run uncompiled at its micro batch, before it is compiled: it gains by that at
@@ -129,8 +133,8 @@ class Guide:
         bound = uncompiled * min(1.0, *self._gains) * _ALIKE
         if bound < self._best:
             return None
-        took = f"took {uncompiled:.3g} s a training step uncompiled, compiled at best {bound:.3g} s"
-        return bound, f"{took}, {self._by} was measured at {self._best:.3g} s"
+        took = f"took {figures(uncompiled)} s a training step uncompiled, compiled at best {figures(bound)} s"
+        return bound, f"{took}, {self._by} was measured at {figures(self._best)} s"
 
     def _uncompiled(self, record: Record, size: int) -> float | None:
         """Seconds of a training step by what was timed uncompiled; None where nothing was at this micro batch."""

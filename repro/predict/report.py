@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import models
-from repro.expected import Cell
+from repro.expected import Cell, printed
 from repro.formats import figures
 from repro.stack import installed
 
@@ -97,7 +97,7 @@ def grid(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Such cells laid out as in the paper: a line a model, a column a machine."""
     lines: dict[str, dict[str, Any]] = {}
     for row in rows:
-        expected = {"days": str(row["expected_days"]), "infeasible": "-", "lost": "?"}[row["state"]]
+        expected = printed(row["state"], row["expected_days"])
         found = "-" if row["predicted_days"] is None else figures(row["predicted_days"])
         measured = "" if row["measured_days"] is None else f" / {figures(row['measured_days'])}"
         line = lines.setdefault(row["model"], {"model": row["model"]})

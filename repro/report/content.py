@@ -16,18 +16,19 @@ from .. import command
 from ..audit import Audited, Cause, audit, audit_measured, causes
 from ..claims import Checked, check_all
 from ..claims.working import shown
-from ..expected import COUNTS, TOLERANCE, cells
-from ..formats import counted, listing
+from ..expected import COUNTS, TOLERANCE, cells, printed
+from ..formats import counted, figures, listing
 from ..plan import Options
 from ..reading import Problem, Reading
 from ..search import Search, searches
 from ..settings import NAIVE, Settings, search_space
 from ..stack import PACKAGES
 from ..trial import Record
-from ..verdict import FAILED, Verdict, judge_tables
-from .figures import Figure, figures
+from ..verdict import FAILED, Verdict, differing, judge_tables
+from .figures import Figure
+from .figures import figures as drawn
 from .further import further
-from .text import clocks_ratio, compared_rows, failures, nearest_paper_gpu, notes_on, summary, trial_rows
+from .text import compared_rows, failures, nearest_paper_gpu, notes_on, summary, trial_rows
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def compose(reading: Reading | None) -> Content:
         environment=_environment(reading) if reading else [],
         packages=sorted(reading.environment.get("packages", {}).items()) if reading else [],
         places=[_place(search, verdicts, nearest_paper_gpu(devices)) for search in found],
-        figures=[*figures(found), *further()],
+        figures=[*drawn(found), *further()],
         claims_told=_claims_told(checked),
         claims=_claims(checked),
         audit=audits.summary((*rows, *measured)),
@@ -146,12 +147,11 @@ def _title(reading: Reading | None) -> str:
 
 def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], records: Sequence[Record]) -> Headline:
     counts = Counter(verdict.verdict for verdict in verdicts)
-    reproduced, differing = counts["reproduced"], sum(counts[word] for word in FAILED)
-    compared, missing = reproduced + differing, counts["not_measured"]
+    reproduced, failed = counts["reproduced"], sum(counts[word] for word in FAILED)
+    compared, missing = reproduced + failed, counts["not_measured"]
     quote = f"Of the {len(verdicts)} cells of Tables 1 and 4, {compared or 'none'} {_was(compared)} compared"
     if compared:
-        differ = ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in FAILED if counts[word])
-        quote += f": {reproduced} reproduced, {differing} differing{f' ({differ})' if differ else ''}"
+        quote += f": {reproduced} reproduced, {failed} differing{f' ({differing(counts)})' if failed else ''}"
     if missing:
         quote += f"; {missing} {_was(missing)} not measured"
     if counts["no_reference"]:
@@ -162,7 +162,7 @@ def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], records: Sequen
         told = ", ".join(f"{count} {status}" for status, count in statuses.items())
         scales = " and ".join(sorted({f"{record.scale} scale" for record in records}))
         behind.append(f"The run has {counted(len(records), 'trial')} at {scales}: {told}.")
-    return Headline(f"{quote}.", behind, compared, reproduced, differing, missing)
+    return Headline(f"{quote}.", behind, compared, reproduced, failed, missing)
 
 
 def _was(count: int) -> str:
@@ -197,22 +197,21 @@ def _verdict_grid(table: str, verdicts: Sequence[Verdict]) -> Grid:
 
 
 def _verdict_entry(verdict: Verdict) -> Entry:
-    printed = {"days": str(verdict.expected_days), "infeasible": "—", "lost": "?"}[verdict.expected]
     measured = ""
     if verdict.measured_days is not None:
-        measured = f"{verdict.measured_days:.3g}"
+        measured = figures(verdict.measured_days)
     elif verdict.verdict != "not_measured":
-        measured = "—"
+        measured = "-"
     symbol, _ = VERDICTS[verdict.verdict]
     told = f"{verdict.cell}: {verdict.verdict.replace('_', ' ')}"
     told += f" with {verdict.settings}" if verdict.settings else ""
     told += f", {verdict.reason}" if verdict.reason else ""
-    return Entry(printed, measured, verdict.verdict, symbol, told)
+    return Entry(printed(verdict.expected, verdict.expected_days), measured, verdict.verdict, symbol, told)
 
 
 def _audit_grid(table: str, rows: Sequence[Audited]) -> Grid:
     audited = {(row.model, row.gpu, row.gpus): _audit_entry(row) for row in rows if row.table == table}
-    none = Entry("—", "", "no_days", "", "no days to audit")
+    none = Entry("-", "", "no_days", "", "no days to audit")
     entries = {place: audited.get(place, none) for place in [(c.model, c.gpu, c.gpus) for c in cells(table)]}  # type: ignore[arg-type]
     caption = "Model FLOP/s that the printed days imply, as a share of the GPU's dense peak at the recipe's precision."
     return _grid(f"Table {table}, % of peak", caption, entries, AUDIT)
@@ -290,7 +289,7 @@ def _place(search: Search, verdicts: Iterable[Verdict], nearest: str | None) -> 
         says.append(f"Guided by predictions: {search.guided}.")
     if search.fastest is not None:
         best = search.steps[search.fastest]
-        says.append(f"The fastest is {search.fastest}, {best:.3g} s a training step by the authors' clock.")
+        says.append(f"The fastest is {search.fastest}, {figures(best)} s a training step by the authors' clock.")
     for verdict in verdicts if search.stands_for_paper else ():
         if (verdict.model, verdict.gpu, verdict.gpus) == (search.model, search.device, search.count):
             says.append(f"{_verdict_entry(verdict).told}.")
@@ -310,8 +309,8 @@ def _told(search: Search) -> str:
     statuses = Counter(trial.status.replace("_", " ") for trial in search.trials)
     told = [", ".join(f"{count} {status}" for status, count in statuses.items())]
     if search.best is not None:
-        told.append(f"fastest {search.best:.3g} s a step")
-    ratios = [ratio for trial in search.trials if (ratio := clocks_ratio(trial)) is not None]
+        told.append(f"fastest {figures(search.best)} s a step")
+    ratios = [ratio for trial in search.trials if (ratio := trial.clocks_ratio) is not None]
     if ratios:
         told.append(f"authors' clock {min(ratios):.2f} to {max(ratios):.2f} of the true one")
     return "; ".join(told)
@@ -323,7 +322,7 @@ def _trial(record: Record, row: dict[str, Any]) -> dict[str, Any]:
         "authors s": record.authors_step,
         "true s": record.true_step,
         "synchronised s": record.synchronised_step,
-        "authors/true": clocks_ratio(record),
+        "authors/true": record.clocks_ratio,
     }
     settled = {name: row.pop(name) for name in ("settings", "status", "MBS", "GAS")}
     return settled | steps | {name: value for name, value in row.items() if name not in ("model", "machine", "step s")}

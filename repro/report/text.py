@@ -7,28 +7,26 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from statistics import mean
 from typing import Any
 
 import models
 
-from ..expected import Cell, cells
-from ..formats import Format, render
+from ..expected import cells
+from ..formats import Format, first, render
 from ..hardware import Device, catalogue
 from ..search import Search, searches
 from ..trial import Record
-from ..verdict import FAILED, Verdict, explain
+from ..verdict import FAILED, Verdict, differing, explain
 
 _GIB = 2**30
 _CLOCKS_DIFFER = 0.1
-_NAMED = 3  # trials named behind a note
 
 
 LEGEND = (
     "Times are extrapolated from one training step. authors: the authors' clock, unsynchronised host time, every "
     "micro-step with gradient reduction; true: device time, as one would wait; synchronised: host time, waiting for "
     "the device after each part. MFU: model FLOPs utilisation of the true step, of the GPU's dense peak. Vision models "
-    "are timm's. A dash was not measured."
+    "are timm's. A dash was not measured; in the paper's column - is infeasible, and ? a mark that is lost."
 )
 
 
@@ -103,7 +101,7 @@ def summary(verdicts: Sequence[Verdict], devices: Sequence[Device] | None, recor
         else:
             told = f"Table {table}: {reproduced} of the {reproduced + failed} cells compared are reproduced"
             if failed:
-                told += ", " + ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in FAILED if counts[word])
+                told += f", {differing(counts)}"
         lines.append(f"{told}; {counts['not_measured']} not measured, {counts['no_reference']} without a reference.")
     if devices is None:
         lines.append("Why not: there is no run here, these are the published numbers alone.")
@@ -156,7 +154,7 @@ def _trial_row(record: Record, nearest: str | None, paper: bool, utilised: bool)
             "days (authors)": record.authors_days if full else None,
             "days (true)": record.true_days if full else None,
             "days (synchronised)": record.synchronised_days if full else None,
-            "authors/true": clocks_ratio(record) if full else None,
+            "authors/true": record.clocks_ratio if full else None,
         }
     row["examples/s"] = record.examples_per_second
     if utilised:
@@ -165,11 +163,6 @@ def _trial_row(record: Record, nearest: str | None, paper: bool, utilised: bool)
         row[f"paper, {nearest}"] = _paper_days(record, nearest)
     row["peak GiB"] = record.peak_memory / _GIB if record.peak_memory is not None else None
     return row
-
-
-def clocks_ratio(record: Record) -> float | None:
-    """The authors' clock over the true one, both as means over the rounds."""
-    return record.authors_step / mean(record.step_rounds) if record.authors_step and record.step_rounds else None
 
 
 def _paper_days(record: Record, gpu: str) -> str | None:
@@ -183,11 +176,7 @@ def _paper_days(record: Record, gpu: str) -> str | None:
         (c for c in cells(table) if (c.model, c.gpu, c.gpus) == (name, gpu, record.count)),  # type: ignore[arg-type]
         None,
     )
-    return None if cell is None else f"{_printed(cell)} (Table {table})"
-
-
-def _printed(cell: Cell) -> str:
-    return {"days": str(cell.days), "infeasible": "infeasible", "lost": "?"}[cell.state]
+    return None if cell is None else f"{cell.printed} (Table {table})"
 
 
 def compared_rows(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
@@ -220,7 +209,7 @@ def notes(records: Sequence[Record]) -> list[str]:
     for record in records:
         for note in [*notes_on(record), *_clocks_note(record)]:
             found.setdefault(note, []).append(f"{record.recipe}, {record.machine}, {record.settings}")
-    return [f"{note} ({_first(trials)})" for note, trials in found.items()]
+    return [f"{note} ({first(trials)})" for note, trials in found.items()]
 
 
 def notes_on(record: Record) -> list[str]:
@@ -235,7 +224,7 @@ def notes_on(record: Record) -> list[str]:
 
 
 def _clocks_note(record: Record) -> list[str]:
-    ratio = clocks_ratio(record) if record.scale == "paper" else None
+    ratio = record.clocks_ratio if record.scale == "paper" else None
     if ratio is None or abs(ratio - 1) <= _CLOCKS_DIFFER:
         return []
     return [f"the authors' clock shows {ratio:.0%} of the true time"]
@@ -243,8 +232,3 @@ def _clocks_note(record: Record) -> list[str]:
 
 def _bullets(lines: Sequence[str]) -> list[str]:
     return [f"- {line}" for line in lines]
-
-
-def _first(trials: Sequence[str]) -> str:
-    shown = "; ".join(trials[:_NAMED])
-    return shown if len(trials) <= _NAMED else f"{shown}; and {len(trials) - _NAMED} more trials"
