@@ -26,9 +26,10 @@ from repro.hardware import Device, find
 from repro.reading import read
 from repro.reckon import reckoned
 from repro.report.charts import svg
-from repro.report.content import Content, compose, run_words
-from repro.report.figures import Curve, Draw, Figure, Mark, Panel, Point, Trade
+from repro.report.content import Content, compose
 from repro.report.page import page
+from repro.report.panels import Curve, Draw, Figure, Mark, Panel, Point, Trade
+from repro.report.rerun import run_words
 from repro.report.text import report, summary, trial_rows
 from repro.report.write import write
 from repro.settings import search_space

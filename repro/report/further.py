@@ -11,7 +11,7 @@ from ..economics.comment import reckonings
 from ..economics.days import expected_days
 from ..economics.pricelist import price_list
 from ..economics.scaling import Step, steps, stops
-from .figures import Curve, Figure, Panel
+from .panels import Curve, Figure, Panel
 
 _RUNS = range(13)
 

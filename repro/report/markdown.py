@@ -7,7 +7,9 @@ from typing import Any
 
 from ..expected import COUNTS
 from ..formats import render
-from .content import CLAIMS, Content, Entry, Grid
+from .claims import CLAIMS
+from .content import Content
+from .grids import Entry, Grid
 from .text import LEGEND
 
 

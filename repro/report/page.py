@@ -13,7 +13,9 @@ from .. import __version__
 from ..expected import COUNTS
 from ..formats import figures
 from .charts import svg
-from .content import AUDIT, CLAIMS, VERDICTS, Content
+from .claims import CLAIMS
+from .content import Content
+from .grids import AUDIT, VERDICTS
 from .text import LEGEND
 
 # What stands before a word that is coloured.

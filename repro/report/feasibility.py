@@ -1,0 +1,100 @@
+"""What can be trained at all, and with which methods: figures 3 and 10."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..expected import COUNTS, Cell, PublishedSettings, published_settings
+from ..findings import Place, by_place
+from ..search import Search
+from ..settings import FREE_LUNCH, NAIVE
+from .panels import MODELS, PYTHIA, SEARCH, Figure, Mark, Panel, State, measured_panels, paper_gpus
+
+
+def feasibility(searches: Sequence[Search]) -> Figure:
+    """Figure 3: which models naive settings can train, and which the best ones."""
+    panels, infeasible = [], {}
+    for title, table, naive in (("Naive settings", "4", True), ("Best settings", "1", False)):
+        measured = []
+        for search in searches:
+            statuses = [t.status for t in search.trials if (t.settings == NAIVE.id) == naive]
+            if statuses:
+                measured.append(Mark(search.model, search.machine, _outcome(statuses)))
+        panels += measured_panels(f"{title}, here", "grid", "", measured, searches)
+        there = by_place(table)  # type: ignore[arg-type]
+        rows = [
+            Mark(model, gpu, _any_feasible(there[model, gpu, count] for count in COUNTS if count > 1))
+            for model in PYTHIA
+            for gpu in paper_gpus()
+        ]
+        infeasible[table] = sum(row.state == "infeasible" for row in rows)
+        panels.append(Panel("published", f"{title}, 2 or more GPUs", "grid", "", rows, f"Table {table}"))
+    says = (
+        f"Published, Pythia on 2 or more GPUs: naive settings cannot train {infeasible['4']} of the {len(rows)} pairs "
+        f"of model and GPU, the best settings {infeasible['1'] or 'none'}."
+    )
+    return Figure("3", "What can be trained at all", says, sorted(panels, key=lambda panel: panel.origin))
+
+
+def methods(searches: Sequence[Search]) -> Figure:
+    """Figure 10: the least that is enough for each model on each machine."""
+    naive, best = by_place("4"), by_place("1")
+    settings = {(row.model, row.gpu, row.gpus): row for row in published_settings()}
+    measured = [
+        Mark(search.model, search.machine, _least_measured(search))
+        for search in searches
+        if any(trial.status in ("ok", "out_of_memory") for trial in search.trials)
+    ]
+    panels = measured_panels("Each recipe here", "grid", "", measured, searches)
+    for title, counts in (("1 GPU", COUNTS[:1]), ("2 or more GPUs", COUNTS[1:])):
+        rows = [
+            Mark(model, gpu, _least_published([(model, gpu, count) for count in counts], naive, best, settings))
+            for model in MODELS
+            for gpu in paper_gpus()
+        ]
+        panels.append(Panel("published", title, "grid", "", rows, "Tables 1 and 4, Appendix J"))
+    return Figure(
+        "10",
+        "Which methods a model needs",
+        "The least that is known to be enough: naive settings, free lunch alone, or memory-saving methods beside it.",
+        panels,
+        "The paper prints the fastest settings alone. Where those save memory it does not say whether free lunch would "
+        "have been enough.",
+        SEARCH,
+    )
+
+
+def _least_published(
+    places: Sequence[Place],
+    naive: Mapping[Place, Cell],
+    best: Mapping[Place, Cell],
+    settings: dict[Place, PublishedSettings],
+) -> State:
+    if any(naive[place].state == "days" for place in places):
+        return "naive"
+    if any(place in settings and settings[place].readings() == [FREE_LUNCH] for place in places):
+        return "free lunch"
+    if any(best[place].state == "days" for place in places):
+        return "memory saving"
+    return "lost" if any(naive[place].state == "lost" for place in places) else "infeasible"
+
+
+def _least_measured(search: Search) -> State:
+    if search.naive is not None:
+        return "naive"
+    if search.free_lunch is not None:
+        return "free lunch"
+    return "memory saving" if search.best is not None else "infeasible"
+
+
+def _any_feasible(there: Iterable[Cell]) -> State:
+    states = {cell.state for cell in there}
+    if "days" in states:
+        return "feasible"
+    return "lost" if "lost" in states else "infeasible"
+
+
+def _outcome(statuses: Sequence[str]) -> State:
+    if "ok" in statuses:
+        return "feasible"
+    return "infeasible" if set(statuses) == {"out_of_memory"} else "not known"

@@ -1,0 +1,111 @@
+"""Tables laid out like the paper's Table 1, each field coloured by a word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..audit import IMPLAUSIBLE, Audited
+from ..expected import COUNTS, cells, printed
+from ..formats import figures
+from ..verdict import Verdict
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A field of a grid: what is printed, a second line below, the word that colours it, and that word's symbol.
+    `told` says it in full."""
+
+    text: str
+    below: str
+    kind: str
+    symbol: str
+    told: str
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table laid out like the paper's Table 1: a line a model, a column a machine. `kinds` explains the colours that
+    occur: word, symbol, meaning."""
+
+    title: str
+    caption: str
+    gpus: Sequence[str]
+    lines: Sequence[tuple[str, Sequence[Entry]]]
+    kinds: Sequence[tuple[str, str, str]]
+
+
+# What colours a field: its symbol, and what it means.
+VERDICTS = {
+    "reproduced": ("✓", "reproduced: measured days agree within the tolerance"),
+    "faster": ("▼", "faster than printed"),
+    "slower": ("▲", "slower than printed"),
+    "feasibility_differs": ("✗", "feasible in one, out of memory in the other"),
+    "no_reference": ("?", "the paper's mark is lost"),
+    "not_measured": ("", "not measured"),
+}
+AUDIT = {
+    "impossible": ("✗", "impossible: above the GPU's dense peak, however the days were rounded"),
+    "implausible": ("!", f"implausible: above {IMPLAUSIBLE:.0%} of peak, beyond any published training run"),
+    "plausible": ("", "plausible"),
+    "no_days": ("", "no days to audit"),
+}
+
+
+def verdict_grid(table: str, verdicts: Sequence[Verdict]) -> Grid:
+    """Table 1 or 4: printed days, and below them what was measured."""
+    entries = {(v.model, v.gpu, v.gpus): verdict_entry(v) for v in verdicts if v.table == table}
+    what = "the best settings found" if table == "1" else "naive settings"
+    caption = f"Days of training with {what}: as printed, and below it as measured by the authors' clock."
+    return _grid(f"Table {table}", caption, entries, VERDICTS)
+
+
+def verdict_entry(verdict: Verdict) -> Entry:
+    """A cell, coloured by its verdict."""
+    measured = ""
+    if verdict.measured_days is not None:
+        measured = figures(verdict.measured_days)
+    elif verdict.verdict != "not_measured":
+        measured = "-"
+    symbol, _ = VERDICTS[verdict.verdict]
+    told = f"{verdict.cell}: {verdict.verdict.replace('_', ' ')}"
+    told += f" with {verdict.settings}" if verdict.settings else ""
+    told += f", {verdict.reason}" if verdict.reason else ""
+    return Entry(printed(verdict.expected, verdict.expected_days), measured, verdict.verdict, symbol, told)
+
+
+def audit_grid(table: str, rows: Sequence[Audited]) -> Grid:
+    """What the days of Table 1 or 4 imply, in per cent of the GPU's peak."""
+    audited = {(row.model, row.gpu, row.gpus): _audit_entry(row) for row in rows if row.table == table}
+    none = Entry("-", "", "no_days", "", "no days to audit")
+    entries = {place: audited.get(place, none) for place in [(c.model, c.gpu, c.gpus) for c in cells(table)]}  # type: ignore[arg-type]
+    caption = "Model FLOP/s that the printed days imply, as a share of the GPU's dense peak at the recipe's precision."
+    return _grid(f"Table {table}, % of peak", caption, entries, AUDIT)
+
+
+def _audit_entry(row: Audited) -> Entry:
+    share = row.utilisation
+    symbol, _ = AUDIT[row.verdict]
+    told = (
+        f"Table {row.table}, {row.model} on {row.gpus} {row.gpu}: {row.days:g} days are {share.value:.0%} of peak "
+        f"({share.low:.0%} to {share.high:.0%}), {row.verdict}"
+    )
+    return Entry(f"{share.value:.0%}".rstrip("%"), "", row.verdict, symbol, told)
+
+
+def _grid(
+    title: str, caption: str, entries: dict[tuple[str, str, int], Entry], kinds: dict[str, tuple[str, str]]
+) -> Grid:
+    gpus = list(dict.fromkeys(gpu for _, gpu, _ in entries))
+    lines = [
+        (model, [entries[model, gpu, count] for gpu in gpus for count in COUNTS])
+        for model in dict.fromkeys(model for model, _, _ in entries)
+    ]
+    there = {entry.kind for entry in entries.values()}
+    return Grid(
+        title,
+        caption,
+        gpus,
+        lines,
+        [(kind, symbol, meaning) for kind, (symbol, meaning) in kinds.items() if kind in there],
+    )

@@ -1,0 +1,117 @@
+"""A figure as rows of data: panels, measured here, from the numbers that the paper prints, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import models
+
+from .. import command
+from ..expected import cells
+from ..search import Search
+
+Origin = Literal["measured", "published", "measured and published"]
+Draw = Literal["strips", "bars", "pairs", "grid", "trades", "lines"]
+State = Literal["feasible", "infeasible", "naive", "free lunch", "memory saving", "lost", "not known"]
+MODELS = tuple(models.find(id).name for id in models.IDS)
+PYTHIA = tuple(recipe.name for recipe in models.PYTHIAS)
+SEARCH = f"{command()} --gpus all --methods all"  # measures what the figures on whole searches need
+
+
+@dataclass(frozen=True)
+class Point:
+    """A dot: a value of a series in a group. `note` names what it stands for."""
+
+    group: str
+    series: str
+    value: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A field of a grid of models by machines."""
+
+    model: str
+    machine: str
+    state: State
+
+
+@dataclass(frozen=True)
+class Trade:
+    """A machine: what it costs in US dollars, and the days that it takes. `kind` says whether another of the paper's
+    is both cheaper and faster, or that the days were measured here."""
+
+    gpu: str
+    gpus: int
+    cost: float
+    days: float
+    kind: Literal["best", "beaten", "here"]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A point of a line: `y` at `x` in a series."""
+
+    series: str
+    x: float
+    y: float
+
+
+Row = Point | Mark | Trade | Curve
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One chart. `draw` names its kind in charts.py; `x` titles its value axis, with the unit, and `reference` is a
+    value that a line marks on it, on the upright axis of lines, which `y` titles."""
+
+    origin: Origin
+    title: str
+    draw: Draw
+    x: str
+    rows: Sequence[Row]
+    source: str
+    reference: float | None = None
+    y: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure: `number` is the paper's, empty where the paper has no such figure, `says` what is to be seen, with its
+    numbers, `lacking` what the paper does not print, and `measured_by` the command that measures it."""
+
+    number: str
+    title: str
+    says: str
+    panels: Sequence[Panel]
+    lacking: str = ""
+    measured_by: str = ""
+
+
+def measured_panels(
+    title: str,
+    draw: Draw,
+    x: str,
+    rows: Sequence[Row],
+    searches: Sequence[Search],
+    reference: float | None = None,
+    clock: Literal["authors'", "true"] = "authors'",
+) -> list[Panel]:
+    """A panel of measured rows, or none where there are none."""
+    if not rows:
+        return []
+    scales = {search.scale for search in searches}
+    source = f"trials.jsonl, {clock} clock"
+    if scales == {"tiny"}:
+        source += "; tiny twins of the recipes, which say nothing of the paper's"
+    elif len(scales) > 1:
+        source += "; some of the recipes are tiny twins"
+    return [Panel("measured", title, draw, x, rows, source, reference)]
+
+
+def paper_gpus() -> list[str]:
+    """The paper's GPUs, as Table 1 orders them."""
+    return list(dict.fromkeys(cell.gpu for cell in cells("1")))

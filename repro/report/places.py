@@ -1,0 +1,77 @@
+"""Each recipe on each machine: its search of settings and its trials."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..formats import figures
+from ..search import Search
+from ..settings import NAIVE, Settings, search_space
+from ..trial import Record
+from ..verdict import Verdict
+from .grids import verdict_entry
+from .text import notes_on, trial_rows
+
+
+@dataclass(frozen=True)
+class Place:
+    """One recipe on one machine: the settings that were searched, and every trial. `told` is all of it in a line."""
+
+    title: str
+    told: str
+    says: Sequence[str]
+    trials: Sequence[dict[str, Any]]
+    notes: Sequence[str]
+
+
+def place_of(search: Search, verdicts: Iterable[Verdict], nearest: str | None) -> Place:
+    """A search with the verdicts on its cells; beside its trials stand the paper's days on its GPU `nearest`."""
+    twin = " (tiny twin)" if search.scale == "tiny" else ""
+    space = set(search_space(search.world))
+    tried = {Settings.parse(trial.settings).base for trial in search.tried}
+    naive = ", and naive settings" if NAIVE in tried else ""
+    says = [f"{len(tried & space)} of the {len(space)} settings of the paper's search were tried{naive}."]
+    if search.guided:
+        says.append(f"Guided by predictions: {search.guided}.")
+    if search.fastest is not None:
+        best = search.steps[search.fastest]
+        says.append(f"The fastest is {search.fastest}, {figures(best)} s a training step by the authors' clock.")
+    for verdict in verdicts if search.stands_for_paper else ():
+        if (verdict.model, verdict.gpu, verdict.gpus) == (search.model, search.device, search.count):
+            says.append(f"{verdict_entry(verdict).told}.")
+    rows = [_trial(*both) for both in zip(search.trials, trial_rows(search.trials, nearest), strict=True)]
+    return Place(f"{search.model}{twin} on {search.machine}", _told(search), says, rows, _notes(search))
+
+
+def _notes(search: Search) -> list[str]:
+    found: dict[str, list[str]] = {}
+    for trial in search.trials:
+        for note in notes_on(trial):
+            found.setdefault(note, []).append(trial.settings)
+    return [f"{', '.join(settings)}: {note}" for note, settings in found.items()]
+
+
+def _told(search: Search) -> str:
+    statuses = Counter(trial.status.replace("_", " ") for trial in search.trials)
+    told = [", ".join(f"{count} {status}" for status, count in statuses.items())]
+    if search.best is not None:
+        told.append(f"fastest {figures(search.best)} s a step")
+    ratios = [ratio for trial in search.trials if (ratio := trial.clocks_ratio) is not None]
+    if ratios:
+        told.append(f"authors' clock {min(ratios):.2f} to {max(ratios):.2f} of the true one")
+    return "; ".join(told)
+
+
+def _trial(record: Record, row: dict[str, Any]) -> dict[str, Any]:
+    """The trial's line, with a step by each clock."""
+    steps = {
+        "authors s": record.authors_step,
+        "true s": record.true_step,
+        "synchronised s": record.synchronised_step,
+        "authors/true": record.clocks_ratio,
+    }
+    settled = {name: row.pop(name) for name in ("settings", "status", "MBS", "GAS")}
+    return settled | steps | {name: value for name, value in row.items() if name not in ("model", "machine", "step s")}

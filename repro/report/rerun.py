@@ -1,0 +1,58 @@
+"""The commands that give a report, a run and its parts again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import models
+
+from .. import command
+from ..plan import Options
+from ..reading import Reading
+from ..verdict import Verdict
+
+
+def rerun(reading: Reading | None, verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
+    """The commands, and what each gives."""
+    found, front = [], command()
+    folder = reading.folder if reading else None
+    measured = f" --measured {shlex.quote(str(folder))}" if folder else ""
+    if reading and reading.options and folder:
+        found.append((f"{front} {run_words(reading.options, reading.environment, folder)}", "this run: it resumes"))
+        found.append((f"{front} report {shlex.quote(str(folder))}", "this report, from the records alone"))
+    else:
+        found.append((f"{front} report", "this report"))
+    found += [
+        (f"{front} table 1{measured}", "Table 1; also 3, 4, 5, 6, 7 and j"),
+        (f"{front} claims{measured}", "the claims; with an id the rows and the arithmetic of one"),
+        (f"{front} audit{measured}", "the audit, with its arithmetic"),
+    ]
+    if any(verdict.verdict == "not_measured" for verdict in verdicts):
+        found += [
+            (f"{front} --gpus all", "measures naive and Appendix J's settings of every recipe on the GPUs here"),
+            (f"{front} --gpus all --methods all", "measures the whole search, for figures 4, 5, 10 and 11"),
+        ]
+    return found
+
+
+def run_words(options: Options, environment: dict[str, Any], folder: Path) -> str:
+    """The arguments that give a run these options."""
+    gpus = len(environment.get("gpus", []))
+    words = ["--gpus", str(gpus)] if gpus else ["--processes", ",".join(map(str, options.counts))]
+    if options.models != models.IDS:
+        words += ["--models", ",".join(options.models)]
+    if options.scale != ("paper" if gpus else "tiny"):
+        words += ["--scale", options.scale]
+    flags = {field.name: field.default for field in fields(Options)}
+    for name in ("methods", "search", "attention", "nodes", "steps", "tolerance", "memory", "budget", "trial_timeout"):
+        value = getattr(options, name)
+        if value is not None and value != flags.get(name):
+            unit = "s" if name in ("budget", "trial_timeout") else ""
+            words += [f"--{name.replace('_', '-')}", f"{value:g}{unit}" if isinstance(value, float) else str(value)]
+    if options.check_extrapolation:
+        words.append("--check-extrapolation")
+    return shlex.join([*words, "--out", str(folder)])
