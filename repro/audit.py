@@ -12,7 +12,7 @@ import models
 from .expected import Cell, Table, cells
 from .findings import paper_gpu, paper_peak, recipe_of, rounded_days, training_flops
 from .formats import counted
-from .hardware import Gpu, find, peak_flops
+from .gpus import Gpu, find, peak_flops
 from .interval import Interval
 from .originals import analytic_peaks, training_compute
 from .recipe import Images, Recipe

@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from .devices import Device
 from .errors import UserError
-from .hardware import Device, host
+from .host import host
 from .measure.launcher import ForkServer
 from .measure.nodes import Nodes
 from .measure.server import Job

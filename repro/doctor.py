@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from . import adam, hardware, image, nvml, tf32
+from . import adam, image, nvml, tf32
+from .devices import Device, generation_of
 from .errors import UserError
-from .hardware import GENERATIONS
+from .gpus import GENERATIONS
 from .stack import installed
 
 # Each target of the Dockerfile, and the generations that it has kernels and a torch for.
@@ -56,7 +57,7 @@ def examine() -> Health:
     counted = {device.name: device for device in devices}
     return Health(
         gpus=tuple(
-            f"{sum(other.name == name for other in devices)} x {name} ({hardware.generation(device)})"
+            f"{sum(other.name == name for other in devices)} x {name} ({generation_of(device)})"
             for name, device in counted.items()
         ),
         driver=nvml.driver(),
@@ -69,7 +70,7 @@ def examine() -> Health:
     )
 
 
-def _devices() -> tuple[list[hardware.Device], str | None]:
+def _devices() -> tuple[list[Device], str | None]:
     """The visible GPUs; or none, and why those that are there cannot be used."""
     try:
         return nvml.visible_devices(), None
@@ -96,7 +97,7 @@ def _shared_memory() -> int:
     return found.f_frsize * found.f_blocks
 
 
-def _kernels(device: hardware.Device | None) -> list[str]:
+def _kernels(device: Device | None) -> list[str]:
     found = [f"{package} {version}" for package in _KERNELS if (version := installed(package))]
     if installed("deepspeed"):
         if adam.built_in("fused_adam") and adam.built_in("cpu_adam"):
@@ -107,7 +108,7 @@ def _kernels(device: hardware.Device | None) -> list[str]:
     return found
 
 
-def _tf32(device: hardware.Device | None) -> str:
+def _tf32(device: Device | None) -> str:
     if device is None:
         return "off, without a GPU"
     if tf32.allowed(device.compute_capability):
@@ -115,14 +116,14 @@ def _tf32(device: hardware.Device | None) -> str:
     return "off" if device.compute_capability >= tf32.SINCE else "off, the GPU has none"
 
 
-def _mismatch(device: hardware.Device) -> str | None:
+def _mismatch(device: Device) -> str | None:
     """Why this image is not for this GPU, with the target that is; None where it is, or where there is no image."""
     target = image.target()
     if target is None:
         return None
     if target not in SERVES:
         raise UserError(f"REPRO_IMAGE={target}: expected one of {', '.join(SERVES)}; images set it, leave it alone")
-    generation = hardware.generation(device)
+    generation = generation_of(device)
     if generation in SERVES[target]:
         return _not_compiled_for(device, target)
     right = generation.lower()
@@ -132,7 +133,7 @@ def _mismatch(device: hardware.Device) -> str | None:
     )
 
 
-def _not_compiled_for(device: hardware.Device, target: str) -> str | None:
+def _not_compiled_for(device: Device, target: str) -> str | None:
     """The same of an image that whoever built it had compiled for some GPUs alone. What is compiled for 8.0 also runs
     on 8.6, but not the other way round."""
     compiled, (major, minor) = image.architectures(), device.compute_capability

@@ -16,8 +16,10 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from . import __version__, adam, hardware, image, nvml, tf32
+from . import __version__, adam, image, nvml, tf32
+from .devices import Device
 from .errors import UserError
+from .host import host
 from .results import Results
 from .rules import Stack
 from .stack import PACKAGES
@@ -77,7 +79,7 @@ def build_cache() -> Path:
     return place
 
 
-def stack(device: hardware.Device | None, packages: dict[str, str]) -> Stack:
+def stack(device: Device | None, packages: dict[str, str]) -> Stack:
     """What the rules need to know of this machine; `device` is the first GPU of the run, None on a CPU."""
     capability = device.compute_capability if device else None
     adams = (adam.obstacle(), adam.obstacle_on_host()) if device else (None, None)
@@ -85,7 +87,7 @@ def stack(device: hardware.Device | None, packages: dict[str, str]) -> Stack:
 
 
 def describe(
-    devices: Sequence[hardware.Device],
+    devices: Sequence[Device],
     packages: dict[str, str],
     seed: int,
     options: dict[str, Any],
@@ -96,7 +98,7 @@ def describe(
         "repro": __version__,
         "commit": _commit(),
         "python": platform.python_version(),
-        "host": asdict(hardware.host()),
+        "host": asdict(host()),
         "gpus": [
             {"name": device.name, "driver_name": device.driver_name, "memory_bytes": device.memory_bytes}
             for device in devices

@@ -11,7 +11,7 @@ from typing import Literal
 
 import models
 from repro.datafile import Row, columns, expected_folder, named, positive_int, problem, read_once, rows
-from repro.hardware import catalogue
+from repro.gpus import catalogue
 from repro.settings import SHARDINGS, Settings, Sharding
 
 COUNTS = (1, 2, 4, 8)  # the numbers of GPUs in Tables 1 and 4

@@ -17,8 +17,8 @@ import models
 from models import gan
 
 from . import environment, jsonfile
+from .devices import Device
 from .errors import UserError
-from .hardware import Device
 from .lab import Trained, Training
 from .measure.epochs import WARM_UP_BATCHES
 from .measure.launcher import ForkServer

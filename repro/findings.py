@@ -12,7 +12,7 @@ import models
 
 from .datafile import Keyed, absent, read_once
 from .expected import Cell, Table, cells
-from .hardware import Gpu, catalogue, peak_flops
+from .gpus import Gpu, catalogue, peak_flops
 from .interval import Interval
 from .originals import analytic_peaks, originals, training_compute
 from .recipe import Precision, Recipe

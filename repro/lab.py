@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from statistics import mean, median
 
-from . import hardware
 from .datafile import Positive, Row, read_once, records
+from .gpus import Gpu, find
 from .quantities import quantities
 from .recipe import Scale
 
@@ -208,7 +208,7 @@ def lab_ratios() -> list[Ratio]:
     return [*found, _ratio(f"{large} : {small} CPUs", counted, *times(T4_2_CPUS, T4_16_CPUS))]
 
 
-def ratios(first: Trained, all: Trained, gpu: hardware.Gpu | None) -> list[Ratio]:
+def ratios(first: Trained, all: Trained, gpu: Gpu | None) -> list[Ratio]:
     """Ours against the report's GPUs, image for image; none on a CPU, an unknown GPU or the tiny twin."""
     if gpu is None or first.what.scale != "paper":
         return []
@@ -261,14 +261,14 @@ def _epoch(name: str, trained: Trained, which: Sequence[int] | range) -> Epoch:
     )
 
 
-def _gpu(name: str) -> hardware.Gpu | None:
-    return hardware.find(_CATALOGUE_NAMES.get(name, name))
+def _gpu(name: str) -> Gpu | None:
+    return find(_CATALOGUE_NAMES.get(name, name))
 
 
 _Figure = tuple[str, float, float, str]
 
 
-def _specifications(one: hardware.Gpu, other: hardware.Gpu) -> list[_Figure]:
+def _specifications(one: Gpu, other: Gpu) -> list[_Figure]:
     """What the catalogue has of both: what might limit a training in fp32, and tensor cores, which it does not use."""
     pairs = {
         "fp32 TFLOP/s": (one.fp32_tflops, other.fp32_tflops),

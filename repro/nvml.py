@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from .devices import Device, mask
 from .errors import UserError
-from .hardware import Device, find, mask
+from .gpus import find
 
 _HIDING_ALL = ("", "-1")  # as people write CUDA_VISIBLE_DEVICES to run on the CPU
 

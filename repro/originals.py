@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import models
 
 from .datafile import Positive, Row, read_once, records
-from .hardware import known_gpu
+from .gpus import known_gpu
 
 
 @dataclass(frozen=True)

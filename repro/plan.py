@@ -9,8 +9,9 @@ from typing import Literal
 import models
 
 from . import rules
+from .devices import Device
 from .expected import COUNTS, TOLERANCE, published_settings
-from .hardware import Device, Gpu, peak_flops
+from .gpus import Gpu, peak_flops
 from .recipe import Recipe, Scale
 from .settings import FREE_LUNCH, NAIVE, Attention, Settings, search_space
 from .trial import Trial

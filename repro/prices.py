@@ -9,7 +9,7 @@ from datetime import date
 
 from .currency import codes
 from .datafile import Positive, Row, read_once, records
-from .hardware import known_gpu, names
+from .gpus import known_gpu, names
 
 TERMS = ("on-demand", "spot", "reserved")
 

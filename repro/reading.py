@@ -15,10 +15,12 @@ from typing import Any
 
 import models
 
-from . import __version__, hardware, jsonfile, results
+from . import __version__, jsonfile, results
+from .devices import Device
 from .environment import Description
 from .errors import UserError
 from .expected import TOLERANCE
+from .gpus import Gpu, find
 from .jsonfile import NotAsDeclaredError
 from .plan import Options, trials
 from .reckon import reckoned
@@ -56,7 +58,7 @@ class Reading:
     problems: tuple[Problem, ...]
 
     @property
-    def devices(self) -> list[hardware.Device]:
+    def devices(self) -> list[Device]:
         """The GPUs of the run; none means the CPU."""
         return _devices(self.environment)
 
@@ -97,7 +99,7 @@ def print_problems(problems: Iterable[Problem]) -> None:
         say(problem)
 
 
-def contradiction(record: Record, gpu: hardware.Gpu | None) -> str | None:
+def contradiction(record: Record, gpu: Gpu | None) -> str | None:
     """Why a record cannot be what a trial left: its parts contradict each other. None for a sound one.
 
     Days, steps and rates must follow from the raw times, and these be there for every rank. `gpu` is the catalogue
@@ -156,7 +158,7 @@ def sound(lines: Iterable[results.Line], place: str, problems: list[Problem]) ->
     """Every sound record, oldest first; `place` and a line's number say where one is that is not."""
     found: list[Record] = []
     numbers: dict[str, int] = {}
-    gpus: dict[str, hardware.Gpu | None] = {"cpu": None}
+    gpus: dict[str, Gpu | None] = {"cpu": None}
     for line in lines:
         where = f"{place} {line.number}"
         if line.record is None:
@@ -164,7 +166,7 @@ def sound(lines: Iterable[results.Line], place: str, problems: list[Problem]) ->
             continue
         device = line.record.device
         if device not in gpus:
-            gpus[device] = hardware.find(device)
+            gpus[device] = find(device)
         why = contradiction(line.record, gpus[device])
         if why is None:
             found.append(line.record)
@@ -274,10 +276,10 @@ def _content(path: Path) -> Any:
     return jsonfile.load(path)
 
 
-def _devices(environment: dict[str, Any]) -> list[hardware.Device]:
+def _devices(environment: dict[str, Any]) -> list[Device]:
     found = []
     for number, row in enumerate(environment.get("gpus") or []):
-        gpu = hardware.find(row["driver_name"])
+        gpu = find(row["driver_name"])
         capability = gpu.compute_capability if gpu else (0, 0)
-        found.append(hardware.Device(number, number, "", row["driver_name"], gpu, row["memory_bytes"], capability))
+        found.append(Device(number, number, "", row["driver_name"], gpu, row["memory_bytes"], capability))
     return found

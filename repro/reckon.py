@@ -8,7 +8,7 @@ import models
 
 from . import extrapolate
 from .extrapolate import Parts
-from .hardware import Gpu, peak_flops
+from .gpus import Gpu, peak_flops
 from .settings import Settings
 from .trial import Record
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .hardware import AMPERE
+from .gpus import AMPERE
 from .recipe import Recipe
 from .settings import Settings
 from .stack import numbers

@@ -13,8 +13,9 @@ import models
 
 from . import environment, rules
 from .calibrate import probe
+from .devices import Device
 from .expected import Cell, cells, published_settings
-from .hardware import Device, Gpu
+from .gpus import Gpu
 from .measure.launcher import ForkServer, ServerDiedError
 from .measure.nodes import Nodes
 from .measure.rank import SEED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from .errors import UserError
-from .hardware import AMPERE
+from .gpus import AMPERE
 
 SINCE = AMPERE  # Volta and Turing have no TF32
 CHOICES = ("auto", "on", "off")

@@ -6,8 +6,8 @@ import os
 import sysconfig
 from collections.abc import Sequence
 
+from .devices import Device
 from .environment import build_cache
-from .hardware import Device
 
 
 def server_environment(devices: Sequence[Device]) -> dict[str, str]:

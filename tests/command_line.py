@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import models
-from repro.hardware import find
+from repro.gpus import find
 from repro.recipe import Recipe, Scale
 from repro.reckon import reckoned
 from repro.results import Results

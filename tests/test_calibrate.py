@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from repro.hardware import find
+from repro.gpus import find
 from repro.predict.calibration import EVERYTHING, load
 from repro.predict.machine import Machine, Probed
 from repro.predict.probed import Probes

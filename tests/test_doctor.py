@@ -13,17 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from repro import doctor, hardware, nvml
+from repro import doctor, nvml
+from repro.devices import Device, generation_of
 from repro.errors import UserError
-from repro.hardware import GENERATIONS, catalogue
+from repro.gpus import GENERATIONS, catalogue
 
 ROOT = Path(__file__).resolve().parents[1]
 ONE_OF_EACH = {gpu.generation: gpu for gpu in catalogue()}
 
 
-def here(
-    monkeypatch: pytest.MonkeyPatch, *devices: hardware.Device, image: str = "", compiled: str = ""
-) -> doctor.Health:
+def here(monkeypatch: pytest.MonkeyPatch, *devices: Device, image: str = "", compiled: str = "") -> doctor.Health:
     monkeypatch.setattr(nvml, "visible_devices", lambda: list(devices))
     monkeypatch.setenv("REPRO_IMAGE", image)
     monkeypatch.setenv("REPRO_ARCHITECTURES", compiled)
@@ -31,9 +30,9 @@ def here(
     return doctor.examine()
 
 
-def of(generation: str) -> hardware.Device:
+def of(generation: str) -> Device:
     gpu = ONE_OF_EACH[generation]
-    return hardware.Device(0, 0, "GPU-0", gpu.driver_names[0], gpu, int(gpu.memory_gb * 1e9), gpu.compute_capability)
+    return Device(0, 0, "GPU-0", gpu.driver_names[0], gpu, int(gpu.memory_gb * 1e9), gpu.compute_capability)
 
 
 def repro(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -130,7 +129,7 @@ def test_a_gpu_without_tf32_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_unknown_gpu_has_the_generation_of_its_compute_capability(
     capability: tuple[int, int], generation: str
 ) -> None:
-    assert hardware.generation(hardware.Device(0, 0, "GPU-0", "NVIDIA New", None, 2**34, capability)) == generation
+    assert generation_of(Device(0, 0, "GPU-0", "NVIDIA New", None, 2**34, capability)) == generation
 
 
 def test_an_image_of_no_target_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from repro import environment, hardware
+from repro import environment
+from repro.devices import Device
 from repro.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,7 +78,7 @@ def test_installed_packages_are_named_as_locks_name_them() -> None:
 
 def test_a_run_is_described_in_json() -> None:
     packages = environment.installed_packages()
-    device = hardware.Device(0, 0, "GPU-0", "NVIDIA Something", None, 2**34, (8, 0))
+    device = Device(0, 0, "GPU-0", "NVIDIA Something", None, 2**34, (8, 0))
     described = environment.describe(
         [device], packages, seed=7, options={"gpus": 1}, variables={"CUDA_VISIBLE_DEVICES": "0"}
     )

@@ -394,6 +394,6 @@ print({name: times for name, times in opened.items() if "/expected/" in name and
 
 def test_the_readers_import_nothing_heavy() -> None:
     heavy = {"torch", "numpy", "pandas", "pynvml", "psutil"}
-    code = f"import sys, repro.expected, repro.hardware; print(sorted(sys.modules.keys() & {heavy}))"
+    code = f"import sys, repro.expected, repro.gpus; print(sorted(sys.modules.keys() & {heavy}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

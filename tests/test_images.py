@@ -13,7 +13,7 @@ import pytest
 
 from repro import tf32
 from repro.doctor import SERVES
-from repro.hardware import GENERATIONS, catalogue
+from repro.gpus import GENERATIONS, catalogue
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()

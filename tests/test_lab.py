@@ -16,9 +16,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from repro import hardware, jsonfile
+from repro import jsonfile
 from repro.errors import UserError
 from repro.experiment import Experiment
+from repro.gpus import find
 from repro.lab import Trained, Training, epochs_of, lab_predictions, lab_ratios, predictions, ratios, why
 from tests.command_line import ROOT, repro
 
@@ -106,7 +107,7 @@ def test_batches_of_the_first_epoch_stand_beside_the_later_ones() -> None:
 
 
 def test_a_known_gpu_is_held_against_the_reports_two_and_anything_else_against_none() -> None:
-    a100 = hardware.find("A100 80 GB")
+    a100 = find("A100 80 GB")
     first, all = trained(1, 8.65, 7.641, machine="A100"), trained(20, 8.65, 7.5884, machine="A100")
     rows = [row for row in ratios(first, all, a100) if row.machines == "A100 80 GB : T4"]
     assert {row.specification for row in rows} == {"fp32 TFLOP/s", "fp16 tensor TFLOP/s", "memory GB/s"}

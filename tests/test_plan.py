@@ -5,16 +5,18 @@ from __future__ import annotations
 import pytest
 
 import models
-from repro import hardware, units
+from repro import units
+from repro.devices import Device
+from repro.gpus import find, peak_flops
 from repro.plan import Options, counts_up_to, estimate, settings_for, trials
 from repro.settings import FREE_LUNCH, NAIVE, Settings
 
 
-def gpus(name: str, count: int) -> list[hardware.Device]:
-    gpu = hardware.find(name)
+def gpus(name: str, count: int) -> list[Device]:
+    gpu = find(name)
     assert gpu is not None
     return [
-        hardware.Device(index, index, f"GPU-{index}", gpu.driver_names[0], gpu, 80 * 10**9, gpu.compute_capability)
+        Device(index, index, f"GPU-{index}", gpu.driver_names[0], gpu, 80 * 10**9, gpu.compute_capability)
         for index in range(count)
     ]
 
@@ -28,19 +30,19 @@ def test_counts_are_the_papers_up_to_the_gpus_there_are() -> None:
 
 
 def test_published_is_naive_and_appendix_j_for_the_cell() -> None:
-    found = settings_for(models.find("pythia-1b"), "published", hardware.find("A100"), 4)
+    found = settings_for(models.find("pythia-1b"), "published", find("A100"), 4)
     assert found == [NAIVE, Settings(True, False, "zero_1", False)]
 
 
 def test_published_takes_every_reading_of_a_lost_mark() -> None:
-    found = settings_for(models.find("pythia-1b"), "published", hardware.find("RTX 3090"), 4)
+    found = settings_for(models.find("pythia-1b"), "published", find("RTX 3090"), 4)
     assert found == [NAIVE, Settings(True, False, "zero_1"), Settings(True, True, "zero_1")]
 
 
 def test_on_a_gpu_that_the_paper_has_not_published_takes_what_any_of_its_gpus_took() -> None:
-    found = settings_for(models.find("pythia-1b"), "published", hardware.find("H200"), 1)
+    found = settings_for(models.find("pythia-1b"), "published", find("H200"), 1)
     assert found == [NAIVE, FREE_LUNCH, Settings(True, True)]
-    never_fitted = settings_for(models.find("pythia-6.9b"), "published", hardware.find("H200"), 1)
+    never_fitted = settings_for(models.find("pythia-6.9b"), "published", find("H200"), 1)
     assert never_fitted == [NAIVE, FREE_LUNCH], "the paper trained it on no single GPU"
 
 
@@ -84,11 +86,11 @@ def test_a_limit_of_memory_is_named_as_it_was_given(text: str) -> None:
 
 
 def test_an_estimate_counts_the_weights_that_are_drawn_of_every_recipe_alike() -> None:
-    a100 = hardware.find("A100")
+    a100 = find("A100")
     for id in ("pythia-1b", "convnext"):
         recipe = models.find(id)
         [naive] = trials(options(models=(id,), methods="naive"), gpus("A100", 1))
-        peak = hardware.peak_flops(a100, recipe.precision, tf32=False)
+        peak = peak_flops(a100, recipe.precision, tf32=False)
         assert peak is not None
         measuring = (40 + 8 * naive.steps) * recipe.flops_per_example / (peak / 3)
         assert estimate(naive, a100) - measuring == pytest.approx(10 + recipe.parameters / 1e8)

@@ -7,7 +7,7 @@ import pytest
 import models
 from repro.expected import cells, published_settings
 from repro.findings import paper_gpu, recipe_of
-from repro.hardware import Gpu, catalogue
+from repro.gpus import Gpu, catalogue
 from repro.predict import calibration, traces
 from repro.predict.memory import (
     ALLOWANCE_BOUNDS,

@@ -11,7 +11,7 @@ import models
 from repro.errors import UserError
 from repro.expected import COUNTS, cells
 from repro.findings import paper_gpu
-from repro.hardware import catalogue
+from repro.gpus import catalogue
 from repro.predict import calibration, traces
 from repro.predict.forecast import forecast
 from repro.predict.machine import Machine, gpu_named

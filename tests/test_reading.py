@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from repro.errors import UserError
-from repro.hardware import find
+from repro.gpus import find
 from repro.reading import contradiction, read
 from repro.report.content import compose
 from tests.command_line import ROOT, record, repro, results_folder

@@ -19,10 +19,11 @@ import pytest
 from repro import command
 from repro.cli import parser
 from repro.commands.run import _checked
+from repro.devices import Device
 from repro.errors import UserError
 from repro.expected import cells
 from repro.findings import paper_gpu
-from repro.hardware import Device, find
+from repro.gpus import find
 from repro.reading import read
 from repro.reckon import reckoned
 from repro.report.charts import svg

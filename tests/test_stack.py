@@ -9,10 +9,11 @@ import sys
 import pytest
 import torch
 
-from repro import hardware, nvml, stack
+from repro import nvml, stack
+from repro.devices import Device
 from tests.command_line import ROOT
 
-HOPPER = hardware.Device(0, 0, "GPU-0", "NVIDIA H100 80GB HBM3", None, 80 * 10**9, (9, 0))
+HOPPER = Device(0, 0, "GPU-0", "NVIDIA H100 80GB HBM3", None, 80 * 10**9, (9, 0))
 
 
 def test_while_importing_torch_tells_the_capability_that_the_driver_tells(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,8 +41,9 @@ def test_what_the_compiler_binds_while_it_is_imported_is_torchs_own_afterwards()
     """Its interface to CUDA is made once, of the functions that torch has at that moment; kernels need all properties
     of a GPU, so none could be compiled by what only tells its capability."""
     code = """
-from repro import hardware, nvml, stack
-nvml.visible_devices = lambda: [hardware.Device(0, 0, "GPU-0", "NVIDIA H100", None, 80 * 10**9, (9, 0))]
+from repro import nvml, stack
+from repro.devices import Device
+nvml.visible_devices = lambda: [Device(0, 0, "GPU-0", "NVIDIA H100", None, 80 * 10**9, (9, 0))]
 stack.preload(("torch._dynamo",))
 from torch._dynamo.device_interface import CudaInterface
 for ask in (CudaInterface.get_device_properties, CudaInterface.current_device):

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from repro import environment, hardware, tf32
+from repro import environment, tf32
+from repro.devices import Device
 from repro.errors import UserError
 from repro.rules import uses_tf32
 from repro.settings import FREE_LUNCH, NAIVE
@@ -16,9 +17,9 @@ from repro.settings import FREE_LUNCH, NAIVE
 VOLTA, TURING, AMPERE, HOPPER = (7, 0), (7, 5), (8, 0), (9, 0)
 
 
-def gpu(capability: tuple[int, int]) -> hardware.Device:
+def gpu(capability: tuple[int, int]) -> Device:
     """A GPU that no catalogue lists, so that its capability alone speaks."""
-    return hardware.Device(0, 0, "GPU-0", "NVIDIA Something", None, 2**34, capability)
+    return Device(0, 0, "GPU-0", "NVIDIA Something", None, 2**34, capability)
 
 
 @pytest.mark.parametrize("variable", [None, "", "auto"])

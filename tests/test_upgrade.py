@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import models
-from repro import hardware, nvml, units
+from repro import nvml, units
 from repro.commands import upgrade_check
 from repro.compare import culprit
 from repro.compare.baseline import accept, machine
@@ -20,7 +20,9 @@ from repro.compare.coverage import choose, features
 from repro.compare.interleave import FORKS, Check, by_start, judge_pairs
 from repro.compare.second import Stack, build, pinned, requirements, this_stack
 from repro.compare.side import Side, read_side
+from repro.devices import Device
 from repro.errors import UserError
+from repro.gpus import find
 from repro.results import Results, history
 from repro.trial import Record, Trial
 from tests.command_line import ROOT, record, repro, results_folder
@@ -37,9 +39,9 @@ def lock(tmp_path: Path, wheel: Path) -> Path:
 
 
 def test_gpus_are_taken_in_a_number_that_batches_divide_by_and_of_one_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    def seen(*names: str) -> list[hardware.Device]:
+    def seen(*names: str) -> list[Device]:
         return [
-            hardware.Device(index, index, f"GPU-{index}", name, hardware.find(name), 80 * 10**9, (9, 0))
+            Device(index, index, f"GPU-{index}", name, find(name), 80 * 10**9, (9, 0))
             for index, name in enumerate(names)
         ]
 

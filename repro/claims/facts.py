@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..datafile import Keyed, absent
 from ..expected import COUNTS, Cell, Table
 from ..findings import by_place, recipe_of, training_flops
-from ..hardware import catalogue
+from ..gpus import catalogue
 from ..lab import LabRun, lab_runs
 from ..originals import originals
 from ..prices import gpu_prices, parts, rentals, servers, systems

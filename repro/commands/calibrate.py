@@ -12,7 +12,8 @@ from ..errors import UserError
 from ..formats import add_format, render
 from ..stderr import say
 from ..units import path
-from .run import add_devices, check_disk, check_packages, devices_and_counts
+from .choice import add_devices, devices_and_counts
+from .preflight import check_disk, check_packages
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ import argparse
 
 from ..errors import UserError
 from ..formats import add_format, render
-from ..hardware import Gpu, catalogue
+from ..gpus import Gpu, catalogue
 from ..nvml import visible_devices
 from ..stderr import say
 

@@ -6,9 +6,11 @@ import argparse
 import os
 from pathlib import Path
 
-from .. import hardware, nvml
+from .. import nvml
 from ..errors import UserError
 from ..units import path
+from .choice import alike
+from .preflight import check_packages
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -20,16 +22,14 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     from ..measure.nodes import join
     from ..variables import server_environment
-    from .run import check_packages
 
     check_packages()
-    visible = nvml.visible_devices()
-    chosen = range(len(visible)) if given.gpus is None else hardware.parse_gpus(given.gpus, len(visible))
+    devices = alike(given.gpus, nvml.visible_devices())
     logs = given.out / "logs"
     try:
         logs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot write to {logs}: {error.strerror}; name another folder with --out") from error
-    os.environ.update(server_environment([visible[index] for index in chosen]))
+    os.environ.update(server_environment(devices))
     join(given.address, logs)
     return 0

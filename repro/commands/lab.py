@@ -32,7 +32,7 @@ def main(given: argparse.Namespace) -> int:
     from .. import command, nvml
     from ..experiment import Experiment, TrainingFailedError
     from ..measure.launcher import ServerDiedError
-    from .run import check_disk, check_packages, stop_on_sigterm
+    from .preflight import check_disk, check_packages, stop_on_sigterm
 
     check_packages()
     devices = nvml.visible_devices()[:1]

@@ -6,11 +6,7 @@ import argparse
 import contextlib
 import io
 import shlex
-import shutil
-import signal
 import sys
-import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,9 +17,10 @@ from ..plan import Search
 from ..stderr import say
 from ..tracking import NAMES, Tracker
 from ..trial import Record, Trial
-from ..units import count, path
+from ..units import path
+from .choice import add_devices, devices_and_counts
+from .preflight import check_disk, check_packages, stop_on_sigterm
 
-_FREE_BYTES = 256 * 2**20
 _EXIT_CODES = """\
 exit codes: 0 nothing that was compared failed; 1 a cell differs, a trial crashed, or an internal error;
 2 usage; 3 --require-comparison and nothing could be compared; 130 interrupted (the same command resumes)"""
@@ -62,14 +59,6 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--track", choices=NAMES, default="none", help="also log trials, verdicts and report with this tracker")
     add("-k", metavar="EXPRESSION", help="only the cases that match, handed to pytest")
     add_format(parser)
-
-
-def add_devices(parser: argparse.ArgumentParser) -> None:
-    """The options that say which GPUs, or how many processes of the CPU."""
-    add = parser.add_argument
-    add("--gpus", metavar="all|N|0,1", help="GPUs: all, a count as in Docker, or indices (0,1 or device=0)")
-    add("--processes", metavar="1,2", help="without a GPU: numbers of CPU processes (default 1,2)")
-    add("--allow-cpu", action="store_true", help="with --gpus: run on the CPU where no GPU is visible")
 
 
 def main(given: argparse.Namespace) -> int:
@@ -242,37 +231,6 @@ def _check_guided(options: Any) -> None:
         raise UserError("--search guided knows one node only: leave out --nodes, or use --search exhaustive")
 
 
-def devices_and_counts(given: argparse.Namespace) -> tuple[list[Any], tuple[int, ...]]:
-    """The GPUs that were asked for, none means the CPU, and the numbers of them, or of processes, to run on."""
-    from .. import hardware, nvml
-    from ..plan import counts_up_to
-
-    visible = [] if given.processes is not None and given.gpus is None else nvml.visible_devices()
-    if given.gpus is not None and given.processes is not None:
-        raise UserError("--gpus and --processes exclude each other: processes run on the CPU")
-    if given.gpus is not None and not visible and given.allow_cpu:
-        say("no GPU is visible here; running on the CPU (--allow-cpu)")
-        given.gpus = None
-    chosen = range(len(visible)) if given.gpus is None else hardware.parse_gpus(given.gpus, len(visible))
-    devices = [visible[index] for index in chosen]
-    check_alike(devices)
-    processes = "1,2" if given.processes is None else given.processes
-    return devices, counts_up_to(len(devices)) if devices else _processes(processes)
-
-
-def check_alike(devices: list[Any]) -> None:
-    """A UserError for GPUs that no trial can use together."""
-    if len({device.driver_name for device in devices}) > 1:
-        names = ", ".join(f"{device.index} {device.driver_name}" for device in devices)
-        raise UserError(f"the GPUs are of several types ({names}): choose equal ones with --gpus")
-    if len(devices) > 1 and any(device.sliced for device in devices):
-        raise UserError(f"{len(devices)} MIG slices: CUDA gives a process one, and NCCL joins none; take --gpus 1")
-
-
-def _processes(text: str) -> tuple[int, ...]:
-    return tuple(sorted({count(part.strip(), "--processes") for part in text.split(",")}))
-
-
 def _tolerance(text: str) -> float:
     try:
         value = float(text)
@@ -281,30 +239,3 @@ def _tolerance(text: str) -> float:
     if not 0 < value < 1:
         raise UserError(f"--tolerance {text}: expected a share between 0 and 1, such as 0.15")
     return value
-
-
-def check_packages(*more: str) -> None:
-    """What measuring needs besides the stack that it measures, and `more`. Raises UserError for what is missing."""
-    needed = (*more, "tabulate", "tqdm", "psutil")
-    missing = [package for package in needed if find_spec(package.replace("-", "_")) is None]
-    if missing:
-        raise UserError(f"{', '.join(missing)} not installed: set up with ./run_all.sh, or install with pip")
-
-
-def check_disk(folder: Path) -> None:
-    """Makes the folder, and raises UserError where it cannot be written, before any work is done for it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-        free = shutil.disk_usage(folder).free
-    except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror}; name another folder with --out") from error
-    if free < _FREE_BYTES:
-        raise UserError(f"{folder}: {free >> 20} MiB of disk are free, {_FREE_BYTES >> 20} are needed; free some")
-
-
-def stop_on_sigterm() -> None:
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)

@@ -46,7 +46,7 @@ def main(given: argparse.Namespace) -> int:
     from ..compare.environments import differences
     from ..compare.interleave import Check
     from ..compare.rule import PAIRS_A_ROUND
-    from .run import check_disk, check_packages, stop_on_sigterm
+    from .preflight import check_disk, check_packages, stop_on_sigterm
 
     if given.pairs is not None and given.pairs < PAIRS_A_ROUND:
         raise UserError(f"--pairs {given.pairs}: at least {PAIRS_A_ROUND}, fewer attain no p below 0.05")
@@ -90,15 +90,13 @@ def _candidates(given: argparse.Namespace) -> tuple[list[Any], list[Any]]:
     """The devices, and every trial that was asked for; a UserError for the first thing that is wrong."""
     import models
 
-    from .. import hardware, nvml
+    from .. import nvml
     from ..compare.interleave import rounds
     from ..plan import Options, counts_up_to, trials
     from ..recipe import Scale
-    from .run import check_alike
+    from .choice import alike
 
-    visible = nvml.visible_devices()
-    devices = visible if given.gpus is None else [visible[i] for i in hardware.parse_gpus(given.gpus, len(visible))]
-    check_alike(devices)
+    devices = alike(given.gpus, nvml.visible_devices())
     devices = devices[: max(counts_up_to(len(devices)), default=0)]  # no batch divides by 3
     ids = models.listed(given.models)
     wanted = []

@@ -23,8 +23,8 @@ from typing import Any
 import models
 
 from .. import environment, rules
+from ..devices import Device
 from ..errors import UserError
-from ..hardware import Device
 from ..measure.launcher import ForkServer, ServerDiedError
 from ..measure.rank import SEED
 from ..measure.trial import Bench

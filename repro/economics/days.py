@@ -11,7 +11,7 @@ import models
 from ..errors import UserError
 from ..expected import COUNTS, cells
 from ..findings import rounded_days
-from ..hardware import catalogue
+from ..gpus import catalogue
 from ..interval import Interval
 from ..predict.machine import Machine
 from ..predict.tables import fastest

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..datafile import records
 from ..errors import UserError
-from ..hardware import find
+from ..gpus import find
 from ..interval import Interval
 from ..units import interval
 from .days import TrainingDays

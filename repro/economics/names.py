@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from ..errors import UserError
-from ..hardware import find, names
+from ..gpus import find, names
 from ..prices import rentals
 
 

@@ -8,7 +8,7 @@ from datetime import date
 
 from ..currency import worth
 from ..datafile import read_once, records
-from ..hardware import known_gpu
+from ..gpus import known_gpu
 from ..quantities import quantities
 from ..units import DAYS_A_YEAR
 from .days import Origin, TrainingDays

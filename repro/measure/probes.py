@@ -9,7 +9,7 @@ from statistics import fmean, median
 import torch
 import torch.distributed as dist
 
-from repro.hardware import AMPERE
+from repro.gpus import AMPERE
 
 from .clock import synchronised
 from .rank import Rank

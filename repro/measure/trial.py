@@ -11,7 +11,8 @@ from statistics import median
 from typing import Any
 
 import models
-from repro import hardware, rules
+from repro import rules
+from repro.gpus import Gpu
 from repro.recipe import Recipe
 from repro.reckon import reckoned
 from repro.settings import Settings
@@ -29,7 +30,7 @@ class Bench:
 
     server: ForkServer | Nodes
     stack: rules.Stack
-    gpu: hardware.Gpu | None
+    gpu: Gpu | None
     logs: Path
     turns: str | None = None
 

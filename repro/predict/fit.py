@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import models
-from repro import hardware
 from repro.audit import audit
 from repro.expected import Cell, Table, cells, published_settings
 from repro.findings import paper_gpu, recipe_of
+from repro.gpus import find
 from repro.recipe import Recipe
 from repro.settings import NAIVE, Settings, search_space
 from repro.trial import Record
@@ -87,7 +87,7 @@ def measured_observations(records: Iterable[Record], stack: str) -> list[Observa
     """Every trial at the paper's scale that ran on one node of GPUs of the catalogue, with all of their memory."""
     found = []
     for record in records:
-        gpu, recipe = hardware.find(record.device), models.find(record.recipe, record.scale)
+        gpu, recipe = find(record.device), models.find(record.recipe, record.scale)
         if gpu is None or not record.stands_for_paper or record.authors_days is None or record.micro_batch is None:
             continue
         machine, settings = Machine(gpu, record.count), Settings.parse(record.settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from repro.hardware import Gpu
+from repro.gpus import Gpu
 
 from .calibration import EVERYTHING, Calibration, load
 from .machine import Machine

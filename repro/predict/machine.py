@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Literal
 
 from repro.errors import UserError
-from repro.hardware import Gpu, catalogue, find, peak_flops
+from repro.gpus import Gpu, catalogue, find, peak_flops
 from repro.recipe import Precision
 
 Link = Literal["none", "switch", "bridge", "pcie", "network"]

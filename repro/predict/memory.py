@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from repro.hardware import Gpu
+from repro.gpus import Gpu
 from repro.recipe import Recipe
 from repro.settings import Settings
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from repro import files, jsonfile
 from repro.errors import UserError
-from repro.hardware import GENERATIONS, Gpu, find
+from repro.gpus import GENERATIONS, Gpu, find
 
 from .calibration import Calibration
 from .machine import Machine, Probed

@@ -11,9 +11,10 @@ from typing import Any
 
 import models
 
+from ..devices import Device
 from ..expected import cells
 from ..formats import Format, first, render
-from ..hardware import Device, catalogue
+from ..gpus import catalogue
 from ..search import Search, searches
 from ..trial import Record
 from ..verdict import FAILED, Verdict, differing, explain

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from .. import command, files
+from ..devices import Device
 from ..formats import Format
-from ..hardware import Device
 from ..trial import Record
 from ..verdict import Verdict
 from .content import Content

@@ -6,18 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from repro.commands.choice import parse_gpus
+from repro.devices import Device, mask
 from repro.errors import UserError
 from repro.expected import cells
-from repro.hardware import (
-    GENERATIONS,
-    Device,
-    catalogue,
-    find,
-    host,
-    mask,
-    parse_gpus,
-    peak_flops,
-)
+from repro.gpus import GENERATIONS, catalogue, find, peak_flops
+from repro.host import host
 
 GPUS = {gpu.name: gpu for gpu in catalogue()}
 NO_TF32 = ("Volta", "Turing")

@@ -1,0 +1,92 @@
+"""Which GPUs, or how many processes of the CPU, a command was asked to run on."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+
+from .. import image, nvml
+from ..devices import Device
+from ..errors import UserError
+from ..plan import counts_up_to
+from ..stderr import say
+from ..units import count
+
+
+def add_devices(parser: argparse.ArgumentParser) -> None:
+    """The options that say which GPUs, or how many processes of the CPU."""
+    add = parser.add_argument
+    add("--gpus", metavar="all|N|0,1", help="GPUs: all, a count as in Docker, or indices (0,1 or device=0)")
+    add("--processes", metavar="1,2", help="without a GPU: numbers of CPU processes (default 1,2)")
+    add("--allow-cpu", action="store_true", help="with --gpus: run on the CPU where no GPU is visible")
+
+
+def devices_and_counts(given: argparse.Namespace) -> tuple[list[Device], tuple[int, ...]]:
+    """The GPUs that were asked for, none means the CPU, and the numbers of them, or of processes, to run on."""
+    if given.gpus is not None and given.processes is not None:
+        raise UserError("--gpus and --processes exclude each other: processes run on the CPU")
+    visible, asked = [] if given.processes is not None else nvml.visible_devices(), given.gpus
+    if asked is not None and not visible and given.allow_cpu:
+        say("no GPU is visible here; running on the CPU (--allow-cpu)")
+        asked = None
+    devices = alike(asked, visible)
+    processes = "1,2" if given.processes is None else given.processes
+    return devices, counts_up_to(len(devices)) if devices else _processes(processes)
+
+
+def alike(asked: str | None, visible: Sequence[Device]) -> list[Device]:
+    """Those of the visible GPUs that `--gpus` asks for, all without it. Raises UserError where no trial can use them
+    together."""
+    devices = [visible[index] for index in parse_gpus(asked, len(visible))] if asked is not None else list(visible)
+    if len({device.driver_name for device in devices}) > 1:
+        names = ", ".join(f"{device.index} {device.driver_name}" for device in devices)
+        raise UserError(f"the GPUs are of several types ({names}): choose equal ones with --gpus")
+    if len(devices) > 1 and any(device.sliced for device in devices):
+        raise UserError(f"{len(devices)} MIG slices: CUDA gives a process one, and NCCL joins none; take --gpus 1")
+    return devices
+
+
+def parse_gpus(text: str, available: int) -> list[int]:
+    """The indices that `--gpus` asks for among `available` GPUs.
+
+    `all`, or a bare number, which is a count as in Docker, or indices: `0,1`, `device=0`, `device=0,2`.
+    Raises UserError for anything else, and for GPUs that are not there.
+    """
+    asked = text.strip().strip('"')
+    count = re.fullmatch(r"[+-]?[0-9]{1,9}", asked)
+    listed = asked.removeprefix("device=")
+    if not (asked == "all" or count or re.fullmatch(r"-?[0-9]{1,9}( *, *-?[0-9]{1,9})*", listed)):
+        raise UserError(f"--gpus {text}: expected all, a count such as 2, or indices such as 0,1 or device=0")
+    if available == 0:
+        raise UserError(f"--gpus {text}: no GPU is visible here; {image.how_to_see_a_gpu()}")
+    if asked == "all":
+        return list(range(available))
+    if count:
+        return list(range(_how_many(int(asked), text, available)))
+    indices = [int(index) for index in listed.split(",")]
+    for position, index in enumerate(indices):
+        if not 0 <= index < available:
+            raise UserError(f"--gpus {text}: there is no GPU {index}; {_here(available)}")
+        if index in indices[:position]:
+            raise UserError(f"--gpus {text}: GPU {index} is listed twice; list each GPU once")
+    return indices
+
+
+def _how_many(count: int, text: str, available: int) -> int:
+    if count < 1:
+        hint = "; for the GPU with index 0 write device=0" if count == 0 else ""
+        raise UserError(f"--gpus {text}: a bare number is a count and starts at 1{hint}")
+    if count > available:
+        raise UserError(f"--gpus {text}: more GPUs than there are; {_here(available)}")
+    return count
+
+
+def _here(available: int) -> str:
+    if available == 1:
+        return "1 is visible here, with index 0"
+    return f"{available} are visible here, with indices 0 to {available - 1}"
+
+
+def _processes(text: str) -> tuple[int, ...]:
+    return tuple(sorted({count(part.strip(), "--processes") for part in text.split(",")}))

@@ -1,0 +1,40 @@
+"""What is looked at before any work is done, and how a command that measures is stopped."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from ..errors import UserError
+
+_FREE_BYTES = 256 * 2**20
+
+
+def check_packages(*more: str) -> None:
+    """What measuring needs besides the stack that it measures, and `more`. Raises UserError for what is missing."""
+    needed = (*more, "tabulate", "tqdm", "psutil")
+    missing = [package for package in needed if find_spec(package.replace("-", "_")) is None]
+    if missing:
+        raise UserError(f"{', '.join(missing)} not installed: set up with ./run_all.sh, or install with pip")
+
+
+def check_disk(folder: Path) -> None:
+    """Makes the folder, and raises UserError where it cannot be written, before any work is done for it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror}; name another folder with --out") from error
+    if free < _FREE_BYTES:
+        raise UserError(f"{folder}: {free >> 20} MiB of disk are free, {_FREE_BYTES >> 20} are needed; free some")
+
+
+def stop_on_sigterm() -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)

@@ -1,0 +1,77 @@
+"""What a GPU of this machine is, and which of them CUDA_VISIBLE_DEVICES leaves. nvml.py finds them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from .gpus import GENERATIONS, Gpu, catalogue
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU of this machine, or a MIG slice of one. `index` counts the visible ones from 0, `number` is NVML's of the
+    GPU that it is (part of), in PCI order; `gpu` is None for an unknown one."""
+
+    index: int
+    number: int
+    uuid: str
+    driver_name: str
+    gpu: Gpu | None
+    memory_bytes: int
+    compute_capability: tuple[int, int]
+
+    @property
+    def name(self) -> str:
+        """The paper's name for it, else ours, else "unknown GPU" with the driver's name."""
+        if self.gpu is None:
+            return f"unknown GPU ({self.driver_name})"
+        return self.gpu.paper_name or self.gpu.name
+
+    @property
+    def sliced(self) -> bool:
+        """Whether it is a MIG slice of a GPU."""
+        return self.uuid.startswith("MIG-")
+
+    @property
+    def cuda_name(self) -> str:
+        """What CUDA_VISIBLE_DEVICES calls it where CUDA_DEVICE_ORDER is PCI_BUS_ID. DeepSpeed reads numbers there, so
+        a whole GPU is named by its own; slices of a GPU share theirs."""
+        return self.uuid if self.sliced else str(self.number)
+
+
+def generation_of(device: Device) -> str:
+    """A GPU's generation; an unknown GPU has that of the newest compute capability of the catalogue up to its own."""
+    if device.gpu is not None:
+        return device.gpu.generation
+    older = [gpu for gpu in catalogue() if gpu.compute_capability <= device.compute_capability]
+    if not older:
+        return f"older than {GENERATIONS[0]}"
+    return max(older, key=lambda gpu: gpu.compute_capability).generation
+
+
+def mask(devices: Sequence[Device], variable: str | None) -> list[Device]:
+    """What the value of CUDA_VISIBLE_DEVICES leaves of the devices, as CUDA reads it.
+
+    None leaves all. Entries are numbers of GPUs, of which a number in MIG mode is the first slice, or UUIDs or their
+    beginnings; one that names no device hides itself and the rest, one given twice hides all.
+    """
+    if variable is None:
+        return list(devices)
+    chosen: list[Device] = []
+    for entry in variable.split(","):
+        device = _named_by(entry.strip(), devices)
+        if device is None:
+            break
+        if device in chosen:
+            return []
+        chosen.append(device)
+    return [replace(device, index=index) for index, device in enumerate(chosen)]
+
+
+def _named_by(entry: str, devices: Sequence[Device]) -> Device | None:
+    if re.fullmatch(r"[0-9]{1,9}", entry):
+        return next((device for device in devices if device.number == int(entry)), None)
+    matches = [device for device in devices if entry and device.uuid.startswith(entry)]
+    return matches[0] if len(matches) == 1 else None

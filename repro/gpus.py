@@ -1,0 +1,140 @@
+"""The GPUs we know: the catalogue expected/gpus.csv."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from repro.datafile import Row, columns, expected_folder, read_once, rows
+from repro.recipe import Precision
+
+AMPERE = (8, 0)  # compute capability; the first with TF32 and bf16
+GENERATIONS = ("Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell")  # in the order they came
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A catalogue row. Peaks are dense, in TFLOP/s, and None where the part has none or no source tells.
+
+    `fp16_tflops` and `bf16_tflops` are tensor core peaks with fp32 accumulation, at `boost_mhz`. A GB is 1e9 bytes.
+    """
+
+    name: str
+    paper_name: str | None
+    driver_names: tuple[str, ...]
+    generation: str
+    compute_capability: tuple[int, int]
+    memory_gb: float
+    fp32_tflops: float | None
+    tf32_tflops: float | None
+    fp16_tflops: float | None
+    bf16_tflops: float | None
+    boost_mhz: float | None
+    bandwidth_gb_s: float | None
+    board_power_w: float | None
+    link: str
+    source: str
+
+
+@read_once
+def catalogue() -> tuple[Gpu, ...]:
+    """The GPUs of expected/gpus.csv. Raises UserError where the file is broken or two GPUs share a name."""
+    seen: dict[Hashable, int] = {}
+    found = []
+    for row in rows(expected_folder() / "gpus.csv", columns(Gpu)):
+        gpu = _gpu(row)
+        for name in sorted({_plain(name) for name in _names(gpu)}):
+            row.once("name", name, seen)
+        found.append(gpu)
+    return tuple(found)
+
+
+def find(name: str) -> Gpu | None:
+    """The GPU of this name (ours, the paper's or the driver's, in any case), or None for an unknown one."""
+    plain = _plain(name)
+    return next((gpu for gpu in catalogue() if plain in map(_plain, _names(gpu))), None)
+
+
+def names() -> frozenset[str]:
+    """What the files of expected/ call the GPUs: the paper's names, ours where it has none."""
+    return frozenset(gpu.paper_name or gpu.name for gpu in catalogue())
+
+
+def known_gpu(row: Row) -> None:
+    """Raises UserError where the row's GPU is none of these."""
+    row.choice("gpu", names(), "a GPU of gpus.csv")
+
+
+def peak_flops(gpu: Gpu | None, precision: Precision, tf32: bool) -> float | None:
+    """Dense peak in FLOP/s; None for an unknown GPU, a precision that it lacks, or a peak without a source.
+
+    `tf32` matters to fp32 on Ampere and newer; Volta and Turing have no TF32, whatever is asked.
+    """
+    if gpu is None:
+        return None
+    peak = {"fp16": gpu.fp16_tflops, "bf16": gpu.bf16_tflops, "fp32": gpu.fp32_tflops}[precision]
+    if precision == "fp32" and tf32 and _ampere_or_newer(gpu.generation):
+        peak = gpu.tf32_tflops
+    return None if peak is None else peak * 1e12
+
+
+def _gpu(row: Row) -> Gpu:
+    generation = row.choice("generation", GENERATIONS)
+    peaks = {}
+    for column in ("tf32_tflops", "bf16_tflops"):
+        peaks[column] = row.parse(column, _figure, "a positive number or nothing")
+        if peaks[column] is not None and not _ampere_or_newer(generation):
+            row.problem(column, f"nothing, as {generation} has no TF32 and no bf16")
+    return Gpu(
+        name=row.text("name"),
+        paper_name=row["paper_name"] or None,
+        driver_names=tuple(name.strip() for name in row.text("driver_names").split(";")),
+        generation=generation,
+        compute_capability=row.parse("compute_capability", _capability, "major.minor, such as 8.6"),
+        memory_gb=row.parse("memory_gb", _positive, "a positive number"),
+        fp32_tflops=row.parse("fp32_tflops", _figure, "a positive number or nothing"),
+        fp16_tflops=row.parse("fp16_tflops", _figure, "a positive number or nothing"),
+        **peaks,
+        boost_mhz=row.parse("boost_mhz", _figure, "a positive number or nothing"),
+        bandwidth_gb_s=row.parse("bandwidth_gb_s", _figure, "a positive number or nothing"),
+        board_power_w=row.parse("board_power_w", _figure, "a positive number or nothing"),
+        link=row.parse("link", _link, "a link such as PCIe 4.0 x16 or NVLink 600 GB/s; PCIe 4.0 x16"),
+        source=row.text("source"),
+    )
+
+
+def _ampere_or_newer(generation: str) -> bool:
+    return GENERATIONS.index(generation) >= GENERATIONS.index("Ampere")
+
+
+def _capability(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"([0-9]{1,2})\.([0-9])", text)
+    if not match:
+        raise ValueError
+    return int(match[1]), int(match[2])
+
+
+def _link(text: str) -> str:
+    if not re.fullmatch(r"(NVLink( bridge)? [0-9]+(\.[0-9]+)? GB/s( \(pairs\))?; )?PCIe [345]\.0 x16", text):
+        raise ValueError
+    return text
+
+
+def _figure(text: str) -> float | None:
+    return _positive(text) if text else None
+
+
+def _positive(text: str) -> float:
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,3})?", text) or float(text) == 0:
+        raise ValueError
+    return float(text)
+
+
+def _names(gpu: Gpu) -> list[str]:
+    return [name for name in (gpu.name, gpu.paper_name, *gpu.driver_names) if name]
+
+
+def _plain(name: str) -> str:
+    # Drivers before 470 leave out the maker's name.
+    return " ".join(name.casefold().split()).removeprefix("nvidia ")

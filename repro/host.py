@@ -1,0 +1,54 @@
+"""The computer around the GPUs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Host:
+    """The computer around the GPUs. None where the system does not tell."""
+
+    cpu: str
+    physical_cores: int | None
+    memory_bytes: int
+    os: str
+    kernel: str
+
+
+def host() -> Host:
+    """This computer, as its system describes it."""
+    return Host(
+        cpu=_cpu_model(),
+        physical_cores=_physical_cores(),
+        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        os=_os_name(),
+        kernel=platform.release(),
+    )
+
+
+def _cpu_model() -> str:
+    try:
+        names = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        names = None
+    return names[1].strip() if names else platform.processor() or platform.machine()
+
+
+def _physical_cores() -> int | None:
+    try:
+        import psutil
+    except ImportError:
+        return None
+    return psutil.cpu_count(logical=False)
+
+
+def _os_name() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return platform.platform()
