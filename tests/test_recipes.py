@@ -61,7 +61,7 @@ def described(in_ranks: InRanks) -> dict[str, Any]:
 
 
 def test_the_nine_recipes_have_the_papers_order_and_names() -> None:
-    assert [models.find(id).name for id in models.IDS] == [recipe.model for recipe in printed_recipes()]
+    assert [models.find(id).name for id in models.IDS] == list(printed_recipes())
 
 
 @pytest.mark.parametrize("recipe", models.IDS)
@@ -105,7 +105,7 @@ def test_hyper_parameters_are_the_authors(id: str) -> None:
     assert recipe.training_steps == STEPS[id]
 
 
-@pytest.mark.parametrize("printed", printed_recipes(), ids=lambda printed: printed.model)
+@pytest.mark.parametrize("printed", printed_recipes().values(), ids=lambda printed: printed.model)
 def test_recipes_are_what_table_3_prints(printed: PrintedRecipe) -> None:
     recipe = next(recipe for recipe in map(models.find, models.IDS) if recipe.name == printed.model)
     assert recipe.batch_size == printed.batch_size
