@@ -10,7 +10,7 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
-from .stack import installed, numbers
+from .packages import installed, numbers
 
 _HOST_WITHOUT_NVCC_SINCE = (0, 19)  # seen in 0.19.8, and not yet in the paper's 0.14.4
 _ANOTHER_MINOR_WILL_DO = 12  # DeepSpeed takes nvcc of another minor version up to CUDA 12, none of a later CUDA

@@ -9,7 +9,7 @@ from . import adam, image, nvml, tf32
 from .devices import Device, generation_of
 from .errors import UserError
 from .gpus import GENERATIONS
-from .stack import installed
+from .packages import installed
 
 # Each target of the Dockerfile, and the generations that it has kernels and a torch for.
 SERVES: dict[str, tuple[str, ...]] = {

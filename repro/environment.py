@@ -12,7 +12,6 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,9 @@ from . import __version__, adam, image, nvml, tf32
 from .devices import Device
 from .errors import UserError
 from .host import host
+from .packages import PACKAGES
 from .results import Results
 from .rules import Stack
-from .stack import PACKAGES
 
 ROOT = Path(__file__).resolve().parent.parent
 _LOCKS = ("requirements.lock", "locks/cpu.lock", "locks/paper.lock", "locks/latest.lock")
@@ -54,16 +53,6 @@ class Description:
     lock: Lock = field(default_factory=Lock)
     packages: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
-
-
-def installed_packages() -> dict[str, str]:
-    """Every installed distribution and its version, names normalised as locks write them."""
-    found: dict[str, str] = {}
-    for distribution in distributions():
-        name = distribution.metadata["Name"]
-        if name:
-            found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), distribution.version)
-    return found
 
 
 def build_cache() -> Path:

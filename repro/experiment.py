@@ -24,6 +24,7 @@ from .measure.epochs import WARM_UP_BATCHES
 from .measure.launcher import ForkServer
 from .measure.rank import SEED
 from .measure.server import Job
+from .packages import installed_packages
 from .recipe import Generation
 from .results import Results
 from .units import SECONDS_A_DAY
@@ -49,7 +50,7 @@ class Experiment:
             opened.enter_context(self.results)
             opened.enter_context(self._server)
             variables = server_environment(self._devices)
-            found = environment.describe(self._devices, environment.installed_packages(), SEED, {}, variables)
+            found = environment.describe(self._devices, installed_packages(), SEED, {}, variables)
             environment.keep(found, self.results, any(self.results.folder.glob("*-images_*.json")))
             self._opened = opened.pop_all()
         return self

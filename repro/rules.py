@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .gpus import AMPERE
+from .packages import numbers
 from .recipe import Recipe
 from .settings import Settings
-from .stack import numbers
 from .tf32 import SINCE as TF32_SINCE
 
 _FULLY_SHARD_SINCE = (2, 4)

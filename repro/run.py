@@ -22,6 +22,7 @@ from .measure.rank import SEED
 from .measure.server import Job
 from .measure.trial import Bench
 from .measure.trial import run as run_trial
+from .packages import installed, installed_packages
 from .plan import Options, estimate, trials
 from .predict.guide import Guide
 from .predict.here import here
@@ -33,7 +34,6 @@ from .report.content import compose
 from .report.write import Written, write
 from .results import Results
 from .settings import Settings
-from .stack import installed
 from .stderr import say
 from .trial import Record, Trial
 from .variables import server_environment
@@ -65,7 +65,7 @@ class Run:
         self._published = published_settings()
         self.trials = trials(options, self.devices)
         self.results = Results(folder)
-        self._packages = environment.installed_packages()
+        self._packages = installed_packages()
         server = ForkServer(folder / "logs" / "server.log", server_environment(self.devices))
         self.bench = Bench(
             server=server if options.nodes == 1 else Nodes(server, options.nodes, address, say),

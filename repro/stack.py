@@ -5,31 +5,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from importlib.metadata import PackageNotFoundError, version
 from types import SimpleNamespace
 from typing import Any
 
 from . import nvml
-
-PACKAGES = (
-    "torch",
-    "torchvision",
-    "transformers",
-    "deepspeed",
-    "flash-attn",
-    "mamba-ssm",
-    "causal-conv1d",
-    "triton",
-    "timm",
-    "pytest",
-    "pytest-benchmark",
-    "tabulate",
-    "numpy",
-    "nvidia-ml-py",
-)
+from .packages import installed
 
 # Everything trials import, so that a trial forked from a process that holds it starts in milliseconds. Mamba is
 # left out: its kernels are bound at import, and a trial chooses them.
@@ -49,19 +31,6 @@ PRELOADED = (
     "deepspeed.runtime.zero.stage3",
     "deepspeed.runtime.zero.muon.muon_optimizer",
 )
-
-
-def installed(package: str) -> str | None:
-    """The installed version of a distribution, or None."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """A version's first three numbers, by which versions are ordered."""
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
 def declare_torchvision_operators() -> None:

@@ -16,6 +16,7 @@ import pytest
 from repro import environment
 from repro.devices import Device
 from repro.errors import UserError
+from repro.packages import installed_packages
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -67,7 +68,7 @@ def test_nothing_installed_is_no_lock() -> None:
 
 
 def test_installed_packages_are_named_as_locks_name_them() -> None:
-    packages = environment.installed_packages()
+    packages = installed_packages()
     assert packages["pytest"] == pytest.__version__
     assert "pytest-benchmark" in packages
     assert all(re.fullmatch(r"[a-z0-9-]+", name) for name in packages)
@@ -77,7 +78,7 @@ def test_installed_packages_are_named_as_locks_name_them() -> None:
 
 
 def test_a_run_is_described_in_json() -> None:
-    packages = environment.installed_packages()
+    packages = installed_packages()
     device = Device(0, 0, "GPU-0", "NVIDIA Something", None, 2**34, (8, 0))
     described = environment.describe(
         [device], packages, seed=7, options={"gpus": 1}, variables={"CUDA_VISIBLE_DEVICES": "0"}
@@ -125,14 +126,15 @@ def test_an_image_says_the_commit_that_it_was_built_from(monkeypatch: pytest.Mon
 
 def test_describing_a_run_needs_no_torch() -> None:
     code = (
-        "import sys; from repro import environment as e; e.describe([], e.installed_packages(), 0, {}, {}); "
+        "import sys; from repro import environment, packages; "
+        "environment.describe([], packages.installed_packages(), 0, {}, {}); "
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
 def test_a_folder_of_another_stack_is_refused_by_name(tmp_path: Path) -> None:
-    packages = environment.installed_packages()
+    packages = installed_packages()
     now = environment.describe([], packages, seed=7, options={}, variables={})
     environment.refuse_another(tmp_path, now)  # nothing there yet
     (tmp_path / "environment.json").write_text(json.dumps(now))

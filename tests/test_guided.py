@@ -15,6 +15,7 @@ from repro import environment
 from repro.findings import paper_gpu
 from repro.measure.launcher import ForkServer
 from repro.measure.trial import Bench, run
+from repro.packages import installed_packages
 from repro.predict.calibration import EVERYTHING, load
 from repro.predict.guide import Guide
 from repro.predict.machine import Machine, Probed
@@ -147,7 +148,7 @@ def test_peaks_measured_at_two_sizes_correct_the_memory_model() -> None:
 
 @pytest.fixture
 def trial(fork_server: ForkServer, tmp_path: Path) -> Callable[..., Record]:
-    stack = environment.stack(None, environment.installed_packages())
+    stack = environment.stack(None, installed_packages())
     bench = Bench(fork_server, stack, None, tmp_path)
     return lambda start, weigh=None, **known: run(
         replace(Trial("pythia-1b", "tiny", "naive", "cpu", 2, steps=1), **known), bench, start, weigh

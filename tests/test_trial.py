@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from repro import environment
 from repro.measure.launcher import ForkServer
 from repro.measure.server import Job, Outcome
 from repro.measure.trial import Bench, run
+from repro.packages import installed_packages
 from repro.rules import Stack
 from repro.trial import Record, Trial
 
-PACKAGES = environment.installed_packages()
+PACKAGES = installed_packages()
 DAY = 24 * 60 * 60
 PYTHIA_STEPS = 143_000
 

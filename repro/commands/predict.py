@@ -14,6 +14,7 @@ from ..errors import UserError
 from ..expected import Table, cells
 from ..findings import Place
 from ..formats import Format, add_format, render
+from ..packages import installed
 from ..plan import Methods, settings_for
 from ..predict import calibration, report, traces
 from ..predict.beside import beside, told
@@ -25,7 +26,6 @@ from ..predict.tables import predicted
 from ..reading import Reading
 from ..reading import measured as read_measured
 from ..recipe import Recipe
-from ..stack import installed
 from ..trial import Record
 from ..units import path
 

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ..errors import UserError
-from ..exit_codes import FAILED, INTERRUPTED, NOTHING_COMPARED, OK
+from ..exit_codes import INTERRUPTED, NOTHING_COMPARED, OK
 from ..formats import add_format
 from ..plan import Search
 from ..stderr import say
 from ..tracking import NAMES, Tracker
 from ..trial import Record, Trial
 from ..units import path
+from .cases import run_cases
 from .choice import add_devices, devices_and_counts
 from .preflight import check_disk, check_packages, stop_on_sigterm
 
@@ -83,7 +84,7 @@ def main(given: argparse.Namespace) -> int:
     with Run(folder, options, devices, tell, given.address) as run, Tracker(given.track, folder) as tracker:
         if given.k:
             with contextlib.redirect_stderr(io.StringIO()):
-                _pytest(run, given.k, "--collect-only")  # what is wrong with it is told before the stack is loaded
+                run_cases(run, given.k, "--collect-only")  # what is wrong with it is told before the stack is loaded
         waiting = run.waiting
         seconds.update({trial.id: run.estimate(trial) if trial in waiting else 0.0 for trial in run.trials})
         where = ", ".join(device.driver_name for device in devices) or "the CPU"
@@ -96,7 +97,7 @@ def main(given: argparse.Namespace) -> int:
             if options.search == "guided":
                 run.guide()
             with bar:
-                code = _pytest(run, given.k)
+                code = run_cases(run, given.k)
         except KeyboardInterrupt:
             code = INTERRUPTED
         written = run.write(draw=code != INTERRUPTED)  # who stops a run waits for nothing
@@ -111,71 +112,6 @@ def main(given: argparse.Namespace) -> int:
         say("no cell of the paper could be compared (--require-comparison)")
         return NOTHING_COMPARED
     return code
-
-
-def _pytest(run: Any, expression: str | None, *more: str) -> int:
-    """Runs the benchmark's cases and maps pytest's exit code to ours. pytest speaks on stderr."""
-    import pytest
-
-    from ..environment import ROOT
-
-    class Plugin:
-        """Hands the run to the cases, see tests/benchmark/conftest.py."""
-
-        __name__ = "repro-run"  # what pytest registers it under
-        error: UserError | None = None
-        interrupted = False
-
-        def __init__(self) -> None:
-            self.run = run
-
-        def pytest_exception_interact(self, call: Any) -> None:
-            if isinstance(call.excinfo.value, UserError):
-                self.error = call.excinfo.value
-                raise KeyboardInterrupt
-
-        def pytest_configure(self, config: pytest.Config) -> None:
-            self.plugins = config.pluginmanager
-
-        def pytest_keyboard_interrupt(self) -> None:
-            self.interrupted = True
-            self.plugins.unregister(name="terminalreporter")  # our own line says how to go on
-
-    plugin = Plugin()
-    with contextlib.redirect_stdout(sys.stderr):
-        code = pytest.main(
-            [
-                str(ROOT / "tests" / "benchmark"),
-                f"--rootdir={ROOT}",
-                f"--config-file={ROOT / 'pyproject.toml'}",
-                f"--benchmark-json={run.results.folder.resolve() / 'benchmark.json'}",
-                "--benchmark-disable-gc",
-                "--benchmark-quiet",
-                "-p",
-                "no:cacheprovider",
-                "--capture=no",
-                "--no-header",
-                "--quiet",
-                "--tb=short",
-                "-W",
-                "ignore:Not saving anything",  # where no trial is ok; the report says so
-                *more,
-                *(["-k", expression] if expression else []),
-            ],
-            plugins=[plugin],
-        )
-    if plugin.error is not None:
-        raise plugin.error
-    if plugin.interrupted:
-        return INTERRUPTED
-    if code == pytest.ExitCode.NO_TESTS_COLLECTED:
-        raise UserError(f"-k {expression}: no case matches; --methods and --models choose trials too")
-    if code == pytest.ExitCode.USAGE_ERROR:
-        raise UserError(f"-k {expression}: pytest does not understand this expression")
-    return {
-        pytest.ExitCode.OK: OK,
-        pytest.ExitCode.TESTS_FAILED: FAILED,
-    }.get(pytest.ExitCode(code), FAILED)
 
 
 def _image_health(devices: list[Any]) -> str:

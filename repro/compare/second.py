@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..environment import ROOT, build_cache, installed_packages
+from ..environment import ROOT, build_cache
 from ..errors import UserError
+from ..packages import installed_packages
 from ..stderr import say
 
 # What a trial may import. Kernels that are built from source are not among them: they would be built again.
@@ -130,7 +131,7 @@ def _one_line(told: str) -> str:
 
 def _packages(python: str) -> dict[str, str]:
     """The distributions that an interpreter finds, however its folders are put together."""
-    code = "import json; from repro.environment import installed_packages; print(json.dumps(installed_packages()))"
+    code = "import json; from repro.packages import installed_packages; print(json.dumps(installed_packages()))"
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
     asked = subprocess.run([python, "-c", code], env=variables, capture_output=True, text=True)
     if asked.returncode:

@@ -9,7 +9,7 @@ from typing import Any
 import models
 from repro.expected import Cell, printed
 from repro.formats import figures
-from repro.stack import installed
+from repro.packages import installed
 
 from .beside import Beside
 from .forecast import Forecast

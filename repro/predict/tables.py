@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from repro.expected import Cell
 from repro.findings import paper_gpu, recipe_of
+from repro.packages import installed
 from repro.recipe import Recipe
 from repro.settings import NAIVE, search_space
-from repro.stack import installed
 
 from .calibration import EVERYTHING, Calibration, load
 from .forecast import Forecast, forecast, ranked

@@ -11,8 +11,8 @@ from typing import Any, Literal, get_args
 
 from repro import files
 from repro.errors import UserError
+from repro.packages import numbers
 from repro.recipe import Scale
-from repro.stack import numbers
 
 Variant = Literal["naive", "custom", "half"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)

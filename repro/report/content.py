@@ -12,9 +12,9 @@ from ..audit import Cause, audit, audit_measured, causes
 from ..claims import check_all
 from ..expected import TOLERANCE
 from ..formats import counted, listing
+from ..packages import PACKAGES
 from ..reading import Problem, Reading
 from ..search import searches
-from ..stack import PACKAGES
 from ..trial import Record
 from ..verdict import FAILED, Verdict, differing, judge_tables
 from . import claims

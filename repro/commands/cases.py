@@ -1,0 +1,75 @@
+"""The benchmark's cases, tests/benchmark/, which a run has pytest go through."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Any
+
+from ..errors import UserError
+from ..exit_codes import FAILED, INTERRUPTED, OK
+
+
+def run_cases(run: Any, expression: str | None, *more: str) -> int:
+    """Runs the benchmark's cases and maps pytest's exit code to ours. pytest speaks on stderr."""
+    import pytest
+
+    from ..environment import ROOT
+
+    class Plugin:
+        """Hands the run to the cases, see tests/benchmark/conftest.py."""
+
+        __name__ = "repro-run"  # what pytest registers it under
+        error: UserError | None = None
+        interrupted = False
+
+        def __init__(self) -> None:
+            self.run = run
+
+        def pytest_exception_interact(self, call: Any) -> None:
+            if isinstance(call.excinfo.value, UserError):
+                self.error = call.excinfo.value
+                raise KeyboardInterrupt
+
+        def pytest_configure(self, config: pytest.Config) -> None:
+            self.plugins = config.pluginmanager
+
+        def pytest_keyboard_interrupt(self) -> None:
+            self.interrupted = True
+            self.plugins.unregister(name="terminalreporter")  # our own line says how to go on
+
+    plugin = Plugin()
+    with contextlib.redirect_stdout(sys.stderr):
+        code = pytest.main(
+            [
+                str(ROOT / "tests" / "benchmark"),
+                f"--rootdir={ROOT}",
+                f"--config-file={ROOT / 'pyproject.toml'}",
+                f"--benchmark-json={run.results.folder.resolve() / 'benchmark.json'}",
+                "--benchmark-disable-gc",
+                "--benchmark-quiet",
+                "-p",
+                "no:cacheprovider",
+                "--capture=no",
+                "--no-header",
+                "--quiet",
+                "--tb=short",
+                "-W",
+                "ignore:Not saving anything",  # where no trial is ok; the report says so
+                *more,
+                *(["-k", expression] if expression else []),
+            ],
+            plugins=[plugin],
+        )
+    if plugin.error is not None:
+        raise plugin.error
+    if plugin.interrupted:
+        return INTERRUPTED
+    if code == pytest.ExitCode.NO_TESTS_COLLECTED:
+        raise UserError(f"-k {expression}: no case matches; --methods and --models choose trials too")
+    if code == pytest.ExitCode.USAGE_ERROR:
+        raise UserError(f"-k {expression}: pytest does not understand this expression")
+    return {
+        pytest.ExitCode.OK: OK,
+        pytest.ExitCode.TESTS_FAILED: FAILED,
+    }.get(pytest.ExitCode(code), FAILED)

@@ -1,0 +1,47 @@
+"""What is installed in this Python: which distributions, and of which versions."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import PackageNotFoundError, distributions, version
+
+# Those that make a difference to what is measured, or to how.
+PACKAGES = (
+    "torch",
+    "torchvision",
+    "transformers",
+    "deepspeed",
+    "flash-attn",
+    "mamba-ssm",
+    "causal-conv1d",
+    "triton",
+    "timm",
+    "pytest",
+    "pytest-benchmark",
+    "tabulate",
+    "numpy",
+    "nvidia-ml-py",
+)
+
+
+def installed(package: str) -> str | None:
+    """The installed version of a distribution, or None."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def installed_packages() -> dict[str, str]:
+    """Every installed distribution and its version, names normalised as locks write them."""
+    found: dict[str, str] = {}
+    for distribution in distributions():
+        name = distribution.metadata["Name"]
+        if name:
+            found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), distribution.version)
+    return found
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """A version's first three numbers, by which versions are ordered."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
