@@ -74,7 +74,7 @@ def audit_measured(records: Iterable[Record]) -> list[Audited]:
         for clock, days in (("authors", record.authors_days), ("true", record.true_days)):
             peak = peak_flops(gpu, recipe.precision, record.tf32)
             if days is not None and peak is not None:
-                gpus = record.count * record.nodes
+                gpus = record.world
                 place = ("measured", recipe.name, record.device, gpus)
                 found.append(_audited(place, Interval.exact(days), recipe, gpu, peak, record.tf32, clock))
     return found

@@ -29,7 +29,7 @@ def reckoned(record: Record, gpu: Gpu | None) -> dict[str, Any]:
     true = extrapolate.true_step(device, accumulation, every)
     waited = extrapolate.true_step(synchronised, accumulation, every)
     peak = peak_flops(gpu, recipe.precision, record.tf32)
-    flops, count = recipe.flops_per_example * recipe.batch_size, record.count * record.nodes
+    flops, count = recipe.flops_per_example * recipe.batch_size, record.world
     return {
         "authors_step": authors,
         "step_rounds": extrapolate.true_steps(device, accumulation, every),

@@ -214,7 +214,7 @@ def _batch(record: Record) -> int | None:
     """Examples of a training step, over all devices."""
     if record.micro_batch is None or record.accumulation is None:
         return None
-    return record.micro_batch * record.accumulation * record.count * record.nodes
+    return record.micro_batch * record.accumulation * record.world
 
 
 def _listed(sizes: set[int | None]) -> str:
