@@ -11,6 +11,7 @@ from datetime import datetime
 from statistics import mean, median
 
 from .datafile import Positive, Row, read_once, records
+from .formats import figures
 from .gpus import Gpu, find
 from .quantities import quantities
 from .recipe import Scale
@@ -174,20 +175,24 @@ def why(first: Trained, all: Trained) -> list[str]:
     early = slice(0, _FIRST_BATCHES)
     warm_up = sum(all.training[0][early]) - mean(sum(times[early]) for times in all.training[1:])
     told = [
-        f"The first of {len(all.seconds)} epochs took {begin.total:.3g} s, a later one {later.total:.3g} s: "
-        f"{surplus:+.2g} s ({surplus / later.total:+.1%}).",
-        f"Warm-up: training on its first {_FIRST_BATCHES} batches took {warm_up:+.2g} s against a later epoch's, on "
-        f"the others {surplus - reading - warm_up:+.2g} s. Caching: reading took {reading:+.2g} s; the image file "
-        "was out of the page cache when the first epoch began, and in it later.",
+        f"The first of {len(all.seconds)} epochs took {figures(begin.total)} s, a later one {figures(later.total)} s: "
+        f"{_signed(surplus)} s ({surplus / later.total:+.1%}).",
+        f"Warm-up: training on its first {_FIRST_BATCHES} batches took {_signed(warm_up)} s against a later epoch's, "
+        f"on the others {_signed(surplus - reading - warm_up)} s. Caching: reading took {_signed(reading)} s; "
+        "the image file was out of the page cache when the first epoch began, and in it later.",
     ]
     spread = max(all.seconds[1:]) - min(all.seconds[1:])
     if abs(surplus) <= spread:
         told.append(
-            f"Later epochs differ by up to {spread:.2g} s among themselves: the first is not out of their line."
+            f"Later epochs differ by up to {figures(spread, 2)} s among themselves: the first is not out of their line."
         )
     apart = alone.total - begin.total
-    told.append(f"The epoch that predicted, in a process of its own, took {apart:+.2g} s against that first one.")
+    told.append(f"The epoch that predicted, in a process of its own, took {_signed(apart)} s against that first one.")
     return told
+
+
+def _signed(seconds: float) -> str:
+    return f"{'-' if seconds < 0 else '+'}{figures(abs(seconds), 2)}"
 
 
 def lab_ratios() -> list[Ratio]:

@@ -93,6 +93,12 @@ def test_the_first_epochs_surplus_is_told_by_what_it_went_into() -> None:
     assert not any("not out of their line" in line for line in rest)
 
 
+def test_epochs_of_hours_are_told_in_plain_digits() -> None:
+    told = " ".join(why(trained(1, 16_000.0, 10_000.0), trained(20, 16_000.0, 10_000.0)))
+    assert "took 16000 s, a later one 10000 s: +6000 s" in told
+    assert "e+" not in told
+
+
 def test_a_first_epoch_within_the_later_ones_spread_is_called_so() -> None:
     all = trained(4, 10.5, 10.0)
     all.seconds[2] = 11.0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..exit_codes import FAILED, INTERRUPTED, OK
-from ..formats import add_format, counted
+from ..formats import add_format, counted, figures
 from ..lab import EPOCHS, Trained, Training
 from ..recipe import Scale
 from ..stderr import say
@@ -52,7 +52,7 @@ def main(given: argparse.Namespace) -> int:
             for name, training in wanted.items():
                 say(f"training {_named(training)}{_predicted(done, training)}")
                 done[name], earlier = experiment.run(training)
-                say(f"took {sum(done[name].seconds):.4g} s{' (from an earlier run)' if earlier else ''}")
+                say(f"took {figures(sum(done[name].seconds), 4)} s{' (from an earlier run)' if earlier else ''}")
             told = Report(done["first"], done["all"], done.get("warm"), devices[0].gpu if devices else None)
             experiment.results.write("report.md", told.text("markdown") + "\n")
     except (TrainingFailedError, ServerDiedError) as error:
