@@ -15,25 +15,22 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import __version__, adam, image, nvml, tf32
+from . import __version__, adam, files, image, jsonfile, nvml, tf32
 from .devices import Device
 from .errors import UserError
-from .host import host
+from .host import Host, host
 from .packages import PACKAGES
-from .results import Results
 from .rules import Stack
 
 ROOT = Path(__file__).resolve().parent.parent
 _LOCKS = ("requirements.lock", "locks/cpu.lock", "locks/paper.lock", "locks/latest.lock")
+FILE = "environment.json"
 
 
 @dataclass(frozen=True)
-class Host:
-    memory_bytes: int = 0
+class RunGpu:
+    """A GPU that a run used, by the catalogue's name and by the driver's."""
 
-
-@dataclass(frozen=True)
-class Gpu:
     name: str
     driver_name: str
     memory_bytes: int
@@ -41,18 +38,32 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Lock:
-    differences: dict[str, Any] = field(default_factory=dict)
+    """The nearest lock, with its hash, and of each package that differs its version in the `lock` and `installed`."""
+
+    file: str | None = None
+    sha256: str | None = None
+    is_the_lock: bool = False
+    differences: dict[str, dict[str, str | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Description:
-    """The content of environment.json, as far as whoever reads it computes with it, see `describe`."""
+class Environment:
+    """What environment.json holds, in its order. None is what a run has not, or a folder does not say; `variables` are
+    those that steer the stack, and `options` what the run was asked for."""
 
+    repro: str | None = None
+    commit: str | None = None
+    python: str | None = None
     host: Host = field(default_factory=Host)
-    gpus: list[Gpu] = field(default_factory=list)
+    gpus: list[RunGpu] | None = None
+    driver: str | None = None
+    image: str | None = None
+    tf32: bool | None = None
     lock: Lock = field(default_factory=Lock)
-    packages: dict[str, str] = field(default_factory=dict)
-    variables: dict[str, str] = field(default_factory=dict)
+    packages: dict[str, str] | None = None
+    seed: int | None = None
+    options: dict[str, Any] | None = None
+    variables: dict[str, str] | None = None
 
 
 def build_cache() -> Path:
@@ -81,69 +92,68 @@ def describe(
     seed: int,
     options: dict[str, Any],
     variables: Mapping[str, str],
-) -> dict[str, Any]:
-    """The content of environment.json; `variables` are those that trials get on top of this process's."""
-    return {
-        "repro": __version__,
-        "commit": _commit(),
-        "python": platform.python_version(),
-        "host": asdict(host()),
-        "gpus": [
-            {"name": device.name, "driver_name": device.driver_name, "memory_bytes": device.memory_bytes}
-            for device in devices
-        ],
-        "driver": nvml.driver(),
-        "image": image.target(),
-        "tf32": tf32.allowed(devices[0].compute_capability if devices else None),
-        "lock": lock(packages),
-        "packages": dict(sorted(packages.items())),
-        "seed": seed,
-        "options": options,
-        "variables": {
+) -> Environment:
+    """What this run runs on; `variables` are those that trials get on top of this process's."""
+    return Environment(
+        repro=__version__,
+        commit=_commit(),
+        python=platform.python_version(),
+        host=host(),
+        gpus=[RunGpu(device.name, device.driver_name, device.memory_bytes) for device in devices],
+        driver=nvml.driver(),
+        image=image.target(),
+        tf32=tf32.allowed(devices[0].compute_capability if devices else None),
+        lock=lock(packages),
+        packages=dict(sorted(packages.items())),
+        seed=seed,
+        options=options,
+        variables={
             name: value
             for name, value in sorted({**os.environ, **variables}.items())
             if name.startswith(("CUDA_", "NCCL_", "NVIDIA_TF32", "TORCH", "PYTORCH_", "OMP_", "DS_"))
             and not name.endswith("_DIR")  # where caches lie says nothing of what ran
         },
-    }
+    )
 
 
-def refuse_another(folder: Path, now: dict[str, Any]) -> None:
+def refuse_another(folder: Path, now: Environment) -> None:
     """A UserError where a results folder's trials were measured on another stack or machine than this one."""
-    path = folder / "environment.json"
+    path = folder / FILE
     if not path.is_file():
         return
     try:
-        then = json.loads(path.read_text())
-        pairs = [(name, then["packages"].get(name), now["packages"].get(name)) for name in PACKAGES]
-        pairs += [(name, then[name], now[name]) for name in ("driver", "python")]
-        pairs += [("the CPU", then["host"]["cpu"], now["host"]["cpu"])]
-        pairs += [("the GPU", _gpu_name(then), _gpu_name(now))]
-        pairs += [("TF32", then.get("tf32", now["tf32"]), now["tf32"])]
-    except (ValueError, KeyError, TypeError, AttributeError):
+        then = jsonfile.read(path, Environment)
+        if lacking := [name for name in ("packages", "python", "gpus") if getattr(then, name) is None]:
+            raise jsonfile.NotAsDeclaredError(f"it lacks {', '.join(lacking)}")
+    except jsonfile.NotAsDeclaredError as error:
         raise UserError(
-            f"{path} describes no run: remove it if its trials are this stack's, or name another with --out"
+            f"{path} describes no run ({error}): remove it if its trials are this stack's, or name another with --out"
         ) from None
+    pairs: list[tuple[str, Any, Any]] = [
+        (name, (then.packages or {}).get(name), (now.packages or {}).get(name)) for name in PACKAGES
+    ]
+    pairs += [("driver", then.driver, now.driver), ("python", then.python, now.python)]
+    pairs += [("the CPU", then.host.cpu, now.host.cpu), ("the GPU", _gpu_name(then), _gpu_name(now))]
+    pairs += [("TF32", now.tf32 if then.tf32 is None else then.tf32, now.tf32)]
     different = [f"{name} was {old}, is {new}" for name, old, new in pairs if old != new]
     if different:
         raise UserError(f"{folder} holds another machine's or stack's trials ({different[0]}); name another with --out")
 
 
-def keep(now: dict[str, Any], results: Results, has_trials: bool) -> None:
+def keep(now: Environment, folder: Path, has_trials: bool) -> None:
     """Writes environment.json. Raises UserError where the folder has trials of another stack or machine."""
     if has_trials:
-        refuse_another(results.folder, now)
-    results.write_json("environment.json", now)
+        refuse_another(folder, now)
+    files.replace(folder / FILE, json.dumps(asdict(now), indent=1) + "\n")
 
 
-def _gpu_name(description: dict[str, Any]) -> str:
-    return description["gpus"][0]["driver_name"] if description["gpus"] else "none"  # a run has GPUs of one type
+def _gpu_name(environment: Environment) -> str:
+    return environment.gpus[0].driver_name if environment.gpus else "none"  # a run has GPUs of one type
 
 
-def lock(packages: dict[str, str]) -> dict[str, Any]:
-    """Which lock the installed packages are, with its hash, or, package by package, how they differ from the
-    nearest one."""
-    best: dict[str, Any] = {}
+def lock(packages: dict[str, str]) -> Lock:
+    """Which lock the installed packages are, or, package by package, how they differ from the nearest one."""
+    best: Lock | None = None
     for name in _LOCKS:
         path = ROOT / name
         if not path.is_file():
@@ -155,15 +165,9 @@ def lock(packages: dict[str, str]) -> dict[str, Any]:
             for package, version in pins.items()
             if packages.get(package) != version
         }
-        if not best or len(differences) < len(best["differences"]):
-            digest = hashlib.sha256(text.encode()).hexdigest()
-            best = {
-                "file": name,
-                "sha256": digest,
-                "is_the_lock": not differences,
-                "differences": differences,
-            }
-    return best
+        if best is None or len(differences) < len(best.differences):
+            best = Lock(name, hashlib.sha256(text.encode()).hexdigest(), not differences, differences)
+    return best or Lock()
 
 
 def _commit() -> str | None:

@@ -51,7 +51,7 @@ class Experiment:
             opened.enter_context(self._server)
             variables = server_environment(self._devices)
             found = environment.describe(self._devices, installed_packages(), SEED, {}, variables)
-            environment.keep(found, self.results, any(self.results.folder.glob("*-images_*.json")))
+            environment.keep(found, self.results.folder, any(self.results.folder.glob("*-images_*.json")))
             self._opened = opened.pop_all()
         return self
 

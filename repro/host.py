@@ -11,13 +11,13 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Host:
-    """The computer around the GPUs. None where the system does not tell."""
+    """The computer around the GPUs. None, empty or 0 is what nobody tells."""
 
-    cpu: str
-    physical_cores: int | None
-    memory_bytes: int
-    os: str
-    kernel: str
+    cpu: str = ""
+    physical_cores: int | None = None
+    memory_bytes: int = 0
+    os: str = ""
+    kernel: str = ""
 
 
 def host() -> Host:

@@ -17,7 +17,8 @@ import models
 
 from . import __version__, jsonfile, results
 from .devices import Device
-from .environment import Description
+from .environment import FILE as ENVIRONMENT
+from .environment import Environment
 from .errors import UserError
 from .expected import TOLERANCE
 from .gpus import Gpu, find
@@ -29,7 +30,7 @@ from .stderr import say
 from .trial import Record, Trial
 from .verdict import Verdict, judge_tables
 
-ENVIRONMENT, VERDICTS = "environment.json", "verdicts.json"
+VERDICTS = "verdicts.json"
 _WAY_OUT = "name the results folder of a run (its --out)"
 _EXACT = 1e-6  # relative: JSON keeps every digit, so what follows from raw times follows to the last ones
 
@@ -52,7 +53,7 @@ class Reading:
 
     folder: Path
     records: tuple[Record, ...]
-    environment: dict[str, Any]
+    environment: Environment
     options: Options | None
     verdicts: tuple[Verdict, ...]
     problems: tuple[Problem, ...]
@@ -190,20 +191,20 @@ def sound_records(folder: Path, problems: list[Problem]) -> list[Record]:
     return list(found.values())
 
 
-def _environment(folder: Path, problems: list[Problem]) -> dict[str, Any]:
+def _environment(folder: Path, problems: list[Problem]) -> Environment:
     used = "nothing is told of machine, stack and options"
     try:
-        found = _content(folder / ENVIRONMENT)
+        content = _content(folder / ENVIRONMENT)
     except NotAsDeclaredError as error:
         problems.append(Problem(ENVIRONMENT, str(error), used))
-        return {}
+        return Environment()
     try:
-        jsonfile.value(Description, found)
+        found = jsonfile.value(Environment, content)
     except NotAsDeclaredError as error:
         problems.append(Problem(ENVIRONMENT, f"it describes no run ({error})", used))
-        return {}
-    if found.get("repro") != __version__:
-        version = found.get("repro", "a version that it does not name")
+        return Environment()
+    if found.repro != __version__:
+        version = found.repro or "a version that it does not name"
         problems.append(
             Problem(
                 results.TRIALS,
@@ -214,11 +215,11 @@ def _environment(folder: Path, problems: list[Problem]) -> dict[str, Any]:
     return found
 
 
-def _options(environment: dict[str, Any], problems: list[Problem]) -> Options | None:
-    if not environment:
+def _options(environment: Environment, problems: list[Problem]) -> Options | None:
+    if environment == Environment():
         return None
     try:
-        options = jsonfile.value(Options, environment.get("options"))
+        options = jsonfile.value(Options, environment.options)
         if 0 < options.tolerance < 1:
             return options
     except NotAsDeclaredError:
@@ -229,7 +230,7 @@ def _options(environment: dict[str, Any], problems: list[Problem]) -> Options | 
 
 
 def _look_for_planned(
-    options: Options | None, environment: dict[str, Any], records: Sequence[Record], problems: list[Problem]
+    options: Options | None, environment: Environment, records: Sequence[Record], problems: list[Problem]
 ) -> None:
     """A run that was stopped has planned trials without a record."""
     if options is None:
@@ -276,10 +277,10 @@ def _content(path: Path) -> Any:
     return jsonfile.load(path)
 
 
-def _devices(environment: dict[str, Any]) -> list[Device]:
+def _devices(environment: Environment) -> list[Device]:
     found = []
-    for number, row in enumerate(environment.get("gpus") or []):
-        gpu = find(row["driver_name"])
+    for number, each in enumerate(environment.gpus or []):
+        gpu = find(each.driver_name)
         capability = gpu.compute_capability if gpu else (0, 0)
-        found.append(Device(number, number, "", row["driver_name"], gpu, row["memory_bytes"], capability))
+        found.append(Device(number, number, "", each.driver_name, gpu, each.memory_bytes, capability))
     return found

@@ -86,7 +86,7 @@ class Run:
             print_problems(problems)
             variables = server_environment(self.devices)
             found = environment.describe(self.devices, self._packages, SEED, asdict(self.options), variables)
-            environment.keep(found, self.results, any(self._finished(trial) for trial in self.trials))
+            environment.keep(found, self.results.folder, any(self._finished(trial) for trial in self.trials))
             self._opened = opened.pop_all()
         return self
 

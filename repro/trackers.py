@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from . import environment
 from .formats import render
 
 PROJECT = "repro"
@@ -165,7 +166,7 @@ def counts(verdicts: Sequence[Row]) -> dict[str, int]:
 def serve(name: str, folder: Path, stream: socket.socket) -> None:
     """Logs what comes until the stream ends, then answers where it is, or what went wrong, in a line of JSON."""
     try:
-        config = json.loads((folder / "environment.json").read_text())
+        config = json.loads((folder / environment.FILE).read_text())
         library: Library = LIBRARIES[name](folder, f"{folder.resolve().name}-{time.strftime('%Y%m%d-%H%M%S')}", config)
         number = 0
         for line in stream.makefile("r"):

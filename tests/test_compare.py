@@ -18,6 +18,7 @@ import pytest
 
 from repro.compare.baseline import accept
 from repro.compare.side import Side
+from repro.environment import Environment
 from repro.trial import Record
 from tests.command_line import ROOT, record, repro, results_folder
 
@@ -159,7 +160,7 @@ def test_what_is_not_alike_is_incomparable(tmp_path: Path, other: dict[str, Any]
 def baseline(folder: Path, **changed: Any) -> Path:
     """The baseline of ten processes, each of its records changed."""
     found = processes()
-    path = accept(Side("a run", tuple(found), {}), found, folder)
+    path = accept(Side("a run", tuple(found), Environment()), found, folder)
     content = json.loads(path.read_text())
     path.write_text(json.dumps(content | {"records": [row | changed for row in content["records"]]}))
     return path

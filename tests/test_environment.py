@@ -9,12 +9,14 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import pytest
 
-from repro import environment
+from repro import environment, jsonfile
 from repro.devices import Device
+from repro.environment import Environment, RunGpu
 from repro.errors import UserError
 from repro.packages import installed_packages
 
@@ -40,12 +42,7 @@ def git(folder: Path, *arguments: str) -> str:
 @pytest.mark.parametrize("file", ["requirements.lock", "locks/cpu.lock"])
 def test_all_pins_installed_are_the_lock(file: str) -> None:
     found = environment.lock(pins(file) | {"beside-the-lock": "1.0"})
-    assert found == {
-        "file": file,
-        "sha256": hashlib.sha256((ROOT / file).read_bytes()).hexdigest(),
-        "is_the_lock": True,
-        "differences": {},
-    }
+    assert found == environment.Lock(file, hashlib.sha256((ROOT / file).read_bytes()).hexdigest(), True, {})
 
 
 @pytest.mark.parametrize("file", ["requirements.lock", "locks/cpu.lock"])
@@ -54,8 +51,8 @@ def test_every_difference_is_listed_and_then_it_is_not_the_lock(file: str) -> No
     installed = locked | {"torch": "2.3.1"}
     del installed["timm"]
     found = environment.lock(installed)
-    assert (found["file"], found["is_the_lock"]) == (file, False)
-    assert found["differences"] == {
+    assert (found.file, found.is_the_lock) == (file, False)
+    assert found.differences == {
         "torch": {"lock": locked["torch"], "installed": "2.3.1"},
         "timm": {"lock": locked["timm"], "installed": None},
     }
@@ -63,8 +60,8 @@ def test_every_difference_is_listed_and_then_it_is_not_the_lock(file: str) -> No
 
 def test_nothing_installed_is_no_lock() -> None:
     found = environment.lock({})
-    assert not found["is_the_lock"]
-    assert all(difference["installed"] is None for difference in found["differences"].values())
+    assert not found.is_the_lock
+    assert all(difference["installed"] is None for difference in found.differences.values())
 
 
 def test_installed_packages_are_named_as_locks_name_them() -> None:
@@ -77,27 +74,36 @@ def test_installed_packages_are_named_as_locks_name_them() -> None:
 # --- The description ---
 
 
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "results").rglob("environment.json")), ids=lambda path: path.parent.name
+)
+def test_what_earlier_versions_kept_is_read_and_saved_as_it_was(path: Path, tmp_path: Path) -> None:
+    known = jsonfile.read(path, Environment)
+    environment.keep(known, tmp_path, has_trials=False)
+    saved, kept = (json.loads(file.read_text()) for file in (tmp_path / "environment.json", path))
+    assert saved == {"image": None, "tf32": None} | kept
+    assert list(saved) == [each.name for each in fields(Environment)]
+
+
 def test_a_run_is_described_in_json() -> None:
     packages = installed_packages()
     device = Device(0, 0, "GPU-0", "NVIDIA Something", None, 2**34, (8, 0))
     described = environment.describe(
         [device], packages, seed=7, options={"gpus": 1}, variables={"CUDA_VISIBLE_DEVICES": "0"}
     )
-    assert json.loads(json.dumps(described)) == described
-    assert described["packages"] == packages
-    assert described["lock"] == environment.lock(packages)
-    assert (described["seed"], described["options"]) == (7, {"gpus": 1})
-    assert described["gpus"] == [
-        {"name": "unknown GPU (NVIDIA Something)", "driver_name": "NVIDIA Something", "memory_bytes": 2**34}
-    ]
-    assert described["python"] == ".".join(map(str, sys.version_info[:3]))
-    assert described["host"]["memory_bytes"] > 2**28
+    assert jsonfile.value(Environment, json.loads(json.dumps(asdict(described)))) == described
+    assert described.packages == packages
+    assert described.lock == environment.lock(packages)
+    assert (described.seed, described.options) == (7, {"gpus": 1})
+    assert described.gpus == [RunGpu("unknown GPU (NVIDIA Something)", "NVIDIA Something", 2**34)]
+    assert described.python == ".".join(map(str, sys.version_info[:3]))
+    assert described.host.memory_bytes > 2**28
 
 
 def test_only_variables_that_steer_the_stack_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     monkeypatch.setenv("SOME_TOKEN", "secret")
-    variables = environment.describe([], {}, 0, {}, {})["variables"]
+    variables = environment.describe([], {}, 0, {}, {}).variables
     assert variables["CUDA_VISIBLE_DEVICES"] == "0,1"
     assert "SOME_TOKEN" not in variables
 
@@ -107,21 +113,21 @@ def test_the_commit_is_the_checkout_s_and_says_where_files_differ(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(environment, "ROOT", tmp_path)
-    assert environment.describe([], {}, 0, {}, {})["commit"] is None
+    assert environment.describe([], {}, 0, {}, {}).commit is None
     git(tmp_path, "init", "--quiet")
     (tmp_path / "file").write_text("as committed")
     git(tmp_path, "add", "file")
     git(tmp_path, "commit", "--quiet", "--message", "first")
     git(tmp_path, "tag", "--annotate", "v1", "--message", "a tag is not the commit")
     commit = git(tmp_path, "rev-parse", "HEAD")
-    assert environment.describe([], {}, 0, {}, {})["commit"] == commit
+    assert environment.describe([], {}, 0, {}, {}).commit == commit
     (tmp_path / "file").write_text("changed")
-    assert environment.describe([], {}, 0, {}, {})["commit"] == f"{commit}-dirty"
+    assert environment.describe([], {}, 0, {}, {}).commit == f"{commit}-dirty"
 
 
 def test_an_image_says_the_commit_that_it_was_built_from(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPRO_COMMIT", "0123abc")
-    assert environment.describe([], {}, 0, {}, {})["commit"] == "0123abc"
+    assert environment.describe([], {}, 0, {}, {}).commit == "0123abc"
 
 
 def test_describing_a_run_needs_no_torch() -> None:
@@ -137,12 +143,12 @@ def test_a_folder_of_another_stack_is_refused_by_name(tmp_path: Path) -> None:
     packages = installed_packages()
     now = environment.describe([], packages, seed=7, options={}, variables={})
     environment.refuse_another(tmp_path, now)  # nothing there yet
-    (tmp_path / "environment.json").write_text(json.dumps(now))
+    environment.keep(now, tmp_path, has_trials=False)
     environment.refuse_another(tmp_path, now)
     other = environment.describe([], {**packages, "torch": "2.0.0"}, seed=7, options={}, variables={})
     with pytest.raises(UserError, match=r"torch was .*, is 2\.0\.0.*--out"):
         environment.refuse_another(tmp_path, other)
-    with_gpu = {**now, "gpus": [{"name": "A6000", "driver_name": "NVIDIA RTX A6000", "memory_bytes": 48 * 10**9}]}
+    with_gpu = replace(now, gpus=[RunGpu("A6000", "NVIDIA RTX A6000", 48 * 10**9)])
     with pytest.raises(UserError, match=r"the GPU was none, is NVIDIA RTX A6000"):
         environment.refuse_another(tmp_path, with_gpu)
 

@@ -194,7 +194,7 @@ def test_a_missing_or_broken_file_is_named(folder: Path, name: str, used: str) -
     ("changed", "what"),
     [
         ({"repro": "0.0.1"}, "trials.jsonl: measured by repro 0.0.1, this is "),
-        ({"repro": None}, "trials.jsonl: measured by repro None"),
+        ({"repro": None}, "trials.jsonl: measured by repro a version that it does not name"),
         ({"options": {"models": []}}, "environment.json: its options are none that this version has"),
         ({"options": {**OPTIONS, "models": [3]}}, "environment.json: its options are none that this version has"),
         ({"gpus": [{}]}, "environment.json: it describes no run (gpus[0] lacks name, driver_name, memory_bytes)"),

@@ -20,6 +20,7 @@ from repro import command
 from repro.cli import parser
 from repro.commands.run import _checked
 from repro.devices import Device
+from repro.environment import Environment
 from repro.errors import UserError
 from repro.expected import cells
 from repro.findings import paper_gpu
@@ -366,7 +367,7 @@ def test_a_runs_options_can_be_typed_again(words: str) -> None:
         return given
 
     options = options_of(words)
-    again = run_words(options, {"gpus": []}, Path("results/local"))  # type: ignore[arg-type]
+    again = run_words(options, Environment(), Path("results/local"))
     assert options_of(again) == options
 
 

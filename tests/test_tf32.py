@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -63,11 +61,11 @@ def test_trials_obey_it_and_naive_never_has_it(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_folder_measured_with_tf32_takes_no_trials_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def described() -> dict[str, Any]:
+    def described() -> environment.Environment:
         return environment.describe([gpu(AMPERE)], {}, 0, {}, {})
 
     monkeypatch.delenv("REPRO_TF32", raising=False)
-    (tmp_path / "environment.json").write_text(json.dumps(described()))
+    environment.keep(described(), tmp_path, has_trials=False)
     environment.refuse_another(tmp_path, described())
     monkeypatch.setenv("REPRO_TF32", "off")
     with pytest.raises(UserError, match=r"TF32 was True, is False.*--out"):

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from repro.compare.side import Side, read_side
 from repro.devices import Device
 from repro.errors import UserError
 from repro.gpus import find
+from repro.host import Host
 from repro.results import Results, history
 from repro.trial import Record, Trial
 from tests.command_line import ROOT, record, repro, results_folder
@@ -331,9 +333,9 @@ def test_a_difference_that_takes_two_packages_is_not_confirmed() -> None:
 # --- Baselines ---
 
 
-def baseline(folder: Path, **environment: Any) -> Path:
+def baseline(folder: Path, **changed: Any) -> Path:
     known = read_side(RUN)
-    return accept(Side("a run", known.records, known.environment | environment), known.records, folder)
+    return accept(Side("a run", known.records, replace(known.environment, **changed)), known.records, folder)
 
 
 def test_an_accepted_baseline_stands_for_its_run(tmp_path: Path) -> None:
@@ -347,7 +349,7 @@ def test_an_accepted_baseline_stands_for_its_run(tmp_path: Path) -> None:
 
 
 def test_a_baseline_of_another_machine_is_refused(tmp_path: Path) -> None:
-    path = baseline(tmp_path, host={"cpu": "Another CPU", "physical_cores": 64})
+    path = baseline(tmp_path, host=Host("Another CPU", 64))
     for sides in ([path, RUN], [RUN, path]):
         done = repro("compare", *map(str, sides))
         assert (done.returncode, done.stdout) == (2, "")

@@ -141,7 +141,7 @@ def _beside(
 
 def _traced_for(run: Reading) -> str:
     """The traces nearest to the stack of a run."""
-    return traces.nearest(run.environment.get("packages", {}).get("transformers") or installed("transformers"))
+    return traces.nearest((run.environment.packages or {}).get("transformers") or installed("transformers"))
 
 
 def _had(records: Sequence[Record]) -> str:

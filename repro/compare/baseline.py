@@ -8,21 +8,20 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 from .. import files
 from ..datafile import expected_folder
+from ..environment import Environment
 from ..trial import Record
 from .side import Side
 
 _RAW = ("host", "device_times", "synchronised", "traceback", "log")  # stays in the results folder
 
 
-def machine(environment: dict[str, Any]) -> str:
+def machine(environment: Environment) -> str:
     """Names a machine: its GPUs, or its CPU with the number of cores."""
-    gpus = [gpu["driver_name"] for gpu in environment.get("gpus") or []]
-    host = environment.get("host") or {}
-    return f"{len(gpus)} x {gpus[0]}" if gpus else f"{host.get('physical_cores')} cores of {host.get('cpu')}"
+    gpus, host = [gpu.driver_name for gpu in environment.gpus or []], environment.host
+    return f"{len(gpus)} x {gpus[0]}" if gpus else f"{host.physical_cores} cores of {host.cpu}"
 
 
 def accept(side: Side, records: Sequence[Record], folder: Path | None = None) -> Path:
@@ -34,7 +33,7 @@ def accept(side: Side, records: Sequence[Record], folder: Path | None = None) ->
         "baseline_of": name,
         "accepted": date.today().isoformat(),
         "source": f"repro upgrade-check --accept, {side.name}",
-        "environment": side.environment,
+        "environment": asdict(side.environment),
         "records": rows,
     }
     return files.replace(path, json.dumps(content, indent=1) + "\n")

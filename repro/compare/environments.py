@@ -23,17 +23,17 @@ def differences(before: Side, after: Side) -> list[Difference]:
     """Packages first. Where one side did not record its packages at all, that is one difference; what else a side does
     not say is left out."""
     found = []
-    old, new = (side.environment.get("packages") for side in (before, after))
-    if isinstance(old, dict) and isinstance(new, dict):
+    old, new = (side.environment.packages for side in (before, after))
+    if old is not None and new is not None:
         found += _of(old, new)
     elif old != new:
         found.append(Difference("packages", *("not recorded" if known is None else "recorded" for known in (old, new))))
     machines = _machine(before), _machine(after)
     both = machines[0].keys() & machines[1].keys()
     found += _of(*({what: said for what, said in machine.items() if what in both} for machine in machines))
-    variables = [side.environment.get("variables") for side in (before, after)]
-    if all(isinstance(known, dict) for known in variables):
-        found += _of(*({f"variable {name}": value for name, value in (known or {}).items()} for known in variables))
+    variables = [known for side in (before, after) if (known := side.environment.variables) is not None]
+    if len(variables) == 2:
+        found += _of(*({f"variable {name}": value for name, value in known.items()} for known in variables))
     return found
 
 
@@ -47,17 +47,16 @@ def _of(before: Mapping[str, str], after: Mapping[str, str]) -> list[Difference]
 
 def _machine(side: Side) -> dict[str, str]:
     """What there is besides packages, in words; what a side does not say is left out."""
-    known, host = side.environment, side.environment.get("host") or {}
-    gpus = known.get("gpus")
+    known = side.environment
     found = {
-        "Python": known.get("python"),
-        "driver": known.get("driver"),
-        "GPUs": None if gpus is None else _counted(gpu["driver_name"] for gpu in gpus),
+        "Python": known.python,
+        "driver": known.driver,
+        "GPUs": None if known.gpus is None else _counted(gpu.driver_name for gpu in known.gpus),
         "GPU clock, MHz": _clock(side, "sm_mhz"),
         "memory clock, MHz": _clock(side, "memory_mhz"),
-        "CPU": host.get("cpu"),
-        "kernel": host.get("kernel"),
-        "repro": known.get("commit") or known.get("repro"),
+        "CPU": known.host.cpu or None,
+        "kernel": known.host.kernel or None,
+        "repro": known.commit or known.repro,
     }
     return {name: str(value) for name, value in found.items() if value is not None}
 

@@ -18,12 +18,12 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import models
 
 from .. import environment, rules
 from ..devices import Device
+from ..environment import Environment
 from ..errors import UserError
 from ..measure.launcher import ForkServer, ServerDiedError
 from ..measure.rank import SEED
@@ -164,7 +164,7 @@ class Check:
             Results(folder) as results,
             ForkServer(results.logs / "server.log", self._variables(arm), stack.python, _modules(trials)) as server,
         ):
-            environment.keep(found, results, bool(_finished(folder)))
+            environment.keep(found, folder, bool(_finished(folder)))
             server.launch()
             gpu = self._devices[0].gpu if self._devices else None
             bench = Bench(server, self._rules(stack), gpu, results.logs)
@@ -210,7 +210,7 @@ class Check:
             found["PATH"] = os.pathsep.join([str(Path(self._stacks[arm].python).parent), found["PATH"]])
         return found
 
-    def _environment(self, arm: str) -> dict[str, Any]:
+    def _environment(self, arm: str) -> Environment:
         packages = dict(self._stacks[arm].packages)
         options = {"pairs": self.pairs, "trials": [asdict(trial) for trial in self.trials]}
         return environment.describe(self._devices, packages, SEED, options, self._variables(arm))

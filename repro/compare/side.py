@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .. import jsonfile
-from ..environment import Description
+from .. import environment, jsonfile
+from ..environment import Environment
 from ..errors import UserError
+from ..host import Host
 from ..jsonfile import NotAsDeclaredError
 from ..reading import Problem, print_problems, sound
 from ..results import TRIALS, Line, lines
@@ -18,12 +19,12 @@ from ..trial import Record
 
 @dataclass(frozen=True)
 class Side:
-    """`records` are oldest first, several of one trial where several processes ran it. `environment` is that of
-    environment.json, as far as it is known. `baseline_of` names the machine of a baseline."""
+    """`records` are oldest first, several of one trial where several processes ran it. `environment` is what it ran
+    on, as far as it is known. `baseline_of` names the machine of a baseline."""
 
     name: str
     records: tuple[Record, ...]
-    environment: dict[str, Any]
+    environment: Environment
     baseline_of: str | None = None
 
 
@@ -43,8 +44,8 @@ def read_side(place: Path) -> Side:
     if not records:
         raise UserError(f"{place} holds no trials that can be used: name the results folder of a run (its --out)")
     environments = [_environment(folder) for folder in runs]
-    for folder, environment in zip(runs, environments, strict=True):
-        if environment.get("packages") != environments[0].get("packages"):
+    for folder, known in zip(runs, environments, strict=True):
+        if known.packages != environments[0].packages:
             raise UserError(f"{folder} and {runs[0]} are runs of different packages: a side is one stack")
     return Side(str(place), tuple(records), environments[0])
 
@@ -66,17 +67,12 @@ def _folders(place: Path) -> list[Path]:
     return sorted((path for path in place.iterdir() if path.is_dir()), key=lambda path: (len(path.name), path.name))
 
 
-def _environment(folder: Path) -> dict[str, Any]:
-    path = folder / "environment.json"
-    return _described(_object(path), path) if path.is_file() else {}
-
-
-def _described(environment: dict[str, Any], path: Path) -> dict[str, Any]:
+def _environment(folder: Path) -> Environment:
+    path = folder / environment.FILE
     try:
-        jsonfile.value(Description, environment)
+        return jsonfile.read(path, Environment) if path.is_file() else Environment()
     except NotAsDeclaredError as error:
         raise UserError(f"{path} describes no run ({error})") from None
-    return environment
 
 
 @dataclass(frozen=True)
@@ -108,7 +104,7 @@ class _Baseline:
     """What baseline.py writes, as far as it is read here."""
 
     baseline_of: str
-    environment: dict[str, Any]
+    environment: Environment
     records: list[Record]
 
 
@@ -129,7 +125,8 @@ def _of_benchmark(path: Path, name: str) -> Side:
             f"{path} holds no trials that can be used: expected pytest-benchmark's JSON of a run, with its extra_info"
         )
     machine = told.machine_info or _Machine()
-    known = {"python": machine.python_version, "host": {"cpu": machine.cpu.brand_raw if machine.cpu else None}}
+    cpu = machine.cpu.brand_raw if machine.cpu else None
+    known = Environment(python=machine.python_version, host=Host(cpu=cpu or ""))
     return Side(name, tuple(records), known)
 
 
@@ -141,7 +138,7 @@ def _of_baseline(path: Path, content: dict[str, Any]) -> Side:
     records = tuple(_checked(record, path) for record in told.records)
     if not records:
         raise UserError(f"{path} holds no trials: repro upgrade-check --accept writes some")
-    return Side(str(path), records, _described(told.environment, path), told.baseline_of)
+    return Side(str(path), records, told.environment, told.baseline_of)
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -190,10 +190,10 @@ def _another_machine(before: Side, after: Side, old: Record, new: Record) -> str
     if old.device != new.device:
         return f"another device: {old.device}, then {new.device}"
     if old.device == "cpu":
-        names = [(side.environment.get("host") or {}).get("cpu") for side in (before, after)]
+        names = [side.environment.host.cpu or None for side in (before, after)]
     else:
         names = [
-            ", ".join(sorted({gpu["driver_name"] for gpu in side.environment.get("gpus") or []})) or None
+            ", ".join(sorted({gpu.driver_name for gpu in side.environment.gpus or []})) or None
             for side in (before, after)
         ]
     return f"another machine: {names[0]}, then {names[1]}" if None not in names and names[0] != names[1] else ""

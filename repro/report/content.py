@@ -10,6 +10,7 @@ from typing import Any
 from .. import audit as audits
 from ..audit import Cause, audit, audit_measured, causes
 from ..claims import check_all
+from ..environment import Environment
 from ..expected import TOLERANCE
 from ..formats import counted, listing
 from ..packages import PACKAGES
@@ -79,7 +80,7 @@ def compose(reading: Reading | None) -> Content:
         compared=compared_rows(verdicts),
         failures=failures(verdicts),
         environment=_environment(reading) if reading else [],
-        packages=sorted(reading.environment.get("packages", {}).items()) if reading else [],
+        packages=sorted((reading.environment.packages or {}).items()) if reading else [],
         places=[place_of(search, verdicts, nearest_paper_gpu(devices)) for search in found],
         figures=[*figures(found), *further()],
         claims_told=claims.counts_told(checked),
@@ -131,26 +132,24 @@ def _was(count: int) -> str:
 
 def _environment(reading: Reading) -> list[tuple[str, str]]:
     found = reading.environment
-    if not found:
+    if found == Environment():
         return []
-    host, lock = found.get("host", {}), found.get("lock", {})
-    gpus = Counter(gpu["name"] for gpu in found.get("gpus", []))
-    packages = found.get("packages", {})
-    differences = len(lock.get("differences", {}))
+    host, lock, packages = found.host, found.lock, found.packages or {}
+    gpus = Counter(gpu.name for gpu in found.gpus or [])
     facts = {
         "GPUs": ", ".join(f"{count} x {name}" for name, count in gpus.items()) or "none",
-        "driver": found.get("driver"),
-        "CPU": f"{host.get('cpu')}, {host.get('physical_cores')} cores, {host.get('memory_bytes', 0) / 2**30:.0f} GiB",
-        "system": f"{host.get('os')}, Linux {host.get('kernel')}",
-        "Python": found.get("python"),
-        "repro": f"{found.get('repro')}, commit {found.get('commit') or 'unknown'}",
-        "packages": f"{lock.get('file')}, all as locked"
-        if lock.get("is_the_lock")
-        else f"not a lock: {differences} packages differ from {lock.get('file')}",
+        "driver": found.driver,
+        "CPU": f"{host.cpu}, {host.physical_cores} cores, {host.memory_bytes / 2**30:.0f} GiB",
+        "system": f"{host.os}, Linux {host.kernel}",
+        "Python": found.python,
+        "repro": f"{found.repro}, commit {found.commit or 'unknown'}",
+        "packages": f"{lock.file}, all as locked"
+        if lock.is_the_lock
+        else f"not a lock: {len(lock.differences)} packages differ from {lock.file}",
         "stack": ", ".join(f"{name} {packages[name]}" for name in PACKAGES if name in packages),
-        "seed": found.get("seed"),
+        "seed": found.seed,
         "variables": " ".join(
-            f"{name}={value}" for name, value in found.get("variables", {}).items() if not name.endswith("_DIR")
+            f"{name}={value}" for name, value in (found.variables or {}).items() if not name.endswith("_DIR")
         ),
         "tolerance": f"{reading.options.tolerance:.0%}, and half a day of rounding" if reading.options else None,
     }

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import models
 
 from .. import command
+from ..environment import Environment
 from ..plan import Options
 from ..reading import Reading
 from ..verdict import Verdict
@@ -39,9 +39,9 @@ def rerun(reading: Reading | None, verdicts: Sequence[Verdict]) -> list[tuple[st
     return found
 
 
-def run_words(options: Options, environment: dict[str, Any], folder: Path) -> str:
+def run_words(options: Options, environment: Environment, folder: Path) -> str:
     """The arguments that give a run these options."""
-    gpus = len(environment.get("gpus", []))
+    gpus = len(environment.gpus or [])
     words = ["--gpus", str(gpus)] if gpus else ["--processes", ",".join(map(str, options.counts))]
     if options.models != models.IDS:
         words += ["--models", ",".join(options.models)]
