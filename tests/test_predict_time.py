@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -14,7 +14,7 @@ from repro.findings import paper_gpu
 from repro.gpus import catalogue
 from repro.predict import calibration, traces
 from repro.predict.forecast import forecast
-from repro.predict.machine import Machine, gpu_named
+from repro.predict.machine import Machine, Probed, gpu_named
 from repro.predict.memory import variant_of
 from repro.predict.tables import search
 from repro.predict.time import BOUNDS, Rates, step, workload
@@ -134,6 +134,87 @@ def test_the_host_updates_fsdps_offloaded_weights_with_an_adam_that_moves_more(
     assert updates["fsdp"] > 2 * updates["deepspeed"]
 
 
+# Eight GPUs whose link nothing was fitted to, each with an example at a time: 128 micro-steps a step.
+TWO_NODES = Machine(paper_gpu("A100"), 4, nodes=2)
+PLAIN = Rates(hbm=1.0, host=1.0, overlap=0.0, host_memory=1e10)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sent", "exchanges", "offloaded", "adam", "gathered"),
+    [  # bytes a weight that a ring sends, exchanges of 17 units, bytes to and from the host, Adam's, new weights'
+        ("free_lunch", 8, 1, 0, 100, 0),
+        ("free_lunch+zero_1", 4, 1, 0, 30, 2),
+        ("free_lunch+zero_2", 4, 1, 0, 30, 2),
+        ("free_lunch+zero_3", 6, 51, 0, 30, 0),
+        ("free_lunch+fsdp_2", 4, 34, 0, 100, 0),
+        ("free_lunch+fsdp_3", 6, 51, 0, 100, 0),
+        ("free_lunch+zero_1+offloading", 4, 1, 2, 30, 2),
+        ("free_lunch+zero_3+offloading", 6, 51, 6, 30, 0),
+        ("free_lunch+fsdp_2+offloading", 4, 34, 8, 100, 0),
+        ("free_lunch+fsdp_3+offloading", 6, 51, 12, 100, 0),
+    ],
+)
+def test_what_settings_exchange_offload_and_update_of_each_weight(
+    settings: str, sent: int, exchanges: int, offloaded: int, adam: int, gathered: int
+) -> None:
+    recipe, wanted = models.find("pythia-1b"), Settings.parse(settings)
+    trace = traces.find(recipe.id, variant_of(wanted))
+    found = step(recipe, trace, wanted, TWO_NODES, 1, PLAIN)
+    ring, share = 7 / 8 * trace.parameters, trace.parameters / 8
+    assert found.communication == pytest.approx(sent * ring / 25e9 * 128)
+    assert found.offload == pytest.approx(offloaded * share / 32e9 * 128)
+    held = share if wanted.stage else trace.parameters
+    updated = held * adam / 1e10 + 2 * share / 32e9 if wanted.offloading else held * adam / 2039e9
+    assert found.update == pytest.approx(updated + gathered * ring / 25e9)
+
+    probed = Probed(*(1e18,) * 6, launch=5e-6, ring=25e9, latency=None)
+    quick, slow = (
+        step(recipe, trace, wanted, replace(TWO_NODES, probed=replace(probed, latency=latency)), 1, PLAIN)
+        for latency in (None, 1e-4)
+    )
+    assert slow.communication - quick.communication == pytest.approx(exchanges * 1e-4 * 128)
+
+
+def test_a_gpu_of_several_nodes_has_the_share_that_as_many_of_one_have(fitted: calibration.Calibration) -> None:
+    recipe = models.find("pythia-1b")
+    for settings in (FREE_LUNCH, Settings(True, sharding="zero_3"), Settings(True, sharding="fsdp_2")):
+        there, here = (forecast(recipe, each, settings, fitted) for each in (TWO_NODES, Machine(paper_gpu("A100"), 8)))
+        assert there.step is not None
+        assert here.step is not None
+        assert (there.micro_batch, there.accumulation, there.memory) == (
+            here.micro_batch,
+            here.accumulation,
+            here.memory,
+        )
+        assert (there.step.compute, there.step.memory, there.step.launches) == (
+            here.step.compute,
+            here.step.memory,
+            here.step.launches,
+        )
+        flops = recipe.flops_per_example * recipe.batch_size
+        assert there.utilisation == pytest.approx(flops / there.step.total / 8 / 312e12)
+
+
+def test_of_what_compiling_saves_fsdp_keeps_the_share_that_was_fitted() -> None:
+    recipe, settings = models.find("pythia-1b"), Settings(True, sharding="fsdp_2")
+    trace, machine = traces.find(recipe.id, "custom"), Machine(paper_gpu("A100"), 2)
+    eager, compiled = (workload(trace, settings, 4, on) for on in (False, True))
+    for share in (0.0, 0.25, 1.0):
+        found = step(recipe, trace, settings, machine, 4, Rates(hbm=1.0, launch=1.0, handling=0.0, fusion=share))
+        kernels = share * compiled.kernels + (1 - share) * eager.kernels
+        assert found.launches == pytest.approx(kernels * 128)
+        moved = share * compiled.moved + (1 - share) * eager.moved
+        assert found.memory == pytest.approx(moved / 2039e9 * 128)
+
+
+def test_fsdp_gathers_weights_in_half_precision_and_casts_none() -> None:
+    trace = traces.find("pythia-1b", "custom")
+    cast = trace.total("forward/weight_cast/bytes").at(4)
+    whole, gathered = (workload(trace, Settings.parse(name), 4, False) for name in ("free_lunch", "free_lunch+fsdp_3"))
+    assert cast > 0
+    assert whole.moved - gathered.moved == pytest.approx(cast)
+
+
 def test_links_are_read_from_the_catalogue() -> None:
     assert Machine(gpu_named("A100"), 4).link == "switch"
     assert Machine(gpu_named("A100"), 4).link_bytes == 300e9
@@ -142,6 +223,7 @@ def test_links_are_read_from_the_catalogue() -> None:
     assert Machine(gpu_named("RTX 3090"), 2).link_bytes == 32e9
     assert Machine(gpu_named("H100"), 1).link == "none"
     assert Machine(gpu_named("A100"), 8, nodes=2).link == "network"
+    assert Machine(gpu_named("A100"), 8, nodes=2).link_bytes == 25e9
 
 
 def test_a_batch_that_does_not_divide_is_refused(fitted: calibration.Calibration) -> None:
