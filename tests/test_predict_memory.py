@@ -18,6 +18,7 @@ from repro.predict.memory import (
     peak_memory,
     usable,
     variant_of,
+    workspace,
 )
 from repro.predict.tables import predicted
 from repro.settings import FREE_LUNCH, NAIVE, Settings, search_space
@@ -50,6 +51,44 @@ def test_deepspeed_shards_12_bytes_a_weight_and_keeps_half_precision_weights() -
     memory = peak_memory(recipe, trace, Settings(True, sharding="zero_1"), 8, 8, NOTHING_ASIDE)
     assert memory.optimizer == 12 * trace.parameters / 8
     assert memory.weights == 2 * trace.parameters
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept", "gathered", "gradients", "optimizer", "buckets"),
+    [  # bytes a weight: kept and gathered of all, gradients as they end, states; elements of buckets
+        ("zero_1", 2, 0, 2, 12 / 8, 5e8),
+        ("zero_2", 2, 0, 2 / 8, 12 / 8, 4e8),
+        ("zero_3", 2 / 8, 2e9, 2 / 8, 12 / 8, 0),
+        ("zero_2+offloading", 2, 0, 0, 0, 4e8),
+        ("zero_3+offloading", 0, 2e9, 0, 0, 0),
+        ("fsdp_2", 4 / 8 + 2, 0, 4 / 8, 8 / 8, None),
+        ("fsdp_2+offloading", 2, 0, 0, 0, None),
+    ],
+)
+def test_what_a_gpu_of_eight_holds_of_a_sharded_model(
+    settings: str, kept: float, gathered: float, gradients: float, optimizer: float, buckets: float | None
+) -> None:
+    recipe, wanted = models.find("pythia-2.8b"), Settings.parse(f"free_lunch+{settings}")
+    trace = traces.find(recipe.id, variant_of(wanted))
+    ending = moments(recipe, trace, wanted, 8)[2]
+    assert ending.weights == pytest.approx(kept * trace.parameters + gathered)
+    assert ending.gradients == pytest.approx(gradients * trace.parameters)
+    assert ending.optimizer == pytest.approx(optimizer * trace.parameters)
+    rest, layer = trace.rest.cost("parameters").fixed, trace.layers[0].cost("parameters").fixed
+    assert ending.buckets == pytest.approx(2 * (rest + layer if buckets is None else buckets))
+
+
+def test_fsdp_3_gathers_two_layers_and_the_rest_at_a_time() -> None:
+    recipe, settings = models.find("pythia-2.8b"), Settings(True, sharding="fsdp_3")
+    trace = traces.find(recipe.id, "custom")
+    rest, layer = trace.rest.cost("parameters").fixed, trace.layers[0].cost("parameters").fixed
+    backward = moments(recipe, trace, settings, 8)[0]
+    assert backward.weights == pytest.approx(4 / 8 * trace.parameters + 2 * (rest + 2 * layer))
+
+
+def test_only_several_gpus_spend_memory_on_a_process_group() -> None:
+    allowance = Allowance(context=1e9, group=0.5e9)
+    assert [workspace(allowance, gpus) for gpus in (1, 2, 8)] == [1e9, 1.5e9, 1.5e9]
 
 
 @pytest.mark.parametrize("settings", search_space(2), ids=lambda settings: settings.id)
