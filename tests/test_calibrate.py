@@ -9,9 +9,15 @@ from pathlib import Path
 import pytest
 
 from repro.gpus import find
+import models
+from repro.hardware import find
 from repro.predict.calibration import EVERYTHING, load
+from repro.predict.forecast import trace_of
 from repro.predict.machine import Machine, Probed
+from repro.predict.memory import ALL_OF_IT
 from repro.predict.probed import Probes
+from repro.predict.traces import PAPER_STACK
+from repro.settings import FREE_LUNCH
 from tests.command_line import answer, refusal, repro
 
 PROBED = Probed(fp32=5e10, tf32=None, fp16=2e9, bf16=1e11, copy=1e10, host=1e10, launch=3e-6, ring=1e9, latency=2e-4)
@@ -77,6 +83,8 @@ def test_what_was_measured_never_beats_the_data_sheet() -> None:
     assert (machine.host_bytes, Machine(gpu, 2, probed=dream).link_bytes) == (32e9, 300e9)
     assert Machine(gpu, 1, probed=PROBED).peak("fp16", False) == PROBED.fp16
     assert Machine(gpu, 2, probed=PROBED).link_bytes == PROBED.ring
+    tensor_cores = Machine(gpu, 1, probed=replace(PROBED, tf32=1e11))
+    assert [tensor_cores.peak("fp32", tf32) for tf32 in (True, False)] == [1e11, PROBED.fp32]
     bridged = find("RTX 3090")
     assert bridged is not None
     assert Machine(bridged, 2, probed=replace(PROBED, ring=5e10)).link_bytes == 5e10, "more than PCIe: a bridge"
@@ -91,6 +99,25 @@ def test_an_unknown_gpu_needs_no_row_in_the_catalogue() -> None:
     assert probes.calibration(fitted, 1, limited=False).rates.launch == PROBED.launch
     assert probes.calibration(fitted, 1, limited=False).allowance.context == fitted.allowance.context
     assert probes.machine(1, limit=2**30).gpu.memory_gb == 1.0
+    assert probes.machine(1, limit=2**40).gpu.memory_gb == 80.0, "no limit adds to what there is"
+
+
+def test_a_limit_or_a_cpus_memory_is_all_of_it_and_a_cpu_is_its_own_host() -> None:
+    fitted = load()[EVERYTHING]
+    gpu, cpu = (Probes("one", 2**33, capability, {1: PROBED}, 1.0) for capability in ((9, 0), None))
+    whole = gpu.calibration(fitted, 1, limited=False)
+    assert whole.allowance == replace(fitted.allowance, reserved=0.0), "the driver's share is not in what was measured"
+    assert gpu.calibration(fitted, 1, limited=True).allowance == ALL_OF_IT
+    assert whole.rates.host_memory == fitted.rates.host_memory
+    for limited in (False, True):
+        assert cpu.calibration(fitted, 1, limited).allowance == ALL_OF_IT
+        assert cpu.calibration(fitted, 1, limited).rates.host_memory == PROBED.copy
+
+
+def test_mambas_custom_kernels_are_predicted_for_gpus_alone() -> None:
+    machines = (Probes("one", 2**33, capability, {1: PROBED}, 1.0).machine(1) for capability in ((9, 0), None))
+    found = [trace_of(models.find("mamba"), machine, FREE_LUNCH, PAPER_STACK).variant for machine in machines]
+    assert found == ["custom", "naive"]
 
 
 def test_bad_input_is_one_line(probes: Path, tmp_path: Path) -> None:
