@@ -150,6 +150,58 @@ def test_free_lunch_is_compiled_and_says_into_what(measure: Measure) -> None:
     assert record.warnings == []
 
 
+def test_inputs_are_copied_outside_of_every_clock_and_the_authors_sequence_comes_first(
+    in_ranks: Callable[..., list[Any]],
+) -> None:
+    known = {"recipe": "pythia-1b", "settings": "naive", "micro_batch": 2, "accumulation": 3, "steps": 2}
+    both = in_ranks("played", 2, phase="measure", compiled=True, check_extrapolation=True, **known)
+    for rank in both:
+        assert rank["told"] == " ".join(
+            [
+                "copy alone copy reduce update copy ended",  # the warm-up, and inputs in case its update is skipped
+                *["turn copy [ reduce ] [ update ]"] * 2,
+                *["turn copy [ alone ]"] * 2,
+                "copy reduce update",
+                *["turn copy [ alone ] copy [ reduce ] [ update ]"] * 2,
+                "copy reduce update",
+                *["[ copy alone copy alone copy reduce update ]"] * 2,
+            ]
+        )
+    assert [len(rank["inputs"]) for rank in both] == [1, 1]
+    assert both[0]["inputs"] != both[1]["inputs"], "each rank has examples of its own"
+
+
+def test_the_search_takes_a_step_at_each_size_and_two_where_it_starts_above_1(
+    in_ranks: Callable[..., list[Any]],
+) -> None:
+    known = {"recipe": "pythia-1b", "settings": "naive", "largest": 4}
+    [from_1], [from_2] = (in_ranks("played", phase="fit", start=start, **known) for start in (1, 2))
+    assert from_1["told"] == " ".join(["copy reduce update"] * 3)
+    assert from_2["told"] == "copy reduce update reduce update copy reduce update"
+    [timed] = in_ranks("played", phase="fit", start=4, timed=True, **known)
+    assert timed["told"] == " ".join(["copy reduce update reduce update", *["[ reduce ] [ update ]"] * 3])
+
+
+def test_uncompiled_steps_count_by_their_fastest(in_ranks: Callable[..., list[Any]]) -> None:
+    [found] = in_ranks("uncompiled", times=[3.0, 0.5, 2.0, 0.75, 4.0, 0.25])
+    assert found == [2.0, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("phase", "arguments"),
+    [
+        ("fit", {"start": 1, "largest": 1}),
+        ("measure", {"compiled": False, "micro_batch": 1, "accumulation": 1, "steps": 2, "check_extrapolation": False}),
+    ],
+)
+def test_no_update_is_timed_or_looked_at_before_the_loss_scale_lets_one_through(
+    in_ranks: Callable[..., list[Any]], phase: str, arguments: dict[str, Any]
+) -> None:
+    [found] = in_ranks("overflowing", phase=phase, **arguments)
+    assert found["skipped"] >= 2
+    assert not found["told"], "what the warm-up skips is no warning"
+
+
 # --- What follows from it ---
 
 

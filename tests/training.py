@@ -18,8 +18,9 @@ from torch.utils.flop_counter import FlopCounterMode
 import models
 from models import pythia
 from models.transformer import TextShape
-from repro.measure import engine
+from repro.measure import engine, phases
 from repro.measure.batch import random_batch
+from repro.measure.clock import Clock
 from repro.measure.engine.base import WrongWrapperError, layers, rate_factor
 from repro.measure.kernels import AttentionWatch, kernel_path
 from repro.measure.rank import SEED, Rank
@@ -307,6 +308,79 @@ def mamba_path(rank: Rank, packages: str) -> list[str]:
     described = models.find("mamba", "tiny")
     described.build(True, "sdpa")
     return [kernel_path(described, AttentionWatch()), import_errors()]
+
+
+def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
+    """What a phase of a trial does, in its order, and the inputs' sums: `copy` of inputs to the device, micro-steps
+    `alone` and with reduction, `update`, `turn`, `ended` for the compiler's processes, [ and ] where a clock starts
+    and stops. Nothing is compiled: that takes long, and is not looked at here."""
+    told: list[str] = []
+    inputs: list[int] = []
+
+    def noted(word: str, function: Callable[..., Any], end: str = "") -> Callable[..., Any]:
+        def noting(*given: Any, **named: Any) -> Any:
+            told.append(word)
+            found = function(*given, **named)
+            told.extend([end] if end else [])
+            return found
+
+        return noting
+
+    def copied(batch: dict[str, torch.Tensor], rank: Rank) -> dict[str, torch.Tensor]:
+        told.append("copy")
+        inputs.append(int(batch["input_ids"].sum()))
+        return batch
+
+    def build(*given: Any, **named: Any) -> engine.Engine:
+        built: Any = engine_build(*given, **named)
+        micro_step, built.update = built.micro_step, noted("update", built.update)
+
+        def stepped(batch: dict[str, torch.Tensor], reduce: bool) -> torch.Tensor:
+            told.append("reduce" if reduce else "alone")
+            return micro_step(batch, reduce)
+
+        built.micro_step = stepped
+        return built
+
+    patched: Any = phases
+    engine_build, patched.engine.build, patched.to_device = engine.build, build, copied
+    patched.synchronised = noted("[", phases.synchronised, "]")
+    patched._end_compiler = noted("ended", phases._end_compiler)
+    Clock.part = noted("[", Clock.part, "]")  # type: ignore[method-assign]
+    rank.turn = noted("turn", rank.turn)  # type: ignore[method-assign]
+    torch.compile = lambda module: module  # type: ignore[assignment]
+    getattr(phases, phase)(rank, scale="tiny", tf32=False, **arguments)
+    return {"told": " ".join(told), "inputs": sorted(set(inputs))}
+
+
+def uncompiled(rank: Rank, times: list[float]) -> tuple[float, float]:
+    """What counts of micro-steps and updates that take these times in turn."""
+    taken, patched = iter(times), phases
+    patched.synchronised = lambda device, work: next(taken)
+    described = models.find("pythia-160m", "tiny")
+    built = engine.build(described, Settings.parse("naive"), rank, 1, False, tf32=False)
+    return phases._uncompiled(rank, built, {})
+
+
+def overflowing(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
+    """A phase of a trial whose loss is so large that fp16 gradients overflow at the first loss scales: how many updates
+    were skipped in all, and of how many the phase tells."""
+
+    def build(custom_kernels: bool, attention: str) -> nn.Module:
+        module = described.build(custom_kernels, attention)
+        module.register_forward_hook(lambda module, batch, loss: 1e4 * loss)
+        return module
+
+    described, engines, engine_build = models.find("pythia-160m", "tiny"), [], engine.build
+    models.find = lambda *_: dataclasses.replace(described, build=build)
+
+    def kept(*given: Any, **named: Any) -> engine.Engine:
+        engines.append(engine_build(*given, **named))
+        return engines[-1]
+
+    phases.engine.build = kept
+    result = getattr(phases, phase)(rank, recipe="", scale="tiny", settings="naive", tf32=False, **arguments)
+    return {"skipped": engines[0].skipped_updates(), "told": result.get("skipped_updates")}
 
 
 def compiler_processes(rank: Rank) -> tuple[int, int]:
