@@ -98,6 +98,47 @@ def test_checkpointing_and_offloading_are_no_faster_than_the_same_without() -> N
         assert searching.bound(more) == 10 * searching.seconds(zero, share)
 
 
+def test_a_bound_is_the_prediction_as_far_off_as_what_did_no_more_less_10_percent() -> None:
+    recipe, machine = models.find("pythia-1b"), Machine(paper_gpu("A100"), 4)
+    searching = guide(recipe, machine)
+    zero_1, zero_2, zero_3 = (Settings(True, sharding=f"zero_{stage}") for stage in (1, 2, 3))  # type: ignore[arg-type]
+    size = searching.size(zero_3)
+    half, twice = searching.seconds(zero_3, size), searching.seconds(zero_3, 2 * size)
+    assert twice < half
+    # Twice what should fit may fit, before a peak of the library was measured.
+    assert searching.bound(zero_3) == pytest.approx(twice * FITTED.interval[0])
+
+    def learn(settings: Settings, off: float, size: int) -> None:
+        peaks = [[one, round(searching._tensors(settings, one))] for one in (1, size)]
+        searching.learn(measured(recipe, settings, 4, size, off * searching.seconds(settings, size), *peaks))
+
+    learn(zero_1, 2.0, searching.size(zero_1))
+    assert searching.bound(zero_3) == pytest.approx(0.9 * 2.0 * searching.seconds(zero_3, searching.size(zero_3)))
+    # What does more, and was as predicted, says nothing of what does less.
+    learn(zero_3, 1.0, searching.size(zero_3))
+    assert searching.bound(zero_2) == pytest.approx(0.9 * 2.0 * searching.seconds(zero_2, searching.size(zero_2)))
+    # Nor is what was slow at a small batch a bound for the same with more at a larger one.
+    learn(zero_2, 3.0, 1)
+    offloaded = replace(zero_2, offloading=True)
+    assert searching.size(offloaded) > 1
+    predicted = searching.seconds(offloaded, searching.size(offloaded))
+    assert searching.seconds(zero_2, 1) * 3.0 > 0.9 * 2.0 * predicted
+    assert searching.bound(offloaded) == pytest.approx(0.9 * 2.0 * predicted)
+
+
+def test_what_is_skipped_could_not_have_been_faster_than_the_best_that_is_not_naive() -> None:
+    recipe = models.find("pythia-1b")
+    for share_of_bound, skipped in ((0.99, True), (1.01, False)):
+        searching, slow = guide(recipe, Machine(paper_gpu("A100"), 4)), Settings(True, sharding="zero_3")
+        zero_1, size = Settings(True, sharding="zero_1"), searching.size(Settings(True, sharding="zero_1"))
+        searching.learn(measured(recipe, zero_1, 4, size, 1000 * searching.seconds(zero_1, size)))
+        searching.learn(measured(recipe, NAIVE, 4, 1, 1e-3))
+        assert searching.skips(slow) is None, "naive is no rival"
+        bound = searching.bound(slow)
+        searching.learn(measured(recipe, FREE_LUNCH, 4, 1, share_of_bound * bound))
+        assert (searching.skips(slow) is not None) == skipped
+
+
 def test_nothing_is_skipped_before_anything_ran() -> None:
     searching = guide(models.find("vit"), Machine(paper_gpu("H100"), 8))
     assert not any(searching.skips(settings) for settings in search_space(8))
