@@ -75,6 +75,12 @@ def test_table_1_takes_the_best_of_the_settings_that_ran() -> None:
     assert (found.verdict, found.settings) == ("reproduced", "free_lunch")
 
 
+def test_the_best_is_the_fastest_by_the_authors_clock() -> None:
+    truly_slow = replace(record("free_lunch+zero_1", 18.0), true_days=90.0)
+    found = verdict_of(cell(), record("free_lunch", 20.0), truly_slow)
+    assert (found.measured_days, found.true_days, found.settings) == (18.0, 90.0, "free_lunch+zero_1")
+
+
 def test_table_4_takes_the_naive_settings_only_and_table_1_never() -> None:
     assert verdict_of(cell("4", 41), record("naive", 41.0)).verdict == "reproduced"
     assert verdict_of(cell("1"), record("naive", 18.0)).verdict == "not_measured"
@@ -114,7 +120,7 @@ def test_feasibility_can_differ_both_ways() -> None:
         assert part in told
 
 
-@pytest.mark.parametrize("status", ["crashed", "timed_out", "unsupported", "interrupted"])
+@pytest.mark.parametrize("status", ["crashed", "timed_out", "unsupported", "interrupted", "skipped"])
 def test_a_trial_that_ended_otherwise_says_nothing_of_feasibility(status: str) -> None:
     found = verdict_of(cell("4", None, "infeasible"), record("naive", None, status))
     assert found.verdict == "not_measured"
@@ -123,6 +129,7 @@ def test_a_trial_that_ended_otherwise_says_nothing_of_feasibility(status: str) -
 
 def test_a_lost_mark_is_never_compared() -> None:
     assert verdict_of(cell("4", None, "lost"), record("naive", 30.0)).verdict == "no_reference"
+    assert verdict_of(cell("4", None, "lost"), record("naive", None, "out_of_memory")).verdict == "no_reference"
 
 
 @pytest.mark.parametrize(
@@ -131,6 +138,12 @@ def test_a_lost_mark_is_never_compared() -> None:
 )
 def test_another_machine_another_scale_or_a_memory_limit_is_never_compared(elsewhere: dict) -> None:
     assert verdict_of(cell("4", 41), replace(record("naive", 41.0), **elsewhere)).verdict == "not_measured"
+
+
+@pytest.mark.parametrize(("table", "settings", "tf32"), [("1", "free_lunch+zero_1", False), ("4", "naive", True)])
+def test_free_lunch_without_tf32_and_naive_with_it_are_never_compared(table: str, settings: str, tf32: bool) -> None:
+    assert verdict_of(cell(table), record(settings, 18.0)).verdict == "reproduced"
+    assert verdict_of(cell(table), record(settings, 18.0, tf32=tf32)).verdict == "not_measured"
 
 
 def test_without_records_no_cell_passes() -> None:
