@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import models
 from repro.audit import audit, audit_measured, causes, verdict
 from repro.interval import Interval
 from tests.command_line import ROOT, record, repro, results_folder
@@ -90,6 +92,22 @@ def test_measured_days_go_through_the_same_audit_by_both_clocks(tmp_path: Path) 
     assert pythia["authors"]["utilisation"] == pytest.approx(2 * pythia["true"]["utilisation"])
     assert {(row["gpus"], row["precision"]) for row in found if row["model"] == "ViT"} == {(1, "fp32"), (2, "TF32")}
     assert {row["model"] for row in found} == {"Pythia-1B", "ViT"}
+
+
+def test_gpus_of_several_nodes_all_count() -> None:
+    one = record("pythia-1b", "free_lunch", 12.0)
+    [authors, _], [same, _] = audit_measured([one]), audit_measured([replace(one, count=2, nodes=2)])
+    assert same == authors
+    assert same.gpus == 4
+
+
+def test_the_evidence_is_reckoned_from_the_cells() -> None:
+    told = " ".join(f"{cause.evidence_for} {cause.evidence_against}" for cause in causes(audit(), []))
+    h100 = [row for row in audit() if row.gpu == "H100" and row.precision != "fp32"]
+    assert f"{sum(row.tflops > 756 for row in h100)} of the {len(h100)} H100 cells on tensor cores" in told
+    # Patches of 16 x 16 x 3 become 1024 numbers, 196 of them an image, in the forward pass and for the weights.
+    patches = 2 * 2 * 196 * 768 * 1024 / models.find("vit").flops_per_example
+    assert f"has {patches:.1%} of its FLOPs" in told
 
 
 def test_each_candidate_cause_has_evidence_for_and_against_and_what_would_settle_it() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from repro.errors import UserError
 from repro.gpus import find
 from repro.reading import contradiction, read
 from repro.report.content import compose
+from repro.trial import Trial
 from tests.command_line import ROOT, record, repro, results_folder
 
 KEPT = ROOT / "results" / "cpu-2-cores"
@@ -234,6 +236,30 @@ def test_records_at_the_papers_scale_are_checked_against_their_gpus_peak(tmp_pat
     assert "utilisation is " in str(contradiction(sound, find("A100")))
     folder = results_folder(tmp_path / "run", record("vit", "naive", None, status="out_of_memory"))
     assert len(read(folder).records) == 1
+
+
+def test_what_follows_from_raw_times_follows_to_the_last_digits() -> None:
+    sound = record("pythia-1b", "free_lunch+zero_1", 18.0)
+    assert sound.authors_days is not None
+    told = contradiction(replace(sound, authors_days=sound.authors_days * (1 + 1e-5)), find("A100"))
+    assert str(told).startswith("authors_days is 18.00018")
+
+
+@pytest.mark.parametrize("clock", ["host", "device_times", "synchronised"])
+def test_a_record_has_the_raw_times_of_every_rank_and_all_are_positive(clock: str) -> None:
+    sound = record("pythia-1b", "free_lunch+zero_1", 18.0)
+    ranks = getattr(sound, clock)
+    told = contradiction(replace(sound, **{clock: ranks[:1]}), find("A100"))
+    assert told == f"{clock} has the times of 1 ranks, 4 took part"
+    stopped = [*ranks[:3], ranks[3] | {"without": [0.0, 1.0, 1.0]}]
+    assert contradiction(replace(sound, **{clock: stopped}), find("A100")) == "a raw time of it is not positive"
+
+
+def test_devices_of_several_nodes_all_took_part() -> None:
+    one = record("pythia-1b", "free_lunch+zero_1", 18.0)
+    two = replace(one, count=2, nodes=2, id=Trial(one.recipe, "paper", one.settings, "A100", 2, nodes=2).id)
+    assert contradiction(two, find("A100")) is None
+    assert str(contradiction(replace(two, nodes=1), find("A100"))).startswith("its id is ")
 
 
 @pytest.mark.parametrize("command", ["table 1", "audit", "claims"])
