@@ -124,7 +124,8 @@ def test_a_gpu_without_tf32_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("capability", "generation"), [((8, 7), "Ampere"), ((12, 1), "Blackwell"), ((6, 1), "older than Volta")]
+    ("capability", "generation"),
+    [((8, 7), "Ampere"), ((9, 0), "Hopper"), ((12, 1), "Blackwell"), ((6, 1), "older than Volta")],
 )
 def test_an_unknown_gpu_has_the_generation_of_its_compute_capability(
     capability: tuple[int, int], generation: str
