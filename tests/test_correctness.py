@@ -180,6 +180,59 @@ def test_zero_runs_fp16_recipes_in_bf16_on_a_cpu_and_says_so(
         assert rank["warnings"] == ([] if ran == "fp16" else ["DeepSpeed refuses fp16 on a CPU: asked fp16, ran bf16"])
 
 
+@pytest.mark.parametrize("settings", ["naive", "fsdp_3"])
+def test_fp16_gradients_are_clipped_by_their_own_norm_not_the_scaled_ones(
+    train: Callable[..., Training], alone: Callable[..., Training], settings: str
+) -> None:
+    assert apart(train(settings, precision="fp16", clip=0.1), alone(clip=0.1)) < HALF
+
+
+def test_zeros_configuration_is_the_authors_on_a_gpu(in_ranks: InRanks) -> None:
+    def told(recipe: str, settings: str, cuda: bool = True) -> dict[str, Any]:
+        asked = {"recipe": recipe, "settings": f"free_lunch+{settings}", "cuda": cuda, "accumulation": 4}
+        return in_ranks("deepspeed_configuration", **asked)[0]
+
+    offloaded, host = told("pythia-1b", "zero_3+offloading"), {"device": "cpu", "pin_memory": True}
+    assert offloaded["zero_optimization"] == {
+        "stage": 3,
+        "overlap_comm": True,
+        "contiguous_gradients": True,
+        "sub_group_size": 10**9,
+        "reduce_bucket_size": 2048 * 2048,
+        "stage3_prefetch_bucket_size": 3_774_873,  # nine tenths of it
+        "stage3_param_persistence_threshold": 10 * 2048,
+        "stage3_max_live_parameters": 10**9,
+        "stage3_max_reuse_distance": 10**9,
+        "offload_optimizer": host,
+        "offload_param": host,
+    }
+    assert (offloaded["gradient_accumulation_steps"], offloaded["gradient_clipping"]) == (4, 1.0)
+    assert (offloaded["bf16"], "fp16" in offloaded) == ({"enabled": True}, False)
+    zero_2 = told("roberta", "zero_2+offloading")
+    assert zero_2["zero_optimization"] == {
+        "stage": 2,
+        "allgather_partitions": True,
+        "allgather_bucket_size": 2 * 10**8,
+        "overlap_comm": True,
+        "reduce_scatter": True,
+        "reduce_bucket_size": 2 * 10**8,
+        "contiguous_gradients": True,
+        "offload_optimizer": host,
+    }
+    assert zero_2["gradient_clipping"] == 0.0
+    assert (zero_2["fp16"]["loss_scale"], zero_2["fp16"]["initial_scale_power"], "bf16" in zero_2) == (0, 16, False)
+    assert zero_2["optimizer"]["params"] == {
+        "lr": 4e-4,
+        "betas": [0.9, 0.98],
+        "eps": 1e-8,
+        "weight_decay": 0.01,
+        "adam_w_mode": False,
+    }
+    assert told("mamba", "zero_1")["optimizer"]["params"]["adam_w_mode"]
+    assert told("mamba", "zero_1")["zero_optimization"] == {"stage": 1}
+    assert "optimizer" not in told("mamba", "zero_1", cuda=False), "torch's stands in for one that is built first"
+
+
 def test_checkpointing_runs_every_layer_of_every_recipe_twice(in_ranks: InRanks) -> None:
     [without], [with_] = in_ranks("recomputed", settings="naive"), in_ranks("recomputed", settings="checkpointing")
     assert len(without) == len(with_) == 9

@@ -22,6 +22,7 @@ from repro.measure import engine, phases
 from repro.measure.batch import random_batch
 from repro.measure.clock import Clock
 from repro.measure.engine.base import WrongWrapperError, layers, rate_factor
+from repro.measure.engine.zero import configuration
 from repro.measure.kernels import AttentionWatch, kernel_path
 from repro.measure.rank import SEED, Rank
 from repro.recipe import Optimizer, Precision, Recipe, Scale, Schedule, Text
@@ -141,6 +142,12 @@ def train_by_hand(
         losses.append(loss.item())
     numpy.savez(Path(folder) / f"{rank.index}.npz", start=start, end=_flat(list(module.parameters())))
     return {"losses": losses}
+
+
+def deepspeed_configuration(rank: Rank, recipe: str, settings: str, cuda: bool, accumulation: int) -> dict[str, Any]:
+    """DeepSpeed's configuration of a recipe at the paper's scale."""
+    described = models.find(recipe)
+    return configuration(described, Settings.parse(settings), cuda, described.precision, accumulation)
 
 
 def claim(rank: Rank, ran: str, claimed: str) -> str:
