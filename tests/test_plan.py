@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import models
@@ -10,6 +12,7 @@ from repro.devices import Device
 from repro.gpus import find, peak_flops
 from repro.plan import Options, counts_up_to, estimate, settings_for, trials
 from repro.settings import FREE_LUNCH, NAIVE, Settings
+from repro.trial import Trial
 
 
 def gpus(name: str, count: int) -> list[Device]:
@@ -67,16 +70,42 @@ def test_without_a_gpu_every_recipe_runs_naive_and_free_lunch_and_one_the_whole_
     assert len(found) == 9 * 2 + 8 * 2 + 23
 
 
-@pytest.mark.parametrize("change", [{"memory": 2**30}, {"steps": 5}, {"scale": "tiny"}, {"check_extrapolation": True}])
+@pytest.mark.parametrize(
+    "change", [{"memory": 2**30}, {"steps": 5}, {"scale": "tiny"}, {"check_extrapolation": True}, {"nodes": 2}]
+)
 def test_all_that_changes_a_measurement_changes_the_trials_ids(change: dict) -> None:
     before = trials(options(models=("vit",)), gpus("A100", 1))
     after = trials(options(models=("vit",), **change), gpus("A100", 1))
     assert not {trial.id for trial in before} & {trial.id for trial in after}
 
 
+def test_an_id_tells_all_that_a_trial_is() -> None:
+    trial = Trial("vit", "paper", "naive", "A100 40 GB", 4, 3 * 2**29, 5, check_extrapolation=True, nodes=2)
+    assert trial.id == "vit/paper/2x4xA100-40-GB/naive/1.5GiB/5-rounds/checked"
+    assert replace(trial, micro_batch=8).id == f"{trial.id}/micro-batch-8"
+    assert Trial("vit", "tiny", "free_lunch", "cpu", 2).id == "vit/tiny/2xcpu/free_lunch"
+
+
+def test_trials_take_what_was_asked_of_the_run() -> None:
+    [trial] = trials(options(models=("vit",), methods="naive", steps=5, trial_timeout=60.0, memory=2**30, nodes=2), [])
+    assert (trial.steps, trial.timeout, trial.memory, trial.nodes, trial.world) == (5, 60.0, 2**30, 2, 2)
+
+
+def test_settings_are_those_of_all_gpus_of_all_nodes() -> None:
+    found = trials(options(models=("vit",), methods="all", nodes=2), gpus("A100", 1))
+    assert len(found) == 22 + 1
+
+
+def test_a_guided_search_is_of_the_whole_space() -> None:
+    found = trials(options(models=("vit",), search="guided"), gpus("A100", 1))
+    assert len(found) == 12 + 1
+
+
 def test_flash_attention_is_asked_for_with_free_lunch_only() -> None:
     found = trials(options(models=("pythia-1b",), methods="published", attention="flash"), gpus("A100", 1))
     assert [trial.settings for trial in found] == ["naive", "free_lunch+flash"]
+    without = trials(options(models=("vit",), methods="published", attention="flash"), gpus("A100", 1))
+    assert not any("flash" in trial.settings for trial in without), "no other recipe has a path for it"
 
 
 @pytest.mark.parametrize("text", ["80GB", "512MB", "2GiB", "1.5GiB"])
