@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from repro.economics.interruptions import Interruptions, daly, expected, young
-from repro.economics.renting import HOURS_A_MONTH
+from repro.economics.pricelist import price_list
+from repro.economics.renting import HOURS_A_MONTH, given_hours, rented_runs
 from repro.economics.spot import Spot
 from tests.command_line import answer, record, refusal, results_folder
 
@@ -76,6 +77,21 @@ def test_storage_is_paid_for_as_long_as_the_run_takes() -> None:
     row = by_terms(*RUN, "--storage", "900GB", "--storage-price", "0.07")["RunPod on-demand"]
     assert row["storage_usd"] == pytest.approx(900 * 0.07 * 100 / HOURS_A_MONTH, abs=0.01)
     assert row["cost_usd"] == pytest.approx(69 + row["storage_usd"])
+
+
+def test_the_cheapest_comes_first_and_of_equals_the_fastest() -> None:
+    rows = answer(*RUN, *SPOT)["rows"]
+    assert [row["terms"] for row in rows] == ["spot", "on-demand"]
+    assert rows[0]["days"] > rows[1]["days"]
+    slow, fast = given_hours("RTX 4090", 1, 200), given_hours("RTX 4090", 2, 100)
+    rental = next(row for row in price_list().rentals if row.gpu == "RTX 4090" and row.terms == "on-demand")
+    assert [row.run for row in rented_runs([slow, fast], [rental], "USD", [])] == [fast, slow]
+
+
+def test_storage_is_kept_through_interruptions() -> None:
+    row = by_terms(*RUN, *SPOT, "--storage", "900GB", "--storage-price", "0.07")["RunPod spot"]
+    hours = Spot(Interruptions(12.0, 2 / 60, 10 / 60), "daly").expected(100.0).time
+    assert row["storage_usd"] == pytest.approx(900 * 0.07 * hours / HOURS_A_MONTH, abs=0.01)
 
 
 # --- Interruptions ---
