@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,12 @@ import pytest
 from repro.compare.baseline import accept
 from repro.compare.side import Side
 from repro.environment import Environment
+from repro.compare.changes import changes
+from repro.compare.ratio import of_separate
+from repro.compare.rule import noise_floor
+from repro.compare.side import Side, step_seconds
+from repro.compare.trials import _samples, compare, judge_separate
+from repro.errors import UserError
 from repro.trial import Record
 from tests.command_line import ROOT, record, repro, results_folder
 
@@ -155,6 +162,46 @@ def test_a_crash_that_was_mended_counts_no_more(tmp_path: Path) -> None:
 def test_what_is_not_alike_is_incomparable(tmp_path: Path, other: dict[str, Any], why: str) -> None:
     before, after = processes(weights=1), processes(1.5, **{"weights": 1, **other})
     assert status(tmp_path, before, after) == ("incomparable", why, 3)
+
+
+def sides(**changed: Any) -> list[Side]:
+    """Ten processes twice, those of the second side changed."""
+    known: dict[str, Any] = {"host": {"cpu": "One"}}
+    later = [replace(each, **changed) for each in processes(seed=2)]
+    return [Side("before", tuple(processes()), known), Side("after", tuple(later), known)]
+
+
+@pytest.mark.parametrize("changed", [{"memory_limit": 2**30}, {"nodes": 2}, {"count": 2}, {"scale": "tiny"}])
+def test_trials_of_another_size_are_not_the_same_trial(changed: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="no trial in common"):
+        compare(*sides(**changed))
+
+
+def test_a_step_is_that_from_an_idle_device_to_an_idle_device() -> None:
+    waited = replace(processes(count=1)[0], synchronised_step=3.0, true_step=2.0)
+    assert step_seconds(waited) == 3.0
+    assert step_seconds(replace(waited, synchronised_step=None)) == 2.0
+
+
+def test_separate_runs_are_judged_by_the_median_of_each_start_and_a_floor_of_the_first_stack() -> None:
+    before, after = sides(synchronised_step=30.0)
+    told = [replace(each, stack_started=number // 3) for number, each in enumerate(before.records[:9])]
+    for each, seconds in zip(told, (1, 2, 9, 3, 3, 3, 7, 5, 6), strict=True):
+        each.synchronised_step = seconds
+    assert _samples(told) == [2, 3, 6]
+    a = [step_seconds(each) for each in before.records]
+    judged = judge_separate(before.records, after.records)
+    assert judged.floor == noise_floor(of_separate(a[::2], a[1::2]))  # type: ignore[arg-type]
+    assert judged.floor > 0
+    assert judge_separate(after.records, before.records).floor == 0
+
+
+def test_small_warm_ups_and_the_last_digits_of_a_loss_are_no_change() -> None:
+    [one] = processes(count=1, warm_up_seconds=0.3, losses=[1000.0, 0.01])
+    assert changes([one], [replace(one, warm_up_seconds=0.9, losses=[1000.9, 0.01])]) == []
+    assert [str(found) for found in changes([one], [replace(one, losses=[1000.0, 0.0101])])] == [
+        "loss of micro-step 2: 0.01, then 0.0101"
+    ]
 
 
 def baseline(folder: Path, **changed: Any) -> Path:
