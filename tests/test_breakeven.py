@@ -147,6 +147,11 @@ def test_a_models_machine_stands_against_every_rental_of_it_by_the_hour() -> Non
     assert "against the least rent (RunPod, on-demand) from run 53 on" in found["answer"]
 
 
+def test_spot_rents_are_left_out_for_what_they_cost_depends_on_interruptions() -> None:
+    found = answer("breakeven", "--gpu", "RTX 4090", "--hours", "100", "--machine", "3000")
+    assert [row["provider"] for row in found["rows"]] == ["RunPod, on-demand"]
+
+
 def test_the_reserved_machine_is_dearer_than_an_owned_one_from_the_first_hour() -> None:
     note = next(note for note in answer(*MACHINE)["notes"] if "reserved" in note)
     for part in ("650,000 USD for 43,800 hours", "162,500 USD", "Owning costs less from the first hour"):

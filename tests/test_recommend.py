@@ -16,9 +16,10 @@ import pytest
 from repro.currency import Rate, worth
 from repro.economics.choice import beaten_by, choose, pareto_front
 from repro.economics.days import training_days
-from repro.economics.offers import Offer, owned
+from repro.economics.offers import Offer, machine_price, owned
 from repro.economics.pricelist import old, price_list
 from repro.errors import UserError
+from repro.trial import Record, Trial
 from tests.command_line import ROOT, answer, record, refusal, repro, results_folder
 
 PYTHIA = ("recommend", "--model", "pythia-1b")
@@ -150,6 +151,13 @@ def test_rent_is_paid_for_every_run_and_a_reserved_machine_for_its_whole_term() 
     assert one["rent, AWS on-demand"] == pytest.approx(27.44705 * 9 * 24, abs=0.01)
     assert four["rent, AWS on-demand"] == pytest.approx(4 * one["rent, AWS on-demand"], abs=0.05)
     assert one["rent, AWS reserved for 43,800 h"] == four["rent, AWS reserved for 43,800 h"] == 650_000
+    each = {
+        row["cost_per_experiment_usd"]
+        for runs in ("1", "4")
+        for row in answer(*PYTHIA, "--rent", "--runs", runs)["rows"]
+        if (row["gpus"], row["gpu"], row["terms"]) == (8, "A100", "rent, AWS on-demand")
+    }
+    assert each == {one["rent, AWS on-demand"]}, "an experiment costs what one run costs"
 
 
 def test_either_holds_what_own_and_rent_hold() -> None:
@@ -182,12 +190,19 @@ def test_a_machine_that_wears_out_before_the_training_ends_is_taken_only_where_a
 # --- Days ---
 
 
+def _of_two_nodes(one: Record) -> Record:
+    """The same in half as many devices on each of two nodes."""
+    return replace(one, count=1, nodes=2, id=Trial(one.recipe, "paper", one.settings, one.device, 1, nodes=2).id)
+
+
 def test_measured_days_stand_in_place_of_the_papers_and_say_so(tmp_path: Path) -> None:
     folder = results_folder(
         tmp_path / "out",
         record("pythia-1b", "naive", 12.5, gpu="H100", count=4),
-        record("pythia-1b", "free_lunch", 9.25, gpu="H100", count=4),
+        record("pythia-1b", "free_lunch", 4.5, gpu="H100", count=4, true_days=9.25),
         replace(record("pythia-1b", "free_lunch", 1.0, gpu="H100", count=2), memory_limit=2**30),
+        _of_two_nodes(record("pythia-1b", "free_lunch", 1.0, gpu="H100", count=2)),
+        record("pythia-1b", "naive", 900.0, gpu="cpu", count=1),
         record("pythia-160m", "free_lunch", 1.0, gpu="H100", count=8),
         record("pythia-1b", "free_lunch", 3.5, gpu="H200", count=8),
     )
@@ -196,8 +211,10 @@ def test_measured_days_stand_in_place_of_the_papers_and_say_so(tmp_path: Path) -
     assert (rows[4, "H100"]["days"], rows[4, "H100"]["origin"]) == (9.25, "measured")
     assert str(folder) in rows[4, "H100"]["source"]
     assert (rows[2, "H100"]["days"], rows[2, "H100"]["origin"]) == (16, "expected")
+    assert rows[1, "H100"]["origin"] == "expected"
     assert rows[8, "H100"]["origin"] == "expected"
     assert any("8 H200" in note and "--prices" in note for note in found["notes"])
+    assert not any("1 cpu" in note for note in found["notes"])
 
 
 def test_a_folder_that_measured_nothing_of_the_model_is_told(tmp_path: Path) -> None:
@@ -236,6 +253,14 @@ def test_prices_older_than_a_year_are_flagged_and_newer_ones_are_not(tmp_path: P
     newer = answer(*PYTHIA, "--prices", prices(tmp_path, systems + fresh))
     assert not any(row["old_price"] for row in newer["rows"])
     assert not any("older than a year" in note for note in newer["notes"])
+
+
+def test_a_machine_is_as_old_as_its_oldest_price(tmp_path: Path) -> None:
+    system = '[[system]]\ngpus = 8\nprice = 1000\ncurrency = "USD"\nquoted = 2026-11-02\nsource = "shop"\n'
+    for text in (gpu_table(quoted="2026-11-01") + system, gpu_table(quoted="2026-11-03") + system):
+        listed = price_list(Path(prices(tmp_path, text)))
+        oldest = min(date(2026, 11, 2), listed.gpus["RTX 3090"].quoted)
+        assert machine_price("RTX 3090", 8, listed, "USD") == (8 * 900 + 1000, oldest)
 
 
 def test_a_price_is_old_from_a_year_and_a_day_on() -> None:

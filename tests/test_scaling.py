@@ -69,6 +69,11 @@ def test_a_larger_machine_pays_while_it_lowers_the_cost_of_an_experiment() -> No
     assert stops(found).experiment.value == pytest.approx(2000 * 40 / (5 * 365), rel=1e-5)
 
 
+def test_a_larger_machine_is_held_against_the_next_smaller_one() -> None:
+    found = scaled({1: 100, 2: 30, 4: 20})
+    assert [step.pays for step in found] == [None, "yes", "no"], "four cost less than one, and more than two"
+
+
 def test_proportional_scaling_never_stops_paying_while_the_system_is_shared() -> None:
     found = scaled({1: 80, 2: 40, 4: 20, 8: 10}, system=500)
     assert stops(found).gpus == 8
