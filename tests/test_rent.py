@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 import statistics
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import pytest
 
+from repro.economics.currency import Rate
 from repro.economics.interruptions import Interruptions, daly, expected, young
 from repro.economics.pricelist import price_list
-from repro.economics.renting import HOURS_A_MONTH, given_hours, rented_runs
+from repro.economics.renting import HOURS_A_MONTH, given_hours, rented_runs, serves
 from repro.economics.spot import Spot
 from tests.command_line import answer, record, refusal, results_folder
 
@@ -86,6 +89,22 @@ def test_the_cheapest_comes_first_and_of_equals_the_fastest() -> None:
     slow, fast = given_hours("RTX 4090", 1, 200), given_hours("RTX 4090", 2, 100)
     rental = next(row for row in price_list().rentals if row.gpu == "RTX 4090" and row.terms == "on-demand")
     assert [row.run for row in rented_runs([slow, fast], [rental], "USD", [])] == [fast, slow]
+
+
+def test_a_rent_is_told_in_the_currency_asked_for() -> None:
+    rental = next(row for row in price_list().rentals if row.gpu == "RTX 4090" and row.terms == "on-demand")
+    rates = [Rate("EUR", "USD", 1.25, date(2026, 11, 1), "bank")]
+    [row] = rented_runs([given_hours("RTX 4090", 1, 100)], [rental], "EUR", rates)
+    assert (row.rent, row.price_per_gpu_hour) == (pytest.approx(69 / 1.25), pytest.approx(0.69 / 1.25))
+
+
+def test_one_gpu_by_the_hour_stands_for_larger_machines_and_a_reserved_one_does_not() -> None:
+    rental = next(row for row in price_list().rentals if row.gpu == "RTX 4090" and row.terms == "on-demand")
+    assert [serves(rental, "RTX 4090", gpus) for gpus in (1, 4)] == [True, True]
+    reserved = replace(rental, hours=8760.0)
+    assert [serves(reserved, "RTX 4090", gpus) for gpus in (1, 4)] == [True, False]
+    assert not serves(rental, "RTX 3090", 1)
+    assert not serves(replace(rental, gpus=2), "RTX 4090", 4)
 
 
 def test_storage_is_kept_through_interruptions() -> None:

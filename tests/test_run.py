@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -21,6 +22,8 @@ from repro import command
 from repro.plan import Options
 from repro.run import Run
 from tests.command_line import record, results_folder
+from repro.results import Results
+from repro.trial import Record
 
 ROOT = Path(__file__).resolve().parent.parent
 ONE = ["--models", "vit", "--methods", "naive", "--processes", "1"]
@@ -240,6 +243,31 @@ def test_a_trial_over_its_time_limit_is_a_result_with_a_remedy(tmp_path: Path) -
     longer = repro(*ONE, "--out", str(tmp_path), "--trial-timeout", "60s")
     assert longer.returncode == 0
     assert records(tmp_path)[-1]["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("status", "seconds", "search", "stands"),
+    [
+        ("ok", 5.0, "exhaustive", True),
+        ("out_of_memory", 5.0, "exhaustive", True),
+        ("crashed", 5.0, "exhaustive", False),
+        ("unsupported", 0.0, "exhaustive", False),
+        ("interrupted", 5.0, "exhaustive", False),
+        ("timed_out", 60.0, "exhaustive", True),
+        ("timed_out", 59.0, "exhaustive", False),  # it had less time than it has now
+        ("skipped", 0.0, "guided", True),
+        ("skipped", 0.0, "exhaustive", False),
+    ],
+)
+def test_a_record_stands_unless_another_try_may_tell_more(
+    status: Any, seconds: float, search: Any, stands: bool, tmp_path: Path
+) -> None:
+    options = Options(("mamba",), "all", "tiny", (1,), trial_timeout=60.0, search=search)
+    run = Run(tmp_path, options, [])
+    with Results(tmp_path) as results:
+        results.append(Record.of(run.trials[3], status, wall_seconds=seconds))
+    with run:
+        assert run.waiting == [trial for trial in run.trials if not (stands and trial == run.trials[3])]
 
 
 def test_a_second_run_in_the_same_folder_is_told_who_holds_it(tmp_path: Path) -> None:
