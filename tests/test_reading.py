@@ -255,6 +255,12 @@ def test_a_record_has_the_raw_times_of_every_rank_and_all_are_positive(clock: st
     assert contradiction(replace(sound, **{clock: stopped}), find("A100")) == "a raw time of it is not positive"
 
 
+def test_utilisation_is_of_the_peak_with_tf32_only_where_it_ran() -> None:
+    naive, free_lunch = (record("vit", settings, 100.0) for settings in ("naive", "free_lunch"))
+    assert free_lunch.utilisation is not None
+    assert naive.utilisation == pytest.approx(free_lunch.utilisation * 156 / 19.5)
+
+
 def test_devices_of_several_nodes_all_took_part() -> None:
     one = record("pythia-1b", "free_lunch+zero_1", 18.0)
     two = replace(one, count=2, nodes=2, id=Trial(one.recipe, "paper", one.settings, "A100", 2, nodes=2).id)

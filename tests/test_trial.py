@@ -15,6 +15,7 @@ from repro.measure.launcher import ForkServer
 from repro.measure.server import Job, Outcome
 from repro.measure.trial import Bench, run
 from repro.packages import installed_packages
+from repro.measure.trial import Bench, _fitting, _peaks, _status, _take, run
 from repro.rules import Stack
 from repro.trial import Record, Trial
 
@@ -259,6 +260,46 @@ def test_the_extrapolation_is_held_against_whole_steps(accumulated: Record, shar
     assert len(accumulated.whole_steps) == 3
     assert accumulated.extrapolation_error == pytest.approx(accumulated.true_step / median(accumulated.whole_steps) - 1)
     assert (sharded.whole_steps, sharded.extrapolation_error) == (None, None)
+
+
+def test_ranks_are_told_as_one() -> None:
+    def rank(status: str, *fits: tuple[int, int]) -> Outcome:
+        return Outcome(0, status, reports=[{"fits": size, "peak": peak} for size, peak in fits])
+
+    tight, roomy = rank("out_of_memory", (1, 30), (2, 50)), rank("stopped", (1, 20), (2, 60), (4, 90))
+    assert _fitting([roomy, tight]) == 2
+    assert _fitting([roomy, rank("out_of_memory")]) == 0
+    assert _peaks([roomy, tight], 2) == _peaks([tight, roomy], 2) == [[1, 30], [2, 60]]
+    for one, other, whole in (
+        ("crashed", "out_of_memory", "out_of_memory"),
+        ("timed_out", "out_of_memory", "out_of_memory"),
+        ("crashed", "timed_out", "timed_out"),
+        ("out_of_memory", "interrupted", "interrupted"),
+        ("stopped", "crashed", "crashed"),
+        ("ok", "crashed", "crashed"),
+        ("ok", "ok", "ok"),
+    ):
+        assert _status([rank(one), rank(other)]) == _status([rank(other), rank(one)]) == whole
+
+
+def test_the_rank_that_takes_most_tells_memory_warm_up_and_whole_steps(tmp_path: Path) -> None:
+    def rank(number: int) -> Outcome:
+        times = {"without": [1.0] * 3, "with": [1.0] * 3, "update": [1.0] * 3}
+        value = {
+            **dict.fromkeys(("host", "device", "synchronised"), times),
+            "peak_memory": 100 + number,
+            "warm_up": 2.0 + number,
+            "whole_steps": [4.0 - number, 2.0 + number, 5.0],
+        }
+        return Outcome(number, "ok", value | dict.fromkeys(("graphs", "losses", "skipped_updates", "gpu_state")))
+
+    trial = Trial("pythia-1b", "tiny", "naive", "cpu", 2, check_extrapolation=True)
+    record = Record.of(trial, "ok", micro_batch=4, accumulation=2)
+    server: Any = None  # what it told is here
+    _take([rank(0), rank(1)], trial, Bench(server, Stack(PACKAGES, None), None, tmp_path), record)
+    assert (record.peak_memory, record.warm_up_seconds) == (101, 3.0)
+    assert record.whole_steps == [4.0, 3.0, 5.0]
+    assert (record.true_step, record.extrapolation_error) == (3.0, 3 / 4 - 1)
 
 
 # --- What cannot be measured ---
