@@ -107,6 +107,16 @@ def test_one_gpu_by_the_hour_stands_for_larger_machines_and_a_reserved_one_does_
     assert not serves(replace(rental, gpus=2), "RTX 4090", 4)
 
 
+def test_a_rental_of_ones_own_replaces_that_of_the_same_terms_alone(tmp_path: Path) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text(
+        '[[rental]]\ngpu = "RTX 4090"\ngpus = 1\nprovider = "RunPod"\nterms = "on-demand"\nhours = 1\nprice = 0.5\n'
+        'currency = "USD"\nquoted = 2026-11-01\nsource = "shop"\n'
+    )
+    prices = {row.terms: row.price for row in price_list(file).rentals if (row.gpu, row.gpus) == ("RTX 4090", 1)}
+    assert prices == {"on-demand": 0.5, "spot": 0.35}
+
+
 def test_storage_is_kept_through_interruptions() -> None:
     row = by_terms(*RUN, *SPOT, "--storage", "900GB", "--storage-price", "0.07")["RunPod spot"]
     hours = Spot(Interruptions(12.0, 2 / 60, 10 / 60), "daly").expected(100.0).time
