@@ -187,6 +187,14 @@ def test_fp16_gradients_are_clipped_by_their_own_norm_not_the_scaled_ones(
     assert apart(train(settings, precision="fp16", clip=0.1), alone(clip=0.1)) < HALF
 
 
+@pytest.mark.parametrize(("settings", "whole"), [("fsdp_2", True), ("fsdp_3", False)])
+def test_fsdp_keeps_gathered_weights_in_stage_2_alone_and_gathers_and_reduces_in_half_precision(
+    in_ranks: InRanks, settings: str, whole: bool
+) -> None:
+    for told in in_ranks("fsdp_policy", world=2, settings=settings):
+        assert told == {"dtypes": [["torch.bfloat16", "torch.bfloat16"]], "whole": whole}
+
+
 def test_zeros_configuration_is_the_authors_on_a_gpu(in_ranks: InRanks) -> None:
     def told(recipe: str, settings: str, cuda: bool = True) -> dict[str, Any]:
         asked = {"recipe": recipe, "settings": f"free_lunch+{settings}", "cuda": cuda, "accumulation": 4}

@@ -72,6 +72,16 @@ def test_a_folder_measured_with_tf32_takes_no_trials_without(tmp_path: Path, mon
         environment.refuse_another(tmp_path, described())
 
 
+def test_convolutions_go_as_products_do() -> None:
+    import torch
+
+    from repro.measure.engine.base import set_tf32
+
+    for on, precision in ((True, "high"), (False, "highest")):
+        set_tf32(on)
+        assert (torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()) == (on, precision)
+
+
 def test_products_on_a_cpu_drop_nothing() -> None:
     import torch
 

@@ -150,6 +150,20 @@ def deepspeed_configuration(rank: Rank, recipe: str, settings: str, cuda: bool, 
     return configuration(described, Settings.parse(settings), cuda, described.precision, accumulation)
 
 
+def fsdp_policy(rank: Rank, settings: str) -> dict[str, Any]:
+    """What FSDP gathers and reduces in, and whether layers hold whole weights after a forward."""
+    described = models.find("pythia-1b", "tiny")
+    built: Any = engine.build(described, Settings.parse(settings), rank, 1, False, tf32=False)
+    built.forward(**random_batch(described, 1))
+    states = [child._get_fsdp_state() for child in built.module.modules() if hasattr(child, "_get_fsdp_state")]
+    policies = {state._mp_policy for state in states}
+    repeated = layers(built.module, described.layer)
+    return {
+        "dtypes": [[str(each.param_dtype), str(each.reduce_dtype)] for each in policies],
+        "whole": {not hasattr(weight, "to_local") for layer in repeated for weight in layer.parameters()}.pop(),
+    }
+
+
 def claim(rank: Rank, ran: str, claimed: str) -> str:
     """Runs a step of one settings, claims it was another, and returns what the engine's check says to that."""
     described = _comparable("pythia-1b", "fp32", None, wide=False)
