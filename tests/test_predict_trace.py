@@ -101,6 +101,20 @@ def test_what_only_the_backward_pass_needs_is_computed_again_where_compiled(in_r
     assert left["backward"] == pytest.approx(2 + 2 + 1 + 2, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("name", "reads", "moved"),
+    [
+        ("mul", 15.0, [15.0, 15.0 + 10.0]),  # what is read once more is less than 10 written and read
+        ("mul", 25.0, [25.0 + 10.0, 10.0 + 10.0]),
+        ("native_dropout", 3.0, [3.0 + 2.0, 3.0 + 2.0 + 10.0]),  # chance does not fall alike twice: the mask is kept
+    ],
+)
+def test_it_is_computed_again_only_where_that_moves_less(
+    in_rank: InRank, name: str, reads: float, moved: list[float]
+) -> None:
+    assert in_rank("moved_by_hand", name=name, reads=reads) == moved
+
+
 @pytest.mark.parametrize("recipe", ["roberta", "pythia-160m"])
 def test_what_compiling_leaves_is_what_the_compiler_counts(in_rank: InRank, recipe: str) -> None:
     found = in_rank("compiled_bytes", recipe=recipe, examples=4)

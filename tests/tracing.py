@@ -12,6 +12,9 @@ from repro.errors import UserError
 from repro.measure.engine.base import _checkpoint
 from repro.measure.rank import Rank
 from repro.predict import traces
+from repro.predict.fusion import fused
+from repro.predict.operators import Operator
+from repro.predict.record import Recording, record
 from repro.recipe import Text
 from repro.tracing import trace as tracing
 from repro.tracing.fusion import fused
@@ -45,6 +48,18 @@ def checkpointed_saved(rank: Rank, recipe: str, depth: int, examples: int) -> di
     with tracing.patched(*tracing._patches(described, "custom")):
         recording = record(build, described.layer, torch.float16)
     return {"saved": recording.saved, "peak": max(recording.head, recording.body)}
+
+
+def moved_by_hand(rank: Rank, name: str, reads: float) -> list[float]:
+    """Bytes of two loops: the first, of the forward pass, reads so many and writes 10, a dropout also a mask of 2; the
+    second, of the backward pass, reads what that wrote, and writes 10 to keep."""
+    written = {1: 10.0} | ({2: 2.0} if name == "native_dropout" else {})
+    operators = [
+        Operator(name, "memory", True, 0.0, {0: reads}, written, fusable=True, backward=False),
+        Operator("mm", "matmul", True, 1.0, {8: 1.0}, {9: 1.0}, fusable=False, backward=False),
+        Operator("mul", "memory", True, 0.0, written, {3: 10.0}, fusable=True, backward=True),
+    ]
+    return [moved for _, moved in fused(Recording(operators, kept=frozenset({3})))]
 
 
 def traced_again(rank: Rank, recipe: str, variant: traces.Variant) -> list[dict[str, Any]]:
