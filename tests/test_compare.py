@@ -22,9 +22,10 @@ from repro.compare.side import Side
 from repro.environment import Environment
 from repro.compare.changes import changes
 from repro.compare.ratio import of_separate
+from repro.compare.report import exit_code
 from repro.compare.rule import noise_floor
 from repro.compare.side import Side, step_seconds
-from repro.compare.trials import _samples, compare, judge_separate
+from repro.compare.trials import Compared, Half, _samples, compare, judge_separate
 from repro.errors import UserError
 from repro.trial import Record
 from tests.command_line import ROOT, record, repro, results_folder
@@ -175,6 +176,21 @@ def sides(**changed: Any) -> list[Side]:
 def test_trials_of_another_size_are_not_the_same_trial(changed: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="no trial in common"):
         compare(*sides(**changed))
+
+
+@pytest.mark.parametrize(
+    ("statuses", "code"),
+    [
+        (["unchanged", "improved", "fixed", "incomparable"], 0),  # one that cannot be compared says nothing
+        (["incomparable", "incomparable"], 3),
+        (["unchanged", "inconclusive"], 3),
+        (["inconclusive", "broke"], 1),
+        (["inconclusive", "regressed"], 1),
+    ],
+)
+def test_the_exit_code_is_the_worst_that_is_known(statuses: list[Any], code: int) -> None:
+    half = Half(0, 0, None, None, None)
+    assert exit_code([Compared(processes(count=1)[0], half, half, each, "") for each in statuses]) == code
 
 
 def test_a_step_is_that_from_an_idle_device_to_an_idle_device() -> None:

@@ -254,6 +254,15 @@ def test_a_budget_takes_the_trials_that_show_most() -> None:
     assert {trial.settings for trial in choose(dear, 100.0)} == {"naive"}
 
 
+def test_a_budget_goes_where_the_most_is_shown_for_the_time() -> None:
+    plain, sharded = (Trial("pythia-1b", "tiny", name, "cpu", 2) for name in ("naive", "checkpointing+zero_3"))
+    assert len(features(sharded)) > len(features(plain))
+    assert choose({plain: 1.0, sharded: 60.0}, 60.0) == [plain], (
+        "the other shows a little more, for sixty times as much"
+    )
+    assert choose({plain: 1.0, sharded: 1.0}, 1.0) == [sharded]
+
+
 def test_what_a_budget_leaves_buys_more_pairs() -> None:
     alone = [Trial("pythia-1b", "tiny", "naive", "cpu", 1)]
 
