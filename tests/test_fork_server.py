@@ -174,6 +174,7 @@ def test_a_function_that_is_not_there_is_crashed(fork_server: ForkServer, tmp_pa
 
 
 def test_one_rank_s_failure_stops_the_others(fork_server: ForkServer, tmp_path: Path) -> None:
+    fork_server.start()
     started = time.monotonic()
     outcomes = fork_server.call(job("first_fails", tmp_path, ranks=3, what="SIGKILL"))
     assert [outcome.status for outcome in outcomes] == ["crashed", "stopped", "stopped"]
@@ -181,6 +182,7 @@ def test_one_rank_s_failure_stops_the_others(fork_server: ForkServer, tmp_path: 
 
 
 def test_a_rank_s_death_is_seen_though_its_child_lives(fork_server: ForkServer, tmp_path: Path, pids: Path) -> None:
+    fork_server.start()
     started = time.monotonic()
     [outcome] = fork_server.call(job("die_before_its_child", tmp_path, pids=str(pids)))
     assert outcome.status == "crashed"
