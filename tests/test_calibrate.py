@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from repro.gpus import find
 import models
-from repro.hardware import find
+from repro.gpus import find
 from repro.predict.calibration import EVERYTHING, load
 from repro.predict.forecast import trace_of
 from repro.predict.machine import Machine, Probed

@@ -18,14 +18,13 @@ from typing import Any
 import pytest
 
 from repro.compare.baseline import accept
-from repro.compare.side import Side
-from repro.environment import Environment
 from repro.compare.changes import changes
 from repro.compare.ratio import of_separate
 from repro.compare.report import exit_code
 from repro.compare.rule import noise_floor
 from repro.compare.side import Side, step_seconds
 from repro.compare.trials import Compared, Half, _samples, compare, judge_separate
+from repro.environment import Environment
 from repro.errors import UserError
 from repro.trial import Record
 from tests.command_line import ROOT, record, repro, results_folder

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from repro.economics.currency import Rate
+from repro.currency import Rate
 from repro.economics.interruptions import Interruptions, daly, expected, young
 from repro.economics.pricelist import price_list
 from repro.economics.renting import HOURS_A_MONTH, given_hours, rented_runs, serves

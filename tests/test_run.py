@@ -20,10 +20,10 @@ import pytest
 
 from repro import command
 from repro.plan import Options
-from repro.run import Run
-from tests.command_line import record, results_folder
 from repro.results import Results
+from repro.run import Run
 from repro.trial import Record
+from tests.command_line import record, results_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 ONE = ["--models", "vit", "--methods", "naive", "--processes", "1"]

@@ -13,9 +13,8 @@ import pytest
 
 from repro.measure.launcher import ForkServer
 from repro.measure.server import Job, Outcome
-from repro.measure.trial import Bench, run
-from repro.packages import installed_packages
 from repro.measure.trial import Bench, _fitting, _peaks, _status, _take, run
+from repro.packages import installed_packages
 from repro.rules import Stack
 from repro.trial import Record, Trial
 

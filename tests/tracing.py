@@ -12,12 +12,10 @@ from repro.errors import UserError
 from repro.measure.engine.base import _checkpoint
 from repro.measure.rank import Rank
 from repro.predict import traces
-from repro.predict.fusion import fused
-from repro.predict.operators import Operator
-from repro.predict.record import Recording, record
 from repro.recipe import Text
 from repro.tracing import trace as tracing
 from repro.tracing.fusion import fused
+from repro.tracing.operators import Operator
 from repro.tracing.record import Recording, record
 
 
