@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import platform
 import re
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -64,19 +62,6 @@ class Environment:
     seed: int | None = None
     options: dict[str, Any] | None = None
     variables: dict[str, str] | None = None
-
-
-def build_cache() -> Path:
-    """What is built here and outlives a run: REPRO_CACHE, else beside the virtual environment, else, where the
-    checkout is read-only, a temporary folder."""
-    place = Path(os.environ.get("REPRO_CACHE") or ROOT / ".venv" / "build-cache")
-    with contextlib.suppress(OSError):
-        place.mkdir(parents=True, exist_ok=True)
-    if os.access(place, os.W_OK):
-        return place
-    place = Path(tempfile.gettempdir()) / f"repro-build-cache-{os.getuid()}"
-    place.mkdir(exist_ok=True)
-    return place
 
 
 def stack(device: Device | None, packages: dict[str, str]) -> Stack:

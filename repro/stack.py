@@ -80,9 +80,9 @@ def _on_gpus() -> bool:
 
 @contextlib.contextmanager
 def answers_of_the_driver() -> Iterator[None]:
-    """In here torch tells of its GPUs, and of their compute capability, without starting CUDA: DeepSpeed 0.14 and the
-    compiler of torch 2.3 ask for it when they are imported, and more modules whether there is a GPU, which torch asks
-    CUDA where it is a MIG slice. What a module binds in here for good asks torch itself ever after."""
+    """In here torch tells a GPU's compute capability without starting CUDA: DeepSpeed 0.14 and the compiler of torch
+    2.3 ask for it when they are imported. More modules ask whether there is a GPU, which torch tells by NVML, but has
+    to start CUDA for where it is a MIG slice. What a module binds in here for good asks torch itself ever after."""
     import torch
 
     devices = nvml.visible_devices()
@@ -93,9 +93,9 @@ def answers_of_the_driver() -> Iterator[None]:
     told: dict[str, Any] = {
         "get_device_properties": SimpleNamespace(major=major, minor=minor),
         "current_device": 0,
-        "device_count": len(devices),
-        "is_available": torch.backends.cuda.is_built(),
     }
+    if devices[0].sliced:
+        told |= {"device_count": len(devices), "is_available": torch.backends.cuda.is_built()}
     own = {name: getattr(torch.cuda, name) for name in told}
     importing = True
 

@@ -6,8 +6,8 @@ import os
 import sysconfig
 from collections.abc import Sequence
 
+from .build_cache import build_cache
 from .devices import Device
-from .environment import build_cache
 
 
 def server_environment(devices: Sequence[Device]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from repro.build_cache import mend
 from repro.measure.launcher import ForkServer
 from repro.measure.server import Job, Outcome
 from repro.measure.trial import Bench, _fitting, _peaks, _status, _take, run
@@ -43,6 +44,9 @@ class InEnvironment:
     def call(self, job: Job) -> list[Outcome]:
         self.jobs.append(job)
         return self.server.call(within(self.variables, job))
+
+    def mend(self) -> int:
+        return mend(self.variables)
 
 
 Measure = Callable[..., Record]
@@ -386,6 +390,15 @@ def test_what_cannot_be_compiled_is_measured_uncompiled_and_says_so(fork_server:
     assert warning.startswith("crashed while compiled, measured uncompiled: ")
     assert "\n" not in warning
     assert record.traceback.startswith("Traceback")
+
+
+def test_what_a_killed_compiler_left_is_compiled_again(measure: Measure, tmp_path: Path) -> None:
+    variables = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    ok(measure("vit", "free_lunch", variables=variables))
+    for compiled in tmp_path.rglob("*.so"):
+        compiled.write_bytes(b"")
+    again = ok(measure("vit", "free_lunch", variables=variables))
+    assert (again.compiled, again.warnings) == (True, [])
 
 
 def test_where_nothing_can_be_compiled_free_lunch_is_unsupported(measure: Measure, tmp_path: Path) -> None:

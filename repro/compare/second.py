@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..environment import ROOT, build_cache
+from ..build_cache import build_cache
+from ..environment import ROOT
 from ..errors import UserError
 from ..packages import installed_packages
 from ..stderr import say

@@ -16,6 +16,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from repro.build_cache import mend
+
 from .server import Job, Outcome
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -100,6 +102,7 @@ class ForkServer:
         """Starts the server without waiting for it to load the stack; does nothing where it runs already."""
         if self._process is not None and self._process.poll() is None:
             return
+        self.mend()
         near, far = socket.socketpair()
         paths = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
         with self._log.open("ab") as log:
@@ -147,6 +150,10 @@ class ForkServer:
         """Ends the job that runs, if one does; the server stays."""
         if self._stream is not None:
             self._stream.stop()
+
+    def mend(self) -> int:
+        """Mends the caches of builds, see repro/build_cache.py; returns how many files were removed."""
+        return mend(self._environment)
 
     def close(self) -> None:
         """Ends the server and all it forked. The stream's end tells it to; a deaf one is killed."""

@@ -82,6 +82,10 @@ class Nodes:
                 self.close()
                 raise
 
+    def mend(self) -> int:
+        """Mends this node's caches of builds, see repro/build_cache.py; returns how many files were removed."""
+        return self._here.mend()
+
     def close(self) -> None:
         """Ends the servers of all nodes, with all they forked."""
         self._leave()

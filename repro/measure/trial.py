@@ -128,7 +128,7 @@ def _measure(
     if micro_batch and weigh is not None and (skipped := weigh(record, micro_batch)) is not None:
         record.status, (record.bound, record.reason) = "skipped", skipped
         return
-    outcomes: list[Outcome] = []
+    outcomes, mended = list[Outcome](), False
     while micro_batch:
         status, outcomes = attempt(
             "measure",
@@ -139,6 +139,9 @@ def _measure(
             check_extrapolation=trial.check_extrapolation,
         )
         if status == "crashed" and record.compiled:
+            if not mended and bench.server.mend():
+                mended = True
+                continue
             if _status(anything := call("compile_anything", None, {})) == "crashed":
                 record.reason = f"torch.compile compiles nothing here: {_failure(anything).error}"
                 record.status, record.traceback = "unsupported", _failure(anything).traceback

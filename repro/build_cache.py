@@ -1,0 +1,71 @@
+"""What is built and outlives a run: where it lies, and how it is mended after a compiler that was killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+_BESIDE = Path(__file__).resolve().parent.parent / ".venv" / "build-cache"
+# 64-bit ELF: how a file begins, bytes of its header, and where that tells the place of the table of sections, the size
+# of a row of it, and the number of rows.
+_MAGIC, _HEADER, _PLACE, _ROW, _ROWS = b"\x7fELF", 64, slice(40, 48), slice(58, 60), slice(60, 62)
+
+
+def build_cache() -> Path:
+    """REPRO_CACHE, else beside the virtual environment, else, where the checkout is read-only, a temporary folder."""
+    place = Path(os.environ.get("REPRO_CACHE") or _BESIDE)
+    with contextlib.suppress(OSError):
+        place.mkdir(parents=True, exist_ok=True)
+    if os.access(place, os.W_OK):
+        return place
+    place = Path(tempfile.gettempdir()) / f"repro-build-cache-{os.getuid()}"
+    place.mkdir(exist_ok=True)
+    return place
+
+
+def mend(variables: Mapping[str, str]) -> int:
+    """Removes what killed compilers left in the caches that these variables name; returns how many files that were.
+
+    In the compiler's cache they are objects cut short, which the next to need one would load as they are; among
+    DeepSpeed's extensions locks of builds, whose end the next would wait for. What a process has open is being built.
+    """
+    left = [file for file in _files(variables.get("TORCHINDUCTOR_CACHE_DIR"), "*.so") if cut_short(file)]
+    left += _files(variables.get("TORCH_EXTENSIONS_DIR"), "lock")
+    abandoned = _closed(left)
+    for file in abandoned:
+        file.unlink(missing_ok=True)
+    return len(abandoned)
+
+
+def _files(folder: str | None, name: str) -> list[Path]:
+    return [] if folder is None else list(Path(folder).rglob(name))
+
+
+def cut_short(file: Path) -> bool:
+    """Whether a shared object ends before the table of its sections does, which linkers write last."""
+    try:
+        with file.open("rb") as opened:
+            header, size = opened.read(_HEADER), os.fstat(opened.fileno()).st_size
+    except FileNotFoundError:
+        return False
+    if len(header) < _HEADER or not header.startswith(_MAGIC):
+        return True
+    place, row, rows = (int.from_bytes(header[part], "little") for part in (_PLACE, _ROW, _ROWS))
+    return place == 0 or place + row * rows > size
+
+
+def _closed(files: Iterable[Path]) -> list[Path]:
+    """Those that no process has open."""
+    wanted = {str(file.resolve()): file for file in files}
+    if not wanted:
+        return []
+    import psutil
+
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            for opened in process.open_files():
+                wanted.pop(opened.path, None)
+    return list(wanted.values())

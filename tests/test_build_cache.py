@@ -1,0 +1,74 @@
+"""The build cache: what a killed compiler left in it is removed, and nothing that is whole or being built."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+from repro.build_cache import cut_short, mend
+from repro.measure.launcher import ForkServer
+
+WHOLE = Path(psutil.__file__).parent / "_psutil_linux.abi3.so"
+
+
+def caches(folder: Path) -> dict[str, str]:
+    found = {"TORCHINDUCTOR_CACHE_DIR": folder / "inductor", "TORCH_EXTENSIONS_DIR": folder / "extensions"}
+    for place in found.values():
+        (place / "deep").mkdir(parents=True)
+    return {name: str(place) for name, place in found.items()}
+
+
+def test_an_object_is_whole_to_its_last_byte_of_sections(tmp_path: Path) -> None:
+    whole, file = WHOLE.read_bytes(), tmp_path / "kernel.so"
+    file.write_bytes(whole)
+    assert not cut_short(file)
+    for length in (0, 10, 64, len(whole) // 2, len(whole) - 1):
+        file.write_bytes(whole[:length])
+        assert cut_short(file)
+    file.write_bytes(bytes(len(whole)))
+    assert cut_short(file), "a linker writes the header last"
+    assert not cut_short(tmp_path / "gone.so")
+
+
+def test_what_was_cut_short_and_locks_of_nobody_are_removed_and_all_else_stays(tmp_path: Path) -> None:
+    variables = caches(tmp_path)
+    objects, extensions = tmp_path / "inductor" / "deep", tmp_path / "extensions" / "deep"
+    (objects / "whole.so").write_bytes(WHOLE.read_bytes())
+    (objects / "kernel.cpp").touch()
+    for file in (objects / "cut.so", objects / "linking.so", extensions / "lock", extensions / "fused_adam.so"):
+        file.touch()
+    with (objects / "linking.so").open("ab"):
+        assert mend(variables) == 2
+    assert {file.name for file in objects.iterdir()} == {"whole.so", "kernel.cpp", "linking.so"}
+    assert {file.name for file in extensions.iterdir()} == {"fused_adam.so"}
+    assert mend(variables) == 1
+    assert mend({}) == 0
+
+
+def test_a_build_that_another_process_is_at_is_waited_for(tmp_path: Path) -> None:
+    variables, lock = caches(tmp_path), tmp_path / "extensions" / "deep" / "lock"
+    code = (
+        "from torch.utils.file_baton import FileBaton; import sys; b = FileBaton(sys.argv[1]); b.try_acquire(); input()"
+    )
+    command = [sys.executable, "-c", code, str(lock)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as builder:
+        try:
+            while not lock.exists():
+                assert builder.poll() is None
+            assert mend(variables) == 0
+        finally:
+            builder.kill()
+            builder.wait()
+    assert lock.exists()
+    assert mend(variables) == 1
+
+
+def test_a_fork_server_mends_its_caches_before_it_starts(tmp_path: Path) -> None:
+    variables, cut = caches(tmp_path), tmp_path / "inductor" / "deep" / "cut.so"
+    cut.touch()
+    with ForkServer(tmp_path / "log", variables) as server:
+        server.launch()
+        assert not cut.exists()
