@@ -145,7 +145,7 @@ def _traced_for(run: Reading) -> str:
 
 
 def _had(records: Sequence[Record]) -> str:
-    there = sorted({f"{record.count} x {record.device}" for record in records})
+    there = sorted({record.machine for record in records})
     return f"it has some on {', '.join(there)}"
 
 
