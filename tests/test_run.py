@@ -22,7 +22,6 @@ from repro import command
 from repro.plan import Options
 from repro.results import Results
 from repro.run import Run
-from repro.trial import Record
 from tests.command_line import record, results_folder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -265,7 +264,9 @@ def test_a_record_stands_unless_another_try_may_tell_more(
     options = Options(("mamba",), "all", "tiny", (1,), trial_timeout=60.0, search=search)
     run = Run(tmp_path, options, [])
     with Results(tmp_path) as results:
-        results.append(Record.of(run.trials[3], status, wall_seconds=seconds))
+        days = 1.0 if status == "ok" else None
+        settings = run.trials[3].settings
+        results.append(record("mamba", settings, days, "cpu", 1, status, "tiny", wall_seconds=seconds))
     with run:
         assert run.waiting == [trial for trial in run.trials if not (stands and trial == run.trials[3])]
 

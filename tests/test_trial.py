@@ -277,7 +277,6 @@ def test_ranks_are_told_as_one() -> None:
         ("crashed", "out_of_memory", "out_of_memory"),
         ("timed_out", "out_of_memory", "out_of_memory"),
         ("crashed", "timed_out", "timed_out"),
-        ("out_of_memory", "interrupted", "interrupted"),
         ("stopped", "crashed", "crashed"),
         ("ok", "crashed", "crashed"),
         ("ok", "ok", "ok"),
