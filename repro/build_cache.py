@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -34,14 +35,17 @@ def mend(variables: Mapping[str, str]) -> int:
     """
     left = [file for file in _files(variables.get("TORCHINDUCTOR_CACHE_DIR"), "*.so") if cut_short(file)]
     left += _files(variables.get("TORCH_EXTENSIONS_DIR"), "lock")
-    abandoned = _closed(left)
-    for file in abandoned:
-        file.unlink(missing_ok=True)
-    return len(abandoned)
+    removed = 0
+    for file in _closed(left):
+        with contextlib.suppress(OSError):  # another's, or gone
+            file.unlink()
+            removed += 1
+    return removed
 
 
-def _files(folder: str | None, name: str) -> list[Path]:
-    return [] if folder is None else list(Path(folder).rglob(name))
+def _files(folder: str | None, pattern: str) -> list[Path]:
+    walked = [] if folder is None else os.walk(folder)  # others may build there: what goes meanwhile is passed over
+    return [Path(place, name) for place, _, names in walked for name in fnmatch.filter(names, pattern)]
 
 
 def cut_short(file: Path) -> bool:
@@ -49,7 +53,7 @@ def cut_short(file: Path) -> bool:
     try:
         with file.open("rb") as opened:
             header, size = opened.read(_HEADER), os.fstat(opened.fileno()).st_size
-    except FileNotFoundError:
+    except OSError:  # gone, or not ours to read
         return False
     if len(header) < _HEADER or not header.startswith(_MAGIC):
         return True
