@@ -86,7 +86,8 @@ class Run:
             print_problems(problems)
             variables = server_environment(self.devices)
             found = environment.describe(self.devices, self._packages, SEED, asdict(self.options), variables)
-            environment.keep(found, self.results.folder, any(self._finished(trial) for trial in self.trials))
+            measured = any(record.status in ("ok", "out_of_memory") for record in self._records.values())
+            environment.keep(found, self.results.folder, measured)
             self._opened = opened.pop_all()
         return self
 

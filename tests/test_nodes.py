@@ -22,7 +22,7 @@ from repro.measure.rank import interface
 from repro.measure.server import Job
 from repro.plan import Options
 from repro.run import Run
-from tests.command_line import ROOT
+from tests.command_line import ROOT, repro
 
 VIT = ["--models", "vit", "--methods", "naive", "--processes", "1"]
 Start = Callable[..., subprocess.Popen[str]]
@@ -138,3 +138,13 @@ def test_nodes_without_an_address_are_told(started: Start, tmp_path: Path) -> No
     _, told = run.communicate(timeout=20)
     assert run.returncode == 2
     assert "--address" in told
+
+
+def test_a_node_mends_its_build_cache_before_it_joins(tmp_path: Path) -> None:
+    cut = tmp_path / "cache" / "inductor" / "cut.so"
+    cut.parent.mkdir(parents=True)
+    cut.touch()
+    nobody = "127.0.0.1:1"
+    told = repro("join", nobody, "--out", str(tmp_path), REPRO_CACHE=str(tmp_path / "cache"), CUDA_VISIBLE_DEVICES="")
+    assert (told.returncode, f"no run listens on {nobody}" in told.stderr) == (2, True)
+    assert not cut.exists()

@@ -271,6 +271,16 @@ def test_a_record_stands_unless_another_try_may_tell_more(
         assert run.waiting == [trial for trial in run.trials if not (stands and trial == run.trials[3])]
 
 
+def test_what_another_machine_measured_keeps_its_folder_whatever_is_asked_for(tmp_path: Path) -> None:
+    results_folder(tmp_path, record("convnext", "naive", 3.0))
+    described = '{"packages": {"torch": "2.0.0"}, "python": "3.11.0", "gpus": []}'
+    (tmp_path / "environment.json").write_text(described)
+    refused = repro(*ONE, "--out", str(tmp_path))
+    assert refused.returncode == 2
+    assert "torch was 2.0.0" in refused.stderr
+    assert (tmp_path / "environment.json").read_text() == described
+
+
 def test_a_second_run_in_the_same_folder_is_told_who_holds_it(tmp_path: Path) -> None:
     first = started(*FOUR, "--out", str(tmp_path))
     try:

@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 
 from .. import nvml
-from ..errors import UserError
+from ..build_cache import mend
 from ..units import path
 from .choice import alike
-from .preflight import check_packages
+from .preflight import check_disk, check_packages
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -26,10 +26,8 @@ def main(given: argparse.Namespace) -> int:
     check_packages()
     devices = alike(given.gpus, nvml.visible_devices())
     logs = given.out / "logs"
-    try:
-        logs.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot write to {logs}: {error.strerror}; name another folder with --out") from error
+    check_disk(logs)
     os.environ.update(server_environment(devices))
+    mend(os.environ)
     join(given.address, logs)
     return 0

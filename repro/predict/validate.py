@@ -10,7 +10,7 @@ from statistics import median
 
 from repro.audit import audit
 from repro.expected import Cell, PublishedSettings, Table, cells, published_settings
-from repro.findings import analytic_days, corrected_days, paper_gpu, recipe_of
+from repro.findings import analytic_days, by_place, corrected_days, paper_gpu, recipe_of
 
 from . import traces
 from .calibration import EVERYTHING, Calibration
@@ -200,7 +200,7 @@ def _micro_batch(row: PublishedSettings, reading: int, calibration: Calibration)
 def _winners(split: str, chosen: Chooser) -> list[Score]:
     """Where Appendix J's settings stand in the predicted order, for rows that have but one reading; and how often they
     are no slower than the predicted best by more than a guided search allows for (repro.predict.guide)."""
-    table = {(cell.model, cell.gpu, cell.gpus): cell for cell in cells("1")}
+    table = by_place("1")
     places, measured = [], []
     for row in published_settings():
         readings, calibration = row.readings(), chosen(row.model, row.gpu)

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import models
+
 from ..economics.choice import beaten_by
 from ..economics.offers import cost_a_day, machine_price
 from ..economics.pricelist import price_list
 from ..expected import cells
 from ..prices import gpu_prices
 from ..search import Search
-from .panels import MODELS, Figure, Panel, Trade
+from .panels import Figure, Panel, Trade
 
 
 def costs(searches: Sequence[Search]) -> list[Figure]:
     """Of the machine and of an experiment, for one model and for all; what was measured stands beside."""
     published = {
         model: {(cell.gpu, cell.gpus): float(cell.days) for cell in cells("1") if cell.model == model and cell.days}
-        for model in MODELS
+        for model in models.NAMES
     }
     measured: dict[str, dict[tuple[str, int], float]] = {}
     priced = gpu_prices().keys()
@@ -54,13 +56,13 @@ def costs(searches: Sequence[Search]) -> list[Figure]:
             "12",
             "Cost of the machine against days, all models",
             "Both axes are logarithmic. Filled marks have no rival that is both cheaper and faster.",
-            [panel(model, model, False) for model in MODELS],
+            [panel(model, model, False) for model in models.NAMES],
         ),
         Figure(
             "13",
             "Cost of an experiment against days, all models",
             "The machine's cost, spread evenly over five years, times the days of the training.",
-            [panel(model, model, True) for model in MODELS],
+            [panel(model, model, True) for model in models.NAMES],
         ),
     ]
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import models
+
 from ..expected import COUNTS, Cell, PublishedSettings, published_settings
 from ..findings import Place, by_place
 from ..search import Search
 from ..settings import FREE_LUNCH, NAIVE
-from .panels import MODELS, PYTHIA, SEARCH, Figure, Mark, Panel, State, measured_panels, paper_gpus
+from .panels import PYTHIA, SEARCH, Figure, Mark, Panel, State, measured_panels, paper_gpus
 
 
 def feasibility(searches: Sequence[Search]) -> Figure:
@@ -49,7 +51,7 @@ def methods(searches: Sequence[Search]) -> Figure:
     for title, counts in (("1 GPU", COUNTS[:1]), ("2 or more GPUs", COUNTS[1:])):
         rows = [
             Mark(model, gpu, _least_published([(model, gpu, count) for count in counts], naive, best, settings))
-            for model in MODELS
+            for model in models.NAMES
             for gpu in paper_gpus()
         ]
         panels.append(Panel("published", title, "grid", "", rows, "Tables 1 and 4, Appendix J"))

@@ -15,7 +15,6 @@ from ..search import Search
 Origin = Literal["measured", "published", "measured and published"]
 Draw = Literal["strips", "bars", "pairs", "grid", "trades", "lines"]
 State = Literal["feasible", "infeasible", "naive", "free lunch", "memory saving", "lost", "not known"]
-MODELS = tuple(models.find(id).name for id in models.IDS)
 PYTHIA = tuple(recipe.name for recipe in models.PYTHIAS)
 SEARCH = f"{command()} --gpus all --methods all"  # measures what the figures on whole searches need
 
