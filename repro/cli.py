@@ -14,7 +14,6 @@ from .commands import HELP
 from .errors import DISK_FULL, UserError
 from .exit_codes import INTERRUPTED, OK, USAGE
 from .stderr import say
-from .units import whole
 
 
 class _Parser(argparse.ArgumentParser):
@@ -57,16 +56,8 @@ def parser(name: str) -> argparse.ArgumentParser:
         description=HELP[name][0].upper() + HELP[name][1:] + ".",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    found.register("type", int, _int)
     import_module(f".commands.{name.replace('-', '_')}", __package__).options(found)
     return found
-
-
-def _int(text: str) -> int:
-    value = whole(text)
-    if value is None:
-        raise ValueError
-    return value
 
 
 def _run(words: list[str]) -> int:

@@ -46,16 +46,16 @@ def positive(text: str, option: str, such_as: str) -> float:
 
 def count(text: str, option: str, least: int = 1, why: str = "") -> int:
     """A whole number from `least` up, to a billion at most."""
-    value = whole(text)
-    if value is None or not least <= value <= 10**9:
+    # Python's own int also reads underscores and the digits of every script.
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not least <= int(text) <= 10**9:
         reason = f": {why}" if why else ""
         raise UserError(f"{option} {text}: expected a whole number of at least {least}{reason}")
-    return value
+    return int(text)
 
 
-def whole(text: str) -> int | None:
-    """A whole number; None for what is none. Python's own int also reads underscores and the digits of every script."""
-    return int(text) if re.fullmatch(r"[+-]?[0-9]{1,18}", text) else None
+def count_if_given(text: str | None, option: str, least: int = 1, why: str = "") -> int | None:
+    """`count`, None without the option."""
+    return None if text is None else count(text, option, least, why)
 
 
 def path(text: str) -> Path:

@@ -19,7 +19,7 @@ from ..economics.renting import given_hours, serves
 from ..errors import UserError
 from ..interval import Interval
 from ..quantities import quantities
-from .money import add_shared, check_run, read_count, read_gpu, read_prices
+from .money import add_shared, check_run, read_gpu, read_prices
 from .printout import finite, printout
 
 _INPUTS = ("machine", "resale", "rent", "hours", "power", "pue", "electricity")
@@ -32,7 +32,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", metavar="ID", help="a recipe, trained on --gpus of --gpu")
     parser.add_argument("--gpu", metavar="NAME", help="of the machine to own or to rent")
-    parser.add_argument("--gpus", type=int, metavar="N", help="in it (default: 1)")
+    parser.add_argument("--gpus", metavar="N", help="in it (default: 1)")
     parser.add_argument("--machine", metavar="SUM", help="price of the machine")
     parser.add_argument("--resale", metavar="SUM", help="what it sells for in the end (default: nothing)")
     parser.add_argument("--rent", metavar="SUM", help="of the same machine, an hour")
@@ -72,7 +72,7 @@ def _run(given: argparse.Namespace) -> TrainingDays | None:
             if getattr(given, option) is not None:
                 raise UserError(f"--{option} needs --gpu NAME: the machine to own or to rent")
         return None
-    gpus = read_count(given.gpus, "--gpus") or 1
+    gpus = units.count_if_given(given.gpus, "--gpus") or 1
     check_run(given)
     if given.hours is not None:
         return given_hours(gpu, gpus, units.interval(given.hours, "--hours").value)

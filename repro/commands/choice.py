@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Sequence
 
@@ -12,6 +13,8 @@ from ..errors import UserError
 from ..plan import counts_up_to
 from ..stderr import say
 from ..units import count
+
+_PROCESSES_A_CPU = 8  # more of them bring a machine to a halt: each waits in turns for all others
 
 
 def add_devices(parser: argparse.ArgumentParser) -> None:
@@ -54,15 +57,15 @@ def parse_gpus(text: str, available: int) -> list[int]:
     Raises UserError for anything else, and for GPUs that are not there.
     """
     asked = text.strip().strip('"')
-    count = re.fullmatch(r"[+-]?[0-9]{1,9}", asked)
+    bare = re.fullmatch(r"[+-]?[0-9]{1,9}", asked)
     listed = asked.removeprefix("device=")
-    if not (asked == "all" or count or re.fullmatch(r"-?[0-9]{1,9}( *, *-?[0-9]{1,9})*", listed)):
+    if not (asked == "all" or bare or re.fullmatch(r"-?[0-9]{1,9}( *, *-?[0-9]{1,9})*", listed)):
         raise UserError(f"--gpus {text}: expected all, a count such as 2, or indices such as 0,1 or device=0")
     if available == 0:
         raise UserError(f"--gpus {text}: no GPU is visible here; {image.how_to_see_a_gpu()}")
     if asked == "all":
         return list(range(available))
-    if count:
+    if bare:
         return list(range(_how_many(int(asked), text, available)))
     indices = [int(index) for index in listed.split(",")]
     for position, index in enumerate(indices):
@@ -89,4 +92,8 @@ def _here(available: int) -> str:
 
 
 def _processes(text: str) -> tuple[int, ...]:
-    return tuple(sorted({count(part.strip(), "--processes") for part in text.split(",")}))
+    found = tuple(sorted({count(part.strip(), "--processes") for part in text.split(",")}))
+    cpus = len(os.sched_getaffinity(0))
+    if found[-1] > (most := _PROCESSES_A_CPU * cpus):
+        raise UserError(f"--processes {text}: at most {most}, {_PROCESSES_A_CPU} on each of the {cpus} CPUs here")
+    return found

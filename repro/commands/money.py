@@ -9,7 +9,7 @@ from ..economics.names import canonical_gpu
 from ..economics.pricelist import PriceList, price_list
 from ..errors import UserError
 from ..formats import add_format
-from ..units import count, path
+from ..units import path
 
 
 def add_shared(parser: argparse.ArgumentParser) -> None:
@@ -40,8 +40,3 @@ def check_run(given: argparse.Namespace) -> None:
     for option in ("measured", "predicted"):
         if getattr(given, option) is not None:
             raise UserError(f"--{option} needs --model ID: which model's days?")
-
-
-def read_count(value: int | None, option: str) -> int | None:
-    """A whole number from 1 up, None without."""
-    return None if value is None else count(str(value), option)

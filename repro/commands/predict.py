@@ -27,7 +27,7 @@ from ..reading import Reading
 from ..reading import measured as read_measured
 from ..recipe import Recipe
 from ..trial import Record
-from ..units import path
+from ..units import count_if_given, path
 
 _TABLES: tuple[Table, ...] = ("1", "4")
 
@@ -38,8 +38,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--probes", type=path, metavar="FILE", help="a machine that repro calibrate measured, in place of --gpu"
     )
-    parser.add_argument("--gpus", type=int, metavar="N", help="GPUs of each node (default: 1)")
-    parser.add_argument("--nodes", type=int, metavar="N", help="nodes (default: 1)")
+    parser.add_argument("--gpus", metavar="N", help="GPUs of each node (default: 1)")
+    parser.add_argument("--nodes", metavar="N", help="nodes (default: 1)")
     parser.add_argument("--methods", choices=get_args(Methods), help="settings (default: all)")
     parser.add_argument(
         "--measured", type=path, metavar="DIR", help="put this run beside the tables, or beside --gpu or --probes"
@@ -62,11 +62,9 @@ def main(given: argparse.Namespace) -> int:
         if getattr(given, work):
             _refuse_others(given, work, taken)
             return do(given)
-    for option in ("gpus", "nodes"):
-        if (number := getattr(given, option)) is not None and number < 1:
-            raise UserError(f"--{option} {number}: expected at least 1")
     wanted = [models.find(id) for id in models.listed(given.models, of_paper=True)]
-    gpus, methods = given.gpus or 1, cast(Methods, given.methods or "all")
+    gpus, nodes = (count_if_given(getattr(given, name), f"--{name}") or 1 for name in ("gpus", "nodes"))
+    methods = cast(Methods, given.methods or "all")
     if given.probes is not None:
         if given.gpu is not None or given.nodes is not None:
             raise UserError("--probes names a machine of one node: leave --gpu and --nodes out")
@@ -74,7 +72,7 @@ def main(given: argparse.Namespace) -> int:
         machine, fitted = here(probes, gpus, None)
         device = probes.device
     elif given.gpu is not None:
-        machine = Machine(gpu_named(given.gpu), gpus, given.nodes or 1)
+        machine = Machine(gpu_named(given.gpu), gpus, nodes)
         fitted, device = calibration.load()[calibration.EVERYTHING], machine.gpu.paper_name or machine.gpu.name
     elif given.gpus is not None or given.nodes is not None:
         raise UserError("--gpus and --nodes count GPUs of one kind: name it with --gpu, as in --gpu A100")

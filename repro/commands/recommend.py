@@ -11,7 +11,7 @@ from ..economics import choice, offers, pricelist
 from ..economics.days import training_days
 from ..economics.offers import Offer
 from ..errors import UserError
-from .money import add_shared, read_count, read_prices
+from .money import add_shared, read_prices
 from .printout import printout
 
 _RENT = (
@@ -24,7 +24,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, metavar="ID", help="a recipe, see repro recipes")
     parser.add_argument("--budget", metavar="SUM", help="for all runs, in --currency; alone: the fastest within it")
     parser.add_argument("--deadline", metavar="30d", help="for all runs; the cheapest that meets it")
-    parser.add_argument("--runs", type=int, default=1, metavar="N", help="trainings, one after the other (default: 1)")
+    parser.add_argument("--runs", default="1", metavar="N", help="trainings, one after the other (default: 1)")
     terms = parser.add_mutually_exclusive_group()
     terms.add_argument("--own", action="store_const", dest="terms", const="own", help="machines to buy (the default)")
     terms.add_argument("--rent", action="store_const", dest="terms", const="rent", help="machines to rent")
@@ -36,14 +36,14 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     budget = None if given.budget is None else units.positive(given.budget, "--budget", "40000")
     deadline = None if given.deadline is None else units.days(given.deadline, "--deadline")
-    read_count(given.runs, "--runs")
+    runs = units.count(given.runs, "--runs")
     unit, prices = read_prices(given)
     days = training_days(given.model, given.measured, given.predicted)
     found: list[Offer] = []
     if given.terms in ("own", "either"):
-        found += offers.owned(days, prices, unit, given.runs)
+        found += offers.owned(days, prices, unit, runs)
     if given.terms in ("rent", "either"):
-        found += offers.rented(days, prices, unit, given.runs)
+        found += offers.rented(days, prices, unit, runs)
     without = offers.unpriced(days, found)
     if not found:
         raise UserError(
@@ -54,7 +54,7 @@ def main(given: argparse.Namespace) -> int:
     today = date.today()
     rows = [_row(rank, offer, found, rank <= chosen.fitting, today) for rank, offer in enumerate(chosen.ranked, 1)]
     notes = [
-        f"cost_{unit.lower()} and days are for {given.runs} run{'s, one after the other' if given.runs > 1 else ''}; "
+        f"cost_{unit.lower()} and days are for {runs} run{'s, one after the other' if runs > 1 else ''}; "
         f"cost_per_experiment is one run's share of a machine's {offers.lifespan_years():g} years, or its rent. "
         "Electricity is not counted (repro breakeven does).",
         *([_RENT] if given.terms != "own" else []),

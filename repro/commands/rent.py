@@ -20,7 +20,7 @@ from ..economics.renting import Rented
 from ..economics.spot import Spot
 from ..errors import UserError
 from ..quantities import quantities
-from .money import add_shared, check_run, read_count, read_gpu, read_prices
+from .money import add_shared, check_run, read_gpu, read_prices
 from .printout import finite, printout
 
 Printed = tuple[list[str], list[dict[str, Any]], list[str]]  # sentences, rows, notes
@@ -32,7 +32,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="ID", help="a recipe, whose days on each GPU are rented")
     parser.add_argument("--hours", metavar="H", help="hours of a run instead, on --gpus of --gpu")
     parser.add_argument("--gpu", metavar="NAME", help="this GPU alone")
-    parser.add_argument("--gpus", type=int, metavar="N", help="this number of GPUs alone")
+    parser.add_argument("--gpus", metavar="N", help="this number of GPUs alone")
     spot = parser.add_argument_group("spot instances")
     spot.add_argument("--interrupted-every", metavar="12h", help="mean time between two interruptions")
     spot.add_argument("--checkpoint-time", metavar="2m", help="time to write a checkpoint")
@@ -42,7 +42,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         metavar="daly|young|epoch|1h",
         help="training between two checkpoints: an optimum (default: Daly's), an epoch, or a duration",
     )
-    spot.add_argument("--epochs", type=int, metavar="N", help="of a run, for --checkpoint-every epoch")
+    spot.add_argument("--epochs", metavar="N", help="of a run, for --checkpoint-every epoch")
     storage = parser.add_argument_group("storage")
     storage.add_argument("--storage", metavar="900GB", help="data kept for as long as the run takes")
     storage.add_argument("--storage-price", metavar="SUM", help="per GB and month, such as 0.07 or 0.07EUR")
@@ -52,14 +52,14 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     unit, prices = read_prices(given)
     gpu = read_gpu(given)
-    read_count(given.gpus, "--gpus")
+    gpus = units.count_if_given(given.gpus, "--gpus")
     if given.model is None and given.hours is None:
         for option in (*_SPOT, *_CHECKPOINTS, "storage", "storage_price", "measured", "predicted"):
             if getattr(given, option) is not None:
                 raise UserError(f"--{option.replace('_', '-')} needs a run: --model ID, or --hours with --gpu")
-        sentences, rows, notes = _prices(prices, gpu, given.gpus, unit)
+        sentences, rows, notes = _prices(prices, gpu, gpus, unit)
     else:
-        sentences, rows, notes = _runs(given, prices, gpu, unit)
+        sentences, rows, notes = _runs(given, prices, gpu, gpus, unit)
     print(printout(sentences, rows, notes, given.format, currency=unit))
     return 0
 
@@ -103,9 +103,9 @@ def _prices(prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> 
     return ["Prices per GPU and hour, each in its own currency; --model or --hours reckons a run."], rows, notes
 
 
-def _runs(given: argparse.Namespace, prices: PriceList, gpu: str | None, unit: str) -> Printed:
+def _runs(given: argparse.Namespace, prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> Printed:
     """A run on every rental that serves it."""
-    runs, spot = _asked(given, gpu), _spot(given)
+    runs, spot = _asked(given, gpu, gpus), _spot(given)
     found = renting.rented_runs(runs, prices.rentals, unit, prices.rates, spot, _storage(given, prices, unit))
     serving = [row for row in prices.rentals if any(renting.serves(row, run.gpu, run.gpus) for run in runs)]
     foreign = sorted({row.currency for row in serving if worth(row.currency, unit, prices.rates) is None})
@@ -132,13 +132,13 @@ def _cheapest(best: Rented, unit: str, spot: Spot | None) -> str:
     )
 
 
-def _asked(given: argparse.Namespace, gpu: str | None) -> list[TrainingDays]:
+def _asked(given: argparse.Namespace, gpu: str | None, gpus: int | None) -> list[TrainingDays]:
     check_run(given)
     if given.hours is not None:
         if gpu is None:
             raise UserError("--hours needs --gpu NAME: hours of a run on which GPU?")
-        return [renting.given_hours(gpu, given.gpus or 1, units.positive(given.hours, "--hours", "100"))]
-    return days_on(gpu, given.gpus, given.model, given.measured, given.predicted)
+        return [renting.given_hours(gpu, gpus or 1, units.positive(given.hours, "--hours", "100"))]
+    return days_on(gpu, gpus, given.model, given.measured, given.predicted)
 
 
 def _spot(given: argparse.Namespace) -> Spot | None:
@@ -157,9 +157,9 @@ def _spot(given: argparse.Namespace) -> Spot | None:
     )
     faced = Interruptions(between, checkpoint, restart)
     if given.checkpoint_every == "epoch":
-        if given.epochs is None or given.epochs < 1:
-            raise UserError("--checkpoint-every epoch needs --epochs N, at least 1: how many has the run?")
-        return Spot(faced, "epoch", given.epochs)
+        if given.epochs is None:
+            raise UserError("--checkpoint-every epoch needs --epochs N: how many has the run?")
+        return Spot(faced, "epoch", units.count(given.epochs, "--epochs"))
     if given.checkpoint_every in (None, "daly", "young"):
         return Spot(faced, given.checkpoint_every or "daly")
     return Spot(faced, units.seconds(given.checkpoint_every, "--checkpoint-every") / 3600)

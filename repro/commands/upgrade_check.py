@@ -33,7 +33,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--scale", choices=("paper", "tiny"), help="size of the recipes (default: paper on GPUs, tiny on a CPU)")
     add("--gpus", metavar="all|N|0,1", help="GPUs to use, all of them for each trial")
     add("--budget", default="15m", metavar="20m", help="choose the trials that show most in this time (default 15m)")
-    add("--pairs", type=int, metavar="N", help="starts of each stack a round (default: as the budget allows)")
+    add("--pairs", metavar="N", help="starts of each stack a round (default: as the budget allows)")
     add("--out", type=path, default=Path("results/upgrade"), metavar="DIR", help="folder (default results/upgrade)")
     add("--bisect", action="store_true", help="where something regressed, find the package by swapping them")
     add("--accept", action="store_true", help="write what the other stack took as this machine's baseline")
@@ -48,14 +48,13 @@ def main(given: argparse.Namespace) -> int:
     from ..compare.rule import PAIRS_A_ROUND
     from .preflight import check_disk, check_packages, stop_on_sigterm
 
-    if given.pairs is not None and given.pairs < PAIRS_A_ROUND:
-        raise UserError(f"--pairs {given.pairs}: at least {PAIRS_A_ROUND}, fewer attain no p below 0.05")
+    asked = units.count_if_given(given.pairs, "--pairs", PAIRS_A_ROUND, "fewer attain no p below 0.05")
     budget = units.seconds(given.budget, "--budget")
     check_packages()
     devices, candidates = _candidates(given)
     check_disk(given.out)
     stop_on_sigterm()
-    chosen, pairs = _chosen(given, candidates, devices, budget)
+    chosen, pairs = _chosen(given.budget, candidates, devices, asked)
     stacks = second.this_stack(), second.build(given.against, second.this_stack())
     check = Check(given.out, chosen, stacks, devices, pairs, budget, say)
     names = ", ".join(f"{trial.recipe} {trial.settings}" for trial in chosen)
@@ -107,23 +106,23 @@ def _candidates(given: argparse.Namespace) -> tuple[list[Any], list[Any]]:
     return devices, list({trial.id: trial for trial in wanted}.values())
 
 
-def _chosen(
-    given: argparse.Namespace, candidates: list[Any], devices: list[Any], budget: float
-) -> tuple[list[Any], int]:
-    """The trials that show most in the budget, and how many pairs it allows."""
+def _chosen(budget: str, candidates: list[Any], devices: list[Any], asked: int | None) -> tuple[list[Any], int]:
+    """The trials that show most in the budget, and the pairs asked for, or else as many as it allows."""
+    from .. import units
     from ..compare.coverage import choose
     from ..compare.rule import PAIRS_A_ROUND
 
-    for each in (given.pairs,) if given.pairs else _PAIRS:
+    available = units.seconds(budget, "--budget")
+    for each in (asked,) if asked else _PAIRS:
         loading, seconds = _costs(candidates, devices, each)
-        chosen = choose(seconds, budget - loading)
+        chosen = choose(seconds, available - loading)
         if chosen:
-            return chosen, given.pairs or _most_pairs(chosen, devices, each, budget)
+            return chosen, asked or _most_pairs(chosen, devices, each, available)
     cheapest = min(seconds, key=lambda trial: seconds[trial])
     minutes = math.ceil((seconds[cheapest] + loading) / 60)
     fewer = ", or take fewer pairs" if each > PAIRS_A_ROUND else ""
     raise UserError(
-        f"--budget {given.budget}: {cheapest.recipe} {cheapest.settings} alone takes about {minutes}m with "
+        f"--budget {budget}: {cheapest.recipe} {cheapest.settings} alone takes about {minutes}m with "
         f"--pairs {each}; raise the budget{fewer}"
     )
 
