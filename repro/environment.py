@@ -101,18 +101,25 @@ def describe(
     )
 
 
+def read(folder: Path) -> Environment | None:
+    """What a results folder's trials ran on; None where it does not say. Raises NotAsDeclaredError where its file
+    holds something else."""
+    path = folder / FILE
+    return jsonfile.read(path, Environment) if path.is_file() else None
+
+
 def refuse_another(folder: Path, now: Environment) -> None:
     """A UserError where a results folder's trials were measured on another stack or machine than this one."""
-    path = folder / FILE
-    if not path.is_file():
-        return
     try:
-        then = jsonfile.read(path, Environment)
+        then = read(folder)
+        if then is None:
+            return
         if lacking := [name for name in ("packages", "python", "gpus") if getattr(then, name) is None]:
             raise jsonfile.NotAsDeclaredError(f"it lacks {', '.join(lacking)}")
     except jsonfile.NotAsDeclaredError as error:
         raise UserError(
-            f"{path} describes no run ({error}): remove it if its trials are this stack's, or name another with --out"
+            f"{folder / FILE} describes no run ({error}): remove it if its trials are this stack's, or name another "
+            "with --out"
         ) from None
     pairs: list[tuple[str, Any, Any]] = [
         (name, (then.packages or {}).get(name), (now.packages or {}).get(name)) for name in PACKAGES

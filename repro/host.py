@@ -19,6 +19,11 @@ class Host:
     os: str = ""
     kernel: str = ""
 
+    def __str__(self) -> str:
+        cores = f"{self.physical_cores} cores" if self.physical_cores else ""
+        memory = f"{self.memory_bytes / 2**30:.0f} GiB" if self.memory_bytes else ""
+        return ", ".join(filter(None, (self.cpu, cores, memory)))
+
 
 def host() -> Host:
     """This computer, as its system describes it."""

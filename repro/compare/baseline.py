@@ -21,7 +21,9 @@ _RAW = ("host", "device_times", "synchronised", "traceback", "log")  # stays in 
 def machine(environment: Environment) -> str:
     """Names a machine: its GPUs, or its CPU with the number of cores."""
     gpus, host = [gpu.driver_name for gpu in environment.gpus or []], environment.host
-    return f"{len(gpus)} x {gpus[0]}" if gpus else f"{host.physical_cores} cores of {host.cpu}"
+    if gpus:
+        return f"{len(gpus)} x {gpus[0]}"
+    return f"{host.physical_cores} cores of {host.cpu}" if host.physical_cores else host.cpu
 
 
 def accept(side: Side, records: Sequence[Record], folder: Path | None = None) -> Path:

@@ -68,11 +68,10 @@ def _folders(place: Path) -> list[Path]:
 
 
 def _environment(folder: Path) -> Environment:
-    path = folder / environment.FILE
     try:
-        return jsonfile.read(path, Environment) if path.is_file() else Environment()
+        return environment.read(folder) or Environment()
     except NotAsDeclaredError as error:
-        raise UserError(f"{path} describes no run ({error})") from None
+        raise UserError(f"{folder / environment.FILE} describes no run ({error})") from None
 
 
 @dataclass(frozen=True)

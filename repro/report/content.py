@@ -139,8 +139,8 @@ def _environment(reading: Reading) -> list[tuple[str, str]]:
     facts = {
         "GPUs": ", ".join(f"{count} x {name}" for name, count in gpus.items()) or "none",
         "driver": found.driver,
-        "CPU": f"{host.cpu}, {host.physical_cores} cores, {host.memory_bytes / 2**30:.0f} GiB",
-        "system": f"{host.os}, Linux {host.kernel}",
+        "CPU": str(host),
+        "system": f"{host.os}, Linux {host.kernel}" if host.kernel else host.os,
         "Python": found.python,
         "repro": f"{found.repro}, commit {found.commit or 'unknown'}",
         "packages": f"{lock.file}, all as locked"
