@@ -19,6 +19,7 @@ from . import __version__, jsonfile, results
 from .devices import Device
 from .environment import FILE as ENVIRONMENT
 from .environment import Environment
+from .environment import read as read_environment
 from .errors import UserError
 from .expected import TOLERANCE
 from .gpus import Gpu, find
@@ -31,6 +32,7 @@ from .trial import Record, Trial
 from .verdict import Verdict, judge_tables
 
 VERDICTS = "verdicts.json"
+_MISSING = "missing: the run was stopped, or the folder is not whole"
 _WAY_OUT = "name the results folder of a run (its --out)"
 _EXACT = 1e-6  # relative: JSON keeps every digit, so what follows from raw times follows to the last ones
 
@@ -191,17 +193,25 @@ def sound_records(folder: Path, problems: list[Problem]) -> list[Record]:
     return list(found.values())
 
 
+def history(folder: Path) -> list[Record]:
+    """Every record of a folder, oldest first, several of one trial where it ran more than once; a torn last line is
+    passed over. Raises UserError at the first line that is no sound record."""
+    problems: list[Problem] = []
+    found = sound(results.lines(folder), f"{folder / results.TRIALS}, line", problems)
+    if problems:
+        raise UserError(f"{problems[0].where}: {problems[0].what}; remove the line, and its trial is measured again")
+    return found
+
+
 def _environment(folder: Path, problems: list[Problem]) -> Environment:
     used = "nothing is told of machine, stack and options"
     try:
-        content = _content(folder / ENVIRONMENT)
-    except NotAsDeclaredError as error:
-        problems.append(Problem(ENVIRONMENT, str(error), used))
-        return Environment()
-    try:
-        found = jsonfile.value(Environment, content)
+        found = read_environment(folder)
     except NotAsDeclaredError as error:
         problems.append(Problem(ENVIRONMENT, f"it describes no run ({error})", used))
+        return Environment()
+    if found is None:
+        problems.append(Problem(ENVIRONMENT, _MISSING, used))
         return Environment()
     if found.repro != __version__:
         version = found.repro or "a version that it does not name"
@@ -255,8 +265,12 @@ def _look_for_planned(
 
 def _look_at_verdicts(folder: Path, verdicts: Sequence[Verdict], problems: list[Problem]) -> None:
     used = "the verdicts here follow from the records"
+    path = folder / VERDICTS
+    if not path.is_file():
+        problems.append(Problem(VERDICTS, _MISSING, used))
+        return
     try:
-        found = _content(folder / VERDICTS)
+        found = jsonfile.load(path)
     except NotAsDeclaredError as error:
         problems.append(Problem(VERDICTS, str(error), used))
         return
@@ -268,13 +282,6 @@ def _look_at_verdicts(folder: Path, verdicts: Sequence[Verdict], problems: list[
     if different:
         what = f"{len(different)} of its {len(rows)} rows do not follow from the records, first {different[0].cell}"
         problems.append(Problem(VERDICTS, what, used))
-
-
-def _content(path: Path) -> Any:
-    """A file's JSON. Raises NotAsDeclaredError where there is none."""
-    if not path.exists():
-        raise NotAsDeclaredError("missing: the run was stopped, or the folder is not whole")
-    return jsonfile.load(path)
 
 
 def _devices(environment: Environment) -> list[Device]:

@@ -103,20 +103,6 @@ class Results:
                 raise files.not_written(self.folder, error) from error
 
 
-def history(folder: Path) -> list[Record]:
-    """Every record in a results folder, oldest first; a torn last line is passed over.
-
-    Raises UserError at a line in the middle that is no record.
-    """
-    records: list[Record] = []
-    for line in lines(folder):
-        if line.record is None:
-            problem = f"not a trial's record ({line.problem}); remove the line"
-            raise UserError(f"{folder / TRIALS}, line {line.number}: {problem}")
-        records.append(line.record)
-    return records
-
-
 @dataclass(frozen=True)
 class Line:
     """A whole line of trials.jsonl, counted from 1: a record, or why it is none."""

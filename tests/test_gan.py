@@ -11,8 +11,8 @@ import models
 from models import gan
 from repro.expected import cells
 from repro.quantities import quantities
+from repro.reading import history
 from repro.recipe import Generation
-from repro.results import history
 from repro.rules import Stack, obstacle
 from repro.settings import NAIVE, search_space
 from tests.command_line import repro

@@ -21,8 +21,8 @@ from repro.predict.guide import Guide
 from repro.predict.machine import Machine, Probed
 from repro.predict.probed import Probes
 from repro.predict.traces import PAPER_STACK
+from repro.reading import history
 from repro.recipe import Recipe
-from repro.results import history
 from repro.search import searches
 from repro.settings import FREE_LUNCH, NAIVE, Settings, search_space
 from repro.trial import Record, Trial

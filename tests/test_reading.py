@@ -13,7 +13,7 @@ import pytest
 
 from repro.errors import UserError
 from repro.gpus import find
-from repro.reading import contradiction, read
+from repro.reading import contradiction, history, read
 from repro.report.content import compose
 from repro.trial import Trial
 from tests.command_line import ROOT, record, repro, results_folder
@@ -107,6 +107,30 @@ def test_a_record_that_contradicts_itself_is_named_as_tampered_and_not_used(
     assert was["id"] not in {record.id for record in read(folder).records}
 
 
+@pytest.mark.parametrize(
+    ("how", "what"),
+    [
+        (lambda line: line[:20], "not a trial's record (not JSON"),
+        (lambda line: "null", "not a trial's record (no JSON object)"),
+        (lambda line: line.replace('"true_days": ', '"true_days": 9'), "was tampered with or damaged: true_days is 9"),
+    ],
+)
+def test_who_needs_every_record_is_told_of_the_first_line_that_is_none(
+    folder: Path, how: Callable[[str], str], what: str
+) -> None:
+    trials = folder / "trials.jsonl"
+    first, second, *others = trials.read_text().splitlines()
+    assert [record.id for record in history(folder)][:1] == [json.loads(first)["id"]]
+    trials.write_text("\n".join([first, how(second), *others, "torn"]))
+    with pytest.raises(UserError) as raised:
+        history(folder)
+    message = str(raised.value)
+    assert message.startswith(f"{trials}, line 2: ")
+    assert what in message
+    assert message.endswith("; remove the line, and its trial is measured again")
+    assert "\n" not in message
+
+
 def test_what_is_wrong_with_a_number_is_told_with_both_values(folder: Path) -> None:
     was = change(folder, 3, lambda row: row | {"true_step": 0.5})
     assert f"true_step is 0.5, the raw times give {was['true_step']};" in told(folder)[0]
@@ -175,15 +199,19 @@ def test_a_run_that_only_began_can_be_read(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "used"),
+    ("name", "broken", "used"),
     [
-        ("environment.json", "nothing is told of machine, stack and options"),
-        ("verdicts.json", "the verdicts here follow from the records"),
+        (
+            "environment.json",
+            "it describes no run (not JSON (",
+            "nothing is told of machine, stack and options",
+        ),
+        ("verdicts.json", "not JSON (", "the verdicts here follow from the records"),
     ],
 )
-def test_a_missing_or_broken_file_is_named(folder: Path, name: str, used: str) -> None:
+def test_a_missing_or_broken_file_is_named(folder: Path, name: str, broken: str, used: str) -> None:
     (folder / name).write_text("{")
-    assert told(folder)[0].startswith(f"{name}: not JSON (")
+    assert told(folder)[0].startswith(f"{name}: {broken}")
     (folder / name).write_text("null")
     assert told(folder)[0].startswith(f"{name}: it ")
     (folder / name).unlink()

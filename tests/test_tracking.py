@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from repro import results
+from repro.reading import history
 from repro.tracking import NAMES, Tracker
 from tests.command_line import ROOT, repro
 
@@ -53,9 +53,9 @@ def test_wandb_gets_trials_verdicts_and_report_offline(measured: Path, tmp_path:
     assert "wandb" not in found.stdout
 
     [run] = (folder / "wandb").glob("offline-run-*")
-    [record] = results.history(measured)
-    history, summary = _wandb_records(next(run.glob("run-*.wandb")))
-    trial = next(row for row in history if row.get("id") == record.id)
+    [record] = history(measured)
+    logged, summary = _wandb_records(next(run.glob("run-*.wandb")))
+    trial = next(row for row in logged if row.get("id") == record.id)
     assert trial["status"] == "ok"
     assert trial["true_step"] == pytest.approx(record.true_step)
     assert summary["cells/not_measured"] == 288
@@ -107,7 +107,7 @@ def test_tensorboard_gets_trials_verdicts_and_report(measured: Path, tmp_path: P
     assert "repro: tracked with tensorboard, in " in found.stderr
 
     [place] = (folder / "tensorboard").iterdir()
-    [record] = results.history(measured)
+    [record] = history(measured)
     events = accumulator.EventAccumulator(str(place)).Reload()
     rounds = events.Scalars(f"step_seconds/{record.id}")
     assert [event.value for event in rounds] == pytest.approx(record.step_rounds)
@@ -128,7 +128,7 @@ def test_trackio_gets_trials_verdicts_and_report(measured: Path, tmp_path: Path)
     assert "repro: tracked with trackio, in " in found.stderr
     with sqlite3.connect(folder / "trackio" / "repro.db") as database:
         rows = [json.loads(row) for (row,) in database.execute("SELECT metrics FROM metrics ORDER BY step")]
-    [record] = results.history(measured)
+    [record] = history(measured)
     trial = next(row for row in rows if row.get("id") == record.id)
     assert trial["true_step"] == pytest.approx(record.true_step)
     end = next(row for row in rows if "cells/not_measured" in row)
@@ -201,7 +201,7 @@ def test_a_tracker_that_hangs_is_left_behind_in_good_time(
     (folder / "logs").mkdir(parents=True)
     for name in ("environment.json", "verdicts.json", "report.md"):
         shutil.copy(EARLIER / name, folder)
-    [first, *_] = results.history(EARLIER)
+    [first, *_] = history(EARLIER)
     others = psutil.Process().children(recursive=True)  # of other tests, such as their fork server
     files = psutil.Process().num_fds()
     with Tracker("wandb", folder, patience=10.0) as tracker:

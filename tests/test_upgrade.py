@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import models
-from repro import nvml, units
+from repro import nvml
 from repro.commands import upgrade_check
 from repro.compare import culprit
 from repro.compare.baseline import accept, machine
@@ -25,7 +25,8 @@ from repro.devices import Device
 from repro.errors import UserError
 from repro.gpus import find
 from repro.host import Host
-from repro.results import Results, history
+from repro.reading import history
+from repro.results import Results
 from repro.trial import Record, Trial
 from tests.command_line import ROOT, record, repro, results_folder
 from tests.wheels import linked, pin, wheel
@@ -267,8 +268,7 @@ def test_what_a_budget_leaves_buys_more_pairs() -> None:
     alone = [Trial("pythia-1b", "tiny", "naive", "cpu", 1)]
 
     def pairs(budget: str, pairs: int | None = None) -> int:
-        given = Namespace(budget=budget, pairs=pairs)
-        chosen, found = upgrade_check._chosen(given, alone, [], units.seconds(budget, "--budget"))
+        chosen, found = upgrade_check._chosen(budget, alone, [], pairs)
         assert chosen == alone
         return found
 

@@ -31,7 +31,8 @@ from ..measure.trial import Bench
 from ..measure.trial import run as run_trial
 from ..measure.turns import Turns
 from ..progress import duration
-from ..results import Results, history
+from ..reading import history
+from ..results import Results
 from ..settings import Settings
 from ..stack import PRELOADED
 from ..trial import Record, Trial
