@@ -27,7 +27,7 @@ class Device:
         """The paper's name for it, else ours, else "unknown GPU" with the driver's name."""
         if self.gpu is None:
             return f"unknown GPU ({self.driver_name})"
-        return self.gpu.paper_name or self.gpu.name
+        return self.gpu.called
 
     @property
     def sliced(self) -> bool:

@@ -12,12 +12,13 @@ import models
 
 from .datafile import Keyed, absent, read_once
 from .expected import Cell, Table, cells
-from .gpus import Gpu, catalogue, peak_flops
+from .gpus import Gpu, by_name, peak_flops
 from .interval import Interval
 from .originals import analytic_peaks, originals, training_compute
 from .recipe import Precision, Recipe
 from .units import SECONDS_A_DAY
 
+PYTHIA = tuple(recipe.name for recipe in models.PYTHIAS)  # as the paper names them
 Place = tuple[str, str, int]  # model, GPU and number of GPUs, as the paper names them
 
 
@@ -107,8 +108,8 @@ def days_at_peak(flops: float, peak: float, gpus: int) -> float:
 
 
 def paper_gpu(name: str) -> Gpu:
-    """The catalogue's entry of one of the paper's four GPUs. Raises UserError for another name."""
-    return Keyed("gpus.csv", {gpu.paper_name: gpu for gpu in catalogue() if gpu.paper_name})[name]
+    """The catalogue's entry of a GPU that the paper names. Raises UserError for another name."""
+    return by_name()[name]
 
 
 def paper_peak(name: str, precision: Precision, tf32: bool = True) -> float:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
-from repro.datafile import Row, columns, expected_folder, read_once, rows
-from repro.recipe import Precision
+from .datafile import Keyed, Row, columns, expected_folder, read_once, rows
+from .recipe import Precision
 
 AMPERE = (8, 0)  # compute capability; the first with TF32 and bf16
 GENERATIONS = ("Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell")  # in the order they came
@@ -36,6 +36,11 @@ class Gpu:
     link: str
     source: str
 
+    @property
+    def called(self) -> str:
+        """What the files of expected/ and the records call it: the paper's name, ours where it has none."""
+        return self.paper_name or self.name
+
 
 @read_once
 def catalogue() -> tuple[Gpu, ...]:
@@ -56,14 +61,15 @@ def find(name: str) -> Gpu | None:
     return next((gpu for gpu in catalogue() if plain in map(_plain, _names(gpu))), None)
 
 
-def names() -> frozenset[str]:
-    """What the files of expected/ call the GPUs: the paper's names, ours where it has none."""
-    return frozenset(gpu.paper_name or gpu.name for gpu in catalogue())
+@read_once
+def by_name() -> Mapping[str, Gpu]:
+    """The GPUs by what they are called. Asking for another raises UserError."""
+    return Keyed("gpus.csv", {gpu.called: gpu for gpu in catalogue()})
 
 
 def known_gpu(row: Row) -> None:
     """Raises UserError where the row's GPU is none of these."""
-    row.choice("gpu", names(), "a GPU of gpus.csv")
+    row.choice("gpu", by_name(), "a GPU of gpus.csv")
 
 
 def peak_flops(gpu: Gpu | None, precision: Precision, tf32: bool) -> float | None:

@@ -9,7 +9,7 @@ from datetime import date
 
 from .currency import codes
 from .datafile import Positive, Row, read_once, records
-from .gpus import known_gpu, names
+from .gpus import by_name, known_gpu
 
 TERMS = ("on-demand", "spot", "reserved")
 
@@ -105,10 +105,10 @@ def systems() -> Mapping[int, System]:
 @read_once
 def rentals() -> Mapping[tuple[str, int, str, str], Rental]:
     """What renting costs, by GPU, number of GPUs, provider and terms. Raises UserError where the file is broken."""
-    families = {re.sub(r" [0-9]+ GB.*", "", name) for name in names()}  # not every provider says which V100
+    families = {re.sub(r" [0-9]+ GB.*", "", name) for name in by_name()}  # not every provider says which V100
 
     def check(row: Row) -> None:
-        row.choice("gpu", names() | families, "a GPU of gpus.csv, with or without its memory, such as V100")
+        row.choice("gpu", by_name().keys() | families, "a GPU of gpus.csv, with or without its memory, such as V100")
         row.choice("terms", TERMS)
         row.choice("currency", codes(), "a code of ISO 4217 such as USD or EUR")
 

@@ -31,7 +31,6 @@ from .stderr import say
 from .trial import Record, Trial
 from .verdict import Verdict, judge_tables
 
-VERDICTS = "verdicts.json"
 _MISSING = "missing: the run was stopped, or the folder is not whole"
 _WAY_OUT = "name the results folder of a run (its --out)"
 _EXACT = 1e-6  # relative: JSON keeps every digit, so what follows from raw times follows to the last ones
@@ -265,23 +264,23 @@ def _look_for_planned(
 
 def _look_at_verdicts(folder: Path, verdicts: Sequence[Verdict], problems: list[Problem]) -> None:
     used = "the verdicts here follow from the records"
-    path = folder / VERDICTS
+    path = folder / results.VERDICTS
     if not path.is_file():
-        problems.append(Problem(VERDICTS, _MISSING, used))
+        problems.append(Problem(results.VERDICTS, _MISSING, used))
         return
     try:
         found = jsonfile.load(path)
     except NotAsDeclaredError as error:
-        problems.append(Problem(VERDICTS, str(error), used))
+        problems.append(Problem(results.VERDICTS, str(error), used))
         return
     rows = [asdict(verdict) for verdict in verdicts]
     if not isinstance(found, list) or len(found) != len(rows):
-        problems.append(Problem(VERDICTS, f"it does not hold a row for each of the {len(rows)} cells", used))
+        problems.append(Problem(results.VERDICTS, f"it does not hold a row for each of the {len(rows)} cells", used))
         return
     different = [verdict for verdict, row, told in zip(verdicts, rows, found, strict=True) if row != told]
     if different:
         what = f"{len(different)} of its {len(rows)} rows do not follow from the records, first {different[0].cell}"
-        problems.append(Problem(VERDICTS, what, used))
+        problems.append(Problem(results.VERDICTS, what, used))
 
 
 def _devices(environment: Environment) -> list[Device]:

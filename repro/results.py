@@ -16,6 +16,7 @@ from .errors import UserError
 from .trial import Record
 
 TRIALS = "trials.jsonl"
+VERDICTS = "verdicts.json"
 
 
 class Results:

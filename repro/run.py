@@ -32,7 +32,7 @@ from .predict.traces import nearest
 from .reading import Problem, print_problems, read, sound_records
 from .report.content import compose
 from .report.write import Written, write
-from .results import Results
+from .results import VERDICTS, Results
 from .settings import Settings
 from .stderr import say
 from .trial import Record, Trial
@@ -193,7 +193,7 @@ class Run:
 
     def write(self, draw: bool = True) -> Written:
         """Writes verdicts.json, and the report of all that the folder holds; its page takes seconds to draw."""
-        self.results.write_json("verdicts.json", [asdict(verdict) for verdict in self.verdicts()])
+        self.results.write_json(VERDICTS, [asdict(verdict) for verdict in self.verdicts()])
         return write(compose(read(self.results.folder)), self.results.folder, draw)
 
     def _keep(self, record: Record) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import environment
+from . import environment, results
 from .formats import render
 
 PROJECT = "repro"
@@ -175,7 +175,7 @@ def serve(name: str, folder: Path, stream: socket.socket) -> None:
                 library.trial(number, message["trial"])
                 number += 1
             else:
-                library.end(json.loads((folder / "verdicts.json").read_text()), folder / "report.md")
+                library.end(json.loads((folder / results.VERDICTS).read_text()), folder / "report.md")
         library.finish()
         answer = {"at": library.at}
     except BaseException as error:

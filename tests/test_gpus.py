@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from repro.commands.choice import parse_gpus
+from repro.commands.devices import parse_gpus
 from repro.devices import Device, mask
 from repro.errors import UserError
 from repro.expected import cells

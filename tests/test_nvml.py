@@ -13,7 +13,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from repro import nvml
-from repro.commands.choice import devices_and_counts
+from repro.commands.devices import devices_and_counts
 from repro.errors import UserError
 from repro.variables import server_environment
 from tests.command_line import ROOT, repro

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..datafile import Keyed, absent
+from ..datafile import absent
 from ..expected import COUNTS, Cell, Table
 from ..findings import by_place, recipe_of, training_flops
-from ..gpus import catalogue
+from ..gpus import by_name
 from ..lab import LabRun, lab_runs
 from ..originals import originals
 from ..prices import gpu_prices, parts, rentals, servers, systems
@@ -101,7 +101,7 @@ class Facts:
 
     def figure(self, gpu: str, field: str, unit: str) -> Working:
         """A figure of a GPU's data sheet."""
-        found = Keyed("gpus.csv", {row.paper_name or row.name: row for row in catalogue()})[gpu]
+        found = by_name()[gpu]
         value = getattr(found, field)
         if value is None:
             absent("gpus.csv", field, gpu)

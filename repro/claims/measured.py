@@ -8,6 +8,7 @@ from statistics import median
 
 from ..expected import TOLERANCE, Table
 from ..interval import Interval
+from ..results import TRIALS
 from ..trial import Record
 from ..verdict import FAILED, Verdict, explain, judge_tables
 from .registry import Missing, measures
@@ -50,7 +51,7 @@ def timed_passes(records: Sequence[Record]) -> Working | Missing:
 def _compared(cell: Verdict) -> Working:
     days = "nothing fitted" if cell.measured_days is None else f"{cell.measured_days:.1f} days by the authors' clock"
     told = (explain(cell),) if cell.verdict in FAILED else ()
-    return Working(Interval.exact(bool(told)), (Row("trials.jsonl", cell.cell, days, "this run"),), told)
+    return Working(Interval.exact(bool(told)), (Row(TRIALS, cell.cell, days, "this run"),), told)
 
 
 def _clocks(record: Record) -> Working | None:
@@ -58,7 +59,7 @@ def _clocks(record: Record) -> Working | None:
     if record.clocks_ratio is None or record.authors_days is None or record.true_days is None:
         return None
     true, authors = (
-        Working.read(days, Row("trials.jsonl", record.id, f"{shown(days)} days by the {clock} clock", "this run"))
+        Working.read(days, Row(TRIALS, record.id, f"{shown(days)} days by the {clock} clock", "this run"))
         for days, clock in ((record.true_days, "true"), (record.authors_days, "authors'"))
     )
     return (true / authors).called(record.id)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import models
-
 from ..expected import COUNTS, Table
-from ..findings import GpuDays, Speedup, by_place, days_at_peak, gpu_days, speedups
+from ..findings import PYTHIA, GpuDays, Speedup, by_place, days_at_peak, gpu_days, speedups
 from ..interval import Interval
 from ..originals import analytic_peaks, training_compute
 from .facts import PAPER_GPUS, Facts, cell_row
 from .registry import recomputes
 from .working import Row, Working, count, mean, shown
-
-PYTHIA = tuple(recipe.name for recipe in models.PYTHIAS)
 
 
 @recomputes("title-100-days", gpu="RTX 3090", gpus=2)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import models
 
 from ..formats import listing
+from ..results import TRIALS
 from ..search import Search, searches
 from ..settings import search_space
 from ..trial import Record
@@ -95,7 +96,7 @@ def name(cell: Search) -> str:
 def rows(cell: Search) -> tuple[Row, ...]:
     """Days by the authors' clock of all settings that ran there."""
     return tuple(
-        Row("trials.jsonl", f"{name(cell)}, {id}", f"{shown(cell.days(step))} days by the authors' clock", "this run")
+        Row(TRIALS, f"{name(cell)}, {id}", f"{shown(cell.days(step))} days by the authors' clock", "this run")
         for id, step in cell.steps.items()
     )
 

@@ -1,5 +1,6 @@
 """The commands, one file each: `options(parser)` declares them, `main(given)` runs and returns the exit code.
-What those on money share stands in `money.py`, their options, and `printout.py`.
+What several share stands beside them: `devices.py`, the options that choose GPUs or processes, `preflight.py`, what is
+checked before a measurement, `cases.py`, a run's cases in pytest, `money.py`, the options on money, and `printout.py`.
 
 A file's own imports must be fast: what needs torch, pytest or a plotting library is imported in `main`.
 """

@@ -12,7 +12,7 @@ from ..errors import UserError
 from ..formats import add_format, render
 from ..stderr import say
 from ..units import path
-from .choice import add_devices, devices_and_counts
+from .devices import add_devices, devices_and_counts
 from .preflight import check_disk, check_packages
 
 

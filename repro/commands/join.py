@@ -9,7 +9,7 @@ from pathlib import Path
 from .. import nvml
 from ..build_cache import mend
 from ..units import path
-from .choice import alike
+from .devices import alike
 from .preflight import check_disk, check_packages
 
 

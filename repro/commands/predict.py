@@ -73,7 +73,7 @@ def main(given: argparse.Namespace) -> int:
         device = probes.device
     elif given.gpu is not None:
         machine = Machine(gpu_named(given.gpu), gpus, nodes)
-        fitted, device = calibration.load()[calibration.EVERYTHING], machine.gpu.paper_name or machine.gpu.name
+        fitted, device = calibration.load()[calibration.EVERYTHING], machine.gpu.called
     elif given.gpus is not None or given.nodes is not None:
         raise UserError("--gpus and --nodes count GPUs of one kind: name it with --gpu, as in --gpu A100")
     elif given.methods is not None:

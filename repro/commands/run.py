@@ -19,7 +19,7 @@ from ..tracking import NAMES, Tracker
 from ..trial import Record, Trial
 from ..units import path
 from .cases import run_cases
-from .choice import add_devices, devices_and_counts
+from .devices import add_devices, devices_and_counts
 from .preflight import check_disk, check_packages, stop_on_sigterm
 
 _EXIT_CODES = """\

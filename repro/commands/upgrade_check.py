@@ -93,7 +93,7 @@ def _candidates(given: argparse.Namespace) -> tuple[list[Any], list[Any]]:
     from ..compare.interleave import rounds
     from ..plan import Options, counts_up_to, trials
     from ..recipe import Scale
-    from .choice import alike
+    from .devices import alike
 
     devices = alike(given.gpus, nvml.visible_devices())
     devices = devices[: max(counts_up_to(len(devices)), default=0)]  # no batch divides by 3

@@ -86,7 +86,7 @@ def predicted_days(model: str) -> list[TrainingDays]:
     """The best of the search space on every GPU of the catalogue, predicted; the bounds hold 8 of 10 such cells."""
     recipe = models.find_of_paper(model)
     return [
-        TrainingDays(gpu.paper_name or gpu.name, gpus, best.days, "predicted", f"repro predict, {best.settings.id}")
+        TrainingDays(gpu.called, gpus, best.days, "predicted", f"repro predict, {best.settings.id}")
         for gpu in catalogue()
         for gpus in COUNTS
         if (best := fastest(recipe, Machine(gpu, gpus))).days is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from ..errors import UserError
-from ..gpus import find, names
+from ..gpus import by_name, find
 from ..prices import rentals
 
 
@@ -13,8 +13,10 @@ def canonical_gpu(name: str, place: str) -> str:
     """The name under which days and prices stand. Raises UserError, naming the place, for an unknown GPU."""
     known = find(name)
     if known is not None:
-        return known.paper_name or known.name
-    by_folded = {each.casefold(): each for each in sorted(names() | {rental.gpu for rental in rentals().values()})}
+        return known.called
+    by_folded = {
+        each.casefold(): each for each in sorted(by_name().keys() | {rental.gpu for rental in rentals().values()})
+    }
     if name.casefold() in by_folded:
         return by_folded[name.casefold()]
     near = [by_folded[match] for match in get_close_matches(name.casefold(), by_folded, n=3)]

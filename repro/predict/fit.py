@@ -51,7 +51,7 @@ class Observation:
     @property
     def gpu(self) -> str:
         """The GPU's name, the paper's if it has one."""
-        return self.machine.gpu.paper_name or self.machine.gpu.name
+        return self.machine.gpu.called
 
     def belongs(self, held_out: str) -> bool:
         """Whether it is of the recipe or the GPU that a fit holds out."""

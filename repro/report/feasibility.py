@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import models
 
 from ..expected import COUNTS, Cell, PublishedSettings, published_settings
-from ..findings import Place, by_place
+from ..findings import PYTHIA, Place, by_place
 from ..search import Search
 from ..settings import FREE_LUNCH, NAIVE
-from .panels import PYTHIA, SEARCH, Figure, Mark, Panel, State, measured_panels, paper_gpus
+from .panels import SEARCH, Figure, Mark, Panel, State, measured_panels, paper_gpus
 
 
 def feasibility(searches: Sequence[Search]) -> Figure:

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 
 import models
 
-from ..findings import analytic_days, gpu_days, paper_peak, recipe_of, speedups, training_flops
+from ..findings import PYTHIA, analytic_days, gpu_days, paper_peak, recipe_of, speedups, training_flops
 from ..originals import analytic_peaks, training_compute
 from ..search import Search
 from ..settings import FREE_LUNCH, Settings
 from .costs import costs
 from .feasibility import feasibility, methods
-from .panels import PYTHIA, SEARCH, Figure, Panel, Point, measured_panels
+from .panels import SEARCH, Figure, Panel, Point, measured_panels
 
 
 def figures(searches: Sequence[Search]) -> list[Figure]:

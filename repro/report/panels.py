@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import models
-
 from .. import command
 from ..expected import cells
 from ..search import Search
@@ -15,7 +13,6 @@ from ..search import Search
 Origin = Literal["measured", "published", "measured and published"]
 Draw = Literal["strips", "bars", "pairs", "grid", "trades", "lines"]
 State = Literal["feasible", "infeasible", "naive", "free lunch", "memory saving", "lost", "not known"]
-PYTHIA = tuple(recipe.name for recipe in models.PYTHIAS)
 SEARCH = f"{command()} --gpus all --methods all"  # measures what the figures on whole searches need
 
 
