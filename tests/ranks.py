@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from repro.measure import phases
 from repro.measure.memory import Peak, is_out_of_memory
@@ -123,6 +124,15 @@ def peaks(rank: Rank, megabytes: int) -> list[float]:
     before = peak.bytes()
     torch.ones(megabytes << 20, dtype=torch.uint8)
     return [before / 2**20, peak.bytes() / 2**20]
+
+
+def goes_back(rank: Rank) -> bool:
+    """A backward pass of next to nothing, where there are fake tensors."""
+    with FakeTensorMode():
+        torch.ones(1)
+    weight = torch.ones(1, requires_grad=True)
+    weight.sum().backward()
+    return weight.grad is not None
 
 
 def crowded(rank: Rank, phase: str, megabytes: int, hungry: int, **arguments: Any) -> dict[str, Any]:

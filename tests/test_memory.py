@@ -111,6 +111,14 @@ def test_the_rank_that_ran_out_says_so(allocate: Callable[..., list[Outcome]]) -
     assert outcomes[0].status != "ok"
 
 
+def test_a_limit_leaves_room_for_a_backward_pass_and_threads_take_none_of_it(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    job = Job("tests.ranks:goes_back", {}, 1, str(tmp_path / "log"), timeout=60, memory=32 * MIB)
+    [outcome] = fork_server.call(job)
+    assert (outcome.status, outcome.value) == ("ok", True), outcome.error
+
+
 def test_the_peak_is_what_was_held_since_the_start(fork_server: ForkServer, tmp_path: Path) -> None:
     [outcome] = fork_server.call(Job("tests.ranks:peaks", {"megabytes": 128}, 1, str(tmp_path / "log"), timeout=60))
     before, after = outcome.value

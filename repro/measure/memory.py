@@ -46,6 +46,9 @@ def limit_memory(limit: int | None, cuda: bool) -> None:
     import torch
 
     torch.ones(1 << 20).sum()  # starts the threads of a parallel region: their stacks are none of the trial's
+    # The first backward pass starts a thread for each GPU. A CUDA build without one counts 8 of them once there are
+    # fake tensors, as FSDP makes: 64 MiB of stacks. Now there are none yet, and none are started.
+    torch.ones(1, requires_grad=True).sum().backward()
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (_status("VmData") + limit, hard))
 
