@@ -63,7 +63,7 @@ def sample(ask: Ask, share: float, turns: str | None = None) -> float:
         steps=rounds([]),
         check_extrapolation=False,
     )
-    return true_step([Parts.of(outcome.value["synchronised"])], 1, reduces_every_micro_step=False)
+    return true_step([Parts.of(outcome.value["synchronised"])], 1)
 
 
 def start(arms: Sequence[str] = tuple(ARMS)) -> Iterator[Fork]:

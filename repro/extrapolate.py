@@ -10,7 +10,8 @@ from .units import SECONDS_A_DAY
 
 @dataclass(frozen=True)
 class Parts:
-    """Seconds of each round's parts on one rank: a micro-step without gradient reduction, one with it, an update."""
+    """Seconds of each round's parts on one rank: a micro-step without gradient reduction, which adds to gradients that
+    are there, one with it, which finds none, and an update."""
 
     without: tuple[float, ...]
     with_: tuple[float, ...]
@@ -28,22 +29,21 @@ def authors_step(host: Parts, accumulation: int) -> float:
     return mean(host.with_) * accumulation + mean(host.update)
 
 
-def true_steps(device: list[Parts], accumulation: int, reduces_every_micro_step: bool) -> list[float]:
-    """Seconds of a training step, round by round, as a person would wait for it: only the last micro-step reduces,
-    unless the settings reduce in all of them, and the slowest rank decides."""
-    rounds = []
-    for number in range(len(device[0].update)):
-        ranks = []
-        for parts in device:
-            others = parts.with_[number] if reduces_every_micro_step else parts.without[number]
-            ranks.append((accumulation - 1) * others + parts.with_[number] + parts.update[number])
-        rounds.append(max(ranks))
-    return rounds
+def true_steps(device: list[Parts], accumulation: int) -> list[float]:
+    """Seconds of a training step, round by round, as a person would wait for it; the slowest rank decides.
+
+    Of a step's micro-steps all but one add to gradients and, where the settings allow it, all but one do not reduce:
+    these are two ways to count the same parts, whichever micro-step comes first.
+    """
+    return [
+        max((accumulation - 1) * parts.without[number] + parts.with_[number] + parts.update[number] for parts in device)
+        for number in range(len(device[0].update))
+    ]
 
 
-def true_step(device: list[Parts], accumulation: int, reduces_every_micro_step: bool) -> float:
+def true_step(device: list[Parts], accumulation: int) -> float:
     """The median round of `true_steps`, in seconds."""
-    return median(true_steps(device, accumulation, reduces_every_micro_step))
+    return median(true_steps(device, accumulation))
 
 
 def days(step_seconds: float, training_steps: int) -> float:

@@ -9,7 +9,6 @@ import models
 from . import extrapolate
 from .extrapolate import Parts
 from .gpus import Gpu, peak_flops
-from .settings import Settings
 from .trial import Record
 
 
@@ -21,18 +20,17 @@ def reckoned(record: Record, gpu: Gpu | None) -> dict[str, Any]:
     """
     assert record.accumulation is not None
     recipe, accumulation = models.find(record.recipe, record.scale), record.accumulation
-    every = Settings.parse(record.settings).reduces_every_micro_step
     host, device, synchronised = (
         [Parts.of(times) for times in clock] for clock in (record.host, record.device_times, record.synchronised)
     )
     authors = extrapolate.authors_step(host[0], accumulation)
-    true = extrapolate.true_step(device, accumulation, every)
-    waited = extrapolate.true_step(synchronised, accumulation, every)
+    true = extrapolate.true_step(device, accumulation)
+    waited = extrapolate.true_step(synchronised, accumulation)
     peak = peak_flops(gpu, recipe.precision, record.tf32)
     flops, count = recipe.flops_per_example * recipe.batch_size, record.world
     return {
         "authors_step": authors,
-        "step_rounds": extrapolate.true_steps(device, accumulation, every),
+        "step_rounds": extrapolate.true_steps(device, accumulation),
         "true_step": true,
         "synchronised_step": waited,
         "authors_days": extrapolate.days(authors, recipe.training_steps),

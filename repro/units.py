@@ -27,11 +27,11 @@ def bytes_(text: str, option: str) -> int:
 
 
 def size(number: int) -> str:
-    """So many bytes as `bytes_` reads them: in GB or MB where that is even, else in GiB."""
+    """So many bytes as `bytes_` reads them: in GB or MB where that is even, else in GiB or MiB."""
     for unit, name in ((10**9, "GB"), (10**6, "MB")):
         if number % unit == 0:
             return f"{number // unit}{name}"
-    return f"{number / 2**30:g}GiB"
+    return f"{number / 2**30:g}GiB" if number >= 2**30 else f"{number / 2**20:g}MiB"
 
 
 def days(text: str, option: str) -> float:

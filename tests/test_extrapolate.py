@@ -19,29 +19,23 @@ def test_the_authors_clock_never_looks_at_micro_steps_without_reduction() -> Non
     assert authors_step(slow, accumulation=4) == authors_step(FIRST, accumulation=4)
 
 
-def test_truly_only_the_last_micro_step_reduces() -> None:
+def test_truly_one_micro_step_reduces_and_the_others_add_to_its_gradients() -> None:
     # 3 x without + with + update, round by round
-    assert true_steps([FIRST], accumulation=4, reduces_every_micro_step=False) == pytest.approx([5.0, 5.0, 6.5])
-
-
-def test_sharded_gradients_truly_reduce_in_every_micro_step() -> None:
-    # 4 x with + update
-    assert true_steps([FIRST], accumulation=4, reduces_every_micro_step=True) == pytest.approx([6.5, 6.5, 12.5])
+    assert true_steps([FIRST], accumulation=4) == pytest.approx([5.0, 5.0, 6.5])
 
 
 def test_without_accumulation_the_only_micro_step_reduces() -> None:
-    for every in (False, True):
-        assert true_steps([FIRST], accumulation=1, reduces_every_micro_step=every) == pytest.approx([2.0, 2.0, 3.5])
+    assert true_steps([FIRST], accumulation=1) == pytest.approx([2.0, 2.0, 3.5])
 
 
 def test_the_slowest_rank_decides_each_round() -> None:
     # The second rank's rounds are 5, 9, 5.5; the slowest of both are 5, 9 (second) and 6.5 (first).
-    assert true_steps([FIRST, SECOND], 4, False) == pytest.approx([5.0, 9.0, 6.5])
+    assert true_steps([FIRST, SECOND], 4) == pytest.approx([5.0, 9.0, 6.5])
 
 
 def test_the_true_step_is_the_median_round() -> None:
-    assert true_step([FIRST, SECOND], 4, False) == pytest.approx(6.5)
-    assert true_step([FIRST], 4, False) == pytest.approx(5.0)
+    assert true_step([FIRST, SECOND], 4) == pytest.approx(6.5)
+    assert true_step([FIRST], 4) == pytest.approx(5.0)
 
 
 def test_parts_are_read_from_a_records_raw_times() -> None:

@@ -163,10 +163,13 @@ def test_inputs_are_copied_outside_of_every_clock_and_the_authors_sequence_comes
         assert rank["told"] == " ".join(
             [
                 "copy alone copy reduce update copy ended",  # the warm-up, and inputs in case its update is skipped
-                *["turn copy [ reduce ] [ update ]"] * 2,
-                *["turn copy [ alone ]"] * 2,
-                "copy reduce update",
-                *["turn copy [ alone ] copy [ reduce ] [ update ]"] * 2,
+                *[
+                    *["turn copy [ reduce ] [ update ]"] * 2,
+                    "copy alone",  # so that the next ones add to its gradients
+                    *["turn copy [ alone ]"] * 2,
+                    "copy reduce update",
+                ]
+                * 2,  # unsynchronised and synchronised
                 "copy reduce update",
                 *["[ copy alone copy alone copy reduce update ]"] * 2,
             ]
@@ -246,7 +249,10 @@ def test_sharded_gradients_are_reduced_every_time(accumulated: Record, sharded: 
     assert accumulation is not None
     assert accumulation > 1
     rounds = [
-        max(accumulation * parts["with"][number] + parts["update"][number] for parts in sharded.device_times)
+        max(
+            (accumulation - 1) * parts["without"][number] + parts["with"][number] + parts["update"][number]
+            for parts in sharded.device_times
+        )
         for number in range(2)
     ]
     assert sharded.step_rounds == pytest.approx(rounds)

@@ -135,28 +135,26 @@ def measure(
         _end_compiler()
     skipped = built.skipped_updates()
 
+    def rounds(part: Callable[[str, Callable[[], Any]], None]) -> None:
+        for _ in range(steps):
+            rank.turn()
+            part("with", micro_step(reduce=True))
+            part("update", built.update)
+        micro_step(reduce=False)()  # so that the timed ones add to gradients, as all but one of a training step do
+        for _ in range(steps):
+            rank.turn()
+            part("without", micro_step(reduce=False))
+        micro_step(reduce=True)()
+        built.update()  # clears what accumulated
+
     clocks = {name: Clock(rank.device) for name in ("without", "with", "update")}
-    for _ in range(steps):
-        rank.turn()
-        reducing = micro_step(reduce=True)
-        clocks["with"].part(reducing)
-        clocks["update"].part(built.update)
-    for _ in range(steps):
-        rank.turn()
-        alone = micro_step(reduce=False)
-        clocks["without"].part(alone)
-    micro_step(reduce=True)()
-    built.update()  # clears what accumulated
+    rounds(lambda name, work: clocks[name].part(work))
     host_times, device_times = {}, {}
     for name, clock in clocks.items():
         host_times[name], device_times[name] = clock.read()
 
     synced: dict[str, list[float]] = {"without": [], "with": [], "update": []}
-    for _ in range(steps):
-        rank.turn()
-        for name, reduce in (("without", False), ("with", True)):
-            synced[name].append(synchronised(rank.device, micro_step(reduce)))
-        synced["update"].append(synchronised(rank.device, built.update))
+    rounds(lambda name, work: synced[name].append(synchronised(rank.device, work)))
     peak_bytes = peak.bytes()
     skipped = built.skipped_updates() - skipped
     micro_step(reduce=True)()
