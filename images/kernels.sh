@@ -28,16 +28,26 @@ done
 python=$(command -v python3) # one with pip
 export PATH=$venv/bin:$CUDA_HOME/bin:$PATH
 export ARCHITECTURES PYTORCH_NVCC=$here/nvcc.sh CXX=$here/cxx.sh MAX_JOBS=${MAX_JOBS:-2} NVCC_THREADS=1
-# The sources' set-up looks at this one; what it makes of it nvcc.sh throws away.
+# The sources' set-up looks at this one; what it makes of it nvcc.sh throws away, and DeepSpeed, past nvcc.sh, obeys.
 TORCH_CUDA_ARCH_LIST=$(sed -E 's/([0-9])( |$)/.\1\2/g' <<<"$ARCHITECTURES")
 export TORCH_CUDA_ARCH_LIST
 # Left to themselves they would first look for a binary that somebody else built, of which no lock has a hash.
 export FLASH_ATTENTION_FORCE_BUILD=TRUE MAMBA_FORCE_BUILD=TRUE CAUSAL_CONV1D_FORCE_BUILD=TRUE
 export DS_BUILD_OPS=0 DS_BUILD_FUSED_ADAM=1 DS_BUILD_CPU_ADAM=1
+# It would compile them for machines without a GPU where it sees none, and on a GPU leave those alone.
+export DS_ACCELERATOR=cuda
 "$python" -m pip --python "$venv/bin/python" wheel --no-deps --no-build-isolation --no-cache-dir --require-hashes \
     --wheel-dir "$work/wheels" --requirement "$work/wanted"
 "$python" -m pip --python "$venv/bin/python" install --no-deps --no-index --no-compile --target "$folder" \
     "$work"/wheels/*.whl
+if [[ " $* " == *" deepspeed "* ]]; then
+    adam=$(find "$folder/deepspeed/ops/adam" -name 'fused_adam_op*.so')
+    if ! grep --quiet "^accelerator_name='cuda'$" "$folder/deepspeed/git_version_info_installed.py" ||
+        ! grep --quiet --fixed-strings .nv_fatbin "${adam:-/dev/null}"; then
+        echo "kernels.sh: the DeepSpeed in $folder was not compiled for GPUs, which would leave its Adams alone" >&2
+        exit 1
+    fi
+fi
 PYTHONPATH=$folder "$venv/bin/python" -c \
     'import importlib, sys, torch; [importlib.import_module(name) for name in sys.argv[1:]]' "${modules[@]}"
 du -sh "$folder"
