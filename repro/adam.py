@@ -40,10 +40,20 @@ def obstacle_on_host() -> str | None:
 
 
 def built_in(name: str) -> bool:
-    """Whether the installed DeepSpeed brings `fused_adam`, the GPU's, or `cpu_adam`, the host's, compiled."""
+    """Whether the installed DeepSpeed brings `fused_adam`, the GPU's, or `cpu_adam`, the host's, compiled for a machine
+    with a GPU: whatever it compiled for one without, as it does where it sees none, it leaves alone on a GPU."""
     found = find_spec("deepspeed")
-    folders = [Path(place) / "ops" / "adam" for place in (found.submodule_search_locations or [])] if found else []
-    return any(any(place.glob(f"{name}_op*.so")) for place in folders)
+    places = [Path(place) for place in (found.submodule_search_locations or [])] if found else []
+    return any(_for_gpus(place) and any(place.glob(f"ops/adam/{name}_op*.so")) for place in places)
+
+
+def _for_gpus(deepspeed: Path) -> bool:
+    """Read from what its set-up wrote down, without importing it."""
+    try:
+        written = (deepspeed / "git_version_info_installed.py").read_text()
+    except OSError:
+        return False
+    return re.search(r"(?m)^accelerator_name='cuda'$", written) is not None
 
 
 def _cuda_of_nvcc() -> tuple[int, int] | None:

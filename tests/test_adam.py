@@ -76,16 +76,40 @@ def test_a_torch_without_cuda_needs_none(machine: Callable[..., Path]) -> None:
     assert adam.obstacle() is None
 
 
+def build_in(deepspeed: Path, accelerator: str, *names: str) -> None:
+    """Compiles Adams of these names into a DeepSpeed; it notes down for which accelerator, as its set-up does."""
+    (deepspeed / "git_version_info_installed.py").write_text(
+        f"version='0.19.8'\ninstalled_ops={dict.fromkeys(names, 1)}\naccelerator_name='{accelerator}'\n"
+    )
+    for name in names:
+        module = deepspeed / "ops" / "adam" / f"{name}_op.cpython-311-x86_64-linux-gnu.so"
+        module.parent.mkdir(parents=True, exist_ok=True)
+        module.touch()
+
+
 def test_one_that_is_built_in_needs_no_nvcc(machine: Callable[..., Path], tmp_path: Path) -> None:
     machine("'12.8'", "13.0")
-    place = tmp_path / "deepspeed" / "ops" / "adam"
-    place.mkdir(parents=True)
+    build_in(tmp_path / "deepspeed", "cuda")
     assert adam.obstacle() is not None
-    (place / "fused_adam_op.cpython-311-x86_64-linux-gnu.so").touch()
+    build_in(tmp_path / "deepspeed", "cuda", "fused_adam")
     assert adam.obstacle() is None
     assert not adam.built_in("cpu_adam")
-    (place / "cpu_adam_op.cpython-311-x86_64-linux-gnu.so").touch()
+    build_in(tmp_path / "deepspeed", "cuda", "cpu_adam")
     assert adam.built_in("cpu_adam")
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_one_that_was_built_where_no_gpu_was_seen_serves_no_gpu(
+    machine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, written: bool
+) -> None:
+    machine("'12.8'", None)
+    build_in(tmp_path / "deepspeed", "cpu", "fused_adam", "cpu_adam")
+    if not written:
+        (tmp_path / "deepspeed" / "git_version_info_installed.py").unlink()
+    assert [adam.built_in("fused_adam"), adam.built_in("cpu_adam")] == [False, False]
+    assert adam.obstacle() == "there is no nvcc"
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert adam.obstacle_on_host() == "there is no C++ compiler (no-such-compiler)"
 
 
 def test_the_one_for_offloaded_states_needs_a_compiler_of_cpp_alone(
