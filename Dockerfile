@@ -218,7 +218,9 @@ ARG CPU_SHA256
 LABEL repro.lock=locks/cpu.lock repro.lock.sha256=${CPU_SHA256} repro.generation=cpu
 ENV REPRO_IMAGE=cpu REPRO_TF32=off
 
+# Where there is a GPU this DeepSpeed asks nvcc its version when it is imported, and fails without one.
 FROM program AS paper
+COPY --from=cuda /usr/local/cuda-12.8/bin/nvcc /usr/local/cuda/bin/nvcc
 COPY --from=stack-paper /opt/venv /opt/venv
 COPY --from=kernels-paper /opt/kernels /opt/kernels
 ARG PAPER_SHA256

@@ -77,6 +77,10 @@ def test_an_image_that_can_be_compiled_for_some_gpus_alone_knows_for_which(name:
     assert setting(name, "REPRO_ARCHITECTURES") == '"${ARCHITECTURES}"'
 
 
+def test_the_papers_image_has_the_nvcc_that_its_deepspeed_asks_when_it_is_imported_on_a_gpu() -> None:
+    assert re.search(r"(?m)^COPY --from=cuda /usr/local/cuda-\S+/bin/nvcc /usr/local/cuda/bin/nvcc$", stages()["paper"])
+
+
 def test_everything_is_from_one_base_pinned_by_digest_that_can_be_replaced() -> None:
     for name in ("BASE_IMAGE", "CUDA_IMAGE"):
         assert re.search(rf"^ARG {name}=\S+:\S+@sha256:[0-9a-f]{{64}}$", DOCKERFILE, re.MULTILINE)
