@@ -61,7 +61,7 @@ def examine() -> Health:
             for name, device in counted.items()
         ),
         driver=nvml.driver(),
-        image=image.target(),
+        image=_image(),
         torch=installed("torch"),
         kernels=tuple(_kernels(first)),
         tf32=_tf32(first),
@@ -109,11 +109,20 @@ def _kernels(device: Device | None) -> list[str]:
 
 
 def _tf32(device: Device | None) -> str:
+    allowed = tf32.allowed(device.compute_capability if device else None)
     if device is None:
         return "off, without a GPU"
-    if tf32.allowed(device.compute_capability):
+    if allowed:
         return "on with free lunch"
     return "off" if device.compute_capability >= tf32.SINCE else "off, the GPU has none"
+
+
+def _image() -> str | None:
+    target = image.target()
+    if target not in (None, *SERVES):
+        raise UserError(f"REPRO_IMAGE={target}: expected one of {', '.join(SERVES)}; images set it, leave it alone")
+    image.architectures()  # a UserError where it lists none
+    return target
 
 
 def _mismatch(device: Device) -> str | None:
@@ -121,8 +130,6 @@ def _mismatch(device: Device) -> str | None:
     target = image.target()
     if target is None:
         return None
-    if target not in SERVES:
-        raise UserError(f"REPRO_IMAGE={target}: expected one of {', '.join(SERVES)}; images set it, leave it alone")
     generation = generation_of(device)
     if generation in SERVES[target]:
         return _not_compiled_for(device, target)

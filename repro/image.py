@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+
+from .errors import UserError
 
 
 def target() -> str | None:
@@ -11,8 +14,12 @@ def target() -> str | None:
 
 
 def architectures() -> tuple[tuple[int, int], ...]:
-    """The compute capabilities that an image for several generations was compiled for; empty where it does not say."""
-    return tuple(divmod(int(word), 10) for word in os.environ.get("REPRO_ARCHITECTURES", "").split())
+    """The compute capabilities that an image for several generations was compiled for; empty where it does not say.
+    Raises UserError where it says something else."""
+    words = os.environ.get("REPRO_ARCHITECTURES", "").split()
+    if wrong := [word for word in words if not re.fullmatch("[0-9]{2,3}", word)]:
+        raise UserError(f"REPRO_ARCHITECTURES: {wrong[0]} is no compute capability such as 80; images set it")
+    return tuple(divmod(int(word), 10) for word in words)
 
 
 def how_to_see_a_gpu() -> str:

@@ -138,6 +138,25 @@ def test_an_image_of_no_target_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         here(monkeypatch, of("Hopper"), image="pascal")
 
 
+@pytest.mark.parametrize("command", [["doctor"], ["run", "--models", "vit"]])
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("REPRO_TF32", "maybe", "REPRO_TF32=maybe: expected one of auto, on, off"),
+        ("REPRO_IMAGE", "pascal", "REPRO_IMAGE=pascal: expected one of volta, "),
+        ("REPRO_ARCHITECTURES", "80 9.0", "REPRO_ARCHITECTURES: 9.0 is no compute capability such as 80"),
+    ],
+)
+def test_a_variable_that_is_wrong_is_told_without_a_gpu_too(
+    tmp_path: Path, command: list[str], variable: str, value: str, told: str
+) -> None:
+    place = ["--out", str(tmp_path / "out")] if "run" in command else []
+    found = repro(*command, *place, **{"REPRO_IMAGE": "every", variable: value})
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr.startswith(f"repro: {told}")
+    assert len(found.stderr.splitlines()) == 1
+
+
 def test_in_an_image_a_gpu_asked_for_in_vain_is_one_line_with_docker_s_way(tmp_path: Path) -> None:
     found = repro("--gpus", "all", "--out", str(tmp_path / "out"), REPRO_IMAGE="hopper")
     assert (found.returncode, found.stdout) == (2, "")
