@@ -245,11 +245,12 @@ def test_a_kept_training_that_is_none_is_one_clear_line(changed: dict, told: str
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--epochs", "1"], ["--epochs 1: expected a whole number of at least 2: one epoch predicts several"]),
-        (["--epochs", "-3"], ["--epochs -3", "at least 2"]),
+        (["--epochs", "1"], ["--epochs 1: expected a whole number from 2 to 1,000,000,000: one epoch predicts "]),
+        (["--epochs", "-3"], ["--epochs -3", "from 2 to "]),
         (["--epochs", "many"], ["--epochs many"]),
-        (["--images", "16"], ["--images 16", "two batches of 16", "at least 32"]),
-        (["--images", "300", "--scale", "paper"], ["--images 300", "at least 512"]),
+        (["--images", "16"], ["--images 16", "two batches of 16", "from 32 to "]),
+        (["--images", "300", "--scale", "paper"], ["--images 300", "from 512 to "]),
+        (["--images", "9" * 14], [f"--images {'9' * 14}: expected a whole number from 32 to 1,000,000,000"]),
         (["--scale", "huge"], ["--scale", "tiny"]),
     ],
 )

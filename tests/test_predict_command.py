@@ -124,9 +124,9 @@ BAD_INPUT = [
     (["--gpu", "RTX 4091"], ["unknown GPU 'RTX 4091'", "RTX 4090", "expected/gpus.csv"]),
     (["--gpu", "A100", "--gpus", "3"], ["1024, does not divide by 3 GPUs", "1, 2, 4 or 8"]),
     (["--gpu", "A100", "--gpus", "8", "--nodes", "64", "--models", "mamba"], ["128, does not divide by 512 GPUs"]),
-    (["--gpu", "A100", "--gpus", "0"], ["--gpus 0", "at least 1"]),
+    (["--gpu", "A100", "--gpus", "0"], ["--gpus 0: expected a whole number from 1 to "]),
     (["--gpu", "A100", "--gpus", "\uff12"], ["--gpus \uff12: expected a whole number"]),  # a full-width 2
-    (["--gpu", "A100", "--nodes", ""], ["--nodes : expected a whole number of at least 1"]),
+    (["--gpu", "A100", "--nodes", ""], ["--nodes : expected a whole number from 1 to "]),
     (["--gpus", "2"], ["--gpu"]),
     (["--models", "gpt-5"], ["unknown model 'gpt-5'"]),
     (["--methods", "best"], ["--methods"]),

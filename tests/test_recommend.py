@@ -347,7 +347,7 @@ BAD_INPUT = [
     (["--deadline", "soon"], "--deadline soon: expected a positive duration such as 30d"),
     (["--deadline", "30"], "--deadline 30: expected a positive duration such as 30d"),
     (["--deadline", "0d"], "--deadline 0d"),
-    (["--runs", "0"], "--runs 0: expected a whole number of at least 1"),
+    (["--runs", "0"], "--runs 0: expected a whole number from 1 to "),
     (["--currency", "XYZ"], "unknown currency 'XYZ'"),
     (["--currency", "EUR"], "no machine that trains pythia-1b has a price in EUR"),
     (["--own", "--rent"], "not allowed with"),

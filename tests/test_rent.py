@@ -264,7 +264,7 @@ def test_where_the_run_ends_on_no_offer_none_is_called_the_cheapest(tmp_path: Pa
 BAD_INPUT = [
     (["--gpu", "RTX 4900"], "did you mean RTX 4090"),
     (["--gpu", "quantum"], "repro gpus lists those we know"),
-    (["--gpus", "0"], "--gpus 0: expected a whole number of at least 1"),
+    (["--gpus", "0"], "--gpus 0: expected a whole number from 1 to "),
     (["--hours", "10"], "--hours needs --gpu"),
     (["--hours", "-3", "--gpu", "T4"], "--hours -3"),
     (["--hours", "10h", "--gpu", "T4"], "--hours 10h: expected a positive number in plain digits such as 100"),
