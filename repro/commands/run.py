@@ -37,8 +37,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     add(
         "--methods",
         choices=("published", "naive", "free-lunch", "all"),
-        help="published: naive and Appendix J's settings of each cell (default on GPUs); all: the paper's whole "
-        "search; default without a GPU: naive and free lunch, and the whole search for pythia-1b",
+        help="published: naive and Appendix J's settings of each cell (default on GPUs); all: naive and the paper's "
+        "whole search; default without a GPU: naive and free lunch, and the whole search for pythia-1b",
     )
     add(
         "--search",
