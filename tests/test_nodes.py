@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from repro import command
 from repro.errors import UserError
 from repro.measure.launcher import ForkServer, ServerDiedError
 from repro.measure.nodes import Nodes, parse_address
@@ -115,7 +116,15 @@ def test_nodes_whose_run_cannot_begin_leave_the_address_free(tmp_path: Path) -> 
 
 
 def test_joining_where_no_run_listens_is_one_clear_line(started: Start, tmp_path: Path) -> None:
-    for address, part in [(free_address(), "no run listens"), ("nonsense", "HOST:PORT"), ("[::]:9", "every address")]:
+    free = free_address()
+    for address, part in [
+        (free, "no run listens"),
+        (free, f"start it first: {command()} run --nodes N --address {free}"),
+        ("nonsense", "HOST:PORT"),
+        ("0.0.0.0:9", "every address"),
+        ("[::1]:9", "address '[::1]:9': expected IPv4 or a host's name"),
+        ("::1:9", "address '::1:9': expected IPv4 or a host's name"),
+    ]:
         node = started("join", address, "--out", str(tmp_path))
         _, told = node.communicate(timeout=20)
         assert node.returncode == 2
@@ -133,11 +142,19 @@ def test_ranks_meet_by_the_interface_of_the_address_that_they_were_given() -> No
     assert interface("tcp://no-such-host.invalid:29400") is None
 
 
-def test_nodes_without_an_address_are_told(started: Start, tmp_path: Path) -> None:
-    run = started(*VIT, "--nodes", "2", "--out", str(tmp_path))
-    _, told = run.communicate(timeout=20)
-    assert run.returncode == 2
-    assert "--address" in told
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (["--nodes", "2"], "--nodes needs --address HOST:PORT"),
+        (["--address", "localhost:1234"], "--address localhost:1234 changes nothing of a run on one node"),
+        (["--nodes", "2", "--address", "[::1]:1234"], "address '[::1]:1234': expected IPv4 or a host's name"),
+    ],
+)
+def test_nodes_and_their_address_come_together(tmp_path: Path, options: list[str], part: str) -> None:
+    told = repro(*VIT, *options, "--out", str(tmp_path), CUDA_VISIBLE_DEVICES="")
+    assert (told.returncode, told.stdout) == (2, "")
+    assert part in told.stderr
+    assert len(told.stderr.splitlines()) == 1
 
 
 def test_a_node_mends_its_build_cache_before_it_joins(tmp_path: Path) -> None:

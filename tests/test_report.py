@@ -354,7 +354,7 @@ def test_commands_are_as_people_call_the_program_here(tmp_path: Path) -> None:
         "--processes 1,2",
         "--processes 1 --models vit,roberta --methods all --search guided --steps 5 --tolerance 0.2 --budget 90m",
         "--processes 2 --memory 2GiB --trial-timeout 30s --check-extrapolation",
-        "--processes 1 --scale paper --attention flash --nodes 2 --address host:1",
+        "--processes 1 --scale paper --attention flash --nodes 2",
     ],
 )
 def test_a_runs_options_can_be_typed_again(words: str) -> None:
@@ -363,7 +363,7 @@ def test_a_runs_options_can_be_typed_again(words: str) -> None:
 
     def parse(text: str) -> argparse.Namespace:
         given = parser("run").parse_args(shlex.split(text))
-        given.address = given.address or "host:1"
+        given.address = "host:1" if given.nodes != "1" else ""
         return given
 
     options = options_of(words)

@@ -153,6 +153,8 @@ def _checked(given: argparse.Namespace) -> tuple[Any, list[Any]]:
         _check_guided(options)
     if options.nodes > 1 and not given.address:
         raise UserError("--nodes needs --address HOST:PORT, where the other nodes reach this one")
+    if options.nodes == 1 and given.address:
+        raise UserError(f"--address {given.address} changes nothing of a run on one node: give --nodes or leave it out")
     return options, devices
 
 

@@ -103,7 +103,9 @@ def parse_address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise UserError(f"address {text!r}: expected HOST:PORT, such as 10.0.0.1:29400")
-    if host.strip("[]") in ("0.0.0.0", "::", "*"):
+    if ":" in host:
+        raise UserError(f"address {text!r}: expected IPv4 or a host's name, such as 10.0.0.1:29400")
+    if host in ("0.0.0.0", "*"):
         raise UserError(
             f"address {text!r}: expected the one by which the other nodes reach this one, not every address"
         )
@@ -115,7 +117,8 @@ def join(address: str, logs: Path) -> None:
     try:
         connection = socket.create_connection(parse_address(address), timeout=60)
     except OSError as error:
-        raise UserError(f"no run listens on {address} ({error}); start it first: {command()} run --nodes") from error
+        start = f"{command()} run --nodes N --address {address}"
+        raise UserError(f"no run listens on {address} ({error}); start it first: {start}") from error
     connection.settimeout(None)
     with contextlib.suppress(ConnectionError):  # the run has ended
         serve(connection, logs)
