@@ -88,6 +88,8 @@ BAD_INPUT = [
     (["lab", "--epochs", "\uff13"], ["--epochs \uff13: expected a whole number"]),
     (["--gpus", "1", "--processes", "2"], ["exclude each other"]),
     (["--methods", "best"], ["--methods", "published"]),
+    (["--models", "vit", "--attention", "flash"], ["--attention flash changes nothing here: it serves free lunch of"]),
+    (["--processes", "1", "--attention", "flash"], ["--attention flash changes nothing", "an Ampere or newer GPU"]),
     (["--format", "yaml"], ["--format", "markdown"]),
     (["--no-such-option"], ["--no-such-option"]),
 ]

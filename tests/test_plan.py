@@ -7,8 +7,11 @@ from dataclasses import replace
 import pytest
 
 import models
-from repro import units
+from repro import nvml, units
+from repro.cli import parser
+from repro.commands.run import _checked
 from repro.devices import Device
+from repro.errors import UserError
 from repro.gpus import find, peak_flops
 from repro.plan import Options, counts_up_to, estimate, settings_for, trials
 from repro.settings import FREE_LUNCH, NAIVE, Settings
@@ -106,6 +109,29 @@ def test_flash_attention_is_asked_for_with_free_lunch_only() -> None:
     assert [trial.settings for trial in found] == ["naive", "free_lunch+flash"]
     without = trials(options(models=("vit",), methods="published", attention="flash"), gpus("A100", 1))
     assert not any("flash" in trial.settings for trial in without), "no other recipe has a path for it"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "words", "refused"),
+    [
+        ("A100", "--models pythia-1b,vit,gan", False),
+        ("A100", "--models vit,gan", True),
+        ("A100", "--models pythia-1b --methods naive", True),
+        ("V100 16 GB", "--models pythia-1b", True),
+    ],
+)
+def test_flash_attention_that_would_serve_no_trial_is_refused_and_whom_it_does_not_serve_is_told(
+    gpu: str, words: str, refused: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(nvml, "visible_devices", lambda: gpus(gpu, 1))
+    given = parser("run").parse_args(["--attention", "flash", *words.split()])
+    if refused:
+        with pytest.raises(UserError, match="--attention flash changes nothing here: it serves free lunch of Pythia"):
+            _checked(given)
+    else:
+        _checked(given)
+        told = capsys.readouterr().err
+        assert told == "repro: --attention flash serves Pythia alone, without it run vit, gan\n"
 
 
 @pytest.mark.parametrize("text", ["80GB", "512MB", "2GiB", "1.5GiB"])

@@ -16,11 +16,11 @@ from typing import get_args
 
 import pytest
 
-from repro import command
+from repro import command, nvml
 from repro.cli import parser
 from repro.commands.run import _checked
 from repro.devices import Device
-from repro.environment import Environment
+from repro.environment import Environment, RunGpu
 from repro.errors import UserError
 from repro.expected import cells
 from repro.findings import paper_gpu
@@ -354,10 +354,14 @@ def test_commands_are_as_people_call_the_program_here(tmp_path: Path) -> None:
         "--processes 1,2",
         "--processes 1 --models vit,roberta --methods all --search guided --steps 5 --tolerance 0.2 --budget 90m",
         "--processes 2 --memory 2GiB --trial-timeout 30s --check-extrapolation",
-        "--processes 1 --scale paper --attention flash --nodes 2",
+        "--processes 1 --scale paper --nodes 2",
+        "--gpus 1 --attention flash",
     ],
 )
-def test_a_runs_options_can_be_typed_again(words: str) -> None:
+def test_a_runs_options_can_be_typed_again(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    a100 = Device(0, 0, "GPU-0", "NVIDIA A100-SXM4-80GB", find("A100"), 80 * 10**9, (8, 0))
+    monkeypatch.setattr(nvml, "visible_devices", lambda: [a100])
+
     def options_of(text: str) -> object:
         return _checked(parse(text))[0]
 
@@ -367,7 +371,8 @@ def test_a_runs_options_can_be_typed_again(words: str) -> None:
         return given
 
     options = options_of(words)
-    again = run_words(options, Environment(), Path("results/local"))
+    gpus = [RunGpu(a100.name, a100.driver_name, a100.memory_bytes)] if "--gpus" in words else []
+    again = run_words(options, Environment(gpus=gpus), Path("results/local"))
     assert options_of(again) == options
 
 

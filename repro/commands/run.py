@@ -155,7 +155,25 @@ def _checked(given: argparse.Namespace) -> tuple[Any, list[Any]]:
         raise UserError("--nodes needs --address HOST:PORT, where the other nodes reach this one")
     if options.nodes == 1 and given.address:
         raise UserError(f"--address {given.address} changes nothing of a run on one node: give --nodes or leave it out")
+    if options.attention == "flash":
+        _check_flash(options, devices)
     return options, devices
+
+
+def _check_flash(options: Any, devices: list[Any]) -> None:
+    import models
+
+    from ..gpus import AMPERE
+
+    plain = [id for id in options.models if not models.find(id).flash_attention]
+    served = devices and devices[0].compute_capability >= AMPERE and options.methods != "naive"
+    if not served or len(plain) == len(options.models):
+        raise UserError(
+            "--attention flash changes nothing here: it serves free lunch of Pythia, on an Ampere or newer GPU; "
+            "leave it out"
+        )
+    if plain:
+        say(f"--attention flash serves Pythia alone, without it run {', '.join(plain)}")
 
 
 def _check_guided(options: Any) -> None:
