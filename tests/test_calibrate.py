@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 import models
@@ -17,7 +22,7 @@ from repro.predict.memory import ALL_OF_IT
 from repro.predict.probed import Probes
 from repro.predict.traces import PAPER_STACK
 from repro.settings import FREE_LUNCH
-from tests.command_line import answer, refusal, repro
+from tests.command_line import ROOT, answer, refusal, repro
 
 PROBED = Probed(fp32=5e10, tf32=None, fp16=2e9, bf16=1e11, copy=1e10, host=1e10, launch=3e-6, ring=1e9, latency=2e-4)
 
@@ -68,6 +73,23 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_probed(tmp_pat
     told = refusal("calibrate", "--out", str(tmp_path))
     assert f"--out {tmp_path}: it is a folder, expected a file such as {tmp_path}/probes.json" in told
     assert "cannot write to /proc/foo: No such file" in refusal("calibrate", "--out", "/proc/foo/probes.json")
+
+
+def test_a_calibration_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
+    calibration = subprocess.Popen(
+        [sys.executable, "-m", "repro", "calibrate", "--processes", "2", "--out", str(tmp_path / "probes.json")],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(tmp_path)},
+        stderr=subprocess.PIPE,
+    )
+    while len(family := psutil.Process(calibration.pid).children(recursive=True)) < 2:  # the server and a rank
+        assert calibration.poll() is None
+        time.sleep(0.02)
+    calibration.terminate()
+    calibration.communicate(timeout=60)
+    assert calibration.returncode == 130
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert alive == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_was_measured_never_beats_the_data_sheet() -> None:

@@ -290,6 +290,24 @@ def test_an_interruption_while_the_stack_loads_ends_the_server_at_once(tmp_path:
     assert set(psutil.Process().children()) == before
 
 
+def test_a_near_end_that_has_left_is_noticed_before_all_ranks_are_forked() -> None:
+    code = """
+import os, socket
+from repro.measure import server
+
+near, far = socket.socketpair()
+near.close()
+forked, fork = [], os.fork
+os.fork = lambda: forked.append(fork()) or forked[-1]
+try:
+    server.run(server.Job("tests.ranks:who", {}, 50, os.devnull, timeout=60), far)
+except ConnectionError as error:
+    print(f"{error}; {len(forked)} forked")
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "the near end has left; 1 forked\n", done.stderr
+
+
 def test_a_killed_near_end_leaves_no_process_behind(tmp_path: Path, pids: Path) -> None:
     code = """
 import sys

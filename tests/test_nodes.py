@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -76,17 +77,21 @@ def test_two_nodes_train_as_one_machine_of_twice_the_ranks(started: Start, tmp_p
     assert list((tmp_path / "second" / "logs").glob("vit_*.log"))
 
 
-def test_a_node_that_leaves_is_a_crash_of_the_trial_and_no_process_stays(started: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
+def test_a_node_that_leaves_is_a_crash_of_the_trial_and_no_process_stays(
+    started: Start, tmp_path: Path, ending: signal.Signals
+) -> None:
     first, second = two_nodes(started, tmp_path, "--steps", "100000")
     while not list((tmp_path / "second" / "logs").glob("vit_*.log")):
         assert first.poll() is None
     family = [child for node in (first, second) for child in psutil.Process(node.pid).children(recursive=True)]
-    second.kill()
+    second.send_signal(ending)
     _, told = first.communicate(timeout=60)
     assert first.returncode == 1, told
     assert "crashed" in told
     _, alive = psutil.wait_procs(family, timeout=10)
     assert alive == []
+    assert second.wait() == (-ending if ending == signal.SIGKILL else 130)
 
 
 def test_a_node_that_left_between_two_jobs_ends_the_next_one_at_once(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from ..formats import add_format, render
 from ..stderr import say
 from ..units import path
 from .devices import add_devices, devices_and_counts
-from .preflight import check_disk, check_packages
+from .preflight import check_disk, check_packages, stop_on_sigterm
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +35,7 @@ def main(given: argparse.Namespace) -> int:
     if given.out.is_dir():
         raise UserError(f"--out {given.out}: it is a folder, expected a file such as {given.out / 'probes.json'}")
     check_disk(given.out.parent)
+    stop_on_sigterm()
     say(f"probing {', '.join(map(str, counts))} x {name(devices)}, after loading torch")
     with tempfile.TemporaryDirectory(prefix="repro-") as folder:
         log = Path(folder, "log")

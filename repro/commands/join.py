@@ -10,7 +10,7 @@ from .. import nvml
 from ..build_cache import mend
 from ..units import path
 from .devices import alike
-from .preflight import check_disk, check_packages
+from .preflight import check_disk, check_packages, stop_on_sigterm
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +27,7 @@ def main(given: argparse.Namespace) -> int:
     devices = alike(given.gpus, nvml.visible_devices())
     logs = given.out / "logs"
     check_disk(logs)
+    stop_on_sigterm()
     os.environ.update(server_environment(devices))
     mend(os.environ)
     join(given.address, logs)

@@ -90,6 +90,7 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int) -> N
 
         try:
             os.setpgid(0, group)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # on a node that joined it is the command's
             _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != server:
                 return
@@ -181,11 +182,12 @@ def _signal_name(number: int) -> str:
 
 
 def _end(group: int) -> None:
-    """Ends the process group and every other descendant of this process, and reaps them."""
+    """Ends the process group, 0 where there is none, and every other descendant of this process, and reaps them."""
     import psutil
 
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
+        if group:  # 0 would be this process's own
+            os.killpg(group, signal.SIGKILL)
     while descendants := psutil.Process().children(recursive=True):
         for process in descendants:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -196,6 +198,16 @@ def _end(group: int) -> None:
         time.sleep(_GLANCE_SECONDS)
 
 
+def _told_to_stop(stream: socket.socket) -> bool:
+    """Whether the near end has said a word, which ends the job. Raises ConnectionError where it has left."""
+    try:
+        if not stream.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+            raise ConnectionError("the near end has left")
+    except BlockingIOError:
+        return False
+    return True
+
+
 def run(job: Job, stream: socket.socket) -> list[Outcome]:
     """Forks the job's ranks and waits for all, the first failure, the deadline, or any word on the stream.
 
@@ -204,26 +216,25 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
     server, group, ranks = os.getpid(), 0, []
     selector = selectors.DefaultSelector()
     selector.register(stream, selectors.EVENT_READ)
-    for local in range(job.ranks):
-        reading, writing = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            _rank_process(job, local, group, writing, server)
-        group = group or pid
-        with contextlib.suppress(PermissionError, ProcessLookupError):  # it did so itself, or is gone already
-            os.setpgid(pid, group)
-        os.close(writing)
-        ranks.append(_Forked(job.first + local, pid, reading))
-        selector.register(reading, selectors.EVENT_READ, ranks[-1])
-
-    deadline, ending = time.monotonic() + job.timeout, "timed_out"
     try:
+        for local in range(job.ranks):
+            reading, writing = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                _rank_process(job, local, group, writing, server)
+            group = group or pid
+            with contextlib.suppress(PermissionError, ProcessLookupError):  # it did so itself, or is gone already
+                os.setpgid(pid, group)
+            os.close(writing)
+            ranks.append(_Forked(job.first + local, pid, reading))
+            selector.register(reading, selectors.EVENT_READ, ranks[-1])
+            _told_to_stop(stream)  # a word can wait until all are forked, but not its end
+
+        deadline, ending = time.monotonic() + job.timeout, "timed_out"
         while not all(rank.ended for rank in ranks) and (left := deadline - time.monotonic()) > 0:
             leaving = any(rank.hung_up and not rank.ended for rank in ranks)
             ready = [key.data for key, _ in selector.select(min(left, _GLANCE_SECONDS if leaving else _LOOK_SECONDS))]
-            if None in ready:
-                if not stream.recv(1, socket.MSG_PEEK):
-                    raise ConnectionError("the near end has left")
+            if _told_to_stop(stream):
                 ending = "stopped"
                 break
             for rank in ready:
