@@ -34,7 +34,5 @@ def remove(path: Path) -> None:
 def not_written(folder: Path, error: OSError) -> UserError:
     """What to tell where a folder takes no more."""
     if error.errno in DISK_FULL:
-        return UserError(
-            f"no space left in {folder}: what was finished is kept; free some and run the same command again"
-        )
-    return UserError(f"cannot write to {folder}: {error.strerror}; what was finished is kept")
+        return UserError(f"no space left in {folder}: free some and run the same command again")
+    return UserError(f"cannot write to {folder}: {error.strerror}")

@@ -83,7 +83,7 @@ class Results:
         except OSError as error:
             if self._trials.is_file():
                 os.truncate(self._trials, size)
-            raise files.not_written(self.folder, error) from error
+            raise UserError(f"{files.not_written(self.folder, error)}; what was finished is kept") from error
 
     def write(self, name: str, text: str) -> Path:
         """Replaces one of the folder's files, whole or not at all."""

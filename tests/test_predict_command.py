@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 
 import models
+from repro.cli import main
 from repro.expected import cells
-from repro.predict import calibration, fit, validate
+from repro.predict import calibration, fit, traces, validate
 from repro.predict.forecast import forecast
 from repro.predict.machine import Machine, gpu_named
 from repro.predict.traces import nearest
 from repro.settings import FREE_LUNCH, NAIVE
-from tests.command_line import ROOT, record, refusal, repro, results_folder
+from tests.command_line import ROOT, record, repro, results_folder
 
 
 def test_both_tables_are_predicted_within_a_second_beside_the_printed_days() -> None:
@@ -118,6 +119,19 @@ def test_every_settings_is_ranked_with_memory_and_time_by_part() -> None:
     assert ours == sorted(ours)
     as_csv = list(csv.DictReader(io.StringIO(repro(*arguments, "--format", "csv").stdout)))
     assert [row["settings"] for row in as_csv] == [row["settings"] for row in rows]
+
+
+def test_where_the_program_cannot_be_written_nothing_is_fitted_or_traced(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(calibration, "FILE", Path("/proc/foo/calibration.json"))
+    monkeypatch.setattr(traces, "FOLDER", Path("/proc/foo"))
+    for work in ("--fit", "--rebuild-traces"):
+        assert main(["predict", work]) == 2
+        assert capsys.readouterr().err == (
+            "repro: cannot write to /proc/foo: No such file or directory; what predictions are made from is kept "
+            "there, make it writable\n"
+        )
 
 
 BAD_INPUT = [
@@ -241,8 +255,9 @@ def test_a_run_is_fitted_to_as_the_papers_cells_are(tmp_path: Path) -> None:
     assert fit.folds(measured)[-1] == "H200"
     rates, _ = fit._fit(measured)
     assert rates.half == pytest.approx(slow.rates.half, rel=0.25)
-    told = refusal("predict", "--fit", "--measured", str(results_folder(tmp_path / "run", *skipped)))
-    assert "no trial at the paper's scale on a GPU of the catalogue to fit to" in told
+    refused = repro("predict", "--fit", "--measured", str(results_folder(tmp_path / "run", *skipped)))
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "no trial at the paper's scale on a GPU of the catalogue to fit to" in refused.stderr
 
 
 def test_implausible_cells_change_no_rate() -> None:

@@ -156,7 +156,7 @@ def test_a_file_that_can_grow_no_more_loses_nothing(tmp_path: Path) -> None:
     finished = output.split()
     assert run.returncode == 1
     assert error == (
-        f"one line: no space left in {tmp_path}: what was finished is kept; free some and run the same command again\n"
+        f"one line: no space left in {tmp_path}: free some and run the same command again; what was finished is kept\n"
     )
     assert finished
     assert (tmp_path / "trials.jsonl").read_bytes().endswith(b"\n")

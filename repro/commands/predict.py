@@ -30,6 +30,7 @@ from ..trial import Record
 from ..units import count_if_given, path
 
 _TABLES: tuple[Table, ...] = ("1", "4")
+_KEPT_HERE = "what predictions are made from is kept there, make it writable"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -175,6 +176,9 @@ def _tables(given: argparse.Namespace, names: set[str]) -> int:
 
 
 def _rebuild(given: argparse.Namespace) -> int:
+    from .preflight import check_disk
+
+    check_disk(traces.FOLDER, _KEPT_HERE)
     try:
         from ..tracing.trace import all_traces
     except ImportError as error:
@@ -189,10 +193,12 @@ def _rebuild(given: argparse.Namespace) -> int:
 
 def _fit(given: argparse.Namespace) -> int:
     from ..predict.fit import fit_all, measured_observations, observations
+    from .preflight import check_disk
 
     def progress(name: str) -> None:
         print("fitting everything" if name == calibration.EVERYTHING else f"fitting without {name}", file=sys.stderr)
 
+    check_disk(calibration.FILE.parent, _KEPT_HERE)
     seen = observations()
     if given.measured is not None:
         run = read_measured(given.measured)

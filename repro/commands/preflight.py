@@ -21,14 +21,14 @@ def check_packages(*more: str) -> None:
         raise UserError(f"{', '.join(missing)} not installed: set up with ./run_all.sh, or install with pip")
 
 
-def check_disk(folder: Path) -> None:
+def check_disk(folder: Path, way_out: str = "name another folder with --out") -> None:
     """Makes the folder, and raises UserError where it cannot be written, before any work is done for it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
         free = shutil.disk_usage(folder).free
     except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror}; name another folder with --out") from error
+        raise UserError(f"cannot write to {folder}: {error.strerror}; {way_out}") from error
     if free < _FREE_BYTES:
         raise UserError(f"{folder}: {free >> 20} MiB of disk are free, {_FREE_BYTES >> 20} are needed; free some")
 
