@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import json
 import os
 import re
@@ -96,6 +98,13 @@ def test_without_a_run_it_reports_the_published_numbers(tmp_path: Path) -> None:
     assert "there is no run here, these are the published numbers alone" in found.stdout
     assert "# Report on the published numbers" in (tmp_path / "new" / "place" / "report.md").read_text()
     assert (tmp_path / "new" / "place" / "report.html").is_file()
+
+
+def test_without_a_trial_csv_has_a_row_for_each_cell(tmp_path: Path) -> None:
+    found = repro("report", "--out", str(tmp_path), "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(found.stdout)))
+    assert len(rows) == 288
+    assert {row["verdict"] for row in rows} == {"not_measured"}
 
 
 def test_what_a_run_printed_comes_again_from_its_folder(tmp_path: Path) -> None:

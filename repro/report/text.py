@@ -37,10 +37,10 @@ def report(
     devices: Sequence[Device] | None,
     format: Format,
 ) -> str:
-    """A run on `devices`; None where there was no run. CSV is one row a trial; JSON holds trials, verdicts and
-    summary."""
+    """A run on `devices`; None where there was no run. CSV is one row a trial or, without any, one a cell; JSON holds
+    trials, verdicts and summary."""
     if format == "csv":
-        return render(trial_rows(records, None), "csv")
+        return render(trial_rows(records, None) or [asdict(verdict) for verdict in verdicts], "csv")
     if format == "json":
         return json.dumps(
             {
