@@ -74,7 +74,7 @@ def read(folder: Path) -> Reading:
     if not (folder / results.TRIALS).is_file() and not (folder / ENVIRONMENT).is_file():
         raise UserError(f"{folder} holds no trials: {_WAY_OUT}")
     problems: list[Problem] = []
-    environment = _environment(folder, problems)
+    environment = environment_of(folder, problems)
     options = _options(environment, problems)
     records = sound_records(folder, problems)
     _look_for_planned(options, environment, records, problems)
@@ -84,15 +84,29 @@ def read(folder: Path) -> Reading:
 
 
 def measured(folder: Path) -> Reading:
-    """Reads a run that is put beside published numbers, and says on stderr what is wrong with its records.
-
-    Raises UserError where no record is sound.
+    """Reads a run that is put beside published numbers, and says on stderr what is wrong with all but its verdicts,
+    which follow from its records here. Raises UserError where no record is sound.
     """
     reading = read(folder)
-    print_problems(problem for problem in reading.problems if problem.where.startswith(results.TRIALS))
+    print_problems(problem for problem in reading.problems if problem.where != results.VERDICTS)
     if not reading.records:
-        raise UserError(f"{folder} holds no trials that can be used: {_WAY_OUT}")
+        raise unusable(folder)
     return reading
+
+
+def begun(folder: Path) -> Reading:
+    """Reads a run to report it, which may have no trials yet. Raises UserError where what it has is not sound, and says
+    on stderr why."""
+    reading = read(folder)
+    if not reading.records and (reading.environment == Environment() or any(results.lines(folder))):
+        print_problems(reading.problems)
+        raise unusable(folder)
+    return reading
+
+
+def unusable(folder: Path) -> UserError:
+    """What to tell where no record is sound."""
+    return UserError(f"{folder} holds no trials that can be used: {_WAY_OUT}")
 
 
 def print_problems(problems: Iterable[Problem]) -> None:
@@ -186,10 +200,15 @@ def sound_records(folder: Path, problems: list[Problem]) -> list[Record]:
 
     Raises UserError where its trials cannot be read.
     """
-    found = {record.id: record for record in sound(results.lines(folder), f"{results.TRIALS}, line", problems)}
+    return list({record.id: record for record in all_sound_records(folder, problems)}.values())
+
+
+def all_sound_records(folder: Path, problems: list[Problem]) -> list[Record]:
+    """The same of all records, oldest first, several of one trial where it ran more than once."""
+    found = sound(results.lines(folder), f"{results.TRIALS}, line", problems)
     if results.torn(folder):
         problems.append(Problem(results.TRIALS, "the last line is torn, its trial was stopped", "it was left out"))
-    return list(found.values())
+    return found
 
 
 def history(folder: Path) -> list[Record]:
@@ -202,7 +221,8 @@ def history(folder: Path) -> list[Record]:
     return found
 
 
-def _environment(folder: Path, problems: list[Problem]) -> Environment:
+def environment_of(folder: Path, problems: list[Problem]) -> Environment:
+    """What a folder's trials ran on, empty where it does not say; what is wrong with it is added to `problems`."""
     used = "nothing is told of machine, stack and options"
     try:
         found = read_environment(folder)

@@ -219,7 +219,9 @@ def test_measured_days_stand_in_place_of_the_papers_and_say_so(tmp_path: Path) -
 
 def test_a_folder_that_measured_nothing_of_the_model_is_told(tmp_path: Path) -> None:
     folder = results_folder(tmp_path / "out", record("pythia-1b", "naive", 1.0, gpu="cpu", count=1, scale="tiny"))
-    assert "no finished trial of pythia-1b at the paper's scale" in refusal(*PYTHIA, "--measured", str(folder))
+    found = repro(*PYTHIA, "--measured", str(folder))
+    assert (found.returncode, found.stdout) == (2, "")
+    assert "no finished trial of pythia-1b at the paper's scale" in found.stderr
     assert "holds no trials" in refusal(*PYTHIA, "--measured", str(tmp_path / "nowhere"))
 
 

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -139,7 +140,7 @@ def test_bad_input_is_one_clear_line(arguments: list[str], told: str, tmp_path: 
 
 
 def test_what_is_wrong_with_the_folder_is_in_the_report_and_on_stderr(tmp_path: Path) -> None:
-    folder = results_folder(tmp_path, record("vit", "naive", 300.0, count=1))
+    folder = results_folder(tmp_path, *(record("vit", "naive", 300.0 / count, count=count) for count in (1, 4)))
     (folder / "trials.jsonl").write_text(
         (folder / "trials.jsonl").read_text().replace('"true_days": 3', '"true_days": 9')
     )
@@ -148,6 +149,20 @@ def test_what_is_wrong_with_the_folder_is_in_the_report_and_on_stderr(tmp_path: 
     wrong = "trials.jsonl, line 1: vit/paper/1xA100/naive was tampered with or damaged: true_days is 9"
     for text in (found.stderr, (folder / "report.md").read_text(), (folder / "report.html").read_text()):
         assert wrong in text
+
+
+def test_a_run_that_only_began_is_reported_and_one_of_which_nothing_is_sound_is_not(tmp_path: Path) -> None:
+    folder = shutil.copytree(KEPT, tmp_path / "run")
+    trials = folder / "trials.jsonl"
+    trials.write_text('{"id": ')
+    assert "Nothing was measured here." in repro("report", str(folder)).stdout
+    trials.write_text("no record\n")
+    for _ in ("as it was", "without an environment"):
+        found = repro("report", str(folder))
+        assert (found.returncode, found.stdout) == (2, "")
+        assert "repro: trials.jsonl, line 1: not a trial's record (" in found.stderr
+        assert found.stderr.splitlines()[-1].startswith(f"repro: {folder} holds no trials that can be used: ")
+        (folder / "environment.json").unlink(missing_ok=True)
 
 
 def test_where_the_drawing_libraries_are_missing_the_markdown_is_written_and_the_way_out_told(tmp_path: Path) -> None:

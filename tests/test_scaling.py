@@ -12,7 +12,7 @@ from repro.economics.days import TrainingDays
 from repro.economics.pricelist import GpuPrice, PriceList, SystemPrice
 from repro.economics.scaling import steps, stops
 from repro.interval import Interval
-from tests.command_line import answer, record, refusal, results_folder
+from tests.command_line import answer, record, refusal, repro, results_folder
 
 DAY = date(2026, 11, 1)
 
@@ -110,8 +110,9 @@ def test_the_largest_number_of_gpus_that_is_known_is_not_said_to_be_where_more_s
 def test_a_model_that_is_not_the_papers_has_the_days_that_were_measured_and_no_others(tmp_path: Path) -> None:
     folder = str(results_folder(tmp_path / "out", record("gan", "naive", 2.0, gpu="A100", count=1)))
     assert [row["days"] for row in answer("scaling", "--model", "gan", "--measured", folder)["rows"]] == [2.0]
-    told = refusal("scaling", "--model", "gan", "--measured", folder, "--gpu", "T4")
-    assert told.endswith("nobody knows how long gan takes on T4; known: A100")
+    found = repro("scaling", "--model", "gan", "--measured", folder, "--gpu", "T4")
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr.endswith("nobody knows how long gan takes on T4; known: A100\n")
 
 
 def test_measured_days_are_exact_and_without_a_price_nothing_is_said_of_paying(tmp_path: Path) -> None:

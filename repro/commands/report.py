@@ -25,11 +25,11 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
-    from ..reading import read
+    from ..reading import begun
     from ..report.content import compose
     from ..report.write import payload, write
 
-    reading = read(given.folder) if given.folder else None
+    reading = begun(given.folder) if given.folder else None
     content = compose(reading)
     written = write(content, given.out or given.folder or _PUBLISHED)
     records, devices = (reading.records, reading.devices) if reading else ((), None)

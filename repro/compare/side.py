@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .. import environment, jsonfile
+from .. import jsonfile
 from ..environment import Environment
 from ..errors import UserError
 from ..host import Host
 from ..jsonfile import NotAsDeclaredError
-from ..reading import Problem, print_problems, sound
-from ..results import TRIALS, Line, lines
+from ..reading import Problem, all_sound_records, environment_of, print_problems, sound, unusable
+from ..results import TRIALS, Line
 from ..trial import Record
 
 
@@ -30,7 +29,8 @@ class Side:
 
 def read_side(place: Path) -> Side:
     """A results folder, a folder of such folders (one more process of each trial in each), pytest-benchmark's JSON with
-    our extra_info, or a baseline. Says on stderr which records it leaves out. Raises UserError where none is left."""
+    our extra_info, or a baseline. Says on stderr what is wrong with a run. Raises UserError where no record is
+    left."""
     if not place.exists():
         raise UserError(f"{place} is not there: name a results folder, or pytest-benchmark's JSON")
     if not place.is_dir():  # a pipe can be read, too
@@ -40,10 +40,11 @@ def read_side(place: Path) -> Side:
         runs = [place]
     if not runs and (place / "benchmark.json").is_file():
         return _of_benchmark(place / "benchmark.json", str(place))
-    records = [record for folder in runs for record in _sound(lines(folder), f"{folder / TRIALS}, line")]
+    found = [_of_run(folder) for folder in runs]
+    records = [record for sound_ones, _ in found for record in sound_ones]
     if not records:
-        raise UserError(f"{place} holds no trials that can be used: name the results folder of a run (its --out)")
-    environments = [_environment(folder) for folder in runs]
+        raise unusable(place)
+    environments = [known for _, known in found]
     for folder, known in zip(runs, environments, strict=True):
         if known.packages != environments[0].packages:
             raise UserError(f"{folder} and {runs[0]} are runs of different packages: a side is one stack")
@@ -55,23 +56,16 @@ def step_seconds(record: Record) -> float | None:
     return record.synchronised_step if record.synchronised_step is not None else record.true_step
 
 
-def _sound(found: Iterable[Line], place: str) -> list[Record]:
-    problems: list[Problem] = []
-    records = sound(found, place, problems)
-    print_problems(problems)
-    return records
-
-
 def _folders(place: Path) -> list[Path]:
     """In the order that people number them: 2 before 10."""
     return sorted((path for path in place.iterdir() if path.is_dir()), key=lambda path: (len(path.name), path.name))
 
 
-def _environment(folder: Path) -> Environment:
-    try:
-        return environment.read(folder) or Environment()
-    except NotAsDeclaredError as error:
-        raise UserError(f"{folder / environment.FILE} describes no run ({error})") from None
+def _of_run(folder: Path) -> tuple[list[Record], Environment]:
+    problems: list[Problem] = []
+    found = all_sound_records(folder, problems), environment_of(folder, problems)
+    print_problems(replace(problem, where=str(folder / problem.where)) for problem in problems)
+    return found
 
 
 @dataclass(frozen=True)
@@ -118,7 +112,9 @@ def _of_benchmark(path: Path, name: str) -> Side:
                 found.append(Line(number, jsonfile.value(Record, case.extra_info)))
     except NotAsDeclaredError as error:
         raise UserError(f"{path} is not pytest-benchmark's JSON of a run, with its extra_info ({error})") from None
-    records = _sound(found, f"{path}, benchmark")
+    problems: list[Problem] = []
+    records = sound(found, f"{path}, benchmark", problems)
+    print_problems(problems)
     if not records:
         raise UserError(
             f"{path} holds no trials that can be used: expected pytest-benchmark's JSON of a run, with its extra_info"
