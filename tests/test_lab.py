@@ -21,6 +21,7 @@ from repro.errors import UserError
 from repro.experiment import Experiment
 from repro.gpus import find
 from repro.lab import Trained, Training, epochs_of, lab_predictions, lab_ratios, predictions, ratios, why
+from repro.lab_report import Report
 from tests.command_line import ROOT, repro
 
 SMALL = ["--epochs", "3", "--images", "200"]  # 13 batches of 16, the last of 8
@@ -219,6 +220,13 @@ def test_another_machines_trainings_are_not_taken_for_this_ones(finished) -> Non
         assert "the CPU was Another CPU" in found.stderr
     finally:
         path.write_text(kept)
+
+
+def test_the_kept_experiments_report_is_what_its_times_give() -> None:
+    kept = ROOT / "results" / "lab-cpu-1-core"
+    trainings = (f"1-CPU_tiny_2537-images_{name}.json" for name in ("1-epoch", "20-epochs", "1-epoch-warm"))
+    found = Report(*(jsonfile.read(kept / name, Trained) for name in trainings), None)
+    assert found.text("markdown") + "\n" == (kept / "report.md").read_text()
 
 
 @pytest.mark.parametrize(

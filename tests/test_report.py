@@ -120,6 +120,13 @@ def test_what_a_run_printed_comes_again_from_its_folder(tmp_path: Path) -> None:
     assert "| Pythia-160M | 41" in re.sub(" +", " ", as_markdown)
 
 
+def test_the_kept_report_is_what_the_front_door_writes(tmp_path: Path) -> None:
+    kept = KEPT.relative_to(ROOT)
+    repro("report", str(kept), "--out", str(tmp_path), REPRO_COMMAND="./run_all.sh")
+    same = (tmp_path / "report.md").read_text() == (KEPT / "report.md").read_text()
+    assert same, f"./run_all.sh report {kept} brings it up to date"
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
