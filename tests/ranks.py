@@ -103,6 +103,11 @@ def die_before_its_child(rank: Rank, pids: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def spared(rank: Rank) -> int:
+    """How readily the kernel kills this process where memory runs out, from -1000 to 1000."""
+    return int(Path("/proc/self/oom_score_adj").read_text())
+
+
 def chatter(rank: Rank, lines: int) -> str:
     for number in range(lines):
         print(f"rank {rank.index} says line {number}")

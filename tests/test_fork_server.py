@@ -18,7 +18,8 @@ import psutil
 import pytest
 
 from repro.measure.launcher import ForkServer, ServerDiedError
-from repro.measure.server import Job
+from repro.measure.memory import oom_kills
+from repro.measure.server import Job, _Forked
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -141,6 +142,30 @@ def test_a_killed_rank_is_crashed_and_names_the_signal(fork_server: ForkServer, 
     assert told == f"the process was killed by {name}"
     assert cause == ("as the kernel does where the host's memory runs out" if name == "SIGKILL" else "")
     assert outcome.reports == [{"said": "first"}, {"said": "second"}]
+
+
+def test_a_rank_that_the_kernel_killed_for_want_of_memory_ran_out_of_it() -> None:
+    def ended(signal: int, before: int) -> tuple[str, str]:
+        child = subprocess.Popen(["sleep", "60"])
+        reading, writing = os.pipe()
+        os.close(writing)
+        rank = _Forked(0, child.pid, reading, oom_kills=before)
+        child.send_signal(signal)
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        rank.look()
+        child.wait()
+        os.close(reading)
+        return rank.outcome.status, rank.outcome.error
+
+    fewer = oom_kills() - 1  # as if the kernel had killed one since
+    told = ("out_of_memory", "the kernel killed the process, as the host's memory ran out")
+    assert ended(signal.SIGKILL, fewer) == told
+    assert ended(signal.SIGKILL, oom_kills())[0] == "crashed"
+    assert ended(signal.SIGTERM, fewer)[0] == "crashed"
+
+
+def test_where_memory_runs_out_the_kernel_is_to_kill_a_rank(fork_server: ForkServer, tmp_path: Path) -> None:
+    assert [each.value for each in fork_server.call(job("spared", tmp_path, ranks=2))] == [1000, 1000]
 
 
 def test_a_rank_that_exits_without_a_word_is_crashed(fork_server: ForkServer, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ _SIGNS = (
     "std::bad_alloc",
     "out of memory",
     "alloc_failed",  # cuBLAS and cuDNN workspaces
+    "unable to find an engine",  # of cuDNN's, one whose workspace fits
     "cublas_status_not_initialized",
     "allocation_failed",
     "could not create a memory",  # oneDNN
@@ -64,6 +65,15 @@ def is_out_of_memory(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def oom_kills() -> int:
+    """How many processes the kernel has killed for want of memory; 0 where it does not tell."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
 
 
 class Peak:

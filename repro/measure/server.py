@@ -29,6 +29,7 @@ from typing import IO, Any
 
 from repro import stack
 
+from .memory import oom_kills
 from .rank import Rank
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -94,6 +95,8 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int) -> N
             _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != server:
                 return
+            with contextlib.suppress(OSError):  # where memory runs out, it is to be a rank that ends
+                Path("/proc/self/oom_score_adj").write_text("1000")
             log = os.open(job.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(log, 1)
@@ -129,10 +132,11 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int) -> N
 
 
 class _Forked:
-    """A rank as the server sees it: its process, the pipe it reports on, and what became of it."""
+    """A rank as the server sees it: its process, the pipe it reports on, and what became of it. `oom_kills` are those
+    before it began."""
 
-    def __init__(self, rank: int, pid: int, pipe: int) -> None:
-        self.outcome, self.pid, self.pipe = Outcome(rank), pid, pipe
+    def __init__(self, rank: int, pid: int, pipe: int, oom_kills: int) -> None:
+        self.outcome, self.pid, self.pipe, self._oom_kills = Outcome(rank), pid, pipe, oom_kills
         self.hung_up = self.ended = False
         self._torn = b""
         os.set_blocking(pipe, False)
@@ -168,6 +172,10 @@ class _Forked:
         self.ended = True
         if not self.outcome.status:
             killed = end.si_code != os.CLD_EXITED
+            if killed and end.si_status == signal.SIGKILL and oom_kills() > self._oom_kills:
+                self.outcome.status = "out_of_memory"
+                self.outcome.error = "the kernel killed the process, as the host's memory ran out"
+                return
             how = f"was killed by {_signal_name(end.si_status)}" if killed else f"ended with exit code {end.si_status}"
             if killed and end.si_status == signal.SIGKILL:
                 how += ", as the kernel does where the host's memory runs out"
@@ -213,7 +221,7 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
 
     Raises ConnectionError where the stream ends instead. Nothing that was forked outlives this.
     """
-    server, group, ranks = os.getpid(), 0, []
+    server, group, ranks, kills = os.getpid(), 0, [], oom_kills()
     selector = selectors.DefaultSelector()
     selector.register(stream, selectors.EVENT_READ)
     try:
@@ -226,7 +234,7 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
             with contextlib.suppress(PermissionError, ProcessLookupError):  # it did so itself, or is gone already
                 os.setpgid(pid, group)
             os.close(writing)
-            ranks.append(_Forked(job.first + local, pid, reading))
+            ranks.append(_Forked(job.first + local, pid, reading, kills))
             selector.register(reading, selectors.EVENT_READ, ranks[-1])
             _told_to_stop(stream)  # a word can wait until all are forked, but not its end
 

@@ -40,7 +40,8 @@ class Bench:
 
 
 _REMEDIES: dict[str, str] = {
-    "out_of_memory": "needs more memory: activation checkpointing, sharding over more devices, or offloading",
+    "out_of_memory": "needs more memory: activation checkpointing, sharding over more devices, or offloading, which "
+    "takes the host's",
     "timed_out": "raise --trial-timeout",
     "crashed": "read the traceback in trials.jsonl and the log",
 }
@@ -92,6 +93,8 @@ def _measure(
     log = bench.logs / f"{trial.id.replace('/', '_')}.log"
     record.log = log.name
     log.unlink(missing_ok=True)
+    if bench.cuda and settings.library == "deepspeed":
+        bench.server.mend()  # a rank that was killed at DeepSpeed's operators leaves a lock, which the next wait for
     share = recipe.batch_size // trial.world
     common = {"recipe": trial.recipe, "scale": trial.scale, "settings": trial.settings, "tf32": record.tf32}
 
@@ -244,6 +247,8 @@ def _fail(record: Record, status: Status, failure: Outcome) -> None:
     }
     record.status, record.remedy = status, _REMEDIES[status]
     record.reason = reasons.get(status, failure.error)
+    if status == "out_of_memory" and not failure.traceback:  # a rank that was killed has none
+        record.reason += f": {failure.error}"
     record.traceback = failure.traceback
 
 
