@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import re
@@ -36,12 +37,22 @@ def host() -> Host:
     )
 
 
+def instructions() -> str:
+    """Names the set of instructions that this computer's processor has."""
+    return hashlib.sha256(_cpu_told("flags").encode()).hexdigest()[:8]
+
+
 def _cpu_model() -> str:
+    return _cpu_told("model name") or platform.processor() or platform.machine()
+
+
+def _cpu_told(what: str) -> str:
+    """What the system tells of the first processor; nothing where it does not."""
     try:
-        names = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        found = re.search(rf"^{what}\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
-        names = None
-    return names[1].strip() if names else platform.processor() or platform.machine()
+        found = None
+    return found[1].strip() if found else ""
 
 
 def _physical_cores() -> int | None:

@@ -8,6 +8,14 @@ from collections.abc import Sequence
 
 from .build_cache import build_cache
 from .devices import Device
+from .host import instructions
+from .packages import installed
+
+
+def _extensions() -> str:
+    """A folder for one torch and one kind of processor: torch loads what was built by the same command as it is, and
+    DeepSpeed's Adam is compiled for the processor that it is compiled on."""
+    return f"extensions-torch-{installed('torch')}-{instructions()}"
 
 
 def server_environment(devices: Sequence[Device]) -> dict[str, str]:
@@ -16,7 +24,7 @@ def server_environment(devices: Sequence[Device]) -> dict[str, str]:
     found = {
         "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
         "TRITON_CACHE_DIR": str(caches / "triton"),
-        "TORCH_EXTENSIONS_DIR": str(caches / "extensions"),
+        "TORCH_EXTENSIONS_DIR": str(caches / _extensions()),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": ",".join(device.cuda_name for device in devices),
         "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")]),
