@@ -16,10 +16,10 @@ from .calibrate import probe
 from .devices import Device
 from .expected import Cell, cells, published_settings
 from .gpus import Gpu
+from .measure import operators
 from .measure.launcher import ForkServer, ServerDiedError
 from .measure.nodes import Nodes
 from .measure.rank import SEED
-from .measure.server import Job
 from .measure.trial import Bench
 from .measure.trial import run as run_trial
 from .packages import installed, installed_packages
@@ -39,7 +39,6 @@ from .trial import Record, Trial
 from .variables import server_environment
 from .verdict import Verdict, judge
 
-_BUILDING_SECONDS = 1800.0
 _EXHAUSTIVE = "--search exhaustive measures it"
 
 
@@ -74,7 +73,6 @@ class Run:
             logs=folder / "logs",
         )
         self._started = time.monotonic()
-        self._built: set[bool] = set()
         self._guides: dict[tuple[str, int], Guide] = {}
 
     def __enter__(self) -> Run:
@@ -105,6 +103,7 @@ class Run:
             if self._can_run(trial):
                 with contextlib.suppress(ServerDiedError):  # it fails again in that trial, which records it
                     self.bench.server.start()
+                    self.bench = operators.prepare(self.bench, self.waiting)
                 return
 
     def guide(self) -> None:
@@ -158,7 +157,6 @@ class Run:
             self._keep(record)
             self.tell(trial, record, False)
             return record
-        self._build_operators(trial)
         size = guide.size(settings) if guide is not None else 0
         try:
             weigh = guide.weigh if guide is not None else None
@@ -214,23 +212,3 @@ class Run:
     def _can_run(self, trial: Trial) -> bool:
         recipe, settings = models.find(trial.recipe, trial.scale), Settings.parse(trial.settings)
         return rules.obstacle(recipe, settings, trial.world, self.bench.stack) is None
-
-    def _build_operators(self, trial: Trial) -> None:
-        """Has DeepSpeed's Adam compiled before the first trial that takes it, so that none is charged for it."""
-        settings = Settings.parse(trial.settings)
-        host = settings.offloading
-        if not self.bench.cuda or settings.library != "deepspeed" or host in self._built or not self._can_run(trial):
-            return
-        self._built.add(host)
-        # What fails here fails again in the trial, which records it.
-        with contextlib.suppress(ServerDiedError):
-            self.bench.server.call(
-                Job(
-                    call="repro.measure.phases:build_operators",
-                    arguments={"host": host},
-                    ranks=1,
-                    log=str(self.results.logs / "build.log"),
-                    timeout=_BUILDING_SECONDS,
-                    cuda=True,
-                )
-            )

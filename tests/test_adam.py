@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import models
 from repro import adam
+from repro.measure import operators
+from repro.measure.launcher import ForkServer
+from repro.measure.trial import Bench
 from repro.rules import Stack, obstacle
 from repro.settings import Settings
+from repro.trial import Trial
 
 ZERO = Settings(True, sharding="zero_2")
 
@@ -135,3 +140,27 @@ def test_zero_without_it_is_unsupported_with_the_reason() -> None:
     assert offloaded is not None
     assert offloaded.remedy == "install a C++ compiler, or name it in CXX"
     assert obstacle(models.find("pythia-1b"), Settings(True, sharding="fsdp_2"), 2, lacking) is None
+
+
+def test_what_does_not_compile_is_told_by_each_trial_that_needs_it(fork_server: ForkServer, tmp_path: Path) -> None:
+    packages = {"torch": "2.10.0", "transformers": "5.23.0", "deepspeed": "0.19.8"}
+    bench = Bench(fork_server, Stack(packages, (9, 0)), None, tmp_path)  # no GPU is here, so nothing compiles for one
+    naive, zero, offloaded = (
+        Trial("pythia-160m", "tiny", settings, "H100", 1)
+        for settings in ("naive", "free_lunch+zero_2", "free_lunch+zero_2+offloading")
+    )
+    assert operators.prepare(bench, [naive]) == bench
+    assert operators.prepare(replace(bench, stack=replace(bench.stack, capability=None)), [zero]).stack.adam is None
+    stack = operators.prepare(bench, [naive, zero]).stack
+    assert stack.host_adam is None
+    assert stack.adam is not None
+    assert stack.adam.startswith("building it with nvcc failed (")
+    assert stack.adam.endswith("), see logs/build.log")
+    assert "Traceback" in (tmp_path / "build.log").read_text()
+    told = obstacle(models.find("pythia-160m"), ZERO, 1, stack)
+    assert told is not None
+    assert told.reason == f"DeepSpeed cannot compile its Adam: {stack.adam}"
+    stack = operators.prepare(bench, [offloaded]).stack
+    assert stack.adam is None
+    assert stack.host_adam is not None
+    assert stack.host_adam.startswith("building it with the C++ compiler failed (")

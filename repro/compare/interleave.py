@@ -25,6 +25,7 @@ from .. import environment, rules
 from ..devices import Device
 from ..environment import Environment
 from ..errors import UserError
+from ..measure import operators
 from ..measure.launcher import ForkServer, ServerDiedError
 from ..measure.rank import SEED
 from ..measure.trial import Bench
@@ -168,7 +169,7 @@ class Check:
             environment.keep(found, folder, bool(_finished(folder)))
             server.launch()
             gpu = self._devices[0].gpu if self._devices else None
-            bench = Bench(server, self._rules(stack), gpu, results.logs)
+            bench = operators.prepare(Bench(server, self._rules(stack), gpu, results.logs), trials)
             yield _Opened(stack.name, self.folder, results, server, bench)
 
     def _compare(self, trial: Trial) -> Compared:

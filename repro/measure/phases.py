@@ -6,6 +6,8 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from statistics import median
 from typing import Any
 
 import torch
@@ -157,8 +159,7 @@ def measure(
     rounds(lambda name, work: synced[name].append(synchronised(rank.device, work)))
     peak_bytes = peak.bytes()
     skipped = built.skipped_updates() - skipped
-    micro_step(reduce=True)()
-    state = nvml.state(rank.local) if rank.cuda else None  # while the device is at work
+    state = _state_at_work(rank, micro_step(reduce=True), median(synced["with"]))
     built.update()
     wait(rank.device)
 
@@ -178,6 +179,23 @@ def measure(
             synchronised(rank.device, lambda: _whole_step(built, micro_step, accumulation)) for _ in range(steps)
         ]
     return result
+
+
+def _state_at_work(rank: Rank, work: Callable[[], Any], seconds: float) -> dict[str, Any] | None:
+    """Does this work, which takes so long, and returns what the GPU says of itself halfway: when the work has returned,
+    some engines have waited for the device. None on a CPU."""
+    if not rank.cuda:
+        work()
+        return None
+
+    def halfway() -> dict[str, Any] | None:
+        time.sleep(seconds / 2)
+        return nvml.state(rank.local)
+
+    with ThreadPoolExecutor(1) as beside:
+        state = beside.submit(halfway)
+        work()
+        return state.result()
 
 
 def _end_compiler() -> None:
@@ -238,10 +256,3 @@ def _graphs(built: engine.Engine) -> dict[str, int]:
 def compile_anything(rank: Rank) -> None:
     """Compiles two operators: where that fails, it is no fault of a model."""
     torch.compile(lambda x: (x.sin() * x).sum())(torch.ones(64, device=rank.device))
-
-
-def build_operators(rank: Rank, host: bool) -> None:
-    """Compiles DeepSpeed's Adam for the GPU, or for the `host` that offloaded states live on, into the build cache."""
-    from deepspeed.ops.op_builder import CPUAdamBuilder, FusedAdamBuilder
-
-    (CPUAdamBuilder if host else FusedAdamBuilder)().load()
