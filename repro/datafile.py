@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from datetime import date, datetime
 from functools import cache, wraps
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, NoReturn, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 from .errors import UserError
 
@@ -24,6 +24,16 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 Positive = Annotated[float, "above 0"]  # for all that may be divided by; a plain float may be 0
+
+
+class ContradictionError(ValueError):
+    """Values of a row that are each what its field can hold, and do not go together: which field, and what it should
+    be by the others."""
+
+    def __init__(self, field: str, expected: str) -> None:
+        super().__init__(f"{field}: expected {expected}")
+        self.field = field
+        self.expected = expected
 
 
 def expected_folder() -> Path:
@@ -68,16 +78,20 @@ def records(
     """A file of `expected/` whose columns are the fields of `kind`, each read as the field's type says.
 
     By the fields `key`, alone or as a tuple, in the file's order. An optional field is None where the file has a dash.
-    `check` may find more wrong with a row. Raises UserError where the file is broken, or two rows have the same `key`.
+    `check` may find more wrong with a row, and `kind` raise ContradictionError. Raises UserError where the file is
+    broken, or two rows have the same `key`.
     """
     types, seen = get_type_hints(kind, include_extras=True), dict[Hashable, int]()
     found = {}
     for row in rows(expected_folder() / name, columns(kind)):
         check(row)
-        values = {column: row.parse(column, *_READERS[types[column]]) for column in columns(kind)}
+        values = {column: row.parse(column, *_reader(types[column])) for column in columns(kind)}
         place = values[key[0]] if len(key) == 1 else tuple(values[column] for column in key)
         row.once(key[0], place, seen)
-        found[place] = kind(**values)
+        try:
+            found[place] = kind(**values)
+        except ContradictionError as error:
+            row.problem(error.field, error.expected)
     return Keyed(name, found)
 
 
@@ -110,7 +124,7 @@ class Row:
     def choice(self, column: str, choices: Collection[str], called: str | None = None) -> str:
         """The text, which is one of these; `called` says what they are where they are too many to tell."""
         if self[column] not in choices:
-            self.problem(column, called or f"one of {', '.join(choices)}")
+            self.problem(column, called or one_of(choices))
         return self[column]
 
     def positive(self, column: str) -> int:
@@ -191,6 +205,11 @@ def named(key: Hashable) -> str:
     return ", ".join(map(str, key)) if isinstance(key, tuple) else str(key)
 
 
+def one_of(words: Collection[str]) -> str:
+    """What is expected where these are all that there is."""
+    return f"one of {', '.join(words)}"
+
+
 def positive_int(text: str) -> int:
     if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
         raise ValueError
@@ -217,6 +236,14 @@ def _positive(text: str) -> float:
 
 def _optional(convert: Callable[[str], Any]) -> Callable[[str], Any]:
     return lambda text: None if text == "-" else convert(text)
+
+
+def _reader(kind: Any) -> tuple[Callable[[str], Any], str]:
+    """What reads a field of this type, and what it expects."""
+    if get_origin(kind) is Literal:
+        words = get_args(kind)
+        return {word: word for word in words}.__getitem__, one_of(words)
+    return _READERS[kind]
 
 
 _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {

@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
+from typing import Literal
 
 from .currency import codes
-from .datafile import Positive, Row, read_once, records
+from .datafile import ContradictionError, Positive, Row, read_once, records
 from .gpus import by_name, known_gpu
 
-TERMS = ("on-demand", "spot", "reserved")
+Terms = Literal["on-demand", "reserved", "spot"]
 
 
 @dataclass(frozen=True)
@@ -65,17 +66,23 @@ class System:
 
 @dataclass(frozen=True)
 class Rental:
-    """`hours` of an instance with `gpus` GPUs cost `price`."""
+    """`hours` of an instance with `gpus` GPUs cost `price`: one hour or, reserved, the whole term, used or not."""
 
     gpu: str
     gpus: int
     provider: str
-    terms: str
+    terms: Terms
     hours: Positive
     price: Positive
     currency: str
     quoted: date
     source: str
+
+    def __post_init__(self) -> None:
+        if self.terms == "reserved" and self.hours <= 1:
+            raise ContradictionError("hours", "more than 1 as terms is reserved: the whole term that price pays for")
+        if self.terms != "reserved" and self.hours != 1:
+            raise ContradictionError("hours", f"1 as terms is {self.terms}: a term paid for as a whole is reserved")
 
 
 @read_once
@@ -109,7 +116,6 @@ def rentals() -> Mapping[tuple[str, int, str, str], Rental]:
 
     def check(row: Row) -> None:
         row.choice("gpu", by_name().keys() | families, "a GPU of gpus.csv, with or without its memory, such as V100")
-        row.choice("terms", TERMS)
         row.choice("currency", codes(), "a code of ISO 4217 such as USD or EUR")
 
     return records(Rental, "rental.csv", ("gpu", "gpus", "provider", "terms"), check)

@@ -242,7 +242,7 @@ def test_a_broken_table_3_is_told_by_line_and_column(expected: Path, line: int, 
             "RTX 4O90",
             "line 2, column 1 (gpu): found 'RTX 4O90', expected a GPU of gpus.csv",
         ),
-        ("rental.csv", 3, "spot", "sport", "line 3, column 4 (terms): found 'sport', expected one of on-demand, spot,"),
+        ("rental.csv", 3, "spot", "sport", "line 3, column 4 (terms): found 'sport', expected one of on-demand, res"),
         ("rental.csv", 4, "USD", "USB", "line 4, column 7 (currency): found 'USB', expected a code of ISO 4217"),
         (
             "table5.csv",
@@ -292,6 +292,8 @@ def test_a_broken_price_is_told_by_line_and_column(
             "column 6 (predicted_seconds): found '-', expected a number",
         ),
         ("rent", "rental.csv", 2, ",1,0.69,", ",0,0.69,", "column 5 (hours): found '0', expected a number above 0"),
+        ("rent", "rental.csv", 2, ",1,0.69,", ",2,0.69,", "column 5 (hours): found '2', expected 1 as terms is on-"),
+        ("rent", "rental.csv", 8, ",43800,", ",1,", "column 5 (hours): found '1', expected more than 1 as terms is"),
         ("audit", "table3.csv", 2, "Pythia", "Pithia", "column 1 (model): found 'Pithia-160M', expected one of"),
     ],
 )

@@ -40,6 +40,13 @@ def gpu_table(name: str = "RTX 3090", price: str = "900", currency: str = '"USD"
     return f'[[gpu]]\nname = "{name}"\nprice = {price}\ncurrency = {currency}\nquoted = {quoted}\nsource = "shop"\n'
 
 
+def rental_table(terms: str = "on-demand", hours: str = "1", price: str = "0.5", provider: str = "shop") -> str:
+    return (
+        f'[[rental]]\ngpu = "A100"\ngpus = 8\nprovider = "{provider}"\nterms = "{terms}"\nhours = {hours}\n'
+        f'price = {price}\ncurrency = "USD"\nquoted = 2026-11-01\nsource = "shop"\n'
+    )
+
+
 # --- Section 4.1 ---
 
 
@@ -302,6 +309,16 @@ BROKEN = [
     (gpu_table(currency='"XYZ"'), ["[[gpu]] 1", "unknown currency 'XYZ'", "ISO 4217"]),
     (gpu_table(quoted='"yesterday"'), ["[[gpu]] 1, quoted", "2026-11-01"]),
     (gpu_table("RTX 3900"), ["[[gpu]] 1, name", "unknown GPU 'RTX 3900'", "RTX 3090"]),
+    *(
+        (
+            rental_table(terms),
+            ["[[rental]] 1, terms:", f"found '{terms}', expected one of on-demand, reserved, spot"],
+        )
+        for terms in ("Spot", "On-Demand", "x")
+    ),
+    (rental_table("reserved"), ["[[rental]] 1, hours", "found 1, expected more than 1 as terms is reserved"]),
+    (rental_table("spot", "2"), ["[[rental]] 1, hours", "found 2, expected 1 as terms is spot"]),
+    (rental_table("on-demand", "0.5"), ["found 0.5, expected 1 as terms is on-demand"]),
     (gpu_table() + "colour = 1\n", ["[[gpu]] 1", "unknown key 'colour'"]),
     ("[[gpus]]\n", ["unknown key 'gpus'", "[[gpu]]"]),
     ('gpu = "A100"\n', ["write each as [[gpu]]"]),

@@ -101,7 +101,7 @@ def test_a_rent_is_told_in_the_currency_asked_for() -> None:
 def test_one_gpu_by_the_hour_stands_for_larger_machines_and_a_reserved_one_does_not() -> None:
     rental = next(row for row in price_list().rentals if row.gpu == "RTX 4090" and row.terms == "on-demand")
     assert [serves(rental, "RTX 4090", gpus) for gpus in (1, 4)] == [True, True]
-    reserved = replace(rental, hours=8760.0)
+    reserved = replace(rental, terms="reserved", hours=8760.0)
     assert [serves(reserved, "RTX 4090", gpus) for gpus in (1, 4)] == [True, False]
     assert not serves(rental, "RTX 3090", 1)
     assert not serves(replace(rental, gpus=2), "RTX 4090", 4)
@@ -252,7 +252,7 @@ def test_an_offer_on_which_the_run_never_ends_comes_last_and_has_no_days_and_no_
 def test_where_the_run_ends_on_no_offer_none_is_called_the_cheapest(tmp_path: Path) -> None:
     own = tmp_path / "own.toml"
     own.write_text(
-        '[[rental]]\ngpu = "T4"\ngpus = 1\nprovider = "a friend"\nterms = "spot"\nhours = 24\nprice = 1\n'
+        '[[rental]]\ngpu = "T4"\ngpus = 1\nprovider = "a friend"\nterms = "spot"\nhours = 1\nprice = 1\n'
         'currency = "USD"\nquoted = 2026-11-01\nsource = "me"\n'
     )
     told = answer("rent", "--hours", "100", "--gpu", "T4", "--prices", str(own), *HOPELESS)

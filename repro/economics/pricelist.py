@@ -5,6 +5,7 @@ The file is TOML, a table for each price; its keys are the fields of the data cl
     [[gpu]]      name, price, currency, quoted, source
     [[system]]   gpus, price, currency, quoted, source       the machine without its GPUs
     [[rental]]   gpu, gpus, provider, terms, hours, price, currency, quoted, source
+                 terms: on-demand or spot, where hours is 1, or reserved, where it is the term that price pays for
     [[rate]]     from, to, rate, quoted, source              one unit of `from` in `to`
 
 A price replaces ours of the same GPU, number of GPUs or rental; the others stay.
@@ -18,11 +19,11 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import date
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, get_type_hints
+from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from .. import currency, prices
 from ..currency import Rate
-from ..datafile import named
+from ..datafile import ContradictionError, named, one_of
 from ..errors import UserError
 from ..prices import Rental
 from .names import canonical_gpu
@@ -148,14 +149,24 @@ def _rows(kind: type[T], section: str, data: dict[str, Any], file: Path) -> list
         values = {name: _value(row[key], types[name], f"{place}, {key}") for name, key in columns}
         for name in {"currency", "from_", "to"} & set(values):
             currency.check(values[name], place)
-        found.append(kind(**values))
+        try:
+            found.append(kind(**values))
+        except ContradictionError as error:
+            key = dict(columns)[error.field]
+            _problem(row[key], f"{place}, {key}", error.expected)
     return found
 
 
-def _value(value: Any, kind: type, place: str) -> Any:
-    def problem(expected: str) -> NoReturn:
-        raise UserError(f"{place}: found {value!r}, expected {expected}")
+def _problem(value: Any, place: str, expected: str) -> NoReturn:
+    raise UserError(f"{place}: found {value!r}, expected {expected}")
 
+
+def _value(value: Any, kind: Any, place: str) -> Any:
+    def problem(expected: str) -> NoReturn:
+        _problem(value, place, expected)
+
+    if get_origin(kind) is Literal and value not in get_args(kind):
+        problem(one_of(get_args(kind)))
     if kind is str and not (isinstance(value, str) and value.strip()):
         problem("some text in quotes")
     # A bool is an int to Python, and no number to people.

@@ -23,7 +23,7 @@ def serves(rental: Rental, gpu: str, gpus: int) -> bool:
 
 def committed(rental: Rental) -> bool:
     """Whether all its hours are paid for, used or not."""
-    return rental.hours > 1
+    return rental.terms == "reserved"
 
 
 def per_gpu_hour(rental: Rental) -> float:
