@@ -197,8 +197,13 @@ def _column(header: Sequence[str], place: int) -> str:
 
 
 def problem(file: Path, line: int, place: int, column: str, found: str, expected: str) -> NoReturn:
-    shown = found if len(found) <= 60 else found[:57] + "..."
-    raise UserError(f"{file}, line {line}, column {place} ({column}): found {shown}, expected {expected}")
+    where = f"{file}, line {line}, column {place} ({column})"
+    raise UserError(f"{where}: found {shortened(found)}, expected {expected}")
+
+
+def shortened(found: str) -> str:
+    """What was found, as far as one line has room for it."""
+    return found if len(found) <= 60 else found[:57] + "..."
 
 
 def named(key: Hashable) -> str:

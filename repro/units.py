@@ -12,6 +12,9 @@ from .interval import Interval
 
 SECONDS_A_DAY = 24 * 60 * 60
 DAYS_A_YEAR = 365  # as the paper reckons what a machine's life costs
+# Of a number that is read: what is reckoned from a few of them stays far within the floats.
+_DIGITS = 20  # on either side of the point
+LEAST, MOST = 10.0**-_DIGITS, 10.0**_DIGITS
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": SECONDS_A_DAY}
 _MOST = 10**9  # of anything that is counted
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}

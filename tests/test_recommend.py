@@ -323,6 +323,25 @@ BROKEN = [
     ("[[gpus]]\n", ["unknown key 'gpus'", "[[gpu]]"]),
     ('gpu = "A100"\n', ["write each as [[gpu]]"]),
     ("[[gpu\n", ["not TOML", "line 1"]),
+    ("a = " + "[" * 100_000, ["nested too deep"]),
+    (gpu_table(price="9" * 10_000), ["a number has thousands of digits"]),
+    (
+        gpu_table().replace("quoted =", f"quoted{'.a' * 5_000} ="),
+        ["[[gpu]] 1, quoted: found more than can be told, expected a day"],
+    ),
+    *(
+        (table, [f"found {found}, expected a number above 0, from 1e-20 to 1e+20"])
+        for table, found in (
+            (gpu_table(price="1e308"), "1e+308"),
+            (gpu_table(price="inf"), "inf"),
+            (gpu_table(price="1" + "0" * 400), f"1{'0' * 56}..."),
+            (gpu_table(price="0x" + "f" * 10_000), "more than can be told"),
+            (RATE.format("EUR", "USD").replace("1.25", "1e308"), "1e+308"),
+            (RATE.format("EUR", "USD").replace("1.25", "1e-320"), "1e-320"),
+        )
+    ),
+    (rental_table().replace("gpus = 8", "gpus = 1" + "0" * 400), ["[[rental]] 1, gpus: found 1000", "to a billion"]),
+    (gpu_table() + f"# {'a price ' * 200_000}", ["larger than 1,000,000 bytes"]),
 ]
 
 

@@ -13,7 +13,6 @@ A price replaces ours of the same GPU, number of GPUs or rental; the others stay
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -23,13 +22,15 @@ from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_ty
 
 from .. import currency, prices
 from ..currency import Rate
-from ..datafile import ContradictionError, named, one_of
+from ..datafile import ContradictionError, named, one_of, shortened
 from ..errors import UserError
 from ..prices import Rental
+from ..units import LEAST, MOST
 from .names import canonical_gpu
 
 T = TypeVar("T")
 _OLD_DAYS = 365
+_MOST_BYTES = 10**6  # of a file: prices of ten thousand rentals, and nothing that goes on for ever
 
 
 @dataclass(frozen=True)
@@ -81,16 +82,11 @@ def old(quoted: date, today: date) -> bool:
 
 
 def _over(ours: PriceList, file: Path) -> PriceList:
-    try:
-        data = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"--prices {file}: cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"--prices {file}: not TOML ({error})") from None
+    data = _toml(file)
     for section in data:
         if section not in _SECTIONS:
             raise UserError(
-                f"{file}: unknown key {section!r}; expected {', '.join(f'[[{name}]]' for name in _SECTIONS)}"
+                f"{file}: unknown key {_shown(section)}; expected {', '.join(f'[[{name}]]' for name in _SECTIONS)}"
             )
     gpus = [_known(row, "name", f"{file}, [[gpu]] {n}") for n, row in enumerate(_rows(GpuPrice, "gpu", data, file), 1)]
     rentals = [
@@ -108,6 +104,23 @@ def _over(ours: PriceList, file: Path) -> PriceList:
         tuple(merged.values()),
         tuple(rates),
     )
+
+
+def _toml(file: Path) -> dict[str, Any]:
+    try:
+        with file.open("rb") as stream:
+            text = stream.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            raise UserError(f"--prices {file}: larger than {_MOST_BYTES:,} bytes, expected a list of prices")
+        return tomllib.loads(text.decode())
+    except OSError as error:
+        raise UserError(f"--prices {file}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"--prices {file}: not TOML ({error})") from None
+    except RecursionError:
+        raise UserError(f"--prices {file}: nested too deep, expected a list of prices") from None
+    except ValueError:  # of Python's int, which TOML does not bound
+        raise UserError(f"--prices {file}: a number has thousands of digits, expected a list of prices") from None
 
 
 _SECTIONS: tuple[str, ...] = ("gpu", "system", "rental", "rate")
@@ -142,7 +155,7 @@ def _rows(kind: type[T], section: str, data: dict[str, Any], file: Path) -> list
         names = ", ".join(key for _, key in columns)
         for key in row:
             if key not in (known for _, known in columns):
-                raise UserError(f"{place}: unknown key {key!r}; expected {names}")
+                raise UserError(f"{place}: unknown key {_shown(key)}; expected {names}")
         for _, key in columns:
             if key not in row:
                 raise UserError(f"{place}: {key} is missing; expected {names}")
@@ -158,7 +171,14 @@ def _rows(kind: type[T], section: str, data: dict[str, Any], file: Path) -> list
 
 
 def _problem(value: Any, place: str, expected: str) -> NoReturn:
-    raise UserError(f"{place}: found {value!r}, expected {expected}")
+    raise UserError(f"{place}: found {_shown(value)}, expected {expected}")
+
+
+def _shown(value: Any) -> str:
+    try:
+        return shortened(repr(value))
+    except (RecursionError, ValueError):  # dotted keys nest without end, hexadecimal numbers have digits without end
+        return "more than can be told"
 
 
 def _value(value: Any, kind: Any, place: str) -> Any:
@@ -170,11 +190,11 @@ def _value(value: Any, kind: Any, place: str) -> Any:
     if kind is str and not (isinstance(value, str) and value.strip()):
         problem("some text in quotes")
     # A bool is an int to Python, and no number to people.
-    if kind is int and not (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
-        problem("a whole number from 1 up")
+    if kind is int and not (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10**9):
+        problem("a whole number from 1 to a billion")
     if kind is float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-            problem("a number above 0")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not LEAST <= value <= MOST:
+            problem(f"a number above 0, from {LEAST:g} to {MOST:g}")
         return float(value)
     if kind is date and type(value) is not date:
         problem("a day such as 2026-11-01, without quotes")
