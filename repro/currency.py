@@ -10,7 +10,7 @@ from datetime import date
 from .datafile import read_once, records
 from .errors import UserError
 from .interval import Interval
-from .units import interval
+from .units import bounds
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,9 @@ def codes() -> frozenset[str]:
 def check(code: str, place: str) -> str:
     """The code. Raises UserError, naming the place, where no currency has it."""
     if code not in codes():
-        raise UserError(f"{place}: unknown currency {code!r}; expected a code of ISO 4217 such as USD or EUR")
+        meant = code.upper()
+        hint = f"did you mean {meant}?" if meant in codes() else "expected a code of ISO 4217 such as USD or EUR"
+        raise UserError(f"{place}: unknown currency {code!r}; {hint}")
     return code
 
 
@@ -60,6 +62,8 @@ def worth(currency: str, to: str, rates: Iterable[Rate]) -> float | None:
 
 def amount(text: str, option: str, currency: str) -> tuple[Interval, str]:
     """`0.69`, `0.13EUR`, `5000..6500 USD`: a sum, or bounds of one, and its currency, by default `currency`."""
-    found = re.fullmatch(r"(.*?)\s*([A-Za-z]{3})?\s*", text)
+    found = re.fullmatch(r"(.*?)([A-Za-z]{3})?\s*", text, re.DOTALL)
     assert found is not None
-    return interval(found[1], option), check(found[2] or currency, f"{option} {text}")
+    place = f"{option} {text}"
+    sum_ = bounds(found[1], place, "a sum in plain digits such as 8000, 0.13EUR or, with bounds, 7000..9000")
+    return sum_, check(found[2] or currency, place)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import re
 from pathlib import Path
 
@@ -69,20 +68,35 @@ def path(text: str) -> Path:
     return Path(text)
 
 
+def number(text: str, place: str) -> float | None:
+    """A number in plain digits, None for anything else. Raises UserError, naming the place, for too many digits."""
+    # Python's own float also reads signs, exponents, underscores and the digits of every script.
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+        return None
+    if max(map(len, text.split("."))) > _DIGITS:
+        raise UserError(f"{place}: expected at most {_DIGITS} digits on either side of the point")
+    return float(text)
+
+
 def interval(text: str, option: str) -> Interval:
     """`0.13`, or `0.10..0.16` where the number is uncertain: its middle counts, and the bounds are told."""
-    low, dots, high = text.partition("..")
-    try:
-        bounds = float(low), float(high if dots else low)
-    except ValueError:
-        bounds = -1.0, -1.0
-    if not text.isascii() or not 0 <= bounds[0] <= bounds[1] < math.inf:
-        raise UserError(f"{option} {text}: expected a number from 0 up such as 0.13, or bounds such as 0.10..0.16")
-    return Interval(sum(bounds) / 2, *bounds)
+    return bounds(text, f"{option} {text}", "a number from 0 up in plain digits such as 0.13, or bounds as 0.10..0.16")
+
+
+def bounds(text: str, place: str, expected: str) -> Interval:
+    """The same of what stands at a place, such as a sum before its currency."""
+    low, dots, high = text.strip().partition("..")
+    least = number(low, place)
+    most = number(high, place) if dots else least
+    if least is None or most is None or least > most:
+        raise UserError(f"{place}: expected {expected}")
+    return Interval((least + most) / 2, least, most)
 
 
 def _parse(text: str, option: str, units: dict[str, int], expected: str) -> float:
-    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", text.lower())
-    if not found or found[2] not in units or float(found[1]) == 0:
-        raise UserError(f"{option} {text}: expected {expected}")
-    return float(found[1]) * units[found[2]]
+    place = f"{option} {text}"
+    found = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]*)\s*", text.lower())
+    value = number(found[1], place) if found else None
+    if not found or not value or found[2] not in units:
+        raise UserError(f"{place}: expected {expected}")
+    return value * units[found[2]]

@@ -202,7 +202,18 @@ def test_electricity_in_another_currency_stands_apart_until_a_rate_is_given(tmp_
 
 BAD_INPUT = [
     (["--machine", "-5"], "--machine -5"),
-    (["--machine", "5..3"], "--machine 5..3: expected a number from 0 up"),
+    (["--machine", "5..3"], "--machine 5..3: expected a sum in plain digits"),
+    *(
+        (["--machine", sum_], f"--machine {sum_}: expected a sum in plain digits such as 8000, 0.13EUR or, with bounds")
+        for sum_ in ("nan", "inf", "8 000 USD", "8_000", "1e308", "1..inf", "USD", "")
+    ),
+    (["--resale", "nan"], "--resale nan: expected a sum"),
+    (["--rent", "1_0"], "--rent 1_0: expected a sum"),
+    (["--electricity", "inf EUR"], "--electricity inf EUR: expected a sum"),
+    (["--machine", "9" * 21], "expected at most 20 digits on either side of the point"),
+    (["--machine", "8000usd"], "--machine 8000usd: unknown currency 'usd'; did you mean USD"),
+    (["--hours", "1e-300"], "--hours 1e-300: expected a number from 0 up in plain digits"),
+    (["--power", "0_5"], "--power 0_5: expected a number from 0 up in plain digits"),
     (["--rent", "1XYZ"], "unknown currency 'XYZ'"),
     (["--rent", "1EUR"], "no rate from EUR to USD"),
     (["--hours", "\uff15"], "--hours \uff15: expected a number from 0 up"),  # a full-width 5

@@ -64,6 +64,8 @@ BAD_INPUT = [
     (["--tolerance", "0"], ["--tolerance 0", "0.15"]),
     (["--tolerance", "-0.1"], ["--tolerance -0.1"]),
     (["--tolerance", "much"], ["--tolerance much"]),
+    (["--tolerance", "0.1_5"], ["--tolerance 0.1_5: expected a share between 0 and 1"]),
+    (["--memory", f"{'9' * 400}GiB"], ["expected at most 20 digits"]),
     (["--budget", "soon"], ["--budget soon", "4h"]),
     (["--budget", "0h"], ["--budget 0h"]),
     (["--budget", "4"], ["--budget 4: expected a positive duration such as 90s, 30m or 4h"]),

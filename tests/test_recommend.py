@@ -380,6 +380,8 @@ def test_limits_that_exclude_each_other_name_the_nearest_by_each() -> None:
 BAD_INPUT = [
     (["--budget", "-5"], "--budget -5: expected a positive number"),
     (["--budget", "1e308"], "--budget 1e308: expected a positive number in plain digits such as 40000"),
+    (["--budget", "8_000"], "--budget 8_000: expected a positive number in plain digits such as 40000"),
+    (["--budget", "9" * 400], "expected at most 20 digits on either side of the point"),
     (["--budget", "much"], "--budget much"),
     (["--deadline", "-1d"], "--deadline -1d: expected a positive duration such as 30d"),
     (["--deadline", "soon"], "--deadline soon: expected a positive duration such as 30d"),

@@ -284,7 +284,9 @@ BAD_INPUT = [
     ([*RUN[1:], *SPOT, "--checkpoint-every", "often"], "--checkpoint-every often"),
     ([*RUN[1:], "--storage", "1GB"], "come together"),
     ([*RUN[1:], "--storage", "1GB", "--storage-price", "0.07EUR"], "no rate from EUR to USD"),
+    ([*RUN[1:], "--storage", "1GB", "--storage-price", "inf"], "--storage-price inf: expected a sum"),
     ([*RUN[1:], "--currency", "EUR"], "no rate from USD to EUR"),
+    ([*RUN[1:], "--currency", "usd"], "unknown currency 'usd'; did you mean USD"),
     ([*RUN[1:], "--currency", "euro"], "unknown currency 'euro'"),
 ]
 

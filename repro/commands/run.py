@@ -17,7 +17,7 @@ from ..plan import Search
 from ..stderr import say
 from ..tracking import NAMES, Tracker
 from ..trial import Record, Trial
-from ..units import path
+from ..units import number, path
 from .cases import run_cases
 from .devices import add_devices, devices_and_counts
 from .preflight import check_disk, check_packages, stop_on_sigterm
@@ -188,10 +188,7 @@ def _check_guided(options: Any) -> None:
 
 
 def _tolerance(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1:
+    value = number(text, f"--tolerance {text}")
+    if value is None or not 0 < value < 1:
         raise UserError(f"--tolerance {text}: expected a share between 0 and 1, such as 0.15")
     return value
