@@ -46,7 +46,7 @@ def render(rows: Sequence[dict[str, Any]], format: Format, digits: int = 3) -> s
     """One table. All rows have the same keys, which head the columns. None is a dash for people, empty or null for
     machines. People see floats with so many significant digits, machines see all."""
     if format == "json":
-        return json.dumps(list(rows), indent=1, default=str)  # str: dates
+        return as_json(list(rows))
     if format == "csv":
         text = io.StringIO()
         writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
@@ -66,6 +66,11 @@ def render(rows: Sequence[dict[str, Any]], format: Format, digits: int = 3) -> s
         disable_numparse=True,
         colalign=["right" if _numeric(rows, key) else "left" for key in rows[0]] if rows else None,
     )
+
+
+def as_json(data: Any) -> str:
+    """JSON for machines; dates are text. Raises ValueError for NaN and infinity, which JSON does not have."""
+    return json.dumps(data, indent=1, default=str, allow_nan=False)
 
 
 _STYLES = {"text": "simple", "markdown": "github", "latex": "latex_booktabs"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
@@ -10,7 +9,7 @@ import models
 from models import gan
 
 from . import lab
-from .formats import Format, render
+from .formats import Format, as_json, render
 from .gpus import Gpu
 from .lab import EPOCHS, Epoch, Prediction, Ratio, Trained, Training
 from .progress import duration
@@ -29,7 +28,7 @@ class Report:
 
     def text(self, format: Format) -> str:
         if format == "json":
-            return json.dumps(
+            return as_json(
                 {
                     "trainings": [asdict(trained) for trained in self.trained],
                     "scaled_down": self.scaled_down,

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import models
 from repro.gpus import find
 from repro.recipe import Recipe, Scale
@@ -30,10 +32,10 @@ def repro(*arguments: str, cwd: Path = ROOT, **variables: str) -> subprocess.Com
 
 
 def answer(*arguments: str) -> Any:
-    """What a command answers as JSON."""
+    """What a command answers as JSON, which has no NaN and no infinity."""
     done = repro(*arguments, "--format", "json")
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(done.stdout, parse_constant=pytest.fail)
 
 
 def refusal(*arguments: str) -> str:

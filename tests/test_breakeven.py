@@ -133,6 +133,13 @@ def test_what_is_not_given_is_the_comments() -> None:
     assert only("--rent", "1.375")["runs"] == answer("breakeven")["rows"][2]["runs"]
 
 
+def test_the_largest_and_the_smallest_numbers_that_are_read_give_numbers_again() -> None:
+    least, most = f"0.{'0' * 19}1", "9" * 20
+    never = only("--machine", most, "--rent", least, "--hours", least, "--electricity", "0")
+    assert never["runs"] == pytest.approx(1e60)
+    assert only("--machine", least, "--rent", most, "--hours", most, "--power", most, "--pue", most)["runs"] is None
+
+
 # --- A machine of ours ---
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import shutil
 import statistics
@@ -17,6 +18,7 @@ import pytest
 
 from repro.cli import main, parser
 from repro.commands import HELP
+from repro.formats import render
 from tests.command_line import ROOT, repro
 
 
@@ -46,6 +48,12 @@ def test_every_format_holds_the_same_rows(command: str) -> None:
     assert list(as_json[0]) == list(as_csv[0])
     assert len(repro(command).stdout.splitlines()) == len(as_json) + 2
     assert repro(command, "--format", "markdown").stdout.startswith("| ")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_json_is_never_made_of_what_it_has_no_number_for(value: float) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        render([{"sum": value}], "json")
 
 
 def test_the_readme_documents_every_command_and_every_option_of_a_run() -> None:

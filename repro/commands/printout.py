@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..formats import Format, render, yes
+from ..formats import Format, as_json, render, yes
 
 
 def printout(
@@ -21,7 +20,7 @@ def printout(
     columns in which no row has anything. There is at least one row."""
     if format == "json":
         data = {"answer": " ".join(sentences), **more, "rows": list(rows), "notes": list(notes)}
-        return json.dumps(data, indent=1, default=str)
+        return as_json(data)
     if format == "csv":
         return render(rows, "csv")
     told = [key for key in rows[0] if any(row[key] is not None for row in rows)]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from ..exit_codes import FAILED, INCONCLUSIVE, OK
-from ..formats import Format, figures, first, render
+from ..formats import Format, as_json, figures, first, render
 from .environments import Difference
 from .rule import change
 from .trials import STATUSES, Compared
@@ -49,7 +48,7 @@ def report(
     if format == "csv":
         return render([known | {"changes": "; ".join(known["changes"])} for known in rows], "csv")
     if format == "json":
-        return json.dumps(
+        return as_json(
             {
                 "before": before,
                 "after": after,
@@ -58,8 +57,7 @@ def report(
                 "counts": {status: sum(each.status == status for each in compared) for status in STATUSES},
                 "verdict": line,
                 "exit_code": exit_code(compared),
-            },
-            indent=1,
+            }
         )
     title = (lambda text: f"## {text}") if format == "markdown" else str.upper
     parts = [f"**{line}**" if format == "markdown" else line, title("Environment")]

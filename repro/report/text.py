@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ import models
 
 from ..devices import Device
 from ..expected import cells
-from ..formats import Format, first, render
+from ..formats import Format, as_json, first, render
 from ..gpus import catalogue
 from ..search import Search, searches
 from ..trial import Record
@@ -42,14 +41,13 @@ def report(
     if format == "csv":
         return render(trial_rows(records, None) or [asdict(verdict) for verdict in verdicts], "csv")
     if format == "json":
-        return json.dumps(
+        return as_json(
             {
                 "trials": [asdict(record) for record in records],
                 "verdicts": [asdict(verdict) for verdict in verdicts],
                 "summary": summary(verdicts, devices, records),
                 "searches": [_search(each) for each in searches(records) if each.guided],
-            },
-            indent=1,
+            }
         )
     nearest = nearest_paper_gpu(devices)
     parts = ["VERDICT", *summary(verdicts, devices, records)]
