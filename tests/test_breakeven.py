@@ -107,6 +107,21 @@ def test_where_electricity_costs_more_than_the_rent_owning_never_pays() -> None:
     assert only("--rent", "0.05")["runs"] is None
 
 
+@pytest.mark.parametrize(
+    ("hour", "why"),
+    [
+        (("--rent", "0.05", "--electricity", "0.13"), "its electricity costs more."),
+        (("--rent", "0.05", "--electricity", "0.1"), "its electricity costs as much."),
+        (("--rent", "0", "--electricity", "0"), "neither an hour of it nor one rented costs anything."),
+        (("--rent", "0", "--power", "0"), "neither an hour of it nor one rented costs anything."),
+    ],
+)
+def test_why_owning_never_pays_is_told_as_it_is(hour: tuple[str, ...], why: str) -> None:
+    found = answer("breakeven", *hour)
+    assert found["answer"].endswith(f"never pays against the rent (--rent): {why}")
+    assert any("costs no less than the rent" in note for note in found["notes"])
+
+
 def test_uncertain_inputs_bound_the_answer_at_their_corners() -> None:
     row = only("--machine", "7000..9000", "--rent", "1.2..1.6", "--power", "0.4..0.6", "--electricity", "0.1..0.2")
     hours = 44 * 1024 / 60
@@ -214,6 +229,8 @@ BAD_INPUT = [
         (["--machine", sum_], f"--machine {sum_}: expected a sum in plain digits such as 8000, 0.13EUR or, with bounds")
         for sum_ in ("nan", "inf", "8 000 USD", "8_000", "1e308", "1..inf", "USD", "")
     ),
+    (["--resale", "9000"], "--resale 9000: expected no more than the machine costs, 8,000 USD"),
+    (["--machine", "7000..9000", "--resale", "6000..8000"], "expected no more than the machine costs, 7,000 USD"),
     (["--resale", "nan"], "--resale nan: expected a sum"),
     (["--rent", "1_0"], "--rent 1_0: expected a sum"),
     (["--electricity", "inf EUR"], "--electricity inf EUR: expected a sum"),

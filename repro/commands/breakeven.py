@@ -10,6 +10,7 @@ from typing import Any
 from .. import units
 from ..currency import amount, worth
 from ..economics import comment, energy, pricelist, question
+from ..economics.breakeven import Case
 from ..economics.choice import told
 from ..economics.days import TrainingDays, days_on
 from ..economics.pricelist import PriceList
@@ -54,10 +55,11 @@ def main(given: argparse.Namespace) -> int:
     else:
         inputs = _inputs(given, prices, unit, grams)
         asked = question.of_machine(run, inputs, prices, unit) if run else question.of_comment(inputs, unit)
+        _check_resale(given, asked.reckoned[0].case, unit)
         rows, sentence, notes = asked.reckoned, _told(asked.reckoned, unit), asked.notes
         notes += _apart(rows[0], unit) + _prices_used(run, prices)
         if any(math.isinf(row.answer.runs.high) for row in rows):
-            notes.append("No number of runs: there owning never pays, as its electricity costs more than the rent.")
+            notes.append("No number of runs: there owning never pays, as its electricity costs no less than the rent.")
     if grams_source is not None:
         notes.append(f"CO2: {grams_source}.")
     print(printout([sentence], [_row(row, unit) for row in rows], notes, given.format, currency=unit))
@@ -117,6 +119,13 @@ def _inputs(given: argparse.Namespace, prices: PriceList, unit: str, grams: Inte
     return found
 
 
+def _check_resale(given: argparse.Namespace, case: Case, unit: str) -> None:
+    """Raises UserError where the machine may sell for more than it costs: it would pay without a run."""
+    if case.resale.high > case.machine.low:
+        least = told(case.machine.low, unit)
+        raise UserError(f"--resale {given.resale}: expected no more than the machine costs, {least}")
+
+
 def _comment_told(rows: list[Reckoned]) -> tuple[str, list[str]]:
     printed, electricity, both = rows[:3]
     sentence = (
@@ -146,7 +155,7 @@ def _told(rows: list[Reckoned], unit: str) -> str:
     owning = f"Owning {row.what} for {told(row.case.machine.value, unit)}"
     rent = f"{'the rent' if len(rows) == 1 else 'the least rent'} ({row.provider})"
     if whole is None:
-        return f"{owning} never pays against {rent}: its electricity costs more."
+        return f"{owning} never pays against {rent}: {_why_never(row.case)}."
     if use > 1:
         return f"{owning} does not pay against {rent} within its lifespan: it would take {whole} runs."
     bounds = "" if runs.low == runs.high else f" ({_bound(runs.low)} to {_bound(runs.high)})"
@@ -154,6 +163,12 @@ def _told(rows: list[Reckoned], unit: str) -> str:
         f"{owning} pays against {rent} from run {whole} on{bounds}, which is {use:.0%} of its lifespan in use; "
         f"hours of a run: {row.origin}."
     )
+
+
+def _why_never(case: Case) -> str:
+    if case.running.value > case.rent.value:
+        return "its electricity costs more"
+    return "its electricity costs as much" if case.rent.value else "neither an hour of it nor one rented costs anything"
 
 
 def _bound(runs: float) -> str:

@@ -13,7 +13,7 @@ from ..units import DAYS_A_YEAR
 @dataclass(frozen=True)
 class Case:
     """Owning a machine against renting it for the same hours, in one currency: its price and what it sells for in the
-    end, the rent of an hour, what an hour costs its owner, and the hours of a run."""
+    end, which is no more, the rent of an hour, what an hour costs its owner, and the hours of a run."""
 
     machine: Interval
     resale: Interval
@@ -71,4 +71,4 @@ def spending(case: Case, runs: Iterable[int]) -> list[Spent]:
 
 
 def _over(paid: float, saved: float) -> float:
-    return max(paid, 0.0) / saved if saved > 0 else math.inf
+    return paid / saved if saved > 0 else math.inf
