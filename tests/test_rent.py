@@ -274,6 +274,8 @@ BAD_INPUT = [
     (["--hours", "3", "--gpu", "RTX 4090", "--predicted"], "--predicted needs --model ID"),
     (["--storage", "1GB"], "--storage needs a run"),
     (["--storage-price", "0.07"], "--storage-price needs a run"),
+    (["--currency", "USD"], "--currency needs a run"),
+    ([*RUN[1:], "--storage", "1GB", "--storage-price", "1..2"], "--storage-price 1..2: expected one sum such as 0.07"),
     (["--predicted"], "--predicted needs a run"),
     (["--checkpoint-every", "daly"], "--checkpoint-every needs a run"),
     ([*RUN[1:], "--checkpoint-every", "daly"], "--restart-time are missing"),

@@ -15,7 +15,7 @@ from ..units import path
 def add_shared(parser: argparse.ArgumentParser) -> None:
     """--prices, --currency, --measured, --predicted and --format."""
     parser.add_argument("--prices", type=path, metavar="FILE", help="TOML with prices of your own, over ours")
-    parser.add_argument("--currency", default="USD", metavar="CODE", help="of all sums, ISO 4217 (default: USD)")
+    parser.add_argument("--currency", metavar="CODE", help="of all sums, ISO 4217 (default: USD)")
     parser.add_argument("--measured", type=path, metavar="DIR", help="a results folder: its days over the paper's")
     parser.add_argument("--predicted", action="store_const", const=True, help="with GPUs whose days are but predicted")
     add_format(parser)
@@ -23,7 +23,8 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
 
 def read_prices(given: argparse.Namespace) -> tuple[str, PriceList]:
     """The currency of all sums, and the prices."""
-    return currency.check(given.currency, "--currency"), price_list(given.prices)
+    unit = "USD" if given.currency is None else currency.check(given.currency, "--currency")
+    return unit, price_list(given.prices)
 
 
 def read_gpu(given: argparse.Namespace) -> str | None:

@@ -54,7 +54,7 @@ def main(given: argparse.Namespace) -> int:
     gpu = read_gpu(given)
     gpus = units.count_if_given(given.gpus, "--gpus")
     if given.model is None and given.hours is None:
-        for option in (*_SPOT, *_CHECKPOINTS, "storage", "storage_price", "measured", "predicted"):
+        for option in (*_SPOT, *_CHECKPOINTS, "storage", "storage_price", "measured", "predicted", "currency"):
             if getattr(given, option) is not None:
                 raise UserError(f"--{option.replace('_', '-')} needs a run: --model ID, or --hours with --gpu")
         sentences, rows, notes = _prices(prices, gpu, gpus, unit)
@@ -172,6 +172,8 @@ def _storage(given: argparse.Namespace, prices: PriceList, unit: str) -> float:
     if given.storage is None:
         return 0.0
     price, currency = amount(given.storage_price, "--storage-price", unit)
+    if price.low < price.high:
+        raise UserError(f"--storage-price {given.storage_price}: expected one sum such as 0.07, without bounds")
     each = worth(currency, unit, prices.rates)
     if each is None:
         raise UserError(
