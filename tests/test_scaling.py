@@ -122,7 +122,15 @@ def test_measured_days_are_exact_and_without_a_price_nothing_is_said_of_paying(t
     assert rows[2]["efficiency_low"] == rows[2]["efficiency_high"] == pytest.approx(20 / 11 / 2, abs=1e-3)
     assert (rows[2]["origin"], rows[2]["cost_usd"], rows[2]["pays"]) == ("measured", None, None)
     told = answer("scaling", "--model", "pythia-1b", "--gpu", "H200", "--measured", str(folder))["answer"]
-    assert "without a price" in told
+    assert "without a price in USD" in told
+
+
+def test_where_no_machine_has_a_price_in_the_currency_the_way_to_one_is_named() -> None:
+    found = answer("scaling", "--model", "vit", "--gpu", "H100", "--currency", "CHF")
+    assert "without a price in CHF it is not known where one more stops paying" in found["answer"]
+    way_out = "give prices, or a [[rate]] to CHF, with --prices"
+    assert f"Without a price in CHF, and so without costs: 1 H100, 2 H100, 4 H100, 8 H100; {way_out}." in found["notes"]
+    assert not any("Without a price" in note for note in answer("scaling", "--model", "vit", "--gpu", "H100")["notes"])
 
 
 BAD_INPUT = [

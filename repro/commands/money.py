@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from .. import currency
 from ..economics.names import canonical_gpu
@@ -25,6 +26,16 @@ def read_prices(given: argparse.Namespace) -> tuple[str, PriceList]:
     """The currency of all sums, and the prices."""
     unit = "USD" if given.currency is None else currency.check(given.currency, "--currency")
     return unit, price_list(given.prices)
+
+
+def unpriced(machines: Sequence[str], unit: str, so: str) -> list[str]:
+    """A sentence on the machines without a price, what comes of it and the way out; none where there are none."""
+    return [f"Without a price in {unit}, and so {so}: {', '.join(machines)}; {way_out(unit)}."] if machines else []
+
+
+def way_out(unit: str) -> str:
+    """How a machine comes by a price in a currency."""
+    return f"give prices, or a [[rate]] to {unit}, with --prices"
 
 
 def read_gpu(given: argparse.Namespace) -> str | None:

@@ -11,7 +11,7 @@ from ..economics import choice, offers, pricelist
 from ..economics.days import training_days
 from ..economics.offers import Offer
 from ..errors import UserError
-from .money import add_shared, read_prices
+from .money import add_shared, read_prices, unpriced, way_out
 from .printout import printout
 
 _RENT = (
@@ -46,10 +46,7 @@ def main(given: argparse.Namespace) -> int:
         found += offers.rented(days, prices, unit, runs)
     without = offers.unpriced(days, found)
     if not found:
-        raise UserError(
-            f"no machine that trains {given.model} has a price in {unit}; "
-            f"give prices, or a [[rate]] to {unit}, with --prices"
-        )
+        raise UserError(f"no machine that trains {given.model} has a price in {unit}; {way_out(unit)}")
     chosen = choice.choose(found, budget, deadline)
     today = date.today()
     rows = [_row(rank, offer, found, rank <= chosen.fitting, today) for rank, offer in enumerate(chosen.ranked, 1)]
@@ -58,11 +55,7 @@ def main(given: argparse.Namespace) -> int:
         f"cost_per_experiment is one run's share of a machine's {offers.lifespan_years():g} years, or its rent. "
         "Electricity is not counted (repro breakeven does).",
         *([_RENT] if given.terms != "own" else []),
-        *(
-            [f"Without a price in {unit}, and so not here: {', '.join(without)}; --prices FILE brings one."]
-            if without
-            else []
-        ),
+        *unpriced(without, unit, "not here"),
         *pricelist.old_prices([(offer.gpu, offer.quoted) for offer in found], today),
     ]
     print(

@@ -11,7 +11,7 @@ from ..economics.choice import told
 from ..economics.days import days_on
 from ..economics.offers import lifespan_years
 from ..economics.scaling import Step, stops
-from .money import add_shared, read_gpu, read_prices
+from .money import add_shared, read_gpu, read_prices, unpriced
 from .printout import printout
 
 
@@ -36,6 +36,7 @@ def main(given: argparse.Namespace) -> int:
     more = [f"{step.gpus} {step.gpu} ({step.efficiency.value:.2f})" for step in listed if step.efficiency.low > 1]
     if more:
         notes.append(f"More than proportional, whatever the rounding: {', '.join(more)}.")
+    notes += unpriced([f"{step.gpus} {step.gpu}" for step in listed if step.cost is None], unit, "without costs")
     used = [(name, prices.gpus[name].quoted) for name in names if name in prices.gpus]
     notes += pricelist.old_prices(used, date.today())
     sentences = [_told(given.model, steps, unit) for steps in by_gpu.values()]
@@ -47,7 +48,7 @@ def _told(model: str, steps: list[Step], unit: str) -> str:
     gpu, origins = steps[0].gpu, ", ".join(dict.fromkeys(f"{step.origin}: {step.source}" for step in steps))
     best = stops(steps)
     if best is None or best.experiment is None:
-        return f"{model} on {gpu} ({origins}): without a price it is not known where one more stops paying."
+        return f"{model} on {gpu} ({origins}): without a price in {unit} it is not known where one more stops paying."
     equals = [
         str(step.gpus)
         for step in steps
