@@ -249,6 +249,16 @@ def test_a_gpu_without_a_price_gets_one_from_the_file(tmp_path: Path) -> None:
     assert (best["gpu"], best["cost_usd"], best["origin"]) == ("H200", 330_500, "measured")
 
 
+def test_the_price_file_that_the_readme_shows_is_read_whole(tmp_path: Path) -> None:
+    _, _, after = (ROOT / "README.md").read_text().partition("## Buy, rent or wait")
+    text = after.partition("```toml\n")[2].partition("```")[0]
+    assert all(f"[[{section}]]" in text for section in ("gpu", "system", "rental", "rate"))
+    found = answer(*PYTHIA, "--predicted", "--either", "--prices", prices(tmp_path, text))["rows"]
+    cost = {row["terms"]: row["cost_usd"] for row in found if (row["gpus"], row["gpu"]) == (4, "RTX 4090")}
+    assert cost["own"] == pytest.approx((4 * 1600 + 5000) * 1.15)
+    assert cost["rent, the faculty reserved for 8,760 h"] == pytest.approx(9000 * 1.15)
+
+
 def test_prices_older_than_a_year_are_flagged_and_newer_ones_are_not(tmp_path: Path) -> None:
     found = answer(*PYTHIA)
     assert all(row["old_price"] for row in found["rows"])
