@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 
-from .datafile import read_once, records
+from .datafile import ContradictionError, read_once, records
 from .errors import UserError
 from .interval import Interval
 from .units import bounds
@@ -31,6 +31,10 @@ class Rate:
     rate: float
     quoted: date
     source: str
+
+    def __post_init__(self) -> None:
+        if self.from_ == self.to:
+            raise ContradictionError("to", "another currency than from")
 
 
 @read_once

@@ -318,6 +318,11 @@ BROKEN = [
     (gpu_table(price='"cheap"'), ["[[gpu]] 1, price", "found 'cheap'"]),
     (gpu_table(currency='"XYZ"'), ["[[gpu]] 1", "unknown currency 'XYZ'", "ISO 4217"]),
     (gpu_table(quoted='"yesterday"'), ["[[gpu]] 1, quoted", "2026-11-01"]),
+    (
+        gpu_table(quoted="9999-12-31"),
+        ["[[gpu]] 1, quoted", f"found 9999-12-31, expected a day up to today, {date.today()}"],
+    ),
+    (RATE.format("USD", "USD"), ["[[rate]] 1, to", "found 'USD', expected another currency than from"]),
     (gpu_table("RTX 3900"), ["[[gpu]] 1, name", "unknown GPU 'RTX 3900'", "RTX 3090"]),
     *(
         (

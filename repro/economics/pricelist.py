@@ -176,7 +176,7 @@ def _problem(value: Any, place: str, expected: str) -> NoReturn:
 
 def _shown(value: Any) -> str:
     try:
-        return shortened(repr(value))
+        return shortened(str(value) if isinstance(value, date) else repr(value))
     except (RecursionError, ValueError):  # dotted keys nest without end, hexadecimal numbers have digits without end
         return "more than can be told"
 
@@ -198,6 +198,8 @@ def _value(value: Any, kind: Any, place: str) -> Any:
         return float(value)
     if kind is date and type(value) is not date:
         problem("a day such as 2026-11-01, without quotes")
+    if kind is date and value > date.today():
+        problem(f"a day up to today, {date.today()}")
     return value
 
 
