@@ -10,12 +10,12 @@ from .errors import UserError
 from .interval import Interval
 
 SECONDS_A_DAY = 24 * 60 * 60
+MOST_COUNTED = 10**9  # of anything
 DAYS_A_YEAR = 365  # as the paper reckons what a machine's life costs
 # Of a number that is read: what is reckoned from a few of them stays far within the floats.
 _DIGITS = 20  # on either side of the point
-LEAST, MOST = 10.0**-_DIGITS, 10.0**_DIGITS
+SMALLEST, LARGEST = 10.0**-_DIGITS, 10.0**_DIGITS
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": SECONDS_A_DAY}
-_MOST = 10**9  # of anything that is counted
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
 
@@ -50,9 +50,9 @@ def positive(text: str, option: str, such_as: str) -> float:
 def count(text: str, option: str, least: int = 1, why: str = "") -> int:
     """A whole number from `least` to a billion."""
     # Python's own int also reads underscores and the digits of every script.
-    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not least <= int(text) <= _MOST:
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not least <= int(text) <= MOST_COUNTED:
         reason = f": {why}" if why else ""
-        raise UserError(f"{option} {text}: expected a whole number from {least:,} to {_MOST:,}{reason}")
+        raise UserError(f"{option} {text}: expected a whole number from {least:,} to {MOST_COUNTED:,}{reason}")
     return int(text)
 
 

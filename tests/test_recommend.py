@@ -355,7 +355,10 @@ BROKEN = [
             (RATE.format("EUR", "USD").replace("1.25", "1e-320"), "1e-320"),
         )
     ),
-    (rental_table().replace("gpus = 8", "gpus = 1" + "0" * 400), ["[[rental]] 1, gpus: found 1000", "to a billion"]),
+    (
+        rental_table().replace("gpus = 8", "gpus = 1" + "0" * 400),
+        ["[[rental]] 1, gpus: found 1000", "from 1 to 1,000,000,000"],
+    ),
     (gpu_table() + f"# {'a price ' * 200_000}", ["larger than 1,000,000 bytes"]),
 ]
 

@@ -25,7 +25,7 @@ from ..currency import Rate
 from ..datafile import ContradictionError, named, one_of, shortened
 from ..errors import UserError
 from ..prices import Rental
-from ..units import LEAST, MOST
+from ..units import LARGEST, MOST_COUNTED, SMALLEST
 from .names import canonical_gpu
 
 T = TypeVar("T")
@@ -190,11 +190,11 @@ def _value(value: Any, kind: Any, place: str) -> Any:
     if kind is str and not (isinstance(value, str) and value.strip()):
         problem("some text in quotes")
     # A bool is an int to Python, and no number to people.
-    if kind is int and not (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10**9):
-        problem("a whole number from 1 to a billion")
+    if kind is int and not (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_COUNTED):
+        problem(f"a whole number from 1 to {MOST_COUNTED:,}")
     if kind is float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not LEAST <= value <= MOST:
-            problem(f"a number above 0, from {LEAST:g} to {MOST:g}")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not SMALLEST <= value <= LARGEST:
+            problem(f"a number above 0, from {SMALLEST:g} to {LARGEST:g}")
         return float(value)
     if kind is date and type(value) is not date:
         problem("a day such as 2026-11-01, without quotes")
