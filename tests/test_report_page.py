@@ -22,6 +22,7 @@ _OPTIONS = (
     "--disable-component-update --disable-sync"
 )
 DESK, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+A4 = {"width": 703, "height": 1016}  # within its margins
 
 
 @pytest.fixture(scope="module")
@@ -150,3 +151,26 @@ def test_on_paper_everything_is_unfolded(opened, page: Path) -> None:
     assert len(heights) > 100
     assert min(heights) > 5
     assert opened.pdf(format="A4").startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("opened", [A4], ids=["A4"], indirect=True)
+def test_on_paper_text_is_large_enough_and_nothing_is_wider_than_the_page(opened) -> None:
+    opened.emulate_media(media="print")
+    assert opened.evaluate("document.documentElement.scrollWidth") == A4["width"], "else all of it is shrunk"
+    smallest = """all => 0.75 * Math.min(...all.filter(each => each.textContent).map(each => {
+        const svg = each.closest('svg');
+        const scale = svg ? svg.getBoundingClientRect().width / svg.viewBox.baseVal.width : 1;
+        return scale * parseFloat(svg ? each.getAttribute('font-size') : getComputedStyle(each).fontSize);
+    }))"""
+    for words, least in (("main > section > p, li, dd, figcaption", 9), ("th, td, td *", 7), ("figure svg text", 6)):
+        assert opened.locator(words).evaluate_all(smallest) >= least, words
+
+
+def test_on_paper_headings_and_captions_stay_with_what_they_head(opened) -> None:
+    opened.emulate_media(media="print")
+    after = "all => [...new Set(all.map(each => getComputedStyle(each).breakAfter))]"
+    for heading in ("h2", "figure h3", "figcaption", "section > h3", "section > p.soft", "summary"):
+        assert opened.locator(heading).evaluate_all(after) == ["avoid"], heading
+    inside = "all => [...new Set(all.map(each => getComputedStyle(each).breakInside))]"
+    for whole in (".panel", "tr", ".scroll:has(.grid)", "#audit details"):
+        assert opened.locator(whole).evaluate_all(inside) == ["avoid"], whole
