@@ -105,7 +105,7 @@ def test_no_label_of_a_figure_is_cut_by_its_card(opened) -> None:
     cut = opened.locator("figure svg text").evaluate_all(
         """all => all.filter(text => {
             const card = text.closest('.panel').getBoundingClientRect(), box = text.getBoundingClientRect();
-            return box.left < card.left - 1 || box.right > card.right + 1;
+            return box.left < card.left + 1 || box.right > card.right - 4;
         }).map(text => text.textContent)"""
     )
     assert cut == []

@@ -206,7 +206,7 @@ def _value(panel: Panel, rows: Rows, room: float = 1.0) -> alt.X:
     low, high = min(values), max(values)
     if low > 0 and high / low > _LOG_BEYOND:
         return _log("value", f"{panel.x}, log scale", [low, high * room], ",~r" if high < 1e6 else ".0e")
-    return alt.X("value:Q", title=panel.x, scale=alt.Scale(domain=[0, high * (1 + (room - 1) / 8)]))
+    return alt.X("value:Q", title=panel.x, scale=alt.Scale(domain=[0, high * (1 + (room - 1) / 5)]))
 
 
 def _log(field: str, title: str, values: Sequence[float], format: str) -> Any:
