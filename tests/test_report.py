@@ -14,6 +14,7 @@ import subprocess
 import sys
 import sysconfig
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import get_args
 
@@ -30,7 +31,7 @@ from repro.findings import paper_gpu
 from repro.gpus import find
 from repro.reading import read
 from repro.reckon import reckoned
-from repro.report.charts import svg
+from repro.report.charts import beside, svg
 from repro.report.content import Content, compose
 from repro.report.page import page
 from repro.report.panels import Curve, Draw, Figure, Mark, Panel, Point, Trade
@@ -558,6 +559,17 @@ def test_what_more_gpus_bring_is_their_speed_up_over_their_number(published: Con
     pythia = {(row.series, row.x): row.y for row in found.panels[0].rows if isinstance(row, Curve)}
     assert pythia["RTX 3090", 8] == pytest.approx(370 / 30 / 8)
     assert "Pythia-1B on 2 RTX 3090" in found.says
+
+
+def test_a_number_stands_at_the_first_place_around_its_mark_that_is_clear() -> None:
+    above, below = (7, -7), (7, 7)
+    assert beside([(50, 50)]) == [above]
+    assert beside([(0, 0), (100, 0), (0, 100)]) == [above] * 3, "far from each other"
+    assert beside([(50, 50), (60, 42)]) == [below, above], "a mark stands above, another place is clear"
+    assert beside([(50, 50), (50, 50)]) == [(0, -9), (0, 9)], "two marks at one place share no number's place"
+    row = [(10.0 * number, 0.0) for number in range(6)]
+    placed = [(x + dx, y + dy) for (x, y), (dx, dy) in zip(row, beside(row), strict=True)]
+    assert min(max(abs(a - c), abs(b - d)) for (a, b), (c, d) in combinations(placed, 2)) >= 8
 
 
 def test_every_chart_is_sound_vega_lite(kept: Content, on_gpus: Content) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -117,6 +119,40 @@ def test_figures_can_be_read_on_a_phone(opened) -> None:
         "all => Math.min(...all.filter(text => text.textContent).map(text => text.getBoundingClientRect().height))"
     )
     assert smallest > 8
+
+
+@pytest.mark.parametrize("opened", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
+def test_every_number_beside_a_mark_can_be_read_and_is_nearest_to_its_own(opened) -> None:
+    charts = opened.locator("figure:has(h3:text('Cost')) svg").evaluate_all(
+        """all => all.map(svg => {
+            const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+            const boxes = found => found.map(each => each.getBoundingClientRect())
+                .map(box => [box.left, box.top, box.right, box.bottom].map(at => at / scale));
+            const numbers = [...svg.querySelectorAll('text[text-anchor=middle]')]
+                .filter(text => /^[1248]$/.test(text.textContent));
+            const marks = [...svg.querySelectorAll('path')].filter(path => {
+                const box = path.getBBox();
+                return box.width > 3 && box.width < 12 && box.height > 3 && box.height < 12;
+            });
+            return {numbers: boxes(numbers), marks: boxes(marks), smallest: Math.min(
+                ...[...svg.querySelectorAll('text')].map(text => parseFloat(text.getAttribute('font-size')) * scale))};
+        })"""
+    )
+    assert len(charts) >= 20
+    for chart in charts:
+        assert chart["smallest"] >= 9
+        assert len(chart["numbers"]) >= 10
+        numbers = [((left + right) / 2, (top + bottom) / 2) for left, top, right, bottom in chart["numbers"]]
+        marks = [((left + right) / 2, (top + bottom) / 2) for left, top, right, bottom in chart["marks"]]
+        for (one, above), (other, over) in combinations(numbers, 2):
+            assert max(abs(one - other), abs(above - over)) > 7
+        owners = []
+        for number in numbers:
+            (near, own), (next_near, _) = sorted((math.dist(number, mark), mark) for mark in marks)[:2]
+            assert near < 11
+            assert next_near > near
+            owners.append(own)
+        assert len(set(owners)) == len(numbers), "each number has a mark of its own"
 
 
 def test_text_stands_out_in_the_light_and_in_the_dark(opened) -> None:

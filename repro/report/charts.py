@@ -35,6 +35,10 @@ _STATES: dict[State, tuple[str, str, str]] = {
     "lost": ("?", "mark lost", "#eeeeee"),
     "not known": ("?", "neither ran nor ran out of memory", "#eeeeee"),
 }
+_ACROSS, _UPRIGHT = 280, 210  # pixels of a chart of costs against days, the first about
+# Right above first; a number beside its mark is up to 8 pixels off, and so nearer to it than to what is clear of it.
+_AROUND = [(7, -7), (8, 0), (7, 7), (0, -9), (0, 9), (-7, -7), (-8, 0), (-7, 7)]
+_CLEAR = 11.0
 _LOG_BEYOND = 30  # times the smallest value: then the axis is logarithmic
 
 _ROWS = alt.NamedData("rows")  # Altair copies charts often: their data join them at the end
@@ -144,6 +148,8 @@ def _trades(panel: Panel, rows: Rows) -> alt.LayerChart:
     """Cost against days, both logarithmic, the number of GPUs beside each; filled where no machine is both cheaper and
     faster."""
     gpus = _names(rows, "gpu")
+    for row, (dx, dy) in zip(rows, beside(_pixels(rows)), strict=True):
+        row |= {"dx": dx, "dy": dy}
     base = alt.Chart().encode(
         x=_log("cost", panel.x, [row["cost"] for row in rows], "$~s"),
         y=_log("days", "days of training", [row["days"] for row in rows], ",~r"),
@@ -154,8 +160,30 @@ def _trades(panel: Panel, rows: Rows) -> alt.LayerChart:
         base.transform_filter(best).mark_line(color=_INK, opacity=0.35, strokeDash=[3, 3]),
         marks.transform_filter(hollow).mark_point(size=45, strokeWidth=1.5, opacity=1),
         marks.transform_filter(filled).mark_point(size=60, filled=True, opacity=1),
-        base.mark_text(align="left", dx=6, dy=-6, fontSize=9, color=_INK).encode(text="gpus:Q"),
-    ).properties(height=210)
+        base.mark_text(dx=alt.expr("datum.dx"), dy=alt.expr("datum.dy"), color=_INK).encode(text="gpus:Q"),
+    ).properties(height=_UPRIGHT)
+
+
+def beside(marks: Sequence[tuple[float, float]]) -> list[tuple[int, int]]:
+    """How far from its mark, in pixels, each mark's number stands: at the first of eight places around it that is clear
+    of all other marks and of the numbers before, or at the one that is clearest."""
+    shifts: list[tuple[int, int]] = []
+    for number, (x, y) in enumerate(marks):
+        placed = [(left + dx, top + dy) for (left, top), (dx, dy) in zip(marks, shifts, strict=False)]
+        taken = [*marks[:number], *marks[number + 1 :], *placed]
+        room = [min([_CLEAR, *(max(abs(x + dx - a), abs(y + dy - b)) for a, b in taken)]) for dx, dy in _AROUND]
+        shifts.append(_AROUND[room.index(max(room))])
+    return shifts
+
+
+def _pixels(rows: Rows) -> list[tuple[float, float]]:
+    """Where the marks of trades stand, about."""
+
+    def along(field: str, size: float) -> list[float]:
+        low, high = _ends([row[field] for row in rows])
+        return [size * math.log(row[field] / low) / math.log(high / low) for row in rows]
+
+    return list(zip(along("cost", _ACROSS), (-y for y in along("days", _UPRIGHT)), strict=True))
 
 
 def _lines(panel: Panel, rows: Rows) -> alt.LayerChart:
@@ -214,7 +242,7 @@ def _log(field: str, title: str, values: Sequence[float], format: str) -> Any:
 
     alt.X for costs and values, alt.Y for days.
     """
-    low, high = min(values) / 1.35, max(values) * 1.35
+    low, high = _ends(values)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = (1, 2, 3, 4, 5, 6, 8) if high / low < 12 else (1, 2, 5) if len(powers) <= 4 else (1,)
     ticks = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
@@ -225,6 +253,11 @@ def _log(field: str, title: str, values: Sequence[float], format: str) -> Any:
         scale=alt.Scale(type="log", domain=[low, high], nice=False),
         axis=alt.Axis(values=ticks, format=format, labelOverlap=True, labelSeparation=5),
     )
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    """Of a logarithmic axis."""
+    return min(values) / 1.35, max(values) * 1.35
 
 
 def _reference(panel: Panel) -> alt.Chart | None:
