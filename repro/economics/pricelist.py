@@ -30,7 +30,7 @@ from .names import canonical_gpu
 
 T = TypeVar("T")
 _OLD_DAYS = 365
-_MOST_BYTES = 10**6  # of a file: prices of ten thousand rentals, and nothing that goes on for ever
+_MOST_BYTES = 10**6  # of a file: thousands of rentals, and nothing that goes on for ever
 
 
 @dataclass(frozen=True)
