@@ -71,7 +71,7 @@ def path(text: str) -> Path:
 def number(text: str, place: str) -> float | None:
     """A number in plain digits, None for anything else. Raises UserError, naming the place, for too many digits."""
     # Python's own float also reads signs, exponents, underscores and the digits of every script.
-    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?|\.[0-9]+", text):
         return None
     if max(map(len, text.split("."))) > _DIGITS:
         raise UserError(f"{place}: expected at most {_DIGITS} digits on either side of the point")

@@ -53,6 +53,10 @@ def test_with_its_gpu_hours_too_it_is_nine() -> None:
     assert row["whole_runs"] == 9
 
 
+def test_a_number_below_1_needs_no_nought() -> None:
+    assert answer("breakeven", "--electricity", ".1...2") == answer("breakeven", "--electricity", "0.1..0.2")
+
+
 def test_the_answer_has_all_three_and_the_notes_what_was_wrong() -> None:
     found = answer("breakeven")
     assert [f"from run {runs}" in found["answer"] for runs in (6, 7, 9)] == [True] * 3
