@@ -22,7 +22,7 @@ from repro.compare.changes import changes
 from repro.compare.ratio import of_separate
 from repro.compare.report import exit_code
 from repro.compare.rule import noise_floor
-from repro.compare.side import Side, step_seconds
+from repro.compare.side import Side, read_side, step_seconds
 from repro.compare.trials import Compared, Half, _samples, compare, judge_separate
 from repro.environment import Environment
 from repro.errors import UserError
@@ -490,3 +490,14 @@ def test_a_side_is_one_stack(tmp_path: Path) -> None:
     done = repro("compare", str(tmp_path / "side"), str(RUN))
     assert done.returncode == 2
     assert "a side is one stack" in done.stderr
+
+
+def test_a_run_that_does_not_say_its_packages_is_taken_for_the_side_that_it_lies_in(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        folder = results_folder(tmp_path / "side" / str(number), *processes(count=1))
+        environment(folder, packages={"torch": "2.0"})
+    (tmp_path / "side" / "1" / "environment.json").write_text("{broken")
+    (tmp_path / "side" / "2" / "environment.json").unlink()
+    side = read_side(tmp_path / "side")
+    assert len(side.records) == 3
+    assert (side.environment.packages or {})["torch"] == "2.0"

@@ -44,11 +44,11 @@ def read_side(place: Path) -> Side:
     records = [record for sound_ones, _ in found for record in sound_ones]
     if not records:
         raise unusable(place)
-    environments = [known for _, known in found]
-    for folder, known in zip(runs, environments, strict=True):
-        if known.packages != environments[0].packages:
-            raise UserError(f"{folder} and {runs[0]} are runs of different packages: a side is one stack")
-    return Side(str(place), tuple(records), environments[0])
+    told = [(folder, known) for folder, (_, known) in zip(runs, found, strict=True) if known.packages is not None]
+    for folder, known in told:
+        if known.packages != told[0][1].packages:
+            raise UserError(f"{folder} and {told[0][0]} are runs of different packages: a side is one stack")
+    return Side(str(place), tuple(records), told[0][1] if told else Environment())
 
 
 def step_seconds(record: Record) -> float | None:
