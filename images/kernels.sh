@@ -41,9 +41,8 @@ export DS_ACCELERATOR=cuda
 "$python" -m pip --python "$venv/bin/python" install --no-deps --no-index --no-compile --target "$folder" \
     "$work"/wheels/*.whl
 if [[ " $* " == *" deepspeed "* ]]; then
-    adam=$(find "$folder/deepspeed/ops/adam" -name 'fused_adam_op*.so')
     if ! grep --quiet "^accelerator_name='cuda'$" "$folder/deepspeed/git_version_info_installed.py" ||
-        ! grep --quiet --fixed-strings .nv_fatbin "${adam:-/dev/null}"; then
+        ! grep --quiet --recursive --fixed-strings --include='fused_adam_op*.so' .nv_fatbin "$folder/deepspeed"; then
         echo "kernels.sh: the DeepSpeed in $folder was not compiled for GPUs, which would leave its Adams alone" >&2
         exit 1
     fi
