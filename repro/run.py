@@ -16,7 +16,6 @@ from .calibrate import probe
 from .devices import Device
 from .expected import Cell, cells, published_settings
 from .gpus import Gpu
-from .measure import operators
 from .measure.launcher import ForkServer, ServerDiedError
 from .measure.nodes import Nodes
 from .measure.rank import SEED
@@ -103,7 +102,6 @@ class Run:
             if self._can_run(trial):
                 with contextlib.suppress(ServerDiedError):  # it fails again in that trial, which records it
                     self.bench.server.start()
-                    self.bench = operators.prepare(self.bench, self.waiting)
                 return
 
     def guide(self) -> None:

@@ -12,19 +12,19 @@ from .host import instructions
 from .packages import installed
 
 
-def _extensions() -> str:
+def _extensions(torch: str | None) -> str:
     """A folder for one torch and one kind of processor: torch loads what was built by the same command as it is, and
     DeepSpeed's Adam is compiled for the processor that it is compiled on."""
-    return f"extensions-torch-{installed('torch')}-{instructions()}"
+    return f"extensions-torch-{torch}-{instructions()}"
 
 
-def server_environment(devices: Sequence[Device]) -> dict[str, str]:
-    """Build caches that outlive the run, the build tools of this Python, and the GPUs."""
+def server_environment(devices: Sequence[Device], torch: str | None = None) -> dict[str, str]:
+    """Build caches that outlive the run, the build tools of this Python, and the GPUs; `torch` is another stack's."""
     caches = build_cache()
     found = {
         "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
         "TRITON_CACHE_DIR": str(caches / "triton"),
-        "TORCH_EXTENSIONS_DIR": str(caches / _extensions()),
+        "TORCH_EXTENSIONS_DIR": str(caches / _extensions(torch or installed("torch"))),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": ",".join(device.cuda_name for device in devices),
         "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")]),

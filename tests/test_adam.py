@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+import types
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,8 @@ import models
 from repro import adam
 from repro.measure import operators
 from repro.measure.launcher import ForkServer
-from repro.measure.trial import Bench
+from repro.measure.server import Job, Outcome
+from repro.measure.trial import Bench, run
 from repro.rules import Stack, obstacle
 from repro.settings import Settings
 from repro.trial import Trial
@@ -142,25 +145,69 @@ def test_zero_without_it_is_unsupported_with_the_reason() -> None:
     assert obstacle(models.find("pythia-1b"), Settings(True, sharding="fsdp_2"), 2, lacking) is None
 
 
-def test_what_does_not_compile_is_told_by_each_trial_that_needs_it(fork_server: ForkServer, tmp_path: Path) -> None:
+class Node:
+    """A server whose jobs run here. What this machine lacks, a GPU and DeepSpeed's builders for it, does not matter."""
+
+    def __init__(self) -> None:
+        self.calls: list[dict[str, Any]] = []
+
+    def start(self) -> None:
+        pass
+
+    def call(self, job: Job) -> list[Outcome]:
+        self.calls.append(job.arguments)
+        module, function = job.call.split(":")
+        rank: Any = None
+        return [Outcome(0, "ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))]
+
+
+def test_what_does_not_compile_is_tried_once_and_told_by_each_trial_that_needs_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Builder:
+        def load(self) -> None:
+            raise RuntimeError("Error building extension 'fused_adam'\nnvcc fatal: Unsupported gpu architecture")
+
+    class Another(Builder):
+        def load(self) -> None:
+            raise AssertionError("the host's was not asked for")
+
+    builders: Any = types.ModuleType("deepspeed.ops.op_builder")
+    builders.FusedAdamBuilder, builders.CPUAdamBuilder = Builder, Another
+    monkeypatch.setitem(sys.modules, "deepspeed.ops.op_builder", builders)
+    node: Any = Node()
     packages = {"torch": "2.10.0", "transformers": "5.23.0", "deepspeed": "0.19.8"}
-    bench = Bench(fork_server, Stack(packages, (9, 0)), None, tmp_path)  # no GPU is here, so nothing compiles for one
-    naive, zero, offloaded = (
-        Trial("pythia-160m", "tiny", settings, "H100", 1)
-        for settings in ("naive", "free_lunch+zero_2", "free_lunch+zero_2+offloading")
-    )
-    assert operators.prepare(bench, [naive]) == bench
-    assert operators.prepare(replace(bench, stack=replace(bench.stack, capability=None)), [zero]).stack.adam is None
-    stack = operators.prepare(bench, [naive, zero]).stack
-    assert stack.host_adam is None
-    assert stack.adam is not None
-    assert stack.adam.startswith("building it with nvcc failed (")
-    assert stack.adam.endswith("), see logs/build.log")
+    bench = Bench(node, Stack(packages, (9, 0)), None, tmp_path)
+    for settings in ("free_lunch+zero_1", "free_lunch+zero_2"):
+        record = run(Trial("pythia-160m", "tiny", settings, "H100", 1), bench)
+        assert (record.status, record.reason) == (
+            "unsupported",
+            "DeepSpeed cannot compile its Adam on node 1: RuntimeError: Error building extension 'fused_adam'",
+        )
+        assert "logs/build.log" in record.remedy
+    assert node.calls == [{"host": False}]
+
+
+@pytest.mark.parametrize("host", [True, False])
+def test_the_adam_that_is_compiled_is_the_one_that_is_needed(monkeypatch: pytest.MonkeyPatch, host: bool) -> None:
+    loaded = []
+
+    class OfGpu:
+        def load(self) -> None:
+            loaded.append(False)
+
+    class OfHost:
+        def load(self) -> None:
+            loaded.append(True)
+
+    builders: Any = types.ModuleType("deepspeed.ops.op_builder")
+    builders.FusedAdamBuilder, builders.CPUAdamBuilder = OfGpu, OfHost
+    monkeypatch.setitem(sys.modules, "deepspeed.ops.op_builder", builders)
+    rank: Any = None
+    assert operators.build(rank, host) is None
+    assert loaded == [host]
+
+
+def test_a_failure_that_is_none_of_compiling_is_left_to_the_trial(fork_server: ForkServer, tmp_path: Path) -> None:
+    assert operators.compile_adam(fork_server, False, tmp_path) is None, "no GPU is here"
     assert "Traceback" in (tmp_path / "build.log").read_text()
-    told = obstacle(models.find("pythia-160m"), ZERO, 1, stack)
-    assert told is not None
-    assert told.reason == f"DeepSpeed cannot compile its Adam: {stack.adam}"
-    stack = operators.prepare(bench, [offloaded]).stack
-    assert stack.adam is None
-    assert stack.host_adam is not None
-    assert stack.host_adam.startswith("building it with the C++ compiler failed (")

@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from repro.measure import server
 from repro.measure.launcher import ForkServer, ServerDiedError
 from repro.measure.memory import oom_kills
 from repro.measure.server import Job, _Forked
@@ -144,7 +145,7 @@ def test_a_killed_rank_is_crashed_and_names_the_signal(fork_server: ForkServer, 
     assert outcome.reports == [{"said": "first"}, {"said": "second"}]
 
 
-def test_a_rank_that_the_kernel_killed_for_want_of_memory_ran_out_of_it() -> None:
+def test_a_rank_that_the_kernel_killed_for_want_of_memory_ran_out_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def ended(signal: int, before: int) -> tuple[str, str]:
         child = subprocess.Popen(["sleep", "60"])
         reading, writing = os.pipe()
@@ -157,11 +158,16 @@ def test_a_rank_that_the_kernel_killed_for_want_of_memory_ran_out_of_it() -> Non
         os.close(reading)
         return rank.outcome.status, rank.outcome.error
 
-    fewer = oom_kills() - 1  # as if the kernel had killed one since
+    monkeypatch.setattr(server, "oom_kills", lambda: 4)
     told = ("out_of_memory", "the kernel killed the process, as the host's memory ran out")
-    assert ended(signal.SIGKILL, fewer) == told
-    assert ended(signal.SIGKILL, oom_kills())[0] == "crashed"
-    assert ended(signal.SIGTERM, fewer)[0] == "crashed"
+    assert ended(signal.SIGKILL, 3) == told
+    assert ended(signal.SIGKILL, 4)[0] == "crashed"
+    assert ended(signal.SIGTERM, 3)[0] == "crashed"
+
+
+def test_the_kernel_counts_what_it_killed() -> None:
+    [told] = [line for line in Path("/proc/vmstat").read_text().splitlines() if line.startswith("oom_kill ")]
+    assert oom_kills() >= int(told.split()[1])
 
 
 def test_where_memory_runs_out_the_kernel_is_to_kill_a_rank(fork_server: ForkServer, tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from .. import environment, rules
 from ..devices import Device
 from ..environment import Environment
 from ..errors import UserError
-from ..measure import operators
 from ..measure.launcher import ForkServer, ServerDiedError
 from ..measure.rank import SEED
 from ..measure.trial import Bench
@@ -169,7 +168,7 @@ class Check:
             environment.keep(found, folder, bool(_finished(folder)))
             server.launch()
             gpu = self._devices[0].gpu if self._devices else None
-            bench = operators.prepare(Bench(server, self._rules(stack), gpu, results.logs), trials)
+            bench = Bench(server, self._rules(stack), gpu, results.logs)
             yield _Opened(stack.name, self.folder, results, server, bench)
 
     def _compare(self, trial: Trial) -> Compared:
@@ -205,7 +204,7 @@ class Check:
 
     def _variables(self, arm: str) -> dict[str, str]:
         """A stack's own build caches and tools: what one compiled is nothing to the other."""
-        found = server_environment(self._devices)
+        found = server_environment(self._devices, dict(self._stacks[arm].packages).get("torch"))
         if arm == "after":
             for name in [name for name in found if name.endswith("_DIR")]:
                 found[name] = str(folder(self._stacks[arm].key) / Path(found[name]).name)

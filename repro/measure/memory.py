@@ -13,7 +13,6 @@ _SIGNS = (
     "std::bad_alloc",
     "out of memory",
     "alloc_failed",  # cuBLAS and cuDNN workspaces
-    "unable to find an engine",  # of cuDNN's, one whose workspace fits
     "cublas_status_not_initialized",
     "allocation_failed",
     "could not create a memory",  # oneDNN

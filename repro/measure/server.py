@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from repro import stack
+from repro.build_cache import mend
 
 from .memory import oom_kills
 from .rank import Rank
@@ -287,6 +288,7 @@ def serve(stream: socket.socket, logs: Path | None = None, modules: Sequence[str
             continue  # ended a job, or came when it had ended already
         if logs is not None:
             message["log"] = str(logs / Path(message["log"]).name)
+            mend(os.environ)  # as the near end does on its own node
         outcomes = run(Job(**message), stream)
         stream.sendall(json.dumps([asdict(outcome) for outcome in outcomes]).encode() + b"\n")
 
