@@ -13,7 +13,7 @@ import pytest
 
 import models
 from repro import adam
-from repro.measure import operators
+from repro.measure.adam import build, compile_adam
 from repro.measure.launcher import ForkServer
 from repro.measure.server import Job, Outcome
 from repro.measure.trial import Bench, run
@@ -204,10 +204,10 @@ def test_the_adam_that_is_compiled_is_the_one_that_is_needed(monkeypatch: pytest
     builders.FusedAdamBuilder, builders.CPUAdamBuilder = OfGpu, OfHost
     monkeypatch.setitem(sys.modules, "deepspeed.ops.op_builder", builders)
     rank: Any = None
-    assert operators.build(rank, host) is None
+    assert build(rank, host) is None
     assert loaded == [host]
 
 
 def test_a_failure_that_is_none_of_compiling_is_left_to_the_trial(fork_server: ForkServer, tmp_path: Path) -> None:
-    assert operators.compile_adam(fork_server, False, tmp_path) is None, "no GPU is here"
+    assert compile_adam(fork_server, False, tmp_path) is None, "no GPU is here"
     assert "Traceback" in (tmp_path / "build.log").read_text()

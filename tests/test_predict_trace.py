@@ -62,7 +62,7 @@ def test_checkpointing_saves_what_the_closed_form_says(in_rank: InRank) -> None:
 def test_a_trace_made_again_is_the_one_that_is_shipped(in_rank: InRank) -> None:
     made, shipped = in_rank("traced_again", recipe="pythia-160m", variant="custom")
     if shipped is None:
-        pytest.skip("no trace is shipped for the installed packages")
+        pytest.skip("no trace is shipped for the installed transformers and timm")
     assert made == shipped
 
 

@@ -18,9 +18,9 @@ from repro.reckon import reckoned
 from repro.settings import Settings
 from repro.trial import Record, Status, Trial
 
+from .adam import compile_adam
 from .launcher import ForkServer, ServerDiedError
 from .nodes import Nodes
-from .operators import compile_adam
 from .server import Job, Outcome
 
 

@@ -21,7 +21,7 @@ def compile_adam(server: ForkServer | Nodes, host: bool, logs: Path) -> Obstacle
     None where that goes well, and where what fails is not the compiling: that fails in the trial, too, which tells.
     """
     log = logs / "build.log"
-    call, arguments = "repro.measure.operators:build", {"host": host}
+    call, arguments = "repro.measure.adam:build", {"host": host}
     for outcome in server.call(Job(call, arguments, ranks=1, log=str(log), timeout=_SECONDS, cuda=True)):
         if outcome.status == "ok" and outcome.value is not None:
             return Obstacle(
