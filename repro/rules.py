@@ -76,7 +76,10 @@ def obstacle(recipe: Recipe, settings: Settings, count: int, stack: Stack) -> Ob
                 "./run_all.sh --with-kernels",
             )
     if settings.attention == "flash":
-        return _flash_obstacle(recipe, stack)
+        if lacking_flash := flash_obstacle(recipe, capability):
+            return lacking_flash
+        if "flash-attn" not in stack.packages:
+            return Obstacle("flash-attn is not installed", "./run_all.sh --with-kernels")
     return None
 
 
@@ -90,13 +93,12 @@ def bf16_obstacle(recipe: Recipe, capability: tuple[int, int]) -> Obstacle | Non
     )
 
 
-def _flash_obstacle(recipe: Recipe, stack: Stack) -> Obstacle | None:
+def flash_obstacle(recipe: Recipe, capability: tuple[int, int] | None) -> Obstacle | None:
+    """Only some recipes have a path for flash-attn, which serves no CPU, Volta or Turing."""
     if not recipe.flash_attention:
         return Obstacle(f"{recipe.name} has no flash-attn path", "leave flash out")
-    if stack.capability is None or stack.capability < AMPERE:
+    if capability is None or capability < AMPERE:
         return Obstacle("flash-attn needs an Ampere or newer GPU", "leave flash out")
-    if "flash-attn" not in stack.packages:
-        return Obstacle("flash-attn is not installed", "./run_all.sh --with-kernels")
     return None
 
 

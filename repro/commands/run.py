@@ -7,17 +7,24 @@ import contextlib
 import io
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
+import models
+
+from .. import command, doctor, image, progress, rules, units
+from ..devices import Device
 from ..errors import UserError
 from ..exit_codes import INTERRUPTED, NOTHING_COMPARED, OK
 from ..formats import add_format
-from ..plan import Search
+from ..plan import Methods, Options, Search
+from ..recipe import Scale
+from ..settings import Attention
 from ..stderr import say
 from ..tracking import NAMES, Tracker
 from ..trial import Record, Trial
-from ..units import number, path
+from ..units import path
 from .cases import run_cases
 from .devices import add_devices, devices_and_counts
 from .preflight import check_disk, check_packages, stop_on_sigterm
@@ -36,7 +43,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--models", metavar="ID,...", help="recipes, by id; see repro recipes (default all nine)")
     add(
         "--methods",
-        choices=("published", "naive", "free-lunch", "all"),
+        choices=get_args(Methods),
         help="published: naive and Appendix J's settings of each cell (default on GPUs); all: naive and the paper's "
         "whole search; default without a GPU: naive and free lunch, and the whole search for pythia-1b",
     )
@@ -47,8 +54,8 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="exhaustive: every settings of the search, as in the paper; guided: those that may be the fastest, in "
         "predicted order (with --methods all)",
     )
-    add("--scale", choices=("paper", "tiny"), help="size of the recipes (default: paper on GPUs, tiny on a CPU)")
-    add("--attention", choices=("sdpa", "flash"), default="sdpa", help="custom attention kernel of free lunch")
+    add("--scale", choices=get_args(Scale), help="size of the recipes (default: paper on GPUs, tiny on a CPU)")
+    add("--attention", choices=get_args(Attention), default="sdpa", help="custom attention kernel of free lunch")
     add("--steps", default="3", metavar="N", help="measured rounds (default 3, the paper's)")
     add("--tolerance", default="0.15", metavar="X", help="relative, around the printed days (default 0.15)")
     add("--budget", metavar="4h", help="start no trial that would end after this")
@@ -63,7 +70,6 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
-    from .. import command, progress
     from ..report.write import payload
     from ..run import Run
 
@@ -73,8 +79,6 @@ def main(given: argparse.Namespace) -> int:
     folder: Path = given.out
     check_disk(folder)
     stop_on_sigterm()
-    seconds: dict[str, float] = {}
-    bar = progress.Progress(seconds)
 
     def tell(trial: Trial, record: Record | None, earlier: bool) -> None:
         bar.tell(trial, record, earlier)
@@ -86,7 +90,8 @@ def main(given: argparse.Namespace) -> int:
             with contextlib.redirect_stderr(io.StringIO()):
                 run_cases(run, given.k, "--collect-only")  # what is wrong with it is told before the stack is loaded
         waiting = run.waiting
-        seconds.update({trial.id: run.estimate(trial) if trial in waiting else 0.0 for trial in run.trials})
+        seconds = {trial.id: run.estimate(trial) if trial in waiting else 0.0 for trial in run.trials}
+        bar = progress.Progress(seconds)
         where = ", ".join(device.driver_name for device in devices) or "the CPU"
         if health:
             say(health)
@@ -114,10 +119,8 @@ def main(given: argparse.Namespace) -> int:
     return code
 
 
-def _image_health(devices: list[Any]) -> str:
+def _image_health(devices: Sequence[Device]) -> str:
     """In a container image the line that says what it is fit for; a UserError where it is not for these GPUs."""
-    from .. import doctor, image
-
     if image.target() is None:
         return ""
     health = doctor.examine()
@@ -126,13 +129,8 @@ def _image_health(devices: list[Any]) -> str:
     return health.line
 
 
-def _checked(given: argparse.Namespace) -> tuple[Any, list[Any]]:
+def _checked(given: argparse.Namespace) -> tuple[Options, list[Device]]:
     """The run's options and GPUs; a UserError for the first thing that is wrong."""
-    import models
-
-    from .. import units
-    from ..plan import Options
-
     devices, counts = devices_and_counts(given)
     options = Options(
         models=models.listed(given.models),
@@ -160,14 +158,10 @@ def _checked(given: argparse.Namespace) -> tuple[Any, list[Any]]:
     return options, devices
 
 
-def _check_flash(options: Any, devices: list[Any]) -> None:
-    import models
-
-    from ..gpus import AMPERE
-
-    plain = [id for id in options.models if not models.find(id).flash_attention]
-    served = devices and devices[0].compute_capability >= AMPERE and options.methods != "naive"
-    if not served or len(plain) == len(options.models):
+def _check_flash(options: Options, devices: Sequence[Device]) -> None:
+    capability = devices[0].compute_capability if devices else None
+    plain = [id for id in options.models if rules.flash_obstacle(models.find(id), capability)]
+    if options.methods == "naive" or len(plain) == len(options.models):
         raise UserError(
             "--attention flash changes nothing here: it serves free lunch of Pythia, on an Ampere or newer GPU; "
             "leave it out"
@@ -176,9 +170,7 @@ def _check_flash(options: Any, devices: list[Any]) -> None:
         say(f"--attention flash serves Pythia alone, without it run {', '.join(plain)}")
 
 
-def _check_guided(options: Any) -> None:
-    import models
-
+def _check_guided(options: Options) -> None:
     for id in options.models:
         models.find_of_paper(id)
     if options.methods not in (None, "all"):
@@ -188,7 +180,7 @@ def _check_guided(options: Any) -> None:
 
 
 def _tolerance(text: str) -> float:
-    value = number(text, f"--tolerance {text}")
+    value = units.number(text, f"--tolerance {text}")
     if value is None or not 0 < value < 1:
         raise UserError(f"--tolerance {text}: expected a share between 0 and 1, such as 0.15")
     return value
