@@ -67,7 +67,7 @@ class PublishedSettings:
             SHARDINGS if self.sharding is None else (self.sharding,),
             _either(self.offloading),
         )
-        return [reading for reading in itertools.starmap(Settings, marks) if _allowed(reading, self.gpus)]
+        return [reading for reading in itertools.starmap(Settings, marks) if reading.allowed_on(self.gpus)]
 
 
 @dataclass(frozen=True)
@@ -185,12 +185,6 @@ def _paper_gpus() -> tuple[str, ...]:
 
 def _either(mark: bool | None) -> tuple[bool, ...]:
     return (False, True) if mark is None else (mark,)
-
-
-def _allowed(reading: Settings, gpus: int) -> bool:
-    """Appendix F: offloading needs sharding, and on 1 GPU sharding without offloading does nothing."""
-    sharded = reading.sharding != "none"
-    return sharded == reading.offloading if gpus == 1 else sharded or not reading.offloading
 
 
 _YES_NO = {"yes": True, "no": False, "?": None}

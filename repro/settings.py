@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import product, starmap
 from typing import Literal, cast, get_args
 
 from .errors import UserError
@@ -78,6 +78,11 @@ class Settings:
         """0 to 3: nothing, optimizer states, also gradients, also weights are sharded."""
         return 0 if self.sharding == "none" else int(self.sharding[-1])
 
+    def allowed_on(self, count: int) -> bool:
+        """Appendix F: offloading needs sharding, and on one GPU sharding without offloading does nothing."""
+        sharded = self.sharding != "none"
+        return sharded == self.offloading if count == 1 else sharded or not self.offloading
+
     @property
     def reduces_every_micro_step(self) -> bool:
         """Sharded gradients cannot be accumulated unreduced: stages 2 and 3 communicate in every micro-step."""
@@ -89,12 +94,6 @@ FREE_LUNCH = Settings(free_lunch=True)
 
 
 def search_space(count: int) -> list[Settings]:
-    """Appendix F's settings on `count` GPUs, free lunch always on: 12 on one, 22 on more.
-
-    On one GPU sharding is a no-op and is left out, except where offloading needs it.
-    """
-    return [
-        Settings(True, checkpointing, sharding, offloading)
-        for checkpointing, sharding, offloading in product((False, True), SHARDINGS, (False, True))
-        if (sharding != "none" or not offloading) and (count > 1 or sharding == "none" or offloading)
-    ]
+    """Appendix F's settings on `count` GPUs, free lunch always on: 12 on one, 22 on more."""
+    every = starmap(Settings, product((True,), (False, True), SHARDINGS, (False, True)))
+    return [settings for settings in every if settings.allowed_on(count)]
