@@ -31,10 +31,10 @@ def listing(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def first(names: Sequence[str], most: int = 3) -> str:
-    """The first of them, the others counted: A; B; C; and 2 more."""
-    told = "; ".join(names[:most])
-    return told if len(names) <= most else f"{told}; and {len(names) - most} more"
+def first(names: Sequence[str]) -> str:
+    """The first three of them, the others counted: A; B; C; and 2 more."""
+    told = "; ".join(names[:3])
+    return told if len(names) <= 3 else f"{told}; and {len(names) - 3} more"
 
 
 def yes(value: bool) -> str:

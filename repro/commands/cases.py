@@ -69,7 +69,4 @@ def run_cases(run: Any, expression: str | None, *more: str) -> int:
         raise UserError(f"-k {expression}: no case matches; --methods and --models choose trials too")
     if code == pytest.ExitCode.USAGE_ERROR:
         raise UserError(f"-k {expression}: pytest does not understand this expression")
-    return {
-        pytest.ExitCode.OK: OK,
-        pytest.ExitCode.TESTS_FAILED: FAILED,
-    }.get(pytest.ExitCode(code), FAILED)
+    return OK if code == pytest.ExitCode.OK else FAILED

@@ -36,9 +36,9 @@ def save(fits: dict[str, Calibration], file: Path = FILE) -> None:
 
 
 @cache
-def load(file: Path = FILE) -> dict[str, Calibration]:
+def load() -> dict[str, Calibration]:
     """Every fit. Raises UserError where they cannot be read."""
     try:
-        return jsonfile.read(file, dict[str, Calibration])
+        return jsonfile.read(FILE, dict[str, Calibration])
     except jsonfile.NotAsDeclaredError as error:
-        raise UserError(f"{file}: no calibration ({error}); repro predict --fit makes it") from None
+        raise UserError(f"{FILE}: no calibration ({error}); repro predict --fit makes it") from None

@@ -47,9 +47,8 @@ def forecast(
     settings: Settings,
     calibration: Calibration,
     transformers: str = traces.PAPER_STACK,
-    micro_batch: int | None = None,
 ) -> Forecast:
-    """Predicts settings, at the largest micro batch that fits unless one is given.
+    """Predicts settings, at the largest micro batch that fits.
 
     Raises UserError for a batch that does not divide among the GPUs.
     """
@@ -63,8 +62,7 @@ def forecast(
         return Forecast(recipe.id, machine, settings, 0, obstacle.reason)
     trace = trace_of(recipe, machine, settings, transformers)
     allowance = calibration.allowance
-    if micro_batch is None:
-        micro_batch = largest_micro_batch(recipe, trace, settings, machine.gpu, machine.world, allowance)
+    micro_batch = largest_micro_batch(recipe, trace, settings, machine.gpu, machine.world, allowance)
     if not micro_batch:
         return Forecast(recipe.id, machine, settings, 0, "not even a micro batch of 1 fits")
     taken = step(recipe, trace, settings, machine, micro_batch, calibration.rates)

@@ -129,10 +129,10 @@ def find(recipe: str, variant: Variant, transformers: str = PAPER_STACK, scale: 
     )
 
 
-def shipped(folder: Path = FOLDER) -> list[str]:
+def shipped() -> list[str]:
     """The versions of transformers whose models were traced, oldest first."""
     prefix = "transformers-"
-    return sorted((file.stem.removeprefix(prefix) for file in folder.glob(f"{prefix}*.json")), key=numbers)
+    return sorted((file.stem.removeprefix(prefix) for file in FOLDER.glob(f"{prefix}*.json")), key=numbers)
 
 
 def versions(transformers: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import torch
 from torch import nn
 
-from .base import HALF, Engine, Held, WrongWrapperError, adam_moments, schedule, torch_optimizer
+from .base import HALF, Engine, Held, adam_moments, schedule, torch_optimizer
 
 _FIRST_SCALE = 2.0**16  # of torch's GradScaler
 
@@ -27,8 +27,6 @@ class PlainEngine(Engine):
             self.parallel = nn.parallel.DistributedDataParallel(
                 self.module, device_ids=[self.rank.local] if self.rank.cuda else None
             )
-            if not isinstance(self.parallel, nn.parallel.DistributedDataParallel):
-                raise WrongWrapperError(f"asked for DistributedDataParallel, got {type(self.parallel).__name__}")
         self.wrapper = type(self.parallel).__name__ if self.rank.world > 1 else "none"
         self.forward = torch.compile(self.parallel) if compiled else self.parallel
         if compiled and self.settings.checkpointing:
