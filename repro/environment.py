@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 import re
@@ -13,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import __version__, adam, files, image, jsonfile, nvml, tf32
+from . import __version__, adam, image, jsonfile, nvml, tf32
 from .devices import Device
 from .errors import UserError
 from .host import Host, host
@@ -136,7 +135,7 @@ def keep(now: Environment, folder: Path, has_trials: bool) -> None:
     """Writes environment.json. Raises UserError where the folder has trials of another stack or machine."""
     if has_trials:
         refuse_another(folder, now)
-    files.replace(folder / FILE, json.dumps(asdict(now), indent=1) + "\n")
+    jsonfile.write(folder / FILE, asdict(now))
 
 
 def _gpu_name(environment: Environment) -> str:

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from . import files
+
 Kind = TypeVar("Kind")
 _BITS = 64  # of whole numbers: NVML's masks have as many, and no float takes a number without bounds
 
@@ -39,6 +41,12 @@ def parse(text: bytes) -> Any:
 def read(path: Path, kind: type[Kind]) -> Kind:
     """A file's JSON as `value` has it. Raises NotAsDeclaredError."""
     return value(kind, load(path))
+
+
+def write(path: Path, plain: Any) -> Path:
+    """Replaces a file by JSON that people can read, too, whole or not at all. Raises UserError where it cannot be
+    written."""
+    return files.replace(path, json.dumps(plain, indent=1) + "\n")
 
 
 def value(kind: type[Kind], plain: Any) -> Kind:

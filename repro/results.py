@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from . import files, jsonfile
 from .errors import UserError
@@ -88,10 +88,6 @@ class Results:
     def write(self, name: str, text: str) -> Path:
         """Replaces one of the folder's files, whole or not at all."""
         return files.replace(self.folder / name, text)
-
-    def write_json(self, name: str, value: Any) -> Path:
-        """Replaces a JSON file."""
-        return self.write(name, json.dumps(value, indent=1) + "\n")
 
     def _mend(self) -> None:
         """Cuts off a last line that was torn by a kill or a full disk: the trial of it runs again."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import models
 
-from . import environment, rules
+from . import environment, jsonfile, rules
 from .calibrate import probe
 from .devices import Device
 from .expected import Cell, cells, published_settings
@@ -189,7 +189,7 @@ class Run:
 
     def write(self, draw: bool = True) -> Written:
         """Writes verdicts.json, and the report of all that the folder holds; its page takes seconds to draw."""
-        self.results.write_json(VERDICTS, [asdict(verdict) for verdict in self.verdicts()])
+        jsonfile.write(self.results.folder / VERDICTS, [asdict(verdict) for verdict in self.verdicts()])
         return write(compose(read(self.results.folder)), self.results.folder, draw)
 
     def _keep(self, record: Record) -> None:

@@ -190,8 +190,8 @@ def test_a_file_that_cannot_be_replaced_stays_as_it_was(tmp_path: Path) -> None:
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     with Results(tmp_path) as results:
-        results.write_json("verdicts.json", [1, 2, 3])
-        path = results.write_json("verdicts.json", {"days": 0.1})
+        results.write("verdicts.json", "[1, 2, 3]")
+        path = results.write("verdicts.json", '{"days": 0.1}')
     assert json.loads(path.read_text()) == {"days": 0.1}
     assert sorted(file.name for file in tmp_path.iterdir() if file.is_file()) == [".lock", "verdicts.json"]
 

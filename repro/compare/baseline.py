@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 
-from .. import files
+from .. import jsonfile
 from ..datafile import expected_folder
 from ..environment import Environment
 from ..trial import Record
@@ -38,4 +37,4 @@ def accept(side: Side, records: Sequence[Record], folder: Path | None = None) ->
         "environment": asdict(side.environment),
         "records": rows,
     }
-    return files.replace(path, json.dumps(content, indent=1) + "\n")
+    return jsonfile.write(path, content)

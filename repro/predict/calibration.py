@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from repro import files, jsonfile
+from repro import jsonfile
 from repro.errors import UserError
 
 from .memory import Allowance
@@ -32,7 +31,7 @@ def save(fits: dict[str, Calibration], file: Path = FILE) -> None:
 
     Raises UserError where it cannot be written.
     """
-    files.replace(file, json.dumps({name: asdict(fit) for name, fit in fits.items()}, indent=1) + "\n")
+    jsonfile.write(file, {name: asdict(fit) for name, fit in fits.items()})
 
 
 @cache

@@ -3,12 +3,11 @@ ones of what one does."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from repro import files, jsonfile
+from repro import jsonfile
 from repro.errors import UserError
 from repro.gpus import GENERATIONS, Gpu, find
 
@@ -56,7 +55,7 @@ class Probes:
 
     def save(self, file: Path) -> None:
         """Writes the probes as JSON. Raises UserError where they cannot be written."""
-        files.replace(file, json.dumps(asdict(self), indent=1) + "\n")
+        jsonfile.write(file, asdict(self))
 
 
 def load(file: Path) -> Probes:
