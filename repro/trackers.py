@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from . import environment, results
+from .errors import one_line
 from .formats import render
 
 PROJECT = "repro"
@@ -179,8 +180,7 @@ def serve(name: str, folder: Path, stream: socket.socket) -> None:
         library.finish()
         answer = {"at": library.at}
     except BaseException as error:
-        first = (str(error).strip() or "no message").splitlines()[0]
-        stream.sendall(json.dumps({"error": f"{type(error).__name__}: {first}"}).encode() + b"\n")
+        stream.sendall(json.dumps({"error": one_line(error)}).encode() + b"\n")
         raise
     stream.sendall(json.dumps(answer).encode() + b"\n")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from pathlib import Path
 
+from repro.errors import one_line
 from repro.rules import Obstacle
 
 from .launcher import ForkServer
@@ -39,5 +40,5 @@ def build(rank: Rank, host: bool) -> str | None:
         (CPUAdamBuilder if host else FusedAdamBuilder)().load()
     except Exception as error:
         traceback.print_exc()
-        return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
+        return one_line(error)
     return None

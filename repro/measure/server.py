@@ -29,8 +29,9 @@ from typing import IO, Any
 
 from repro import stack
 from repro.build_cache import mend
+from repro.errors import one_line
 
-from .memory import oom_kills
+from .memory import is_out_of_memory, oom_kills
 from .rank import Rank
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -120,10 +121,7 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int) -> N
             send("ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))
             code = 0
         except BaseException as error:
-            from .memory import is_out_of_memory
-
-            first = (str(error).strip() or "no message").splitlines()[0]
-            told = {"error": f"{type(error).__name__}: {first}", "traceback": traceback.format_exc()}
+            told = {"error": one_line(error), "traceback": traceback.format_exc()}
             send("out_of_memory" if is_out_of_memory(error) else "crashed", told)
             traceback.print_exc()
         sys.stdout.flush()  # a log that cannot be written costs nothing that was sent before
