@@ -18,11 +18,12 @@ from .trial import OnMachine, Record
 
 @dataclass(frozen=True)
 class Spread:
-    """Seconds of a training step with the best, the median and the worst settings of a search."""
+    """Seconds of a training step with the best, the median and the worst of `count` memory-saving settings that ran."""
 
     best: float
     median: float
     worst: float
+    count: int
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ class Search(OnMachine):
     @property
     def fastest_saving(self) -> str | None:
         """The same of those with any memory-saving method."""
-        return _fastest({id: step for id, step in self.steps.items() if Settings.parse(id).saves_memory})
+        return _fastest(self._saving)
 
     @property
     def best(self) -> float | None:
@@ -149,9 +150,10 @@ class Search(OnMachine):
 
     @property
     def spread(self) -> Spread | None:
-        """How far the steps of the search lie apart (figure 5); None where nothing ran."""
-        steps = self.steps.values()
-        return Spread(min(steps), median(steps), max(steps)) if steps else None
+        """How far the steps with memory-saving methods lie apart; None where none of them ran. Free lunch alone is not
+        among them: figure 5 has it as a reference beside them."""
+        steps = self._saving.values()
+        return Spread(min(steps), median(steps), max(steps), len(steps)) if steps else None
 
     @property
     def gain(self) -> float | None:
@@ -169,6 +171,11 @@ class Search(OnMachine):
     def best_days(self) -> float | None:
         """Days of the whole training with the best settings, naive left out."""
         return None if self.best is None else self.days(self.best)
+
+    @property
+    def _saving(self) -> dict[str, float]:
+        """The steps of all that ran with any memory-saving method."""
+        return {id: step for id, step in self.steps.items() if Settings.parse(id).saves_memory}
 
     @property
     def _steps(self) -> dict[str, float]:

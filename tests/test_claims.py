@@ -600,6 +600,15 @@ def test_cells_where_free_lunch_alone_does_not_fit_are_left_out_as_in_the_figure
     assert "free lunch alone ran out of memory in every cell" in check("best-over-median", nowhere).reason
 
 
+def test_cells_where_free_lunch_alone_fits_and_nothing_else_have_no_median() -> None:
+    alone = [each.id for each in search_space(2)[1:]]
+    full = [record(PYTHIA[4], id, None, "H100", count, status="out_of_memory") for count in COUNTS[1:] for id in alone]
+    fits = [record(PYTHIA[4], "free_lunch", 20.0, "H100", count) for count in COUNTS[1:]]
+    checked = check("best-over-median", [*search(counts=COUNTS[1:], models=PYTHIA[:4]), *fits, *full])
+    assert checked.working is not None
+    assert checked.working.value.value == pytest.approx(3)
+
+
 def test_the_largest_gain_is_a_mean_over_models_or_numbers_of_gpus() -> None:
     slow = search(best=30, models=PYTHIA[:4])
     fast = search(best=4, models=PYTHIA[4:])
@@ -692,7 +701,7 @@ def test_a_results_folder_is_checked_from_the_command_line(tmp_path: Path) -> No
         pytest.approx(3),
     )
     traced = repro("claims", "best-over-median", "--measured", str(folder)).stdout
-    assert "Pythia-1B on 4 H100, 22 settings ran: median / best = 30 / 10 = 3" in traced
+    assert "Pythia-1B on 4 H100, 21 memory-saving settings ran: median / best = 30 / 10 = 3" in traced
     assert "trials.jsonl" in traced
 
 

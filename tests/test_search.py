@@ -49,3 +49,18 @@ def test_the_gain_is_of_memory_saving_settings_over_free_lunch_alone() -> None:
     assert found.best_days == pytest.approx(15.0), "naive is none of the search's"
     slower = search(on_one("free_lunch", 20.0), on_one("free_lunch+checkpointing", 30.0))
     assert (slower.fastest, slower.gain) == ("free_lunch", pytest.approx(-0.5))
+
+
+def test_the_spread_is_of_memory_saving_settings_alone() -> None:
+    saving = {
+        "free_lunch+checkpointing": 30.0,
+        "free_lunch+zero_1+offloading": 40.0,
+        "free_lunch+zero_2+offloading": 90.0,
+    }
+    ran = search(on_one("free_lunch", 10.0), *(on_one(settings, days) for settings, days in saving.items()))
+    assert ran.spread is not None
+    assert [ran.days(step) for step in (ran.spread.best, ran.spread.median, ran.spread.worst)] == pytest.approx(
+        [30.0, 40.0, 90.0]
+    )
+    assert ran.spread.count == 3
+    assert search(on_one("free_lunch", 10.0)).spread is None

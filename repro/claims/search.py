@@ -18,7 +18,7 @@ from .working import Working, mean, shown
 @measures("best-over-median")
 @measures("twice-as-long")
 def best_over_median(records: Sequence[Record]) -> Working | Missing:
-    """Figure 5: the mean, over cells with several GPUs, of the median settings' days over the best's."""
+    """Figure 5: the mean, over cells with several GPUs, of the median memory-saving settings' days over the best's."""
     return _mean(records, "median / best", lambda spread, _: (spread.median, spread.best))
 
 
@@ -58,14 +58,18 @@ def one_gpu_memory_saving(records: Sequence[Record]) -> Working | Missing:
 def _mean(
     records: Sequence[Record], what: str, pair: Callable[[Spread, float], tuple[float, float]]
 ) -> Working | Missing:
-    """The mean over the cells of a ratio of two steps, which `pair` takes from a cell's spread and its free lunch."""
+    """The mean over the cells of a ratio of two steps, which `pair` takes from a cell's spread and its free lunch.
+
+    Cells where no memory-saving settings ran have no spread, and are left out.
+    """
     found = searched(records, COUNTS[1:])
     ratios = []
     for cell in found.cells:
-        assert cell.spread is not None
         assert cell.free_lunch is not None
+        if cell.spread is None:
+            continue
         over, under = map(cell.days, pair(cell.spread, cell.free_lunch))
-        step = f"{name(cell)}, {len(cell.steps)} settings ran: {what} = {shown(over)} / {shown(under)}"
+        step = f"{name(cell)}, {cell.spread.count} memory-saving settings ran: {what} = {shown(over)} / {shown(under)}"
         ratios.append(Working(Interval.exact(over / under), rows(cell), (f"{step} = {shown(over / under)}",)))
     if not ratios:
         return _none(found)
@@ -83,7 +87,8 @@ def _largest(found: Searched, numbers: list[Working]) -> Working | Missing:
 
 
 def _none(found: Searched) -> Missing:
-    return Missing(found.missing or f"on {listing(found.devices)} free lunch alone ran out of memory in every cell")
+    full = "every memory-saving settings" if found.cells else "free lunch alone"
+    return Missing(found.missing or f"on {listing(found.devices)} {full} ran out of memory in every cell")
 
 
 def _bars(cells: Iterable[Search]) -> list[Working]:
