@@ -29,6 +29,8 @@ from repro.economics.pricelist import price_list
 from repro.errors import UserError
 from repro.expected import COUNTS
 from repro.interval import Interval
+from repro.prices import parts, servers, systems
+from repro.quantities import quantities
 from repro.settings import search_space
 from repro.trial import Record
 from tests.command_line import ROOT, record, refusal, repro, results_folder
@@ -45,6 +47,15 @@ def days_of(table: str) -> dict[tuple[str, str, str], int]:
 
 
 # --- Data and functions ---
+
+
+def test_the_systems_of_section_4_1_are_the_tables_rounded_to_their_unit() -> None:
+    unit = quantities()["rounding/system"].value
+    printed = {gpus: part.cost_usd for (gpus, name), part in parts().items() if name == "Total"}
+    printed |= {gpus: server.cost_usd for gpus, server in servers().items()}
+    assert {gpus: round(cost / unit) * unit for gpus, cost in printed.items()} == {
+        gpus: system.cost_usd for gpus, system in systems().items()
+    }
 
 
 def test_every_claim_that_can_be_checked_has_one_function_and_every_function_a_claim() -> None:
