@@ -1,5 +1,7 @@
 """ViT-L/16 with 21,841 classes, timm's. Hyper-parameters: the paper's Table 3 and the authors' release
-(apoorvkh/academic-pretraining v1.0.0), dropout included."""
+(apoorvkh/academic-pretraining v1.0.0), dropout included. It falls where timm has it: as theirs, on the positions and
+after attention and feed-forward, and once more inside each feed-forward, after the activation, where the authors'
+model, transformers', has none."""
 
 from __future__ import annotations
 

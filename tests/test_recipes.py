@@ -227,7 +227,8 @@ def test_compiled_pythia_attends_causally_without_a_mask(in_ranks: InRanks) -> N
     assert calls == [{"mask": False, "causal": True}] * 2
 
 
-def test_vit_has_the_authors_dropout(in_ranks: InRanks) -> None:
+def test_vit_has_the_authors_dropout_and_timms_in_each_feed_forward(in_ranks: InRanks) -> None:
+    """`drop1`, after the activation, is timm's alone: the authors' model has none there."""
     [found] = in_ranks("dropouts", recipe="vit")
     assert found == {
         "pos_drop": 0.1,
