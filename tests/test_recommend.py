@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from repro.currency import Rate, worth
+from repro.currency import Rate, check, worth
 from repro.economics.choice import beaten_by, choose, pareto_front
 from repro.economics.days import training_days
 from repro.economics.offers import Offer, machine_price, owned
@@ -300,6 +300,12 @@ def test_another_currency_needs_a_rate_and_is_never_mixed(tmp_path: Path) -> Non
     assert in_euros["best"]["cost_eur"] == 8 * 800 + 10_500 / 1.25
     assert "EUR" in in_euros["answer"]
     assert "USD" not in in_euros["answer"]
+
+
+@pytest.mark.parametrize("code", ["BGN", "EUR", "XCG", "ZWG", "ANG", "ZWL"])
+def test_currencies_of_today_are_known_and_those_they_replaced(code: str) -> None:
+    """Bulgaria took the euro in 2026, XCG came for ANG in 2025, ZWG for ZWL in 2024."""
+    assert check(code, "here") == code
 
 
 def test_a_rate_works_both_ways_and_nothing_else_converts() -> None:
