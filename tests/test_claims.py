@@ -213,7 +213,7 @@ BY_HAND = [
     ("review-own-8-a100", 162_500, "holds"),
     ("review-saved-by-owning", 450_000, "holds"),
     ("review-budget-130k", 8, "holds"),  # 4 H100 at 127,500
-    ("review-budget-160k", 8, "differs"),  # the same: 8 A100 are 162,500
+    ("review-budget-160k", 1, "differs"),  # the same is cheaper than 8 A100 at 162,500, and faster
     ("review-under-50k", 30 - 22, "differs"),  # 8 A6000 at 48,900
     ("review-50k-to-100k", 0, "differs"),
     ("review-over-100k", 0, "holds"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .facts import Facts
-from .paper_costs import fastest_within
 from .registry import recomputes
 from .working import Working, count, shown
 
@@ -18,9 +17,19 @@ def saved(facts: Facts) -> Working:
 
 
 @recomputes("review-budget-160k")
-def budget_160k(facts: Facts) -> Working:
-    cost = shown(facts.machine("A100", 8).value.value)
-    return fastest_within(facts, 160_000).told(f"and 8 A100, at {cost} USD, are above that budget")
+def cheaper_and_as_fast(facts: Facts) -> Working:
+    """Machines that cost less than 8 A100 and train Pythia-1B in as few days: none is what a balance can mean."""
+    machines = facts.machines()
+    cost, days = machines["A100", 8]
+    better = {
+        f"{gpus} {gpu} at {shown(its_cost.value.value)} USD in {shown(its_days.value.value)} days"
+        for (gpu, gpus), (its_cost, its_days) in machines.items()
+        if its_cost.value.value < cost.value.value and its_days.value.value <= days.value.value
+    }
+    numbers = [days.after(cost) for cost, days in machines.values()]
+    found = count(len(better), numbers, "machines are cheaper than 8 A100 and as fast")
+    here = f"8 A100 at {shown(cost.value.value)} USD, above that budget, in {shown(days.value.value)} days"
+    return found.told(f"{here}; {' and '.join(sorted(better)) or 'no other'}")
 
 
 @recomputes("review-under-50k", gpus=("RTX 3090",), least=0, most=50_000)
