@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from .datafile import Keyed, Row, columns, expected_folder, read_once, rows
 from .recipe import Precision
@@ -42,12 +43,17 @@ class Gpu:
         return self.paper_name or self.name
 
 
+def catalogue_file() -> Path:
+    """Where the catalogue is."""
+    return expected_folder() / "gpus.csv"
+
+
 @read_once
 def catalogue() -> tuple[Gpu, ...]:
     """The GPUs of expected/gpus.csv. Raises UserError where the file is broken or two GPUs share a name."""
     seen: dict[Hashable, int] = {}
     found = []
-    for row in rows(expected_folder() / "gpus.csv", columns(Gpu)):
+    for row in rows(catalogue_file(), columns(Gpu)):
         gpu = _gpu(row)
         for name in sorted({_plain(name) for name in _names(gpu)}):
             row.once("name", name, seen)

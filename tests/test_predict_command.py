@@ -22,7 +22,7 @@ from repro.predict.forecast import forecast
 from repro.predict.machine import Machine, gpu_named
 from repro.predict.traces import nearest
 from repro.settings import FREE_LUNCH, NAIVE
-from tests.command_line import ROOT, record, repro, results_folder
+from tests.command_line import ROOT, record, refusal, repro, results_folder
 
 
 def test_both_tables_are_predicted_within_a_second_beside_the_printed_days() -> None:
@@ -132,6 +132,14 @@ def test_where_the_program_cannot_be_written_nothing_is_fitted_or_traced(
             "repro: cannot write to /proc/foo: No such file or directory; what predictions are made from is kept "
             "there, make it writable\n"
         )
+
+
+def test_a_gpu_without_what_a_prediction_needs_names_the_catalogue_that_is_read(expected: Path) -> None:
+    catalogue = expected / "gpus.csv"
+    catalogue.write_text(catalogue.read_text().replace("154.8,1800,768,", "154.8,1800,,"))
+    lacking = refusal("predict", "--gpu", "A6000", "--models", "pythia-160m")
+    assert lacking.endswith(f"RTX A6000 has no bandwidth_gb_s in {catalogue}, which a prediction needs: add it")
+    assert f"a row in {catalogue} adds one" in refusal("predict", "--gpu", "RTX 4091")
 
 
 BAD_INPUT = [

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Literal
 
 from repro.errors import UserError
-from repro.gpus import Gpu, catalogue, find, peak_flops
+from repro.gpus import Gpu, catalogue, catalogue_file, find, peak_flops
 from repro.recipe import Precision
 
 Link = Literal["none", "switch", "bridge", "pcie", "network"]
@@ -61,7 +61,7 @@ class Machine:
             found = _lower(getattr(self.probed, name), found)
         if found is None:
             raise UserError(
-                f"{self.gpu.name} has no {precision} peak in expected/gpus.csv, which a prediction needs: add it"
+                f"{self.gpu.name} has no {precision} peak in {catalogue_file()}, which a prediction needs: add it"
             )
         return found
 
@@ -77,7 +77,9 @@ class Machine:
         if self.probed is not None:
             return _lower(self.probed.copy, self.gpu.bandwidth_gb_s and self.gpu.bandwidth_gb_s * 1e9)
         if self.gpu.bandwidth_gb_s is None:
-            raise UserError(f"{self.gpu.name} has no bandwidth_gb_s in expected/gpus.csv, which a prediction needs")
+            raise UserError(
+                f"{self.gpu.name} has no bandwidth_gb_s in {catalogue_file()}, which a prediction needs: add it"
+            )
         return self.gpu.bandwidth_gb_s * 1e9
 
     @property
@@ -150,6 +152,6 @@ def gpu_named(name: str) -> Gpu:
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.3) or names[:3]
         raise UserError(
             f"unknown GPU {name!r}: the nearest are {', '.join(near)}; repro gpus lists all, and a row in "
-            "expected/gpus.csv adds one"
+            f"{catalogue_file()} adds one"
         )
     return found
