@@ -75,8 +75,9 @@ class Trained:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of a training's seconds from one epoch. `later` is the mean epoch after the first; `error` is relative to the
-    measured seconds, `source` says who measured."""
+    """Of a training's seconds from one epoch. `later` is the mean epoch after the first; of the report's trainings,
+    which do not tell their first, after one of `first`. `error` is relative to the measured seconds, `source` says who
+    measured."""
 
     machine: str
     method: str
@@ -139,23 +140,25 @@ def lab_predictions() -> list[Prediction]:
     images, runs = int(quantities()["lab/images"].value), lab_runs()
     return [
         _prediction(
-            run.resources, "epochs x first epoch", images, run.epochs, runs[run.resources, 1].seconds,
-            run.predicted_seconds, run.seconds, run.source,
+            run.resources, "epochs x first epoch", images, run.epochs, first, run.predicted_seconds, run.seconds,
+            (run.seconds - first) / (run.epochs - 1), run.source,
         )
         for run in runs.values()
         if run.epochs > 1 and run.predicted_seconds is not None
+        for first in [runs[run.resources, 1].seconds]
     ]  # fmt: skip
 
 
 def predictions(first: Trained, all: Trained, warm: Trained | None) -> list[Prediction]:
     """Ours: as the report predicts, and, given an epoch after a warm-up, with the warm-up once and not every epoch."""
     epochs, [one] = all.what.epochs, first.seconds
+    later = mean(all.seconds[1:])
     methods = {"epochs x first epoch": epochs * one}
     if warm is not None:
         methods["first epoch + (epochs - 1) x epoch after a warm-up"] = one + (epochs - 1) * warm.seconds[0]
     return [
         _prediction(
-            all.what.machine, method, all.what.images, epochs, one, predicted, sum(all.seconds), "measured here"
+            all.what.machine, method, all.what.images, epochs, one, predicted, sum(all.seconds), later, "measured here"
         )
         for method, predicted in methods.items()
     ]
@@ -232,11 +235,11 @@ def ratios(first: Trained, all: Trained, gpu: Gpu | None) -> list[Ratio]:
 
 
 def _prediction(
-    machine: str, method: str, images: int, epochs: int, first: float, predicted: float, measured: float, source: str
-) -> Prediction:
+    machine: str, method: str, images: int, epochs: int, first: float, predicted: float, measured: float,
+    later: float, source: str,
+) -> Prediction:  # fmt: skip
     return Prediction(
-        machine, method, images, epochs, first,
-        later=(measured - first) / (epochs - 1),
+        machine, method, images, epochs, first, later,
         predicted=predicted,
         measured=measured,
         error=predicted / measured - 1,

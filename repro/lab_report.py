@@ -45,8 +45,9 @@ class Report:
         parts += [". ".join([what(self.trained[0].what), *self.scaled_down]) + "."]
         parts += [title("Prediction"), render([_prediction(row) for row in self.predictions], format)]
         parts += [
-            "later epoch: the mean of those after the first, (measured - first) / (epochs - 1). error: predicted "
-            "against measured. Ours reads raw images from one file, and trains with joint updates: models/gan.py."
+            "later epoch: the mean of those after the first; the lab's by (measured - first) / (epochs - 1). "
+            "error: predicted against measured. Ours reads raw images from one file, and trains with joint updates: "
+            "models/gan.py."
         ]
         parts += [title("Why the first epoch differs"), render([_epoch(row) for row in self.epochs], format), *self.why]
         parts += [title("Two machines"), render([_ratio(row) for row in self.ratios], format)]

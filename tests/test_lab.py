@@ -85,6 +85,11 @@ def test_the_plain_prediction_counts_the_first_epochs_surplus_every_time_and_the
     assert [row.method for row in predictions(first, all, None)] == [plain.method]
 
 
+def test_a_slow_epoch_of_another_process_makes_no_later_epoch_shorter() -> None:
+    for row in predictions(trained(1, 90.0, 90.0), trained(4, 15.0, 10.0), trained(1, 10.0, 10.0, warm=True)):
+        assert (row.first, row.later) == (90.0, 10.0)
+
+
 def test_the_first_epochs_surplus_is_told_by_what_it_went_into() -> None:
     first, all = trained(1, 16.0, 10.0), trained(20, 16.0, 10.0)
     surplus, parts, *rest = why(first, all)
