@@ -27,7 +27,8 @@ _SEARCHED_ON_CPU = "pythia-1b"
 class Options:
     """What a person asked of a run. `methods` None is the default: published on GPUs, a sample of all on a CPU.
 
-    `counts` are numbers of GPUs, or of processes on a CPU; memory in bytes per rank, times in seconds.
+    `counts` are numbers of GPUs, or of processes on a CPU; memory in bytes per rank, times in seconds. With `nodes`
+    above 1 the others join at `address`, HOST:PORT.
     """
 
     models: tuple[str, ...]
@@ -42,6 +43,7 @@ class Options:
     attention: Attention = "sdpa"
     check_extrapolation: bool = False
     nodes: int = 1
+    address: str = ""
     search: Search = "exhaustive"
 
 

@@ -47,7 +47,7 @@ class Run:
     It takes the sound records of earlier runs, and says on stderr which others there are: their trials wait again.
 
     `devices` are the GPUs it runs on, none means the CPU. `tell` gets a trial's record and whether it is an
-    earlier one's, as soon as there is one. With `options.nodes` above 1 others join it at `address`, HOST:PORT.
+    earlier one's, as soon as there is one.
     """
 
     def __init__(
@@ -56,7 +56,6 @@ class Run:
         options: Options,
         devices: Sequence[Device],
         tell: Callable[[Trial, Record | None, bool], None] = lambda trial, record, earlier: None,
-        address: str = "",
     ) -> None:
         self.options, self.devices, self.tell = options, list(devices), tell
         self.cells: list[Cell] = [*cells("1"), *cells("4")]
@@ -66,7 +65,7 @@ class Run:
         self._packages = installed_packages()
         server = ForkServer(folder / "logs" / "server.log", server_environment(self.devices))
         self.bench = Bench(
-            server=server if options.nodes == 1 else Nodes(server, options.nodes, address, say),
+            server=server if options.nodes == 1 else Nodes(server, options.nodes, options.address, say),
             stack=environment.stack(self.devices[0] if self.devices else None, self._packages),
             gpu=self.devices[0].gpu if self.devices else None,
             logs=folder / "logs",

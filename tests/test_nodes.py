@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -75,6 +77,12 @@ def test_two_nodes_train_as_one_machine_of_twice_the_ranks(started: Start, tmp_p
     assert (record["micro_batch"], record["accumulation"]) == (8, 1)  # the batch of 16, over two ranks
     assert len(record["host"]) == 2
     assert list((tmp_path / "second" / "logs").glob("vit_*.log"))
+    report = (tmp_path / "first" / "report.md").read_text()
+    front = re.escape(command())
+    resuming, joining = re.findall(rf"- `{front} (.*)`: (?:this run: it resumes|on each other node)", report)
+    again = repro(*shlex.split(resuming), CUDA_VISIBLE_DEVICES="")
+    assert again.returncode == 0, again.stderr
+    assert f"--address {joining.removeprefix('join ')} " in resuming
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
@@ -113,8 +121,8 @@ def test_a_node_that_left_between_two_jobs_ends_the_next_one_at_once(tmp_path: P
 def test_nodes_whose_run_cannot_begin_leave_the_address_free(tmp_path: Path) -> None:
     (tmp_path / "environment.json").mkdir()
     address = free_address()
-    options = Options(("vit",), "naive", "tiny", (1,), nodes=2)
-    run = Run(tmp_path, options, [], address=address)
+    options = Options(("vit",), "naive", "tiny", (1,), nodes=2, address=address)
+    run = Run(tmp_path, options, [])
     with pytest.raises(UserError, match="cannot write to"):
         run.__enter__()
     socket.create_server(parse_address(address)).close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import json
@@ -29,6 +28,7 @@ from repro.errors import UserError
 from repro.expected import cells
 from repro.findings import paper_gpu
 from repro.gpus import find
+from repro.plan import Options
 from repro.reading import read
 from repro.reckon import reckoned
 from repro.report.charts import beside, svg
@@ -386,7 +386,7 @@ def test_commands_are_as_people_call_the_program_here(tmp_path: Path) -> None:
         "--processes 1,2",
         "--processes 1 --models vit,roberta --methods all --search guided --steps 5 --tolerance 0.2 --budget 90m",
         "--processes 2 --memory 2GiB --trial-timeout 30s --check-extrapolation",
-        "--processes 1 --scale paper --nodes 2",
+        "--processes 1 --scale paper --nodes 2 --address host:1",
         "--gpus 1 --attention flash",
     ],
 )
@@ -395,17 +395,17 @@ def test_a_runs_options_can_be_typed_again(words: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(nvml, "visible_devices", lambda: [a100])
 
     def options_of(text: str) -> object:
-        return _checked(parse(text))[0]
-
-    def parse(text: str) -> argparse.Namespace:
-        given = parser("run").parse_args(shlex.split(text))
-        given.address = "host:1" if given.nodes != "1" else ""
-        return given
+        return _checked(parser("run").parse_args(shlex.split(text)))[0]
 
     options = options_of(words)
     gpus = [RunGpu(a100.name, a100.driver_name, a100.memory_bytes)] if "--gpus" in words else []
     again = run_words(options, Environment(gpus=gpus), Path("results/local"))
     assert options_of(again) == options
+
+
+def test_a_run_on_several_nodes_that_does_not_say_where_they_met_leaves_the_address_to_be_filled_in() -> None:
+    options = Options(("vit",), None, "tiny", (1,), nodes=2)
+    assert "--nodes 2 --address HOST:PORT --out" in run_words(options, Environment(gpus=[]), Path("results/local"))
 
 
 def test_the_audit_is_laid_out_like_table_1_with_its_causes(published: Content) -> None:

@@ -85,7 +85,7 @@ def main(given: argparse.Namespace) -> int:
         if record is not None:
             tracker.trial(record)
 
-    with Run(folder, options, devices, tell, given.address) as run, Tracker(given.track, folder) as tracker:
+    with Run(folder, options, devices, tell) as run, Tracker(given.track, folder) as tracker:
         if given.k:
             with contextlib.redirect_stderr(io.StringIO()):
                 run_cases(run, given.k, "--collect-only")  # what is wrong with it is told before the stack is loaded
@@ -145,14 +145,17 @@ def _checked(given: argparse.Namespace) -> tuple[Options, list[Device]]:
         attention=given.attention,
         check_extrapolation=given.check_extrapolation,
         nodes=units.count(given.nodes, "--nodes"),
+        address=given.address,
         search=given.search,
     )
     if options.search == "guided":
         _check_guided(options)
-    if options.nodes > 1 and not given.address:
+    if options.nodes > 1 and not options.address:
         raise UserError("--nodes needs --address HOST:PORT, where the other nodes reach this one")
-    if options.nodes == 1 and given.address:
-        raise UserError(f"--address {given.address} changes nothing of a run on one node: give --nodes or leave it out")
+    if options.nodes == 1 and options.address:
+        raise UserError(
+            f"--address {options.address} changes nothing of a run on one node: give --nodes or leave it out"
+        )
     if options.attention == "flash":
         _check_flash(options, devices)
     return options, devices

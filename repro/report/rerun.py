@@ -23,6 +23,8 @@ def rerun(reading: Reading | None, verdicts: Sequence[Verdict]) -> list[tuple[st
     measured = f" --measured {shlex.quote(str(folder))}" if folder else ""
     if reading and reading.options and folder:
         found.append((f"{front} {run_words(reading.options, reading.environment, folder)}", "this run: it resumes"))
+        if reading.options.nodes > 1:
+            found.append((f"{front} join {_address(reading.options)}", "on each other node of this run"))
         found.append((f"{front} report {shlex.quote(str(folder))}", "this report, from the records alone"))
     else:
         found.append((f"{front} report", "this report"))
@@ -53,6 +55,12 @@ def run_words(options: Options, environment: Environment, folder: Path) -> str:
         if value is not None and value != flags.get(name):
             unit = "s" if name in ("budget", "trial_timeout") else ""
             words += [f"--{name.replace('_', '-')}", f"{value:g}{unit}" if isinstance(value, float) else str(value)]
+    if options.nodes > 1:
+        words += ["--address", _address(options)]
     if options.check_extrapolation:
         words.append("--check-extrapolation")
     return shlex.join([*words, "--out", str(folder)])
+
+
+def _address(options: Options) -> str:
+    return options.address or "HOST:PORT"  # older folders do not say
