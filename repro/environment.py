@@ -80,7 +80,7 @@ def describe(
     """What this run runs on; `variables` are those that trials get on top of this process's."""
     return Environment(
         repro=__version__,
-        commit=_commit(),
+        commit=commit(),
         python=platform.python_version(),
         host=host(),
         gpus=[RunGpu(device.name, device.driver_name, device.memory_bytes) for device in devices],
@@ -161,7 +161,7 @@ def lock(packages: dict[str, str]) -> Lock:
     return best or Lock()
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """This checkout's commit, `-dirty` behind it where files differ; None outside of one. An image has no checkout,
     and says its commit in REPRO_COMMIT."""
     if known := os.environ.get("REPRO_COMMIT"):

@@ -63,9 +63,10 @@ class Run:
         self.trials = trials(options, self.devices)
         self.results = Results(folder)
         self._packages = installed_packages()
+        name = self.devices[0].name if self.devices else "cpu"
         server = ForkServer(folder / "logs" / "server.log", server_environment(self.devices))
         self.bench = Bench(
-            server=server if options.nodes == 1 else Nodes(server, options.nodes, options.address, say),
+            server=server if options.nodes == 1 else Nodes(server, options.nodes, options.address, say, name),
             stack=environment.stack(self.devices[0] if self.devices else None, self._packages),
             gpu=self.devices[0].gpu if self.devices else None,
             logs=folder / "logs",

@@ -105,9 +105,9 @@ def test_a_node_that_leaves_is_a_crash_of_the_trial_and_no_process_stays(
 def test_a_node_that_left_between_two_jobs_ends_the_next_one_at_once(tmp_path: Path) -> None:
     here, address = ForkServer(tmp_path / "server.log", {}, modules=("torch",)), free_address()
     others = set(psutil.Process().children())  # of other tests, such as their fork server
-    with Nodes(here, 2, address, lambda line: None) as nodes:
+    with Nodes(here, 2, address, lambda line: None, "cpu") as nodes:
         with socket.create_connection(parse_address(address)) as node:
-            node.sendall(b'{"ready": true}\n')
+            node.sendall(b'{"device": "cpu"}\n{"ready": true}\n')
             nodes.start()
         [server] = set(psutil.Process().children()) - others
         server.suspend()  # so that it finds the job and the word that ends it at once
@@ -143,6 +143,53 @@ def test_joining_where_no_run_listens_is_one_clear_line(started: Start, tmp_path
         assert node.returncode == 2
         assert part in told
         assert len(told.splitlines()) == 1
+
+
+def test_who_is_no_node_is_let_go_and_the_run_waits_on_for_one(started: Start, tmp_path: Path) -> None:
+    address = free_address()
+    first = started(*VIT, "--nodes", "2", "--address", address, "--out", str(tmp_path / "first"))
+    told = iter(first.stderr.readline, "")
+    assert any("waiting for node 2 of 2" in line for line in told)
+    for said, answer in [
+        (b"GET / HTTP/1.1\r\n", "no fork server speaks like this: b'GET / HTTP/1.1"),
+        (b"[1]\n", "it does not say what it has, as repro join does"),
+        (b"", "the fork server has left"),
+        (b'{"device": "H100"}\n', "its device is H100, the first node's is cpu; give all nodes the same"),
+        (b'{"device": "cpu", "torch": "1.0"}\n', "its torch is 1.0, the first node's is "),
+    ]:
+        with socket.create_connection(parse_address(address)) as guest:
+            guest.sendall(said)
+            guest.shutdown(socket.SHUT_WR)
+            assert answer in next(line for line in told if "was let go" in line)
+            assert not answer.startswith("its ") or answer in guest.makefile().readline()
+    second = started("join", address, "--out", str(tmp_path / "second"))
+    spare = started("join", address, "--out", str(tmp_path / "spare"))
+    _, end = first.communicate(timeout=120)
+    assert first.returncode == 0, end
+    ends = {node.wait(timeout=60): node.stderr.read() for node in (second, spare)}  # whichever came first took part
+    assert ends[0] == ""
+    assert ends[2] == f"repro: the run on {address} ended without this node: it had all its --nodes, or was stopped\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        (b"SSH-2.0-OpenSSH\r\n", "what listens there is no run: it says b'SSH-2.0-OpenSSH"),
+        (b'{"refused": "another torch"}\n', "another torch"),
+    ],
+)
+def test_a_node_that_is_not_taken_says_why_in_one_line(
+    started: Start, tmp_path: Path, said: bytes, answer: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        node = started("join", f"127.0.0.1:{other.getsockname()[1]}", "--out", str(tmp_path))
+        connection, _ = other.accept()
+        with connection:
+            connection.sendall(said)
+            _, told = node.communicate(timeout=120)
+    assert node.returncode == 2
+    assert answer in told
+    assert len(told.splitlines()) == 1
 
 
 def test_ranks_meet_by_the_interface_of_the_address_that_they_were_given() -> None:

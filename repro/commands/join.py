@@ -30,5 +30,5 @@ def main(given: argparse.Namespace) -> int:
     stop_on_sigterm()
     os.environ.update(server_environment(devices))
     mend(os.environ)
-    join(given.address, logs)
+    join(given.address, logs, devices[0].name if devices else "cpu")
     return 0

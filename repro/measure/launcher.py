@@ -55,7 +55,10 @@ class Stream:
                 raise ServerDiedError("the fork server has left")
             self._buffer += chunk
         line, self._buffer = self._buffer.split(b"\n", 1)
-        return json.loads(line)
+        try:
+            return json.loads(line)
+        except ValueError:
+            raise ServerDiedError(f"no fork server speaks like this: {line[:40]!r}") from None
 
     def begin(self, job: Job) -> None:
         """Has the server run a job. What is said from now on is said after it."""

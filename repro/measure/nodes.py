@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import platform
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,21 +11,26 @@ from dataclasses import replace
 from pathlib import Path
 
 from repro import command
+from repro.environment import commit
 from repro.errors import UserError
+from repro.packages import PACKAGES, installed
 
 from .launcher import ForkServer, ServerDiedError, Stream
 from .server import Job, Outcome, serve
+
+_HELLO_SECONDS = 10.0
 
 
 class Nodes:
     """Runs every job on `count` nodes with the same ranks on each, numbered node by node, this node's first.
 
     A context manager, as ForkServer, which listens on `address`, HOST:PORT, from its beginning on. `tell` gets a line
-    when it waits for a node to join. Whoever reaches the address can join: it belongs on a network that one trusts.
+    when it waits for a node to join, and when one is let go. Whoever reaches the address and has the same `device` and
+    stack can join: it belongs on a network that one trusts.
     """
 
-    def __init__(self, here: ForkServer, count: int, address: str, tell: Callable[[str], None]) -> None:
-        self._here, self._count, self._tell = here, count, tell
+    def __init__(self, here: ForkServer, count: int, address: str, tell: Callable[[str], None], device: str) -> None:
+        self._here, self._count, self._tell, self._alike = here, count, tell, _alike(device)
         self._host, self._port = parse_address(address)
         self._address = address
         self._joined: list[Stream] = []
@@ -44,11 +50,29 @@ class Nodes:
         self._here.start()
         while len(self._joined) < self._count - 1:
             self._tell(f"waiting for node {len(self._joined) + 2} of {self._count}: {command()} join {self._address}")
-            stream = Stream(self._listener.accept()[0])
-            ready = stream.receive(None)
+            connection, (host, *_) = self._listener.accept()
+            stream = Stream(connection)
+            try:
+                self._greet(stream)
+                ready = stream.receive(None)
+            except ServerDiedError as error:
+                stream.close()
+                self._tell(f"a node from {host} was let go: {error}")
+                continue
             if "error" in ready:
                 raise ServerDiedError(ready["error"])
             self._joined.append(stream)
+
+    def _greet(self, stream: Stream) -> None:
+        """Hears what a node has. Raises ServerDiedError where this one has another, and tells the node."""
+        there = stream.receive(_HELLO_SECONDS)
+        if not isinstance(there, dict) or "device" not in there:
+            raise ServerDiedError("it does not say what it has, as repro join does")
+        for name, here in self._alike.items():
+            if name in there and there[name] != here:
+                told = f"its {name} is {there[name]}, the first node's is {here}; give all nodes the same"
+                stream.send({"refused": f"the run does not take this node: {told}"})
+                raise ServerDiedError(told)
 
     def call(self, job: Job) -> list[Outcome]:
         """Runs a job on all nodes and waits for the outcomes of all ranks. The first node to fail stops the others."""
@@ -112,16 +136,25 @@ def parse_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def join(address: str, logs: Path) -> None:
-    """Makes this process the fork server of one more node of the run that listens on `address`, until it ends."""
+def join(address: str, logs: Path, device: str) -> None:
+    """Makes this process the fork server of one more node of the run that listens on `address`, until it ends. Raises
+    UserError where it takes no part."""
     try:
         connection = socket.create_connection(parse_address(address), timeout=60)
     except OSError as error:
         start = f"{command()} run --nodes N --address {address}"
         raise UserError(f"no run listens on {address} ({error}); start it first: {start}") from error
     connection.settimeout(None)
-    with contextlib.suppress(ConnectionError):  # the run has ended
-        serve(connection, logs)
+    with contextlib.suppress(ServerDiedError):  # it is told below
+        Stream(connection).send(_alike(device))
+    if not serve(connection, logs):
+        raise UserError(f"the run on {address} ended without this node: it had all its --nodes, or was stopped")
+
+
+def _alike(device: str) -> dict[str, str]:
+    """What all nodes must have alike, as far as each knows it: a record tells of one device and one stack."""
+    found = {"device": device, "commit": commit(), "Python": platform.python_version()}
+    return {name: value for name, value in (found | {name: installed(name) for name in PACKAGES}).items() if value}
 
 
 def _free_port(host: str) -> int:

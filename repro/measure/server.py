@@ -22,14 +22,14 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from repro import stack
 from repro.build_cache import mend
-from repro.errors import one_line
+from repro.errors import UserError, one_line
 
 from .memory import is_out_of_memory, oom_kills
 from .rank import Rank
@@ -263,34 +263,49 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
     return [rank.outcome for rank in ranks]
 
 
-def serve(stream: socket.socket, logs: Path | None = None, modules: Sequence[str] = stack.PRELOADED) -> None:
-    """Preloads the stack, says so, then runs one job after another until the stream ends, or a ConnectionError tells
-    that it did while a job ran.
+def serve(stream: socket.socket, logs: Path | None = None, modules: Sequence[str] = stack.PRELOADED) -> int:
+    """Preloads the stack, says so, then runs one job after another until the stream ends. Returns how many it began.
 
-    On another node than the near end's, `logs` is the folder that takes what the ranks print. `modules` are those of
-    the stack to preload.
+    On another node than the near end's, `logs` is the folder that takes what the ranks print, and a UserError tells
+    that the stack does not import, or that the near end wants no such node. `modules` are those to preload.
     """
+    jobs = 0
+    with contextlib.suppress(ConnectionError):  # the near end is gone
+        for job in _jobs(stream, logs, modules):
+            jobs += 1
+            outcomes = run(job, stream)
+            stream.sendall(json.dumps([asdict(outcome) for outcome in outcomes]).encode() + b"\n")
+    return jobs
+
+
+def _jobs(stream: socket.socket, logs: Path | None, modules: Sequence[str]) -> Iterator[Job]:
+    """What `serve` is given to do, once the stack is loaded."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     lines = stream.makefile("rb", buffering=0)  # takes in no more than a line: what follows a job is for run() to see
     try:
         stack.preload(modules)
-    except Exception:
+    except Exception as error:
         stream.sendall(json.dumps({"error": traceback.format_exc()}).encode() + b"\n")
+        if logs is not None:
+            raise UserError(f"this node's stack does not import: {one_line(error)}") from None
         return
     gc.collect()
     gc.freeze()  # forked ranks leave the shared pages alone
     stream.sendall(json.dumps({"ready": True}).encode() + b"\n")
     for line in lines:
-        message = json.loads(line)
+        try:
+            message = json.loads(line)
+        except ValueError:
+            raise UserError(f"what listens there is no run: it says {line[:40]!r}") from None
+        if "refused" in message:
+            raise UserError(message["refused"])
         if "stop" in message:
             continue  # ended a job, or came when it had ended already
         if logs is not None:
             message["log"] = str(logs / Path(message["log"]).name)
             mend(os.environ)  # as the near end does on its own node
-        outcomes = run(Job(**message), stream)
-        stream.sendall(json.dumps([asdict(outcome) for outcome in outcomes]).encode() + b"\n")
+        yield Job(**message)
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(ConnectionError):  # the near end is gone
-        serve(socket.socket(fileno=int(sys.argv[1])), modules=sys.argv[2:] or stack.PRELOADED)
+    serve(socket.socket(fileno=int(sys.argv[1])), modules=sys.argv[2:] or stack.PRELOADED)
