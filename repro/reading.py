@@ -213,11 +213,15 @@ def all_sound_records(folder: Path, problems: list[Problem]) -> list[Record]:
 
 def history(folder: Path) -> list[Record]:
     """Every record of a folder, oldest first, several of one trial where it ran more than once; a torn last line is
-    passed over. Raises UserError at the first line that is no sound record."""
+    passed over. Raises UserError where a line is no sound record, and names all that are none."""
     problems: list[Problem] = []
-    found = sound(results.lines(folder), f"{folder / results.TRIALS}, line", problems)
+    found = sound(results.lines(folder), "line", problems)
     if problems:
-        raise UserError(f"{problems[0].where}: {problems[0].what}; remove the line, and its trial is measured again")
+        told = "; ".join(f"{problem.where}: {problem.what}" for problem in problems)
+        way_out = "remove the line, and its trial is measured again"
+        if len(problems) > 1:
+            way_out = f"remove these {len(problems)} lines, and their trials are measured again"
+        raise UserError(f"{folder / results.TRIALS}, {told}; {way_out}")
     return found
 
 

@@ -115,7 +115,7 @@ def test_a_record_that_contradicts_itself_is_named_as_tampered_and_not_used(
         (lambda line: line.replace('"true_days": ', '"true_days": 9'), "was tampered with or damaged: true_days is 9"),
     ],
 )
-def test_who_needs_every_record_is_told_of_the_first_line_that_is_none(
+def test_who_needs_every_record_is_told_of_the_line_that_is_none(
     folder: Path, how: Callable[[str], str], what: str
 ) -> None:
     trials = folder / "trials.jsonl"
@@ -128,6 +128,18 @@ def test_who_needs_every_record_is_told_of_the_first_line_that_is_none(
     assert message.startswith(f"{trials}, line 2: ")
     assert what in message
     assert message.endswith("; remove the line, and its trial is measured again")
+    assert "\n" not in message
+
+
+def test_who_needs_every_record_is_told_of_all_lines_that_are_none_at_once(folder: Path) -> None:
+    trials = folder / "trials.jsonl"
+    _, second, third, *others = trials.read_text().splitlines()
+    trials.write_text("\n".join(["null", second, third[:20], *others, ""]))
+    with pytest.raises(UserError) as raised:
+        history(folder)
+    message = str(raised.value)
+    assert message.startswith(f"{trials}, line 1: not a trial's record (no JSON object); line 3: not a trial's record")
+    assert message.endswith("; remove these 2 lines, and their trials are measured again")
     assert "\n" not in message
 
 
