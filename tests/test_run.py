@@ -196,6 +196,18 @@ def test_k_chooses_cases_as_pytest_does(finished) -> None:
         assert line.startswith(f"repro: -k {expression}: {told}")
 
 
+@pytest.mark.parametrize(
+    "variables",
+    [{"PYTEST_ADDOPTS": "--nonsense"}, {"PYTEST_PLUGINS": "nonsense"}, {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}],
+    ids=lambda variables: next(iter(variables)),
+)
+def test_what_is_told_to_pytest_of_other_tests_is_not_for_a_run(finished, variables: dict[str, str]) -> None:
+    folder, _ = finished
+    found = repro(*FOUR, "--out", str(folder), "-k", "test_trial and vit and 2xcpu", **variables)
+    assert found.returncode == 0, found.stderr
+    assert "1 passed" in found.stderr
+
+
 def test_a_comparison_that_is_required_and_impossible_is_exit_code_3(finished) -> None:
     folder, _ = finished
     found = repro(*FOUR, "--out", str(folder), "--require-comparison")

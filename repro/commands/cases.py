@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from typing import Any
 
 from ..errors import UserError
 from ..exit_codes import FAILED, INTERRUPTED, OK
+
+# What a person told pytest of tests of their own.
+_NOT_FOR_CASES = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD")
 
 
 def run_cases(run: Any, expression: str | None, *more: str) -> int:
@@ -38,6 +42,8 @@ def run_cases(run: Any, expression: str | None, *more: str) -> int:
             self.interrupted = True
             self.plugins.unregister(name="terminalreporter")  # our own line says how to go on
 
+    for name in _NOT_FOR_CASES:
+        os.environ.pop(name, None)
     plugin = Plugin()
     with contextlib.redirect_stdout(sys.stderr):
         code = pytest.main(
