@@ -190,6 +190,14 @@ def test_an_old_python_is_told(tmp_path: Path) -> None:
     assert found.stderr == "repro: Python 3.10.0 is too old: 3.11 or newer is needed\n"
 
 
+def test_a_python_that_strips_what_libraries_read_is_told_before_any_work(tmp_path: Path) -> None:
+    stripped = repro("--out", str(tmp_path / "out"), PYTHONOPTIMIZE="2", CUDA_VISIBLE_DEVICES="")
+    assert (stripped.returncode, stripped.stdout) == (2, "")
+    assert "PYTHONOPTIMIZE" in stripped.stderr
+    assert len(stripped.stderr.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_reader_that_leaves_early_gets_no_traceback() -> None:
     found = subprocess.run(
         f"{sys.executable} -m repro gpus | head -1", shell=True, cwd=ROOT, capture_output=True, text=True
