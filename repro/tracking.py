@@ -65,6 +65,9 @@ class Tracker:
         except (TimeoutError, subprocess.TimeoutExpired):
             self._give_up(f"it did not finish within {self._patience:g} s")
             return
+        except KeyboardInterrupt:  # who stops a run leaves no process
+            self._give_up("interrupted before it had finished")
+            raise
         if "at" in told:
             self._near.close()
             say(f"tracked with {told['at']}")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import sqlite3
 import struct
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -217,6 +220,27 @@ def test_a_tracker_that_hangs_is_left_behind_in_good_time(
     _, alive = psutil.wait_procs(family, timeout=10)
     assert len(family) >= 2
     assert alive == []
+
+
+def test_a_run_that_is_stopped_while_it_waits_for_its_tracker_leaves_none_behind(
+    measured: Path, tmp_path: Path
+) -> None:
+    path = library(tmp_path, "import time\ntime.sleep(1000)")
+    folder = shutil.copytree(measured, tmp_path / "out")
+    environment = {**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-m", "repro", *RUN, "--out", str(folder), "--track", "wandb"]
+    run = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert any("the report is " in line for line in run.stderr)
+        time.sleep(1)  # from then on it only waits
+        [tracker] = psutil.Process(run.pid).children()
+        run.send_signal(signal.SIGINT)
+        _, told = run.communicate(timeout=20)
+    finally:
+        run.kill()
+    assert not tracker.is_running()
+    assert run.returncode == 130
+    assert "warning: --track wandb: interrupted before it had finished" in told
 
 
 def test_an_unknown_tracker_is_told_with_those_there_are(tmp_path: Path) -> None:
