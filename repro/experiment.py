@@ -26,7 +26,7 @@ from .measure.rank import SEED
 from .measure.server import Job
 from .packages import installed_packages
 from .recipe import Generation
-from .results import Results
+from .results import TRAININGS, TRIALS, Results
 from .units import SECONDS_A_DAY
 from .variables import server_environment
 
@@ -49,9 +49,11 @@ class Experiment:
         with contextlib.ExitStack() as opened:
             opened.enter_context(self.results)
             opened.enter_context(self._server)
+            if (self.results.folder / TRIALS).is_file():
+                raise UserError(f"{self.results.folder} holds a run's trials; name another folder with --out")
             variables = server_environment(self._devices)
             found = environment.describe(self._devices, installed_packages(), SEED, {}, variables)
-            environment.keep(found, self.results.folder, any(self.results.folder.glob("*-images_*.json")))
+            environment.keep(found, self.results.folder, any(self.results.folder.glob(TRAININGS)))
             self._opened = opened.pop_all()
         return self
 

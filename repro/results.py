@@ -17,6 +17,7 @@ from .trial import Record
 
 TRIALS = "trials.jsonl"
 VERDICTS = "verdicts.json"
+TRAININGS = "*-images_*.json"  # of repro lab
 
 
 class Results:

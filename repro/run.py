@@ -14,6 +14,7 @@ import models
 from . import environment, jsonfile, rules
 from .calibrate import probe
 from .devices import Device
+from .errors import UserError
 from .expected import Cell, cells, published_settings
 from .gpus import Gpu
 from .measure.launcher import ForkServer, ServerDiedError
@@ -31,7 +32,7 @@ from .predict.traces import nearest
 from .reading import Problem, print_problems, read, sound_records
 from .report.content import compose
 from .report.write import Written, write
-from .results import VERDICTS, Results
+from .results import TRAININGS, VERDICTS, Results
 from .settings import Settings
 from .stderr import say
 from .trial import Record, Trial
@@ -78,6 +79,8 @@ class Run:
         with contextlib.ExitStack() as opened:
             opened.enter_context(self.results)
             opened.enter_context(self.bench.server)
+            if any(self.results.folder.glob(TRAININGS)):
+                raise UserError(f"{self.results.folder} holds trainings of repro lab; name another folder with --out")
             problems: list[Problem] = []
             self._records = {record.id: record for record in sound_records(self.results.folder, problems)}
             print_problems(problems)

@@ -22,7 +22,7 @@ from repro.experiment import Experiment
 from repro.gpus import find
 from repro.lab import Trained, Training, epochs_of, lab_predictions, lab_ratios, predictions, ratios, why
 from repro.lab_report import Report
-from tests.command_line import ROOT, repro
+from tests.command_line import ROOT, record, repro, results_folder
 
 SMALL = ["--epochs", "3", "--images", "200"]  # 13 batches of 16, the last of 8
 
@@ -225,6 +225,21 @@ def test_another_machines_trainings_are_not_taken_for_this_ones(finished) -> Non
         assert "the CPU was Another CPU" in found.stderr
     finally:
         path.write_text(kept)
+
+
+def test_the_lab_and_a_run_leave_each_others_folders_as_they_are(finished, tmp_path: Path) -> None:
+    trainings, _ = finished
+    run = results_folder(tmp_path / "run", record("vit", "naive", 5.0))
+    (run / "environment.json").write_text("{}")
+    for arguments, folder, told in [
+        (["lab", *SMALL], run, "holds a run's trials; name another folder with --out"),
+        (["run", "--models", "vit", "--processes", "1"], trainings, "holds trainings of repro lab; name another"),
+    ]:
+        kept = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".json", ".md")}
+        refused = repro(*arguments, "--out", str(folder), CUDA_VISIBLE_DEVICES="")
+        assert refused.returncode == 2
+        assert f"{folder} {told}" in refused.stderr
+        assert kept == {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".json", ".md")}
 
 
 def test_the_kept_experiments_report_is_what_its_times_give() -> None:
