@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import models
 from repro.datafile import Row, columns, expected_folder, named, positive_int, problem, read_once, rows
@@ -18,6 +18,7 @@ COUNTS = (1, 2, 4, 8)  # the numbers of GPUs in Tables 1 and 4
 TOLERANCE = 0.15  # around the printed days, relative, where a run is given no other
 
 Table = Literal["1", "4"]
+TABLES: tuple[Table, ...] = get_args(Table)
 State = Literal["days", "infeasible", "lost"]
 
 
@@ -102,6 +103,11 @@ def cells(table: Table) -> tuple[Cell, ...]:
         found.append(Cell(table, model, gpu, count, days, state, row.text("source")))
     _complete(file, seen, itertools.product(recipes, gpus, COUNTS))
     return tuple(found)
+
+
+def all_cells() -> list[Cell]:
+    """The cells of both tables."""
+    return [cell for table in TABLES for cell in cells(table)]
 
 
 @read_once

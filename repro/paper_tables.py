@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import models
 
 from .errors import UserError
-from .expected import Table, cells, printed, printed_recipes, published_settings
+from .expected import TABLES, Table, cells, printed, printed_recipes, published_settings
 from .findings import Place
 from .formats import figures, yes
 from .prices import gpu_prices, parts, servers
@@ -36,7 +36,7 @@ def rows(table: Number, records: Sequence[Record] | None = None, verdicts: Seque
     found = _READERS[table]()
     if records is None:
         return found
-    if table in ("1", "4"):
+    if table in TABLES:
         beside = {(v.model, v.gpu, v.gpus): _of_verdict(v) for v in verdicts if v.table == table}
         return [_with(row, beside[row["model"], row["gpu"], row["gpus"]]) for row in found]
     if table == "3":
@@ -48,7 +48,7 @@ def rows(table: Number, records: Sequence[Record] | None = None, verdicts: Seque
 def layout(table: Number, found: Rows) -> Rows:
     """The rows as the paper lays them out: Tables 1 and 4 a line a model and a column a machine, with measured days
     in brackets behind the expected; of the others all columns but the source, numbers as the paper writes them."""
-    if table not in ("1", "4"):
+    if table not in TABLES:
         return [{key: _shown(key, value) for key, value in row.items() if key != "source"} for row in found]
     lines: dict[str, dict[str, Any]] = {}
     for row in found:

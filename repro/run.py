@@ -15,7 +15,7 @@ from . import environment, jsonfile, rules
 from .calibrate import probe
 from .devices import Device
 from .errors import UserError
-from .expected import Cell, cells, published_settings
+from .expected import Cell, all_cells, published_settings
 from .gpus import Gpu
 from .measure.launcher import ForkServer, ServerDiedError
 from .measure.nodes import Nodes
@@ -59,7 +59,7 @@ class Run:
         tell: Callable[[Trial, Record | None, bool], None] = lambda trial, record, earlier: None,
     ) -> None:
         self.options, self.devices, self.tell = options, list(devices), tell
-        self.cells: list[Cell] = [*cells("1"), *cells("4")]
+        self.cells = all_cells()
         self._published = published_settings()
         self.trials = trials(options, self.devices)
         self.results = Results(folder)

@@ -11,7 +11,7 @@ from typing import cast, get_args
 import models
 
 from ..errors import UserError
-from ..expected import Table, cells
+from ..expected import TABLES, all_cells
 from ..findings import Place
 from ..formats import Format, add_format, render
 from ..packages import installed
@@ -29,7 +29,6 @@ from ..recipe import Recipe
 from ..trial import Record
 from ..units import count_if_given, path
 
-_TABLES: tuple[Table, ...] = ("1", "4")
 _KEPT_HERE = "what predictions are made from is kept there, make it writable"
 
 
@@ -154,7 +153,7 @@ def _tables(given: argparse.Namespace, names: set[str]) -> int:
         (verdict.table, (verdict.model, verdict.gpu, verdict.gpus)): verdict.measured_days
         for verdict in (read_measured(given.measured).verdicts if given.measured else ())
     }
-    listed = [cell for table in _TABLES for cell in cells(table) if cell.model in names]
+    listed = [cell for cell in all_cells() if cell.model in names]
     rows = [
         report.cell_row(cell, predicted(cell, fitted), measured.get((cell.table, (cell.model, cell.gpu, cell.gpus))))
         for cell in listed
@@ -162,7 +161,7 @@ def _tables(given: argparse.Namespace, names: set[str]) -> int:
     if given.format in ("json", "csv"):
         print(render(rows, given.format))
         return 0
-    for table in _TABLES:
+    for table in TABLES:
         what = "the best of the search" if table == "1" else "naive settings"
         print(f"Table {table}, days with {what}: expected (predicted)\n")
         print(render(report.grid(row for row in rows if row["table"] == table), given.format), end="\n\n")

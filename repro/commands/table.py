@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 
+from ..expected import TABLES
 from ..formats import FORMATS, add_format, render
 from ..paper_tables import NUMBERS, Number, Rows, layout, rows
 from ..reading import measured
@@ -38,7 +39,7 @@ def main(given: argparse.Namespace) -> int:
 def _note(number: Number, measured: bool, found: Rows) -> str:
     name = "Appendix J" if number == "j" else f"Table {number}"
     source = f"Source: paper, {name}; --format csv names each row's."
-    if number not in ("1", "4"):
+    if number not in TABLES:
         lost = "? is a mark that the copy at hand has lost. " if number == "j" else ""
         beside = "Columns that begin with measured are this run's, a dash was not measured. " if measured else ""
         return f"{lost}{beside}{source}"

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import models
 from repro.audit import audit
-from repro.expected import Cell, Table, cells, published_settings
+from repro.expected import Cell, all_cells, cells, published_settings
 from repro.findings import paper_gpu, recipe_of
 from repro.gpus import find
 from repro.recipe import Recipe
@@ -62,9 +62,8 @@ def observations() -> list[Observation]:
     """Every cell of Tables 1 and 4 that has days."""
     verdicts = {(row.table, row.model, row.gpu, row.gpus): row.verdict for row in audit()}
     rows = {(row.model, row.gpu, row.gpus): row for row in published_settings()}
-    tables: tuple[Table, ...] = ("1", "4")
     found = []
-    for cell in (cell for table in tables for cell in cells(table)):
+    for cell in all_cells():
         if cell.days is None:
             continue
         row = rows[cell.model, cell.gpu, cell.gpus]

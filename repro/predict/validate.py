@@ -9,7 +9,7 @@ from functools import cache
 from statistics import median
 
 from repro.audit import audit
-from repro.expected import Cell, PublishedSettings, Table, cells, published_settings
+from repro.expected import Cell, PublishedSettings, Table, all_cells, cells, published_settings
 from repro.findings import analytic_days, by_place, corrected_days, paper_gpu, recipe_of
 
 from . import traces
@@ -224,7 +224,7 @@ def _coverage(fits: Mapping[str, Calibration], verdicts: Mapping[tuple[str, str,
     for split in SPLITS[1:]:
         chosen = _chooser(fits, split)
         inside: dict[Cell, bool] = {}
-        for cell in (cell for table in _TABLES for cell in cells(table)):
+        for cell in all_cells():
             best = _best(cell, chosen(cell.model, cell.gpu))
             if cell.days is not None and best.days is not None:
                 inside[cell] = best.days.low <= cell.days <= best.days.high

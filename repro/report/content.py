@@ -11,7 +11,7 @@ from .. import audit as audits
 from ..audit import Cause, audit, audit_measured, causes
 from ..claims import check_all
 from ..environment import Environment
-from ..expected import TOLERANCE
+from ..expected import TABLES, TOLERANCE
 from ..formats import counted, listing
 from ..packages import PACKAGES
 from ..reading import Problem, Reading
@@ -76,7 +76,7 @@ def compose(reading: Reading | None) -> Content:
         headline=_headline(verdicts, summary(verdicts, devices, records), records),
         verdicts=verdicts,
         problems=reading.problems if reading else (),
-        grids=[verdict_grid(table, verdicts) for table in ("1", "4")],
+        grids=[verdict_grid(table, verdicts) for table in TABLES],
         compared=compared_rows(verdicts),
         failures=failures(verdicts),
         environment=_environment(reading) if reading else [],
@@ -86,7 +86,7 @@ def compose(reading: Reading | None) -> Content:
         claims_told=claims.counts_told(checked),
         claims=claims.tables(checked),
         audit=audits.summary((*rows, *measured)),
-        audit_grids=[audit_grid(table, rows) for table in ("1", "4")],
+        audit_grids=[audit_grid(table, rows) for table in TABLES],
         causes=causes(rows, records),
         rerun=rerun(reading, verdicts),
     )

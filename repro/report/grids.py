@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..audit import IMPLAUSIBLE, Audited
-from ..expected import COUNTS, cells, printed
+from ..expected import COUNTS, Table, cells, printed
 from ..formats import figures
 from ..verdict import Verdict
 
@@ -52,7 +52,7 @@ AUDIT = {
 }
 
 
-def verdict_grid(table: str, verdicts: Sequence[Verdict]) -> Grid:
+def verdict_grid(table: Table, verdicts: Sequence[Verdict]) -> Grid:
     """Table 1 or 4: printed days, and below them what was measured."""
     entries = {(v.model, v.gpu, v.gpus): verdict_entry(v) for v in verdicts if v.table == table}
     what = "the best settings found" if table == "1" else "naive settings"
@@ -74,11 +74,11 @@ def verdict_entry(verdict: Verdict) -> Entry:
     return Entry(printed(verdict.expected, verdict.expected_days), measured, verdict.verdict, symbol, told)
 
 
-def audit_grid(table: str, rows: Sequence[Audited]) -> Grid:
+def audit_grid(table: Table, rows: Sequence[Audited]) -> Grid:
     """What the days of Table 1 or 4 imply, in per cent of the GPU's peak."""
     audited = {(row.model, row.gpu, row.gpus): _audit_entry(row) for row in rows if row.table == table}
     none = Entry("-", "", "no_days", "", "no days to audit")
-    entries = {place: audited.get(place, none) for place in [(c.model, c.gpu, c.gpus) for c in cells(table)]}  # type: ignore[arg-type]
+    entries = {place: audited.get(place, none) for place in [(c.model, c.gpu, c.gpus) for c in cells(table)]}
     caption = "Model FLOP/s that the printed days imply, as a share of the GPU's dense peak at the recipe's precision."
     return _grid(f"Table {table}, % of peak", caption, entries, AUDIT)
 

@@ -11,10 +11,11 @@ from typing import Any
 import models
 
 from ..devices import Device
-from ..expected import cells
+from ..expected import TABLES, Table, cells
 from ..formats import Format, as_json, first, render
 from ..gpus import catalogue
 from ..search import Search, searches
+from ..settings import NAIVE
 from ..trial import Record
 from ..verdict import FAILED, Verdict, differing, explain
 
@@ -91,7 +92,7 @@ def _search(search: Search) -> dict[str, Any]:
 def summary(verdicts: Sequence[Verdict], devices: Sequence[Device] | None, records: Sequence[Record]) -> list[str]:
     """What was and was not verified, in sentences; the first counts Table 1's cells."""
     lines = []
-    for table in ("1", "4"):
+    for table in TABLES:
         rows = [verdict for verdict in verdicts if verdict.table == table]
         counts = Counter(verdict.verdict for verdict in rows)
         reproduced, failed = counts["reproduced"], sum(counts[word] for word in FAILED)
@@ -169,12 +170,9 @@ def _paper_days(record: Record, gpu: str) -> str | None:
     beside a machine that can stand for none of the paper's."""
     if not record.stands_for_paper:
         return None
-    table = "4" if record.settings == "naive" else "1"
+    table: Table = "4" if record.settings == NAIVE.id else "1"
     name = models.find(record.recipe).name
-    cell = next(
-        (c for c in cells(table) if (c.model, c.gpu, c.gpus) == (name, gpu, record.count)),  # type: ignore[arg-type]
-        None,
-    )
+    cell = next((c for c in cells(table) if (c.model, c.gpu, c.gpus) == (name, gpu, record.count)), None)
     return None if cell is None else f"{cell.printed} (Table {table})"
 
 
