@@ -37,7 +37,7 @@ from .settings import Settings
 from .stderr import say
 from .trial import Record, Trial
 from .variables import server_environment
-from .verdict import Verdict, judge
+from .verdict import Verdict, judge, judge_tables
 
 _EXHAUSTIVE = "--search exhaustive measures it"
 
@@ -60,7 +60,6 @@ class Run:
     ) -> None:
         self.options, self.devices, self.tell = options, list(devices), tell
         self.cells = all_cells()
-        self._published = published_settings()
         self.trials = trials(options, self.devices)
         self.results = Results(folder)
         self._packages = installed_packages()
@@ -180,11 +179,11 @@ class Run:
 
     def verdict(self, cell: Cell) -> Verdict:
         """A cell held against all records of this folder."""
-        return judge([cell], self._records.values(), self._published, self.options.tolerance)[0]
+        return judge([cell], self._records.values(), published_settings(), self.options.tolerance)[0]
 
     def verdicts(self) -> list[Verdict]:
         """A verdict for each cell of Tables 1 and 4."""
-        return judge(self.cells, self._records.values(), self._published, self.options.tolerance)
+        return judge_tables(self._records.values(), self.options.tolerance)
 
     def records(self) -> list[Record]:
         """The records of this run's trials, in its order."""

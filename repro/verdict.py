@@ -10,13 +10,13 @@ import models
 
 from . import rules
 from .expected import Cell, PublishedSettings, State, all_cells, published_settings
+from .findings import recipe_of
 from .settings import NAIVE, Settings, search_space
 from .trial import Record
 
 Word = Literal["reproduced", "faster", "slower", "feasibility_differs", "no_reference", "not_measured"]
 FAILED: tuple[Word, ...] = ("faster", "slower", "feasibility_differs")
 _ROUNDING = 0.5  # the tables print whole days
-_IDS = {models.find(id).name: id for id in models.IDS}
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,11 @@ class Verdict:
     settings: str | None
     micro_batch: int | None
     reason: str
+
+    @property
+    def compared(self) -> bool:
+        """Whether there was something to hold against something."""
+        return self.verdict not in ("not_measured", "no_reference")
 
     @property
     def cell(self) -> str:
@@ -70,7 +75,7 @@ def judge(
     return [
         _judge(
             cell,
-            by_place.get((_IDS[cell.model], cell.gpu, cell.gpus), []),
+            by_place.get((recipe_of(cell.model).id, cell.gpu, cell.gpus), []),
             readings.get((cell.model, cell.gpu, cell.gpus), set()),
             tolerance,
         )

@@ -22,7 +22,7 @@ def differing(table: Table, records: Sequence[Record]) -> Working | Missing:
     if not at_scale(records):
         return Missing(nothing_counts(records, "repro run --gpus all"))
     cells = [cell for cell in judge_tables(records, TOLERANCE) if cell.table == table and cell.expected != "lost"]
-    compared = [cell for cell in cells if cell.verdict != "not_measured"]
+    compared = [cell for cell in cells if cell.compared]
     failed = [cell for cell in compared if cell.verdict in FAILED]
     found = count(len(failed), [_compared(cell) for cell in compared], "cells compared differ")
     if not failed and len(compared) < len(cells):

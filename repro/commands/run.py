@@ -109,7 +109,7 @@ def main(given: argparse.Namespace) -> int:
         tracker.end()
         print(payload(written, run.records(), run.verdicts(), run.devices, given.format), flush=True)
         say(written.told)
-        compared = any(v.verdict not in ("not_measured", "no_reference") for v in run.verdicts())
+        compared = any(verdict.compared for verdict in run.verdicts())
     if code == INTERRUPTED:
         words = shlex.join(sys.argv[1:])
         say(f"interrupted; what is finished is kept, resume with: {command()} {words}")

@@ -112,7 +112,7 @@ def summary(verdicts: Sequence[Verdict], devices: Sequence[Device] | None, recor
         lines.append(f"Why not: no GPU took part in this run. {here}")
     elif not any(device.gpu and device.gpu.paper_name for device in devices):
         lines.append(f"Why not: the paper has no {devices[0].name}; its four are RTX 3090, A6000, A100 and H100.")
-    elif all(verdict.verdict in ("not_measured", "no_reference") for verdict in verdicts):
+    elif not any(verdict.compared for verdict in verdicts):
         lines.append(
             "Why not: a trial stands for a cell at the paper's scale, on one node, with all of the GPU's memory, and "
             "with naive or Appendix J's settings; none here did."
@@ -178,7 +178,7 @@ def _paper_days(record: Record, gpu: str) -> str | None:
 
 def compared_rows(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
     """The cells that were held against the paper, a line each."""
-    return [_verdict_row(verdict) for verdict in verdicts if verdict.verdict not in ("not_measured", "no_reference")]
+    return [_verdict_row(verdict) for verdict in verdicts if verdict.compared]
 
 
 def failures(verdicts: Sequence[Verdict]) -> list[str]:

@@ -11,7 +11,7 @@ from repro.verdict import FAILED, explain
 
 def test_cell(cell: Cell, run: Run) -> None:
     verdict = run.verdict(cell)
-    if verdict.verdict in ("not_measured", "no_reference"):
+    if not verdict.compared:
         pytest.skip(f"{verdict.cell}: {verdict.verdict}, {verdict.reason}")
     if verdict.verdict in FAILED:
         pytest.fail(explain(verdict), pytrace=False)
