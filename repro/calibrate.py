@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from .devices import Device
+from .devices import Device, name_of
 from .errors import UserError
 from .host import host
 from .measure.launcher import ForkServer
@@ -36,17 +36,12 @@ def probe(server: ForkServer | Nodes, devices: Sequence[Device], counts: Iterabl
         for outcome in outcomes:
             if outcome.status not in ("ok", "stopped"):
                 told = outcome.error or f"did not end within {_SECONDS:.0f} s"
-                raise UserError(f"probing {count} x {name(devices)} {outcome.status}: {told}; see {log}")
+                raise UserError(f"probing {count} x {name_of(devices)} {outcome.status}: {told}; see {log}")
         found[count] = _slowest([outcome.value for outcome in outcomes])
     seconds = time.monotonic() - started
     if devices:
-        return Probes(name(devices), devices[0].memory_bytes, devices[0].compute_capability, found, seconds)
-    return Probes(name(devices), host().memory_bytes // max(found), None, found, seconds)
-
-
-def name(devices: Sequence[Device]) -> str:
-    """What records call the device."""
-    return devices[0].name if devices else "cpu"
+        return Probes(name_of(devices), devices[0].memory_bytes, devices[0].compute_capability, found, seconds)
+    return Probes(name_of(devices), host().memory_bytes // max(found), None, found, seconds)
 
 
 def _slowest(ranks: Sequence[dict[str, float | None]]) -> Probed:

@@ -41,6 +41,11 @@ class Device:
         return self.uuid if self.sliced else str(self.number)
 
 
+def name_of(devices: Sequence[Device]) -> str:
+    """What records call the device of a run on these, which are of one kind; none means the CPU."""
+    return devices[0].name if devices else "cpu"
+
+
 def generation_of(device: Device) -> str:
     """A GPU's generation; an unknown GPU has that of the newest compute capability of the catalogue up to its own."""
     if device.gpu is not None:

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from statistics import mean, median
 
+from models.gan import EPOCHS
+
 from .datafile import Positive, Row, read_once, records
 from .formats import figures
 from .gpus import Gpu, find
 from .quantities import quantities
 from .recipe import Scale
 
-EPOCHS = 20  # that the report predicts
 _FIRST_BATCHES = 10
 # The resources of its runs, two with CPUs alone.
 T4_2_CPUS, T4_16_CPUS = "T4 node with 2 CPUs", "T4 node with 16 CPUs"

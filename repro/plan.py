@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import models
 
 from . import rules
-from .devices import Device
+from .devices import Device, name_of
 from .expected import COUNTS, TOLERANCE, published_settings
 from .gpus import Gpu, peak_flops
 from .recipe import Recipe, Scale
@@ -47,6 +47,11 @@ class Options:
     search: Search = "exhaustive"
 
 
+def default_scale(on_gpus: bool) -> Scale:
+    """The size of the recipes where nobody asked for one: a CPU gets their tiny twins."""
+    return "paper" if on_gpus else "tiny"
+
+
 def counts_up_to(available: int) -> tuple[int, ...]:
     """The paper's counts, 1, 2, 4, 8, as far as there are GPUs."""
     return tuple(count for count in COUNTS if count <= available)
@@ -74,7 +79,6 @@ def settings_for(recipe: Recipe, methods: Methods, gpu: Gpu | None, count: int) 
 def trials(options: Options, devices: Sequence[Device]) -> list[Trial]:
     """Every trial of the run, grouped by recipe and count; no devices means the CPU."""
     gpu = devices[0].gpu if devices else None
-    name = devices[0].name if devices else "cpu"
     planned: dict[str, Trial] = {}
     for id in options.models:
         recipe = models.find(id, options.scale)
@@ -85,7 +89,7 @@ def trials(options: Options, devices: Sequence[Device]) -> list[Trial]:
                     recipe=id,
                     scale=options.scale,
                     settings=settings.id,
-                    device=name,
+                    device=name_of(devices),
                     count=count,
                     memory=options.memory,
                     steps=options.steps,
@@ -108,10 +112,7 @@ def _methods(options: Options, recipe: Recipe, gpu: Gpu | None, count: int, on_g
 
 
 def _with_attention(wanted: Iterable[Settings], attention: Attention) -> list[Settings]:
-    return [
-        Settings(s.free_lunch, s.checkpointing, s.sharding, s.offloading, attention if s.free_lunch else "sdpa")
-        for s in wanted
-    ]
+    return [replace(settings, attention=attention if settings.free_lunch else "sdpa") for settings in wanted]
 
 
 def estimate(trial: Trial, gpu: Gpu | None) -> float:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from .. import command
+from ..devices import name_of
 from ..errors import UserError
 from ..formats import add_format, render
 from ..stderr import say
@@ -23,10 +26,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
-    import tempfile
-
-    from .. import command
-    from ..calibrate import name, probe
+    from ..calibrate import probe
     from ..measure.launcher import ForkServer
     from ..variables import server_environment
 
@@ -36,7 +36,7 @@ def main(given: argparse.Namespace) -> int:
         raise UserError(f"--out {given.out}: it is a folder, expected a file such as {given.out / 'probes.json'}")
     check_disk(given.out.parent)
     stop_on_sigterm()
-    say(f"probing {', '.join(map(str, counts))} x {name(devices)}, after loading torch")
+    say(f"probing {', '.join(map(str, counts))} x {name_of(devices)}, after loading torch")
     with tempfile.TemporaryDirectory(prefix="repro-") as folder:
         log = Path(folder, "log")
         with ForkServer(Path(folder, "server.log"), server_environment(devices), modules=("torch",)) as server:

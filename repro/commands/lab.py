@@ -3,36 +3,44 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import get_args
 
+import models
+from models import gan
+
+from .. import command, nvml
+from ..devices import Device
 from ..exit_codes import FAILED, INTERRUPTED, OK
 from ..formats import add_format, counted, figures
 from ..lab import EPOCHS, Trained, Training
+from ..lab_report import Report, scaled_down, what
+from ..plan import default_scale
+from ..progress import duration
 from ..recipe import Scale
 from ..stderr import say
 from ..units import count, path
+from .preflight import check_disk, check_packages, stop_on_sigterm
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--epochs", default=str(EPOCHS), metavar="N", help=f"to predict from one, and then to run (default {EPOCHS})")
     add("--images", metavar="N", help="an epoch has (default: as many batches as the lab's 40,597 images make)")
-    add("--scale", choices=("paper", "tiny"), help="size of the GAN (default: paper on a GPU, tiny on a CPU)")
+    add("--scale", choices=get_args(Scale), help="size of the GAN (default: paper on a GPU, tiny on a CPU)")
     add("--skip-warmup", action="store_true", help="also time an epoch after a warm-up, and predict with it")
     add("--out", type=path, default=Path("results/local/lab"), metavar="DIR", help="default results/local/lab")
     add_format(parser)
 
 
 def main(given: argparse.Namespace) -> int:
-    from .. import command, nvml
     from ..experiment import Experiment, TrainingFailedError
-    from ..lab_report import Report, scaled_down, what
     from ..measure.launcher import ServerDiedError
-    from .preflight import check_disk, check_packages, stop_on_sigterm
 
     check_packages()
     devices = nvml.visible_devices()[:1]
@@ -40,8 +48,8 @@ def main(given: argparse.Namespace) -> int:
     check_disk(given.out)
     wanted = {"first": first}
     if given.skip_warmup:
-        wanted["warm"] = _like(first, warm=True)
-    wanted["all"] = _like(first, epochs=epochs)
+        wanted["warm"] = replace(first, warm=True)
+    wanted["all"] = replace(first, epochs=epochs)
     say(f"{what(first)}; results in {given.out}")
     for line in scaled_down(first, epochs):
         say(line)
@@ -65,14 +73,9 @@ def main(given: argparse.Namespace) -> int:
     return OK
 
 
-def _checked(given: argparse.Namespace, devices: list[Any]) -> tuple[int, Training]:
+def _checked(given: argparse.Namespace, devices: Sequence[Device]) -> tuple[int, Training]:
     """The epochs to predict, and the training of one epoch. Raises UserError for what is out of range."""
-    import os
-
-    import models
-    from models import gan
-
-    scale: Scale = given.scale or ("paper" if devices else "tiny")
+    scale = given.scale or default_scale(bool(devices))
     recipe = models.find("gan", scale)
     batch = recipe.batch_size
     images = round(gan.IMAGES * batch / models.find("gan").batch_size)
@@ -84,15 +87,9 @@ def _checked(given: argparse.Namespace, devices: list[Any]) -> tuple[int, Traini
     return epochs, Training(machine, scale, batch, images, epochs=1)
 
 
-def _like(training: Training, **changes: Any) -> Training:
-    return Training(**{**asdict(training), **changes})
-
-
 def _named(training: Training) -> str:
     return f"{counted(training.epochs, 'epoch')}{', after a warm-up' if training.warm else ''}"
 
 
 def _predicted(done: dict[str, Trained], training: Training) -> str:
-    from ..progress import duration
-
     return f", about {duration(training.epochs * done['first'].seconds[0])}" if done else ""

@@ -18,7 +18,7 @@ from ..devices import Device
 from ..errors import UserError
 from ..exit_codes import INTERRUPTED, NOTHING_COMPARED, OK
 from ..formats import add_format
-from ..plan import Methods, Options, Search
+from ..plan import Methods, Options, Search, default_scale
 from ..recipe import Scale
 from ..settings import Attention
 from ..stderr import say
@@ -135,7 +135,7 @@ def _checked(given: argparse.Namespace) -> tuple[Options, list[Device]]:
     options = Options(
         models=models.listed(given.models),
         methods=given.methods,
-        scale=given.scale or ("paper" if devices else "tiny"),
+        scale=given.scale or default_scale(bool(devices)),
         counts=counts,
         memory=units.bytes_(given.memory, "--memory") if given.memory is not None else None,
         steps=units.count(given.steps, "--steps"),

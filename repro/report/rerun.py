@@ -11,7 +11,7 @@ import models
 
 from .. import command
 from ..environment import Environment
-from ..plan import Options
+from ..plan import Options, default_scale
 from ..reading import Reading
 from ..verdict import Verdict
 
@@ -47,7 +47,7 @@ def run_words(options: Options, environment: Environment, folder: Path) -> str:
     words = ["--gpus", str(gpus)] if gpus else ["--processes", ",".join(map(str, options.counts))]
     if options.models != models.IDS:
         words += ["--models", ",".join(options.models)]
-    if options.scale != ("paper" if gpus else "tiny"):
+    if options.scale != default_scale(gpus > 0):
         words += ["--scale", options.scale]
     flags = {field.name: field.default for field in fields(Options)}
     for name in ("methods", "search", "attention", "nodes", "steps", "tolerance", "memory", "budget", "trial_timeout"):
