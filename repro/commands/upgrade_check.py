@@ -6,14 +6,30 @@ import argparse
 import math
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import get_args
 
+import models
+
+from .. import command, files, nvml, units
+from ..compare import baseline, culprit, report, second
+from ..compare.coverage import choose
+from ..compare.environments import differences
+from ..compare.interleave import ARMS, Check, forks, rounds
+from ..compare.rule import PAIRS_A_ROUND
+from ..compare.trials import Compared
+from ..devices import Device
 from ..errors import UserError
 from ..exit_codes import INTERRUPTED
-from ..formats import add_format
+from ..formats import Format, add_format
+from ..plan import Methods, Options, counts_up_to, default_scale, estimate, trials
+from ..recipe import Scale
 from ..stderr import say
+from ..trial import Trial
 from ..units import path
+from .devices import alike
+from .preflight import check_disk, check_packages, stop_on_sigterm
 
 _EXIT_CODES = """\
 exit codes: 0 nothing regressed; 1 something regressed or broke; 2 usage, or a stack that cannot be built or imported;
@@ -29,8 +45,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--against", required=True, metavar="LOCK|REQUIREMENTS", help='a lock, or "torch==2.11.0 transformers==5.24.0"')
     add("--models", metavar="ID,...", help="recipes, by id (default: those that show most in the budget)")
-    add("--methods", choices=("published", "naive", "free-lunch", "all"), help="default naive and free lunch")
-    add("--scale", choices=("paper", "tiny"), help="size of the recipes (default: paper on GPUs, tiny on a CPU)")
+    add("--methods", choices=get_args(Methods), help="default naive and free lunch")
+    add("--scale", choices=get_args(Scale), help="size of the recipes (default: paper on GPUs, tiny on a CPU)")
     add("--gpus", metavar="all|N|0,1", help="GPUs to use, all of them for each trial")
     add("--budget", default="15m", metavar="20m", help="choose the trials that show most in this time (default 15m)")
     add("--pairs", metavar="N", help="starts of each stack a round (default: as the budget allows)")
@@ -41,13 +57,6 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
-    from .. import command, files, units
-    from ..compare import baseline, report, second
-    from ..compare.environments import differences
-    from ..compare.interleave import Check
-    from ..compare.rule import PAIRS_A_ROUND
-    from .preflight import check_disk, check_packages, stop_on_sigterm
-
     asked = units.count_if_given(given.pairs, "--pairs", PAIRS_A_ROUND, "fewer attain no p below 0.05")
     budget = units.seconds(given.budget, "--budget")
     check_packages()
@@ -70,7 +79,7 @@ def main(given: argparse.Namespace) -> int:
     before, after = check.sides()
     found = differences(before, after)
 
-    def told(format: Any) -> str:
+    def told(format: Format) -> str:
         return report.report(compared, found, before.name, after.name, notes, format)
 
     files.replace(given.out / "report.md", told("markdown") + "\n")
@@ -85,33 +94,23 @@ def main(given: argparse.Namespace) -> int:
     return report.exit_code(compared)
 
 
-def _candidates(given: argparse.Namespace) -> tuple[list[Any], list[Any]]:
+def _candidates(given: argparse.Namespace) -> tuple[list[Device], list[Trial]]:
     """The devices, and every trial that was asked for; a UserError for the first thing that is wrong."""
-    import models
-
-    from .. import nvml
-    from ..compare.interleave import rounds
-    from ..plan import Options, counts_up_to, trials
-    from ..recipe import Scale
-    from .devices import alike
-
     devices = alike(given.gpus, nvml.visible_devices())
     devices = devices[: max(counts_up_to(len(devices)), default=0)]  # no batch divides by 3
     ids = models.listed(given.models)
     wanted = []
     for methods in (given.methods,) if given.methods else ("naive", "free-lunch"):
-        scale: Scale = given.scale or ("paper" if devices else "tiny")
+        scale = given.scale or default_scale(bool(devices))
         asked = Options(ids, methods, scale, (len(devices) or 1,), steps=rounds(devices))
         wanted += trials(asked, devices)
     return devices, list({trial.id: trial for trial in wanted}.values())
 
 
-def _chosen(budget: str, candidates: list[Any], devices: list[Any], asked: int | None) -> tuple[list[Any], int]:
+def _chosen(
+    budget: str, candidates: Sequence[Trial], devices: Sequence[Device], asked: int | None
+) -> tuple[list[Trial], int]:
     """The trials that show most in the budget, and the pairs asked for, or else as many as it allows."""
-    from .. import units
-    from ..compare.coverage import choose
-    from ..compare.rule import PAIRS_A_ROUND
-
     available = units.seconds(budget, "--budget")
     for each in (asked,) if asked else _PAIRS:
         loading, seconds = _costs(candidates, devices, each)
@@ -127,7 +126,7 @@ def _chosen(budget: str, candidates: list[Any], devices: list[Any], asked: int |
     )
 
 
-def _most_pairs(chosen: list[Any], devices: list[Any], fewest: int, budget: float) -> int:
+def _most_pairs(chosen: Sequence[Trial], devices: Sequence[Device], fewest: int, budget: float) -> int:
     """How many pairs the budget buys for these trials."""
     for pairs in range(_MOST_PAIRS, fewest, -1):
         loading, seconds = _costs(chosen, devices, pairs)
@@ -136,11 +135,8 @@ def _most_pairs(chosen: list[Any], devices: list[Any], fewest: int, budget: floa
     return fewest
 
 
-def _costs(candidates: list[Any], devices: list[Any], pairs: int) -> tuple[float, dict[Any, float]]:
+def _costs(candidates: Sequence[Trial], devices: Sequence[Device], pairs: int) -> tuple[float, dict[Trial, float]]:
     """About how many seconds loading takes, once for each start whatever it measures, and each trial."""
-    from ..compare.interleave import ARMS, forks
-    from ..plan import estimate
-
     starts = 2 * pairs  # two rounds
     processes = len(ARMS) * starts * forks(devices)
     gpu = devices[0].gpu if devices else None
@@ -150,7 +146,7 @@ def _costs(candidates: list[Any], devices: list[Any], pairs: int) -> tuple[float
     }
 
 
-def _note(given: argparse.Namespace, check: Any, compared: list[Any]) -> str:
+def _note(given: argparse.Namespace, check: Check, compared: Sequence[Compared]) -> str:
     floors = [each.judged.floor for each in compared if each.judged and each.judged.floor is not None]
     told = f"Noise floor: {min(floors):.1%} to {max(floors):.1%}, of this stack against itself. " if floors else ""
     short = "" if check.complete else f" The budget of {given.budget} ended it early: the same command goes on."
@@ -162,12 +158,14 @@ def _note(given: argparse.Namespace, check: Any, compared: list[Any]) -> str:
 
 
 def _bisect(
-    given: argparse.Namespace, check: Any, compared: list[Any], stacks: Any, devices: list[Any], budget: float
+    given: argparse.Namespace,
+    check: Check,
+    compared: Sequence[Compared],
+    stacks: tuple[second.Stack, second.Stack],
+    devices: Sequence[Device],
+    budget: float,
 ) -> str:
     """Names the package behind the worst of what regressed or broke."""
-    from ..compare import culprit, second
-    from ..compare.interleave import Check
-
     worst = [each for each in compared if each.status in ("regressed", "broke")]
     if not worst:
         return "Nothing regressed or broke, so there is nothing to bisect."
@@ -175,15 +173,15 @@ def _bisect(
     trial = check.trials[compared.index(target)]
     first, other = stacks
     suspects = [name for name, v in other.packages.items() if name in first.packages and first.packages[name] != v]
-    built: dict[frozenset[str], Any] = {}
+    built: dict[frozenset[str], second.Stack] = {}
 
-    def build(names: Any) -> Any:
+    def build(names: Sequence[str]) -> second.Stack:
         key = frozenset(names)
         if key not in built:
             built[key] = second.pinned({name: f"{name}=={other.packages[name]}" for name in names}, first)
         return built[key]
 
-    def swapped(names: Any) -> frozenset[str]:
+    def swapped(names: Sequence[str]) -> frozenset[str]:
         try:
             packages = build(names).packages
         except UserError as error:
@@ -191,18 +189,18 @@ def _bisect(
             return frozenset()
         return frozenset(name for name in suspects if packages.get(name) != first.packages[name])
 
-    def look(names: Any) -> Any:
+    def look(names: Sequence[str]) -> Compared:
         say(f"bisect: {', '.join(names)}")
         stack = build(names)
         folder = given.out / "bisect" / stack.key
         return Check(folder, [trial], (first, stack), devices, check.pairs, budget, say).run()[0]
 
-    def differs(names: Any) -> bool:
+    def differs(names: Sequence[str]) -> bool:
         found = look(names)
         if target.judged is None or found.judged is None:
-            return bool(found.status == target.status)
+            return found.status == target.status
         # Nearer to the whole difference than to none: what the rule calls inconclusive still says which half.
-        return bool(math.log(found.judged.ratio.value) > math.log(target.judged.ratio.value) / 2)
+        return math.log(found.judged.ratio.value) > math.log(target.judged.ratio.value) / 2
 
     if not suspects:
         return "No package of both stacks differs, so there is nothing to bisect."
