@@ -7,7 +7,8 @@ import csv
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from .errors import UserError
@@ -29,6 +30,11 @@ def counted(number: int, noun: str) -> str:
 def listing(names: Sequence[str]) -> str:
     """As people say it: A, B and C."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def tallied(names: Iterable[str]) -> str:
+    """As people count equals: 2 x A, 1 x B; none where there are none."""
+    return ", ".join(f"{count} x {name}" for name, count in Counter(names).items()) or "none"
 
 
 def first(names: Sequence[str]) -> str:

@@ -38,8 +38,13 @@ def installed_packages() -> dict[str, str]:
     for distribution in distributions():
         name = distribution.metadata["Name"]
         if name:
-            found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), distribution.version)
+            found.setdefault(normalised(name), distribution.version)
     return found
+
+
+def normalised(package: str) -> str:
+    """A distribution's name as locks write it."""
+    return re.sub(r"[-_.]+", "-", package).lower()
 
 
 def numbers(version: str) -> tuple[int, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from ..formats import figures
 from ..trial import Record
 from .rule import SMALLEST_CHANGE
+from .side import middle
 
 # A warm-up holds the compilation and whatever the disk did; loss of half precision differs in its last digits.
 _WARM_UP_SECONDS, _WARM_UP_CHANGE = 1.0, 0.2
@@ -46,7 +46,7 @@ def changes(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
         ("peak memory", lambda record: record.peak_memory, SMALLEST_CHANGE, _MIB, "MiB"),
         ("compiling and warm-up", _compiling, _WARM_UP_CHANGE, 1, "s"),
     ):
-        numbers = [_median(side, take) for side in (before, after)]  # type: ignore[arg-type]
+        numbers = [middle(map(take, side)) for side in (before, after)]  # type: ignore[arg-type]
         if all(numbers) and abs(numbers[1] / numbers[0] - 1) > smallest:  # type: ignore[operator]
             found.append(Change(what, *(f"{figures(number / unit)} {name}" for number in numbers)))  # type: ignore[operator]
     return found + _numerics(before[-1].losses, after[-1].losses)
@@ -54,11 +54,6 @@ def changes(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
 
 def _said(records: Sequence[Record], say: Callable[[Record], str]) -> str:
     return " or ".join(dict.fromkeys(map(say, records)))
-
-
-def _median(records: Sequence[Record], take: Callable[[Record], float | None]) -> float | None:
-    known = [value for value in map(take, records) if value is not None]
-    return median(known) if known else None
 
 
 def _compiling(record: Record) -> float | None:

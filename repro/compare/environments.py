@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
-from typing import Any
 
-from .side import Side
+from ..formats import tallied
+from .side import Side, middle
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ def _machine(side: Side) -> dict[str, str]:
     found = {
         "Python": known.python,
         "driver": known.driver,
-        "GPUs": None if known.gpus is None else _counted(gpu.driver_name for gpu in known.gpus),
+        "GPUs": None if known.gpus is None else tallied(gpu.driver_name for gpu in known.gpus),
         "GPU clock, MHz": _clock(side, "sm_mhz"),
         "memory clock, MHz": _clock(side, "memory_mhz"),
         "CPU": known.host.cpu or None,
@@ -61,13 +60,7 @@ def _machine(side: Side) -> dict[str, str]:
     return {name: str(value) for name, value in found.items() if value is not None}
 
 
-def _counted(names: Iterable[str]) -> str:
-    listed = list(names)
-    return ", ".join(f"{listed.count(name)} x {name}" for name in dict.fromkeys(listed)) or "none"
-
-
 def _clock(side: Side, name: str) -> str | None:
     """The median of what the GPUs said while they worked."""
-    said: list[Any] = [state.get(name) for record in side.records for state in record.gpu_state or [] if state]
-    told = [value for value in said if value is not None]
-    return f"{median(told):.0f}" if told else None
+    clock = middle(state.get(name) for record in side.records for state in record.gpu_state or [] if state)
+    return None if clock is None else f"{clock:.0f}"

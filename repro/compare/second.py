@@ -15,7 +15,7 @@ from pathlib import Path
 from ..build_cache import build_cache
 from ..environment import ROOT
 from ..errors import UserError
-from ..packages import installed_packages
+from ..packages import installed_packages, normalised
 from ..stderr import say
 
 # What a trial may import. Kernels that are built from source are not among them: they would be built again.
@@ -89,7 +89,7 @@ def requirements(against: str) -> dict[str, str]:
                 f"--against {against}: no such file, and {word!r} is not of the form package==version, such as "
                 "torch==2.11.0"
             )
-        found[re.sub(r"[-_.]+", "-", parts[1]).lower()] = word
+        found[normalised(parts[1])] = word
     if not found:
         raise UserError('--against: expected a lock file, or requirements such as "torch==2.11.0 transformers==5.24.0"')
     return found

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from .. import jsonfile
@@ -54,6 +56,12 @@ def read_side(place: Path) -> Side:
 def step_seconds(record: Record) -> float | None:
     """Seconds of a training step: from an idle device to an idle device, where the record has that."""
     return record.synchronised_step if record.synchronised_step is not None else record.true_step
+
+
+def middle(values: Iterable[float | None]) -> float | None:
+    """The median of those that are known; None where none is."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
 def _folders(place: Path) -> list[Path]:

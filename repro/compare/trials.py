@@ -12,7 +12,7 @@ from ..trial import Record
 from .changes import Change, changes
 from .ratio import Ratio, of_separate
 from .rule import SEPARATE_A_ROUND, Decision, decide, noise_floor
-from .side import Side, step_seconds
+from .side import Side, middle, step_seconds
 from .soundness import unsound
 
 Status = Literal["regressed", "improved", "unchanged", "inconclusive", "incomparable", "broke", "fixed"]
@@ -153,17 +153,12 @@ def _samples(records: Sequence[Record]) -> list[float]:
 
 def _half(measured: Sequence[Record]) -> Half:
     sound = [record for record in measured if unsound(record) is None]
-
-    def middle(values: list[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return median(known) if known else None
-
     return Half(
         processes=len(sound),
         discarded=len(measured) - len(sound),
-        median=middle([step_seconds(record) for record in sound]),
-        peak_memory=middle([record.peak_memory for record in sound]),
-        days=middle([record.true_days for record in sound]),
+        median=middle(step_seconds(record) for record in sound),
+        peak_memory=middle(record.peak_memory for record in sound),
+        days=middle(record.true_days for record in sound),
     )
 
 

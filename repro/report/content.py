@@ -12,7 +12,7 @@ from ..audit import Cause, audit, audit_measured, causes
 from ..claims import check_all
 from ..environment import Environment
 from ..expected import TABLES, TOLERANCE
-from ..formats import counted, listing
+from ..formats import counted, listing, tallied
 from ..packages import PACKAGES
 from ..reading import Problem, Reading
 from ..search import searches
@@ -135,9 +135,8 @@ def _environment(reading: Reading) -> list[tuple[str, str]]:
     if found == Environment():
         return []
     host, lock, packages = found.host, found.lock, found.packages or {}
-    gpus = Counter(gpu.name for gpu in found.gpus or [])
     facts = {
-        "GPUs": ", ".join(f"{count} x {name}" for name, count in gpus.items()) or "none",
+        "GPUs": tallied(gpu.name for gpu in found.gpus or []),
         "driver": found.driver,
         "CPU": str(host),
         "system": f"{host.os}, Linux {host.kernel}" if host.kernel else host.os,
