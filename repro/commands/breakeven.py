@@ -20,7 +20,7 @@ from ..economics.renting import given_hours, serves
 from ..errors import UserError
 from ..interval import Interval
 from ..quantities import quantities
-from .money import add_shared, check_run, read_gpu, read_prices
+from .money import add_shared, check_run, read_gpu, read_prices, read_sum
 from .printout import finite, printout
 
 _INPUTS = ("machine", "resale", "rent", "hours", "power", "pue", "electricity")
@@ -86,13 +86,7 @@ def _run(given: argparse.Namespace) -> TrainingDays | None:
 def _inputs(given: argparse.Namespace, prices: PriceList, unit: str, grams: Interval | None) -> Given:
     def sum_(name: str) -> Interval | None:
         text = getattr(given, name)
-        if text is None:
-            return None
-        value, currency = amount(text, f"--{name}", unit)
-        each = worth(currency, unit, prices.rates)
-        if each is None:
-            raise UserError(f"--{name} {text}: no rate from {currency} to {unit}; give a [[rate]] in --prices")
-        return value * each
+        return None if text is None else read_sum(text, f"--{name}", unit, prices)
 
     def number(name: str) -> Interval | None:
         text = getattr(given, name)

@@ -10,6 +10,7 @@ from ..economics.names import canonical_gpu
 from ..economics.pricelist import PriceList, price_list
 from ..errors import UserError
 from ..formats import add_format
+from ..interval import Interval
 from ..units import path
 
 
@@ -28,6 +29,15 @@ def read_prices(given: argparse.Namespace) -> tuple[str, PriceList]:
     """The currency of all sums, and the prices."""
     unit = "USD" if given.currency is None else currency.check(given.currency, "--currency")
     return unit, price_list(given.prices)
+
+
+def read_sum(text: str, option: str, unit: str, prices: PriceList) -> Interval:
+    """A sum of money in the currency of all sums. Raises UserError where no rate brings its own there."""
+    value, given = currency.amount(text, option, unit)
+    each = currency.worth(given, unit, prices.rates)
+    if each is None:
+        raise UserError(f"{option} {text}: no rate from {given} to {unit}; give a [[rate]] in --prices")
+    return value * each
 
 
 def unpriced(machines: Sequence[str], unit: str, so: str) -> list[str]:

@@ -9,7 +9,7 @@ from datetime import date
 from typing import Any
 
 from .. import units
-from ..currency import amount, worth
+from ..currency import worth
 from ..economics import pricelist, renting
 from ..economics.choice import days_told, told
 from ..economics.days import TrainingDays, days_on
@@ -20,7 +20,7 @@ from ..economics.renting import Rented
 from ..economics.spot import Spot
 from ..errors import UserError
 from ..quantities import quantities
-from .money import add_shared, check_run, read_gpu, read_prices
+from .money import add_shared, check_run, read_gpu, read_prices, read_sum
 from .printout import finite, printout
 
 Printed = tuple[list[str], list[dict[str, Any]], list[str]]  # sentences, rows, notes
@@ -171,15 +171,10 @@ def _storage(given: argparse.Namespace, prices: PriceList, unit: str) -> float:
         raise UserError("--storage SIZE and --storage-price SUM come together")
     if given.storage is None:
         return 0.0
-    price, currency = amount(given.storage_price, "--storage-price", unit)
+    price = read_sum(given.storage_price, "--storage-price", unit, prices)
     if price.low < price.high:
         raise UserError(f"--storage-price {given.storage_price}: expected one sum such as 0.07, without bounds")
-    each = worth(currency, unit, prices.rates)
-    if each is None:
-        raise UserError(
-            f"--storage-price {given.storage_price}: no rate from {currency} to {unit}; give a [[rate]] in --prices"
-        )
-    return renting.storage_per_hour(units.bytes_(given.storage, "--storage") / 1e9, price.value * each)
+    return renting.storage_per_hour(units.bytes_(given.storage, "--storage") / 1e9, price.value)
 
 
 def _notes(found: Sequence[Rented], spot: Spot | None) -> list[str]:

@@ -12,7 +12,7 @@ from ..economics.days import days_on
 from ..economics.offers import lifespan_years
 from ..economics.scaling import Step, stops
 from .money import add_shared, read_gpu, read_prices, unpriced
-from .printout import printout
+from .printout import finite, printout
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -75,16 +75,12 @@ def _row(step: Step, unit: str) -> dict[str, Any]:
         "efficiency": round(step.efficiency.value, 3),
         "efficiency_low": round(step.efficiency.low, 3),
         "efficiency_high": round(step.efficiency.high, 3),
-        f"cost_{suffix}": _money(step.cost),
-        f"experiment_{suffix}": _money(experiment),
-        f"experiment_low_{suffix}": _money(low),
-        f"experiment_high_{suffix}": _money(high),
-        f"day_saved_{suffix}": _money(step.day_saved),
+        f"cost_{suffix}": finite(step.cost, 2),
+        f"experiment_{suffix}": finite(experiment, 2),
+        f"experiment_low_{suffix}": finite(low, 2),
+        f"experiment_high_{suffix}": finite(high, 2),
+        f"day_saved_{suffix}": finite(step.day_saved, 2),
         "pays": step.pays,
         "origin": step.origin,
         "source": step.source,
     }
-
-
-def _money(value: float | None) -> float | None:
-    return None if value is None else round(value, 2)

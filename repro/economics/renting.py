@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from ..currency import Rate, worth
 from ..interval import Interval
 from ..prices import Rental
+from ..units import DAYS_A_YEAR
 from .days import TrainingDays
 from .spot import Spot
 
-HOURS_A_MONTH = 365 * 24 / 12
+HOURS_A_MONTH = DAYS_A_YEAR * 24 / 12
 
 
 def serves(rental: Rental, gpu: str, gpus: int) -> bool:
