@@ -26,6 +26,7 @@ from .calibration import EVERYTHING, Calibration
 from .forecast import forecast
 from .machine import Machine
 from .memory import ALLOWANCE_BOUNDS, Allowance, largest_micro_batch, most_examples, variant_of
+from .tables import predicted
 from .time import BOUNDS, Rates, step
 
 _NEAR = 1.5  # times the winner's seconds, with rates that nothing was fitted to
@@ -230,8 +231,6 @@ def _interval(fits: Mapping[str, Calibration], seen: list[Observation], held_out
     """Between which factors on predicted days the printed ones lie, for the inner 8 of 10 plausible cells of Table 4
     and, over the whole search, Table 1, each predicted by the fits that had not seen its recipe, or its GPU. What
     `held_out` names takes no part."""
-    from .tables import predicted
-
     ratios = []
     for each in seen:
         if not each.plausible or each.belongs(held_out):

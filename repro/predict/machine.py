@@ -3,6 +3,7 @@ as probes measured it."""
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -144,8 +145,6 @@ def _lower(measured: float | None, promised: float | None) -> float:
 
 def gpu_named(name: str) -> Gpu:
     """The catalogue's GPU. A UserError names the nearest for another name."""
-    import difflib
-
     found = find(name)
     if found is None:
         names = [gpu.name for gpu in catalogue()]

@@ -7,16 +7,18 @@ from dataclasses import asdict
 from typing import Any
 
 import models
+from repro.datafile import columns
 from repro.expected import Cell, printed
 from repro.formats import figures
 from repro.packages import installed
 
 from .beside import Beside
 from .forecast import Forecast
+from .memory import Memory
+from .time import Step
 from .traces import PAPER_STACK, versions
 
-_MEMORY = ("weights", "gradients", "optimizer", "activations", "buckets", "workspace")
-_SECONDS = ("compute", "memory", "launches", "communication", "offload", "update")
+_MEMORY, _SECONDS = columns(Memory), columns(Step)
 
 
 def row(each: Forecast, stack: str) -> dict[str, Any]:

@@ -183,12 +183,9 @@ def _exchange(settings: Settings, each: int, parameters: float, world: int) -> t
     ring = (world - 1) / world * parameters
     if settings.library == "torch":
         return 2 * 4 * ring, True
-    if settings.library == "deepspeed":
-        passes = {1: 2, 2: 2, 3: 3}[
-            settings.stage
-        ]  # a reduction to all, also in stage 2; one to owners, two gatherings
-        return passes * each * ring, settings.stage > 1
-    return (3 if settings.stage == 3 else 2) * each * ring, True
+    # Stage 3 reduces to owners and gathers twice. FSDP's stage 2 gathers once; ZeRO reduces to all below stage 3.
+    passes = 3 if settings.stage == 3 else 2
+    return passes * each * ring, settings.stage > 1
 
 
 def _collectives(settings: Settings, trace: Trace, machine: Machine) -> float:
