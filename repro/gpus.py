@@ -92,10 +92,12 @@ def peak_flops(gpu: Gpu | None, precision: Precision, tf32: bool) -> float | Non
 
 
 def _gpu(row: Row) -> Gpu:
+    def figure(column: str) -> float | None:
+        return row.parse(column, _figure, "a positive number or nothing")
+
     generation = row.choice("generation", GENERATIONS)
-    peaks = {}
-    for column in ("tf32_tflops", "bf16_tflops"):
-        peaks[column] = row.parse(column, _figure, "a positive number or nothing")
+    peaks = {column: figure(column) for column in ("tf32_tflops", "bf16_tflops")}
+    for column in peaks:
         if peaks[column] is not None and not _ampere_or_newer(generation):
             row.problem(column, f"nothing, as {generation} has no TF32 and no bf16")
     return Gpu(
@@ -105,12 +107,12 @@ def _gpu(row: Row) -> Gpu:
         generation=generation,
         compute_capability=row.parse("compute_capability", _capability, "major.minor, such as 8.6"),
         memory_gb=row.parse("memory_gb", _positive, "a positive number"),
-        fp32_tflops=row.parse("fp32_tflops", _figure, "a positive number or nothing"),
-        fp16_tflops=row.parse("fp16_tflops", _figure, "a positive number or nothing"),
+        fp32_tflops=figure("fp32_tflops"),
+        fp16_tflops=figure("fp16_tflops"),
         **peaks,
-        boost_mhz=row.parse("boost_mhz", _figure, "a positive number or nothing"),
-        bandwidth_gb_s=row.parse("bandwidth_gb_s", _figure, "a positive number or nothing"),
-        board_power_w=row.parse("board_power_w", _figure, "a positive number or nothing"),
+        boost_mhz=figure("boost_mhz"),
+        bandwidth_gb_s=figure("bandwidth_gb_s"),
+        board_power_w=figure("board_power_w"),
         link=row.parse("link", _link, "a link such as PCIe 4.0 x16 or NVLink 600 GB/s; PCIe 4.0 x16"),
         source=row.text("source"),
     )

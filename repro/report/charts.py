@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from html import escape
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 import vl_convert
@@ -202,12 +202,8 @@ def _lines(panel: Panel, rows: Rows) -> alt.LayerChart:
         y=alt.Y("y:Q", title=panel.y, scale=alt.Scale(domain=[0, max(values) * 1.05])),
         color=_colour("series", series),
     )
-    rule = None
-    if panel.reference is not None:
-        at = alt.Chart(alt.Data(values=[{"at": panel.reference}]))
-        rule = at.mark_rule(color=_INK, strokeDash=[4, 3], opacity=0.6).encode(y="at:Q")
     points = base.mark_point(filled=True, size=45, opacity=1).encode(shape=_shape("series", series))
-    return _layer(rule, base.mark_line(strokeWidth=1.5), points).properties(height=190)
+    return _layer(_reference(panel, "y"), base.mark_line(strokeWidth=1.5), points).properties(height=190)
 
 
 _DRAWN: dict[Draw, Callable[[Panel, Rows], alt.LayerChart]] = {
@@ -260,11 +256,11 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
     return min(values) / 1.35, max(values) * 1.35
 
 
-def _reference(panel: Panel) -> alt.Chart | None:
+def _reference(panel: Panel, axis: Literal["x", "y"] = "x") -> alt.Chart | None:
     if panel.reference is None:
         return None
     at = alt.Chart(alt.Data(values=[{"at": panel.reference}]))
-    return at.mark_rule(color=_INK, strokeDash=[4, 3], opacity=0.6).encode(x="at:Q")
+    return at.mark_rule(color=_INK, strokeDash=[4, 3], opacity=0.6).encode(**{axis: "at:Q"})
 
 
 def _colour(field: str, names: Sequence[str], columns: int = 4) -> alt.Color:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 
 import models
 
@@ -46,7 +47,7 @@ def _speedups(searches: Sequence[Search]) -> Figure:
             if search.naive is not None and step is not None:
                 measured.append(Point(search.model, series, search.naive / step, search.machine))
     mean, optimistic = (
-        _mean([row.value for row in rows if row.series == series]) for series in ("best settings", "analytic estimate")
+        fmean([row.value for row in rows if row.series == series]) for series in ("best settings", "analytic estimate")
     )
     says = (
         f"Published: with the best settings a training step of Pythia is {mean:.1f} times as fast as with naive ones, "
@@ -56,7 +57,7 @@ def _speedups(searches: Sequence[Search]) -> Figure:
     here = [row.value for row in measured if row.series == "best settings"]
     if here:
         says += (
-            f" Measured here: {_mean(here):.2f} times on average over {len(here)} places, {min(here):.2f} to "
+            f" Measured here: {fmean(here):.2f} times on average over {len(here)} places, {min(here):.2f} to "
             f"{max(here):.2f}."
         )
     title = "Speed-ups over naive settings"
@@ -213,7 +214,3 @@ def _rate(search: Search) -> float | None:
     rates = [trial.examples_per_second for trial in search.trials if trial.examples_per_second is not None]
     flops = models.find(search.recipe, search.scale).flops_per_example
     return max(rates) * flops / search.world if rates else None
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
