@@ -5,46 +5,51 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
+from ..environment import ROOT
 from ..errors import UserError
 from ..exit_codes import FAILED, INTERRUPTED, OK
+
+if TYPE_CHECKING:
+    import pytest
+
+    from ..run import Run
 
 # What a person told pytest of tests of their own.
 _NOT_FOR_CASES = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD")
 
 
-def run_cases(run: Any, expression: str | None, *more: str) -> int:
+class _Plugin:
+    """Hands the run to the cases, see tests/benchmark/conftest.py."""
+
+    __name__ = "repro-run"  # what pytest registers it under
+    error: UserError | None = None
+    interrupted = False
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def pytest_exception_interact(self, call: pytest.CallInfo[object]) -> None:
+        if call.excinfo is not None and isinstance(call.excinfo.value, UserError):
+            self.error = call.excinfo.value
+            raise KeyboardInterrupt
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        self.plugins = config.pluginmanager
+
+    def pytest_keyboard_interrupt(self) -> None:
+        self.interrupted = True
+        self.plugins.unregister(name="terminalreporter")  # our own line says how to go on
+
+
+def run_cases(run: Run, expression: str | None, *more: str) -> int:
     """Runs the benchmark's cases and maps pytest's exit code to ours. pytest speaks on stderr."""
     import pytest
 
-    from ..environment import ROOT
-
-    class Plugin:
-        """Hands the run to the cases, see tests/benchmark/conftest.py."""
-
-        __name__ = "repro-run"  # what pytest registers it under
-        error: UserError | None = None
-        interrupted = False
-
-        def __init__(self) -> None:
-            self.run = run
-
-        def pytest_exception_interact(self, call: Any) -> None:
-            if isinstance(call.excinfo.value, UserError):
-                self.error = call.excinfo.value
-                raise KeyboardInterrupt
-
-        def pytest_configure(self, config: pytest.Config) -> None:
-            self.plugins = config.pluginmanager
-
-        def pytest_keyboard_interrupt(self) -> None:
-            self.interrupted = True
-            self.plugins.unregister(name="terminalreporter")  # our own line says how to go on
-
     for name in _NOT_FOR_CASES:
         os.environ.pop(name, None)
-    plugin = Plugin()
+    plugin = _Plugin(run)
     with contextlib.redirect_stdout(sys.stderr):
         code = pytest.main(
             [
