@@ -8,7 +8,6 @@ from .gpus import AMPERE
 from .packages import numbers
 from .recipe import Recipe
 from .settings import Settings
-from .tf32 import SINCE as TF32_SINCE
 
 _FULLY_SHARD_SINCE = (2, 4)
 _FROM = {"convnext": ("timm",), "vit": ("timm",), "gan": ()}  # packages that families come from, where not transformers
@@ -18,13 +17,13 @@ _FROM = {"convnext": ("timm",), "vit": ("timm",), "gan": ()}  # packages that fa
 class Stack:
     """What there is to run on. `packages` maps distributions to versions, `capability` is the GPU's, None on a CPU;
     `adam` and `host_adam` say why DeepSpeed cannot have its Adam on a GPU and on the host, None where it can, `tf32`
-    whether free lunch may turn TF32 on."""
+    whether free lunch may turn TF32 on, see tf32.py."""
 
     packages: dict[str, str]
     capability: tuple[int, int] | None
     adam: str | None = None
     host_adam: str | None = None
-    tf32: bool = True
+    tf32: bool = False
 
     @property
     def torch(self) -> tuple[int, ...]:
@@ -113,5 +112,5 @@ def uses_custom_kernels(recipe: Recipe, settings: Settings, cuda: bool) -> bool:
 
 
 def uses_tf32(settings: Settings, stack: Stack) -> bool:
-    """TF32 comes with free lunch on Ampere and newer; Volta and Turing have none."""
-    return settings.free_lunch and stack.tf32 and stack.capability is not None and stack.capability >= TF32_SINCE
+    """TF32 comes with free lunch, where it is allowed."""
+    return settings.free_lunch and stack.tf32

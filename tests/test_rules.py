@@ -65,13 +65,10 @@ def test_custom_kernels_come_with_free_lunch_and_mambas_on_gpus_only() -> None:
         assert not uses_custom_kernels(recipe, NAIVE, cuda=True)
 
 
-def test_tf32_comes_with_free_lunch_on_ampere_and_newer_only() -> None:
-    assert uses_tf32(FREE_LUNCH, on(AMPERE))
-    assert uses_tf32(FREE_LUNCH, on(HOPPER))
-    assert not uses_tf32(NAIVE, on(AMPERE))
-    assert not uses_tf32(FREE_LUNCH, on(TURING))
-    assert not uses_tf32(FREE_LUNCH, on(VOLTA))
-    assert not uses_tf32(FREE_LUNCH, CPU)
+def test_tf32_comes_with_free_lunch_where_it_is_allowed() -> None:
+    assert uses_tf32(FREE_LUNCH, Stack(PACKAGES, AMPERE, tf32=True))
+    assert not uses_tf32(NAIVE, Stack(PACKAGES, AMPERE, tf32=True))
+    assert not uses_tf32(FREE_LUNCH, Stack(PACKAGES, AMPERE, tf32=False))
 
 
 # --- Compiling ---

@@ -58,6 +58,10 @@ def test_trials_obey_it_and_naive_never_has_it(monkeypatch: pytest.MonkeyPatch) 
     assert not uses_tf32(NAIVE, stack)
     monkeypatch.setenv("REPRO_TF32", "off")
     assert not uses_tf32(FREE_LUNCH, environment.stack(ampere, {}))
+    monkeypatch.delenv("REPRO_TF32")
+    assert uses_tf32(FREE_LUNCH, environment.stack(ampere, {}))
+    assert not uses_tf32(FREE_LUNCH, environment.stack(gpu(TURING), {}))
+    assert not uses_tf32(FREE_LUNCH, environment.stack(None, {}))
 
 
 def test_a_folder_measured_with_tf32_takes_no_trials_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
