@@ -76,7 +76,8 @@ def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) 
             record.status, record.reason, record.remedy = "unsupported", obstacle.reason, obstacle.remedy
             return record
         started = time.monotonic()  # loading the stack, and compiling for it, is charged to no trial
-        _measure(trial, recipe, settings, bench, record, started + trial.timeout, start, weigh)
+        ranks = _Ranks(trial, bench, record.tf32, started + trial.timeout)
+        _measure(ranks, recipe, settings, record, start, weigh)
     except ServerDiedError as error:
         record.status, record.reason, record.traceback = "crashed", str(error).splitlines()[0], str(error)
         record.remedy = _REMEDIES["crashed"]
@@ -94,61 +95,81 @@ def _compiled(settings: Settings, bench: Bench) -> rules.Obstacle | None:
     return bench.adams[host]
 
 
-def _measure(
-    trial: Trial,
-    recipe: Recipe,
-    settings: Settings,
-    bench: Bench,
-    record: Record,
-    deadline: float,
-    start: int,
-    weigh: Weigh | None,
-) -> None:
-    """Fills the record: the search, then the timing, halved as long as timing runs out of memory."""
-    log = bench.logs / f"{trial.id.replace('/', '_')}.log"
-    record.log = log.name
-    log.unlink(missing_ok=True)
-    if bench.cuda and settings.library == "deepspeed":
-        bench.server.mend()  # a rank that was killed at DeepSpeed's operators leaves a lock, which the next wait for
-    share = recipe.batch_size // trial.world
-    common = {"recipe": trial.recipe, "scale": trial.scale, "settings": trial.settings, "tf32": record.tf32}
+@dataclass(frozen=True)
+class _Ranks:
+    """What runs a trial's functions, one after the other: its ranks, until its deadline by the monotonic clock."""
 
-    def call(function: str, memory: int | None, arguments: dict[str, Any]) -> list[Outcome]:
-        return bench.server.call(
+    trial: Trial
+    bench: Bench
+    tf32: bool
+    deadline: float
+
+    @property
+    def log(self) -> Path:
+        """Where they print to."""
+        return self.bench.logs / f"{self.trial.id.replace('/', '_')}.log"
+
+    def call(self, function: str, memory: int | None, arguments: dict[str, Any]) -> list[Outcome]:
+        """What became of a function of phases.py in each rank; `memory` is their limit in bytes."""
+        return self.bench.server.call(
             Job(
                 call=f"repro.measure.phases:{function}",
                 arguments=arguments,
-                ranks=trial.count,
-                log=str(log),
-                timeout=max(0.0, deadline - time.monotonic()),
-                cuda=bench.cuda,
+                ranks=self.trial.count,
+                log=str(self.log),
+                timeout=max(0.0, self.deadline - time.monotonic()),
+                cuda=self.bench.cuda,
                 memory=memory,
-                turns=bench.turns,
+                turns=self.bench.turns,
             )
         )
 
-    def attempt(function: str, **own: Any) -> tuple[Status, list[Outcome]]:
-        arguments: dict[str, Any] = common | own
-        outcomes = call(function, trial.memory, arguments)
+    def attempt(self, function: str, **own: Any) -> tuple[Status, list[Outcome]]:
+        """The same of one that builds the trial's model, within the trial's limit, and the status of them all."""
+        trial = self.trial
+        arguments: dict[str, Any] = {
+            "recipe": trial.recipe,
+            "scale": trial.scale,
+            "settings": trial.settings,
+            "tf32": self.tf32,
+        } | own
+        outcomes = self.call(function, trial.memory, arguments)
         status = _status(outcomes)
-        if status == "crashed" and trial.memory is not None and not bench.cuda:
+        if status == "crashed" and trial.memory is not None and not self.bench.cuda:
             # Short of memory, native libraries die in ways of their own. What goes well without the limit was that.
             if "largest" in arguments:
                 arguments["largest"] = min(arguments["largest"], 2 * _fitting(outcomes) or arguments["start"])
-            if _status(call(function, None, arguments)) == "ok":
+            if _status(self.call(function, None, arguments)) == "ok":
                 return "out_of_memory", outcomes
         return status, outcomes
 
+
+def _measure(
+    ranks: _Ranks, recipe: Recipe, settings: Settings, record: Record, start: int, weigh: Weigh | None
+) -> None:
+    """Fills the record: the search, then the timing."""
+    trial, bench = ranks.trial, ranks.bench
+    record.log = ranks.log.name
+    ranks.log.unlink(missing_ok=True)
+    if bench.cuda and settings.library == "deepspeed":
+        bench.server.mend()  # a rank that was killed at DeepSpeed's operators leaves a lock, which the next wait for
+    share = recipe.batch_size // trial.world
     if not record.compiled:
         weigh = None
-    fit = partial(attempt, "fit", timed=weigh is not None)
+    fit = partial(ranks.attempt, "fit", timed=weigh is not None)
     micro_batch = _fit(fit, min(share, trial.micro_batch or share), start, record)
     if micro_batch and weigh is not None and (skipped := weigh(record, micro_batch)) is not None:
         record.status, (record.bound, record.reason) = "skipped", skipped
-        return
-    outcomes, mended = list[Outcome](), False
+    elif micro_batch:
+        _time(ranks, record, micro_batch, share)
+
+
+def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
+    """Times the step: once more after a compiler that was killed, uncompiled where the model cannot be compiled, and at
+    half the micro batch as long as it runs out of memory. `share` is a rank's of the batch."""
+    trial, mended = ranks.trial, False
     while micro_batch:
-        status, outcomes = attempt(
+        status, outcomes = ranks.attempt(
             "measure",
             compiled=record.compiled,
             micro_batch=micro_batch,
@@ -157,34 +178,36 @@ def _measure(
             check_extrapolation=trial.check_extrapolation,
         )
         if status == "crashed" and record.compiled:
-            if not mended and bench.server.mend():
+            if not mended and ranks.bench.server.mend():
                 mended = True
-                continue
-            if _status(anything := call("compile_anything", None, {})) == "crashed":
-                record.reason = f"torch.compile compiles nothing here: {_failure(anything).error}"
-                record.status, record.traceback = "unsupported", _failure(anything).traceback
-                record.remedy = "install what it lacks, such as a C++ compiler or Python's headers"
+            elif not _go_uncompiled(ranks, record, _failure(outcomes)):
                 return
-            # As the authors did: a model that cannot be compiled is measured uncompiled, and the record says so.
-            failure = _failure(outcomes)
-            record.warnings.append(f"crashed while compiled, measured uncompiled: {failure.error}")
-            record.compiled, record.traceback = False, failure.traceback
         elif status == "out_of_memory":
             micro_batch //= 2
             record.halvings += 1
         else:
             break
-    if not micro_batch:
-        if outcomes:
-            _fail(record, "out_of_memory", _failure(outcomes))
-        return
     if status != "ok":
         _fail(record, status, _failure(outcomes))
         return
     record.micro_batch, record.accumulation = micro_batch, share // micro_batch
     if record.halvings:
         record.warnings.append(f"timing ran out of memory; the micro batch was halved {record.halvings} times")
-    _take(outcomes, trial, bench, record)
+    _take(outcomes, trial, ranks.bench, record)
+
+
+def _go_uncompiled(ranks: _Ranks, record: Record, failure: Outcome) -> bool:
+    """Has the record say that a model which could not be compiled is measured uncompiled, as the authors did. False,
+    and a status, where nothing can be compiled here."""
+    anything = ranks.call("compile_anything", None, {})
+    if _status(anything) == "crashed":
+        record.reason = f"torch.compile compiles nothing here: {_failure(anything).error}"
+        record.status, record.traceback = "unsupported", _failure(anything).traceback
+        record.remedy = "install what it lacks, such as a C++ compiler or Python's headers"
+        return False
+    record.warnings.append(f"crashed while compiled, measured uncompiled: {failure.error}")
+    record.compiled, record.traceback = False, failure.traceback
+    return True
 
 
 def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start: int, record: Record) -> int:
