@@ -14,7 +14,8 @@ from typing import Any, Literal
 from .errors import UserError
 
 Format = Literal["text", "markdown", "csv", "json", "latex"]
-FORMATS: tuple[Format, ...] = ("text", "markdown", "csv", "json")
+FOR_MACHINES: tuple[Format, ...] = ("csv", "json")
+FORMATS: tuple[Format, ...] = ("text", "markdown", *FOR_MACHINES)
 
 
 def add_format(parser: argparse.ArgumentParser, formats: tuple[Format, ...] = FORMATS) -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..audit import Audited, Cause, audit, audit_measured, causes, summary
-from ..formats import add_format, render
+from ..formats import FOR_MACHINES, add_format, render
 from ..reading import measured as read_measured
 from ..units import path
 
@@ -21,7 +21,7 @@ def main(given: argparse.Namespace) -> int:
     records = read_measured(given.measured).records if given.measured else ()
     rows = audit()
     measured = audit_measured(records)
-    if given.format in ("json", "csv"):
+    if given.format in FOR_MACHINES:
         print(render([_row(row) for row in (*rows, *measured)], given.format))
         return 0
     lines = summary((*rows, *measured))

@@ -12,7 +12,7 @@ from typing import Any
 from .. import command
 from ..devices import name_of
 from ..errors import UserError
-from ..formats import add_format, render
+from ..formats import FOR_MACHINES, add_format, render
 from ..stderr import say
 from ..units import path
 from .devices import add_devices, devices_and_counts
@@ -43,7 +43,7 @@ def main(given: argparse.Namespace) -> int:
             probes = probe(server, devices, counts, log)
     probes.save(given.out)
     rows = [{"device": probes.device, "count": count, **asdict(probed)} for count, probed in probes.counts.items()]
-    if given.format in ("json", "csv"):
+    if given.format in FOR_MACHINES:
         print(render(rows, given.format))
         return 0
     print(render([_people(row) for row in rows], given.format))

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..claims import Checked, check, check_all
 from ..claims.working import shown
-from ..formats import Format, add_format, render
+from ..formats import FOR_MACHINES, Format, add_format, render
 from ..reading import measured
 from ..units import path
 
@@ -27,7 +27,7 @@ def main(given: argparse.Namespace) -> int:
         print(_traced(check(given.id, records), given.format))
         return 0
     checked = check_all(records)
-    people = given.format in ("text", "markdown")
+    people = given.format not in FOR_MACHINES
     print(render([_people(one, given.format) if people else one.row() for one in checked], given.format))
     if people:
         counts = Counter(one.verdict.replace("_", " ") for one in checked)

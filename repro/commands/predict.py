@@ -13,7 +13,7 @@ import models
 from ..errors import UserError
 from ..expected import TABLES, all_cells
 from ..findings import Place
-from ..formats import Format, add_format, render
+from ..formats import FOR_MACHINES, Format, add_format, render
 from ..packages import installed
 from ..plan import Methods, settings_for
 from ..predict import calibration, report, traces
@@ -106,7 +106,7 @@ def _machine(
     for recipe in wanted:
         settings = settings_for(recipe, methods, machine.gpu, machine.world)
         found.append(ranked(forecast(recipe, machine, each, fitted, stack) for each in settings))
-    if format in ("json", "csv"):
+    if format in FOR_MACHINES:
         print(render([report.row(each, stack) for group in found for each in group], format))
         return 0
     for group in found:
@@ -129,7 +129,7 @@ def _beside(
             f"{_had(run.records)}"
         )
     rows = [report.beside_row(each, stack) for each in found]
-    if given.format in ("json", "csv"):
+    if given.format in FOR_MACHINES:
         print(render(rows, given.format))
         return 0
     print(render([report.beside_line(row) for row in rows], given.format))
@@ -158,7 +158,7 @@ def _tables(given: argparse.Namespace, names: set[str]) -> int:
         report.cell_row(cell, predicted(cell, fitted), measured.get((cell.table, (cell.model, cell.gpu, cell.gpus))))
         for cell in listed
     ]
-    if given.format in ("json", "csv"):
+    if given.format in FOR_MACHINES:
         print(render(rows, given.format))
         return 0
     for table in TABLES:
@@ -216,6 +216,6 @@ def _validate(given: argparse.Namespace) -> int:
 
     scores = validate(calibration.load())
     print(render([asdict(score) for score in scores], given.format))
-    if given.format in ("text", "markdown"):
+    if given.format not in FOR_MACHINES:
         print(f"\n{told(scores)}")
     return 0

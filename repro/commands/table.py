@@ -6,7 +6,7 @@ import argparse
 from collections import Counter
 
 from ..expected import TABLES
-from ..formats import FORMATS, add_format, render
+from ..formats import FOR_MACHINES, FORMATS, add_format, render
 from ..paper_tables import NUMBERS, Number, Rows, layout, rows
 from ..reading import measured
 from ..units import path
@@ -27,7 +27,7 @@ def main(given: argparse.Namespace) -> int:
     else:
         reading = measured(given.measured)
         found = rows(given.number, reading.records, reading.verdicts)
-    if given.format in ("csv", "json"):
+    if given.format in FOR_MACHINES:
         print(render(found, given.format))
         return 0
     print(render(layout(given.number, found), given.format))
