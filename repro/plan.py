@@ -36,8 +36,8 @@ class Options:
     scale: Scale
     counts: tuple[int, ...]
     memory: int | None = None
-    steps: int = 3
-    trial_timeout: float = 3600.0
+    steps: int = Trial.steps
+    trial_timeout: float = Trial.timeout
     budget: float | None = None
     tolerance: float = TOLERANCE
     attention: Attention = "sdpa"

@@ -40,7 +40,7 @@ class Trial:
         words = [self.recipe, self.scale, machine if self.nodes == 1 else f"{self.nodes}x{machine}", self.settings]
         if self.memory is not None:
             words.append(size(self.memory))
-        if self.steps != 3:
+        if self.steps != Trial.steps:
             words.append(f"{self.steps}-rounds")
         if self.check_extrapolation:
             words.append("checked")

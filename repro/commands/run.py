@@ -17,6 +17,7 @@ from .. import command, doctor, image, progress, rules, units
 from ..devices import Device
 from ..errors import UserError
 from ..exit_codes import INTERRUPTED, NOTHING_COMPARED, OK
+from ..expected import TOLERANCE
 from ..formats import add_format
 from ..plan import Methods, Options, Search, default_scale
 from ..recipe import Scale
@@ -56,8 +57,13 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     add("--scale", choices=get_args(Scale), help="size of the recipes (default: paper on GPUs, tiny on a CPU)")
     add("--attention", choices=get_args(Attention), default="sdpa", help="custom attention kernel of free lunch")
-    add("--steps", default="3", metavar="N", help="measured rounds (default 3, the paper's)")
-    add("--tolerance", default="0.15", metavar="X", help="relative, around the printed days (default 0.15)")
+    add("--steps", default=str(Trial.steps), metavar="N", help=f"measured rounds (default {Trial.steps}, the paper's)")
+    add(
+        "--tolerance",
+        default=str(TOLERANCE),
+        metavar="X",
+        help=f"relative, around the printed days (default {TOLERANCE})",
+    )
     add("--budget", metavar="4h", help="start no trial that would end after this")
     add("--trial-timeout", default="1h", metavar="1h", help="end a trial after this (default 1h)")
     add("--memory", metavar="2GiB", help="limit of each rank's memory, on its GPU or on the CPU")
