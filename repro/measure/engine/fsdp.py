@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -51,13 +52,6 @@ class FullyShardedEngine(PlainEngine):
 
 
 def _fully_shard_module() -> Any:
-    """Where torch keeps fully_shard: public since 2.6, composable since 2.4."""
-    import importlib
-
-    try:
-        public = importlib.import_module("torch.distributed.fsdp")
-        return (
-            public if hasattr(public, "fully_shard") else importlib.import_module("torch.distributed._composable.fsdp")
-        )
-    except ImportError as error:
-        raise WrongWrapperError(f"this torch has no fully_shard: {error}") from error
+    """Where torch keeps fully_shard: public since 2.6, composable since 2.4, before which no trial comes here."""
+    public = import_module("torch.distributed.fsdp")
+    return public if hasattr(public, "fully_shard") else import_module("torch.distributed._composable.fsdp")
