@@ -28,6 +28,7 @@ from ..reading import measured as read_measured
 from ..recipe import Recipe
 from ..trial import Record
 from ..units import count_if_given, path
+from .preflight import check_disk
 
 _KEPT_HERE = "what predictions are made from is kept there, make it writable"
 
@@ -175,8 +176,6 @@ def _tables(given: argparse.Namespace, names: set[str]) -> int:
 
 
 def _rebuild(given: argparse.Namespace) -> int:
-    from .preflight import check_disk
-
     check_disk(traces.FOLDER, _KEPT_HERE)
     try:
         from ..tracing.trace import all_traces
@@ -192,7 +191,6 @@ def _rebuild(given: argparse.Namespace) -> int:
 
 def _fit(given: argparse.Namespace) -> int:
     from ..predict.fit import fit_all, measured_observations, observations
-    from .preflight import check_disk
 
     def progress(name: str) -> None:
         print("fitting everything" if name == calibration.EVERYTHING else f"fitting without {name}", file=sys.stderr)

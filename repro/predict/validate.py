@@ -37,8 +37,9 @@ class Score:
     met: bool | None = None
 
 
-_AT_MOST = "median error"
+_AT_MOST = ("median error", "seconds to predict both tables")  # the smaller, the better
 _TARGETS = {
+    ("seconds to predict both tables", "1 and 4", "in sample", "all"): 1.0,
     ("median error", "4", "leave one recipe out", "all"): 0.13,
     ("median error", "1", "leave one recipe out", "all"): 0.18,
     ("median error", "1", "leave one GPU out", "all"): 0.18,
@@ -64,14 +65,11 @@ def _miss(score: Score) -> str:
 def validate(fits: Mapping[str, Calibration]) -> list[Score]:
     """Every score. A split's calibration for a cell is the fit that left its recipe, or its GPU, out."""
     started = time.perf_counter()
-    for table in _TABLES:
-        for cell in cells(table):
-            predicted(cell, fits[EVERYTHING])
+    for cell in all_cells():
+        predicted(cell, fits[EVERYTHING])
     seconds = time.perf_counter() - started
     verdicts = {(row.table, row.model, row.gpu, row.gpus): row.verdict for row in audit()}
-    found = [
-        _scored("seconds to predict both tables", "1 and 4", "in sample", "all", 288, seconds, 1.0, seconds <= 1.0)
-    ]
+    found = [_scored("seconds to predict both tables", "1 and 4", "in sample", "all", len(all_cells()), seconds)]
     for split in SPLITS:
         chosen = _chooser(fits, split)
         for table in _TABLES:
@@ -140,20 +138,10 @@ def _summary(table: str, split: str, subset: str, ratios: Sequence[float]) -> li
     ]
 
 
-def _scored(
-    metric: str,
-    table: str,
-    split: str,
-    subset: str,
-    number: int,
-    value: float,
-    target: float | None = None,
-    met: bool | None = None,
-) -> Score:
-    if target is None:
-        target = _TARGETS.get((metric, table, split, subset))
-        if target is not None:
-            met = value <= target if metric == _AT_MOST else value >= target
+def _scored(metric: str, table: str, split: str, subset: str, number: int, value: float) -> Score:
+    target, met = _TARGETS.get((metric, table, split, subset)), None
+    if target is not None:
+        met = value <= target if metric in _AT_MOST else value >= target
     return Score(metric, table, split, subset, number, value, target, met)
 
 
