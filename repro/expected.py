@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 import models
 from repro.datafile import Row, columns, expected_folder, named, positive_int, problem, read_once, rows
-from repro.gpus import catalogue
+from repro.gpus import paper_gpus
 from repro.settings import SHARDINGS, Settings, Sharding
 
 COUNTS = (1, 2, 4, 8)  # the numbers of GPUs in Tables 1 and 4
@@ -94,7 +94,7 @@ def cells(table: Table) -> tuple[Cell, ...]:
 
     Raises UserError where the file is broken.
     """
-    file, recipes, gpus = expected_folder() / f"table{table}.csv", printed_recipes(), _paper_gpus()
+    file, recipes, gpus = expected_folder() / f"table{table}.csv", printed_recipes(), paper_gpus()
     seen: dict[Hashable, int] = {}
     found = []
     for row in rows(file, columns(Cell, without=("table", "state"))):
@@ -116,7 +116,7 @@ def published_settings() -> tuple[PublishedSettings, ...]:
 
     Raises UserError where the file is broken, or contradicts Appendix F or Table 3's batch size.
     """
-    recipes, gpus = printed_recipes(), _paper_gpus()
+    recipes, gpus = printed_recipes(), paper_gpus()
     seen: dict[Hashable, int] = {}
     found = []
     for row in rows(expected_folder() / "appendix_j.csv", columns(PublishedSettings)):
@@ -183,10 +183,6 @@ def _cell_of(
     count = int(row.choice("gpus", tuple(map(str, COUNTS))))
     row.once("gpus", (model, gpu, count), seen)
     return model, gpu, count
-
-
-def _paper_gpus() -> tuple[str, ...]:
-    return tuple(gpu.paper_name for gpu in catalogue() if gpu.paper_name)
 
 
 def _either(mark: bool | None) -> tuple[bool, ...]:

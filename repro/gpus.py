@@ -73,6 +73,11 @@ def by_name() -> Mapping[str, Gpu]:
     return Keyed("gpus.csv", {gpu.called: gpu for gpu in catalogue()})
 
 
+def paper_gpus() -> tuple[str, ...]:
+    """The names of the paper's GPUs, in its order."""
+    return tuple(gpu.paper_name for gpu in catalogue() if gpu.paper_name)
+
+
 def known_gpu(row: Row) -> None:
     """Raises UserError where the row's GPU is none of these."""
     row.choice("gpu", by_name(), "a GPU of gpus.csv")

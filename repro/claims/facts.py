@@ -5,14 +5,12 @@ from __future__ import annotations
 from ..datafile import absent
 from ..expected import COUNTS, Cell, Table
 from ..findings import by_place, recipe_of, training_flops
-from ..gpus import by_name
+from ..gpus import by_name, paper_gpus
 from ..lab import LabRun, lab_runs
 from ..originals import originals
 from ..prices import gpu_prices, parts, rentals, servers, systems
 from ..quantities import quantities
 from .working import Row, Working, shown, total
-
-PAPER_GPUS = ("RTX 3090", "A6000", "A100", "H100")
 
 
 class Facts:
@@ -66,7 +64,7 @@ class Facts:
         """Cost and days of Pythia-1B of every machine that can train it, cheapest first: figure 7."""
         found = {
             (gpu, gpus): (self.machine(gpu, gpus), self.days("1", "Pythia-1B", gpu, gpus))
-            for gpu in PAPER_GPUS
+            for gpu in paper_gpus()
             for gpus in COUNTS
         }
         return dict(sorted(found.items(), key=lambda item: item[1][0].value.value))

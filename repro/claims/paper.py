@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ..expected import COUNTS, Table
 from ..findings import PYTHIA, GpuDays, Speedup, by_place, days_at_peak, gpu_days, speedups
+from ..gpus import paper_gpus
 from ..interval import Interval
 from ..originals import analytic_peaks, training_compute
-from .facts import PAPER_GPUS, Facts, cell_row
+from .facts import Facts, cell_row
 from .registry import recomputes
 from .working import Row, Working, count, mean, shown
 
@@ -134,7 +135,7 @@ def infeasible(facts: Facts, table: Table) -> Working:
     """Figure 3: a Pythia model on a GPU is infeasible if it is so on 2, on 4 and on 8 of them."""
     places, lacking = [], 0
     for model in PYTHIA:
-        for gpu in PAPER_GPUS:
+        for gpu in paper_gpus():
             found = [by_place(table)[model, gpu, gpus] for gpus in COUNTS[1:]]
             never = all(cell.state == "infeasible" for cell in found)
             lacking += never
@@ -147,7 +148,7 @@ def infeasible(facts: Facts, table: Table) -> Working:
 @recomputes("largest-model-on-1-gpu")
 def largest_model_on_1_gpu(facts: Facts) -> Working:
     """Figure 10: GPUs of which one alone can train Pythia-6.9B."""
-    found = [by_place("1")["Pythia-6.9B", gpu, 1] for gpu in PAPER_GPUS]
+    found = [by_place("1")["Pythia-6.9B", gpu, 1] for gpu in paper_gpus()]
     rows = [Working(Interval.exact(0), (cell_row(cell),)) for cell in found]
     return count(sum(cell.state == "days" for cell in found), rows, "GPUs can train it alone")
 

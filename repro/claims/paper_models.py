@@ -10,10 +10,11 @@ from models.vit import PATCH
 from ..datafile import absent
 from ..expected import COUNTS, printed_recipes, published_settings
 from ..findings import by_place, recipe_of
+from ..gpus import paper_gpus
 from ..interval import Interval
 from ..recipe import Images, Recipe, Text
 from ..settings import NAIVE, search_space
-from .facts import PAPER_GPUS, Facts
+from .facts import Facts
 from .registry import recomputes
 from .working import Row, Working, count, shown
 
@@ -173,8 +174,8 @@ def configurations(facts: Facts) -> Working:
     """Every model on every machine with all settings of the search and the naive ones."""
     of_each = [space(facts, gpus) + len([NAIVE]) for gpus in COUNTS]
     machine = (of_each[0] + of_each[1] * len(COUNTS[1:])).called("settings of a model on 1, 2, 4 and 8 of a GPU")
-    pairs = len(models.IDS) * len(PAPER_GPUS)
-    return (machine * pairs).called(f"{len(models.IDS)} models x {len(PAPER_GPUS)} GPUs")
+    pairs = len(models.IDS) * len(paper_gpus())
+    return (machine * pairs).called(f"{len(models.IDS)} models x {len(paper_gpus())} GPUs")
 
 
 @recomputes("appendix-j-batch-sizes")

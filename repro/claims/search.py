@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..expected import COUNTS
 from ..formats import listing
+from ..gpus import paper_gpus
 from ..interval import Interval
 from ..search import Search, Spread
 from ..trial import Record
-from .facts import PAPER_GPUS
 from .registry import Missing, measures
 from .searched import COMMAND, Searched, name, rows, searched
 from .working import Working, mean, shown
@@ -41,7 +41,7 @@ def memory_saving_gain(records: Sequence[Record]) -> Working | Missing:
     the mean over the models on so many of a GPU, or over 2, 4 and 8 of a GPU with one model."""
     found = searched(records, COUNTS)
     largest = _largest(found, _bars(found.cells))
-    others = [gpu for gpu in PAPER_GPUS if gpu not in found.devices]
+    others = [gpu for gpu in paper_gpus() if gpu not in found.devices]
     if isinstance(largest, Missing) or not others:
         return largest
     here = f"{shown(largest.value.value)} % on {listing(found.devices)}"

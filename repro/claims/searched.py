@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import models
 
 from ..formats import listing
+from ..gpus import paper_gpus
 from ..results import TRIALS
 from ..search import Search, searches
 from ..settings import search_space
 from ..trial import Record
-from .facts import PAPER_GPUS
 from .working import Row, shown
 
 _PYTHIA = tuple(recipe.id for recipe in models.PYTHIAS)
@@ -38,9 +38,9 @@ class Searched:
     def where(self) -> str:
         """What was measured, and on which GPUs."""
         told = f"measured in {len(self.cells)} cells of {listing(self.devices)}"
-        if not set(self.devices) <= set(PAPER_GPUS):
+        if not set(self.devices) <= set(paper_gpus()):
             return f"{told}, none of the paper's GPUs"
-        return told if set(self.devices) == set(PAPER_GPUS) else f"{told}, of the paper's four GPUs"
+        return told if set(self.devices) == set(paper_gpus()) else f"{told}, of the paper's four GPUs"
 
 
 def searched(records: Sequence[Record], counts: Sequence[int]) -> Searched:
@@ -59,7 +59,7 @@ def searched(records: Sequence[Record], counts: Sequence[int]) -> Searched:
         for device in devices
     }
     whole = [device for device in devices if not any(map(_lacks, cells[device]))]
-    settling = [device for device in whole if device in PAPER_GPUS] or whole
+    settling = [device for device in whole if device in paper_gpus()] or whole
     missing = ""
     if not settling:
         settling = [max(devices, key=lambda device: sum(not _lacks(cell) for cell in cells[device]))]

@@ -8,9 +8,10 @@ import models
 
 from ..expected import COUNTS, Cell, PublishedSettings, published_settings
 from ..findings import PYTHIA, Place, by_place
+from ..gpus import paper_gpus
 from ..search import Search
 from ..settings import FREE_LUNCH, NAIVE
-from .panels import SEARCH, Figure, Mark, Panel, State, measured_panels, paper_gpus
+from .panels import SEARCH, Figure, Mark, Panel, State, measured_panels
 
 
 def feasibility(searches: Sequence[Search]) -> Figure:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .. import command
-from ..expected import cells
 from ..search import Search
 
 Origin = Literal["measured", "published", "measured and published"]
@@ -106,8 +105,3 @@ def measured_panels(
     elif len(scales) > 1:
         source += "; some of the recipes are tiny twins"
     return [Panel("measured", title, draw, x, rows, source, reference)]
-
-
-def paper_gpus() -> list[str]:
-    """The paper's GPUs, as Table 1 orders them."""
-    return list(dict.fromkeys(cell.gpu for cell in cells("1")))

@@ -12,8 +12,8 @@ import models
 
 from ..devices import Device
 from ..expected import TABLES, Table, cells
-from ..formats import Format, as_json, first, render
-from ..gpus import catalogue
+from ..formats import Format, as_json, first, listing, render
+from ..gpus import catalogue, paper_gpus
 from ..search import Search, searches
 from ..settings import NAIVE
 from ..trial import Record
@@ -111,7 +111,7 @@ def summary(verdicts: Sequence[Verdict], devices: Sequence[Device] | None, recor
             here = "Nothing was measured here."
         lines.append(f"Why not: no GPU took part in this run. {here}")
     elif not any(device.gpu and device.gpu.paper_name for device in devices):
-        lines.append(f"Why not: the paper has no {devices[0].name}; its four are RTX 3090, A6000, A100 and H100.")
+        lines.append(f"Why not: the paper has no {devices[0].name}; its four are {listing(paper_gpus())}.")
     elif not any(verdict.compared for verdict in verdicts):
         lines.append(
             "Why not: a trial stands for a cell at the paper's scale, on one node, with all of the GPU's memory, and "
