@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +12,9 @@ from typing import get_args
 import models
 from models import gan
 
-from .. import command, nvml
+from .. import nvml
 from ..devices import Device
-from ..exit_codes import FAILED, INTERRUPTED, OK
+from ..exit_codes import FAILED, OK
 from ..formats import add_format, counted, figures
 from ..lab import EPOCHS, Trained, Training
 from ..lab_report import Report, scaled_down, what
@@ -25,7 +23,7 @@ from ..progress import duration
 from ..recipe import Scale
 from ..stderr import say
 from ..units import count, path
-from .preflight import check_disk, check_packages, stop_on_sigterm
+from .preflight import check_disk, check_packages, interrupted, stop_on_sigterm
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -67,8 +65,7 @@ def main(given: argparse.Namespace) -> int:
         say(str(error).splitlines()[0])
         return FAILED
     except KeyboardInterrupt:
-        say(f"interrupted; finished trainings are kept, resume with: {command()} {shlex.join(sys.argv[1:])}")
-        return INTERRUPTED
+        return interrupted("finished trainings are kept")
     print(told.text(given.format))
     return OK
 

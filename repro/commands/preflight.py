@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import signal
+import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
+from .. import command
 from ..errors import UserError
+from ..exit_codes import INTERRUPTED
+from ..stderr import say
 
 _FREE_BYTES = 256 * 2**20
 
@@ -31,6 +36,12 @@ def check_disk(folder: Path, way_out: str = "name another folder with --out") ->
         raise UserError(f"cannot write to {folder}: {error.strerror}; {way_out}") from error
     if free < _FREE_BYTES:
         raise UserError(f"{folder}: {free >> 20} MiB of disk are free, {_FREE_BYTES >> 20} are needed; free some")
+
+
+def interrupted(kept: str) -> int:
+    """Tells what is kept and how to go on, and returns the exit code."""
+    say(f"interrupted; {kept}, resume with: {command()} {shlex.join(sys.argv[1:])}")
+    return INTERRUPTED
 
 
 def stop_on_sigterm() -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
 import models
 
-from .. import command, doctor, image, progress, rules, units
+from .. import doctor, image, progress, rules, units
 from ..devices import Device
 from ..errors import UserError
 from ..exit_codes import INTERRUPTED, NOTHING_COMPARED, OK
@@ -28,7 +26,7 @@ from ..trial import Record, Trial
 from ..units import path
 from .cases import run_cases
 from .devices import add_devices, devices_and_counts
-from .preflight import check_disk, check_packages, stop_on_sigterm
+from .preflight import check_disk, check_packages, interrupted, stop_on_sigterm
 
 _EXIT_CODES = """\
 exit codes: 0 nothing that was compared failed; 1 a cell differs, a trial crashed, or an internal error;
@@ -117,8 +115,7 @@ def main(given: argparse.Namespace) -> int:
         say(written.told)
         compared = any(verdict.compared for verdict in run.verdicts())
     if code == INTERRUPTED:
-        words = shlex.join(sys.argv[1:])
-        say(f"interrupted; what is finished is kept, resume with: {command()} {words}")
+        return interrupted("what is finished is kept")
     if code == OK and given.require_comparison and not compared:
         say("no cell of the paper could be compared (--require-comparison)")
         return NOTHING_COMPARED

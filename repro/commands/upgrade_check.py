@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 import math
-import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
 import models
 
-from .. import command, files, nvml, units
+from .. import files, nvml, units
 from ..compare import baseline, culprit, report, second
 from ..compare.coverage import choose
 from ..compare.environments import differences
@@ -21,7 +19,6 @@ from ..compare.rule import PAIRS_A_ROUND
 from ..compare.trials import Compared
 from ..devices import Device
 from ..errors import UserError
-from ..exit_codes import INTERRUPTED
 from ..formats import Format, add_format
 from ..plan import Methods, Options, counts_up_to, default_scale, estimate, trials
 from ..recipe import Scale
@@ -29,7 +26,7 @@ from ..stderr import say
 from ..trial import Trial
 from ..units import path
 from .devices import alike
-from .preflight import check_disk, check_packages, stop_on_sigterm
+from .preflight import check_disk, check_packages, interrupted, stop_on_sigterm
 
 _EXIT_CODES = """\
 exit codes: 0 nothing regressed; 1 something regressed or broke; 2 usage, or a stack that cannot be built or imported;
@@ -74,8 +71,7 @@ def main(given: argparse.Namespace) -> int:
         if given.bisect:
             notes.append(_bisect(given, check, compared, stacks, devices, budget))
     except KeyboardInterrupt:
-        say(f"interrupted; what is measured is kept, resume with: {command()} {shlex.join(sys.argv[1:])}")
-        return INTERRUPTED
+        return interrupted("what is measured is kept")
     before, after = check.sides()
     found = differences(before, after)
 
