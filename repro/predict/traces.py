@@ -118,11 +118,11 @@ def find(recipe: str, variant: Variant, transformers: str = PAPER_STACK, scale: 
 
     Raises UserError for a recipe that was never traced.
     """
-    shipped = load(transformers)
+    known = load(transformers)
     candidates: tuple[Variant, ...] = (variant, "custom")
     for candidate in candidates:
-        if (recipe, scale, candidate) in shipped:
-            return shipped[recipe, scale, candidate]
+        if (recipe, scale, candidate) in known:
+            return known[recipe, scale, candidate]
     raise UserError(
         f"{recipe} ({scale}) has no trace under transformers {transformers}: repro predict --rebuild-traces makes "
         "those of the installed stack"
