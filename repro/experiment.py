@@ -64,7 +64,7 @@ class Experiment:
         """The training's times, and whether an earlier run of this folder had them. Raises TrainingFailedError."""
         path = self.results.folder / f"{what.id}.json"
         if path.is_file():
-            return _read(path), True
+            return _read(path, what), True
         recipe = models.find("gan", what.scale)
         assert isinstance(recipe.inputs, Generation)
         self._need_space(what.images * 3 * recipe.inputs.size**2)
@@ -107,14 +107,33 @@ class Experiment:
             )
 
 
-def _read(path: Path) -> Trained:
+def _read(path: Path, what: Training) -> Trained:
+    """A training that an earlier run has kept. Raises UserError where its times cannot be of that one."""
     try:
         found = jsonfile.read(path, Trained)
-        if not all(len(times) == found.what.epochs for times in (found.reading, found.training, found.seconds)):
-            raise jsonfile.NotAsDeclaredError(f"it does not have the times of {found.what.epochs} epochs")
+        if problem := _contradiction(found, what):
+            raise jsonfile.NotAsDeclaredError(problem)
         return found
     except jsonfile.NotAsDeclaredError as error:
         raise UserError(f"{path}: not a training's times ({error}); remove the file") from None
+
+
+def _contradiction(found: Trained, what: Training) -> str | None:
+    batches = gan.batches(what.images, what.batch)
+    if found.what != what:
+        return f"they are of {found.what.id}"
+    if not all(len(times) == what.epochs for times in (found.reading, found.training, found.seconds)):
+        return f"it does not have the times of {what.epochs} epochs"
+    for epoch, (reading, training, seconds) in enumerate(
+        zip(found.reading, found.training, found.seconds, strict=True), 1
+    ):
+        if not len(reading) == len(training) == batches:
+            return f"epoch {epoch} does not have the times of {batches} batches"
+        rounding = 1e-6 * (2 * batches + 1)
+        inside = sum(reading) + sum(training)
+        if min(*reading, *training) < 0 or not 0 < seconds <= _TIME_LIMIT or inside > seconds + rounding:
+            return f"epoch {epoch} cannot take {seconds:g} s where its batches take {inside:g} s"
+    return None
 
 
 @contextlib.contextmanager

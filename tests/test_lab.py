@@ -255,6 +255,11 @@ def test_the_kept_experiments_report_is_what_its_times_give() -> None:
         ({"seconds": [1.0, "long"]}, 'seconds[1] is "long"'),
         ({"what": {"machine": "cpu"}}, "what lacks scale, batch, images, epochs"),
         ({"training": []}, "it does not have the times of 2 epochs"),
+        ({"reading": [[0.1], [0.1, 0.1]]}, "epoch 1 does not have the times of 2 batches"),
+        ({"seconds": [0.6, 0.0]}, "epoch 2 cannot take 0 s where its batches take 0.6 s"),
+        ({"seconds": [0.6, 1e308]}, "epoch 2 cannot take 1e+308 s where its batches take 0.6 s"),
+        ({"training": [[-0.2, 0.2]] * 2}, "epoch 1 cannot take 0.6 s where its batches take 0.2 s"),
+        ({"what": asdict(Training("cpu", "tiny", 16, 48, 2))}, "they are of cpu_tiny_48-images_2-epochs"),
     ],
 )
 def test_a_kept_training_that_is_none_is_one_clear_line(changed: dict, told: str, tmp_path: Path) -> None:
