@@ -20,6 +20,7 @@ from repro.expected import cells
 from repro.predict import calibration, fit, traces, validate
 from repro.predict.forecast import forecast
 from repro.predict.machine import Machine, gpu_named
+from repro.predict.time import Rates
 from repro.predict.traces import nearest
 from repro.settings import FREE_LUNCH, NAIVE
 from tests.command_line import ROOT, record, refusal, repro, results_folder
@@ -277,12 +278,21 @@ def test_implausible_cells_change_no_rate() -> None:
 
 
 def test_descent_finds_a_minimum_within_the_bounds() -> None:
-    from repro.predict.time import Rates
-
     bounds = {"half": (0.1, 1.0), "hbm": (0.1, 0.8)}
-    found = fit.descend(Rates(), bounds, lambda rates: (rates.half - 0.4) ** 2 + (rates.hbm - 0.9) ** 2, first=0.4)
+    found = fit.descend(Rates(), bounds, lambda rates: (rates.half - 0.4) ** 2 + (rates.hbm - 0.9) ** 2)
     assert found.half == pytest.approx(0.4, abs=0.02)
     assert found.hbm == 0.8
+
+
+def test_a_descent_goes_on_along_a_curved_valley_where_one_search_stops() -> None:
+    bounds = {"half": (0.1, 1.0), "hbm": (0.1, 1.0)}
+
+    def loss(rates: Rates) -> float:
+        return 10 * (rates.hbm - rates.half**2) ** 2 + (rates.half - 0.3) ** 2
+
+    _, stopped = fit._search(Rates(), loss(Rates()), bounds, loss)
+    assert stopped > 0.3
+    assert loss(fit.descend(Rates(), bounds, loss)) < 0.001
 
 
 def test_costs_take_predicted_days_only_where_asked_and_say_so() -> None:

@@ -118,7 +118,7 @@ def fit_all(seen: list[Observation], progress: Callable[[str], None]) -> dict[st
 
 
 def _fit(seen: list[Observation]) -> tuple[Rates, Allowance]:
-    allowance = descend(Allowance(), ALLOWANCE_BOUNDS, lambda candidate: _misfit(seen, candidate), first=0.1)
+    allowance = descend(Allowance(), ALLOWANCE_BOUNDS, lambda candidate: _misfit(seen, candidate))
     plausible = [each for each in seen if each.plausible]
     sizes = {id(each): each.micro_batch or _naive_size(each, allowance) for each in plausible}
     rivals = {id(each): _rivals(each, allowance) for each in plausible}
@@ -126,7 +126,7 @@ def _fit(seen: list[Observation]) -> tuple[Rates, Allowance]:
     def loss(rates: Rates) -> float:
         return sum(_error(each, rates, sizes[id(each)], rivals[id(each)]) for each in plausible)
 
-    rates = descend(Rates(), BOUNDS, loss, first=0.4)
+    rates = descend(Rates(), BOUNDS, loss)
     return rates, allowance
 
 
@@ -205,11 +205,23 @@ def _rivals(each: Observation, allowance: Allowance) -> list[tuple[Settings, int
     return found
 
 
-def descend(start: T, bounds: Mapping[str, tuple[float, float]], loss: Callable[[T], float], first: float) -> T:
-    """The parameters that a search along each in turn ends at, within their bounds: steps of `first` of the value,
-    halved where none helps, down to a fiftieth."""
+def descend(start: T, bounds: Mapping[str, tuple[float, float]], loss: Callable[[T], float]) -> T:
+    """The parameters, within their bounds, at which the loss is least of those that searches along each in turn find:
+    each search starts where the one before ended, as one alone stops in the first dent, until one finds nothing."""
     best, least = start, loss(start)
-    steps = dict.fromkeys(bounds, first)
+    while True:
+        found, lower = _search(best, least, bounds, loss)
+        if lower >= least:
+            return best
+        best, least = found, lower
+
+
+def _search(
+    start: T, least: float, bounds: Mapping[str, tuple[float, float]], loss: Callable[[T], float]
+) -> tuple[T, float]:
+    """Steps of two fifths of the value, halved where none helps, down to a fiftieth: its end, and the loss there."""
+    best = start
+    steps = dict.fromkeys(bounds, 0.4)
     while max(steps.values()) > 0.02:
         for name, (low, high) in bounds.items():
             if steps[name] <= 0.02:
@@ -224,7 +236,7 @@ def descend(start: T, bounds: Mapping[str, tuple[float, float]], loss: Callable[
                     break
             else:
                 steps[name] /= 2
-    return best
+    return best, least
 
 
 def _interval(fits: Mapping[str, Calibration], seen: list[Observation], held_out: str) -> tuple[float, float]:
