@@ -75,11 +75,13 @@ def leave_a_family(rank: Rank, pids: str) -> None:
 
 
 def report_then(rank: Rank, what: str) -> None:
-    """Reports twice, then ends as told: a signal's name, `exit`, `raise`, or `unsayable`."""
+    """Reports twice, then ends as told: a signal's name, `exit`, `raise`, `complain`, or `unsayable`."""
     rank.report(said="first")
     rank.report(said="second")
     if what == "raise":
         raise ValueError("the first line\nand a second one")
+    if what == "complain":
+        raise ValueError("first\n" + "and so on\n" * 10_000 + "last")
     if what == "exit":
         os._exit(3)
     if what == "unsayable":

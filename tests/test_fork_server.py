@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -182,9 +183,23 @@ def test_a_rank_that_exits_without_a_word_is_crashed(fork_server: ForkServer, tm
 def test_an_exception_is_crashed_with_one_line_and_its_traceback(fork_server: ForkServer, tmp_path: Path) -> None:
     [outcome] = fork_server.call(job("report_then", tmp_path, what="raise"))
     assert (outcome.status, outcome.error) == ("crashed", "ValueError: the first line")
-    assert "ranks.py" in outcome.traceback
-    assert "and a second one" in outcome.traceback
-    assert outcome.traceback in (tmp_path / "log").read_text()
+    assert 'File "tests/ranks.py"' in outcome.traceback, "where this checkout lies is no matter of a record"
+    assert str(ROOT) not in outcome.traceback
+    assert outcome.traceback.endswith("the first line\nand a second one\n")
+    assert outcome.traceback in (tmp_path / "log").read_text().replace(f"{ROOT}/", "")
+
+
+def test_of_a_long_traceback_a_record_keeps_both_ends_and_the_log_all(fork_server: ForkServer, tmp_path: Path) -> None:
+    [outcome] = fork_server.call(job("report_then", tmp_path, what="complain"))
+    first, middle, last = re.split(
+        r"\n(\[[\d,]+ characters are left out here, the log has them\])\n", outcome.traceback
+    )
+    assert "ValueError: first" in first
+    assert last.endswith("last\n")
+    whole = (tmp_path / "log").read_text().replace(f"{ROOT}/", "")
+    assert first in whole
+    assert last in whole
+    assert len(whole) == len(first) + len(last) + int(re.sub(r"\D", "", middle))
 
 
 def test_a_log_that_cannot_be_written_hides_no_failure(fork_server: ForkServer, tmp_path: Path) -> None:

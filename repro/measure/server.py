@@ -29,6 +29,7 @@ from typing import IO, Any
 
 from repro import stack
 from repro.build_cache import mend
+from repro.environment import ROOT
 from repro.errors import UserError, one_line
 
 from .memory import is_out_of_memory, oom_kills
@@ -38,6 +39,7 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _GRACE_SECONDS = 3.0  # what the other ranks get to report once one has failed
 _LOOK_SECONDS = 1.0  # how often to look after ranks that say nothing
 _GLANCE_SECONDS = 0.005  # and after those that are about to end
+_BEGIN, _END = 12_000, 4_000  # characters of a traceback that a record keeps; of a compiler's, the first error is there
 
 
 @dataclass(frozen=True)
@@ -121,13 +123,23 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int) -> N
             send("ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))
             code = 0
         except BaseException as error:
-            told = {"error": one_line(error), "traceback": traceback.format_exc()}
+            told = {"error": one_line(error), "traceback": _traceback()}
             send("out_of_memory" if is_out_of_memory(error) else "crashed", told)
             traceback.print_exc()
         sys.stdout.flush()  # a log that cannot be written costs nothing that was sent before
         sys.stderr.flush()
     finally:
         os._exit(code)  # skips the teardown of CUDA and of the process group, which can hang once a rank is gone
+
+
+def _traceback() -> str:
+    """Of the exception at hand, for its record, which others may read: this checkout's files by their place in it, and
+    both ends of a long one, such as a compiler's. The log has all of it."""
+    text = traceback.format_exc().replace(f"{ROOT}{os.sep}", "")
+    left_out = len(text) - _BEGIN - _END
+    if left_out <= 0:
+        return text
+    return f"{text[:_BEGIN]}\n[{left_out:,} characters are left out here, the log has them]\n{text[-_END:]}"
 
 
 class _Forked:
