@@ -13,7 +13,7 @@ import models
 
 from . import environment, jsonfile, rules
 from .calibrate import probe
-from .devices import Device
+from .devices import Device, name_of
 from .errors import UserError
 from .expected import Cell, all_cells, published_settings
 from .gpus import Gpu
@@ -63,10 +63,11 @@ class Run:
         self.trials = trials(options, self.devices)
         self.results = Results(folder)
         self._packages = installed_packages()
-        name = self.devices[0].name if self.devices else "cpu"
         server = ForkServer(folder / "logs" / "server.log", server_environment(self.devices))
         self.bench = Bench(
-            server=server if options.nodes == 1 else Nodes(server, options.nodes, options.address, say, name),
+            server=server
+            if options.nodes == 1
+            else Nodes(server, options.nodes, options.address, say, name_of(devices)),
             stack=environment.stack(self.devices[0] if self.devices else None, self._packages),
             gpu=self.devices[0].gpu if self.devices else None,
             logs=folder / "logs",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .. import nvml
 from ..build_cache import mend
+from ..devices import name_of
 from ..units import path
 from .devices import alike
 from .preflight import check_disk, check_packages, stop_on_sigterm
@@ -30,5 +31,5 @@ def main(given: argparse.Namespace) -> int:
     stop_on_sigterm()
     os.environ.update(server_environment(devices))
     mend(os.environ)
-    join(given.address, logs, devices[0].name if devices else "cpu")
+    join(given.address, logs, name_of(devices))
     return 0
