@@ -393,6 +393,18 @@ def test_environments_are_compared_package_by_package_on_top(tmp_path: Path) -> 
     assert text.index("transformers") < text.index("Only after: newcomer 1.0.") < text.index("TRIALS")
 
 
+def test_of_many_packages_that_one_side_has_alone_those_that_matter_are_named(tmp_path: Path) -> None:
+    before, after = (results_folder(tmp_path / name, *processes()) for name in ("before", "after"))
+    tools = {f"tool-{number}": "1.0" for number in range(8)}
+    environment(before)
+    environment(after, packages=tools | {"flash-attn": "2.8.3"}, variables={"OMP_NUM_THREADS": "1"})
+    text = repro("compare", str(before), str(after)).stdout
+    told = "Only after: flash-attn 2.8.3, variable OMP_NUM_THREADS 1, 8 other packages, named by --format json."
+    assert told in text
+    rows = json.loads(repro("compare", str(before), str(after), "--format", "json").stdout)["environment"]
+    assert {"what": "tool-7", "before": None, "after": "1.0"} in rows
+
+
 def test_another_cpu_is_another_machine(tmp_path: Path) -> None:
     sides = []
     for name, cpu in (("before", "One"), ("after", "Other")):

@@ -8,12 +8,14 @@ from dataclasses import asdict
 from typing import Any
 
 from ..exit_codes import FAILED, INCONCLUSIVE, OK
-from ..formats import Format, as_json, figures, first, render
+from ..formats import Format, as_json, counted, figures, first, render
+from ..packages import PACKAGES
 from .environments import Difference
 from .rule import change
 from .trials import STATUSES, Compared
 
 _MIB = 2**20
+_FEW = 8
 
 
 def exit_code(compared: Sequence[Compared]) -> int:
@@ -74,15 +76,23 @@ def _environment(environment: Sequence[Difference], format: Format) -> list[str]
     """What both sides have in another version as a table, what one side has alone as a line."""
     both = [asdict(each) for each in environment if each.before is not None and each.after is not None]
     parts = [render(both, format)] if both else ["Nothing that both record differs."]
-    for side in ("before", "after"):
-        alone = [
-            f"{each.what} {getattr(each, side)}"
-            for each in environment
-            if None in (each.before, each.after) and getattr(each, side) is not None
-        ]
+    only_before = [(each.what, each.before) for each in environment if each.before is not None and each.after is None]
+    only_after = [(each.what, each.after) for each in environment if each.after is not None and each.before is None]
+    for side, alone in (("before", only_before), ("after", only_after)):
         if alone:
-            parts.append(f"Only {side}: {', '.join(alone)}.")
+            parts.append(f"Only {side}: {_alone(alone)}.")
     return parts
+
+
+def _alone(found: Sequence[tuple[str, str]]) -> str:
+    """All of a few. Of many, such as the tools of one side, those that a measurement depends on; the others counted."""
+    named = [(what, said) for what, said in found if what in PACKAGES or what.startswith("variable ")]
+    if len(found) <= _FEW:
+        named = list(found)
+    told = [f"{what} {said}" for what, said in named]
+    if len(named) < len(found):
+        told.append(f"{counted(len(found) - len(named), 'other package')}, named by --format json")
+    return ", ".join(told)
 
 
 def _reasons(compared: Sequence[Compared]) -> list[str]:
