@@ -97,6 +97,9 @@ def test_a_node_that_leaves_is_a_crash_of_the_trial_and_no_process_stays(
     _, told = first.communicate(timeout=60)
     assert first.returncode == 1, told
     assert "crashed" in told
+    (record,) = [json.loads(line) for line in (tmp_path / "first" / "trials.jsonl").read_text().splitlines()]
+    assert record["reason"] == "node 2 (127.0.0.1) has left"
+    assert " join 127.0.0.1:" in record["remedy"]
     _, alive = psutil.wait_procs(family, timeout=10)
     assert alive == []
     assert second.wait() == (-ending if ending == signal.SIGKILL else 130)
@@ -151,16 +154,16 @@ def test_who_is_no_node_is_let_go_and_the_run_waits_on_for_one(started: Start, t
     told = iter(first.stderr.readline, "")
     assert any("waiting for node 2 of 2" in line for line in told)
     for said, answer in [
-        (b"GET / HTTP/1.1\r\n", "no fork server speaks like this: b'GET / HTTP/1.1"),
-        (b"[1]\n", "it does not say what it has, as repro join does"),
-        (b"", "the fork server has left"),
+        (b"GET / HTTP/1.1\r\n", "node 2 (127.0.0.1) speaks as no fork server does: b'GET / HTTP/1.1"),
+        (b"[1]\n", "node 2 (127.0.0.1) does not say what it has, as repro join does"),
+        (b"", "node 2 (127.0.0.1) has left"),
         (b'{"device": "H100"}\n', "its device is H100, the first node's is cpu; give all nodes the same"),
         (b'{"device": "cpu", "torch": "1.0"}\n', "its torch is 1.0, the first node's is "),
     ]:
         with socket.create_connection(parse_address(address)) as guest:
             guest.sendall(said)
             guest.shutdown(socket.SHUT_WR)
-            assert answer in next(line for line in told if "was let go" in line)
+            assert answer in next(line for line in told if "let go: " in line)
             assert not answer.startswith("its ") or answer in guest.makefile().readline()
     second = started("join", address, "--out", str(tmp_path / "second"))
     spare = started("join", address, "--out", str(tmp_path / "spare"))

@@ -24,21 +24,25 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 class ServerDiedError(RuntimeError):
-    """The fork server ended on its own; its log says why."""
+    """A fork server ended on its own; its log says why. `remedy` is empty where only that helps."""
+
+    def __init__(self, told: str, remedy: str = "") -> None:
+        super().__init__(told)
+        self.remedy = remedy
 
 
 class Stream:
-    """JSON lines over a socket, to a server and back."""
+    """JSON lines over a socket, to a server and back; errors call it by `name`."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection, self._buffer = connection, b""
+    def __init__(self, connection: socket.socket, name: str = "the fork server") -> None:
+        self._connection, self.name, self._buffer = connection, name, b""
 
     def send(self, value: Any) -> None:
         """Sends one line; a ServerDiedError where nobody listens any more."""
         try:
             self._connection.sendall(json.dumps(value).encode() + b"\n")
         except (BrokenPipeError, ConnectionResetError) as error:
-            raise ServerDiedError("the fork server has left") from error
+            raise ServerDiedError(f"{self.name} has left") from error
 
     def receive(self, timeout: float | None) -> Any:
         """Waits for one line, `timeout` seconds at most; a ServerDiedError where none comes."""
@@ -46,19 +50,19 @@ class Stream:
         while b"\n" not in self._buffer:
             wait = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not select.select([self._connection], [], [], wait)[0]:
-                raise ServerDiedError("the fork server does not answer")
+                raise ServerDiedError(f"{self.name} does not answer")
             try:
                 chunk = self._connection.recv(1 << 16)
             except ConnectionResetError:
                 chunk = b""
             if not chunk:
-                raise ServerDiedError("the fork server has left")
+                raise ServerDiedError(f"{self.name} has left")
             self._buffer += chunk
         line, self._buffer = self._buffer.split(b"\n", 1)
         try:
             return json.loads(line)
         except ValueError:
-            raise ServerDiedError(f"no fork server speaks like this: {line[:40]!r}") from None
+            raise ServerDiedError(f"{self.name} speaks as no fork server does: {line[:40]!r}") from None
 
     def begin(self, job: Job) -> None:
         """Has the server run a job. What is said from now on is said after it."""

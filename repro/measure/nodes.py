@@ -49,30 +49,31 @@ class Nodes:
         """Starts this node's server, and waits until all other nodes have joined."""
         self._here.start()
         while len(self._joined) < self._count - 1:
-            self._tell(f"waiting for node {len(self._joined) + 2} of {self._count}: {command()} join {self._address}")
+            number = len(self._joined) + 2
+            self._tell(f"waiting for node {number} of {self._count}: {self._joining}")
             connection, (host, *_) = self._listener.accept()
-            stream = Stream(connection)
+            stream = Stream(connection, f"node {number} ({host})")
             try:
                 self._greet(stream)
                 ready = stream.receive(None)
             except ServerDiedError as error:
                 stream.close()
-                self._tell(f"a node from {host} was let go: {error}")
+                self._tell(f"let go: {error}")
                 continue
             if "error" in ready:
-                raise ServerDiedError(ready["error"])
+                raise ServerDiedError(f"{stream.name}: {ready['error']}")
             self._joined.append(stream)
 
     def _greet(self, stream: Stream) -> None:
         """Hears what a node has. Raises ServerDiedError where this one has another, and tells the node."""
         there = stream.receive(_HELLO_SECONDS)
         if not isinstance(there, dict) or "device" not in there:
-            raise ServerDiedError("it does not say what it has, as repro join does")
+            raise ServerDiedError(f"{stream.name} does not say what it has, as repro join does")
         for name, here in self._alike.items():
             if name in there and there[name] != here:
                 told = f"its {name} is {there[name]}, the first node's is {here}; give all nodes the same"
                 stream.send({"refused": f"the run does not take this node: {told}"})
-                raise ServerDiedError(told)
+                raise ServerDiedError(f"{stream.name}: {told}")
 
     def call(self, job: Job) -> list[Outcome]:
         """Runs a job on all nodes and waits for the outcomes of all ranks. The first node to fail stops the others."""
@@ -99,12 +100,18 @@ class Nodes:
                 for node, server in reversed([*enumerate(servers)]):
                     server.begin(replace(job, first=job.ranks * node))
                 return [outcome for found in pool.map(outcomes, servers) for outcome in found]
-            except ServerDiedError:
-                self._leave()  # all others have to join again
-                raise
+            except ServerDiedError as error:
+                self._leave()
+                raise ServerDiedError(
+                    str(error), f"read the log of that node, and have all others join again: {self._joining}"
+                ) from error
             except KeyboardInterrupt:
                 self.close()
                 raise
+
+    @property
+    def _joining(self) -> str:
+        return f"{command()} join {self._address}"
 
     def mend(self) -> int:
         """Mends this node's caches of builds, see repro/build_cache.py; returns how many files were removed."""

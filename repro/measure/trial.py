@@ -80,7 +80,7 @@ def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) 
         _measure(ranks, recipe, settings, record, start, weigh)
     except ServerDiedError as error:
         record.status, record.reason, record.traceback = "crashed", str(error).splitlines()[0], str(error)
-        record.remedy = _REMEDIES["crashed"]
+        record.remedy = error.remedy or _REMEDIES["crashed"]
     record.wall_seconds = time.monotonic() - started
     return record
 
