@@ -17,6 +17,7 @@ from .trial import Record
 Word = Literal["reproduced", "faster", "slower", "feasibility_differs", "no_reference", "not_measured"]
 FAILED: tuple[Word, ...] = ("faster", "slower", "feasibility_differs")
 _ROUNDING = 0.5  # the tables print whole days
+_SETTLED = ("ok", "out_of_memory", "skipped")  # what is known of settings, a bound at least
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,12 @@ def judge_tables(records: Iterable[Record], tolerance: float) -> list[Verdict]:
 def judge(
     cells: Iterable[Cell], records: Iterable[Record], published: Sequence[PublishedSettings], tolerance: float
 ) -> list[Verdict]:
-    """A verdict for every cell. Only records that can stand for the paper's are compared, and free lunch only with its
-    TF32, which all GPUs of the paper have."""
+    """A verdict for every cell. Only records that can stand for the paper's are compared, none with an attention that
+    it has not, and free lunch only with its TF32, which all GPUs of the paper have."""
     by_place: dict[tuple[str, str, int], list[Record]] = {}
     for record in records:
-        free_lunch = Settings.parse(record.settings).free_lunch
-        if record.stands_for_paper and record.tf32 == free_lunch:
+        settings = Settings.parse(record.settings)
+        if record.stands_for_paper and settings == settings.base and record.tf32 == settings.free_lunch:
             by_place.setdefault((record.recipe, record.device, record.count), []).append(record)
     readings = {(row.model, row.gpu, row.gpus): {settings.id for settings in row.readings()} for row in published}
     return [
@@ -104,11 +105,16 @@ def _judge(cell: Cell, there: list[Record], published: set[str], tolerance: floa
         return verdict("not_measured", f"no run on {cell.gpus} {cell.gpu}")
     naive = cell.table == "4"
     tried = [record for record in there if (record.settings == NAIVE.id) == naive]
-    searched = {settings.id for settings in search_space(cell.gpus)} <= {record.settings for record in tried}
+    settled = {record.settings for record in tried if record.status in _SETTLED}
+    failed = [record for record in tried if record.status not in _SETTLED]
+    space = {settings.id for settings in search_space(cell.gpus)}
     # Table 1 is the best of the search: other settings alone say nothing of it.
-    if not naive and not searched and not published & {record.settings for record in tried}:
+    if not naive and not space <= settled and not published & settled:
         wanted = "Appendix J's settings were" if published else "the whole search space was"
-        return verdict("not_measured", f"{wanted} not run; --methods {'published' if published else 'all'} does")
+        not_run = f"{wanted} not run; --methods {'published' if published else 'all'} does"
+        return verdict(
+            "not_measured", _ends(each for each in failed if each.settings in (published or space)) or not_run
+        )
     ran = [record for record in tried if record.status == "ok"]
     if ran:
         best = min(ran, key=lambda record: record.authors_days or 0.0)
@@ -119,16 +125,25 @@ def _judge(cell: Cell, there: list[Record], published: set[str], tolerance: floa
             return verdict("feasibility_differs", "infeasible in the paper, it ran here", best)
         assert best.authors_days is not None
         assert cell.days is not None
-        return verdict(within(best.authors_days, cell.days, tolerance), uncompiled, best)
-    others = [record for record in tried if record.status != "out_of_memory"]
+        word = within(best.authors_days, cell.days, tolerance)
+        faster = _ends(each for each in failed if each.settings in published)
+        if word == "slower" and not space <= settled and faster:
+            told = f"{best.settings} takes {best.authors_days:.1f} days, what may be faster has none"
+            return verdict("not_measured", f"{told}: {faster}")
+        return verdict(word, uncompiled, best)
+    others = _ends(record for record in tried if record.status != "out_of_memory")
     if not tried or others:
-        told = "; ".join(sorted({f"{record.status}: {record.reason}" for record in others})) or "no such settings run"
-        return verdict("not_measured", told)
+        return verdict("not_measured", others or "no such settings run")
     if cell.state == "lost":
         return verdict("no_reference", "the paper's mark is lost; out of memory here")
     if cell.state == "infeasible":
         return verdict("reproduced", "infeasible in the paper, and out of memory here")
     return verdict("feasibility_differs", f"the paper has {cell.days} days, all settings ran out of memory here")
+
+
+def _ends(records: Iterable[Record]) -> str:
+    """What became of these, each end once."""
+    return "; ".join(sorted({f"{record.status}: {record.reason}" for record in records}))
 
 
 def _compiles(record: Record) -> bool:

@@ -98,6 +98,36 @@ def test_the_whole_search_space_compares_without_the_published_settings() -> Non
     assert verdict_of(cell(), *everything, published=appendix_j(gpus=8)).verdict == "reproduced"
 
 
+@pytest.mark.parametrize("status", ["crashed", "timed_out", "unsupported", "interrupted"])
+def test_settings_that_did_not_end_are_not_measured_however_slow_others_are(status: str) -> None:
+    """The published settings are what may be as fast as the paper says."""
+    published = record("free_lunch+zero_1", None, status)
+    for others in ([], [record("free_lunch", 25.0)], [record(each.id, 25.0) for each in search_space(4)[1:]]):
+        found = verdict_of(cell(), *(each for each in others if each.settings != published.settings), published)
+        assert found.verdict == "not_measured"
+        assert f"{status}: for a reason" in found.reason
+    whole = [record(each.id, None, status) for each in search_space(4)]
+    unprinted = verdict_of(cell(days=None, state="infeasible"), *whole, published=appendix_j(gpus=8))
+    assert unprinted.reason == f"{status}: for a reason"
+
+
+def test_of_several_readings_one_that_is_slower_settles_nothing_while_another_did_not_end() -> None:
+    readings, crashed = appendix_j(sharding=None), record("free_lunch+zero_1", None, "crashed")
+    slow, right = record("free_lunch+fsdp_2", 25.0), record("free_lunch+fsdp_2", 18.0)
+    assert verdict_of(cell(), slow, published=readings).verdict == "slower"
+    found = verdict_of(cell(), slow, crashed, published=readings)
+    assert found.verdict == "not_measured"
+    told = "free_lunch+fsdp_2 takes 25.0 days, what may be faster has none: crashed: for a reason"
+    assert found.reason == told
+    assert verdict_of(cell(), right, crashed, published=readings).verdict == "reproduced"
+
+
+def test_flash_attention_stands_for_no_cell() -> None:
+    flash, published = record("free_lunch+flash+zero_1", 12.0), record("free_lunch+zero_1", 18.0)
+    assert verdict_of(cell(), published, flash).measured_days == 18.0
+    assert verdict_of(cell(), flash).verdict == "not_measured"
+
+
 def test_any_reading_of_a_lost_mark_will_do() -> None:
     found = verdict_of(cell(), record("free_lunch+fsdp_2", 18.0), published=appendix_j(sharding=None))
     assert found.verdict == "reproduced"
