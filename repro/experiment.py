@@ -46,11 +46,11 @@ class Experiment:
         self._server = ForkServer(folder / "logs" / "server.log", server_environment(self._devices))
 
     def __enter__(self) -> Experiment:
+        if (self.results.folder / TRIALS).is_file():
+            raise UserError(f"{self.results.folder} holds a run's trials; name another folder with --out")
         with contextlib.ExitStack() as opened:
             opened.enter_context(self.results)
             opened.enter_context(self._server)
-            if (self.results.folder / TRIALS).is_file():
-                raise UserError(f"{self.results.folder} holds a run's trials; name another folder with --out")
             variables = server_environment(self._devices)
             found = environment.describe(self._devices, installed_packages(), SEED, {}, variables)
             environment.keep(found, self.results.folder, any(self.results.folder.glob(TRAININGS)))

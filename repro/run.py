@@ -76,11 +76,11 @@ class Run:
         self._guides: dict[tuple[str, int], Guide] = {}
 
     def __enter__(self) -> Run:
+        if any(self.results.folder.glob(TRAININGS)):
+            raise UserError(f"{self.results.folder} holds trainings of repro lab; name another folder with --out")
         with contextlib.ExitStack() as opened:
             opened.enter_context(self.results)
             opened.enter_context(self.bench.server)
-            if any(self.results.folder.glob(TRAININGS)):
-                raise UserError(f"{self.results.folder} holds trainings of repro lab; name another folder with --out")
             problems: list[Problem] = []
             self._records = {record.id: record for record in sound_records(self.results.folder, problems)}
             print_problems(problems)
@@ -109,8 +109,11 @@ class Run:
 
     def guide(self) -> None:
         """Puts the trials of each search in the order that is predicted, and has what they measure guide it."""
-        stack, known, ordered = nearest(installed("transformers")), self._known(), []
-        for (id, count), group in groupby(self.trials, lambda trial: (trial.recipe, trial.count)):
+        ordered = [trial for trial in self.trials if not self._can_run(trial)]  # no prediction is of these
+        stack, known = nearest(installed("transformers")), None
+        can_run = filter(self._can_run, self.trials)
+        for (id, count), group in groupby(can_run, lambda trial: (trial.recipe, trial.count)):
+            known = known or self._known()
             machine, calibration = here(known, count, self.options.memory)
             guide = Guide(models.find(id, self.options.scale), machine, calibration, stack)
             self._guides[id, count] = guide
@@ -149,12 +152,12 @@ class Run:
             if self.estimate(trial) > left:
                 self.tell(trial, None, False)
                 return None
-        settings, guide = Settings.parse(trial.settings), self._guides.get((trial.recipe, trial.count))
-        if not self._can_run(trial):
-            guide = None  # no prediction is of it
+        settings = Settings.parse(trial.settings)
+        guide = self._guides.get((trial.recipe, trial.count)) if self._can_run(trial) else None
+        tf32 = rules.uses_tf32(settings, self.bench.stack)
         if guide is not None and (skipped := guide.skips(settings)) is not None:
             bound, reason = skipped
-            record = Record.of(trial, "skipped", reason=reason, remedy=_EXHAUSTIVE, bound=bound)
+            record = Record.of(trial, "skipped", reason=reason, remedy=_EXHAUSTIVE, bound=bound, tf32=tf32)
             self._keep(record)
             self.tell(trial, record, False)
             return record
@@ -163,7 +166,8 @@ class Run:
             weigh = guide.weigh if guide is not None else None
             record = run_trial(replace(trial, timeout=min(trial.timeout, left)), self.bench, max(1, size), weigh)
         except KeyboardInterrupt:
-            self._keep(Record.of(trial, "interrupted", reason="the run was interrupted", remedy="run it again"))
+            told = {"reason": "the run was interrupted", "remedy": "run it again"}
+            self._keep(Record.of(trial, "interrupted", tf32=tf32, **told))
             raise
         if record.status == "timed_out" and left < trial.timeout:
             self.tell(trial, None, False)  # the budget's limit says nothing of the trial

@@ -12,10 +12,13 @@ import pytest
 
 import models
 from repro import environment
+from repro.devices import Device
 from repro.findings import paper_gpu
+from repro.gpus import find
 from repro.measure.launcher import ForkServer
 from repro.measure.trial import Bench, run
 from repro.packages import installed_packages
+from repro.plan import Options
 from repro.predict.calibration import EVERYTHING, load
 from repro.predict.guide import Guide
 from repro.predict.machine import Machine, Probed
@@ -23,6 +26,7 @@ from repro.predict.probed import Probes
 from repro.predict.traces import PAPER_STACK
 from repro.reading import history
 from repro.recipe import Recipe
+from repro.run import Run
 from repro.search import searches
 from repro.settings import FREE_LUNCH, NAIVE, Settings, search_space
 from repro.trial import Record, Trial
@@ -278,6 +282,38 @@ def test_what_cannot_run_is_unsupported_in_a_guided_search_too(tmp_path: Path) -
     assert {(record.status, record.reason) for record in records} == {
         ("unsupported", "the replication batch of 8 does not divide by 16")
     }
+
+
+def on(gpu: str, model: str, folder: Path) -> Run:
+    """A guided search of two recipes, the second Pythia-160M, on a GPU that is not here."""
+    found = find(gpu)
+    assert found is not None
+    device = Device(0, 0, "GPU-0", gpu, found, 80 * 10**9, found.compute_capability)
+    return Run(folder, Options((model, "pythia-160m"), "all", "paper", (1,), search="guided"), [device])
+
+
+def test_a_recipe_that_a_gpu_cannot_run_is_left_unguided_and_the_others_are_guided(tmp_path: Path) -> None:
+    """Pythia-1B is bf16, which Turing has not."""
+    with on("T4", "pythia-1b", tmp_path) as run:
+        planned = {trial.id for trial in run.trials}
+        run.guide()
+        assert {trial.id for trial in run.trials} == planned
+        assert list(run._guides) == [("pythia-160m", 1)]
+        [first, *_] = run.trials
+        found = run.record(first)
+    assert found is not None
+    assert (found.recipe, found.status) == ("pythia-1b", "unsupported")
+
+
+def test_what_is_skipped_says_whether_it_would_have_run_in_tf32(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Verdicts take no free lunch without it."""
+    monkeypatch.setattr(Guide, "skips", lambda self, settings: (1.0, "slower at best"))
+    with on("A100", "roberta", tmp_path) as run:
+        run.guide()
+        records = [run.record(trial) for trial in run.trials]
+    assert {(each.status, each.tf32) for each in records if each and each.settings != "naive"} == {("skipped", True)}
 
 
 def test_guidance_is_of_a_whole_search() -> None:

@@ -231,15 +231,21 @@ def test_the_lab_and_a_run_leave_each_others_folders_as_they_are(finished, tmp_p
     trainings, _ = finished
     run = results_folder(tmp_path / "run", record("vit", "naive", 5.0))
     (run / "environment.json").write_text("{}")
+    with (run / "trials.jsonl").open("a") as trials:
+        trials.write('{"id": ')  # torn: only a run may mend it
     for arguments, folder, told in [
         (["lab", *SMALL], run, "holds a run's trials; name another folder with --out"),
         (["run", "--models", "vit", "--processes", "1"], trainings, "holds trainings of repro lab; name another"),
     ]:
-        kept = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".json", ".md")}
+        kept = _contents(folder)
         refused = repro(*arguments, "--out", str(folder), CUDA_VISIBLE_DEVICES="")
         assert refused.returncode == 2
         assert f"{folder} {told}" in refused.stderr
-        assert kept == {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".json", ".md")}
+        assert kept == _contents(folder)
+
+
+def _contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_the_kept_experiments_report_is_what_its_times_give() -> None:
