@@ -21,6 +21,7 @@ from repro.compare.coverage import choose, features
 from repro.compare.interleave import FORKS, Check, by_start, judge_pairs
 from repro.compare.second import Stack, build, pinned, requirements, this_stack
 from repro.compare.side import Side, read_side
+from repro.compare.trials import compare_trial
 from repro.devices import Device
 from repro.errors import UserError
 from repro.gpus import find
@@ -208,14 +209,14 @@ def samples(*seconds: float, **known: Any) -> list[Record]:
 def test_starts_are_judged_as_pairs() -> None:
     drift = [1.0 + 0.3 * number for number in range(12)]
     before, again = samples(*drift), samples(*(1.001 * each for each in drift[:6]))
-    judged = judge_pairs(again, 6, 1)(before, samples(*(1.1 * each for each in drift)))
+    judged = judge_pairs(again, 6, 1, 4)(before, samples(*(1.1 * each for each in drift)))
     assert judged.decision.call == "regressed"
     assert judged.ratio.value == pytest.approx(1.1)
     assert judged.floor == pytest.approx(0.001, rel=0.1)
 
 
 def test_a_second_round_that_was_cut_short_neither_confirms_nor_denies() -> None:
-    judge = judge_pairs(samples(*[1.0] * 6), 6, 1)
+    judge = judge_pairs(samples(*[1.0] * 6), 6, 1, 4)
     for ratio, call in ((1.1, "inconclusive"), (1.0, "unchanged")):
         judged = judge(samples(*[1.0] * 8), samples(*[ratio] * 8))
         assert judged.decision.call == call
@@ -225,15 +226,26 @@ def test_a_second_round_that_was_cut_short_neither_confirms_nor_denies() -> None
 def test_a_sample_is_the_median_ratio_of_a_starts_sound_pairs() -> None:
     hot = samples(9.0, 9.0, 9.0, 9.0, gpu_state=[{"throttle_reasons": 0x40}])
     before = samples(1.0, 2.0, 4.0, 1.0, 1.0, 2.0)
-    assert by_start(before, samples(1.0, 6.0, 8.0, 5.0, 5.0, 8.0), 3) == [2.0, 5.0]
-    assert by_start([*hot[:1], *before[1:]], samples(1.0, 6.0, 8.0, 5.0), 3) == [2.5, 5.0]
-    assert by_start(before, [*hot, *samples(3.0)], 2) == [None, None, 3.0]
+    assert by_start(before, samples(1.0, 6.0, 8.0, 5.0, 5.0, 8.0), 3, 4) == [2.0, 5.0]
+    assert by_start([*hot[:1], *before[1:]], samples(1.0, 6.0, 8.0, 5.0), 3, 4) == [2.5, 5.0]
+    assert by_start(before, [*hot, *samples(3.0)], 2, 4) == [None, None, 3.0]
+
+
+def test_a_process_that_had_to_halve_its_micro_batch_takes_its_pair_with_it_and_no_other() -> None:
+    drift = [1.0 + 0.035 * number for number in range(16)]
+    halved = samples(1.5, micro_batch=2)
+    judge = judge_pairs(samples(*drift), 8, 1, 4)
+    found = compare_trial(samples(*drift), [*halved, *samples(*drift[1:])], judge=judge)
+    assert found.judged is not None
+    assert (found.judged.ratio.samples, found.judged.ratio.value) == (15, 1.0)
+    assert found.status == "unchanged"
+    assert found.after.processes == 15
 
 
 def test_a_pair_without_a_sound_sample_is_left_out() -> None:
     hot = samples(9.0, gpu_state=[{"throttle_reasons": 0x40}])
     before, again = samples(*[1.0] * 13), samples(*[1.0] * 7)
-    judged = judge_pairs(again, 7, 1)(before, [*samples(1.1), *hot, *samples(*[1.1] * 11)])
+    judged = judge_pairs(again, 7, 1, 4)(before, [*samples(1.1), *hot, *samples(*[1.1] * 11)])
     assert judged.ratio.samples == 12
     assert judged.decision.call == "regressed"
 

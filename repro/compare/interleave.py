@@ -192,7 +192,10 @@ class Check:
         return judged is not None and settled(judged.ratio, judged.floor)
 
     def _judge(self, trial: Trial) -> Judge:
-        return judge_pairs(self.samples("again", trial), self.pairs, self._forks)
+        sampled = self._sampled(trial)
+        return judge_pairs(
+            self.samples("again", trial), self.pairs, self._forks, sampled.micro_batch if sampled else None
+        )
 
     def _sampled(self, trial: Trial) -> Trial | None:
         """The trial that both stacks repeat, at a micro batch that fits on both; None where one cannot run it."""
@@ -232,8 +235,7 @@ class _Opened:
         try:
             self.server.start()
         except ServerDiedError as error:
-            told = str(error).split("\nthe end of its log:")[0].strip().splitlines()[-1]
-            raise UserError(f"{self.stack} does not import: {told}; what was measured is kept in {self.kept}") from None
+            raise UserError(f"{self.stack}: {error.reason}; what was measured is kept in {self.kept}") from None
 
     def measure(self, trial: Trial, turns: str | None = None) -> Record:
         """Runs a trial in a process of its own, which may take `turns`."""
@@ -257,17 +259,17 @@ def rounds(devices: Sequence[Device]) -> int:
     return 5 if devices else 10
 
 
-def judge_pairs(again: Sequence[Record], first: int, forks: int) -> Judge:
+def judge_pairs(again: Sequence[Record], first: int, forks: int, micro_batch: int | None) -> Judge:
     """Judges starts, of `forks` processes each: the first `first` of them as the first round; `again` is the first
-    stack's copy. A start without a sound pair is left out."""
+    stack's copy. A start without a sound pair at the micro batch that all were to take is left out."""
 
     def judge(before: Sequence[Record], after: Sequence[Record]) -> Judged:
-        starts, same = (by_start(before, side, forks) for side in (after, again))
+        starts, same = (by_start(before, side, forks, micro_batch) for side in (after, again))
         rounds = [of_pairs(part) for half in (starts[:first], starts[first:]) if (part := _known(half))]
         if len(rounds) > 1 and rounds[1].interval is None:
             del rounds[1]  # cut short, it can neither confirm nor deny
         if not rounds:  # no pair is sound: what there is tells at least both medians
-            together = of_separate(*(_known(map(_sample, side)) for side in (before, after)))
+            together = of_separate(*(_known(_sample(one, micro_batch) for one in side) for side in (before, after)))
             return Judged(together, decide([together], together, None), None)
         together = of_pairs(_known(starts))
         floor = noise_floor(of_pairs(_known(same))) if any(same) else None
@@ -276,18 +278,20 @@ def judge_pairs(again: Sequence[Record], first: int, forks: int) -> Judge:
     return judge
 
 
-def by_start(before: Sequence[Record], after: Sequence[Record], forks: int) -> list[float | None]:
+def by_start(
+    before: Sequence[Record], after: Sequence[Record], forks: int, micro_batch: int | None
+) -> list[float | None]:
     """The ratio of the times of a training step, a start at a time: the median of its sound pairs, None where it has
     none."""
-    pairs = [(_sample(one), _sample(other)) for one, other in zip(before, after, strict=False)]
+    pairs = [(_sample(one, micro_batch), _sample(two, micro_batch)) for one, two in zip(before, after, strict=False)]
     starts = [pairs[first : first + forks] for first in range(0, len(pairs), forks)]
     sound = [[other / one for one, other in start if one and other] for start in starts]
     return [median(ratios) if ratios else None for ratios in sound]
 
 
-def _sample(record: Record) -> float | None:
-    """Seconds of a training step; None where the process is no sound sample."""
-    return None if unsound(record) else step_seconds(record)
+def _sample(record: Record, micro_batch: int | None) -> float | None:
+    """Seconds of a training step; None where the process is no sound sample, or had to halve the micro batch."""
+    return None if unsound(record) or record.micro_batch != micro_batch else step_seconds(record)
 
 
 def _known(values: Iterable[float | None]) -> list[float]:

@@ -90,7 +90,7 @@ def compare_trial(
     before: Sequence[Record], after: Sequence[Record], obstacle: str = "", judge: Judge | None = None
 ) -> Compared:
     """One trial from its records on both sides, oldest first: the latest says whether it runs. `obstacle` says why
-    the machines cannot be compared."""
+    the machines cannot be compared. A `judge` gets all that ran, as it may pair them by their order."""
     ran = [[record for record in side if record.status == "ok"] for side in (before, after)]
     halves = _half(ran[0]), _half(ran[1])
     runs = [side[-1].status == "ok" for side in (before, after)]
@@ -110,12 +110,13 @@ def compare_trial(
     common = sizes[0] & sizes[1]
     if not common:
         return told("incomparable", f"another largest micro batch: {_listed(sizes[0])}, then {_listed(sizes[1])}")
+    in_order = ran
     ran = [[record for record in side if record.micro_batch in common] for side in ran]
     sound = [[record for record in side if unsound(record) is None] for side in ran]
     for side, kept in zip(ran, sound, strict=True):
         if not kept:
             return told("incomparable", f"every one of {len(side)} samples was discarded: {unsound(side[-1])}")
-    judged = (judge or judge_separate)(*ran)
+    judged = judge(*in_order) if judge else judge_separate(*ran)
     return Compared(
         before[-1],
         _half(ran[0]),
