@@ -9,7 +9,7 @@ from pathlib import Path
 from .devices import Device, name_of
 from .errors import UserError
 from .host import host
-from .measure.launcher import ForkServer
+from .measure.launcher import ForkServer, ServerDiedError
 from .measure.nodes import Nodes
 from .measure.server import Job
 from .predict.machine import Probed
@@ -21,7 +21,10 @@ _SECONDS = 300.0
 def probe(server: ForkServer | Nodes, devices: Sequence[Device], counts: Iterable[int], log: Path) -> Probes:
     """Probes so many devices at once, by numbers of them; no devices means processes on the CPU. The slowest of them
     counts. Raises UserError where a probe fails."""
-    server.start()
+    try:
+        server.start()
+    except ServerDiedError as error:
+        raise UserError(f"nothing can be probed: {error.reason}") from None
     started, found = time.monotonic(), {}
     for count in counts:
         job = Job(

@@ -75,6 +75,14 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_probed(tmp_pat
     assert "cannot write to /proc/foo: No such file" in refusal("calibrate", "--out", "/proc/foo/probes.json")
 
 
+def test_a_stack_that_does_not_load_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('no luck')")
+    paths = f"{tmp_path}{os.pathsep}{ROOT}"
+    told = repro("calibrate", "--out", str(tmp_path / "probes.json"), PYTHONPATH=paths, CUDA_VISIBLE_DEVICES="")
+    assert (told.returncode, told.stdout) == (2, "")
+    assert told.stderr.endswith("repro: nothing can be probed: the stack does not import: ImportError: no luck\n")
+
+
 def test_a_calibration_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
     calibration = subprocess.Popen(
         [sys.executable, "-m", "repro", "calibrate", "--processes", "2", "--out", str(tmp_path / "probes.json")],

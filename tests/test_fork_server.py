@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,7 +21,7 @@ import psutil
 import pytest
 
 from repro.measure import server
-from repro.measure.launcher import ForkServer, ServerDiedError
+from repro.measure.launcher import ForkServer, ServerDiedError, Stream
 from repro.measure.memory import oom_kills
 from repro.measure.server import Job, _Forked
 
@@ -296,6 +298,26 @@ def private_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkSer
     """One to be ended: it starts again, in some seconds, with the next job."""
     with ForkServer(tmp_path_factory.mktemp("private") / "server.log", {}) as server:
         yield server
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(), TimeoutError(errno.ETIMEDOUT, "Connection timed out")])
+def test_a_far_end_that_cannot_be_reached_any_more_has_left(error: OSError) -> None:
+    class Unreachable(socket.socket):
+        def sendall(self, *_: object) -> None:
+            raise error
+
+        def recv(self, *_: object) -> bytes:
+            raise error
+
+    near, far = socket.socketpair()
+    with near, far, Unreachable(fileno=os.dup(near.fileno())) as unreachable:
+        far.sendall(b"1")  # so that there is something to receive
+        stream = Stream(unreachable, "node 2 (10.0.0.2)")
+        with pytest.raises(ServerDiedError, match=r"node 2 \(10.0.0.2\) has left"):
+            stream.send({})
+        with pytest.raises(ServerDiedError, match=r"node 2 \(10.0.0.2\) has left"):
+            stream.receive(1.0)
+        stream.stop()
 
 
 def test_a_dead_server_is_told_and_the_next_job_starts_another(

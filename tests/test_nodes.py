@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -92,6 +93,7 @@ def test_a_node_that_leaves_is_a_crash_of_the_trial_and_no_process_stays(
     first, second = two_nodes(started, tmp_path, "--steps", "100000")
     while not list((tmp_path / "second" / "logs").glob("vit_*.log")):
         assert first.poll() is None
+        assert second.poll() is None
     family = [child for node in (first, second) for child in psutil.Process(node.pid).children(recursive=True)]
     second.send_signal(ending)
     _, told = first.communicate(timeout=60)
@@ -119,6 +121,40 @@ def test_a_node_that_left_between_two_jobs_ends_the_next_one_at_once(tmp_path: P
         with pytest.raises(ServerDiedError):
             nodes.call(Job("tests.ranks:hang", {"pids": str(tmp_path)}, 1, str(tmp_path / "log"), timeout=20))
         assert time.monotonic() - began < 10
+
+
+def test_who_says_nothing_or_cannot_load_is_let_go_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("repro.measure.nodes._HELLO_SECONDS", 0.1)
+    told: list[str] = []
+    here, address = ForkServer(tmp_path / "server.log", {}, modules=("torch",)), free_address()
+    guests = [
+        (b"", "node 2 (127.0.0.1) does not answer"),
+        (b'{"error": "RuntimeError: no luck"}\n', "its stack does not import: RuntimeError: no luck"),
+        (b"[1]\n", "node 2 (127.0.0.1) does not say that it is ready, as repro join does: [1]"),
+        (b'{"ready": true}\n', ""),
+    ]
+    with Nodes(here, 2, address, told.append, "cpu") as nodes, ExitStack() as connections:
+        for said, _ in guests:
+            guest = connections.enter_context(socket.create_connection(parse_address(address)))
+            guest.sendall(b'{"device": "cpu"}\n' * bool(said) + said)
+        nodes.start()
+    answers = [line for line in told if line.startswith("let go: ")]
+    assert len(answers) == 3
+    assert all(answer in line for line, (_, answer) in zip(answers, guests, strict=False))
+
+
+def test_a_node_whose_stack_does_not_import_says_so_at_both_ends(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise RuntimeError('no luck')")
+    with socket.create_server(("127.0.0.1", 0)) as run:
+        address = f"127.0.0.1:{run.getsockname()[1]}"
+        paths = f"{tmp_path}{os.pathsep}{ROOT}"
+        told = repro("join", address, "--out", str(tmp_path), PYTHONPATH=paths, CUDA_VISIBLE_DEVICES="")
+        _, error = run.accept()[0].makefile().read().splitlines()
+    assert told.returncode == 2
+    assert told.stderr == "repro: this node's stack does not import: RuntimeError: no luck\n"
+    assert json.loads(error)["error"] == "RuntimeError: no luck"
 
 
 def test_nodes_whose_run_cannot_begin_leave_the_address_free(tmp_path: Path) -> None:
@@ -151,6 +187,8 @@ def test_joining_where_no_run_listens_is_one_clear_line(started: Start, tmp_path
 def test_who_is_no_node_is_let_go_and_the_run_waits_on_for_one(started: Start, tmp_path: Path) -> None:
     address = free_address()
     first = started(*VIT, "--nodes", "2", "--address", address, "--out", str(tmp_path / "first"))
+    giving_up = threading.Timer(120, first.kill)  # so that a line which does not come is a failure, and no hang
+    giving_up.start()
     told = iter(first.stderr.readline, "")
     assert any("waiting for node 2 of 2" in line for line in told)
     for said, answer in [
@@ -165,6 +203,7 @@ def test_who_is_no_node_is_let_go_and_the_run_waits_on_for_one(started: Start, t
             guest.shutdown(socket.SHUT_WR)
             assert answer in next(line for line in told if "let go: " in line)
             assert not answer.startswith("its ") or answer in guest.makefile().readline()
+    giving_up.cancel()
     second = started("join", address, "--out", str(tmp_path / "second"))
     spare = started("join", address, "--out", str(tmp_path / "spare"))
     _, end = first.communicate(timeout=120)

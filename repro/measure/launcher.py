@@ -24,11 +24,16 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 class ServerDiedError(RuntimeError):
-    """A fork server ended on its own; its log says why. `remedy` is empty where only that helps."""
+    """A fork server ended on its own: its first line says what became of it, the others what it left. `remedy` is empty
+    where only these help."""
 
     def __init__(self, told: str, remedy: str = "") -> None:
         super().__init__(told)
         self.remedy = remedy
+
+    @property
+    def reason(self) -> str:
+        return str(self).splitlines()[0]
 
 
 class Stream:
@@ -41,7 +46,7 @@ class Stream:
         """Sends one line; a ServerDiedError where nobody listens any more."""
         try:
             self._connection.sendall(json.dumps(value).encode() + b"\n")
-        except (BrokenPipeError, ConnectionResetError) as error:
+        except OSError as error:  # also that of a network whose other end does not answer any more
             raise ServerDiedError(f"{self.name} has left") from error
 
     def receive(self, timeout: float | None) -> Any:
@@ -53,7 +58,7 @@ class Stream:
                 raise ServerDiedError(f"{self.name} does not answer")
             try:
                 chunk = self._connection.recv(1 << 16)
-            except ConnectionResetError:
+            except OSError:
                 chunk = b""
             if not chunk:
                 raise ServerDiedError(f"{self.name} has left")
@@ -133,7 +138,7 @@ class ForkServer:
         with self._listening() as stream:
             ready = stream.receive(None)
             if "error" in ready:
-                raise ServerDiedError(ready["error"])
+                raise ServerDiedError(f"the stack does not import: {ready['error']}\n{ready['traceback']}")
         self._loaded = True
 
     def call(self, job: Job) -> list[Outcome]:

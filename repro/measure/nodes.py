@@ -55,14 +55,12 @@ class Nodes:
             stream = Stream(connection, f"node {number} ({host})")
             try:
                 self._greet(stream)
-                ready = stream.receive(None)
+                _await_stack(stream)
             except ServerDiedError as error:
                 stream.close()
                 self._tell(f"let go: {error}")
-                continue
-            if "error" in ready:
-                raise ServerDiedError(f"{stream.name}: {ready['error']}")
-            self._joined.append(stream)
+            else:
+                self._joined.append(stream)
 
     def _greet(self, stream: Stream) -> None:
         """Hears what a node has. Raises ServerDiedError where this one has another, and tells the node."""
@@ -127,6 +125,17 @@ class Nodes:
         for stream in self._joined:
             stream.close()
         self._joined = []
+
+
+def _await_stack(stream: Stream) -> None:
+    """Waits until a node has loaded its stack. Raises ServerDiedError where it cannot."""
+    match stream.receive(None):
+        case {"ready": True}:
+            return
+        case {"error": str(told)}:
+            raise ServerDiedError(f"{stream.name}: its stack does not import: {told}")
+        case other:
+            raise ServerDiedError(f"{stream.name} does not say that it is ready, as repro join does: {other!r:.40}")
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -282,7 +282,7 @@ def serve(stream: socket.socket, logs: Path | None = None, modules: Sequence[str
     that the stack does not import, or that the near end wants no such node. `modules` are those to preload.
     """
     jobs = 0
-    with contextlib.suppress(ConnectionError):  # the near end is gone
+    with contextlib.suppress(ConnectionError, TimeoutError):  # the near end is gone, or its network
         for job in _jobs(stream, logs, modules):
             jobs += 1
             outcomes = run(job, stream)
@@ -297,9 +297,10 @@ def _jobs(stream: socket.socket, logs: Path | None, modules: Sequence[str]) -> I
     try:
         stack.preload(modules)
     except Exception as error:
-        stream.sendall(json.dumps({"error": traceback.format_exc()}).encode() + b"\n")
+        told = one_line(error)
+        stream.sendall(json.dumps({"error": told, "traceback": traceback.format_exc()}).encode() + b"\n")
         if logs is not None:
-            raise UserError(f"this node's stack does not import: {one_line(error)}") from None
+            raise UserError(f"this node's stack does not import: {told}") from None
         return
     gc.collect()
     gc.freeze()  # forked ranks leave the shared pages alone

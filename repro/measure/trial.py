@@ -79,7 +79,7 @@ def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) 
         ranks = _Ranks(trial, bench, record.tf32, started + trial.timeout)
         _measure(ranks, recipe, settings, record, start, weigh)
     except ServerDiedError as error:
-        record.status, record.reason, record.traceback = "crashed", str(error).splitlines()[0], str(error)
+        record.status, record.reason, record.traceback = "crashed", error.reason, str(error)
         record.remedy = error.remedy or _REMEDIES["crashed"]
     record.wall_seconds = time.monotonic() - started
     return record
