@@ -59,8 +59,9 @@ def test_checkpointing_saves_what_the_closed_form_says(in_rank: InRank) -> None:
     assert real["peak"] == pytest.approx(max(head, body), rel=0.05)
 
 
-def test_a_trace_made_again_is_the_one_that_is_shipped(in_rank: InRank) -> None:
-    made, shipped = in_rank("traced_again", recipe="pythia-160m", variant="custom")
+@pytest.mark.parametrize("recipe", ["pythia-160m", "vit"])
+def test_a_trace_made_again_is_the_one_that_is_shipped(in_rank: InRank, recipe: str) -> None:
+    made, shipped = in_rank("traced_again", recipe=recipe, variant="custom")
     if shipped is None:
         pytest.skip("no trace is shipped for the installed transformers and timm")
     assert made == shipped

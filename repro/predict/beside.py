@@ -43,7 +43,7 @@ class Beside:
 def beside(
     records: Iterable[Record], device: str, machine: Machine, calibration: Calibration, stack: str
 ) -> list[Beside]:
-    """Of all records of so many of the device on one node, without a memory limit, that ran or ran out of memory."""
+    """Of all records of the device on as many nodes, without a memory limit, that ran or ran out of memory."""
     return [
         Beside(
             forecast(
@@ -52,8 +52,8 @@ def beside(
             record,
         )
         for record in records
-        if (record.device, record.count) == (device, machine.gpus)
-        and record.one_whole_node
+        if (record.device, record.count, record.nodes) == (device, machine.gpus, machine.nodes)
+        and record.memory_limit is None
         and record.status in ("ok", "out_of_memory")
     ]
 

@@ -1,7 +1,8 @@
 """Fits the few rates and allowances to what the paper prints, and to a run if asked, by coordinate descent: no library,
 the same each time.
 
-Cells that the audit calls impossible or implausible are left out: a model that obeys the hardware cannot meet them.
+Cells whose days the audit calls impossible or implausible are left out of the rates: a model that obeys the hardware
+cannot meet them. The allowance of memory takes every cell, as it goes by what fits and by no days.
 """
 
 from __future__ import annotations
@@ -84,9 +85,9 @@ def observations() -> list[Observation]:
 
 
 def measured_observations(records: Iterable[Record], stack: str) -> list[Observation]:
-    """Every trial at the paper's scale that ran on one node of GPUs of the catalogue, with all of their memory."""
+    """Every trial of the paper's recipes that ran on one node of GPUs of the catalogue, with all of their memory."""
     found = []
-    for record in records:
+    for record in (record for record in records if record.recipe in models.IDS):
         gpu, recipe = find(record.device), models.find(record.recipe, record.scale)
         if gpu is None or not record.stands_for_paper or record.authors_days is None or record.micro_batch is None:
             continue
