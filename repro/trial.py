@@ -154,8 +154,11 @@ class Record(OnMachine):
     @property
     def clocks_ratio(self) -> float | None:
         """The authors' step over the true one, and so their days over the true ones: below 1 where their clock shows
-        less than a person waits. Theirs is of the mean of the rounds, the true one the median round."""
-        return self.authors_step / self.true_step if self.authors_step and self.true_step else None
+        less than a person waits. Theirs is of the mean of the rounds, the true one the median round. None on a CPU,
+        whose one clock both read."""
+        if self.device == "cpu" or not self.authors_step or not self.true_step:
+            return None
+        return self.authors_step / self.true_step
 
     @classmethod
     def of(cls, trial: Trial, status: Status, **known: Any) -> Record:

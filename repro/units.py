@@ -16,7 +16,7 @@ DAYS_A_YEAR = 365  # as the paper reckons what a machine's life costs
 _DIGITS = 20  # on either side of the point
 SMALLEST, LARGEST = 10.0**-_DIGITS, 10.0**_DIGITS
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": SECONDS_A_DAY}
-_BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
 
 def seconds(text: str, option: str) -> float:
@@ -25,7 +25,7 @@ def seconds(text: str, option: str) -> float:
 
 
 def bytes_(text: str, option: str) -> int:
-    """`2GiB`, `512MiB`, `80GB`; a bare number is bytes."""
+    """`2GiB`, `512MiB`, `80GB`. A bare number is refused, as who writes one may mean another unit."""
     return int(_parse(text, option, _BYTES, "a positive size such as 512MiB, 2GiB or 80GB"))
 
 

@@ -611,6 +611,23 @@ def test_cells_where_free_lunch_alone_does_not_fit_are_left_out_as_in_the_figure
     assert "free lunch alone ran out of memory in every cell" in check("best-over-median", nowhere).reason
 
 
+def test_where_nothing_that_saves_memory_fits_the_reason_says_so() -> None:
+    records = [
+        record(id, each.id, None, "H100", count, status="out_of_memory")
+        for id in PYTHIA
+        for count in COUNTS[1:]
+        for each in search_space(count)[1:]
+    ]
+    fits = [record(id, "free_lunch", 20.0, "H100", count) for id in PYTHIA for count in COUNTS[1:]]
+    told = check("best-over-median", [*records, *fits]).reason
+    assert "on H100 every memory-saving settings ran out of memory in every cell" in told
+
+
+def test_what_differs_by_its_unit_or_its_budget_says_so() -> None:
+    assert "to the nearest 500 USD, as the other systems are too" in CHECKED["server-8-gpus"].reason
+    assert "above that budget" in CHECKED["review-budget-160k"].reason
+
+
 def test_cells_where_free_lunch_alone_fits_and_nothing_else_have_no_median() -> None:
     alone = [each.id for each in search_space(2)[1:]]
     full = [record(PYTHIA[4], id, None, "H100", count, status="out_of_memory") for count in COUNTS[1:] for id in alone]

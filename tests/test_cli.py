@@ -40,6 +40,19 @@ def test_tables_import_neither_torch_nor_pytest() -> None:
     assert found.stdout.splitlines()[-1] == "set()"
 
 
+def test_no_commands_options_import_what_is_slow() -> None:
+    slow = {"torch", "pytest", "altair", "numpy", "deepspeed"}
+    code = "import sys; from repro.cli import parser; from repro.commands import HELP; [parser(name) for name in HELP]"
+    found = subprocess.run(
+        [sys.executable, "-c", f"{code}; print({slow} & set(sys.modules))"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout == "set()\n"
+
+
 @pytest.mark.parametrize("command", ["gpus", "recipes", "settings"])
 def test_every_format_holds_the_same_rows(command: str) -> None:
     as_json = json.loads(repro(command, "--format", "json").stdout)
@@ -82,6 +95,7 @@ BAD_INPUT = [
     (["--memory", "-1GiB"], ["--memory -1GiB", "a positive size"]),
     (["--trial-timeout", "-5"], ["--trial-timeout"]),
     (["--gpus", "foo"], ["--gpus foo: expected all, a count"]),
+    (["--memory", "2"], ["--memory 2: expected a positive size such as 512MiB, 2GiB or 80GB"]),
     (["--memory", "2 potatoes"], ["--memory 2 potatoes", "2GiB"]),
     (["--steps", "0"], ["--steps 0: expected a whole number from 1 to 1,000,000,000"]),
     (["--steps", "1000000001"], ["--steps 1000000001: expected a whole number from 1 to 1,000,000,000"]),

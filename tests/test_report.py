@@ -275,7 +275,7 @@ def test_days_and_steps_by_the_thousand_are_written_out(tmp_path: Path) -> None:
     assert dict(content.grids[1].lines)["Pythia-6.9B"][0].below == "1234"
     (place,) = content.places
     assert "1208 s a training step" in " ".join(place.says)
-    assert "fastest 1208 s a step" in place.told
+    assert "fastest but naive 1208 s a step" in place.told
 
 
 def test_the_clocks_have_one_ratio(tmp_path: Path) -> None:
@@ -300,7 +300,8 @@ def test_every_trial_is_there_with_its_status_and_both_clocks(kept: Content, on_
     assert searched.says[0] == "22 of the 22 settings of the paper's search were tried, and naive settings."
     for row in searched.trials:
         assert row["status"] == "ok"
-        assert row["authors s"] / row["true s"] == pytest.approx(row["authors/true"], rel=0.35)
+        assert row["authors s"] and row["true s"]
+        assert row["authors/true"] is None, "a CPU has one clock"
     naive = next(place for place in on_gpus.places if place.title == "Pythia-1B on 4 x A100")
     assert naive.trials[0]["authors/true"] == pytest.approx(41.5 / 55)
     assert "Table 1, Pythia-1B on 4 A100: reproduced with free_lunch+zero_1." in naive.says
@@ -487,6 +488,11 @@ def test_free_lunch_with_flash_attention_is_free_lunch_alone(tmp_path: Path) -> 
     assert content.places[0].says[0] == "12 of the 12 settings of the paper's search were tried, and naive settings."
     assert list(points(figure(content, "4, 11").panels[0]).values()) == pytest.approx([25.0])
     assert "the median takes 1.5 times as long as free lunch alone" in figure(content, "5").says
+    free = record("pythia-1b", "free_lunch+flash", 10.0, count=1)
+    quick = [free if each.settings == free.settings else each for each in run]
+    faster = figure(compose(read(results_folder(tmp_path / "quick", *quick))), "5")
+    assert min(points(faster.panels[0]).values()) == pytest.approx(10 / 15)
+    assert "2.0 times as fast as the worst" in faster.says
     alone = compose(read(results_folder(tmp_path / "alone", *run[:2])))
     (mark,) = next(panel for panel in figure(alone, "10").panels if panel.origin == "measured").rows
     assert isinstance(mark, Mark)

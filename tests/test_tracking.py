@@ -232,8 +232,11 @@ def test_a_run_that_is_stopped_while_it_waits_for_its_tracker_leaves_none_behind
     run = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert any("the report is " in line for line in run.stderr)
-        time.sleep(1)  # from then on it only waits
-        [tracker] = psutil.Process(run.pid).children()
+        waiting, deadline, spent = psutil.Process(run.pid), time.monotonic() + 30, None
+        while spent != (spent := waiting.cpu_times()):  # once it computes no more it only waits
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+        [tracker] = waiting.children()
         run.send_signal(signal.SIGINT)
         _, told = run.communicate(timeout=20)
     finally:

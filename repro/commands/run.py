@@ -51,7 +51,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         choices=get_args(Search),
         default="exhaustive",
         help="exhaustive: every settings of the search, as in the paper; guided: those that may be the fastest, in "
-        "predicted order (with --methods all)",
+        "predicted order (implies --methods all)",
     )
     add("--scale", choices=get_args(Scale), help="size of the recipes (default: paper on GPUs, tiny on a CPU)")
     add("--attention", choices=get_args(Attention), default="sdpa", help="custom attention kernel of free lunch")

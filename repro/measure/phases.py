@@ -84,6 +84,8 @@ def _report_what_ran(
         raise engine.WrongWrapperError("fp32 products ran in TF32 unasked: is NVIDIA_TF32_OVERRIDE set?")
     if tf32 and not ran_tf32:
         warnings.append("asked for TF32, fp32 products ran without: is NVIDIA_TF32_OVERRIDE set?")
+    if wanted.free_lunch and path == SLOW_SCAN:
+        warnings.append("a CPU has none of Mamba's custom kernels: what ran is the slow path that naive settings take")
     rank.report(
         wrapper=built.wrapper,
         ran_precision=built.precision,

@@ -33,7 +33,7 @@ def feasibility(searches: Sequence[Search]) -> Figure:
         infeasible[table] = sum(row.state == "infeasible" for row in rows)
         panels.append(Panel("published", f"{title}, 2 or more GPUs", "grid", "", rows, f"Table {table}"))
     says = (
-        f"Published, Pythia on 2 or more GPUs: naive settings cannot train {infeasible['4']} of the {len(rows)} pairs "
+        f"As printed, Pythia on 2 or more GPUs: naive settings cannot train {infeasible['4']} of the {len(rows)} pairs "
         f"of model and GPU, the best settings {infeasible['1'] or 'none'}."
     )
     return Figure("3", "What can be trained at all", says, sorted(panels, key=lambda panel: panel.origin))

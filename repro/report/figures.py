@@ -50,9 +50,9 @@ def _speedups(searches: Sequence[Search]) -> Figure:
         fmean([row.value for row in rows if row.series == series]) for series in ("best settings", "analytic estimate")
     )
     says = (
-        f"Published: with the best settings a training step of Pythia is {mean:.1f} times as fast as with naive ones, "
-        f"on average of the {len(published)} cells that have both; the analytic estimate promises {optimistic:.1f} "
-        "times."
+        f"From the printed days: with the best settings a training step of Pythia is {mean:.1f} times as fast as with "
+        f"naive ones, on average of the {len(published)} cells that have both; the analytic estimate promises "
+        f"{optimistic:.1f} times."
     )
     here = [row.value for row in measured if row.series == "best settings"]
     if here:
@@ -154,8 +154,9 @@ def _gpu_days(searches: Sequence[Search]) -> Figure:
     return Figure(
         "6",
         "GPU-days against the original trainings",
-        f"Published: between {min(ratios):.1f} and {max(ratios):.1f} times fewer GPU-days than the original trainings, "
-        "which ran on other hardware: RoBERTa and ConvNeXt on V100, ViT on TPUv3 cores, Pythia on A100 of 40 GB.",
+        f"From the printed days: between {min(ratios):.1f} and {max(ratios):.1f} times fewer GPU-days than the "
+        "original trainings, which ran on other hardware: RoBERTa and ConvNeXt on V100, ViT on TPUv3 cores, Pythia on "
+        "A100 of 40 GB.",
         [
             *measured_panels("Best settings here", "strips", "GPU-days", measured, searches),
             Panel("published", "Original and 8 A100", "pairs", "GPU-days", rows, "figure 6(a); Table 1"),

@@ -13,6 +13,7 @@ from .. import command
 from ..environment import Environment
 from ..plan import Options, default_scale
 from ..reading import Reading
+from ..units import size
 from ..verdict import Verdict
 
 
@@ -54,7 +55,8 @@ def run_words(options: Options, environment: Environment, folder: Path) -> str:
         value = getattr(options, name)
         if value is not None and value != flags.get(name):
             unit = "s" if name in ("budget", "trial_timeout") else ""
-            words += [f"--{name.replace('_', '-')}", f"{value:g}{unit}" if isinstance(value, float) else str(value)]
+            told = f"{value:g}{unit}" if isinstance(value, float) else size(value) if name == "memory" else str(value)
+            words += [f"--{name.replace('_', '-')}", told]
     if options.nodes > 1:
         words += ["--address", _address(options)]
     if options.check_extrapolation:

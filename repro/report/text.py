@@ -26,8 +26,10 @@ _CLOCKS_DIFFER = 0.1
 LEGEND = (
     "Times are extrapolated from one training step. authors: the authors' clock, unsynchronised host time, every "
     "micro-step with gradient reduction; true: device time, as one would wait; synchronised: host time, waiting for "
-    "the device after each part. MFU: model FLOPs utilisation of the true step, of the GPU's dense peak. Vision models "
-    "are timm's. A dash was not measured; in the paper's column - is infeasible, and ? a mark that is lost."
+    "the device after each part. A CPU has one clock: authors is the mean of its rounds, true their median. MFU: model "
+    "FLOPs utilisation of the true step, of the GPU's dense peak. peak GiB: what was allocated, on a CPU what was "
+    "resident; --memory limits what is reserved, which is more. Vision models are timm's. A dash was not measured; in "
+    "the paper's column - is infeasible, and ? a mark that is lost."
 )
 
 
