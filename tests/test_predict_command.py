@@ -101,7 +101,7 @@ def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> No
     elsewhere = repro("predict", "--gpu", "H200", "--measured", str(folder))
     assert (elsewhere.returncode, elsewhere.stdout) == (2, "")
     assert "no trial of these models on 1 x H200" in elsewhere.stderr
-    assert "it has some on 1 x A100, 4 x A100" in elsewhere.stderr
+    assert "it has some on 1 x A100, 2 nodes of 4 x A100, 4 x A100" in elsewhere.stderr
 
 
 def test_every_settings_is_ranked_with_memory_and_time_by_part() -> None:
@@ -233,9 +233,20 @@ def test_the_readme_tells_how_often_intervals_hold_with_and_without_doubted_cell
         (score,) = (each for each in scores if wanted.items() <= each.items())
         return f"{100 * float(str(score['value'])):.0f} %"
 
-    (line,) = (line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| 80 % interval"))
+    (line,) = (line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| cells within the"))
     told = [", ".join(share(split, subset) for split in validate.SPLITS[1:]) for subset in ("all", "plausible")]
     assert f"| {told[0]} ({told[1]}) |" in line
+
+
+def test_the_readme_tells_how_many_micro_batches_are_exact(scores: list[dict[str, object]]) -> None:
+    def number(metric: str, split: str) -> str:
+        wanted = {"metric": f"micro batch {metric}", "split": split, "subset": "all"}
+        (score,) = (each for each in scores if wanted.items() <= each.items())
+        return f"{float(str(score['value'])):.0f}"
+
+    (line,) = (line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| Appendix J's 140"))
+    exact, held_out = (number("exact", split) for split in validate.SPLITS[:2])
+    assert f"| {exact}, {number('within 2x', validate.SPLITS[0])} ({held_out}) |" in line
 
 
 def test_the_traced_model_beats_every_baseline_on_what_it_has_not_seen(scores: list[dict[str, object]]) -> None:
