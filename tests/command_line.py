@@ -31,6 +31,18 @@ def repro(*arguments: str, cwd: Path = ROOT, **variables: str) -> subprocess.Com
     )
 
 
+def started(*arguments: str, **variables: str) -> subprocess.Popen[str]:
+    """Starts it on the CPU, in a session of its own, to be listened to and stopped."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "repro", *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
 def answer(*arguments: str) -> Any:
     """What a command answers as JSON, which has no NaN and no infinity."""
     done = repro(*arguments, "--format", "json")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +20,7 @@ from repro.predict.memory import ALL_OF_IT
 from repro.predict.probed import Probes
 from repro.predict.traces import PAPER_STACK
 from repro.settings import FREE_LUNCH
-from tests.command_line import ROOT, answer, refusal, repro
+from tests.command_line import ROOT, answer, refusal, repro, started
 
 PROBED = Probed(fp32=5e10, tf32=None, fp16=2e9, bf16=1e11, copy=1e10, host=1e10, launch=3e-6, ring=1e9, latency=2e-4)
 
@@ -84,11 +82,8 @@ def test_a_stack_that_does_not_load_is_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_a_calibration_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
-    calibration = subprocess.Popen(
-        [sys.executable, "-m", "repro", "calibrate", "--processes", "2", "--out", str(tmp_path / "probes.json")],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(tmp_path)},
-        stderr=subprocess.PIPE,
-    )
+    out = str(tmp_path / "probes.json")
+    calibration = started("calibrate", "--processes", "2", "--out", out, TMPDIR=str(tmp_path))
     while len(family := psutil.Process(calibration.pid).children(recursive=True)) < 2:  # the server and a rank
         assert calibration.poll() is None
         time.sleep(0.02)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -22,7 +20,7 @@ from repro.experiment import Experiment
 from repro.gpus import find
 from repro.lab import Trained, Training, epochs_of, lab_predictions, lab_ratios, predictions, ratios, why
 from repro.lab_report import Report
-from tests.command_line import ROOT, record, repro, results_folder
+from tests.command_line import ROOT, record, repro, results_folder, started
 
 SMALL = ["--epochs", "3", "--images", "200"]  # 13 batches of 16, the last of 8
 
@@ -188,11 +186,7 @@ def test_the_same_folder_again_trains_nothing_twice_in_any_format(finished) -> N
 def test_an_interrupted_experiment_leaves_no_process_and_says_how_to_resume(
     ending: signal.Signals, tmp_path: Path
 ) -> None:
-    run = subprocess.Popen(
-        [sys.executable, "-m", "repro", "lab", "--out", str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+    run = started("lab", "--out", str(tmp_path))
     try:
         deadline = time.monotonic() + 240
         while not list((tmp_path / "logs").glob("*epoch.log")):  # a rank is training

@@ -9,7 +9,6 @@ import shlex
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +26,7 @@ from repro.measure.rank import interface
 from repro.measure.server import Job
 from repro.plan import Options
 from repro.run import Run
+from tests import command_line
 from tests.command_line import ROOT, repro
 
 VIT = ["--models", "vit", "--methods", "naive", "--processes", "1"]
@@ -39,11 +39,8 @@ def started() -> Iterator[Start]:
     nodes = []
 
     def start(*arguments: str) -> subprocess.Popen[str]:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-        command = [sys.executable, "-m", "repro", *arguments]
-        node = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        nodes.append(node)
-        return node
+        nodes.append(command_line.started(*arguments))
+        return nodes[-1]
 
     yield start
     for node in nodes:

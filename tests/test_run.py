@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +23,14 @@ from repro import command
 from repro.plan import Options
 from repro.results import Results
 from repro.run import Run
-from tests.command_line import record, results_folder
+from tests import command_line
+from tests.command_line import ROOT, record, results_folder, started
 
-ROOT = Path(__file__).resolve().parent.parent
 ONE = ["--models", "vit", "--methods", "naive", "--processes", "1"]
 FOUR = ["--models", "convnext,vit", "--methods", "naive", "--processes", "1,2"]
 
 
-def environment(**variables: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **variables}
-
-
-def repro(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "repro", *arguments], env=environment(**variables), capture_output=True, text=True
-    )
-
-
-def started(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "repro", *arguments], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, start_new_session=True,
-    )  # fmt: skip
+repro = partial(command_line.repro, CUDA_VISIBLE_DEVICES="")
 
 
 def records(folder: Path) -> list[dict]:

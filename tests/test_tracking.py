@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import sqlite3
 import struct
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +18,7 @@ import pytest
 
 from repro.reading import history
 from repro.tracking import NAMES, Tracker
-from tests.command_line import ROOT, repro
+from tests.command_line import ROOT, repro, started
 
 RUN = ["--models", "vit", "--methods", "naive", "--processes", "1"]
 EARLIER = ROOT / "results" / "cpu-2-cores"
@@ -227,9 +225,7 @@ def test_a_run_that_is_stopped_while_it_waits_for_its_tracker_leaves_none_behind
 ) -> None:
     path = library(tmp_path, "import time\ntime.sleep(1000)")
     folder = shutil.copytree(measured, tmp_path / "out")
-    environment = {**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-m", "repro", *RUN, "--out", str(folder), "--track", "wandb"]
-    run = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    run = started(*RUN, "--out", str(folder), "--track", "wandb", PYTHONPATH=path)
     try:
         assert any("the report is " in line for line in run.stderr)
         waiting, deadline, spent = psutil.Process(run.pid), time.monotonic() + 30, None
