@@ -39,7 +39,7 @@ def place_of(search: Search, verdicts: Iterable[Verdict], nearest: str | None) -
     if search.fastest is not None:
         best = f"{search.fastest}, {figures(search.steps[search.fastest])} s a training step by the authors' clock"
         slower = "" if search.naive is None else f"; naive settings take {figures(search.naive)} s"
-        says.append(f"The fastest but naive is {best}{slower}.")
+        says.append(f"The fastest apart from naive settings is {best}{slower}.")
     for verdict in verdicts if search.stands_for_paper else ():
         if (verdict.model, verdict.gpu, verdict.gpus) == (search.model, search.device, search.count):
             says.append(f"{verdict_entry(verdict).told}.")
@@ -59,7 +59,7 @@ def _told(search: Search) -> str:
     statuses = Counter(trial.status.replace("_", " ") for trial in search.trials)
     told = [", ".join(f"{count} {status}" for status, count in statuses.items())]
     if search.best is not None:
-        told.append(f"fastest but naive {figures(search.best)} s a step")
+        told.append(f"fastest apart from naive {figures(search.best)} s a step")
     ratios = [ratio for trial in search.trials if (ratio := trial.clocks_ratio) is not None]
     if ratios:
         told.append(f"authors' clock {min(ratios):.2f} to {max(ratios):.2f} of the true one")
