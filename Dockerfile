@@ -181,6 +181,7 @@ FROM program AS gpu
 COPY --from=stack-gpu /opt/venv /opt/venv
 ARG REQUIREMENTS_SHA256
 LABEL repro.lock=requirements.lock repro.lock.sha256=${REQUIREMENTS_SHA256}
+ENV REPRO_COMMAND="docker run --gpus all --volume repro:/results repro"
 
 FROM gpu AS volta
 COPY --from=kernels-volta /opt/kernels /opt/kernels
@@ -225,7 +226,7 @@ COPY --from=stack-paper /opt/venv /opt/venv
 COPY --from=kernels-paper /opt/kernels /opt/kernels
 ARG PAPER_SHA256
 LABEL repro.lock=locks/paper.lock repro.lock.sha256=${PAPER_SHA256} repro.generation=paper
-ENV REPRO_IMAGE=paper REPRO_TF32=auto
+ENV REPRO_IMAGE=paper REPRO_TF32=auto REPRO_COMMAND="docker run --gpus all --volume repro:/results repro"
 
 FROM program AS latest
 COPY --from=stack-latest /opt/venv /opt/venv
@@ -233,7 +234,8 @@ COPY --from=kernels-latest /opt/kernels /opt/kernels
 ARG LATEST_SHA256
 LABEL repro.lock=locks/latest.lock repro.lock.sha256=${LATEST_SHA256} repro.generation=latest
 ARG ARCHITECTURES
-ENV REPRO_IMAGE=latest REPRO_TF32=auto REPRO_ARCHITECTURES="${ARCHITECTURES}"
+ENV REPRO_IMAGE=latest REPRO_TF32=auto REPRO_ARCHITECTURES="${ARCHITECTURES}" \
+    REPRO_COMMAND="docker run --gpus all --volume repro:/results repro"
 
 FROM gpu AS every
 COPY --from=kernels-every /opt/kernels /opt/kernels

@@ -22,6 +22,8 @@ VARIABLES = [
     ("no-index", "UV_NO_INDEX", " "),
     ("trusted-host", "UV_INSECURE_HOST", " "),
     ("cert", "SSL_CERT_FILE", " "),
+    ("client-cert", "SSL_CLIENT_CERT", " "),
+    ("proxy", "ALL_PROXY", " "),
 ]
 
 

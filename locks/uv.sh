@@ -22,10 +22,16 @@ find_uv() { # sets uv: the pinned one, got with any python3 that has pip, else o
     cmp -s locks/installer.lock "$home/installed.lock" && return
     if python=$(python_with_pip); then
         rm -rf "$home"
-        PIP_ROOT_USER_ACTION=ignore "$python" -m pip -qq --disable-pip-version-check install --target "$home" \
-            --no-deps --require-hashes --only-binary :all: --requirement locks/installer.lock >&2 ||
+        # Neither of these settings of a person's pip is meant for a folder of our own.
+        if PIP_REQUIRE_VIRTUALENV=0 PIP_USER=0 PIP_ROOT_USER_ACTION=ignore "$python" -m pip -qq \
+            --disable-pip-version-check install --target "$home" \
+            --no-deps --require-hashes --only-binary :all: --requirement locks/installer.lock >&2; then
+            cp locks/installer.lock "$home/installed.lock"
+            return
+        fi
+        uv=$(command -v uv) ||
             die "uv could not be installed, see above: once that is mended run the same command again"
-        cp locks/installer.lock "$home/installed.lock"
+        say "uv could not be installed, see above: taking $uv"
     else
         uv=$(command -v uv) || die "needs a python3 with pip, or uv: install one of them (such as python3-pip)"
     fi

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from .commands import HELP
 from .errors import DISK_FULL, UserError
-from .exit_codes import INTERRUPTED, OK, USAGE
+from .exit_codes import FAILED, INTERRUPTED, USAGE
 from .stderr import say
 
 
@@ -29,18 +30,22 @@ def main(arguments: Sequence[str]) -> int:
     """Runs a command and returns the exit code. Without a command's name it is `run`."""
     try:
         try:
-            return _run(list(arguments))
+            with contextlib.redirect_stdout(_Output(sys.stdout)):
+                return _run(list(arguments))
         finally:
-            print(end="", flush=True)  # where the buffer cannot be written it is told below
+            try:
+                print(end="", flush=True)  # where the buffer cannot be written it is told below
+            except BrokenPipeError:
+                _drop_output()
     except UserError as error:
         say(error)
         return USAGE
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has gone; nothing more can be told.
+        # Whoever read what is told beside the payload has gone; nothing more can be told.
         _drop_output()
-        return OK
+        return FAILED
     except OSError as error:
         if error.errno not in DISK_FULL or error.filename is not None:
             raise
@@ -69,6 +74,29 @@ def _run(words: list[str]) -> int:
         _overview().parse_args(words)
     given = parser(words[0]).parse_args(words[1:])
     return import_module(f".commands.{words[0].replace('-', '_')}", __package__).main(given)
+
+
+class _Output:
+    """stdout for commands: once its reader has gone the rest is dropped, and they go on to their exit code."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            _drop_output()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            _drop_output()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _drop_output() -> None:

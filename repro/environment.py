@@ -166,6 +166,8 @@ def commit() -> str | None:
     and says its commit in REPRO_COMMIT."""
     if known := os.environ.get("REPRO_COMMIT"):
         return known
+    if not (ROOT / ".git").exists():  # git would answer with a repository around this folder
+        return None
     try:
         found = subprocess.run(
             ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],

@@ -23,6 +23,16 @@ def replace(path: Path, text: str) -> Path:
     return path
 
 
+def look(path: Path) -> None:
+    """Raises UserError where nobody here may see whether there is such a file."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise UserError(f"{path.parent} cannot be read: {error.strerror}") from error
+
+
 def remove(path: Path) -> None:
     """Removes a file, if there is one. Raises UserError where it cannot be removed."""
     try:

@@ -15,7 +15,7 @@ from .formats import figures, yes
 from .prices import gpu_prices, parts, servers
 from .settings import NAIVE
 from .trial import Record
-from .verdict import Verdict
+from .verdict import Verdict, stands_for_cell
 
 Number = Literal["1", "3", "4", "5", "6", "7", "j"]
 NUMBERS: tuple[Number, ...] = get_args(Number)
@@ -104,7 +104,7 @@ def _best(records: Sequence[Record]) -> dict[Place, Record]:
     """The fastest record of the search space on each machine, by the authors' clock."""
     found: dict[Place, Record] = {}
     for record in records:
-        if not record.stands_for_paper or record.authors_days is None or record.settings == NAIVE.id:
+        if not stands_for_cell(record) or record.authors_days is None or record.settings == NAIVE.id:
             continue
         place = (models.find(record.recipe).name, record.device, record.count)
         other = found.get(place)

@@ -15,7 +15,7 @@ from typing import Any
 
 import models
 
-from . import __version__, jsonfile, results
+from . import __version__, files, jsonfile, results
 from .devices import Device
 from .environment import FILE as ENVIRONMENT
 from .environment import Environment
@@ -67,6 +67,7 @@ class Reading:
 
 def read(folder: Path) -> Reading:
     """Reads a results folder. Raises UserError where there is none, or no run was ever in it."""
+    files.look(folder / results.TRIALS)
     if folder.is_file():
         raise UserError(f"{folder} is a file: {_WAY_OUT}")
     if not folder.is_dir():

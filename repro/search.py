@@ -26,6 +26,20 @@ class Spread:
     count: int
 
 
+_SAYS = {"ok": 2, "out_of_memory": 1}  # how much a status says of settings, others nothing
+
+
+def standing(trials: Iterable[Record]) -> dict[str, Record]:
+    """By settings the record that stands for all that were made of them, such as with more rounds: the last that ran,
+    else the last that ran out of memory, else the last."""
+    found: dict[str, Record] = {}
+    for trial in trials:
+        before = found.get(trial.settings)
+        if before is None or _SAYS.get(trial.status, 0) >= _SAYS.get(before.status, 0):
+            found[trial.settings] = trial
+    return found
+
+
 @dataclass(frozen=True)
 class Search(OnMachine):
     """All trials of one recipe on one machine, memory limit included. Steps are seconds by the authors' clock, which
@@ -46,13 +60,7 @@ class Search(OnMachine):
 
     @cached_property
     def standing(self) -> dict[str, Record]:
-        """By settings the record that stands for all that were made of them, such as with more rounds: the last that
-        ran, else the last."""
-        found: dict[str, Record] = {}
-        for trial in self.trials:
-            if trial.settings not in found or trial.status == "ok" or found[trial.settings].status != "ok":
-                found[trial.settings] = trial
-        return found
+        return standing(self.trials)
 
     @property
     def untried(self) -> tuple[str, ...]:
@@ -81,7 +89,7 @@ class Search(OnMachine):
     @property
     def skipped(self) -> list[Record]:
         """What a guided search did not measure, as it could not be the fastest."""
-        return [trial for trial in self.trials if trial.status == "skipped"]
+        return [trial for trial in self.standing.values() if trial.status == "skipped"]
 
     @property
     def seconds(self) -> float:
@@ -104,11 +112,12 @@ class Search(OnMachine):
     @property
     def guided(self) -> str:
         """What guidance saved, in a sentence; nothing where nothing was predicted."""
+        tried = len({trial.settings for trial in self.tried})
         if not self.skipped:
             guided = any(trial.predicted_micro_batch is not None for trial in self.trials)
-            return f"{len(self.tried)} settings were tried in {self.seconds:.0f} s, none was skipped" if guided else ""
+            return f"{tried} settings were tried in {self.seconds:.0f} s, none was skipped" if guided else ""
         return (
-            f"{len(self.tried)} settings were tried in {self.seconds:.0f} s, {len(self.skipped)} were skipped, for "
+            f"{tried} settings were tried in {self.seconds:.0f} s, {len(self.skipped)} were skipped, for "
             "even at best they were predicted no faster than the fastest; all would have taken about "
             f"{self.exhaustive_seconds:.0f} s (estimated)"
         )

@@ -1,8 +1,10 @@
 """What people are told beside the payload, which stdout has to itself."""
 
+import contextlib
 import sys
 
 
 def say(line: object) -> None:
-    """Tells a line, at once."""
-    print(f"repro: {line}", file=sys.stderr, flush=True)
+    """Tells a line, at once; where nobody listens any more the work goes on."""
+    with contextlib.suppress(BrokenPipeError):
+        print(f"repro: {line}", file=sys.stderr, flush=True)

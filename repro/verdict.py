@@ -11,6 +11,9 @@ import models
 from . import rules
 from .expected import Cell, PublishedSettings, State, all_cells, published_settings
 from .findings import recipe_of
+from .formats import listing
+from .gpus import paper_gpus
+from .search import standing
 from .settings import NAIVE, Settings, search_space
 from .trial import Record
 
@@ -62,16 +65,21 @@ def judge_tables(records: Iterable[Record], tolerance: float) -> list[Verdict]:
     return judge(all_cells(), records, published_settings(), tolerance)
 
 
+def stands_for_cell(record: Record) -> bool:
+    """Whether it can stand for one of the paper's cells: without an attention that the paper has not, and on its GPUs
+    free lunch only with its TF32, which all of them have."""
+    settings = Settings.parse(record.settings)
+    as_asked = record.tf32 == settings.free_lunch or record.device not in paper_gpus()
+    return record.stands_for_paper and settings == settings.base and as_asked
+
+
 def judge(
     cells: Iterable[Cell], records: Iterable[Record], published: Sequence[PublishedSettings], tolerance: float
 ) -> list[Verdict]:
-    """A verdict for every cell. Only records that can stand for the paper's are compared, none with an attention that
-    it has not, and free lunch only with its TF32, which all GPUs of the paper have."""
+    """A verdict for every cell. Only records that can stand for one are compared."""
     by_place: dict[tuple[str, str, int], list[Record]] = {}
-    for record in records:
-        settings = Settings.parse(record.settings)
-        if record.stands_for_paper and settings == settings.base and record.tf32 == settings.free_lunch:
-            by_place.setdefault((record.recipe, record.device, record.count), []).append(record)
+    for record in filter(stands_for_cell, records):
+        by_place.setdefault((record.recipe, record.device, record.count), []).append(record)
     readings = {(row.model, row.gpu, row.gpus): {settings.id for settings in row.readings()} for row in published}
     return [
         _judge(
@@ -104,10 +112,12 @@ def _judge(cell: Cell, there: list[Record], published: set[str], tolerance: floa
     if not there:
         return verdict("not_measured", f"no run on {cell.gpus} {cell.gpu}")
     naive = cell.table == "4"
-    tried = [record for record in there if (record.settings == NAIVE.id) == naive]
+    tried = [record for record in standing(there).values() if (record.settings == NAIVE.id) == naive]
     settled = {record.settings for record in tried if record.status in _SETTLED}
     failed = [record for record in tried if record.status not in _SETTLED]
     space = {settings.id for settings in search_space(cell.gpus)}
+    # What may be faster, or fit, than what was measured.
+    unsettled = set() if naive or space <= settled else published - settled
     # Table 1 is the best of the search: other settings alone say nothing of it.
     if not naive and not space <= settled and not published & settled:
         wanted = "Appendix J's settings were" if published else "the whole search space was"
@@ -126,19 +136,26 @@ def _judge(cell: Cell, there: list[Record], published: set[str], tolerance: floa
         assert best.authors_days is not None
         assert cell.days is not None
         word = within(best.authors_days, cell.days, tolerance)
-        faster = _ends(each for each in failed if each.settings in published)
-        if word == "slower" and not space <= settled and faster:
-            told = f"{best.settings} takes {best.authors_days:.1f} days, what may be faster has none"
-            return verdict("not_measured", f"{told}: {faster}")
+        if word == "slower" and unsettled:
+            told = f"{best.settings} takes {best.authors_days:.1f} days, {_lacking(unsettled, failed)}"
+            return verdict("not_measured", told)
         return verdict(word, uncompiled, best)
     others = _ends(record for record in tried if record.status != "out_of_memory")
     if not tried or others:
         return verdict("not_measured", others or "no such settings run")
+    if unsettled:
+        return verdict("not_measured", f"{listing(sorted(settled))} ran out of memory, {_lacking(unsettled, failed)}")
     if cell.state == "lost":
         return verdict("no_reference", "the paper's mark is lost; out of memory here")
     if cell.state == "infeasible":
         return verdict("reproduced", "infeasible in the paper, and out of memory here")
     return verdict("feasibility_differs", f"the paper has {cell.days} days, all settings ran out of memory here")
+
+
+def _lacking(unsettled: set[str], failed: Iterable[Record]) -> str:
+    """What else Appendix J's row may mean, and what became of it."""
+    ends = _ends(record for record in failed if record.settings in unsettled)
+    return f"and of other readings of Appendix J {len(unsettled)} did not run{f' ({ends})' if ends else ''}"
 
 
 def _ends(records: Iterable[Record]) -> str:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from repro.expected import COUNTS
 from repro.interval import Interval
 from repro.prices import parts, servers, systems
 from repro.quantities import quantities
-from repro.settings import search_space
+from repro.settings import Settings, search_space
 from repro.trial import Record
 from tests.command_line import ROOT, record, refusal, repro, results_folder
 
@@ -568,6 +569,19 @@ def test_a_gpu_that_is_not_the_papers_counts_where_no_other_does_and_is_named() 
     both = check("best-over-worst", [*search("L40S", best=5), *search("H100")])
     assert both.working is not None
     assert both.working.value.value == pytest.approx(4)
+
+
+@pytest.mark.parametrize("otherwise", ["flash", "without TF32"])
+def test_what_stands_for_no_cell_refutes_no_search(otherwise: str) -> None:
+    records = search(best=5)
+    for each in records:
+        if otherwise == "flash":
+            each.settings = replace(Settings.parse(each.settings), attention="flash").id
+        else:
+            each.tf32 = False
+    checked = check("best-over-median", records)
+    assert checked.verdict == "needs_measurement"
+    assert "they are of other models or settings" in checked.reason
 
 
 def test_a_search_with_a_gap_says_what_is_missing_and_what_there_is_so_far() -> None:

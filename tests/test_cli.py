@@ -219,6 +219,17 @@ def test_a_reader_that_leaves_early_gets_no_traceback() -> None:
     assert found.stderr == ""
 
 
+def test_a_reader_that_leaves_early_changes_no_exit_code() -> None:
+    """Of a run with itself: inconclusive, 3."""
+    kept = "results/cpu-2-cores"
+    command = f"{sys.executable} -m repro compare {kept} {kept}"
+    for more in ("", " --format json"):
+        found = subprocess.run(
+            ["bash", "-c", f"{command}{more} | true; exit ${{PIPESTATUS[0]}}"], cwd=ROOT, capture_output=True, text=True
+        )
+        assert (found.returncode, found.stderr) == (3, "")
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("command", ["claims", "gpus", "gpus --format json", "gpus --help"])
 def test_a_full_disk_behind_the_output_is_one_clear_line(command: str, unbuffered: str) -> None:

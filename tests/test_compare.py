@@ -128,6 +128,12 @@ def test_a_slowdown_without_a_second_round_is_inconclusive(tmp_path: Path) -> No
     assert "second round" in reason
 
 
+def test_a_trial_with_more_rounds_that_fails_breaks_nothing(tmp_path: Path) -> None:
+    longer = replace(record("pythia-1b", "naive", None, status="timed_out"), id="of 5 rounds")
+    found, code = compared(tmp_path, processes(), [*processes(seed=2), longer])
+    assert ([row["status"] for row in found["trials"]], code) == (["unchanged"], 0)
+
+
 @pytest.mark.parametrize("failure", ["crashed", "out_of_memory", "unsupported", "timed_out"])
 def test_a_trial_that_ran_before_and_fails_now_broke(tmp_path: Path, failure: Any) -> None:
     failed = record("pythia-1b", "naive", None, status=failure, reason="no such kernel")

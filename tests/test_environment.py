@@ -123,6 +123,9 @@ def test_the_commit_is_the_checkout_s_and_says_where_files_differ(
     assert environment.describe([], {}, 0, {}, {}).commit == commit
     (tmp_path / "file").write_text("changed")
     assert environment.describe([], {}, 0, {}, {}).commit == f"{commit}-dirty"
+    (tmp_path / "unpacked").mkdir()
+    monkeypatch.setattr(environment, "ROOT", tmp_path / "unpacked")
+    assert environment.describe([], {}, 0, {}, {}).commit is None, "the repository around it is another's"
 
 
 def test_an_image_says_the_commit_that_it_was_built_from(monkeypatch: pytest.MonkeyPatch) -> None:

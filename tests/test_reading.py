@@ -59,6 +59,8 @@ def test_there_must_be_a_folder_with_a_run(tmp_path: Path) -> None:
         read(KEPT / "report.md")
     with pytest.raises(UserError, match=r"holds no trials: name the results folder of a run"):
         read(tmp_path)
+    with pytest.raises(UserError, match=r"cannot be read: File name too long"):
+        read(tmp_path / ("x" * 300))
 
 
 @pytest.mark.parametrize("broken", ["{broken", "42", '{"id": "only"}', "\x00\x00"])

@@ -205,7 +205,8 @@ def _of_two_nodes(one: Record) -> Record:
 def test_measured_days_stand_in_place_of_the_papers_and_say_so(tmp_path: Path) -> None:
     folder = results_folder(
         tmp_path / "out",
-        record("pythia-1b", "naive", 12.5, gpu="H100", count=4),
+        record("pythia-1b", "naive", 1.5, gpu="H100", count=4),
+        record("pythia-1b", "naive", 1.5, gpu="A100", count=4),
         record("pythia-1b", "free_lunch", 4.5, gpu="H100", count=4, true_days=9.25),
         replace(record("pythia-1b", "free_lunch", 1.0, gpu="H100", count=2), memory_limit=2**30),
         _of_two_nodes(record("pythia-1b", "free_lunch", 1.0, gpu="H100", count=2)),
@@ -219,6 +220,7 @@ def test_measured_days_stand_in_place_of_the_papers_and_say_so(tmp_path: Path) -
     assert str(folder) in rows[4, "H100"]["source"]
     assert (rows[2, "H100"]["days"], rows[2, "H100"]["origin"]) == (16, "expected")
     assert rows[1, "H100"]["origin"] == "expected"
+    assert (rows[4, "A100"]["days"], rows[4, "A100"]["origin"]) == (18, "expected"), "naive is none of Table 1's"
     assert rows[8, "H100"]["origin"] == "expected"
     assert any("8 H200" in note and "--prices" in note for note in found["notes"])
     assert not any("1 cpu" in note for note in found["notes"])

@@ -373,6 +373,28 @@ def test_the_commands_give_the_same_run_again(kept: Content) -> None:
     assert f"{command()} report {KEPT}" in commands
 
 
+def test_of_a_folder_that_lost_its_environment_nothing_is_said_but_what_its_records_tell(tmp_path: Path) -> None:
+    folder = results_folder(tmp_path / "run", record("pythia-1b", "naive", 160.0, count=1))
+    text = repro("report", str(folder)).stdout
+    assert "no GPU took part" not in text
+    told = (folder / "report.md").read_text()
+    assert "no GPU took part" not in told
+    assert f"report {folder}`: this report" in told
+
+
+def test_what_was_not_tried_is_not_called_infeasible(tmp_path: Path) -> None:
+    run = [
+        record("pythia-1b", "naive", None, count=1, status="out_of_memory"),
+        record("pythia-160m", "free_lunch", None, count=1, status="out_of_memory"),
+    ]
+    content = compose(read(results_folder(tmp_path / "run", *run)))
+    for number in ("3", "10"):
+        panels = [panel for panel in figure(content, number).panels if panel.origin == "measured"]
+        states = {(row.model, panel.title): row.state for panel in panels for row in panel.rows}  # type: ignore[union-attr]
+        wanted = {"infeasible", "not known"} if number == "3" else {"not known"}
+        assert set(states.values()) == wanted, states
+
+
 def test_commands_are_as_people_call_the_program_here(tmp_path: Path) -> None:
     found = repro("report", "--out", str(tmp_path), REPRO_COMMAND="'/my place/run_all.sh'")
     assert found.returncode == 0, found.stderr
@@ -388,6 +410,7 @@ def test_commands_are_as_people_call_the_program_here(tmp_path: Path) -> None:
         "--processes 1,2",
         "--processes 1 --models vit,roberta --methods all --search guided --steps 5 --tolerance 0.2 --budget 90m",
         "--processes 2 --memory 2GiB --trial-timeout 30s --check-extrapolation",
+        "--processes 2 --tolerance 0.00005 --budget 12d --trial-timeout 123456.7s",
         "--processes 1 --scale paper --nodes 2 --address host:1",
         "--gpus 1 --attention flash",
     ],

@@ -33,6 +33,47 @@ FOUR = ["--models", "convnext,vit", "--methods", "naive", "--processes", "1,2"]
 repro = partial(command_line.repro, CUDA_VISIBLE_DEVICES="")
 
 
+MEASURED = """
+import sys
+from pathlib import Path
+import repro.run
+from repro.commands.cases import run_cases
+from repro.devices import Device
+from repro.gpus import find
+from repro.plan import Options
+from tests.command_line import record
+
+def measured(trial, *_):
+    return record(trial.recipe, trial.settings, float(sys.argv[2]), trial.device, trial.count)
+
+repro.run.run_trial = measured
+device = Device(0, 0, "GPU-0", "A100", find("A100"), 80 * 10**9, (8, 0))
+options = Options(("pythia-1b",), None, "paper", (1,))
+with repro.run.Run(Path(sys.argv[1]), options, [device]) as run:
+    code = run_cases(run, None)
+    print(sorted(verdict.verdict for verdict in run.verdicts() if verdict.compared))
+    sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize(
+    ("days", "code", "verdicts"), [("900", 1, ["slower", "slower"]), ("72", 1, ["faster", "reproduced"])]
+)
+def test_a_cell_is_judged_after_its_trials_also_in_the_first_run_of_a_folder(
+    tmp_path: Path, days: str, code: int, verdicts: list[str]
+) -> None:
+    """Of Pythia-1B on one A100, which takes 160 days with naive settings and 72 with the best."""
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURED, str(tmp_path), days],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+            capture_output=True,
+            text=True,
+        )
+        assert (done.returncode, done.stdout) == (code, f"{verdicts}\n"), done.stderr
+
+
 def records(folder: Path) -> list[dict]:
     path = folder / "trials.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []

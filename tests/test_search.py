@@ -28,6 +28,21 @@ def test_a_settings_that_crashed_and_then_ran_has_the_step_that_ran() -> None:
     assert again.free_lunch == again.best == ran.best, "the latest of those that ran"
 
 
+def test_a_settings_that_ran_out_of_memory_and_was_then_stopped_is_out_of_memory() -> None:
+    full = [on_one(each.id, None, "out_of_memory") for each in search_space(1)]
+    stopped = on_one("free_lunch", None, "interrupted")
+    found = search(*full, stopped)
+    assert found.whole
+    assert not found.free_lunch_fits
+
+
+def test_guidance_counts_settings_and_not_what_was_made_of_them_later() -> None:
+    skipped = [on_one(each.id, None, "skipped") for each in search_space(1)[1:3]]
+    found = search(on_one("free_lunch", 20.0), on_one("free_lunch", 21.0), *skipped, on_one(skipped[0].settings, 30.0))
+    assert "2 settings were tried" in found.guided
+    assert "1 were skipped" in found.guided
+
+
 def test_a_search_is_whole_where_all_settings_ran_or_ran_out_of_memory() -> None:
     space = [settings.id for settings in search_space(1)]
     full = [on_one(settings, None, "out_of_memory") for settings in space[:2]]

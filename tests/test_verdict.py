@@ -114,12 +114,30 @@ def test_settings_that_did_not_end_are_not_measured_however_slow_others_are(stat
 def test_of_several_readings_one_that_is_slower_settles_nothing_while_another_did_not_end() -> None:
     readings, crashed = appendix_j(sharding=None), record("free_lunch+zero_1", None, "crashed")
     slow, right = record("free_lunch+fsdp_2", 25.0), record("free_lunch+fsdp_2", 18.0)
-    assert verdict_of(cell(), slow, published=readings).verdict == "slower"
-    found = verdict_of(cell(), slow, crashed, published=readings)
+    others = [record(each.id, 26.0) for each in readings.readings() if each.id not in (slow.settings, crashed.settings)]
+    assert verdict_of(cell(), slow, *others, record(crashed.settings, 27.0), published=readings).verdict == "slower"
+    found = verdict_of(cell(), slow, crashed, *others, published=readings)
     assert found.verdict == "not_measured"
-    told = "free_lunch+fsdp_2 takes 25.0 days, what may be faster has none: crashed: for a reason"
+    told = (
+        "free_lunch+fsdp_2 takes 25.0 days, and of other readings of Appendix J 1 did not run (crashed: for a reason)"
+    )
     assert found.reason == told
+    alone = verdict_of(cell(), slow, published=readings)
+    assert alone.verdict == "not_measured"
+    assert f"of other readings of Appendix J {len(others) + 1} did not run" in alone.reason
+    full = verdict_of(cell(), record("free_lunch+fsdp_2", None, "out_of_memory"), published=readings)
+    assert full.verdict == "not_measured"
+    assert full.reason.startswith("free_lunch+fsdp_2 ran out of memory, and of other readings")
     assert verdict_of(cell(), right, crashed, published=readings).verdict == "reproduced"
+
+
+def test_settings_that_were_measured_again_stand_as_they_do_in_the_figures() -> None:
+    first, second = record("free_lunch+zero_1", 9.0), replace(record("free_lunch+zero_1", 18.0), id="again")
+    assert verdict_of(cell(), first, second).measured_days == 18.0
+    crashed = replace(record("free_lunch+zero_1", None, "crashed"), id="again")
+    assert verdict_of(cell(), second, crashed).verdict == "reproduced"
+    full, stopped = record("naive", None, "out_of_memory"), replace(record("naive", None, "interrupted"), id="again")
+    assert verdict_of(cell("4", None, "infeasible"), full, stopped).verdict == "reproduced"
 
 
 def test_flash_attention_stands_for_no_cell() -> None:
@@ -191,9 +209,9 @@ def test_a_failing_cell_is_told_in_one_line_with_all_one_needs() -> None:
 
 
 def test_a_cell_says_that_its_model_was_measured_uncompiled() -> None:
-    crashed = verdict_of(cell(), record("free_lunch", 18.0, compiled=False), published=appendix_j(None))
+    crashed = verdict_of(cell(), record("free_lunch", 18.0, compiled=False), published=appendix_j("none"))
     assert (crashed.verdict, crashed.reason) == ("reproduced", "measured uncompiled, for compiling it crashed")
-    slow = verdict_of(cell(), record("free_lunch", 30.0, compiled=False), published=appendix_j(None))
+    slow = verdict_of(cell(), record("free_lunch", 30.0, compiled=False), published=appendix_j("none"))
     assert "MBS 16, measured uncompiled, for compiling it crashed; raw times" in explain(slow)
     assert verdict_of(cell(), record("free_lunch", 18.0), published=appendix_j(None)).reason == ""
 

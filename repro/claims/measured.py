@@ -26,7 +26,9 @@ def differing(table: Table, records: Sequence[Record]) -> Working | Missing:
     failed = [cell for cell in compared if cell.verdict in FAILED]
     found = count(len(failed), [_compared(cell) for cell in compared], "cells compared differ")
     if not failed and len(compared) < len(cells):
-        reason = f"{len(compared)} of its {len(cells)} cells were compared, and hold"
+        reason = f"none of its {len(cells)} cells was compared"
+        if compared:
+            reason = f"{len(compared)} of its {len(cells)} cells were compared, and hold"
         return Missing(f"{reason}; repro run --gpus all measures others, on the GPUs that there are", found)
     return found.told(f"{len(compared)} of its {len(cells)} cells were compared")
 

@@ -18,6 +18,7 @@ from ..results import TRIALS
 from ..search import Search, searches
 from ..settings import search_space
 from ..trial import Record
+from ..verdict import stands_for_cell
 from .working import Row, shown
 
 _PYTHIA = tuple(recipe.id for recipe in models.PYTHIAS)
@@ -70,7 +71,7 @@ def searched(records: Sequence[Record], counts: Sequence[int]) -> Searched:
 
 def at_scale(records: Sequence[Record]) -> list[Record]:
     """The records that can stand for the paper's."""
-    return [record for record in records if record.stands_for_paper]
+    return [record for record in records if stands_for_cell(record)]
 
 
 def nothing_counts(records: Sequence[Record], command: str) -> str:
@@ -84,7 +85,10 @@ def nothing_counts(records: Sequence[Record], command: str) -> str:
         "under a memory limit": sum(record.memory_limit is not None for record in records),
         "on several nodes": sum(record.nodes > 1 for record in records),
     }
-    told = ", ".join(f"{number} are {kind}" for kind, number in kinds.items() if number) or "they are of other models"
+    told = (
+        ", ".join(f"{number} are {kind}" for kind, number in kinds.items() if number)
+        or "they are of other models or settings, or did not run"
+    )
     return f"none of the {len(records)} records counts: {told}; {measures}"
 
 

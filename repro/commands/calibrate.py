@@ -16,7 +16,7 @@ from ..formats import FOR_MACHINES, add_format, render
 from ..stderr import say
 from ..units import path
 from .devices import add_devices, devices_and_counts
-from .preflight import check_disk, check_packages, stop_on_sigterm
+from .preflight import check_cuda, check_disk, check_packages, stop_on_sigterm
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +32,7 @@ def main(given: argparse.Namespace) -> int:
 
     check_packages()
     devices, counts = devices_and_counts(given)
+    check_cuda(devices)
     if given.out.is_dir():
         raise UserError(f"--out {given.out}: it is a folder, expected a file such as {given.out / 'probes.json'}")
     check_disk(given.out.parent)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ..run import Run
 
+_IN_ORDER = ("test_trials.py", "test_cells.py")  # a cell is judged by its trials; by name pytest would take it first
 # What a person told pytest of tests of their own.
 _NOT_FOR_CASES = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD")
 
@@ -53,7 +54,7 @@ def run_cases(run: Run, expression: str | None, *more: str) -> int:
     with contextlib.redirect_stdout(sys.stderr):
         code = pytest.main(
             [
-                str(ROOT / "tests" / "benchmark"),
+                *(str(ROOT / "tests" / "benchmark" / name) for name in _IN_ORDER),
                 f"--rootdir={ROOT}",
                 f"--config-file={ROOT / 'pyproject.toml'}",
                 f"--benchmark-json={run.results.folder.resolve() / 'benchmark.json'}",
@@ -78,6 +79,8 @@ def run_cases(run: Run, expression: str | None, *more: str) -> int:
         return INTERRUPTED
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         raise UserError(f"-k {expression}: no case matches; --methods and --models choose trials too")
+    if code == pytest.ExitCode.USAGE_ERROR and expression is None:
+        raise UserError(f"pytest goes through no cases in {ROOT}, see above: move the checkout to a plainer path")
     if code == pytest.ExitCode.USAGE_ERROR:
         raise UserError(f"-k {expression}: pytest does not understand this expression")
     return OK if code == pytest.ExitCode.OK else FAILED

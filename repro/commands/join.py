@@ -11,7 +11,7 @@ from ..build_cache import mend
 from ..devices import name_of
 from ..units import path
 from .devices import alike
-from .preflight import check_disk, check_packages, stop_on_sigterm
+from .preflight import check_cuda, check_disk, check_packages, stop_on_sigterm
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +26,7 @@ def main(given: argparse.Namespace) -> int:
 
     check_packages()
     devices = alike(given.gpus, nvml.visible_devices())
+    check_cuda(devices)
     logs = given.out / "logs"
     check_disk(logs)
     stop_on_sigterm()

@@ -23,7 +23,7 @@ from ..progress import duration
 from ..recipe import Scale
 from ..stderr import say
 from ..units import count, path
-from .preflight import check_disk, check_packages, interrupted, stop_on_sigterm
+from .preflight import check_cuda, check_disk, check_packages, interrupted, stop_on_sigterm
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +42,7 @@ def main(given: argparse.Namespace) -> int:
 
     check_packages()
     devices = nvml.visible_devices()[:1]
+    check_cuda(devices)
     epochs, first = _checked(given, devices)
     check_disk(given.out)
     wanted = {"first": first}

@@ -7,12 +7,15 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from .. import command
+from ..devices import Device
 from ..errors import UserError
 from ..exit_codes import INTERRUPTED
+from ..packages import installed
 from ..stderr import say
 
 _FREE_BYTES = 256 * 2**20
@@ -24,6 +27,16 @@ def check_packages(*more: str) -> None:
     missing = [package for package in needed if find_spec(package.replace("-", "_")) is None]
     if missing:
         raise UserError(f"{', '.join(missing)} not installed: set up with ./run_all.sh, or install with pip")
+
+
+def check_cuda(devices: Sequence[Device]) -> None:
+    """Raises UserError where there are GPUs that the installed torch can do nothing with."""
+    torch = installed("torch") or ""
+    if devices and torch.endswith("+cpu"):
+        raise UserError(
+            f"torch {torch} was built without CUDA, and there is a GPU, {devices[0].name}: set up the GPU's stack, "
+            "requirements.lock, with ./run_all.sh, or hide the GPU with CUDA_VISIBLE_DEVICES="
+        )
 
 
 def check_disk(folder: Path, way_out: str = "name another folder with --out") -> None:

@@ -26,7 +26,7 @@ from ..trial import Record, Trial
 from ..units import path
 from .cases import run_cases
 from .devices import add_devices, devices_and_counts
-from .preflight import check_disk, check_packages, interrupted, stop_on_sigterm
+from .preflight import check_cuda, check_disk, check_packages, interrupted, stop_on_sigterm
 
 _EXIT_CODES = """\
 exit codes: 0 nothing that was compared failed; 1 a cell differs, a trial crashed, or an internal error;
@@ -80,6 +80,7 @@ def main(given: argparse.Namespace) -> int:
     check_packages("pytest", "pytest-benchmark")
     options, devices = _checked(given)
     health = _image_health(devices)
+    check_cuda(devices)
     folder: Path = given.out
     check_disk(folder)
     stop_on_sigterm()

@@ -26,7 +26,7 @@ from ..stderr import say
 from ..trial import Trial
 from ..units import path
 from .devices import alike
-from .preflight import check_disk, check_packages, interrupted, stop_on_sigterm
+from .preflight import check_cuda, check_disk, check_packages, interrupted, stop_on_sigterm
 
 _EXIT_CODES = """\
 exit codes: 0 nothing regressed; 1 something regressed or broke; 2 usage, or a stack that cannot be built or imported;
@@ -58,6 +58,7 @@ def main(given: argparse.Namespace) -> int:
     budget = units.seconds(given.budget, "--budget")
     check_packages()
     devices, candidates = _candidates(given)
+    check_cuda(devices)
     check_disk(given.out)
     stop_on_sigterm()
     chosen, pairs = _chosen(given.budget, candidates, devices, asked)

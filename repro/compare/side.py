@@ -11,6 +11,7 @@ from typing import Any
 from .. import jsonfile
 from ..environment import Environment
 from ..errors import UserError
+from ..files import look
 from ..host import Host
 from ..jsonfile import NotAsDeclaredError
 from ..reading import Problem, all_sound_records, environment_of, print_problems, sound, unusable
@@ -33,6 +34,7 @@ def read_side(place: Path) -> Side:
     """A results folder, a folder of such folders (one more process of each trial in each), pytest-benchmark's JSON with
     our extra_info, or a baseline. Says on stderr what is wrong with a run. Raises UserError where no record is
     left."""
+    look(place / TRIALS)
     if not place.exists():
         raise UserError(f"{place} is not there: name a results folder, or pytest-benchmark's JSON")
     if not place.is_dir():  # a pipe can be read, too

@@ -89,11 +89,13 @@ def only_in(side: Side, other: Side) -> int:
 def compare_trial(
     before: Sequence[Record], after: Sequence[Record], obstacle: str = "", judge: Judge | None = None
 ) -> Compared:
-    """One trial from its records on both sides, oldest first: the latest says whether it runs. `obstacle` says why
-    the machines cannot be compared. A `judge` gets all that ran, as it may pair them by their order."""
+    """One trial from its records on both sides, oldest first: the latest, of any number of rounds, says whether it
+    runs. `obstacle` says why the machines cannot be compared. A `judge` gets all that ran, as it may pair them by their
+    order."""
     ran = [[record for record in side if record.status == "ok"] for side in (before, after)]
     halves = _half(ran[0]), _half(ran[1])
-    runs = [side[-1].status == "ok" for side in (before, after)]
+    latest = [{record.id: record for record in side}.values() for side in (before, after)]
+    runs = [any(record.status == "ok" for record in side) for side in latest]
 
     def told(status: Status, reason: str) -> Compared:
         return Compared(before[-1], *halves, status, reason)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import models
 
@@ -20,9 +20,9 @@ def feasibility(searches: Sequence[Search]) -> Figure:
     for title, table, naive in (("Naive settings", "4", True), ("Best settings", "1", False)):
         measured = []
         for search in searches:
-            statuses = [t.status for t in search.trials if (t.settings == NAIVE.id) == naive]
+            statuses = {t.status for t in search.standing.values() if (t.settings == NAIVE.id) == naive}
             if statuses:
-                measured.append(Mark(search.model, search.machine, _outcome(statuses)))
+                measured.append(Mark(search.model, search.machine, _outcome(statuses, naive or search.whole)))
         panels += measured_panels(f"{title}, here", "grid", "", measured, searches)
         there = by_place(table)  # type: ignore[arg-type]
         rows = [
@@ -87,7 +87,10 @@ def _least_measured(search: Search) -> State:
         return "naive"
     if search.free_lunch is not None:
         return "free lunch"
-    return "memory saving" if search.best is not None else "infeasible"
+    if search.best is not None:
+        return "memory saving"
+    tried = search.standing.get(NAIVE.id)
+    return "infeasible" if search.whole and tried and tried.status == "out_of_memory" else "not known"
 
 
 def _any_feasible(there: Iterable[Cell]) -> State:
@@ -97,7 +100,7 @@ def _any_feasible(there: Iterable[Cell]) -> State:
     return "lost" if "lost" in states else "infeasible"
 
 
-def _outcome(statuses: Sequence[str]) -> State:
+def _outcome(statuses: Collection[str], whole: bool) -> State:
     if "ok" in statuses:
         return "feasible"
-    return "infeasible" if set(statuses) == {"out_of_memory"} else "not known"
+    return "infeasible" if whole and set(statuses) == {"out_of_memory"} else "not known"

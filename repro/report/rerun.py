@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import fields
+from decimal import Decimal
 from pathlib import Path
 
 import models
@@ -26,6 +27,7 @@ def rerun(reading: Reading | None, verdicts: Sequence[Verdict]) -> list[tuple[st
         found.append((f"{front} {run_words(reading.options, reading.environment, folder)}", "this run: it resumes"))
         if reading.options.nodes > 1:
             found.append((f"{front} join {_address(reading.options)}", "on each other node of this run"))
+    if folder:
         found.append((f"{front} report {shlex.quote(str(folder))}", "this report, from the records alone"))
     else:
         found.append((f"{front} report", "this report"))
@@ -55,7 +57,9 @@ def run_words(options: Options, environment: Environment, folder: Path) -> str:
         value = getattr(options, name)
         if value is not None and value != flags.get(name):
             unit = "s" if name in ("budget", "trial_timeout") else ""
-            told = f"{value:g}{unit}" if isinstance(value, float) else size(value) if name == "memory" else str(value)
+            told = size(value) if name == "memory" else str(value)
+            if isinstance(value, float):
+                told = f"{Decimal(told):f}".removesuffix(".0") + unit  # options take no exponents
             words += [f"--{name.replace('_', '-')}", told]
     if options.nodes > 1:
         words += ["--address", _address(options)]

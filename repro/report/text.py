@@ -107,17 +107,19 @@ def summary(verdicts: Sequence[Verdict], devices: Sequence[Device] | None, recor
         lines.append(f"{told}; {counts['not_measured']} not measured, {counts['no_reference']} without a reference.")
     if devices is None:
         lines.append("Why not: there is no run here, these are the published numbers alone.")
-    elif not devices:
-        here = "What was measured here is this CPU, on tiny recipes."
+    elif all(record.device == "cpu" for record in records) and not devices:
+        tiny = all(record.scale == "tiny" for record in records)
+        here = f"What was measured here is this CPU{', on tiny recipes' if tiny else ''}."
         if not any(record.status == "ok" for record in records):
             here = "Nothing was measured here."
         lines.append(f"Why not: no GPU took part in this run. {here}")
-    elif not any(device.gpu and device.gpu.paper_name for device in devices):
+    elif devices and not any(device.gpu and device.gpu.paper_name for device in devices):
         lines.append(f"Why not: the paper has no {devices[0].name}; its four are {listing(paper_gpus())}.")
     elif not any(verdict.compared for verdict in verdicts):
         lines.append(
-            "Why not: a trial stands for a cell at the paper's scale, on one node, with all of the GPU's memory, and "
-            "with naive or Appendix J's settings; none here did."
+            "Why not: a trial stands for a cell at the paper's scale, on one node, with all of the GPU's memory, with "
+            "naive or Appendix J's settings and their TF32, once it runs or runs out of memory; none here did, or the "
+            "mark of its cell is lost."
         )
     return lines
 
