@@ -351,6 +351,19 @@ def test_an_activated_environment_without_pip_is_passed_over(house: House, tmp_p
 # Where pip looks
 
 
+@pytest.mark.parametrize("name", ["my place", "a'b", "a[1]"])
+def test_a_path_that_no_compiler_is_handed_is_refused_at_the_door(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    door = shutil.copy(ROOT / "run_all.sh", tmp_path / name)
+    for command, variables in (([door], {}), ([ROOT / "run_all.sh"], {"REPRO_CACHE": str(tmp_path / name)})):
+        done = subprocess.run(
+            [*command, "gpus"], env={**os.environ, **variables}, capture_output=True, text=True, timeout=20
+        )
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "move the checkout, or REPRO_CACHE, to a plainer one" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
 def pip_configuration(tmp_path: Path, text: str, **extra: str) -> dict[str, str]:
     """The variables of uv's that come of a configuration file of pip's."""
     if subprocess.run(["python3", "-m", "pip", "--version"], capture_output=True).returncode:
