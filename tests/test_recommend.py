@@ -237,8 +237,9 @@ def test_a_folder_that_measured_nothing_of_the_model_is_told(tmp_path: Path) -> 
 # --- Prices of one's own ---
 
 
-def test_own_prices_replace_ours_and_the_others_stay(tmp_path: Path) -> None:
-    file = prices(tmp_path, gpu_table(price="500") + gpu_table("H200", "30000"))
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["plain", "as Windows saves it"])
+def test_own_prices_replace_ours_and_the_others_stay(tmp_path: Path, mark: str) -> None:
+    file = prices(tmp_path, mark + gpu_table(price="500") + gpu_table("H200", "30000"))
     rows = {(row["gpus"], row["gpu"]): row for row in answer(*PYTHIA, "--prices", file)["rows"]}
     assert rows[8, "RTX 3090"]["cost_usd"] == 8 * 500 + 10_500
     assert rows[8, "A100"]["cost_usd"] == 162_500

@@ -382,6 +382,12 @@ def test_of_a_folder_that_lost_its_environment_nothing_is_said_but_what_its_reco
     assert f"report {folder}`: this report" in told
 
 
+def test_what_is_unsupported_was_not_tried(tmp_path: Path) -> None:
+    run = [record("pythia-1b", each.id, None, count=1, status="unsupported") for each in search_space(1)[1:]]
+    content = compose(read(results_folder(tmp_path / "run", record("pythia-1b", "free_lunch", 20.0, count=1), *run)))
+    assert content.places[0].says[0] == "1 of the 12 settings of the paper's search were tried."
+
+
 def test_what_was_not_tried_is_not_called_infeasible(tmp_path: Path) -> None:
     run = [
         record("pythia-1b", "naive", None, count=1, status="out_of_memory"),

@@ -112,7 +112,7 @@ def _toml(file: Path) -> dict[str, Any]:
             text = stream.read(_MOST_BYTES + 1)
         if len(text) > _MOST_BYTES:
             raise UserError(f"--prices {file}: larger than {_MOST_BYTES:,} bytes, expected a list of prices")
-        return tomllib.loads(text.decode())
+        return tomllib.loads(text.decode("utf-8-sig"))
     except OSError as error:
         raise UserError(f"--prices {file}: cannot be read ({error.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
