@@ -129,7 +129,7 @@ def test_a_slowdown_without_a_second_round_is_inconclusive(tmp_path: Path) -> No
 
 
 def test_a_trial_with_more_rounds_that_fails_breaks_nothing(tmp_path: Path) -> None:
-    longer = replace(record("pythia-1b", "naive", None, status="timed_out"), id="of 5 rounds")
+    longer = replace(record("pythia-1b", "naive", None, status="timed_out"), id="pythia-1b/paper/4xA100/naive/5-rounds")
     found, code = compared(tmp_path, processes(), [*processes(seed=2), longer])
     assert ([row["status"] for row in found["trials"]], code) == (["unchanged"], 0)
 

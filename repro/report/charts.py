@@ -33,7 +33,7 @@ _STATES: dict[State, tuple[str, str, str]] = {
     "memory saving": ("M", "with memory saving", "#f3c77f"),
     "infeasible": ("✗", "infeasible", "#c9c9c9"),
     "lost": ("?", "mark lost", "#eeeeee"),
-    "not known": ("?", "neither ran nor ran out of memory", "#eeeeee"),
+    "not known": ("?", "not known", "#eeeeee"),
 }
 _ACROSS, _UPRIGHT = 280, 210  # pixels of a chart of costs against days, the first about
 # Right above first; a number beside its mark is up to 8 pixels off, and so nearer to it than to what is clear of it.
