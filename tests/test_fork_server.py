@@ -300,6 +300,30 @@ def private_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkSer
         yield server
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_comes_within_a_fork_is_not_lost(tmp_path: Path, number: int) -> None:
+    """As on a node that joined, whose command ends by an exception, and as soon as a rank is forked."""
+    code = f"""
+import os, signal, socket
+from pathlib import Path
+from repro.commands.preflight import stop_on_sigterm
+from repro.measure import server
+stop_on_sigterm()
+os.register_at_fork(after_in_parent=lambda: signal.raise_signal({int(number)}))
+pids, log = {str(tmp_path)!r}, {str(tmp_path / "log")!r}
+job = server.Job("tests.ranks:hang", {{"pids": pids}}, 1, log, timeout=20, rendezvous="")
+near, far = socket.socketpair()
+try:
+    server.run(job, far)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "interrupted\n", done.stderr
+    assert time.monotonic() - began < 15
+
+
 @pytest.mark.parametrize("error", [BrokenPipeError(), TimeoutError(errno.ETIMEDOUT, "Connection timed out")])
 def test_a_far_end_that_cannot_be_reached_any_more_has_left(error: OSError) -> None:
     class Unreachable(socket.socket):

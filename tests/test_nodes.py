@@ -91,7 +91,6 @@ def test_a_node_that_leaves_is_a_crash_of_the_trial_and_no_process_stays(
     while not list((tmp_path / "second" / "logs").glob("vit_*.log")):
         assert first.poll() is None
         assert second.poll() is None
-    time.sleep(1)  # past the fork, within which Python loses what a signal's handler raises
     family = [child for node in (first, second) for child in psutil.Process(node.pid).children(recursive=True)]
     second.send_signal(ending)
     _, told = first.communicate(timeout=60)

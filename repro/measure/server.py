@@ -95,7 +95,8 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int) -> N
 
         try:
             os.setpgid(0, group)
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # on a node that joined it is the command's
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # here it is held back, on a node that joined the command's
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != server:
                 return
@@ -227,6 +228,23 @@ def _told_to_stop(stream: socket.socket) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def _held_back() -> Iterator[None]:
+    """What asks this process to end waits: what a signal's handler raises within a fork is lost, as Python runs it in
+    hooks of which it passes over all exceptions."""
+    came: list[int] = []
+    handlers = {
+        each: signal.signal(each, lambda number, _: came.append(number)) for each in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+        for number in came:
+            signal.raise_signal(number)
+
+
 def run(job: Job, stream: socket.socket) -> list[Outcome]:
     """Forks the job's ranks and waits for all, the first failure, the deadline, or any word on the stream.
 
@@ -237,16 +255,17 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
     selector.register(stream, selectors.EVENT_READ)
     try:
         for local in range(job.ranks):
-            reading, writing = os.pipe()
-            pid = os.fork()
-            if pid == 0:
-                _rank_process(job, local, group, writing, server)
-            group = group or pid
-            with contextlib.suppress(PermissionError, ProcessLookupError):  # it did so itself, or is gone already
-                os.setpgid(pid, group)
-            os.close(writing)
-            ranks.append(_Forked(job.first + local, pid, reading, kills))
-            selector.register(reading, selectors.EVENT_READ, ranks[-1])
+            with _held_back():
+                reading, writing = os.pipe()
+                pid = os.fork()
+                if pid == 0:
+                    _rank_process(job, local, group, writing, server)
+                group = group or pid
+                with contextlib.suppress(PermissionError, ProcessLookupError):  # it did so itself, or is gone already
+                    os.setpgid(pid, group)
+                os.close(writing)
+                ranks.append(_Forked(job.first + local, pid, reading, kills))
+                selector.register(reading, selectors.EVENT_READ, ranks[-1])
             _told_to_stop(stream)  # a word can wait until all are forked, but not its end
 
         deadline, ending = time.monotonic() + job.timeout, "timed_out"
