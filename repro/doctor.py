@@ -125,11 +125,22 @@ def _image() -> str | None:
     return target
 
 
+def without_cuda(device: Device) -> str | None:
+    """Why the installed torch can do nothing with this GPU, and what would; None where it was built for GPUs."""
+    torch = installed("torch") or ""
+    if not torch.endswith("+cpu"):
+        return None
+    return (
+        f"torch {torch} was built without CUDA, and there is a GPU, {device.name}: set up the GPU's stack, "
+        "requirements.lock, with ./run_all.sh, or hide the GPU with CUDA_VISIBLE_DEVICES="
+    )
+
+
 def _mismatch(device: Device) -> str | None:
-    """Why this image is not for this GPU, with the target that is; None where it is, or where there is no image."""
+    """Why this stack, or this image, is not for this GPU, with the one that is; None where it is."""
     target = image.target()
     if target is None:
-        return None
+        return without_cuda(device)
     generation = generation_of(device)
     if generation in SERVES[target]:
         return _not_compiled_for(device, target)

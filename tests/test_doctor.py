@@ -22,7 +22,10 @@ ROOT = Path(__file__).resolve().parents[1]
 ONE_OF_EACH = {gpu.generation: gpu for gpu in catalogue()}
 
 
-def here(monkeypatch: pytest.MonkeyPatch, *devices: Device, image: str = "", compiled: str = "") -> doctor.Health:
+def here(
+    monkeypatch: pytest.MonkeyPatch, *devices: Device, image: str = "", compiled: str = "", torch: str = "2.10.0"
+) -> doctor.Health:
+    monkeypatch.setattr(doctor, "installed", {"torch": torch}.get)
     monkeypatch.setattr(nvml, "visible_devices", lambda: list(devices))
     monkeypatch.setenv("REPRO_IMAGE", image)
     monkeypatch.setenv("REPRO_ARCHITECTURES", compiled)
@@ -47,6 +50,14 @@ def test_without_a_gpu_the_line_says_so_and_nothing_is_wrong() -> None:
     assert time.perf_counter() - started < 1
     assert (found.returncode, found.stderr) == (0, "")
     assert re.fullmatch(r"no GPU is visible; image cpu; torch .+; kernels .+; TF32 off, without a GPU\n", found.stdout)
+
+
+def test_a_torch_without_cuda_is_wrong_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert here(monkeypatch, torch="2.13.0+cpu").complaint is None
+    complaint = here(monkeypatch, of("Hopper"), torch="2.13.0+cpu").complaint
+    assert complaint is not None
+    assert "torch 2.13.0+cpu was built without CUDA" in complaint
+    assert "set up the GPU's stack, requirements.lock, with ./run_all.sh" in complaint
 
 
 def test_json_has_what_the_line_has() -> None:

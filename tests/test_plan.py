@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 import models
-from repro import nvml, units
+from repro import doctor, nvml, units
 from repro.cli import parser
-from repro.commands import preflight
 from repro.commands.preflight import check_cuda
 from repro.commands.run import _checked
 from repro.devices import Device
@@ -138,12 +137,12 @@ def test_flash_attention_that_would_serve_no_trial_is_refused_and_whom_it_does_n
 
 def test_a_torch_without_cuda_is_told_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     check_cuda([])
-    monkeypatch.setattr(preflight, "installed", lambda package: "2.13.0+cpu")
+    monkeypatch.setattr(doctor, "installed", lambda package: "2.13.0+cpu")
     with pytest.raises(
         UserError, match=r"torch 2\.13\.0\+cpu was built without CUDA, and there is a GPU, A100: set up"
     ):
         check_cuda(gpus("A100", 1))
-    monkeypatch.setattr(preflight, "installed", lambda package: "2.10.0")
+    monkeypatch.setattr(doctor, "installed", lambda package: "2.10.0")
     check_cuda(gpus("A100", 1))
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from .. import command
 from ..devices import Device
+from ..doctor import without_cuda
 from ..errors import UserError
 from ..exit_codes import INTERRUPTED
-from ..packages import installed
 from ..stderr import say
 
 _FREE_BYTES = 256 * 2**20
@@ -31,12 +31,8 @@ def check_packages(*more: str) -> None:
 
 def check_cuda(devices: Sequence[Device]) -> None:
     """Raises UserError where there are GPUs that the installed torch can do nothing with."""
-    torch = installed("torch") or ""
-    if devices and torch.endswith("+cpu"):
-        raise UserError(
-            f"torch {torch} was built without CUDA, and there is a GPU, {devices[0].name}: set up the GPU's stack, "
-            "requirements.lock, with ./run_all.sh, or hide the GPU with CUDA_VISIBLE_DEVICES="
-        )
+    if devices and (complaint := without_cuda(devices[0])) is not None:
+        raise UserError(complaint)
 
 
 def check_disk(folder: Path, way_out: str = "name another folder with --out") -> None:
