@@ -18,7 +18,8 @@ GENERATIONS = ("Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell")  # in 
 class Gpu:
     """A catalogue row. Peaks are dense, in TFLOP/s, and None where the part has none or no source tells.
 
-    `fp16_tflops` and `bf16_tflops` are tensor core peaks with fp32 accumulation, at `boost_mhz`. A GB is 1e9 bytes.
+    `fp16_tflops` and `bf16_tflops` are tensor core peaks with fp32 accumulation, at `boost_mhz`. A GB of memory is
+    2**30 bytes, as memory is made, one of bandwidth 1e9.
     """
 
     name: str

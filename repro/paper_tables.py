@@ -13,7 +13,7 @@ from .expected import TABLES, Table, cells, printed, printed_recipes, published_
 from .findings import Place
 from .formats import figures, yes
 from .prices import gpu_prices, parts, servers
-from .settings import NAIVE
+from .search import searches
 from .trial import Record
 from .verdict import Verdict, stands_for_cell
 
@@ -102,15 +102,11 @@ def _of_recipe(model: str, records: Sequence[Record]) -> dict[str, Any]:
 
 def _best(records: Sequence[Record]) -> dict[Place, Record]:
     """The fastest record of the search space on each machine, by the authors' clock."""
-    found: dict[Place, Record] = {}
-    for record in records:
-        if not stands_for_cell(record) or record.authors_days is None or record.settings == NAIVE.id:
-            continue
-        place = (models.find(record.recipe).name, record.device, record.count)
-        other = found.get(place)
-        if other is None or other.authors_days is None or record.authors_days < other.authors_days:
-            found[place] = record
-    return found
+    return {
+        (search.model, search.device, search.count): search.standing[search.fastest]
+        for search in searches(filter(stands_for_cell, records))
+        if search.fastest is not None
+    }
 
 
 def _of_best(record: Record | None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import models
 from repro.gpus import find
 from repro.predict.calibration import EVERYTHING, load
 from repro.predict.forecast import trace_of
+from repro.predict.here import here
 from repro.predict.machine import Machine, Probed
 from repro.predict.memory import ALL_OF_IT
 from repro.predict.probed import Probes
@@ -124,6 +125,12 @@ def test_an_unknown_gpu_needs_no_row_in_the_catalogue() -> None:
     assert probes.calibration(fitted, 1, limited=False).allowance.context == fitted.allowance.context
     assert probes.machine(1, limit=2**30).gpu.memory_gb == 1.0
     assert probes.machine(1, limit=2**40).gpu.memory_gb == 80.0, "no limit adds to what there is"
+
+
+def test_a_limit_above_a_known_gpus_memory_changes_no_prediction() -> None:
+    a100 = find("A100")
+    assert here(a100, 2, 200 * 2**30) == here(a100, 2, 80 * 2**30) == here(a100, 2, None)
+    assert here(a100, 2, 2**30)[0].gpu.memory_gb == 1.0
 
 
 def test_a_limit_or_a_cpus_memory_is_all_of_it_and_a_cpu_is_its_own_host() -> None:

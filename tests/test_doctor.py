@@ -35,7 +35,7 @@ def here(
 
 def of(generation: str) -> Device:
     gpu = ONE_OF_EACH[generation]
-    return Device(0, 0, "GPU-0", gpu.driver_names[0], gpu, int(gpu.memory_gb * 1e9), gpu.compute_capability)
+    return Device(0, 0, "GPU-0", gpu.driver_names[0], gpu, int(gpu.memory_gb * 2**30), gpu.compute_capability)
 
 
 def repro(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

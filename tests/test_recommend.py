@@ -20,7 +20,7 @@ from repro.economics.offers import Offer, machine_price, owned
 from repro.economics.pricelist import old, price_list
 from repro.errors import UserError
 from repro.trial import Record, Trial
-from tests.command_line import ROOT, answer, record, refusal, repro, results_folder
+from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
 
 PYTHIA = ("recommend", "--model", "pythia-1b")
 RATE = '[[rate]]\nfrom = "{}"\nto = "{}"\nrate = 1.25\nquoted = 2026-11-01\nsource = "bank"\n'
@@ -207,7 +207,9 @@ def test_measured_days_stand_in_place_of_the_papers_and_say_so(tmp_path: Path) -
         tmp_path / "out",
         record("pythia-1b", "naive", 1.5, gpu="H100", count=4),
         record("pythia-1b", "naive", 1.5, gpu="A100", count=4),
-        record("pythia-1b", "free_lunch", 4.5, gpu="H100", count=4, true_days=9.25),
+        record("pythia-1b", "free_lunch", 4.5, gpu="H100", count=4, true_days=7.25),
+        # the last that was measured of one settings stands, also where it is slower
+        of_more_rounds(record("pythia-1b", "free_lunch", 4.5, gpu="H100", count=4, true_days=9.25)),
         replace(record("pythia-1b", "free_lunch", 1.0, gpu="H100", count=2), memory_limit=2**30),
         _of_two_nodes(record("pythia-1b", "free_lunch", 1.0, gpu="H100", count=2)),
         record("pythia-1b", "naive", 900.0, gpu="cpu", count=1),

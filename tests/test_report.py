@@ -40,7 +40,7 @@ from repro.report.text import report, summary, trial_rows
 from repro.report.write import write
 from repro.settings import search_space
 from repro.verdict import judge_tables
-from tests.command_line import ROOT, record, repro, results_folder
+from tests.command_line import ROOT, of_more_rounds, record, repro, results_folder
 
 KEPT = ROOT / "results" / "cpu-2-cores"
 
@@ -579,6 +579,17 @@ def test_flops_and_peaks_stand_beside_ours(published: Content) -> None:
     ratio = points(flops)["ConvNeXt", "paper, figure 9"] / points(flops)["ConvNeXt", "closed form"]
     assert ratio == pytest.approx(3, rel=0.01)
     assert points(peaks)["H100", "data sheet"] == paper_gpu("H100").fp16_tflops
+
+
+def test_of_settings_measured_again_throughput_and_gpu_days_are_those_that_stand(tmp_path: Path) -> None:
+    first, again = (record("pythia-1b", "free_lunch", days) for days in (14.0, 18.0))
+    alone = compose(read(results_folder(tmp_path / "alone", again)))
+    both = compose(read(results_folder(tmp_path / "both", first, of_more_rounds(again))))
+    on_a_cpu = record("pythia-1b", "free_lunch", 18.0, gpu="cpu", count=1)
+    with_a_cpu = compose(read(results_folder(tmp_path / "cpu", again, on_a_cpu)))
+    for number in ("6", "9"):
+        assert figure(both, number).panels[0].rows == figure(alone, number).panels[0].rows
+    assert figure(with_a_cpu, "6").panels[0].rows == figure(alone, "6").panels[0].rows, "a CPU has no GPU-days"
 
 
 def test_owning_and_renting_meet_where_the_break_even_is(published: Content) -> None:

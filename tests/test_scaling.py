@@ -87,10 +87,24 @@ def test_a_day_saved_costs_what_the_larger_machine_costs_more() -> None:
 
 def test_what_rounding_leaves_open_is_not_decided() -> None:
     rows = rows_of("A100")
-    assert rows[8]["pays"] == "within rounding"
+    assert rows[8]["pays"] == "within bounds"
     told = answer("scaling", "--model", "pythia-1b", "--gpu", "A100")["answer"]
     assert "cheapest on 2" in told
-    assert "1 and 8 cost the same within rounding" in told
+    assert "within the days' bounds 1 and 8 may cost no more" in told
+
+
+def test_the_bounds_of_predicted_days_are_their_interval_and_are_told_as_such(tmp_path: Path) -> None:
+    prices = tmp_path / "prices.toml"
+    prices.write_text(
+        '[[gpu]]\nname = "RTX 4090"\nprice = 1600\ncurrency = "USD"\nquoted = 2026-11-01\nsource = "a shop"\n'
+    )
+    asked = ("--model", "pythia-1b", "--gpu", "RTX 4090", "--predicted", "--prices", str(prices))
+    found = answer("scaling", *asked)
+    assert {row["origin"] for row in found["rows"]} == {"predicted"}
+    assert "predicted: repro predict" in found["answer"]
+    assert [row["pays"] for row in found["rows"]] == [None] + ["within bounds"] * (len(found["rows"]) - 1)
+    assert "within the days' bounds 2 and 4 and 8 may cost no more" in found["answer"]
+    assert "the 80 % interval of predicted ones" in found["notes"][0]
 
 
 def test_two_rtx_3090_are_where_pythia_1b_stops_paying() -> None:

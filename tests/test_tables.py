@@ -13,7 +13,7 @@ import pytest
 from repro.paper_tables import NUMBERS, layout
 from repro.paper_tables import rows as table_rows
 from repro.verdict import judge_tables
-from tests.command_line import ROOT, record, repro, results_folder
+from tests.command_line import ROOT, of_more_rounds, record, repro, results_folder
 
 ENTRIES = {"1": 144, "3": 9, "4": 144, "5": 4, "6": 16, "7": 2, "j": 140}
 
@@ -61,7 +61,8 @@ def measured(tmp_path: Path) -> str:
         tmp_path / "run",
         record("pythia-1b", "naive", 60.0, true_days=62.0, weights=1_011_781_632, ran_precision="bf16"),
         record("pythia-1b", "free_lunch+zero_1", 17.0),
-        record("pythia-1b", "free_lunch", 19.0),
+        record("pythia-1b", "free_lunch", 14.0),
+        of_more_rounds(record("pythia-1b", "free_lunch", 19.0)),  # so this one stands
         record("pythia-1b", "free_lunch+fsdp_2", 5.0, memory=2**30),
         record("pythia-1b", "free_lunch+fsdp_2", 5.0, nodes=2),
         record("vit", "naive", None, status="out_of_memory", count=1),

@@ -28,14 +28,14 @@ def main(given: argparse.Namespace) -> int:
     by_gpu = {name: scaling.steps([row for row in days if row.gpu == name], prices, unit) for name in names}
     listed = [step for steps in by_gpu.values() for step in steps]
     notes = [
-        "efficiency: the speed-up over the fewest GPUs, divided by how many times more GPUs; low and high are the "
-        "bounds that the days' rounding leaves.",
+        "efficiency: the speed-up over the fewest GPUs, divided by how many times more GPUs; low and high are from the "
+        "days' bounds: what rounding leaves of the paper's, the 80 % interval of predicted ones.",
         "A larger machine pays while it lowers the cost of an experiment: its price x days / "
         f"{lifespan_years():g} years. day_saved: what each day less than on the machine before costs in price.",
     ]
     more = [f"{step.gpus} {step.gpu} ({step.efficiency.value:.2f})" for step in listed if step.efficiency.low > 1]
     if more:
-        notes.append(f"More than proportional, whatever the rounding: {', '.join(more)}.")
+        notes.append(f"More than proportional, whatever the days within their bounds: {', '.join(more)}.")
     notes += unpriced([f"{step.gpus} {step.gpu}" for step in listed if step.cost is None], unit, "without costs")
     used = [(name, prices.gpus[name].quoted) for name in names if name in prices.gpus]
     notes += pricelist.old_prices(used, date.today())
@@ -54,12 +54,12 @@ def _told(model: str, steps: list[Step], unit: str) -> str:
         for step in steps
         if step is not best and step.experiment is not None and step.experiment.overlaps(best.experiment)
     ]
-    rounding = f"; {' and '.join(equals)} cost the same within rounding" if equals else ""
+    undecided = f"; within the days' bounds {' and '.join(equals)} may cost no more" if equals else ""
     larger = any(step.gpus > best.gpus and step.experiment is not None for step in steps)
     more = "more stop paying there" if larger else "what it costs on more is not known"
     return (
         f"{model} on {gpu} ({origins}): an experiment is cheapest on {best.gpus}, at "
-        f"{told(best.experiment.value, unit)}; {more}{rounding}."
+        f"{told(best.experiment.value, unit)}; {more}{undecided}."
     )
 
 

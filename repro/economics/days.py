@@ -16,6 +16,7 @@ from ..interval import Interval
 from ..predict.machine import Machine
 from ..predict.tables import fastest
 from ..reading import measured as read_measured
+from ..search import searches
 from ..settings import NAIVE
 from ..trial import Record
 
@@ -24,8 +25,8 @@ Origin = Literal["expected", "measured", "predicted", "given"]  # the paper's, o
 
 @dataclass(frozen=True)
 class TrainingDays:
-    """Days of one training on `gpus` of `gpu`, within the bounds of their rounding; `watts` is what its GPUs drew
-    together where that was measured."""
+    """Days of one training on `gpus` of `gpu`, within bounds: what rounding leaves of the paper's, the 80 % interval of
+    predicted ones; `watts` is what its GPUs drew together where that was measured."""
 
     gpu: str
     gpus: int
@@ -98,24 +99,33 @@ def measured_days(model: str, folder: Path) -> list[TrainingDays]:
     """True days of the fastest trial on each machine: at the paper's scale, on one node, with the whole memory; of the
     paper's recipes without naive settings, as in Table 1."""
     models.find(model)
-    best: dict[tuple[str, int], tuple[float, Record]] = {}
-    for record in read_measured(folder).records:
-        if (record.recipe, record.status) != (model, "ok") or not record.stands_for_paper or record.true_days is None:
-            continue
-        if record.settings == NAIVE.id and model in models.IDS:
-            continue
-        place = record.device, record.count
-        if place not in best or record.true_days < best[place][0]:
-            best[place] = record.true_days, record
+    there = searches(each for each in read_measured(folder).records if each.recipe == model and each.stands_for_paper)
+    best = [
+        min(ran, key=lambda one: one[0])
+        for search in there
+        if (ran := [(each.true_days, each) for each in search.standing.values() if _counts(each) and each.true_days])
+    ]
     if not best:
         raise UserError(
             f"--measured {folder}: no finished trial of {model} at the paper's scale on GPUs but naive ones; "
             f"measure one with run --models {model} --out {folder}"
         )
     return [
-        TrainingDays(gpu, gpus, Interval.exact(days), "measured", f"{folder}, {record.settings}, true", _watts(record))
-        for (gpu, gpus), (days, record) in best.items()
+        TrainingDays(
+            record.device,
+            record.count,
+            Interval.exact(days),
+            "measured",
+            f"{folder}, {record.settings}, true",
+            _watts(record),
+        )
+        for days, record in best
     ]
+
+
+def _counts(record: Record) -> bool:
+    """Whether its settings are among those whose fastest is asked for: Table 1 leaves naive ones out."""
+    return record.settings != NAIVE.id or record.recipe not in models.IDS
 
 
 def _watts(record: Record) -> float | None:

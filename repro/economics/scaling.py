@@ -15,7 +15,7 @@ from .days import Origin, TrainingDays
 from .offers import cost_a_day, machine_price
 from .pricelist import PriceList
 
-Pays = Literal["yes", "no", "within rounding"]
+Pays = Literal["yes", "no", "within bounds"]
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _pays(before: Interval | None, now: Interval) -> Pays | None:
     if before is None:
         return None
     if now.overlaps(before):
-        return "within rounding"
+        return "within bounds"
     return "yes" if now.value < before.value else "no"
 
 

@@ -17,6 +17,6 @@ def here(known: Gpu | Probes, count: int, limit: int | None) -> tuple[Machine, C
     fitted = load()[EVERYTHING]
     if isinstance(known, Probes):
         return known.machine(count, limit), known.calibration(fitted, count, limit is not None)
-    if limit is None:
+    if limit is None or limit / 2**30 >= known.memory_gb:  # no limit adds to what there is
         return Machine(known, count), fitted
     return Machine(replace(known, memory_gb=limit / 2**30), count), replace(fitted, allowance=ALL_OF_IT)

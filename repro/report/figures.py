@@ -148,7 +148,7 @@ def _gpu_days(searches: Sequence[Search]) -> Figure:
     measured = [
         Point(search.model, search.machine, search.best_days * search.world)
         for search in searches
-        if search.scale == "paper" and search.best_days is not None
+        if search.scale == "paper" and search.device != "cpu" and search.best_days is not None
     ]
     ratios = [row.ratio.value for row in gpu_days()]
     return Figure(
@@ -212,6 +212,6 @@ def _ratio(ratio: float) -> str:
 
 def _rate(search: Search) -> float | None:
     """Model FLOP/s of each device with the fastest settings, by the true clock."""
-    rates = [trial.examples_per_second for trial in search.trials if trial.examples_per_second is not None]
+    rates = [trial.examples_per_second for trial in search.standing.values() if trial.examples_per_second]
     flops = models.find(search.recipe, search.scale).flops_per_example
     return max(rates) * flops / search.world if rates else None
