@@ -22,6 +22,10 @@ for package in "$@"; do
     mamba-ssm) modules+=(selective_scan_cuda) ;;
     causal-conv1d) modules+=(causal_conv1d_cuda) ;;
     deepspeed) modules+=(deepspeed.ops.adam.fused_adam_op deepspeed.ops.adam.cpu_adam_op) ;;
+    *)
+        echo "kernels.sh: $package is none of flash-attn, mamba-ssm, causal-conv1d, deepspeed" >&2
+        exit 2
+        ;;
     esac
 done
 

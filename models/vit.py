@@ -36,13 +36,17 @@ def patches(size: int) -> int:
     return (size // PATCH) ** 2
 
 
+def patch_flops(size: int, width: int) -> int:
+    """The one convolution, forward and its weights' gradient: an image needs none."""
+    return 2 * 2 * patches(size) * 3 * PATCH**2 * width
+
+
 def flops_per_example(shape: Shape, size: int) -> int:
     """One image, forward and backward (three times the forward, less the pixels' gradient): the patches,
     the layers over them and one class token, and the head on that token."""
     tokens = patches(size) + 1
-    embedding = 2 * patches(size) * 3 * PATCH**2 * shape.width
     head = 2 * shape.width * shape.classes
-    return 2 * embedding + 3 * (shape.layers * forward_flops(tokens, shape.width) + head)
+    return patch_flops(size, shape.width) + 3 * (shape.layers * forward_flops(tokens, shape.width) + head)
 
 
 def _build(shape: Shape, size: int, custom_kernels: bool) -> nn.Module:

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from types import ModuleType
 from typing import Any, NoReturn, TextIO
 
 from .commands import HELP
@@ -61,8 +62,12 @@ def parser(name: str) -> argparse.ArgumentParser:
         description=HELP[name][0].upper() + HELP[name][1:] + ".",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    import_module(f".commands.{name.replace('-', '_')}", __package__).options(found)
+    _command(name).options(found)
     return found
+
+
+def _command(name: str) -> ModuleType:
+    return import_module(f".commands.{name.replace('-', '_')}", __package__)
 
 
 def _run(words: list[str]) -> int:
@@ -73,7 +78,7 @@ def _run(words: list[str]) -> int:
     if words[0] not in HELP:
         _overview().parse_args(words)
     given = parser(words[0]).parse_args(words[1:])
-    return import_module(f".commands.{words[0].replace('-', '_')}", __package__).main(given)
+    return _command(words[0]).main(given)
 
 
 class _Output:

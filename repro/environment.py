@@ -16,7 +16,7 @@ from . import __version__, adam, image, jsonfile, nvml, tf32
 from .devices import Device
 from .errors import UserError
 from .host import Host, host
-from .packages import PACKAGES
+from .packages import LIBRARIES, PACKAGES
 from .rules import Stack
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -107,8 +107,9 @@ def read(folder: Path) -> Environment | None:
     return jsonfile.read(path, Environment) if path.is_file() else None
 
 
-def refuse_another(folder: Path, now: Environment) -> None:
-    """A UserError where a results folder's trials were measured on another stack or machine than this one."""
+def refuse_another(folder: Path, now: Environment, every_package: bool = False) -> None:
+    """A UserError where a results folder's trials were measured on another stack or machine than this one: with another
+    version of what makes a difference to a measurement, or of any package."""
     try:
         then = read(folder)
         if then is None:
@@ -120,9 +121,10 @@ def refuse_another(folder: Path, now: Environment) -> None:
             f"{folder / FILE} describes no run ({error}): remove it if its trials are this stack's, or name another "
             "with --out"
         ) from None
-    pairs: list[tuple[str, Any, Any]] = [
-        (name, (then.packages or {}).get(name), (now.packages or {}).get(name)) for name in PACKAGES
-    ]
+    before, after = then.packages or {}, now.packages or {}
+    others = sorted({*before, *after}.difference(PACKAGES))
+    names = (*PACKAGES, *(name for name in others if every_package or name.startswith(LIBRARIES)))
+    pairs: list[tuple[str, Any, Any]] = [(name, before.get(name), after.get(name)) for name in names]
     pairs += [("driver", then.driver, now.driver), ("python", then.python, now.python)]
     pairs += [("the CPU", then.host.cpu, now.host.cpu), ("the GPU", _gpu_name(then), _gpu_name(now))]
     pairs += [("TF32", now.tf32 if then.tf32 is None else then.tf32, now.tf32)]
@@ -131,10 +133,8 @@ def refuse_another(folder: Path, now: Environment) -> None:
         raise UserError(f"{folder} holds another machine's or stack's trials ({different[0]}); name another with --out")
 
 
-def keep(now: Environment, folder: Path, has_trials: bool) -> None:
-    """Writes environment.json. Raises UserError where the folder has trials of another stack or machine."""
-    if has_trials:
-        refuse_another(folder, now)
+def keep(now: Environment, folder: Path) -> None:
+    """Writes environment.json."""
     jsonfile.write(folder / FILE, asdict(now))
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import models
-from repro.datafile import Row, columns, expected_folder, named, positive_int, problem, read_once, rows
-from repro.gpus import paper_gpus
-from repro.settings import SHARDINGS, Settings, Sharding
+
+from .datafile import Row, columns, expected_folder, named, positive_int, problem, read_once, rows
+from .gpus import paper_gpus
+from .settings import SHARDINGS, Settings, Sharding
 
 COUNTS = (1, 2, 4, 8)  # the numbers of GPUs in Tables 1 and 4
 TOLERANCE = 0.15  # around the printed days, relative, where a run is given no other

@@ -16,7 +16,7 @@ from pathlib import Path
 import models
 from models import gan
 
-from . import environment, jsonfile
+from . import environment, files, jsonfile
 from .devices import Device
 from .errors import UserError
 from .lab import Trained, Training
@@ -53,7 +53,9 @@ class Experiment:
             opened.enter_context(self._server)
             variables = server_environment(self._devices)
             found = environment.describe(self._devices, installed_packages(), SEED, {}, variables)
-            environment.keep(found, self.results.folder, any(self.results.folder.glob(TRAININGS)))
+            if any(self.results.folder.glob(TRAININGS)):
+                environment.refuse_another(self.results.folder, found)
+            environment.keep(found, self.results.folder)
             self._opened = opened.pop_all()
         return self
 
@@ -95,7 +97,7 @@ class Experiment:
             raise TrainingFailedError(f"{what.id}: {outcome.status}, {outcome.error or 'no reason given'}; see {log}")
         started = next(report["started"] for report in outcome.reports if "started" in report)
         trained = Trained(what, started, **outcome.value)
-        self.results.write(path.name, json.dumps(asdict(trained)) + "\n")
+        files.replace(path, json.dumps(asdict(trained)) + "\n")
         return trained, False
 
     def _need_space(self, size: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from .errors import DISK_FULL, UserError
@@ -15,9 +16,12 @@ def replace(path: Path, text: str) -> Path:
             path.write_text(text, encoding="utf-8")
             return path
         target = path.resolve()  # a link stays one
-        part = target.with_suffix(".part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(target)
+        part = target.with_name(f"{target.name}.{os.getpid()}.part")
+        try:
+            part.write_text(text, encoding="utf-8")
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
         raise not_written(path.parent, error) from error
     return path

@@ -90,7 +90,7 @@ def _cell(value: Any, digits: int) -> str:
 
 
 def figures(value: float, digits: int = 3) -> str:
-    """So many significant figures, without an exponent."""
+    """So many significant figures, and all digits before the point; with an exponent where it is very small."""
     if value == 0 or abs(value) >= 10 ** (digits - 1):
         return f"{value:.0f}"
     return f"{value:.{digits}g}" if abs(value) >= 1e-4 else f"{value:.1e}"

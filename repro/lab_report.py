@@ -12,7 +12,7 @@ from . import lab
 from .formats import Format, as_json, render
 from .gpus import Gpu
 from .lab import EPOCHS, Epoch, Prediction, Ratio, Trained, Training
-from .progress import duration
+from .units import duration
 
 
 class Report:

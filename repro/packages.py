@@ -22,6 +22,7 @@ PACKAGES = (
     "numpy",
     "nvidia-ml-py",
 )
+LIBRARIES = "nvidia-"  # how those of CUDA's begin: cuBLAS, cuDNN, NCCL and others that torch loads
 
 
 def installed(package: str) -> str | None:

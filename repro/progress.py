@@ -8,6 +8,7 @@ from types import TracebackType
 
 from .formats import counted, figures
 from .trial import Record, Trial
+from .units import duration
 
 
 class Progress:
@@ -50,13 +51,6 @@ def _told(record: Record | None, earlier: bool) -> str:
     if record.status != "ok" or record.true_step is None:
         return f"{record.status}, {record.reason}{again}"
     return f"{figures(record.true_step)} s a training step, MBS {record.micro_batch}{again}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds as a person says them."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def first_line(trials: Sequence[Trial], waiting: Sequence[Trial], seconds: float) -> str:

@@ -136,7 +136,7 @@ def contradiction(record: Record, gpu: Gpu | None) -> str | None:
         memory=record.memory_limit,
         nodes=record.nodes,
     )
-    if not record.id.startswith(trial.id):
+    if not f"{record.id}/".startswith(f"{trial.id}/"):  # rounds and the like may follow
         return f"its id is {record.id}, what it says of itself makes {trial.id}"
     if record.status != "ok":
         told = [name for name in ("authors_step", "true_step", "true_days") if getattr(record, name) is not None]

@@ -86,10 +86,6 @@ class Results:
                 os.truncate(self._trials, size)
             raise UserError(f"{files.not_written(self.folder, error)}; what was finished is kept") from error
 
-    def write(self, name: str, text: str) -> Path:
-        """Replaces one of the folder's files, whole or not at all."""
-        return files.replace(self.folder / name, text)
-
     def _mend(self) -> None:
         """Cuts off a last line that was torn by a kill or a full disk: the trial of it runs again."""
         whole = _bytes(self.folder)

@@ -10,7 +10,7 @@ from .recipe import Recipe
 from .settings import Settings
 
 _FULLY_SHARD_SINCE = (2, 4)
-_FROM = {"convnext": ("timm",), "vit": ("timm",), "gan": ()}  # packages that families come from, where not transformers
+_FROM = {"convnext": ("timm",), "vit": ("timm",), "gan": ()}  # where not from transformers
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,14 @@ class Obstacle:
     remedy: str
 
 
+def packages_of(recipe: Recipe) -> tuple[str, ...]:
+    """The packages that a recipe's model comes from, besides torch."""
+    return _FROM.get(recipe.family, ("transformers",))
+
+
 def obstacle(recipe: Recipe, settings: Settings, count: int, stack: Stack) -> Obstacle | None:
     """The first reason why these settings cannot run on `count` devices of this stack; None when they can."""
-    needed = ["torch", *_FROM.get(recipe.family, ("transformers",))]
+    needed = ["torch", *packages_of(recipe)]
     if settings.library == "deepspeed":
         needed.append("deepspeed")
     for package in needed:

@@ -86,8 +86,9 @@ class Run:
             print_problems(problems)
             variables = server_environment(self.devices)
             found = environment.describe(self.devices, self._packages, SEED, asdict(self.options), variables)
-            measured = any(record.status in ("ok", "out_of_memory") for record in self._records.values())
-            environment.keep(found, self.results.folder, measured)
+            if any(record.status in ("ok", "out_of_memory") for record in self._records.values()):
+                environment.refuse_another(self.results.folder, found)
+            environment.keep(found, self.results.folder)
             self._opened = opened.pop_all()
         return self
 

@@ -26,15 +26,28 @@ def seconds(text: str, option: str) -> float:
 
 def bytes_(text: str, option: str) -> int:
     """`2GiB`, `512MiB`, `80GB`. A bare number is refused, as who writes one may mean another unit."""
-    return int(_parse(text, option, _BYTES, "a positive size such as 512MiB, 2GiB or 80GB"))
+    expected = "a positive size such as 512MiB, 2GiB or 80GB"
+    found = int(_parse(text, option, _BYTES, expected))
+    if not found:
+        raise UserError(f"{option} {text}: expected {expected}")
+    return found
 
 
 def size(number: int) -> str:
-    """So many bytes as `bytes_` reads them: in GB or MB where that is even, else in GiB or MiB."""
+    """So many bytes as `bytes_` reads them, exactly: in GB or MB where that is even, else in GiB or MiB where that
+    takes few digits, else in bytes."""
     for unit, name in ((10**9, "GB"), (10**6, "MB")):
         if number % unit == 0:
             return f"{number // unit}{name}"
-    return f"{number / 2**30:g}GiB" if number >= 2**30 else f"{number / 2**20:g}MiB"
+    value, name = (number / 2**30, "GiB") if number >= 2**30 else (number / 2**20, "MiB")
+    return f"{value:g}{name}" if float(f"{value:g}") == value else f"{number}B"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def days(text: str, option: str) -> float:

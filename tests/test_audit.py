@@ -43,7 +43,7 @@ def test_the_flops_that_a_cell_implies_are_the_whole_trainings_over_its_gpu_seco
 
 
 def test_the_known_impossible_cells_are_found() -> None:
-    """DESIGN.md, section 4, which reckons with figures rounded a little otherwise."""
+    """By a reckoning by hand, with figures rounded a little otherwise."""
     shares = {(r.table, r.model, r.gpu, r.gpus): round(100 * r.utilisation.value) for r in audit()}
     assert [shares["1", "Pythia-160M", "RTX 3090", n] for n in (1, 2, 4, 8)] == [115, 132, 197, 197]
     assert [shares["1", "Pythia-1B", "RTX 3090", n] for n in (2, 8)] == [140, 127]

@@ -524,7 +524,7 @@ def search(
 def test_without_a_run_they_name_the_command_that_measures_them() -> None:
     assert {id for id, checked in CHECKED.items() if checked.verdict == "needs_measurement"} == NEED_A_RUN
     for id in NEED_A_RUN:
-        assert CHECKED[id].reason.startswith("repro run --gpus all")
+        assert CHECKED[id].reason.startswith("python -m repro --gpus all")
         assert CHECKED[id].working is None
 
 

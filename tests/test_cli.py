@@ -95,6 +95,7 @@ BAD_INPUT = [
     (["--memory", "-1GiB"], ["--memory -1GiB", "a positive size"]),
     (["--trial-timeout", "-5"], ["--trial-timeout"]),
     (["--gpus", "foo"], ["--gpus foo: expected all, a count"]),
+    (["--memory", "0.4B"], ["--memory 0.4B: expected a positive size"]),
     (["--memory", "2"], ["--memory 2: expected a positive size such as 512MiB, 2GiB or 80GB"]),
     (["--memory", "2 potatoes"], ["--memory 2 potatoes", "2GiB"]),
     (["--steps", "0"], ["--steps 0: expected a whole number from 1 to 1,000,000,000"]),

@@ -26,6 +26,7 @@ from repro.compare.side import Side, read_side, step_seconds
 from repro.compare.trials import Compared, Half, _samples, compare, judge_separate
 from repro.environment import Environment
 from repro.errors import UserError
+from repro.host import Host
 from repro.trial import Record
 from tests.command_line import ROOT, record, repro, results_folder
 
@@ -172,7 +173,7 @@ def test_what_is_not_alike_is_incomparable(tmp_path: Path, other: dict[str, Any]
 
 def sides(**changed: Any) -> list[Side]:
     """Ten processes twice, those of the second side changed."""
-    known: dict[str, Any] = {"host": {"cpu": "One"}}
+    known = Environment(host=Host("One"))
     later = [replace(each, **changed) for each in processes(seed=2)]
     return [Side("before", tuple(processes()), known), Side("after", tuple(later), known)]
 
@@ -316,6 +317,7 @@ UNSOUND: list[dict[str, Any]] = [
     {"step_rounds": [1.0]},
     {"id": "x"},
     {"recipe": "x"},
+    {"id": "pythia-160m/tiny/1xcpu/naive+checkpointing"},  # which begins as naive's does
 ]
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,8 +15,9 @@ from repro import doctor, nvml
 from repro.devices import Device, generation_of
 from repro.errors import UserError
 from repro.gpus import GENERATIONS, catalogue
+from tests import command_line
 
-ROOT = Path(__file__).resolve().parents[1]
+repro = partial(command_line.repro, CUDA_VISIBLE_DEVICES="")
 ONE_OF_EACH = {gpu.generation: gpu for gpu in catalogue()}
 
 
@@ -36,12 +35,6 @@ def here(
 def of(generation: str) -> Device:
     gpu = ONE_OF_EACH[generation]
     return Device(0, 0, "GPU-0", gpu.driver_names[0], gpu, int(gpu.memory_gb * 2**30), gpu.compute_capability)
-
-
-def repro(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **variables}
-    command = [sys.executable, "-m", "repro", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
 def test_without_a_gpu_the_line_says_so_and_nothing_is_wrong() -> None:

@@ -79,7 +79,7 @@ def test_installed_packages_are_named_as_locks_name_them() -> None:
 )
 def test_what_earlier_versions_kept_is_read_and_saved_as_it_was(path: Path, tmp_path: Path) -> None:
     known = jsonfile.read(path, Environment)
-    environment.keep(known, tmp_path, has_trials=False)
+    environment.keep(known, tmp_path)
     saved, kept = (json.loads(file.read_text()) for file in (tmp_path / "environment.json", path))
     assert saved == {"image": None, "tf32": None} | kept
     assert list(saved) == [each.name for each in fields(Environment)]
@@ -146,11 +146,18 @@ def test_a_folder_of_another_stack_is_refused_by_name(tmp_path: Path) -> None:
     packages = installed_packages()
     now = environment.describe([], packages, seed=7, options={}, variables={})
     environment.refuse_another(tmp_path, now)  # nothing there yet
-    environment.keep(now, tmp_path, has_trials=False)
+    environment.keep(now, tmp_path)
     environment.refuse_another(tmp_path, now)
     other = environment.describe([], {**packages, "torch": "2.0.0"}, seed=7, options={}, variables={})
     with pytest.raises(UserError, match=r"torch was .*, is 2\.0\.0.*--out"):
         environment.refuse_another(tmp_path, other)
+    another_cudnn = replace(now, packages={**packages, "nvidia-cudnn-cu12": "9.5.0"})
+    with pytest.raises(UserError, match=r"nvidia-cudnn-cu12 was None, is 9\.5\.0"):
+        environment.refuse_another(tmp_path, another_cudnn)
+    another_tqdm = replace(now, packages={**packages, "tqdm": "4.0.0"})
+    environment.refuse_another(tmp_path, another_tqdm)
+    with pytest.raises(UserError, match=r"tqdm was .*, is 4\.0\.0"):
+        environment.refuse_another(tmp_path, another_tqdm, every_package=True)
     with_gpu = replace(now, gpus=[RunGpu("A6000", "NVIDIA RTX A6000", 48 * 10**9)])
     with pytest.raises(UserError, match=r"the GPU was none, is NVIDIA RTX A6000"):
         environment.refuse_another(tmp_path, with_gpu)

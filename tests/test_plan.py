@@ -146,7 +146,7 @@ def test_a_torch_without_cuda_is_told_where_there_is_a_gpu(monkeypatch: pytest.M
     check_cuda(gpus("A100", 1))
 
 
-@pytest.mark.parametrize("text", ["80GB", "512MB", "2GiB", "1.5GiB"])
+@pytest.mark.parametrize("text", ["80GB", "512MB", "2GiB", "1.5GiB", "12641974273B"])
 def test_a_limit_of_memory_is_named_as_it_was_given(text: str) -> None:
     [trial] = trials(options(models=("vit",), methods="naive", memory=units.bytes_(text, "--memory")), gpus("A100", 1))
     assert trial.id.split("/")[-1] == text

@@ -159,6 +159,7 @@ def test_half_precision_throughout_starts_fewer_kernels_and_saves_less(transform
 def test_another_stack_is_served_by_the_nearest_older_one() -> None:
     assert traces.nearest("4.42.3") == "4.42.3"
     assert traces.nearest("4.57.0") == "4.42.3"
+    assert traces.nearest("5.17.0") == traces.shipped()[-1], "of the same major version, if a newer one"
     assert traces.nearest("5.99.1") == traces.shipped()[-1]
     assert traces.nearest("4.1.0") == "4.42.3"
     assert traces.nearest(None) == traces.shipped()[-1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -177,23 +176,6 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "trials.jsonl").symlink_to("/dev/full")
     with Results(tmp_path) as results, pytest.raises(UserError, match="no space left"):
         results.append(record())
-
-
-def test_a_file_that_cannot_be_replaced_stays_as_it_was(tmp_path: Path) -> None:
-    (tmp_path / "report.part").symlink_to("/dev/full")
-    with Results(tmp_path) as results:
-        (tmp_path / "report.md").write_text("the last run's")
-        with pytest.raises(UserError, match="no space left"):
-            results.write("report.md", "this run's")
-    assert (tmp_path / "report.md").read_text() == "the last run's"
-
-
-def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
-    with Results(tmp_path) as results:
-        results.write("verdicts.json", "[1, 2, 3]")
-        path = results.write("verdicts.json", '{"days": 0.1}')
-    assert json.loads(path.read_text()) == {"days": 0.1}
-    assert sorted(file.name for file in tmp_path.iterdir() if file.is_file()) == [".lock", "verdicts.json"]
 
 
 # --- A folder that is not to be had ---

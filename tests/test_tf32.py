@@ -69,7 +69,7 @@ def test_a_folder_measured_with_tf32_takes_no_trials_without(tmp_path: Path, mon
         return environment.describe([gpu(AMPERE)], {}, 0, {}, {})
 
     monkeypatch.delenv("REPRO_TF32", raising=False)
-    environment.keep(described(), tmp_path, has_trials=False)
+    environment.keep(described(), tmp_path)
     environment.refuse_another(tmp_path, described())
     monkeypatch.setenv("REPRO_TF32", "off")
     with pytest.raises(UserError, match=r"TF32 was True, is False.*--out"):

@@ -15,7 +15,7 @@ import pytest
 import models
 from repro import nvml
 from repro.commands import upgrade_check
-from repro.compare import culprit
+from repro.compare import culprit, second
 from repro.compare.baseline import accept, machine
 from repro.compare.coverage import choose, features
 from repro.compare.interleave import FORKS, Check, by_start, judge_pairs
@@ -198,6 +198,30 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(
     after(600.0, said)
     assert len(said) == 2, "nothing was left to do"
 
+    other = Stack("another", sys.executable, {**this_stack().packages, "tqdm": "4.0.0"})
+    with pytest.raises(UserError, match=r"after holds another .* stack's trials \(tqdm was .*, is 4\.0\.0\); name ano"):
+        Check(tmp_path, [trial], (this_stack(), other), [], pairs=1, budget=600.0, tell=said.append).run()
+
+
+def test_what_failed_is_measured_again_by_the_same_command(tmp_path: Path) -> None:
+    trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1, steps=1)
+    failed = Record.of(trial, "crashed", reason="a compiler was missing", stack_started=1.0)
+    for arm in ("before", "after"):
+        results_folder(tmp_path / arm / "largest", failed)
+    stacks = this_stack(), Stack("its twin", sys.executable, this_stack().packages)
+    check = Check(tmp_path, [trial], stacks, [], pairs=1, budget=-1.0, tell=lambda line: None)
+    check.run()
+    largest = history(tmp_path / "after" / "largest")
+    assert [each.status for each in largest] == ["crashed", "ok"]
+
+    sampled = replace(trial, micro_batch=largest[1].micro_batch)
+    fine = replace(largest[1], id=sampled.id)
+    failed = Record.of(sampled, "crashed", reason="killed")
+    results_folder(tmp_path / "before", fine, failed)
+    assert [each.status for each in check.samples("before", trial)] == ["ok", "crashed"]
+    results_folder(tmp_path / "before", fine)
+    assert [each.status for each in check.samples("before", trial)] == ["ok", "ok"], "the third pairs with the second"
+
 
 def samples(*seconds: float, **known: Any) -> list[Record]:
     found = [record("pythia-1b", "naive", 60.0, **known) for _ in seconds]
@@ -319,6 +343,22 @@ def test_a_stack_may_differ_in_more_packages_than_a_file_name_has_letters(
     bare = Stack("bare", sys.executable, {})
     assert pinned(wanted, bare).packages == dict.fromkeys(wanted, "1.0")
     assert build(LONG, bare) == pinned(wanted, bare)
+
+
+def test_a_stack_that_cannot_be_built_ends_bisecting_and_not_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> Stack:
+        raise UserError("--against a==2: a 2 needs b 2")
+
+    monkeypatch.setattr(second, "pinned", refused)
+    trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1)
+    stacks = Stack("one", sys.executable, {"a": "1", "b": "1"}), Stack("other", sys.executable, {"a": "2", "b": "2"})
+    check = Check(tmp_path, [trial], stacks, [], pairs=6, budget=60.0, tell=lambda line: None)
+    slower = compare_trial(samples(*[1.0] * 12), samples(*[1.1] * 12), judge=judge_pairs(samples(*[1.0] * 12), 6, 1, 4))
+    assert slower.status == "regressed"
+    told = upgrade_check._bisected(Namespace(out=tmp_path), check, [slower], stacks, [], 60.0)
+    assert told == "Bisecting ended without an answer: --against a==2: a 2 needs b 2."
 
 
 @pytest.mark.parametrize("guilty", ["a", "b", "c", "d"])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .. import command
 from ..datafile import expected_folder
 from ..errors import UserError
 from ..trial import Record
@@ -72,7 +73,7 @@ def check(id: str, records: Sequence[Record] | None = None) -> Checked:
     if id not in claims:
         near = difflib.get_close_matches(id, claims, n=3, cutoff=0.4)
         told = f"; the nearest are {', '.join(near)}" if near else ""
-        raise UserError(f"unknown claim {id!r}{told}; repro claims lists all {len(claims)}")
+        raise UserError(f"unknown claim {id!r}{told}; {command()} claims lists all {len(claims)}")
     return _check(claims[id], Facts(), records)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from statistics import median
 
+from .. import command
 from ..expected import TOLERANCE, Table
 from ..interval import Interval
 from ..results import TRIALS
@@ -15,12 +16,14 @@ from .registry import Missing, measures
 from .searched import at_scale, nothing_counts
 from .working import Row, Working, count, shown
 
+RUN = f"{command()} --gpus all"
+
 
 def differing(table: Table, records: Sequence[Record]) -> Working | Missing:
     """Cells that a run was compared with and that differ, within the tolerance of `repro run`. One is enough to refute
     a table, and only a comparison of every cell confirms it."""
     if not at_scale(records):
-        return Missing(nothing_counts(records, "repro run --gpus all"))
+        return Missing(nothing_counts(records, RUN))
     cells = [cell for cell in judge_tables(records, TOLERANCE) if cell.table == table and cell.expected != "lost"]
     compared = [cell for cell in cells if cell.compared]
     failed = [cell for cell in compared if cell.verdict in FAILED]
@@ -29,7 +32,7 @@ def differing(table: Table, records: Sequence[Record]) -> Working | Missing:
         reason = f"none of its {len(cells)} cells was compared"
         if compared:
             reason = f"{len(compared)} of its {len(cells)} cells were compared, and hold"
-        return Missing(f"{reason}; repro run --gpus all measures others, on the GPUs that there are", found)
+        return Missing(f"{reason}; {RUN} measures others, on the GPUs that there are", found)
     return found.told(f"{len(compared)} of its {len(cells)} cells were compared")
 
 
@@ -42,7 +45,7 @@ def timed_passes(records: Sequence[Record]) -> Working | Missing:
     """True days over those that the authors' clock gives, the median of all trials that ran."""
     ratios = [ratio for record in at_scale(records) if (ratio := _clocks(record)) is not None]
     if not ratios:
-        return Missing(nothing_counts(records, "repro run --gpus all"))
+        return Missing(nothing_counts(records, RUN))
     ordered = sorted(ratios, key=lambda ratio: ratio.value.value)
     middle = median(ratio.value.value for ratio in ratios)
     low, high = (shown(ratio.value.value) for ratio in (ordered[0], ordered[-1]))

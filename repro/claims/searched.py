@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import models
 
+from .. import command
 from ..formats import listing
 from ..gpus import paper_gpus
 from ..results import TRIALS
@@ -22,7 +23,7 @@ from ..verdict import stands_for_cell
 from .working import Row, shown
 
 _PYTHIA = tuple(recipe.id for recipe in models.PYTHIAS)
-COMMAND = f"repro run --gpus all --models {','.join(_PYTHIA)} --methods all"
+COMMAND = f"{command()} --gpus all --models {','.join(_PYTHIA)} --methods all"
 _NAMED = 3  # so many of the cells that are not searched are named, the others counted
 
 
@@ -74,9 +75,9 @@ def at_scale(records: Sequence[Record]) -> list[Record]:
     return [record for record in records if stands_for_cell(record)]
 
 
-def nothing_counts(records: Sequence[Record], command: str) -> str:
+def nothing_counts(records: Sequence[Record], run: str) -> str:
     """Why records settle nothing, and the command whose records would."""
-    measures = f"{command} measures it, and repro claims --measured DIR checks it"
+    measures = f"{run} measures it, and {command()} claims --measured DIR checks it"
     if not records:
         return measures
     kinds = {

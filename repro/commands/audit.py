@@ -28,7 +28,7 @@ def main(given: argparse.Namespace) -> int:
     if given.measured and not measured:
         lines.append(
             f"Measured: none of the {len(records)} trials in {given.measured} can be audited, which takes days at the "
-            "paper's scale on a GPU whose peak is known; repro run --gpus all measures them."
+            "paper's scale on a GPU whose peak is known; {command()} --gpus all measures them."
         )
     shown = [row for row in rows if row.verdict != "plausible"] + measured
     shown.sort(key=lambda row: -row.utilisation.value)

@@ -12,17 +12,16 @@ from typing import get_args
 import models
 from models import gan
 
-from .. import nvml
+from .. import files, nvml
 from ..devices import Device
 from ..exit_codes import FAILED, OK
 from ..formats import add_format, counted, figures
 from ..lab import EPOCHS, Trained, Training
 from ..lab_report import Report, scaled_down, what
 from ..plan import default_scale
-from ..progress import duration
 from ..recipe import Scale
 from ..stderr import say
-from ..units import count, path
+from ..units import count, duration, path
 from .preflight import check_cuda, check_disk, check_packages, interrupted, stop_on_sigterm
 
 
@@ -61,7 +60,7 @@ def main(given: argparse.Namespace) -> int:
                 done[name], earlier = experiment.run(training)
                 say(f"took {figures(sum(done[name].seconds), 4)} s{' (from an earlier run)' if earlier else ''}")
             told = Report(done["first"], done["all"], done.get("warm"), devices[0].gpu if devices else None)
-            experiment.results.write("report.md", told.text("markdown") + "\n")
+            files.replace(given.out / "report.md", told.text("markdown") + "\n")
     except (TrainingFailedError, ServerDiedError) as error:
         say(str(error).splitlines()[0])
         return FAILED

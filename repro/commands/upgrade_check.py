@@ -70,7 +70,7 @@ def main(given: argparse.Namespace) -> int:
         compared = check.run()
         notes = [_note(given, check, compared)]
         if given.bisect:
-            notes.append(_bisect(given, check, compared, stacks, devices, budget))
+            notes.append(_bisected(given, check, compared, stacks, devices, budget))
     except KeyboardInterrupt:
         return interrupted("what is measured is kept")
     before, after = check.sides()
@@ -152,6 +152,21 @@ def _note(given: argparse.Namespace, check: Check, compared: Sequence[Compared])
         f"make a round, and a second round confirms what the first suspects. Times are seconds of a training "
         f"step.{short}"
     )
+
+
+def _bisected(
+    given: argparse.Namespace,
+    check: Check,
+    compared: Sequence[Compared],
+    stacks: tuple[second.Stack, second.Stack],
+    devices: Sequence[Device],
+    budget: float,
+) -> str:
+    """What bisecting found, or why it ended: the check's own verdict stands either way."""
+    try:
+        return _bisect(given, check, compared, stacks, devices, budget)
+    except UserError as error:
+        return f"Bisecting ended without an answer: {error}."
 
 
 def _bisect(

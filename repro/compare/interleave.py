@@ -30,12 +30,12 @@ from ..measure.rank import SEED
 from ..measure.trial import Bench
 from ..measure.trial import run as run_trial
 from ..measure.turns import Turns
-from ..progress import duration
 from ..reading import history
 from ..results import Results
 from ..settings import Settings
 from ..stack import PRELOADED
 from ..trial import Record, Trial
+from ..units import duration
 from ..variables import server_environment
 from .changes import Change
 from .ratio import of_pairs, of_separate
@@ -46,6 +46,7 @@ from .soundness import unsound
 from .trials import Compared, Judge, Judged, compare_trial
 
 ARMS = ("before", "after", "again")
+_STANDS = ("ok", "out_of_memory", "timed_out")  # the same command measures no such record again: others may be mended
 FORKS = 4  # of each arm a start, on a CPU: what a start decides is little of a process's noise, and loading takes time
 
 
@@ -69,9 +70,12 @@ class Check:
         self._devices, self._deadline = list(devices), time.monotonic() + budget
         self._forks = forks(devices)
         self._longest, self.complete = 0.0, True
+        self._failed: set[str] = set()
 
     def run(self) -> list[Compared]:
-        """Measures what is missing, and compares. Raises UserError where a stack does not import."""
+        """Measures what is missing, and compares. Raises UserError where a stack does not import, and where the folder
+        holds a check of others."""
+        self._refuse_others()
         for arm in ("before", "after"):
             self._search(arm)
         alike = [trial for trial in self.trials if self._sampled(trial) is not None]
@@ -92,14 +96,23 @@ class Check:
         return before, after
 
     def samples(self, arm: str, trial: Trial) -> list[Record]:
-        """What an arm has measured of a trial, in the order of the turns."""
+        """What an arm has measured of a trial, in the order of the turns. What failed and was measured again since is
+        left out."""
         sampled = self._sampled(trial)
-        return [] if sampled is None else [r for r in history(self.folder / arm) if r.id == sampled.id]
+        there = [] if sampled is None else [each for each in history(self.folder / arm) if each.id == sampled.id]
+        return [each for each in there if each.status in _STANDS or each is there[-1]]
+
+    def _refuse_others(self) -> None:
+        for arm in ARMS:
+            now = self._environment(arm)
+            for kept in (self.folder / arm, self.folder / arm / "largest"):
+                if history(kept):
+                    environment.refuse_another(kept, now, every_package=True)
 
     def _search(self, arm: str) -> None:
         """Finds the largest micro batch of every trial on a stack."""
         folder = self.folder / arm / "largest"
-        known = {record.id for record in _finished(folder)}
+        known = {record.id for record in _standing(folder)}
         waiting = [trial for trial in self.trials if trial.id not in known]
         if waiting:
             with self._opened(folder, arm, waiting) as opened:
@@ -110,9 +123,9 @@ class Check:
         """Has every arm measure these trials, up to so many starts. One that fails is left alone."""
         sampled = [wanted for trial in trials if (wanted := self._sampled(trial)) is not None]
         for start in range(pairs):
-            known = [(arm, record) for arm in ARMS for record in _finished(self.folder / arm)]
+            known = [(arm, record) for arm in ARMS for record in _standing(self.folder / arm)]
             taken = Counter((arm, record.id) for arm, record in known)
-            failed = {record.id for _, record in known if record.status != "ok"}
+            failed = self._failed.union(record.id for _, record in known if record.status != "ok")
             waiting = [trial for trial in sampled if trial.id not in failed]
             forks = range(start * self._forks, (start + 1) * self._forks)
             missing = [fork for fork in forks if any(taken[arm, t.id] <= fork for t in waiting for arm in ARMS)]
@@ -143,6 +156,7 @@ class Check:
                     order = (ARMS, ARMS[::-1])[fork % 2]
                     waiting = [arms[arm] for arm in order if taken[arm, trial.id] <= fork]
                     if waiting and not self._measure(trial, waiting, turns):
+                        self._failed.add(trial.id)
                         trials.remove(trial)
                 self._longest = max(self._longest, time.monotonic() - began)
                 began = time.monotonic()
@@ -165,7 +179,7 @@ class Check:
             Results(folder) as results,
             ForkServer(results.logs / "server.log", self._variables(arm), stack.python, _modules(trials)) as server,
         ):
-            environment.keep(found, folder, bool(_finished(folder)))
+            environment.keep(found, folder)
             server.launch()
             gpu = self._devices[0].gpu if self._devices else None
             bench = Bench(server, self._rules(stack), gpu, results.logs)
@@ -298,9 +312,9 @@ def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
-def _finished(folder: Path) -> list[Record]:
-    """All that was measured into a folder, and not cut off."""
-    return [record for record in history(folder) if record.status != "interrupted"]
+def _standing(folder: Path) -> list[Record]:
+    """What was measured into a folder, and stands."""
+    return [record for record in history(folder) if record.status in _STANDS]
 
 
 def _latest(folder: Path, trial: Trial) -> Record:
@@ -314,7 +328,7 @@ def _modules(trials: Iterable[Trial]) -> list[str]:
     prefixes = {"torch.distributed"}
     for trial in trials:
         recipe, settings = models.find(trial.recipe, trial.scale), Settings.parse(trial.settings)
-        prefixes.add("timm" if recipe.family in ("convnext", "vit") else "transformers")
+        prefixes.update(rules.packages_of(recipe))
         if settings.library == "deepspeed":
             prefixes.add("deepspeed")
         if rules.compiles(recipe, settings):

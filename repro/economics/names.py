@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
+from .. import command
 from ..errors import UserError
 from ..gpus import by_name, find
 from ..prices import rentals
@@ -20,5 +21,5 @@ def canonical_gpu(name: str, place: str) -> str:
     if name.casefold() in by_folded:
         return by_folded[name.casefold()]
     near = [by_folded[match] for match in get_close_matches(name.casefold(), by_folded, n=3)]
-    hint = f"did you mean {', '.join(near)}?" if near else "repro gpus lists those we know"
+    hint = f"did you mean {', '.join(near)}?" if near else f"{command()} gpus lists those we know"
     raise UserError(f"{place}: unknown GPU {name!r}; {hint}")

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from repro import jsonfile
+from repro import command, jsonfile
 from repro.errors import UserError
 
 from .memory import Allowance
@@ -40,4 +40,4 @@ def load() -> dict[str, Calibration]:
     try:
         return jsonfile.read(FILE, dict[str, Calibration])
     except jsonfile.NotAsDeclaredError as error:
-        raise UserError(f"{FILE}: no calibration ({error}); repro predict --fit makes it") from None
+        raise UserError(f"{FILE}: no calibration ({error}); {command()} predict --fit makes it") from None

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from repro import jsonfile
+from repro import command, jsonfile
 from repro.errors import UserError
 from repro.gpus import GENERATIONS, Gpu, find
 
@@ -70,7 +70,9 @@ def load(file: Path) -> Probes:
                 raise jsonfile.NotAsDeclaredError(f"{name} is {number!r}, not a positive number")
         return found
     except jsonfile.NotAsDeclaredError as error:
-        raise UserError(f"{file}: no probes of a machine ({error}); repro calibrate --out FILE makes them") from None
+        raise UserError(
+            f"{file}: no probes of a machine ({error}); {command()} calibrate --out FILE makes them"
+        ) from None
 
 
 def _unknown(name: str, capability: tuple[int, int] | None) -> Gpu:

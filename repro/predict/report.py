@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import models
+from repro import command
 from repro.datafile import columns
 from repro.expected import Cell, printed
 from repro.formats import figures
@@ -144,4 +145,4 @@ def traced(stack: str) -> str:
     others = [f"{package} {here[package]}" for package in sorted(known) if here[package] != known[package]]
     if stack == PAPER_STACK or not others:
         return f"{note}."
-    return f"{note}; installed is {', '.join(others)}, which repro predict --rebuild-traces can trace."
+    return f"{note}; installed is {', '.join(others)}, which {command()} predict --rebuild-traces can trace."

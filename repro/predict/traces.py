@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from repro import files
+from repro import command, files
 from repro.errors import UserError
 from repro.packages import numbers
 from repro.recipe import Scale
@@ -109,7 +109,7 @@ def load(transformers: str, folder: Path = FOLDER) -> dict[tuple[str, Scale, Var
     try:
         found = [_trace(plain) for plain in json.loads(file.read_text())]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{file}: no traces ({error}); repro predict --rebuild-traces makes them") from None
+        raise UserError(f"{file}: no traces ({error}); {command()} predict --rebuild-traces makes them") from None
     return {(trace.recipe, trace.scale, trace.variant): trace for trace in found}
 
 
@@ -124,8 +124,8 @@ def find(recipe: str, variant: Variant, transformers: str = PAPER_STACK, scale: 
         if (recipe, scale, candidate) in known:
             return known[recipe, scale, candidate]
     raise UserError(
-        f"{recipe} ({scale}) has no trace under transformers {transformers}: repro predict --rebuild-traces makes "
-        "those of the installed stack"
+        f"{recipe} ({scale}) has no trace under transformers {transformers}: {command()} predict "
+        "--rebuild-traces makes those of the installed stack"
     )
 
 
@@ -141,12 +141,14 @@ def versions(transformers: str) -> dict[str, str]:
 
 
 def nearest(installed: str | None) -> str:
-    """The shipped stack nearest to an installed transformers, the newest where none is installed."""
+    """The shipped stack nearest to an installed transformers, the newest where none is installed: the last of the same
+    major version that is not newer, else its first; where none is of that version, the same of all."""
     known = shipped()
     if installed is None or installed in known:
         return installed or known[-1]
-    older = [version for version in known if numbers(version) <= numbers(installed)]
-    return older[-1] if older else known[0]
+    alike = [version for version in known if numbers(version)[0] == numbers(installed)[0]] or known
+    older = [version for version in alike if numbers(version) <= numbers(installed)]
+    return older[-1] if older else alike[0]
 
 
 def _file(transformers: str, folder: Path) -> Path:
