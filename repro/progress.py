@@ -46,7 +46,7 @@ class Progress:
 
 def _told(record: Record | None, earlier: bool) -> str:
     if record is None:
-        return "not started, the time budget would not suffice"
+        return "not measured, the time budget would not suffice"
     again = " (from an earlier run)" if earlier else f" ({record.wall_seconds:.1f} s)"
     if record.status != "ok" or record.true_step is None:
         return f"{record.status}, {record.reason}{again}"

@@ -138,8 +138,8 @@ class Run:
         return found
 
     def estimate(self, trial: Trial) -> float:
-        """About how many seconds a trial takes."""
-        return estimate(trial, self.bench.gpu)
+        """About how many seconds a trial takes; none where something is in its way."""
+        return estimate(trial, self.bench.gpu) if self._can_run(trial) else 0.0
 
     def record(self, trial: Trial) -> Record | None:
         """The trial's record: an earlier run's, or a new one, on disk. None where the time budget would not suffice."""
@@ -147,12 +147,6 @@ class Run:
             record = self._records[trial.id]
             self.tell(trial, record, True)
             return record
-        left = float("inf")
-        if self.options.budget is not None:
-            left = self.options.budget - (time.monotonic() - self._started)
-            if self.estimate(trial) > left:
-                self.tell(trial, None, False)
-                return None
         settings = Settings.parse(trial.settings)
         guide = self._guides.get((trial.recipe, trial.count)) if self._can_run(trial) else None
         tf32 = rules.uses_tf32(settings, self.bench.stack)
@@ -162,6 +156,12 @@ class Run:
             self._keep(record)
             self.tell(trial, record, False)
             return record
+        left = float("inf")
+        if self.options.budget is not None:
+            left = self.options.budget - (time.monotonic() - self._started)
+            if self.estimate(trial) > left:
+                self.tell(trial, None, False)
+                return None
         size = guide.size(settings) if guide is not None else 0
         try:
             weigh = guide.weigh if guide is not None else None

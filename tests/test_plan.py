@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -13,10 +14,13 @@ from repro.commands.preflight import check_cuda
 from repro.commands.run import _checked
 from repro.devices import Device
 from repro.errors import UserError
-from repro.gpus import find, peak_flops
-from repro.plan import Options, counts_up_to, estimate, settings_for, trials
+from repro.gpus import find, paper_gpus
+from repro.plan import Methods, Options, counts_up_to, estimate, settings_for, trials
+from repro.predict.forecast import forecast
+from repro.predict.here import here
 from repro.settings import FREE_LUNCH, NAIVE, Settings
 from repro.trial import Trial
+from tests.command_line import ROOT
 
 
 def gpus(name: str, count: int) -> list[Device]:
@@ -154,10 +158,43 @@ def test_a_limit_of_memory_is_named_as_it_was_given(text: str) -> None:
 
 def test_an_estimate_counts_the_weights_that_are_drawn_of_every_recipe_alike() -> None:
     a100 = find("A100")
+    machine, fitted = here(a100, 1, None)
     for id in ("pythia-1b", "convnext"):
         recipe = models.find(id)
         [naive] = trials(options(models=(id,), methods="naive"), gpus("A100", 1))
-        peak = peak_flops(a100, recipe.precision, tf32=False)
-        assert peak is not None
-        measuring = (40 + 8 * naive.steps) * recipe.flops_per_example / (peak / 3)
+        found = forecast(recipe, machine, NAIVE, fitted)
+        assert found.step is not None
+        assert found.accumulation is not None
+        update = found.step.update
+        measuring = 22 * (found.step.total - update) / found.accumulation + 12 * update
         assert estimate(naive, a100) - measuring == pytest.approx(10 + recipe.parameters / 1e8)
+
+
+def test_an_estimate_knows_that_offloading_takes_longer_and_that_what_does_not_fit_is_soon_over() -> None:
+    free, offloading = (
+        Trial("vit", "paper", settings, "A100", 1) for settings in ("free_lunch", "free_lunch+fsdp_3+offloading")
+    )
+    assert estimate(offloading, find("A100")) > estimate(free, find("A100"))
+    too_large = Trial("pythia-6.9b", "paper", "naive", "RTX 3090", 1)
+    assert estimate(too_large, find("RTX 3090")) == 10 + models.find("pythia-6.9b").parameters / 1e8
+    unknown = [Trial(id, "paper", "naive", "X1", 1) for id in ("vit", "gan")]
+    assert all(estimate(trial, None) > 10 for trial in unknown)
+    assert estimate(replace(unknown[1], device="A100"), find("A100")) > 10, "nobody traced it"
+
+
+@pytest.mark.parametrize(
+    ("methods", "command"),
+    [("published", "`./run_all.sh --gpus all`"), ("all", "`./run_all.sh --gpus all --methods all`")],
+)
+def test_the_readme_tells_the_estimates_for_one_and_for_eight_of_the_papers_gpus(
+    methods: Methods, command: str
+) -> None:
+    [line] = [each for each in (ROOT / "README.md").read_text().splitlines() if f"| {command} |" in each]
+    told = re.findall(r"on (one|eight) (\d+) to (\d+) (minutes|hours)", line)
+    assert [count for count, *_ in told] == ["one", "eight"]
+    for count, low, high, unit in told:
+        counts = counts_up_to(8 if count == "eight" else 1)
+        for name in paper_gpus():
+            planned = trials(options(methods=methods, counts=counts), gpus(name, counts[-1]))
+            seconds = sum(estimate(trial, find(name)) for trial in planned)
+            assert int(low) <= seconds / (60 if unit == "minutes" else 3600) <= int(high), name
