@@ -25,7 +25,7 @@ def probe(server: ForkServer | Nodes, devices: Sequence[Device], counts: Iterabl
         server.start()
     except ServerDiedError as error:
         raise UserError(f"nothing can be probed: {error.reason}") from None
-    started, found = time.monotonic(), {}
+    started, found, memory = time.monotonic(), {}, []
     for count in counts:
         job = Job(
             call="repro.measure.probes:probe",
@@ -40,10 +40,11 @@ def probe(server: ForkServer | Nodes, devices: Sequence[Device], counts: Iterabl
             if outcome.status not in ("ok", "stopped"):
                 told = outcome.error or f"did not end within {_SECONDS:.0f} s"
                 raise UserError(f"probing {count} x {name_of(devices)} {outcome.status}: {told}; see {log}")
+        memory += [outcome.value.pop("memory") for outcome in outcomes]
         found[count] = _slowest([outcome.value for outcome in outcomes])
     seconds = time.monotonic() - started
     if devices:
-        return Probes(name_of(devices), devices[0].memory_bytes, devices[0].compute_capability, found, seconds)
+        return Probes(name_of(devices), int(min(memory)), devices[0].compute_capability, found, seconds)
     return Probes(name_of(devices), host().memory_bytes // max(found), None, found, seconds)
 
 

@@ -65,15 +65,17 @@ class Run:
         self._packages = installed_packages()
         server = ForkServer(folder / "logs" / "server.log", server_environment(self.devices))
         self.bench = Bench(
-            server=server
-            if options.nodes == 1
-            else Nodes(server, options.nodes, options.address, say, name_of(devices)),
+            server=server if options.nodes == 1 else self._nodes(server),
             stack=environment.stack(self.devices[0] if self.devices else None, self._packages),
             gpu=self.devices[0].gpu if self.devices else None,
             logs=folder / "logs",
         )
         self._started = time.monotonic()
         self._guides: dict[tuple[str, int], Guide] = {}
+
+    def _nodes(self, here: ForkServer) -> Nodes:
+        asked, gpus = self.options, max(self.options.counts) if self.devices else 0
+        return Nodes(here, asked.nodes, asked.address, say, name_of(self.devices), gpus)
 
     def __enter__(self) -> Run:
         if any(self.results.folder.glob(TRAININGS)):

@@ -83,8 +83,8 @@ class Search(OnMachine):
 
     @property
     def tried(self) -> list[Record]:
-        """What was measured, with whatever outcome."""
-        return [trial for trial in self.trials if trial.status != "skipped"]
+        """What was measured, with whatever outcome; what cannot run here was not."""
+        return [trial for trial in self.trials if trial.status not in ("skipped", "unsupported")]
 
     @property
     def skipped(self) -> list[Record]:

@@ -107,7 +107,7 @@ def test_a_node_that_leaves_is_a_crash_of_the_trial_and_no_process_stays(
 def test_a_node_that_left_between_two_jobs_ends_the_next_one_at_once(tmp_path: Path) -> None:
     here, address = ForkServer(tmp_path / "server.log", {}, modules=("torch",)), free_address()
     others = set(psutil.Process().children())  # of other tests, such as their fork server
-    with Nodes(here, 2, address, lambda line: None, "cpu") as nodes:
+    with Nodes(here, 2, address, lambda line: None, "cpu", 0) as nodes:
         with socket.create_connection(parse_address(address)) as node:
             node.sendall(b'{"device": "cpu"}\n{"ready": true}\n')
             nodes.start()
@@ -120,26 +120,28 @@ def test_a_node_that_left_between_two_jobs_ends_the_next_one_at_once(tmp_path: P
         assert time.monotonic() - began < 10
 
 
-def test_who_says_nothing_or_cannot_load_is_let_go_with_the_reason(
+def test_who_says_nothing_has_too_few_gpus_or_cannot_load_is_let_go_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("repro.measure.nodes._HELLO_SECONDS", 0.1)
     told: list[str] = []
     here, address = ForkServer(tmp_path / "server.log", {}, modules=("torch",)), free_address()
     guests = [
-        (b"", "node 2 (127.0.0.1) does not answer"),
-        (b'{"error": "RuntimeError: no luck"}\n', "its stack does not import: RuntimeError: no luck"),
-        (b"[1]\n", "node 2 (127.0.0.1) does not say that it is ready, as repro join does: [1]"),
-        (b'{"ready": true}\n', ""),
+        (None, b"", "node 2 (127.0.0.1) does not answer"),
+        (1, b"", "it has 1 of the 2 GPUs that the run takes of each node; give it as many"),
+        (2, b'{"error": "RuntimeError: no luck"}\n', "its stack does not import: RuntimeError: no luck"),
+        (2, b"[1]\n", "node 2 (127.0.0.1) does not say that it is ready, as repro join does: [1]"),
+        (8, b'{"ready": true}\n', ""),
     ]
-    with Nodes(here, 2, address, told.append, "cpu") as nodes, ExitStack() as connections:
-        for said, _ in guests:
+    with Nodes(here, 2, address, told.append, "H100", 2) as nodes, ExitStack() as connections:
+        for gpus, said, _ in guests:
             guest = connections.enter_context(socket.create_connection(parse_address(address)))
-            guest.sendall(b'{"device": "cpu"}\n' * bool(said) + said)
+            hello = b"" if gpus is None else b'{"device": "H100", "GPUs": %d}\n' % gpus
+            guest.sendall(hello + said)
         nodes.start()
     answers = [line for line in told if line.startswith("let go: ")]
-    assert len(answers) == 3
-    assert all(answer in line for line, (_, answer) in zip(answers, guests, strict=False))
+    assert len(answers) == 4
+    assert all(answer in line for line, (*_, answer) in zip(answers, guests, strict=False))
 
 
 def test_a_node_whose_stack_does_not_import_says_so_at_both_ends(tmp_path: Path) -> None:

@@ -128,6 +128,24 @@ def test_a_slice_has_processes_of_its_own_and_the_clocks_of_its_gpu(monkeypatch:
     assert found == [(1410, 400, 0, 1), (1980, 700, 4, 2), (1980, 700, 4, 1)]
 
 
+def test_a_question_that_a_driver_refuses_costs_its_answer_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    stub = driver_of_a_machine_in_mig_mode()
+
+    def refused(handle: int) -> None:
+        raise stub.NVMLError
+
+    monkeypatch.setitem(sys.modules, "pynvml", stub)
+    monkeypatch.setattr(stub, "nvmlDeviceGetMigMode", refused)
+    monkeypatch.setattr(stub, "nvmlDeviceGetPowerUsage", refused)
+    monkeypatch.delattr(stub, "nvmlDeviceGetTemperature")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    stub.nvmlDeviceGetCount = lambda: 1
+    assert len(nvml.devices()) == 1
+    state = nvml.state(0)
+    assert state is not None
+    assert (state["sm_mhz"], state["power_w"], state["temperature_c"]) == (1410, None, None)
+
+
 def test_without_the_drivers_library_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)  # importing it then fails
     monkeypatch.setattr(nvml, "_node", lambda: None)

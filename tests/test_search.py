@@ -38,7 +38,9 @@ def test_a_settings_that_ran_out_of_memory_and_was_then_stopped_is_out_of_memory
 
 def test_guidance_counts_settings_and_not_what_was_made_of_them_later() -> None:
     skipped = [on_one(each.id, None, "skipped") for each in search_space(1)[1:3]]
-    found = search(on_one("free_lunch", 20.0), on_one("free_lunch", 21.0), *skipped, on_one(skipped[0].settings, 30.0))
+    unsupported = on_one("free_lunch+zero_1", None, "unsupported")
+    made = (on_one("free_lunch", 20.0), on_one("free_lunch", 21.0), *skipped, on_one(skipped[0].settings, 30.0))
+    found = search(unsupported, *made)
     assert "2 settings were tried" in found.guided
     assert "1 were skipped" in found.guided
 

@@ -32,5 +32,5 @@ def main(given: argparse.Namespace) -> int:
     stop_on_sigterm()
     os.environ.update(server_environment(devices))
     mend(os.environ)
-    join(given.address, logs, name_of(devices))
+    join(given.address, logs, name_of(devices), len(devices))
     return 0

@@ -19,6 +19,7 @@ from .launcher import ForkServer, ServerDiedError, Stream
 from .server import Job, Outcome, serve
 
 _HELLO_SECONDS = 10.0
+_GPUS = "GPUs"  # in what a node says of itself, how many it has
 
 
 class Nodes:
@@ -26,11 +27,14 @@ class Nodes:
 
     A context manager, as ForkServer, which listens on `address`, HOST:PORT, from its beginning on. `tell` gets a line
     when it waits for a node to join, and when one is let go. Whoever reaches the address and has the same `device` and
-    stack can join: it belongs on a network that one trusts.
+    stack, and `gpus` of it at least, can join: it belongs on a network that one trusts.
     """
 
-    def __init__(self, here: ForkServer, count: int, address: str, tell: Callable[[str], None], device: str) -> None:
-        self._here, self._count, self._tell, self._alike = here, count, tell, _alike(device)
+    def __init__(
+        self, here: ForkServer, count: int, address: str, tell: Callable[[str], None], device: str, gpus: int
+    ) -> None:
+        self._here, self._count, self._tell = here, count, tell
+        self._alike, self._gpus = _alike(device), gpus
         self._host, self._port = parse_address(address)
         self._address = address
         self._joined: list[Stream] = []
@@ -67,11 +71,16 @@ class Nodes:
         there = stream.receive(_HELLO_SECONDS)
         if not isinstance(there, dict) or "device" not in there:
             raise ServerDiedError(f"{stream.name} does not say what it has, as repro join does")
-        for name, here in self._alike.items():
-            if name in there and there[name] != here:
-                told = f"its {name} is {there[name]}, the first node's is {here}; give all nodes the same"
-                stream.send({"refused": f"the run does not take this node: {told}"})
-                raise ServerDiedError(f"{stream.name}: {told}")
+        told = [
+            f"its {name} is {there[name]}, the first node's is {here}; give all nodes the same"
+            for name, here in self._alike.items()
+            if name in there and there[name] != here
+        ]
+        if isinstance(gpus := there.get(_GPUS), int) and gpus < self._gpus:
+            told.append(f"it has {gpus} of the {self._gpus} GPUs that the run takes of each node; give it as many")
+        if told:
+            stream.send({"refused": f"the run does not take this node: {told[0]}"})
+            raise ServerDiedError(f"{stream.name}: {told[0]}")
 
     def call(self, job: Job) -> list[Outcome]:
         """Runs a job on all nodes and waits for the outcomes of all ranks. The first node to fail stops the others."""
@@ -152,9 +161,9 @@ def parse_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def join(address: str, logs: Path, device: str) -> None:
-    """Makes this process the fork server of one more node of the run that listens on `address`, until it ends. Raises
-    UserError where it takes no part."""
+def join(address: str, logs: Path, device: str, gpus: int) -> None:
+    """Makes this process the fork server of one more node, with so many `gpus`, of the run that listens on `address`,
+    until it ends. Raises UserError where it takes no part."""
     try:
         connection = socket.create_connection(parse_address(address), timeout=60)
     except OSError as error:
@@ -162,7 +171,7 @@ def join(address: str, logs: Path, device: str) -> None:
         raise UserError(f"no run listens on {address} ({error}); start it first: {start}") from error
     connection.settimeout(None)
     with contextlib.suppress(ServerDiedError):  # it is told below
-        Stream(connection).send(_alike(device))
+        Stream(connection).send({**_alike(device), _GPUS: gpus})
     if not serve(connection, logs):
         raise UserError(f"the run on {address} ended without this node: it had all its --nodes, or was stopped")
 

@@ -27,16 +27,17 @@ def probe(rank: Rank) -> dict[str, float | None]:
     """FLOP/s of matrix products by arithmetic, bytes/s that a copy reads and writes, seconds that a kernel adds to an
     eager forward and backward pass, bytes/s between device and host, and, of several ranks, bytes/s that each sends
     in a ring's all-reduce and the seconds of the smallest gathering or reduction of shards. None where the device lacks
-    it."""
+    it. `memory` is the bytes that torch can have of a GPU, None on a CPU."""
     found: dict[str, float | None] = {name: _product(rank, name) for name in _ARITHMETICS}
     size = _BYTES[rank.device.type]
     source = torch.ones(size, dtype=torch.uint8, device=rank.device)
     target = torch.empty_like(source)
     found["copy"] = 2 * size / _best(rank, lambda: target.copy_(source))
-    found["host"] = found["copy"]
+    found["host"], found["memory"] = found["copy"], None
     if rank.cuda:
         pinned = torch.ones(size, dtype=torch.uint8, pin_memory=True)
         found["host"] = size / _best(rank, lambda: target.copy_(pinned, non_blocking=True))
+        found["memory"] = float(torch.cuda.get_device_properties(rank.device).total_memory)
     found["launch"] = _launch(rank)
     found["ring"] = found["latency"] = None
     if rank.world > 1:

@@ -31,7 +31,7 @@ def place_of(search: Search, verdicts: Iterable[Verdict], nearest: str | None) -
     """A search with the verdicts on its cells; beside its trials stand the paper's days on its GPU `nearest`."""
     twin = " (tiny twin)" if search.scale == "tiny" else ""
     space = set(search_space(search.world))
-    tried = {Settings.parse(trial.settings).base for trial in search.tried if trial.status != "unsupported"}
+    tried = {Settings.parse(trial.settings).base for trial in search.tried}
     naive = ", and naive settings" if NAIVE in tried else ""
     says = [f"{len(tried & space)} of the {len(space)} settings of the paper's search were tried{naive}."]
     if search.guided:
