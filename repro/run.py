@@ -47,8 +47,8 @@ class Run:
 
     It takes the sound records of earlier runs, and says on stderr which others there are: their trials wait again.
 
-    `devices` are the GPUs it runs on, none means the CPU. `tell` gets a trial's record and whether it is an
-    earlier one's, as soon as there is one.
+    `devices` are the GPUs it runs on, none means the CPU. Of its `trials` those `chosen` are measured. `tell` gets a
+    trial's record and whether it is an earlier one's, as soon as there is one.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Run:
     ) -> None:
         self.options, self.devices, self.tell = options, list(devices), tell
         self.cells = all_cells()
-        self.trials = trials(options, self.devices)
+        self.trials = self.chosen = trials(options, self.devices)
         self.results = Results(folder)
         self._packages = installed_packages()
         server = ForkServer(folder / "logs" / "server.log", server_environment(self.devices))
@@ -99,8 +99,8 @@ class Run:
 
     @property
     def waiting(self) -> list[Trial]:
-        """The trials that no earlier run of this folder has finished."""
-        return [trial for trial in self.trials if not self._finished(trial)]
+        """The chosen trials that no earlier run of this folder has finished."""
+        return [trial for trial in self.chosen if not self._finished(trial)]
 
     def load(self) -> None:
         """Loads the stack, and waits for the other nodes, where a trial that waits will need them."""

@@ -156,7 +156,10 @@ def test_bad_input_is_one_line(probes: Path, tmp_path: Path) -> None:
     assert "leave --gpu and --nodes out" in refusal("predict", "--probes", str(probes), "--gpu", "A100")
     broken = tmp_path / "broken.json"
     told = refusal("predict", "--probes", str(broken))
-    assert "no probes of a machine (cannot be read (No such file or directory)); python -m repro calibrate --out FILE" in told
+    assert (
+        "no probes of a machine (cannot be read (No such file or directory)); python -m repro calibrate --out FILE"
+        in told
+    )
     broken.write_text("{}")
     assert "(it lacks device, memory, capability, counts, seconds)" in refusal("predict", "--probes", str(broken))
     found = json.loads(probes.read_text())

@@ -217,6 +217,8 @@ def test_k_chooses_cases_as_pytest_does(finished) -> None:
     found = repro(*FOUR, "--out", str(folder), "-k", "test_trial and vit and 2xcpu")
     assert found.returncode == 0
     assert "1 passed" in found.stderr
+    assert "repro: 1 trial, 1 of them done by an earlier run; about 0 s to go" in found.stderr
+    assert "[1/1] vit/tiny/2xcpu" in found.stderr
     for expression, told in (("nonsense", "no case matches"), ("vit cell", "pytest does not understand this")):
         nothing = repro(*FOUR, "--out", str(folder), "-k", expression)
         assert nothing.returncode == 2

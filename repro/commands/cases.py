@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import pytest
 
     from ..run import Run
+    from ..trial import Trial
 
 _IN_ORDER = ("test_trials.py", "test_cells.py")  # a cell is judged by its trials; by name pytest would take it first
 # What a person told pytest of tests of their own.
@@ -30,6 +32,11 @@ class _Plugin:
 
     def __init__(self, run: Run) -> None:
         self.run = run
+        self.trials: list[Trial] = []  # those whose cases match
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        ids = {item.name for item in session.items}
+        self.trials = [trial for trial in self.run.trials if f"test_trial[{trial.id}]" in ids]
 
     def pytest_exception_interact(self, call: pytest.CallInfo[object]) -> None:
         if call.excinfo is not None and isinstance(call.excinfo.value, UserError):
@@ -44,20 +51,31 @@ class _Plugin:
         self.plugins.unregister(name="terminalreporter")  # our own line says how to go on
 
 
-def run_cases(run: Run, expression: str | None, *more: str) -> int:
+def chosen(run: Run, expression: str) -> list[Trial]:
+    """The run's trials whose cases match. Raises UserError where no case does, or pytest does not understand."""
+    plugin = _Plugin(run)
+    with contextlib.redirect_stderr(io.StringIO()):
+        _go_through(plugin, expression, "--collect-only")
+    return plugin.trials
+
+
+def run_cases(run: Run, expression: str | None) -> int:
     """Runs the benchmark's cases and maps pytest's exit code to ours. pytest speaks on stderr."""
+    return _go_through(_Plugin(run), expression)
+
+
+def _go_through(plugin: _Plugin, expression: str | None, *more: str) -> int:
     import pytest
 
     for name in _NOT_FOR_CASES:
         os.environ.pop(name, None)
-    plugin = _Plugin(run)
     with contextlib.redirect_stdout(sys.stderr):
         code = pytest.main(
             [
                 *(str(ROOT / "tests" / "benchmark" / name) for name in _IN_ORDER),
                 f"--rootdir={ROOT}",
                 f"--config-file={ROOT / 'pyproject.toml'}",
-                f"--benchmark-json={run.results.folder.resolve() / 'benchmark.json'}",
+                f"--benchmark-json={plugin.run.results.folder.resolve() / 'benchmark.json'}",
                 "--benchmark-disable-gc",
                 "--benchmark-quiet",
                 "-p",

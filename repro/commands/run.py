@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
@@ -24,7 +22,7 @@ from ..stderr import say
 from ..tracking import NAMES, Tracker
 from ..trial import Record, Trial
 from ..units import path
-from .cases import run_cases
+from .cases import chosen, run_cases
 from .devices import add_devices, devices_and_counts
 from .preflight import check_cuda, check_disk, check_packages, interrupted, stop_on_sigterm
 
@@ -92,15 +90,14 @@ def main(given: argparse.Namespace) -> int:
 
     with Run(folder, options, devices, tell) as run, Tracker(given.track, folder) as tracker:
         if given.k:
-            with contextlib.redirect_stderr(io.StringIO()):
-                run_cases(run, given.k, "--collect-only")  # what is wrong with it is told before the stack is loaded
+            run.chosen = chosen(run, given.k)
         waiting = run.waiting
-        seconds = {trial.id: run.estimate(trial) if trial in waiting else 0.0 for trial in run.trials}
+        seconds = {trial.id: run.estimate(trial) if trial in waiting else 0.0 for trial in run.chosen}
         bar = progress.Progress(seconds)
         where = ", ".join(device.driver_name for device in devices) or "the CPU"
         if health:
             say(health)
-        started = progress.first_line(run.trials, waiting, sum(seconds.values()))
+        started = progress.first_line(run.chosen, waiting, sum(seconds.values()))
         say(f"{started}; on {where}, results in {folder}")
         try:
             run.load()
