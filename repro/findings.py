@@ -52,7 +52,7 @@ def by_place(table: Table) -> Mapping[Place, Cell]:
 
 def recipe_of(model: str) -> Recipe:
     """The recipe at the paper's scale that the paper calls `model`. Raises KeyError for another name."""
-    return {models.find(id).name: models.find(id) for id in models.IDS}[model]
+    return models.find(dict(zip(models.NAMES, models.IDS, strict=True))[model])
 
 
 def training_flops(recipe: Recipe) -> float:

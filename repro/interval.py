@@ -50,7 +50,4 @@ class Interval:
 def mean(intervals: Iterable[Interval]) -> Interval:
     """The arithmetic mean, and its bounds. Raises ZeroDivisionError where there are none."""
     listed = list(intervals)
-    total = Interval.exact(0.0)
-    for interval in listed:
-        total += interval
-    return total / len(listed)
+    return sum(listed, Interval.exact(0.0)) / len(listed)

@@ -11,14 +11,23 @@ from .. import command
 from ..datafile import expected_folder
 from ..errors import UserError
 from ..trial import Record
-from . import comment, lab, measured, paper, paper_costs, paper_models, review, search, thesis
+from . import (  # noqa: F401  # importing registers their functions
+    comment,
+    lab,
+    measured,
+    paper,
+    paper_costs,
+    paper_models,
+    review,
+    search,
+    thesis,
+)
 from .claim import Claim, listed
 from .facts import Facts
 from .judge import Verdict, judge
 from .registry import MEASURED, RECOMPUTED, Missing
 from .working import Working
 
-FUNCTIONS = (paper, paper_costs, paper_models, measured, search, review, comment, lab, thesis)  # importing registers
 _STEPS = 5  # more than these are told by the last alone
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from statistics import median
 
 from .. import command
@@ -19,7 +18,9 @@ from .working import Row, Working, count, shown
 RUN = f"{command()} --gpus all"
 
 
-def differing(table: Table, records: Sequence[Record]) -> Working | Missing:
+@measures("table-1-cells", table="1")
+@measures("table-4-cells", table="4")
+def differing(records: Sequence[Record], table: Table) -> Working | Missing:
     """Cells that a run was compared with and that differ, within the tolerance of `repro run`. One is enough to refute
     a table, and only a comparison of every cell confirms it."""
     if not at_scale(records):
@@ -34,10 +35,6 @@ def differing(table: Table, records: Sequence[Record]) -> Working | Missing:
             reason = f"{len(compared)} of its {len(cells)} cells were compared, and hold"
         return Missing(f"{reason}; {RUN} measures others, on the GPUs that there are", found)
     return found.told(f"{len(compared)} of its {len(cells)} cells were compared")
-
-
-measures("table-1-cells")(partial(differing, "1"))
-measures("table-4-cells")(partial(differing, "4"))
 
 
 @measures("timed-passes")

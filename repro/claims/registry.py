@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from ..trial import Record
 from .facts import Facts
@@ -25,31 +25,29 @@ class Missing:
     largest_so_far: bool = False
 
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
 RECOMPUTED: dict[str, Callable[[Facts], Working]] = {}
 MEASURED: dict[str, Callable[[Sequence[Record]], Working | Missing]] = {}
 
 
 def recomputes(id: str, **arguments: Any) -> Callable[[Callable[..., Working]], Callable[..., Working]]:
     """Marks the function of a claim that follows from expected/: `function(facts, **arguments)`."""
+    return _registers(RECOMPUTED, id, arguments)
 
-    def register(function: Callable[..., Working]) -> Callable[..., Working]:
-        _add(RECOMPUTED, id, partial(function, **arguments))
+
+def measures(
+    id: str, **arguments: Any
+) -> Callable[[Callable[..., Working | Missing]], Callable[..., Working | Missing]]:
+    """Marks the function of a claim that needs a run: `function(records, **arguments)`."""
+    return _registers(MEASURED, id, arguments)
+
+
+def _registers(functions: dict[str, Any], id: str, arguments: dict[str, Any]) -> Callable[[Function], Function]:
+    def register(function: Function) -> Function:
+        if id in RECOMPUTED or id in MEASURED:
+            raise ValueError(f"two functions for the claim {id}")
+        functions[id] = partial(function, **arguments)
         return function
 
     return register
-
-
-def measures(id: str) -> Callable[[Callable[..., Working | Missing]], Callable[..., Working | Missing]]:
-    """Marks the function of a claim that needs a run: `function(records)`."""
-
-    def register(function: Callable[..., Working | Missing]) -> Callable[..., Working | Missing]:
-        _add(MEASURED, id, function)
-        return function
-
-    return register
-
-
-def _add(functions: dict[str, Any], id: str, function: Callable[..., Any]) -> None:
-    if id in RECOMPUTED or id in MEASURED:
-        raise ValueError(f"two functions for the claim {id}")
-    functions[id] = function

@@ -74,9 +74,7 @@ class Working:
 
 def total(workings: Sequence[Working]) -> Working:
     """The sum, in one step."""
-    value = Interval.exact(0.0)
-    for working in workings:
-        value += working.value
+    value = sum((working.value for working in workings), Interval.exact(0.0))
     rows, steps = _together(workings)
     terms = " + ".join(shown(working.value.value) for working in workings)
     return Working(value, rows, (*steps, f"{terms} = {shown(value.value)}"))

@@ -84,8 +84,8 @@ class Step:
 @dataclass(frozen=True)
 class Workload:
     """A micro-step of `examples` on one GPU: FLOPs and bytes by operators' class, bytes of what only moves memory, and
-    kernels. `backward` is the share of its bytes and FLOPs that fall into the backward pass, behind which
-    communication can hide."""
+    kernels. `backward` is the share of its bytes that falls into the backward pass, behind which communication can
+    hide; what checkpointing computes again counts as forward."""
 
     arithmetic: tuple[tuple[str, float, float], ...]
     moved: float

@@ -8,7 +8,7 @@ from dataclasses import replace
 import models
 
 from ..economics.choice import beaten_by
-from ..economics.offers import cost_a_day, machine_price
+from ..economics.offers import cost_a_day, lifespan_years, machine_price
 from ..economics.pricelist import price_list
 from ..expected import cells
 from ..prices import gpu_prices
@@ -41,9 +41,9 @@ def costs(searches: Sequence[Search]) -> list[Figure]:
     trades = {(trade.gpu, trade.gpus): trade for trade in _trades(published[one], each=False)}
     fastest = min(trades.values(), key=lambda trade: trade.days)
     says = (
-        f"Cost of the machine, and of the days of its five years that one training takes. The fastest for {one}, "
-        f"{fastest.gpus} {fastest.gpu}, costs ${fastest.cost:,.0f} and takes {fastest.days:.0f} days; filled marks "
-        "have no rival that is both cheaper and faster."
+        f"Cost of the machine, and of the days of its {lifespan_years():g} years that one training takes. The fastest "
+        f"for {one}, {fastest.gpus} {fastest.gpu}, costs ${fastest.cost:,.0f} and takes {fastest.days:.0f} days; filled "
+        "marks have no rival that is both cheaper and faster."
     )
     return [
         Figure(
@@ -61,7 +61,7 @@ def costs(searches: Sequence[Search]) -> list[Figure]:
         Figure(
             "13",
             "Cost of an experiment against days, all models",
-            "The machine's cost, spread evenly over five years, times the days of the training.",
+            f"The machine's cost, spread evenly over {lifespan_years():g} years, times the days of the training.",
             [panel(model, model, True) for model in models.NAMES],
         ),
     ]

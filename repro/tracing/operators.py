@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import torch
 from torch import Tensor
 
-aten = torch.ops.aten
 _SCAN_FLOPS = 9  # per channel, state and token, forward (Mamba's paper counts the same)
 _NO_KERNEL = ("empty", "new_empty", "detach", "alias", "lift_fresh", "set_", "_unsafe_view", "resize_", "sym_")
 _NOT_FUSED = ("embedding", "scatter", "index", "cat", "nll_loss_backward", "gather")
@@ -42,7 +40,7 @@ def has_kernel(name: str) -> bool:
     return not name.startswith(_NO_KERNEL)
 
 
-def classify(func: Any, name: str, args: tuple[Any, ...], out: Any) -> tuple[str, float, bool]:
+def classify(name: str, args: tuple[Any, ...], out: Any) -> tuple[str, float, bool]:
     """An operator's kind, FLOPs (2 a multiply-add), and whether torch.compile can fuse it with its neighbours."""
     if "convolution" in name:
         return _convolution(name, args, out)

@@ -146,7 +146,7 @@ class _Recorder(TorchDispatchMode):
         mutates = func._schema.is_mutable
         if not (fresh or mutates) or not has_kernel(name):
             return
-        kind, flops, fusable = classify(func, name, args, written)
+        kind, flops, fusable = classify(name, args, written)
         half = any(t.dtype in (torch.float16, torch.bfloat16) for t in read[-2:])
         outputs = written if mutates else fresh
         reads = {self._storage(t): read_of(name, t, args) for t in read}
