@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import models
-from repro.gpus import find
+from repro.gpus import Gpu, find
 from repro.predict.calibration import EVERYTHING, load
 from repro.predict.forecast import trace_of
 from repro.predict.here import here
@@ -121,28 +121,25 @@ def test_an_unknown_gpu_needs_no_row_in_the_catalogue() -> None:
     machine = probes.machine(1)
     assert (machine.gpu.memory_gb, machine.capability) == (80.0, (9, 0))
     assert machine.peak("bf16", True) == PROBED.bf16
-    assert probes.calibration(fitted, 1, limited=False).rates.launch == PROBED.launch
-    assert probes.calibration(fitted, 1, limited=False).allowance.context == fitted.allowance.context
-    assert probes.machine(1, limit=2**30).gpu.memory_gb == 1.0
-    assert probes.machine(1, limit=2**40).gpu.memory_gb == 80.0, "no limit adds to what there is"
+    assert probes.calibration(fitted, 1).rates.launch == PROBED.launch
+    assert probes.calibration(fitted, 1).allowance.context == fitted.allowance.context
 
 
-def test_a_limit_above_a_known_gpus_memory_changes_no_prediction() -> None:
-    a100 = find("A100")
-    assert here(a100, 2, 200 * 2**30) == here(a100, 2, 80 * 2**30) == here(a100, 2, None)
-    assert here(a100, 2, 2**30)[0].gpu.memory_gb == 1.0
+@pytest.mark.parametrize("known", [find("A100"), Probes("A100", 80 * 2**30, (8, 0), {1: PROBED}, 1.0)])
+def test_a_limit_is_all_the_allocators_and_adds_nothing_to_what_there_is(known: Gpu | Probes) -> None:
+    assert here(known, 1, 200 * 2**30) == here(known, 1, 80 * 2**30) == here(known, 1, None)
+    machine, calibration = here(known, 1, 2**30)
+    assert (machine.gpu.memory_gb, calibration.allowance) == (1.0, ALL_OF_IT)
 
 
-def test_a_limit_or_a_cpus_memory_is_all_of_it_and_a_cpu_is_its_own_host() -> None:
+def test_a_cpus_memory_is_all_of_it_and_a_cpu_is_its_own_host() -> None:
     fitted = load()[EVERYTHING]
     gpu, cpu = (Probes("one", 2**33, capability, {1: PROBED}, 1.0) for capability in ((9, 0), None))
-    whole = gpu.calibration(fitted, 1, limited=False)
+    whole = gpu.calibration(fitted, 1)
     assert whole.allowance == replace(fitted.allowance, reserved=0.0), "the driver's share is not in what was measured"
-    assert gpu.calibration(fitted, 1, limited=True).allowance == ALL_OF_IT
     assert whole.rates.host_memory == fitted.rates.host_memory
-    for limited in (False, True):
-        assert cpu.calibration(fitted, 1, limited).allowance == ALL_OF_IT
-        assert cpu.calibration(fitted, 1, limited).rates.host_memory == PROBED.copy
+    assert cpu.calibration(fitted, 1).allowance == ALL_OF_IT
+    assert cpu.calibration(fitted, 1).rates.host_memory == PROBED.copy
 
 
 def test_mambas_custom_kernels_are_predicted_for_gpus_alone() -> None:

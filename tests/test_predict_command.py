@@ -80,6 +80,7 @@ def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> No
         record("pythia-1b", "free_lunch+zero_1", 2 * first["days"]),
         record("vit", "free_lunch", second["days"]),
         record("vit", "free_lunch+zero_3", None, status="out_of_memory"),
+        record("vit", "free_lunch", None, status="out_of_memory", memory=2**30),
         record("vit", "naive", 100.0, count=1),
         record("vit", "free_lunch+checkpointing", 100.0, nodes=2),
         record("roberta", "naive", 100.0),
@@ -89,19 +90,23 @@ def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> No
         ("pythia-1b", "free_lunch+zero_1", "ok"),
         ("vit", "free_lunch", "ok"),
         ("vit", "free_lunch+zero_3", "out_of_memory"),
+        ("vit", "free_lunch", "out_of_memory"),
     ]
-    assert [row["predicted_over_measured"] for row in rows] == [pytest.approx(0.5), pytest.approx(1), None]
-    assert [row["inside_interval"] for row in rows] == [False, True, None]
+    assert [row["memory_limit"] for row in rows] == [None, None, None, 2**30]
+    assert rows[3]["predicted_micro_batch"] is None, "a limit is one of the prediction too"
+    assert [row["predicted_over_measured"] for row in rows] == [pytest.approx(0.5), pytest.approx(1), None, None]
+    assert [row["inside_interval"] for row in rows] == [False, True, None, None]
     assert rows[0]["predicted_micro_batch"] == first["micro_batch"]
     told = repro(*asked, "--measured", str(folder)).stdout
     assert "off by 25% in the median; of 2 it is within 25 % in 1, within 2x in 2, " in told
-    assert "Feasible or not as predicted: 2 of 3." in told
+    assert "Feasible or not as predicted: 3 of 4." in told
+    assert "GiB" in told
     on_two = json.loads(repro(*asked, "--nodes", "2", "--measured", str(folder), "--format", "json").stdout)
     assert [row["settings"] for row in on_two] == ["free_lunch+checkpointing"]
     elsewhere = repro("predict", "--gpu", "H200", "--measured", str(folder))
     assert (elsewhere.returncode, elsewhere.stdout) == (2, "")
     assert "no trial of these models on 1 x H200" in elsewhere.stderr
-    assert "it has some on 1 x A100, 2 nodes of 4 x A100, 4 x A100" in elsewhere.stderr
+    assert "it has some on 1 x A100, 2 nodes of 4 x A100, 4 x A100, 4 x A100 of 1GiB" in elsewhere.stderr
 
 
 def test_every_settings_is_ranked_with_memory_and_time_by_part() -> None:

@@ -126,8 +126,7 @@ def _beside(
     found = beside([record for record in run.records if record.recipe in ids], device, machine, fitted, stack)
     if not found:
         raise UserError(
-            f"{given.measured} has no trial of these models on {machine.gpus} x {device} with all of its memory: "
-            f"{_had(run.records)}"
+            f"{given.measured} has no trial of these models on {machine.gpus} x {device}: {_had(run.records)}"
         )
     rows = [report.beside_row(each, stack) for each in found]
     if given.format in FOR_MACHINES:

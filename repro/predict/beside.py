@@ -12,6 +12,7 @@ from repro.trial import Record
 
 from .calibration import Calibration
 from .forecast import Forecast, forecast
+from .here import limited
 from .machine import Machine
 
 
@@ -43,17 +44,17 @@ class Beside:
 def beside(
     records: Iterable[Record], device: str, machine: Machine, calibration: Calibration, stack: str
 ) -> list[Beside]:
-    """Of all records of the device on as many nodes, without a memory limit, that ran or ran out of memory."""
+    """Of all records of the device on as many nodes that ran or ran out of memory, each with its memory limit."""
+
+    def predicted(record: Record) -> Forecast:
+        recipe, settings = models.find(record.recipe, record.scale), Settings.parse(record.settings)
+        there, fitted = limited(machine, calibration, record.memory_limit)
+        return forecast(recipe, there, settings, fitted, stack)
+
     return [
-        Beside(
-            forecast(
-                models.find(record.recipe, record.scale), machine, Settings.parse(record.settings), calibration, stack
-            ),
-            record,
-        )
+        Beside(predicted(record), record)
         for record in records
         if (record.device, record.count, record.nodes) == (device, machine.gpus, machine.nodes)
-        and record.memory_limit is None
         and record.status in ("ok", "out_of_memory")
     ]
 

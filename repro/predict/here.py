@@ -16,7 +16,14 @@ def here(known: Gpu | Probes, count: int, limit: int | None) -> tuple[Machine, C
     """`count` devices, `limit` bytes of each if not all: a GPU of the catalogue, or one that was probed."""
     fitted = load()[EVERYTHING]
     if isinstance(known, Probes):
-        return known.machine(count, limit), known.calibration(fitted, count, limit is not None)
-    if limit is None or limit / 2**30 >= known.memory_gb:  # no limit adds to what there is
-        return Machine(known, count), fitted
-    return Machine(replace(known, memory_gb=limit / 2**30), count), replace(fitted, allowance=ALL_OF_IT)
+        return limited(known.machine(count), known.calibration(fitted, count), limit)
+    return limited(Machine(known, count), fitted, limit)
+
+
+def limited(machine: Machine, calibration: Calibration, limit: int | None) -> tuple[Machine, Calibration]:
+    """The same with no more than `limit` bytes of each device: all of them the allocator's, as what CUDA itself takes
+    comes on top."""
+    if limit is None or limit / 2**30 >= machine.gpu.memory_gb:
+        return machine, calibration
+    gpu = replace(machine.gpu, memory_gb=limit / 2**30)
+    return replace(machine, gpu=gpu), replace(calibration, allowance=ALL_OF_IT)

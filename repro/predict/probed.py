@@ -27,16 +27,15 @@ class Probes:
     counts: dict[int, Probed]
     seconds: float
 
-    def machine(self, count: int, limit: int | None = None) -> Machine:
-        """`count` of the device, `limit` bytes of each. UserError for a number that was not probed."""
+    def machine(self, count: int) -> Machine:
+        """`count` of the device. UserError for a number that was not probed."""
         if count not in self.counts:
             known = ", ".join(str(one) for one in sorted(self.counts))
             raise UserError(f"{count} x {self.device} was not probed, only {known}: repro calibrate measures it")
-        memory = min(limit or self.memory, self.memory)
         gpu = find(self.device) or _unknown(self.device, self.capability)
-        return Machine(replace(gpu, memory_gb=memory / 2**30), count, probed=self.counts[count])
+        return Machine(replace(gpu, memory_gb=self.memory / 2**30), count, probed=self.counts[count])
 
-    def calibration(self, fitted: Calibration, count: int, limited: bool) -> Calibration:
+    def calibration(self, fitted: Calibration, count: int) -> Calibration:
         """The fit with measured rates instead of shares of what data sheets promise. What was not measured, such as
         the share of peak that fused attention reaches, stays as it was fitted."""
         probed = self.counts[count]
@@ -45,13 +44,8 @@ class Probes:
         if self.capability is None:
             # The device is the host: offloading makes no update faster, only some copies more.
             measured["host_memory"] = probed.copy
-        # A limit is the allocator's: what CUDA itself takes comes on top of it.
-        whole = self.capability is None or limited
-        return replace(
-            fitted,
-            rates=replace(fitted.rates, **measured),
-            allowance=ALL_OF_IT if whole else replace(fitted.allowance, reserved=0.0),
-        )
+        allowance = ALL_OF_IT if self.capability is None else replace(fitted.allowance, reserved=0.0)
+        return replace(fitted, rates=replace(fitted.rates, **measured), allowance=allowance)
 
     def save(self, file: Path) -> None:
         """Writes the probes as JSON. Raises UserError where they cannot be written."""

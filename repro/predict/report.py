@@ -12,6 +12,7 @@ from repro.datafile import columns
 from repro.expected import Cell, printed
 from repro.formats import figures
 from repro.packages import installed
+from repro.units import size
 
 from .beside import Beside
 from .forecast import Forecast
@@ -117,6 +118,7 @@ def beside_row(each: Beside, stack: str) -> dict[str, Any]:
         "scale": record.scale,
         "gpu": record.device,
         "gpus": forecast.machine.gpus,
+        "memory_limit": record.memory_limit,
         "settings": record.settings,
         "status": record.status,
         "predicted_micro_batch": forecast.micro_batch or None,
@@ -132,7 +134,8 @@ def beside_row(each: Beside, stack: str) -> dict[str, Any]:
 def beside_line(row: dict[str, Any]) -> dict[str, Any]:
     """What of it people look at."""
     left_out = ("origin", "gpu", "gpus", "traced_transformers")
-    return {key.replace("_", " "): value for key, value in row.items() if key not in left_out}
+    shown = row | {"memory_limit": row["memory_limit"] and size(row["memory_limit"])}
+    return {key.replace("_", " "): value for key, value in shown.items() if key not in left_out}
 
 
 def traced(stack: str) -> str:

@@ -42,8 +42,8 @@ def costs(searches: Sequence[Search]) -> list[Figure]:
     fastest = min(trades.values(), key=lambda trade: trade.days)
     says = (
         f"Cost of the machine, and of the days of its {lifespan_years():g} years that one training takes. The fastest "
-        f"for {one}, {fastest.gpus} {fastest.gpu}, costs ${fastest.cost:,.0f} and takes {fastest.days:.0f} days; filled "
-        "marks have no rival that is both cheaper and faster."
+        f"for {one}, {fastest.gpus} {fastest.gpu}, costs ${fastest.cost:,.0f} and takes {fastest.days:.0f} days; "
+        "filled marks have no rival that is both cheaper and faster."
     )
     return [
         Figure(
