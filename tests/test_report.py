@@ -338,9 +338,11 @@ def test_the_papers_days_stand_beside_machines_like_the_papers_alone() -> None:
         ({}, "41 (Table 4)"),
         ({"nodes": 2}, None),
         ({"memory": 2**30}, None),
+        ({"memory": 80 * 2**30, "gpu": "H200"}, "41 (Table 4)"),
+        ({"memory": 80 * 2**30, "gpu": "H200", "nodes": 2}, None),
         ({"scale": "tiny"}, None),
     ):
-        (row,) = trial_rows([record("pythia-1b", "naive", 60.0, gpu="L40S", **other)], "A100")
+        (row,) = trial_rows([record("pythia-1b", "naive", 60.0, **{"gpu": "L40S", **other})], "A100")
         assert row["paper, A100"] == told
 
 

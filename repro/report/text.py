@@ -12,8 +12,9 @@ import models
 
 from ..devices import Device
 from ..expected import TABLES, Table, cells
+from ..findings import paper_gpu
 from ..formats import Format, as_json, first, listing, render
-from ..gpus import catalogue, paper_gpus
+from ..gpus import catalogue, find, paper_gpus
 from ..search import Search, searches
 from ..settings import NAIVE
 from ..trial import Record
@@ -171,13 +172,20 @@ def _trial_row(record: Record, nearest: str | None, paper: bool, utilised: bool)
 
 def _paper_days(record: Record, gpu: str) -> str | None:
     """The paper's days for these settings' table on its GPU: beside the measured ones, never compared with them. None
-    beside a machine that can stand for none of the paper's."""
-    if not record.stands_for_paper:
+    beside a machine that is like none of the paper's; under a memory limit a larger card can be."""
+    if not record.stands_for_paper and not _is_larger_under_limit(record, gpu):
         return None
     table: Table = "4" if record.settings == NAIVE.id else "1"
     name = models.find(record.recipe).name
     cell = next((c for c in cells(table) if (c.model, c.gpu, c.gpus) == (name, gpu, record.count)), None)
     return None if cell is None else f"{cell.printed} (Table {table})"
+
+
+def _is_larger_under_limit(record: Record, gpu: str) -> bool:
+    """Whether the limit can be that of the paper's GPU, on one node at the paper's scale."""
+    card = find(record.device)
+    fits = card is not None and card.memory_gb > paper_gpu(gpu).memory_gb
+    return fits and record.scale == "paper" and record.nodes == 1 and record.memory_limit is not None
 
 
 def compared_rows(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
