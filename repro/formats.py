@@ -8,7 +8,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from .errors import UserError
@@ -36,6 +36,15 @@ def listing(names: Sequence[str]) -> str:
 def tallied(names: Iterable[str]) -> str:
     """As people count equals: 2 x A, 1 x B; none where there are none."""
     return ", ".join(f"{count} x {name}" for name, count in Counter(names).items()) or "none"
+
+
+def by_machine(rows: Iterable[dict[str, Any]], shown: Callable[[dict[str, Any]], str]) -> list[dict[str, Any]]:
+    """Rows as the paper lays them out: a line a model, a column a machine, and there what is `shown` of a row."""
+    lines: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        line = lines.setdefault(row["model"], {"model": row["model"]})
+        line[f"{row['gpus']} x {row['gpu']}"] = shown(row)
+    return list(lines.values())
 
 
 def first(names: Sequence[str]) -> str:

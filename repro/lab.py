@@ -202,16 +202,16 @@ def _signed(seconds: float) -> str:
 def lab_ratios() -> list[Ratio]:
     """The report's V100 and T4, by its own figures and by the catalogue's; and its CPUs, by their number."""
     given, source = quantities(), "lab report, section I (as printed; double and single precision)"
-    figures = [("TFLOP/s", given["lab/v100_tflops"].value, given["lab/t4_tflops"].value, source)]
+    sheets = [("TFLOP/s", given["lab/v100_tflops"].value, given["lab/t4_tflops"].value, source)]
     v100, t4 = _gpu("V100"), _gpu("T4")
     if v100 is not None and t4 is not None:
-        figures += _specifications(v100, t4)
+        sheets += _specifications(v100, t4)
     runs = lab_runs()
 
     def times(slow: str, fast: str) -> list[float]:
         return [runs[slow, epochs].seconds / runs[fast, epochs].seconds for epochs in (1, EPOCHS)]
 
-    found = [_ratio("V100 : T4", figure, *times(T4, V100)) for figure in figures]
+    found = [_ratio("V100 : T4", figure, *times(T4, V100)) for figure in sheets]
     small, large = runs[T4_2_CPUS, 1].cpus, runs[T4_16_CPUS, 1].cpus
     counted = ("CPUs", float(large), float(small), "lab report, section II (hyper-threaded)")
     return [*found, _ratio(f"{large} : {small} CPUs", counted, *times(T4_2_CPUS, T4_16_CPUS))]

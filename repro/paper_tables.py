@@ -11,7 +11,7 @@ import models
 from .errors import UserError
 from .expected import TABLES, Table, cells, printed, printed_recipes, published_settings
 from .findings import Place
-from .formats import figures, yes
+from .formats import by_machine, figures, yes
 from .prices import gpu_prices, parts, servers
 from .search import searches
 from .trial import Record
@@ -50,11 +50,7 @@ def layout(table: Number, found: Rows) -> Rows:
     in brackets behind the expected; of the others all columns but the source, numbers as the paper writes them."""
     if table not in TABLES:
         return [{key: _shown(key, value) for key, value in row.items() if key != "source"} for row in found]
-    lines: dict[str, dict[str, Any]] = {}
-    for row in found:
-        line = lines.setdefault(row["model"], {"model": row["model"]})
-        line[f"{row['gpus']} x {row['gpu']}"] = _cell(row)
-    return list(lines.values())
+    return by_machine(found, _cell)
 
 
 def _shown(column: str, value: Any) -> Any:

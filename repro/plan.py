@@ -94,7 +94,7 @@ def trials(options: Options, devices: Sequence[Device]) -> list[Trial]:
                     settings=settings.id,
                     device=name_of(devices),
                     count=count,
-                    memory=options.memory,
+                    memory_limit=options.memory,
                     steps=options.steps,
                     timeout=options.trial_timeout,
                     check_extrapolation=options.check_extrapolation,
@@ -140,7 +140,7 @@ def _parts(recipe: Recipe, settings: Settings, trial: Trial, gpu: Gpu | None) ->
     if gpu is None or recipe.id not in models.IDS:
         peak = peak_flops(gpu, recipe.precision, tf32=settings.free_lunch) or 100e12
         return 4 * recipe.flops_per_example / (peak / 3), 0.0
-    machine, fitted = here(gpu, trial.count, trial.memory)
+    machine, fitted = here(gpu, trial.count, trial.memory_limit)
     # The paper's days have the host's memory at its bound, far below what any host does: no time to plan with.
     rates = replace(fitted.rates, host_memory=Rates.host_memory)
     found = forecast(recipe, machine, settings, replace(fitted, rates=rates))

@@ -133,7 +133,7 @@ def contradiction(record: Record, gpu: Gpu | None) -> str | None:
         record.settings,
         record.device,
         record.count,
-        memory=record.memory_limit,
+        memory_limit=record.memory_limit,
         nodes=record.nodes,
     )
     if not f"{record.id}/".startswith(f"{trial.id}/"):  # rounds and the like may follow

@@ -11,46 +11,8 @@ from .units import size
 Status = Literal["ok", "out_of_memory", "unsupported", "crashed", "timed_out", "interrupted", "skipped"]
 
 
-@dataclass(frozen=True)
-class Trial:
-    """`count` of `device`, which is `cpu` or a GPU's name, on each of `nodes`; `memory` is a limit per rank in bytes,
-    `timeout` in seconds. `micro_batch` is the one to take, where it is not to be the largest that fits."""
-
-    recipe: str
-    scale: Scale
-    settings: str
-    device: str
-    count: int
-    memory: int | None = None
-    steps: int = 3
-    timeout: float = 3600.0
-    check_extrapolation: bool = False
-    nodes: int = 1
-    micro_batch: int | None = None
-
-    @property
-    def world(self) -> int:
-        """Devices on all nodes."""
-        return self.count * self.nodes
-
-    @property
-    def id(self) -> str:
-        """Names the trial to people and to resume: all that changes what is measured is in it."""
-        machine = f"{self.count}x{self.device.replace(' ', '-')}"
-        words = [self.recipe, self.scale, machine if self.nodes == 1 else f"{self.nodes}x{machine}", self.settings]
-        if self.memory is not None:
-            words.append(size(self.memory))
-        if self.steps != Trial.steps:
-            words.append(f"{self.steps}-rounds")
-        if self.check_extrapolation:
-            words.append("checked")
-        if self.micro_batch is not None:
-            words.append(f"micro-batch-{self.micro_batch}")
-        return "/".join(words)
-
-
 class OnMachine:
-    """What is known of the machine of a record, and of a search of settings: `count` of `device` on each of `nodes`,
+    """What is known of the machine of a trial, of its record, and of a search: `count` of `device` on each of `nodes`,
     each with no more memory than `memory_limit`, in bytes, where that is not None."""
 
     scale: Scale
@@ -80,6 +42,39 @@ class OnMachine:
     def stands_for_paper(self) -> bool:
         """Whether it can stand for a cell of the paper's: a full recipe on GPUs of one node, with all their memory."""
         return self.scale == "paper" and self.device != "cpu" and self.one_whole_node
+
+
+@dataclass(frozen=True)
+class Trial(OnMachine):
+    """What is to be measured on a machine, whose `device` is `cpu` or a GPU's name: in `steps` rounds, for `timeout`
+    seconds at most. `micro_batch` is the one to take, where it is not to be the largest that fits."""
+
+    recipe: str
+    scale: Scale
+    settings: str
+    device: str
+    count: int
+    memory_limit: int | None = None
+    steps: int = 3
+    timeout: float = 3600.0
+    check_extrapolation: bool = False
+    nodes: int = 1
+    micro_batch: int | None = None
+
+    @property
+    def id(self) -> str:
+        """Names the trial to people and to resume: all that changes what is measured is in it."""
+        machine = f"{self.count}x{self.device.replace(' ', '-')}"
+        words = [self.recipe, self.scale, machine if self.nodes == 1 else f"{self.nodes}x{machine}", self.settings]
+        if self.memory_limit is not None:
+            words.append(size(self.memory_limit))
+        if self.steps != Trial.steps:
+            words.append(f"{self.steps}-rounds")
+        if self.check_extrapolation:
+            words.append("checked")
+        if self.micro_batch is not None:
+            words.append(f"micro-batch-{self.micro_batch}")
+        return "/".join(words)
 
 
 @dataclass
@@ -172,6 +167,6 @@ class Record(OnMachine):
             trial.count,
             status,
             nodes=trial.nodes,
-            memory_limit=trial.memory,
+            memory_limit=trial.memory_limit,
             **known,
         )

@@ -207,7 +207,7 @@ def test_the_search_starts_where_it_is_told_and_goes_both_ways(trial: Callable[.
     assert upwards.peaks[0][1] < upwards.peaks[2][1]
     # A CPU process maps more than a limit counts, by chance more or less: the first limit that 8 do not fit in.
     limits = (upwards.peaks[2][1] * percent // 100 for percent in range(95, 0, -5))
-    downwards = next(found for limit in limits if (found := trial(8, memory=limit)).micro_batch != 8)
+    downwards = next(found for limit in limits if (found := trial(8, memory_limit=limit)).micro_batch != 8)
     assert downwards.status == "ok"
     assert downwards.micro_batch in (1, 2, 4)
     assert downwards.wrapper == upwards.wrapper

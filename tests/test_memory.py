@@ -178,7 +178,7 @@ def test_where_not_even_one_example_fits_there_is_a_reason_and_a_remedy(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
     bench = Bench(fork_server, environment.stack(None, installed_packages()), None, tmp_path)
-    record = run(Trial("pythia-160m", "paper", "naive", "cpu", 1, memory=64 * MIB), bench)
+    record = run(Trial("pythia-160m", "paper", "naive", "cpu", 1, memory_limit=64 * MIB), bench)
     assert (record.status, record.reason) == ("out_of_memory", "not even a micro batch of 1 fits")
     assert "activation checkpointing, sharding" in record.remedy
     assert "allocate memory" in record.traceback

@@ -96,7 +96,7 @@ def test_an_id_tells_all_that_a_trial_is() -> None:
 
 def test_trials_take_what_was_asked_of_the_run() -> None:
     [trial] = trials(options(models=("vit",), methods="naive", steps=5, trial_timeout=60.0, memory=2**30, nodes=2), [])
-    assert (trial.steps, trial.timeout, trial.memory, trial.nodes, trial.world) == (5, 60.0, 2**30, 2, 2)
+    assert (trial.steps, trial.timeout, trial.memory_limit, trial.nodes, trial.world) == (5, 60.0, 2**30, 2, 2)
 
 
 def test_settings_are_those_of_all_gpus_of_all_nodes() -> None:

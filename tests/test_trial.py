@@ -79,13 +79,13 @@ def ok(record: Record) -> Record:
 @pytest.fixture(scope="module")
 def accumulated(measure: Measure) -> Record:
     """Two ranks whose memory makes them accumulate, whole steps timed as well."""
-    return ok(measure("pythia-1b", "naive", 2, memory=72 * 2**20, check_extrapolation=True))
+    return ok(measure("pythia-1b", "naive", 2, memory_limit=72 * 2**20, check_extrapolation=True))
 
 
 @pytest.fixture(scope="module")
 def sharded(measure: Measure) -> Record:
     """The same with all of it sharded, in two rounds."""
-    return ok(measure("pythia-1b", "fsdp_3", 2, memory=72 * 2**20, steps=2))
+    return ok(measure("pythia-1b", "fsdp_3", 2, memory_limit=72 * 2**20, steps=2))
 
 
 # --- What is measured ---

@@ -133,9 +133,9 @@ class _Ranks:
             "settings": trial.settings,
             "tf32": self.tf32,
         } | own
-        outcomes = self.call(function, trial.memory, arguments)
+        outcomes = self.call(function, trial.memory_limit, arguments)
         status = _status(outcomes)
-        if status == "crashed" and trial.memory is not None and not self.bench.cuda:
+        if status == "crashed" and trial.memory_limit is not None and not self.bench.cuda:
             # Short of memory, native libraries die in ways of their own. What goes well without the limit was that.
             if "largest" in arguments:
                 arguments["largest"] = min(arguments["largest"], 2 * _fitting(outcomes) or arguments["start"])

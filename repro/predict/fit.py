@@ -121,7 +121,7 @@ def fit_all(seen: list[Observation], progress: Callable[[str], None]) -> dict[st
 def _fit(seen: list[Observation]) -> tuple[Rates, Allowance]:
     allowance = descend(Allowance(), ALLOWANCE_BOUNDS, lambda candidate: _misfit(seen, candidate))
     plausible = [each for each in seen if each.plausible]
-    sizes = {id(each): each.micro_batch or _naive_size(each, allowance) for each in plausible}
+    sizes = {id(each): each.micro_batch or _size(each, NAIVE, allowance) or 1 for each in plausible}
     rivals = {id(each): _rivals(each, allowance) for each in plausible}
 
     def loss(rates: Rates) -> float:
@@ -171,9 +171,9 @@ def _most(each: Observation, settings: Settings, allowance: Allowance) -> float:
     return most_examples(each.recipe, trace, settings, each.machine.gpu, each.machine.gpus, allowance)
 
 
-def _naive_size(each: Observation, allowance: Allowance) -> int:
-    trace = traces.find(each.recipe.id, "naive")
-    return largest_micro_batch(each.recipe, trace, NAIVE, each.machine.gpu, each.machine.gpus, allowance) or 1
+def _size(each: Observation, settings: Settings, allowance: Allowance) -> int:
+    trace = traces.find(each.recipe.id, variant_of(settings), each.stack)
+    return largest_micro_batch(each.recipe, trace, settings, each.machine.gpu, each.machine.gpus, allowance)
 
 
 def _error(each: Observation, rates: Rates, micro_batch: int, rivals: list[tuple[Settings, int]]) -> float:
@@ -199,8 +199,7 @@ def _rivals(each: Observation, allowance: Allowance) -> list[tuple[Settings, int
     winner = _seconds(each, each.readings[0], each.micro_batch, Rates())
     found = []
     for settings in search_space(each.machine.gpus):
-        trace = traces.find(each.recipe.id, variant_of(settings))
-        size = largest_micro_batch(each.recipe, trace, settings, each.machine.gpu, each.machine.gpus, allowance)
+        size = _size(each, settings, allowance)
         if size and settings not in each.readings and _seconds(each, settings, size, Rates()) < _NEAR * winner:
             found.append((settings, size))
     return found

@@ -10,7 +10,7 @@ import models
 from repro import command
 from repro.datafile import columns
 from repro.expected import Cell, printed
-from repro.formats import figures
+from repro.formats import by_machine, figures
 from repro.packages import installed
 from repro.units import size
 
@@ -99,14 +99,14 @@ def cell_row(cell: Cell, best: Forecast, measured: float | None) -> dict[str, An
 
 def grid(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Such cells laid out as in the paper: a line a model, a column a machine."""
-    lines: dict[str, dict[str, Any]] = {}
-    for row in rows:
+
+    def shown(row: dict[str, Any]) -> str:
         expected = printed(row["state"], row["expected_days"])
         found = "-" if row["predicted_days"] is None else figures(row["predicted_days"])
         measured = "" if row["measured_days"] is None else f" / {figures(row['measured_days'])}"
-        line = lines.setdefault(row["model"], {"model": row["model"]})
-        line[f"{row['gpus']} x {row['gpu']}"] = f"{expected} ({found}){measured}"
-    return list(lines.values())
+        return f"{expected} ({found}){measured}"
+
+    return by_machine(rows, shown)
 
 
 def beside_row(each: Beside, stack: str) -> dict[str, Any]:

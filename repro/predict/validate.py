@@ -11,6 +11,7 @@ from statistics import median
 from repro.audit import audit
 from repro.expected import Cell, PublishedSettings, Table, all_cells, cells, published_settings
 from repro.findings import analytic_days, by_place, corrected_days, paper_gpu, recipe_of
+from repro.settings import Settings
 
 from . import traces
 from .calibration import EVERYTHING, Calibration
@@ -159,10 +160,7 @@ def _feasibility(table: Table, split: str, chosen: Chooser) -> list[Score]:
 def _micro_batches(split: str, chosen: Chooser) -> list[Score]:
     """Of every row of Appendix J, at its own settings; of a row with lost marks, at the reading that comes nearest."""
     rows = published_settings()
-    sizes = {
-        row: [_micro_batch(row, place, chosen(row.model, row.gpu)) for place in range(len(row.readings()))]
-        for row in rows
-    }
+    sizes = {row: [_micro_batch(row, each, chosen(row.model, row.gpu)) for each in row.readings()] for row in rows}
     subsets = {"all": rows, "legible": [row for row in rows if len(sizes[row]) == 1]}
     subsets |= {gpu: [row for row in rows if row.gpu == gpu] for gpu in dict.fromkeys(row.gpu for row in rows)}
     subsets |= {
@@ -179,8 +177,8 @@ def _micro_batches(split: str, chosen: Chooser) -> list[Score]:
     return found
 
 
-def _micro_batch(row: PublishedSettings, reading: int, calibration: Calibration) -> int:
-    recipe, settings = recipe_of(row.model), row.readings()[reading]
+def _micro_batch(row: PublishedSettings, settings: Settings, calibration: Calibration) -> int:
+    recipe = recipe_of(row.model)
     trace = traces.find(recipe.id, variant_of(settings))
     return largest_micro_batch(recipe, trace, settings, paper_gpu(row.gpu), row.gpus, calibration.allowance)
 
