@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -10,6 +11,7 @@ import models
 
 from . import rules
 from .devices import Device, name_of
+from .errors import UserError
 from .expected import COUNTS, TOLERANCE, published_settings
 from .gpus import Gpu, peak_flops
 from .predict.forecast import forecast
@@ -137,9 +139,14 @@ def estimate(trial: Trial, gpu: Gpu | None) -> float:
 
 def _parts(recipe: Recipe, settings: Settings, trial: Trial, gpu: Gpu | None) -> tuple[float, float]:
     """About how many seconds a micro-step and an update take, at the paper's scale."""
-    if gpu is None or recipe.id not in models.IDS:
-        peak = peak_flops(gpu, recipe.precision, tf32=settings.free_lunch) or 100e12
-        return 4 * recipe.flops_per_example / (peak / 3), 0.0
+    if gpu is not None:
+        with contextlib.suppress(UserError):  # nobody traced the recipe, or the catalogue lacks a figure of the GPU
+            return _predicted_parts(recipe, settings, trial, gpu)
+    peak = peak_flops(gpu, recipe.precision, tf32=settings.free_lunch) or 100e12
+    return 4 * recipe.flops_per_example / (peak / 3), 0.0
+
+
+def _predicted_parts(recipe: Recipe, settings: Settings, trial: Trial, gpu: Gpu) -> tuple[float, float]:
     machine, fitted = here(gpu, trial.count, trial.memory_limit)
     # The paper's days have the host's memory at its bound, far below what any host does: no time to plan with.
     rates = replace(fitted.rates, host_memory=Rates.host_memory)

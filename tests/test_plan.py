@@ -179,7 +179,9 @@ def test_an_estimate_knows_that_offloading_takes_longer_and_that_what_does_not_f
     assert estimate(too_large, find("RTX 3090")) == 10 + models.find("pythia-6.9b").parameters / 1e8
     unknown = [Trial(id, "paper", "naive", "X1", 1) for id in ("vit", "gan")]
     assert all(estimate(trial, None) > 10 for trial in unknown)
-    assert estimate(replace(unknown[1], device="A100"), find("A100")) > 10, "nobody traced it"
+    a100 = find("A100")
+    assert estimate(replace(unknown[1], device="A100"), a100) > 10, "nobody traced it"
+    assert estimate(free, replace(a100, bandwidth_gb_s=None)) > 10, "nothing can be predicted of it"
 
 
 @pytest.mark.parametrize(
