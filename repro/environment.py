@@ -7,7 +7,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -107,9 +107,9 @@ def read(folder: Path) -> Environment | None:
     return jsonfile.read(path, Environment) if path.is_file() else None
 
 
-def refuse_another(folder: Path, now: Environment, every_package: bool = False) -> None:
+def refuse_another(folder: Path, now: Environment, more: Collection[str] = ()) -> None:
     """A UserError where a results folder's trials were measured on another stack or machine than this one: with another
-    version of what makes a difference to a measurement, or of any package."""
+    version of what makes a difference to a measurement, or of `more` packages."""
     try:
         then = read(folder)
         if then is None:
@@ -123,7 +123,7 @@ def refuse_another(folder: Path, now: Environment, every_package: bool = False) 
         ) from None
     before, after = then.packages or {}, now.packages or {}
     others = sorted({*before, *after}.difference(PACKAGES))
-    names = (*PACKAGES, *(name for name in others if every_package or name.startswith(LIBRARIES)))
+    names = (*PACKAGES, *(name for name in others if name in more or name.startswith(LIBRARIES)))
     pairs: list[tuple[str, Any, Any]] = [(name, before.get(name), after.get(name)) for name in names]
     pairs += [("driver", then.driver, now.driver), ("python", then.python, now.python)]
     pairs += [("the CPU", then.host.cpu, now.host.cpu), ("the GPU", _gpu_name(then), _gpu_name(now))]

@@ -148,6 +148,7 @@ def _parts(recipe: Recipe, settings: Settings, trial: Trial, gpu: Gpu | None) ->
 
 def _predicted_parts(recipe: Recipe, settings: Settings, trial: Trial, gpu: Gpu) -> tuple[float, float]:
     machine, fitted = here(gpu, trial.count, trial.memory_limit)
+    machine = replace(machine, nodes=trial.nodes)
     # The paper's days have the host's memory at its bound, far below what any host does: no time to plan with.
     rates = replace(fitted.rates, host_memory=Rates.host_memory)
     found = forecast(recipe, machine, settings, replace(fitted, rates=rates))

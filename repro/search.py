@@ -102,7 +102,7 @@ class Search(OnMachine):
         compiled likewise, or of all tried."""
         recipe = models.find(self.recipe, self.scale)
         took = [(compiles(recipe, Settings.parse(trial.settings)), trial.wall_seconds) for trial in self.tried]
-        total = sum(trial.wall_seconds for trial in self.tried)
+        total = sum(trial.wall_seconds for trial in self.trials if trial.status != "skipped")
         for trial in self.skipped:
             compiled = compiles(recipe, Settings.parse(trial.settings))
             alike = [seconds for one, seconds in took if one == compiled] or [seconds for _, seconds in took]

@@ -153,6 +153,7 @@ def test_a_run_without_paper_scale_days_says_so() -> None:
     done = repro("audit", "--measured", str(ROOT / "results" / "cpu-2-cores"))
     assert done.returncode == 0
     assert "none of the 57 trials" in done.stdout
+    assert "whose peak is known; python -m repro --gpus all measures them." in done.stdout
 
 
 def test_a_folder_without_trials_is_one_clear_line(tmp_path: Path) -> None:

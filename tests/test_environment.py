@@ -157,7 +157,7 @@ def test_a_folder_of_another_stack_is_refused_by_name(tmp_path: Path) -> None:
     another_tqdm = replace(now, packages={**packages, "tqdm": "4.0.0"})
     environment.refuse_another(tmp_path, another_tqdm)
     with pytest.raises(UserError, match=r"tqdm was .*, is 4\.0\.0"):
-        environment.refuse_another(tmp_path, another_tqdm, every_package=True)
+        environment.refuse_another(tmp_path, another_tqdm, more={"tqdm"})
     with_gpu = replace(now, gpus=[RunGpu("A6000", "NVIDIA RTX A6000", 48 * 10**9)])
     with pytest.raises(UserError, match=r"the GPU was none, is NVIDIA RTX A6000"):
         environment.refuse_another(tmp_path, with_gpu)

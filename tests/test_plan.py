@@ -175,6 +175,9 @@ def test_an_estimate_knows_that_offloading_takes_longer_and_that_what_does_not_f
         Trial("vit", "paper", settings, "A100", 1) for settings in ("free_lunch", "free_lunch+fsdp_3+offloading")
     )
     assert estimate(offloading, find("A100")) > estimate(free, find("A100"))
+    shared = Trial("pythia-6.9b", "paper", "free_lunch+checkpointing+fsdp_3", "A6000", 4)
+    a6000 = find("A6000")
+    assert estimate(replace(shared, nodes=2), a6000) > estimate(shared, a6000), "it fits on two nodes alone"
     too_large = Trial("pythia-6.9b", "paper", "naive", "RTX 3090", 1)
     assert estimate(too_large, find("RTX 3090")) == 10 + models.find("pythia-6.9b").parameters / 1e8
     unknown = [Trial(id, "paper", "naive", "X1", 1) for id in ("vit", "gan")]

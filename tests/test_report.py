@@ -339,6 +339,9 @@ def test_the_papers_days_stand_beside_machines_like_the_papers_alone() -> None:
         ({"nodes": 2}, None),
         ({"memory": 2**30}, None),
         ({"memory": 80 * 2**30, "gpu": "H200"}, "41 (Table 4)"),
+        ({"memory": 77 * 2**30, "gpu": "H200"}, "41 (Table 4)"),
+        ({"memory": 2**30, "gpu": "H200"}, None),
+        ({"memory": 100 * 2**30, "gpu": "H200"}, None),
         ({"memory": 80 * 2**30, "gpu": "H200", "nodes": 2}, None),
         ({"scale": "tiny"}, None),
     ):

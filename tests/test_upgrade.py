@@ -201,6 +201,9 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(
     other = Stack("another", sys.executable, {**this_stack().packages, "tqdm": "4.0.0"})
     with pytest.raises(UserError, match=r"after holds another .* stack's trials \(tqdm was .*, is 4\.0\.0\); name ano"):
         Check(tmp_path, [trial], (this_stack(), other), [], pairs=1, budget=600.0, tell=said.append).run()
+    tool = {**this_stack().packages, "a-tool-of-tests": "1.0"}
+    with_tool = tuple(replace(stack, packages=tool) for stack in stacks)
+    assert Check(tmp_path, [trial], with_tool, [], pairs=1, budget=600.0, tell=said.append).run() == [compared]
 
 
 def test_what_failed_is_measured_again_by_the_same_command(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
+from .. import command
 from ..audit import Audited, Cause, audit, audit_measured, causes, summary
 from ..formats import FOR_MACHINES, add_format, render
 from ..reading import measured as read_measured
@@ -28,7 +29,7 @@ def main(given: argparse.Namespace) -> int:
     if given.measured and not measured:
         lines.append(
             f"Measured: none of the {len(records)} trials in {given.measured} can be audited, which takes days at the "
-            "paper's scale on a GPU whose peak is known; {command()} --gpus all measures them."
+            f"paper's scale on a GPU whose peak is known; {command()} --gpus all measures them."
         )
     shown = [row for row in rows if row.verdict != "plausible"] + measured
     shown.sort(key=lambda row: -row.utilisation.value)

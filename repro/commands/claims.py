@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
+from .. import command
 from ..claims import Checked, check, check_all
 from ..claims.working import shown
 from ..formats import FOR_MACHINES, Format, add_format, render
@@ -32,7 +33,8 @@ def main(given: argparse.Namespace) -> int:
     if people:
         counts = Counter(one.verdict.replace("_", " ") for one in checked)
         told = ", ".join(f"{verdict} {number}" for verdict, number in counts.most_common())
-        print(f"\n{len(checked)} claims: {told}. repro claims ID shows what a verdict stands on.", file=sys.stderr)
+        traced = f"{command()} claims ID shows what a verdict stands on"
+        print(f"\n{len(checked)} claims: {told}. {traced}.", file=sys.stderr)
     return 0
 
 

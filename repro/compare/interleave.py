@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -103,11 +103,17 @@ class Check:
         return [each for each in there if each.status in _STANDS or each is there[-1]]
 
     def _refuse_others(self) -> None:
+        """What both stacks have alike may be another version now, where it makes no difference to a measurement."""
+        now = {arm: self._environment(arm) for arm in ARMS}
+        self._refuse(now, _differing(now["before"], now["after"]))
+        then = {arm: environment.read(self.folder / arm / "largest") for arm in ARMS}
+        self._refuse(now, _differing(then["before"], then["after"]))
+
+    def _refuse(self, now: Mapping[str, Environment], more: Collection[str]) -> None:
         for arm in ARMS:
-            now = self._environment(arm)
             for kept in (self.folder / arm, self.folder / arm / "largest"):
                 if history(kept):
-                    environment.refuse_another(kept, now, every_package=True)
+                    environment.refuse_another(kept, now[arm], more)
 
     def _search(self, arm: str) -> None:
         """Finds the largest micro batch of every trial on a stack."""
@@ -260,6 +266,12 @@ class _Opened:
         """Writes a record to the arm's results, and returns it."""
         self.results.append(record)
         return record
+
+
+def _differing(*stacks: Environment | None) -> set[str]:
+    """The packages of which two stacks have other versions; none where one is not known."""
+    before, after = (set((stack.packages or {}).items()) if stack else None for stack in stacks)
+    return {name for name, _ in before ^ after} if before is not None and after is not None else set()
 
 
 def forks(devices: Sequence[Device]) -> int:

@@ -8,7 +8,7 @@ from repro.gpus import Gpu
 
 from .calibration import EVERYTHING, Calibration, load
 from .machine import Machine
-from .memory import ALL_OF_IT
+from .memory import ALL_OF_IT, usable, workspace
 from .probed import Probes
 
 
@@ -23,7 +23,8 @@ def here(known: Gpu | Probes, count: int, limit: int | None) -> tuple[Machine, C
 def limited(machine: Machine, calibration: Calibration, limit: int | None) -> tuple[Machine, Calibration]:
     """The same with no more than `limit` bytes of each device: all of them the allocator's, as what CUDA itself takes
     comes on top."""
-    if limit is None or limit / 2**30 >= machine.gpu.memory_gb:
+    allowance = calibration.allowance
+    if limit is None or limit >= usable(machine.gpu, allowance) - workspace(allowance, machine.world):
         return machine, calibration
     gpu = replace(machine.gpu, memory_gb=limit / 2**30)
-    return replace(machine, gpu=gpu), replace(calibration, allowance=ALL_OF_IT)
+    return replace(machine, gpu=gpu), replace(calibration, allowance=replace(ALL_OF_IT, spread=allowance.spread))

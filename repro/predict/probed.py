@@ -31,7 +31,7 @@ class Probes:
         """`count` of the device. UserError for a number that was not probed."""
         if count not in self.counts:
             known = ", ".join(str(one) for one in sorted(self.counts))
-            raise UserError(f"{count} x {self.device} was not probed, only {known}: repro calibrate measures it")
+            raise UserError(f"{count} x {self.device} was not probed, only {known}: {command()} calibrate measures it")
         gpu = find(self.device) or _unknown(self.device, self.capability)
         return Machine(replace(gpu, memory_gb=self.memory / 2**30), count, probed=self.counts[count])
 

@@ -21,6 +21,7 @@ from ..trial import Record
 from ..verdict import FAILED, Verdict, differing, explain
 
 _GIB = 2**30
+_NEARLY = 0.9  # of a card's memory: CUDA itself takes some of it, and none of a limit
 _CLOCKS_DIFFER = 0.1
 
 
@@ -182,10 +183,10 @@ def _paper_days(record: Record, gpu: str) -> str | None:
 
 
 def _is_larger_under_limit(record: Record, gpu: str) -> bool:
-    """Whether the limit can be that of the paper's GPU, on one node at the paper's scale."""
-    card = find(record.device)
-    fits = card is not None and card.memory_gb > paper_gpu(gpu).memory_gb
-    return fits and record.scale == "paper" and record.nodes == 1 and record.memory_limit is not None
+    """Whether the limit is about the memory of the paper's GPU, on one node at the paper's scale."""
+    card, memory = find(record.device), paper_gpu(gpu).memory_gb
+    larger = card is not None and card.memory_gb > memory and record.scale == "paper" and record.nodes == 1
+    return larger and record.memory_limit is not None and _NEARLY <= record.memory_limit / 2**30 / memory <= 1
 
 
 def compared_rows(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
