@@ -60,7 +60,7 @@ def row(recipe: str, memory: str | None, folder: Path) -> dict[str, Any]:
     guided = run(recipe, memory, "guided", folder / "guided")
     probing = load(folder / "guided" / "probes.json").seconds
     exhaustive = run(recipe, memory, "exhaustive", folder / "exhaustive")
-    winners = [search.fastest or "" for search in (exhaustive, guided)]
+    winners = [min(search.steps, key=search.steps.__getitem__) for search in (exhaustive, guided)]
     again = _again(exhaustive, winners, folder / "exhaustive") if winners[0] != winners[1] else None
     interval = again.interval if again else None
     return {

@@ -22,7 +22,7 @@ from .trial import Record
 from .units import SECONDS_A_DAY
 
 Verdict = Literal["impossible", "implausible", "plausible"]
-IMPLAUSIBLE = 0.75  # a GPT in FlashAttention-2 reaches 72 % of an A100 (arXiv:2307.08691), among the most published
+IMPLAUSIBLE = 0.75  # the best trainings published reach 72 %: a GPT with FlashAttention-2, on A100 (arXiv:2307.08691)
 
 
 @dataclass(frozen=True)

@@ -125,8 +125,8 @@ def estimate(trial: Trial, gpu: Gpu | None) -> float:
 
     A tiny trial is some seconds of starting, searching and, compiled, of compiling, and a tenth of one a round. A trial
     at the paper's scale draws its weights (1e8 a second on a host), compiles, and takes about ten micro-steps and four
-    a round, six updates and two a round, as predicted. What nobody can predict is taken for 8 examples in two
-    micro-steps, at a third of the GPU's peak.
+    a round, six updates and two a round, as predicted. What nobody can predict is taken for four examples a
+    micro-step, at a third of the GPU's peak.
     """
     recipe, settings = models.find(trial.recipe, trial.scale), Settings.parse(trial.settings)
     compiling = rules.compiles(recipe, settings)

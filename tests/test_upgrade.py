@@ -360,8 +360,8 @@ def test_a_stack_that_cannot_be_built_ends_bisecting_and_not_the_check(
     check = Check(tmp_path, [trial], stacks, [], pairs=6, budget=60.0, tell=lambda line: None)
     slower = compare_trial(samples(*[1.0] * 12), samples(*[1.1] * 12), judge=judge_pairs(samples(*[1.0] * 12), 6, 1, 4))
     assert slower.status == "regressed"
-    told = upgrade_check._bisected(Namespace(out=tmp_path), check, [slower], stacks, [], 60.0)
-    assert told == "Bisecting ended without an answer: --against a==2: a 2 needs b 2."
+    told = upgrade_check._bisect(Namespace(out=tmp_path), check, [slower], stacks, [], 60.0)
+    assert told == "Bisecting pythia-1b, naive ended without an answer: --against a==2: a 2 needs b 2."
 
 
 @pytest.mark.parametrize("guilty", ["a", "b", "c", "d"])

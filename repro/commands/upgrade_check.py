@@ -70,7 +70,7 @@ def main(given: argparse.Namespace) -> int:
         compared = check.run()
         notes = [_note(given, check, compared)]
         if given.bisect:
-            notes.append(_bisected(given, check, compared, stacks, devices, budget))
+            notes.append(_bisect(given, check, compared, stacks, devices, budget))
     except KeyboardInterrupt:
         return interrupted("what is measured is kept")
     before, after = check.sides()
@@ -154,21 +154,6 @@ def _note(given: argparse.Namespace, check: Check, compared: Sequence[Compared])
     )
 
 
-def _bisected(
-    given: argparse.Namespace,
-    check: Check,
-    compared: Sequence[Compared],
-    stacks: tuple[second.Stack, second.Stack],
-    devices: Sequence[Device],
-    budget: float,
-) -> str:
-    """What bisecting found, or why it ended: the check's own verdict stands either way."""
-    try:
-        return _bisect(given, check, compared, stacks, devices, budget)
-    except UserError as error:
-        return f"Bisecting ended without an answer: {error}."
-
-
 def _bisect(
     given: argparse.Namespace,
     check: Check,
@@ -177,7 +162,8 @@ def _bisect(
     devices: Sequence[Device],
     budget: float,
 ) -> str:
-    """Names the package behind the worst of what regressed or broke."""
+    """Names the package behind the worst of what regressed or broke, or says why it cannot: the check's own verdict
+    stands either way."""
     worst = [each for each in compared if each.status in ("regressed", "broke")]
     if not worst:
         return "Nothing regressed or broke, so there is nothing to bisect."
@@ -216,7 +202,10 @@ def _bisect(
 
     if not suspects:
         return "No package of both stacks differs, so there is nothing to bisect."
-    found = culprit.search(suspects, swapped, differs, lambda names: look(names).status == target.status)
+    try:
+        found = culprit.search(suspects, swapped, differs, lambda names: look(names).status == target.status)
+    except UserError as error:
+        return f"Bisecting {trial.recipe}, {trial.settings} ended without an answer: {error}."
     names = " with ".join(f"{name} {first.packages[name]} to {other.packages[name]}" for name in found.packages)
     how = f"of {len(suspects)} packages that differ, after {found.looks} environments with half of them"
     if not found.confirmed:

@@ -106,8 +106,8 @@ class Check:
         """What both stacks have alike may be another version now, where it makes no difference to a measurement."""
         now = {arm: self._environment(arm) for arm in ARMS}
         self._refuse(now, _differing(now["before"], now["after"]))
-        then = {arm: environment.read(self.folder / arm / "largest") for arm in ARMS}
-        self._refuse(now, _differing(then["before"], then["after"]))
+        folders = [self.folder / arm / "largest" for arm in ("before", "after")]
+        self._refuse(now, _differing(*(environment.read(kept) if history(kept) else None for kept in folders)))
 
     def _refuse(self, now: Mapping[str, Environment], more: Collection[str]) -> None:
         for arm in ARMS:
@@ -270,8 +270,8 @@ class _Opened:
 
 def _differing(*stacks: Environment | None) -> set[str]:
     """The packages of which two stacks have other versions; none where one is not known."""
-    before, after = (set((stack.packages or {}).items()) if stack else None for stack in stacks)
-    return {name for name, _ in before ^ after} if before is not None and after is not None else set()
+    before, after = (stack and stack.packages for stack in stacks)
+    return {name for name, _ in before.items() ^ after.items()} if before and after else set()
 
 
 def forks(devices: Sequence[Device]) -> int:
