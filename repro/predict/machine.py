@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from repro import command
 from repro.errors import UserError
 from repro.gpus import Gpu, catalogue, catalogue_file, find, peak_flops
 from repro.recipe import Precision
@@ -150,7 +151,7 @@ def gpu_named(name: str) -> Gpu:
         names = [gpu.name for gpu in catalogue()]
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.3) or names[:3]
         raise UserError(
-            f"unknown GPU {name!r}: the nearest are {', '.join(near)}; repro gpus lists all, and a row in "
+            f"unknown GPU {name!r}: the nearest are {', '.join(near)}; {command()} gpus lists all, and a row in "
             f"{catalogue_file()} adds one"
         )
     return found
