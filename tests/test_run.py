@@ -19,7 +19,6 @@ from typing import Any
 import psutil
 import pytest
 
-from repro import command
 from repro.plan import Options
 from repro.results import Results
 from repro.run import Run
@@ -338,16 +337,16 @@ def test_a_second_run_in_the_same_folder_is_told_who_holds_it(tmp_path: Path) ->
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_run_that_is_stopped_leaves_no_process_and_resumes_where_it_was(ending: signal.Signals, tmp_path) -> None:
-    run = started(*FOUR, "--out", str(tmp_path))
+    run = started(*FOUR, "--out", str(tmp_path), REPRO_COMMAND="./run_all.sh")
     wait_for(lambda: len(records(tmp_path)) >= 1)
     family = psutil.Process(run.pid).children(recursive=True)
     run.send_signal(ending)
     _, told = run.communicate(timeout=30)
     if ending != signal.SIGKILL:
         assert run.returncode == 130
-        assert "resume with: " in told
+        assert "resume with: ./run_all.sh " in told
         assert "KeyboardInterrupt" not in told
-        assert f"for the page with the figures {command()} report {tmp_path}" in told
+        assert f"for the page with the figures ./run_all.sh report {tmp_path}" in told
         assert (tmp_path / "report.md").is_file()
         assert " --models convnext,vit" in told
     _, alive = psutil.wait_procs(family, timeout=10)
