@@ -3,6 +3,7 @@
 import errno
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_LONG = 300  # characters
 
 
 class UserError(Exception):
@@ -10,5 +11,9 @@ class UserError(Exception):
 
 
 def one_line(error: BaseException) -> str:
-    """An error's type, and the first line of what it says."""
-    return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
+    """An error's type, and the beginning of what it says: its first line, and the next where that one only announces
+    it. Some lines hold whole commands of a compiler."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
+    told = " ".join(lines[:2] if lines[0].endswith(":") else lines[:1])
+    line = f"{type(error).__name__}: {told}"
+    return line if len(line) <= _LONG else f"{line[:_LONG]} ..."

@@ -198,7 +198,7 @@ def test_timing_that_runs_out_of_memory_is_halved_until_it_fits(measure: Callabl
     record = measure(256 * MIB, change=through("greedy", ("measure",), megabytes=80))
     assert record.status == "ok", record.reason
     assert (record.micro_batch, record.accumulation, record.halvings) == (2, 4, 2)
-    assert record.warnings == ["timing ran out of memory; the micro batch was halved 2 times"]
+    assert record.warnings == ["timing ran out of memory at micro batch 8; it was halved to 2"]
 
 
 def test_timing_for_which_nothing_fits_is_out_of_memory(measure: Callable[..., Record]) -> None:

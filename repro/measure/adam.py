@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from pathlib import Path
 
@@ -25,9 +26,10 @@ def compile_adam(server: ForkServer | Nodes, host: bool, logs: Path) -> Obstacle
     call, arguments = "repro.measure.adam:build", {"host": host}
     for outcome in server.call(Job(call, arguments, ranks=1, log=str(log), timeout=_SECONDS, cuda=True)):
         if outcome.status == "ok" and outcome.value is not None:
+            where, whose = (f" on node {outcome.rank + 1}", " of that node") if isinstance(server, Nodes) else ("", "")
             return Obstacle(
-                f"DeepSpeed cannot compile its Adam on node {outcome.rank + 1}: {outcome.value}",
-                f"read logs/{log.name} of that node: its compilers have to know its GPU, and each other",
+                f"DeepSpeed cannot compile its Adam{where}: {outcome.value}",
+                f"read logs/{log.name}{whose}: the compilers have to know the GPU, and each other",
             )
     return None
 
@@ -40,5 +42,7 @@ def build(rank: Rank, host: bool) -> str | None:
         (CPUAdamBuilder if host else FusedAdamBuilder)().load()
     except Exception as error:
         traceback.print_exc()
-        return one_line(error)
+        # torch hands on all that its compilers print, whole command lines first.
+        complaint = re.search(r"^.*\b(?:error|fatal)\s*:.*$", str(error), re.MULTILINE)
+        return complaint[0].strip() if complaint else one_line(error)
     return None

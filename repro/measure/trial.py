@@ -192,7 +192,8 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
         return
     record.micro_batch, record.accumulation = micro_batch, share // micro_batch
     if record.halvings:
-        record.warnings.append(f"timing ran out of memory; the micro batch was halved {record.halvings} times")
+        found = micro_batch << record.halvings
+        record.warnings.append(f"timing ran out of memory at micro batch {found}; it was halved to {micro_batch}")
     _take(outcomes, trial, ranks.bench, record)
 
 

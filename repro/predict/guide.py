@@ -119,10 +119,7 @@ class Guide:
         bound = self.bound(settings)
         if bound < self._best:
             return None
-        return (
-            bound,
-            f"predicted at best {figures(bound)} s a training step, {self._by} was measured at {figures(self._best)} s",
-        )
+        return bound, f"predicted at best {figures(bound)} s a training step, {self._fastest()}"
 
     def weigh(self, record: Record, size: int) -> tuple[float, str] | None:
         """The same of a settings that has run uncompiled at its micro batch, before it is compiled: it gains by that at
@@ -134,7 +131,10 @@ class Guide:
         if bound < self._best:
             return None
         took = f"took {figures(uncompiled)} s a training step uncompiled, compiled at best {figures(bound)} s"
-        return bound, f"{took}, {self._by} was measured at {figures(self._best)} s"
+        return bound, f"{took}, {self._fastest()}"
+
+    def _fastest(self) -> str:
+        return f"{self._by} was measured at {figures(self._best)} s by the authors' clock"
 
     def _uncompiled(self, record: Record, size: int) -> float | None:
         """Seconds of a training step by what was timed uncompiled; None where nothing was at this micro batch."""

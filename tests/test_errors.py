@@ -1,0 +1,31 @@
+"""What an error says in one line: of what sort it is, why, and no more than a person reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from repro.errors import one_line
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("out of memory\nTried to allocate 2 GiB", "RuntimeError: out of memory"),
+        ("\n  out of memory", "RuntimeError: out of memory"),
+        (
+            "backend='inductor' raised:\nImportError: undefined symbol\n\nSet TORCHDYNAMO_VERBOSE=1",
+            "RuntimeError: backend='inductor' raised: ImportError: undefined symbol",
+        ),
+        ("raised:", "RuntimeError: raised:"),
+        ("", "RuntimeError: no message"),
+    ],
+)
+def test_an_error_is_told_by_its_first_line_and_the_next_where_that_only_announces_it(said: str, told: str) -> None:
+    assert one_line(RuntimeError(said)) == told
+
+
+def test_a_line_that_holds_a_whole_command_is_cut() -> None:
+    told = one_line(RuntimeError("Error building extension: nvcc " + "-Iinclude " * 200))
+    assert told.startswith("RuntimeError: Error building extension: nvcc -Iinclude")
+    assert told.endswith(" ...")
+    assert len(told) < 320
