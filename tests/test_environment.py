@@ -152,7 +152,7 @@ def test_a_folder_of_another_stack_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"torch was .*, is 2\.0\.0.*--out"):
         environment.refuse_another(tmp_path, other)
     another_cudnn = replace(now, packages={**packages, "nvidia-cudnn-cu12": "9.5.0"})
-    with pytest.raises(UserError, match=r"nvidia-cudnn-cu12 was None, is 9\.5\.0"):
+    with pytest.raises(UserError, match=r"nvidia-cudnn-cu12 was .*, is 9\.5\.0"):
         environment.refuse_another(tmp_path, another_cudnn)
     another_tqdm = replace(now, packages={**packages, "tqdm": "4.0.0"})
     environment.refuse_another(tmp_path, another_tqdm)

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# tests/gpu/run.sh GPU ARGUMENT ...: run_all.sh with these arguments on a GPU that computes nothing, of driver.cpp.
+#
+# GPU: its name, bytes of memory, capability and multiprocessors, as in "NVIDIA H200,150754820096,9.0,132".
+# Needs g++, and the 9 GiB of requirements.lock, which run_all.sh installs as it does where it sees a GPU. Whatever a run
+# says of time on it means nothing: keep none of its results folders.
+set -euo pipefail
+gpu=${1-}
+[[ $gpu =~ ^[^,]+,[0-9]+,[0-9]+\.[0-9],[0-9]+$ ]] || { sed -n '2,6s/^# //p' "$0" >&2; exit 2; }
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+root=$(cd "$here/../.." && pwd)
+made=$root/.venv/stand-in
+packages=$root/.venv/gpu/lib/python3.11/site-packages
+
+mkdir -p "$made/bin"
+printf '#!/bin/sh\necho "GPU 0: a stand-in (UUID: GPU-00000000-0000-0000-0000-000000000000)"\n' >"$made/bin/nvidia-smi"
+chmod +x "$made/bin/nvidia-smi"
+export PATH=$made/bin:$PATH
+"$root/run_all.sh" doctor >/dev/null # sets up
+
+# Made with the headers of the CUDA that torch brings. Of all that torch and Triton take and driver.cpp has not, each
+# function does nothing, and succeeds.
+if [[ $here/driver.cpp -nt $made/libcuda.so.1 || $here/run.sh -nt $made/libcuda.so.1 ]]; then
+    headers=(-isystem "$packages/nvidia/cuda_runtime/include" -isystem "$packages/triton/backends/nvidia/include")
+    g++ -std=c++17 -O1 -fPIC -Wall "${headers[@]}" -c "$here/driver.cpp" -o "$made/driver.o"
+    names() { nm "$@" 2>/dev/null | awk '{print $NF}' | sed 's/@.*//' | grep -E '^_?_?(cu[A-Zd]|cublas|cudnn|nccl)' | sort -u; }
+    asked() {
+        names -D --undefined-only "$packages"/torch/lib/*.so
+        grep -ohE '\bcu[A-Z][A-Za-z0-9]+' "$packages"/triton/backends/nvidia/driver.{c,py}
+    }
+    comm -23 <(asked | sort -u) <(names --defined-only "$made/driver.o") |
+        sed 's/.*/int &(void) { return 0; }/' >"$made/rest.c"
+    gcc -O1 -fPIC -w -fno-builtin -c "$made/rest.c" -o "$made/rest.o"
+    g++ -shared -o "$made/libcuda.so.1" "$made/driver.o" "$made/rest.o" -ldl
+    ln -sf libcuda.so.1 "$made/libnvidia-ml.so.1"
+fi
+
+export STAND_IN=$gpu LD_LIBRARY_PATH=$made LD_PRELOAD=$made/libcuda.so.1
+export TORCH_CUDNN_V8_API_DISABLED=1 # of cuDNN it has the older interface alone
+exec "$root/run_all.sh" "${@:2}"
