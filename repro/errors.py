@@ -15,5 +15,9 @@ def one_line(error: BaseException) -> str:
     it. Some lines hold whole commands of a compiler."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
     told = " ".join(lines[:2] if lines[0].endswith(":") else lines[:1])
-    line = f"{type(error).__name__}: {told}"
+    return cut(f"{type(error).__name__}: {told}")
+
+
+def cut(line: str) -> str:
+    """A line, or as much of it as a person reads."""
     return line if len(line) <= _LONG else f"{line[:_LONG]} ..."

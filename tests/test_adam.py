@@ -16,6 +16,7 @@ import models
 from repro import adam
 from repro.measure.adam import build, compile_adam
 from repro.measure.launcher import ForkServer
+from repro.measure.nodes import Nodes
 from repro.measure.server import Job, Outcome
 from repro.measure.trial import Bench, run
 from repro.rules import Stack, obstacle
@@ -162,6 +163,44 @@ class Node:
         return [Outcome(0, "ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))]
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("[1/2] nvcc -c adam.cu\nadam.cu(3): error: no such type\nninja: stopped", "adam.cu(3): error: no such type"),
+        ("c++ -o adam.so\nld: cannot find -lcudart\ncollect2: error: 1", "ld: cannot find -lcudart"),
+        ("a.o: undefined reference to `f'\ncollect2: error: 1", "a.o: undefined reference to `f'"),
+        ("adam.cu: error: " + "x" * 999, "adam.cu: error: " + "x" * 284 + " ..."),
+        ("no compiler", "RuntimeError: no compiler"),
+    ],
+)
+def test_why_it_does_not_compile_is_what_a_compiler_or_linker_says(
+    monkeypatch: pytest.MonkeyPatch, said: str, told: str
+) -> None:
+    class Builder:
+        def load(self) -> None:
+            raise RuntimeError(said)
+
+    builders: Any = types.ModuleType("deepspeed.ops.op_builder")
+    builders.FusedAdamBuilder = builders.CPUAdamBuilder = Builder
+    monkeypatch.setitem(sys.modules, "deepspeed.ops.op_builder", builders)
+    rank: Any = None
+    assert build(rank, host=False) == told
+
+
+def test_of_several_nodes_the_one_that_cannot_compile_it_is_named(tmp_path: Path) -> None:
+    class Two(Nodes):
+        def __init__(self) -> None:
+            pass
+
+        def call(self, job: Job) -> list[Outcome]:
+            return [Outcome(0, "ok", None), Outcome(1, "ok", "nvcc fatal : no")]
+
+    found = compile_adam(Two(), False, tmp_path)
+    assert found is not None
+    assert found.reason == "DeepSpeed cannot compile its Adam on node 2: nvcc fatal : no"
+    assert found.remedy.startswith("read logs/build.log of that node: ")
+
+
 def test_what_does_not_compile_is_tried_once_and_told_by_each_trial_that_needs_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -212,7 +251,7 @@ def test_the_adam_that_is_compiled_is_the_one_that_is_needed(monkeypatch: pytest
     assert loaded == [host]
 
 
-@pytest.mark.skipif(torch.version.cuda is not None, reason="with CUDA's compiler this torch has nothing to fail at")
+@pytest.mark.skipif(torch.version.cuda is not None, reason="a torch built with CUDA may compile it without a GPU")
 def test_a_failure_that_is_none_of_compiling_is_left_to_the_trial(fork_server: ForkServer, tmp_path: Path) -> None:
     assert compile_adam(fork_server, False, tmp_path) is None, "no GPU is here"
     assert "Traceback" in (tmp_path / "build.log").read_text()

@@ -6,7 +6,7 @@ import re
 import traceback
 from pathlib import Path
 
-from repro.errors import one_line
+from repro.errors import cut, one_line
 from repro.rules import Obstacle
 
 from .launcher import ForkServer
@@ -15,6 +15,8 @@ from .rank import Rank
 from .server import Job
 
 _SECONDS = 1800.0
+# A compiler's, and a linker's, whose own last line only says that it failed.
+_COMPLAINT = re.compile(r"^.*(?:\b(?:error|fatal)\s*:|\bld: cannot find |undefined reference to ).*$", re.MULTILINE)
 
 
 def compile_adam(server: ForkServer | Nodes, host: bool, logs: Path) -> Obstacle | None:
@@ -43,6 +45,6 @@ def build(rank: Rank, host: bool) -> str | None:
     except Exception as error:
         traceback.print_exc()
         # torch hands on all that its compilers print, whole command lines first.
-        complaint = re.search(r"^.*\b(?:error|fatal)\s*:.*$", str(error), re.MULTILINE)
-        return complaint[0].strip() if complaint else one_line(error)
+        complaint = _COMPLAINT.search(str(error))
+        return cut(complaint[0].strip()) if complaint else one_line(error)
     return None

@@ -3,9 +3,10 @@
 //
 // Memory is handed out up to the GPU's, without CUDA's own share of it, and takes none of the host's until it is
 // written to. Kernels, products and convolutions are accepted and left out, so times mean nothing. What was copied to
-// the GPU, up to KEPT bytes, or filled with floats, reads back; all else reads as zeros.
+// the GPU or filled with floats, up to KEPT bytes, reads back, whatever a kernel should have written there since; all
+// else reads as zeros.
 //
-// STAND_IN is the GPU: name, bytes of memory, capability, multiprocessors.
+// STAND_IN is the GPU: name, bytes of memory, capability, multiprocessors. Its clocks, bus and cache are an H200's.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -99,7 +100,8 @@ void copy(void* to, const void* from, size_t bytes) {
     }
 }
 
-// KiB of a multiprocessor, which Triton's kernels are held to (CUDA C++ Programming Guide, compute capabilities).
+// KiB of shared memory of a multiprocessor (CUDA C++ Programming Guide, compute capabilities): Triton's kernels are held
+// to one less, which Volta and Turing do not take off.
 int shared() {
     switch (10 * gpu().major + gpu().minor) {
         case 70: return 97;
@@ -109,6 +111,12 @@ int shared() {
         case 100: return 228;
         default: return 100;
     }
+}
+
+// Threads of a multiprocessor, by the same guide.
+int threads() {
+    if (gpu().major == 7 && gpu().minor == 5) return 1024;
+    return gpu().major == 12 || (gpu().major == 8 && gpu().minor) ? 1536 : 2048;
 }
 
 int attribute(int which) {
@@ -130,7 +138,7 @@ int attribute(int which) {
         case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE: return 2619000;
         case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH: return 5120;
         case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: return 50 << 20;
-        case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: return gpu().major == 8 && gpu().minor ? 1536 : 2048;
+        case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: return threads();
         case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR: return 32;
         case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: return gpu().multiprocessors;
         case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: return gpu().major;
@@ -323,15 +331,23 @@ void __cudaRegisterFunction(void**, const char* function, char*, const char* nam
 }
 cudaError_t cudaLaunchKernel(const void* function, dim3, dim3, void** arguments, size_t, cudaStream_t) {
     if (fills.count(function)) {
+        std::lock_guard held(lock);
         const size_t count = *static_cast<int*>(arguments[0]);
         float* to = *static_cast<float**>(arguments[2]);
+        written.erase(to);
         if (count * sizeof *to <= KEPT) {
-            std::lock_guard held(lock);
             std::fill_n(to, count, *static_cast<float*>(arguments[1]));
             written[to] = count * sizeof *to;
         }
     }
     return cudaSuccess;
+}
+cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
+    return *kernel = static_cast<cudaKernel_t>(const_cast<void*>(function)), cudaSuccess;
+}
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments, size_t bytes,
+                               cudaStream_t stream) {
+    return cudaLaunchKernel(kernel, grid, block, arguments, bytes, stream);
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
     std::memset(attributes, 0, sizeof *attributes);

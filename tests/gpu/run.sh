@@ -3,7 +3,7 @@
 #
 # GPU: its name, bytes of memory, capability and multiprocessors, as in "NVIDIA H200,150754820096,9.0,132".
 # Needs g++, and the 9 GiB of requirements.lock, which run_all.sh installs as it does where it sees a GPU. Whatever a run
-# says of time on it means nothing: keep none of its results folders.
+# says of time on it means nothing: publish none of its results, and give each a folder of its own.
 set -euo pipefail
 gpu=${1-}
 [[ $gpu =~ ^[^,]+,[0-9]+,[0-9]+\.[0-9],[0-9]+$ ]] || { sed -n '2,6s/^# //p' "$0" >&2; exit 2; }
@@ -15,12 +15,12 @@ packages=$root/.venv/gpu/lib/python3.11/site-packages
 mkdir -p "$made/bin"
 printf '#!/bin/sh\necho "GPU 0: a stand-in (UUID: GPU-00000000-0000-0000-0000-000000000000)"\n' >"$made/bin/nvidia-smi"
 chmod +x "$made/bin/nvidia-smi"
-export PATH=$made/bin:$PATH
-"$root/run_all.sh" doctor >/dev/null # sets up
+export PATH=$made/bin:$PATH REPRO_CACHE=$made/cache # the compilers' choices are by time, and none of a GPU's
+"$root/run_all.sh" doctor >&2                       # sets up
 
 # Made with the headers of the CUDA that torch brings. Of all that torch and Triton take and driver.cpp has not, each
 # function does nothing, and succeeds.
-if [[ $here/driver.cpp -nt $made/libcuda.so.1 || $here/run.sh -nt $made/libcuda.so.1 ]]; then
+if [[ -n $(find "$here" "$root/.venv/gpu/installed" -newer "$made/libcuda.so.1" 2>&1) ]]; then # or there is none
     headers=(-isystem "$packages/nvidia/cuda_runtime/include" -isystem "$packages/triton/backends/nvidia/include")
     g++ -std=c++17 -O1 -fPIC -Wall "${headers[@]}" -c "$here/driver.cpp" -o "$made/driver.o"
     names() { nm "$@" 2>/dev/null | awk '{print $NF}' | sed 's/@.*//' | grep -E '^_?_?(cu[A-Zd]|cublas|cudnn|nccl)' | sort -u; }
