@@ -163,6 +163,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
     return *count = hidden() ? 0 : 1, hidden() ? cudaErrorNoDevice : cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) { return *device = 0, hidden() ? cudaErrorNoDevice : cudaSuccess; }
+cudaError_t cudaSetDevice(int) { return hidden() ? cudaErrorNoDevice : cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
     return *value = attribute(which), cudaSuccess;
 }

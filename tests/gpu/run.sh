@@ -6,7 +6,10 @@
 # says of time on it means nothing: publish none of its results, and give each a folder of its own.
 set -euo pipefail
 gpu=${1-}
-[[ $gpu =~ ^[^,]+,[0-9]+,[0-9]+\.[0-9],[0-9]+$ ]] || { sed -n '2,6s/^# //p' "$0" >&2; exit 2; }
+if [[ ! $gpu =~ ^[^,]+,[0-9]+,[0-9]+\.[0-9],[0-9]+$ ]]; then
+    echo "run.sh: '$gpu' is no GPU: name, bytes, capability and multiprocessors go first, as NVIDIA H200,150754820096,9.0,132" >&2
+    exit 2
+fi
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 root=$(cd "$here/../.." && pwd)
 made=$root/.venv/stand-in
