@@ -2,8 +2,8 @@
 # tests/gpu/check.sh: runs what only a GPU's stack runs, on a GPU that computes nothing; see run.sh for what it needs.
 #
 # It shows that every settings of a search on one GPU is built, compiled for that GPU where it is compiled, launched and
-# recorded, and that torch's allocator has room for the micro batches that are predicted. It shows nothing of speed, of
-# numbers, of exchanges between GPUs, nor that a kernel works.
+# recorded, that torch's allocator has room for the micro batches that are predicted, and that traces have the bytes
+# which it allocates. It shows nothing of speed, of numbers, of exchanges between GPUs, nor that a kernel works.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.."
 gpu="NVIDIA H200,150754820096,9.0,132"
@@ -16,5 +16,7 @@ tests/gpu/run.sh "$gpu" --gpus 1 --scale tiny --methods free-lunch --models pyth
 tests/gpu/run.sh "$gpu" --gpus 1 --scale paper --methods naive --out "$scratch/naive" >/dev/null
 tests/gpu/run.sh "$gpu" predict --gpu H200 --methods naive --format json >"$scratch/predicted.json"
 .venv/gpu/bin/python -P tests/gpu/held.py "$scratch"
+tests/gpu/run.sh "$gpu" python tests/gpu/traced.py >"$scratch/traces.csv"
+echo "gpu: $(($(wc -l <"$scratch/traces.csv") - 1)) traces save, and peak at, the bytes that CUDA's torch does"
 trap - EXIT
 rm -rf "$scratch"

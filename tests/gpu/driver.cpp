@@ -22,6 +22,7 @@
 #include <sstream>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 namespace {
 
@@ -63,6 +64,7 @@ size_t used = 0;
 std::map<char*, size_t> on_device, on_host;       // beginning and bytes of every allocation
 std::unordered_map<const void*, size_t> written;  // what reads back: beginning and bytes
 std::set<const void*> fills;                      // kernels that fill with floats
+long launched = 0;                                // kernels, products and convolutions; see stand_in_launches
 
 char* pages(size_t bytes) {
     void* found = mmap(nullptr, std::max<size_t>(bytes, 1), PROT_READ | PROT_WRITE,
@@ -330,7 +332,17 @@ void __cudaRegisterFunction(void**, const char* function, char*, const char* nam
         fills.insert(function);
     }
 }
+// How many were launched since it was last asked: for traced.py.
+long stand_in_launches() {
+    std::lock_guard held(lock);
+    return std::exchange(launched, 0);
+}
+int launch() {
+    std::lock_guard held(lock);
+    return ++launched, 0;
+}
 cudaError_t cudaLaunchKernel(const void* function, dim3, dim3, void** arguments, size_t, cudaStream_t) {
+    launch();
     if (fills.count(function)) {
         std::lock_guard held(lock);
         const size_t count = *static_cast<int*>(arguments[0]);
@@ -349,6 +361,9 @@ cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
 cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments, size_t bytes,
                                cudaStream_t stream) {
     return cudaLaunchKernel(kernel, grid, block, arguments, bytes, stream);
+}
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t*, const void*, void**) {
+    return static_cast<cudaError_t>(launch());
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
     std::memset(attributes, 0, sizeof *attributes);
@@ -393,6 +408,13 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute which, CUdevicept
 int cublasCreate_v2(void** made) { return *made = handle(), 0; }
 int cublasGetPointerMode_v2(void*, int* mode) { return *mode = 0; }
 int cublasGetMathMode(void*, int* mode) { return *mode = 0; }
+#define LAUNCHES(what) \
+    int what() { return launch(); }
+LAUNCHES(cublasGemmEx)
+LAUNCHES(cublasGemmStridedBatchedEx)
+LAUNCHES(cublasSgemm_v2)
+LAUNCHES(cublasSgemmStridedBatched)
+LAUNCHES(cublasLtMatmul)
 int cublasLtMatmulDescCreate(void** made, int, int) { return *made = handle(), 0; }
 int cublasLtMatmulPreferenceCreate(void** made) { return *made = handle(), 0; }
 int cublasLtMatrixLayoutCreate(void** made, int, uint64_t, uint64_t, int64_t) { return *made = handle(), 0; }
@@ -427,6 +449,9 @@ CUDNN_MAKES(CreateConvolutionDescriptor)
 CUDNN_FREES(DestroyTensorDescriptor)
 CUDNN_FREES(DestroyFilterDescriptor)
 CUDNN_FREES(DestroyConvolutionDescriptor)
+LAUNCHES(cudnnConvolutionForward)
+LAUNCHES(cudnnConvolutionBackwardData)
+LAUNCHES(cudnnConvolutionBackwardFilter)
 #define CUDNN_CHOOSES(what)                                                                               \
     int cudnnGetConvolution##what##Algorithm_v7(void*, void*, void*, void*, void*, int, int* count,       \
                                                 Performance* found) {                                     \

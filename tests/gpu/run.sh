@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# tests/gpu/run.sh GPU ARGUMENT ...: run_all.sh with these arguments on a GPU that computes nothing, of driver.cpp.
+# tests/gpu/run.sh GPU ARGUMENT ...: run_all.sh with these arguments on a GPU that computes nothing, of driver.cpp;
+# tests/gpu/run.sh GPU python FILE ...: a file of this folder on it.
 #
 # GPU: its name, bytes of memory, capability and multiprocessors, as in "NVIDIA H200,150754820096,9.0,132".
 # Needs g++, and the 9 GiB of requirements.lock, which run_all.sh installs as it does where it sees a GPU. Whatever a run
@@ -40,4 +41,5 @@ fi
 
 export STAND_IN=$gpu LD_LIBRARY_PATH=$made LD_PRELOAD=$made/libcuda.so.1
 export TORCH_CUDNN_V8_API_DISABLED=1 # of cuDNN it has the older interface alone
+[[ ${2-} == python ]] && PYTHONPATH=$root exec "$root/.venv/gpu/bin/python" -P "${@:3}"
 exec "$root/run_all.sh" "${@:2}"
