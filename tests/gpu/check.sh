@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # tests/gpu/check.sh: runs what only a GPU's stack runs, on a GPU that computes nothing; see run.sh for what it needs.
 #
-# It shows that every settings of a search on one GPU is built, compiled for that GPU where it is compiled, launched and
-# recorded, that torch's allocator has room for the micro batches that are predicted, and that traces have the bytes
-# which it allocates. It shows nothing of speed, of numbers, of exchanges between GPUs, nor that a kernel works.
+# It shows that every settings of a search on one GPU and on two is built, compiled for them where it is compiled, launched
+# and recorded, that torch's allocator has room for the micro batches that are predicted, and that traces have the bytes
+# which it allocates. It shows nothing of speed, of numbers, of what GPUs exchange, nor that a kernel works.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.."
 gpu="NVIDIA H200,150754820096,9.0,132"
 scratch=$(mktemp -d)
 trap 'echo "gpu: not all held, see $scratch" >&2' EXIT
 
-tests/gpu/run.sh "$gpu" --gpus 1 --scale tiny --methods all --models pythia-160m --out "$scratch/search" >/dev/null
+tests/gpu/run.sh "$gpu,2" --gpus 2 --scale tiny --methods all --models pythia-160m --out "$scratch/search" >/dev/null
 tests/gpu/run.sh "$gpu" --gpus 1 --scale tiny --methods free-lunch --models pythia-1b,roberta,convnext,vit \
     --out "$scratch/compiled" >/dev/null
 tests/gpu/run.sh "$gpu" --gpus 1 --scale paper --methods naive --out "$scratch/naive" >/dev/null

@@ -1,21 +1,27 @@
 // A GPU that computes nothing: what CUDA's runtime and driver, cuBLAS, cuDNN, NCCL and NVML answer to a process that
-// trains on one GPU, for machines without one. run.sh adds the rest of their functions, which do nothing and succeed.
+// trains on a GPU, for machines without one. run.sh adds the rest of their functions, which do nothing and succeed.
 //
 // Memory is handed out up to the GPU's, without CUDA's own share of it, and takes none of the host's until it is
 // written to. Kernels, products and convolutions are accepted and left out, so times mean nothing. What was copied to
 // the GPU or filled with floats, up to KEPT bytes, reads back, whatever a kernel should have written there since; all
 // else reads as zeros.
 //
-// STAND_IN is the GPU: name, bytes of memory, capability, multiprocessors. Its clocks, bus and cache are an H200's.
+// STAND_IN is the GPU: name, bytes of memory, capability, multiprocessors, and how many there are, 1 if it does not say.
+// Its clocks, bus and cache are an H200's. A process has the memory of one of them, as a rank takes no more. Of what ranks
+// exchange only what one broadcasts arrives, by files in STAND_IN_EXCHANGE: from all others each gets what it sent them.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <set>
@@ -31,21 +37,22 @@ constexpr size_t KEPT = 65536;
 struct Gpu {
     std::string name = "NVIDIA H200";
     size_t bytes = 150754820096;
-    int major = 9, minor = 0, multiprocessors = 132;
+    int major = 9, minor = 0, multiprocessors = 132, count = 1;
 
     Gpu() {
         const char* given = std::getenv("STAND_IN");
         if (!given) return;
         std::stringstream fields(given);
-        std::string memory, capability, count;
+        std::string memory, capability, units, how_many;
         std::getline(fields, name, ',');
         std::getline(fields, memory, ',');
         std::getline(fields, capability, ',');
-        std::getline(fields, count, ',');
+        std::getline(fields, units, ',');
+        if (std::getline(fields, how_many, ',')) count = std::stoi(how_many);
         bytes = std::stoull(memory);
         major = std::stoi(capability);
         minor = std::stoi(capability.substr(capability.find('.') + 1));
-        multiprocessors = std::stoi(count);
+        multiprocessors = std::stoi(units);
     }
 };
 
@@ -54,10 +61,14 @@ const Gpu& gpu() {
     return one;
 }
 
-bool hidden() {
+int visible() {
     static const char* asked = std::getenv("CUDA_VISIBLE_DEVICES");
-    return asked && !*asked;
+    if (!asked) return gpu().count;
+    return *asked ? 1 + std::count(asked, asked + std::strlen(asked), ',') : 0;
 }
+bool hidden() { return visible() == 0; }
+
+thread_local int current = 0;  // device of this thread
 
 std::recursive_mutex lock;
 size_t used = 0;
@@ -162,10 +173,13 @@ extern "C" {
 // Devices
 
 cudaError_t cudaGetDeviceCount(int* count) {
-    return *count = hidden() ? 0 : 1, hidden() ? cudaErrorNoDevice : cudaSuccess;
+    return *count = visible(), hidden() ? cudaErrorNoDevice : cudaSuccess;
 }
-cudaError_t cudaGetDevice(int* device) { return *device = 0, hidden() ? cudaErrorNoDevice : cudaSuccess; }
-cudaError_t cudaSetDevice(int) { return hidden() ? cudaErrorNoDevice : cudaSuccess; }
+cudaError_t cudaGetDevice(int* device) { return *device = current, hidden() ? cudaErrorNoDevice : cudaSuccess; }
+cudaError_t cudaSetDevice(int device) {
+    if (device >= visible()) return hidden() ? cudaErrorNoDevice : cudaErrorInvalidDevice;
+    return current = device, cudaSuccess;
+}
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
     return *value = attribute(which), cudaSuccess;
 }
@@ -175,8 +189,8 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return *can = 0, cudaS
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
     return *least = 0, *greatest = -5, cudaSuccess;
 }
-cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int) {
-    return std::strncpy(id, "0000:00:00.0", bytes), cudaSuccess;
+cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int device) {
+    return std::snprintf(id, bytes, "0000:%02d:00.0", device), cudaSuccess;
 }
 const char* cudaGetErrorString(cudaError_t error) {
     return error == cudaErrorMemoryAllocation ? "out of memory" : "refused";
@@ -268,7 +282,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
     attributes->type = within(on_device, address) ? cudaMemoryTypeDevice
                        : within(on_host, address) ? cudaMemoryTypeHost
                                                   : cudaMemoryTypeUnregistered;
-    if (attributes->type == cudaMemoryTypeUnregistered) attributes->device = -1;
+    attributes->device = attributes->type == cudaMemoryTypeUnregistered ? -1 : current;
     return cudaSuccess;
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
@@ -378,7 +392,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, 
 
 // The driver, as Triton asks it
 
-CUresult cuDeviceGet(CUdevice* device, int) { return *device = 0, CUDA_SUCCESS; }
+CUresult cuDeviceGet(CUdevice* device, int ordinal) { return *device = ordinal, CUDA_SUCCESS; }
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice) {
     return *value = attribute(which), CUDA_SUCCESS;
 }
@@ -477,39 +491,86 @@ int cudnnGetBatchNormalizationTrainingExReserveSpaceSize(void*, int, int, void*,
     return *bytes = 0, 0;
 }
 
-// NCCL among one rank: what it sends it receives
+// NCCL
 
-const char* ncclGetErrorString(int) { return "refused"; }
-const char* ncclGetLastError(void*) { return ""; }
-int ncclGetVersion(int* version) { return *version = 22705, 0; }
 struct Id {
     char bytes[128];
 };
-int ncclCommInitRank(void** made, int, Id, int) { return *made = handle(), 0; }
-int ncclCommInitRankConfig(void** made, int, Id, int, void*) { return *made = handle(), 0; }
-int ncclCommSplit(void*, int, int, void** made, void*) { return *made = handle(), 0; }
-int ncclCommCount(void*, int* count) { return *count = 1, 0; }
-int ncclCommUserRank(void*, int* rank) { return *rank = 0; }
+struct Communicator {
+    int ranks, rank;
+    std::string name;
+    int splits = 0, broadcasts = 0;  // which all ranks count alike
+};
+int ncclGetUniqueId(Id* id) {
+    static int made = 0;
+    return std::snprintf(id->bytes, sizeof id->bytes, "%d-%d", getpid(), made++), 0;
+}
+const char* ncclGetErrorString(int) { return "refused"; }
+const char* ncclGetLastError(void*) { return ""; }
+int ncclGetVersion(int* version) { return *version = 22705, 0; }
+int ncclCommInitRank(Communicator** made, int ranks, Id id, int rank) {
+    return *made = new Communicator{ranks, rank, id.bytes}, 0;
+}
+int ncclCommInitRankConfig(Communicator** made, int ranks, Id id, int rank, void*) {
+    return ncclCommInitRank(made, ranks, id, rank);
+}
+int ncclCommSplit(Communicator* of, int, int, Communicator** made, void*) {
+    return *made = new Communicator{of->ranks, of->rank, of->name + "-" + std::to_string(of->splits++)}, 0;
+}
+int ncclCommCount(Communicator* of, int* ranks) { return *ranks = of->ranks, 0; }
+int ncclCommUserRank(Communicator* of, int* rank) { return *rank = of->rank, 0; }
 int ncclCommGetAsyncError(void*, int* error) { return *error = 0; }
-static int exchange(const void* from, void* to, size_t count, int type) {
+
+static size_t bytes_of(size_t count, int type) {
     static const int bytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};  // of each ncclDataType_t
-    if (from != to) copy(to, from, count * bytes[type]);
+    return count * bytes[type];
+}
+static int exchange(const void* from, void* to, size_t bytes) {
+    launch();
+    if (from != to) copy(to, from, bytes);
     return 0;
 }
 int ncclAllReduce(const void* from, void* to, size_t count, int type, int, void*, void*) {
-    return exchange(from, to, count, type);
+    return exchange(from, to, bytes_of(count, type));
 }
 int ncclReduce(const void* from, void* to, size_t count, int type, int, int, void*, void*) {
-    return exchange(from, to, count, type);
+    return exchange(from, to, bytes_of(count, type));
 }
-int ncclBroadcast(const void* from, void* to, size_t count, int type, int, void*, void*) {
-    return exchange(from, to, count, type);
+int ncclBroadcast(const void* from, void* to, size_t count, int type, int root, Communicator* among, void*) {
+    const size_t bytes = bytes_of(count, type);
+    const std::string name = among->name + "-" + std::to_string(among->broadcasts++);
+    const std::filesystem::path file = std::filesystem::path(std::getenv("STAND_IN_EXCHANGE")) / name;
+    if (among->rank == root) {
+        std::lock_guard held(lock);
+        auto kept = written.find(from);
+        const bool known = kept != written.end() && kept->second == bytes;
+        std::ofstream(file.string() + ".part").write(static_cast<const char*>(from), known ? bytes : 0);
+        std::filesystem::rename(file.string() + ".part", file);
+        return exchange(from, to, bytes);
+    }
+    for (int waited = 0; !std::filesystem::exists(file); ++waited) {
+        if (waited == 60000) return 6;  // ncclRemoteError
+        usleep(1000);
+    }
+    std::lock_guard held(lock);
+    written.erase(to);
+    if (std::filesystem::file_size(file) == bytes) {
+        std::ifstream(file).read(static_cast<char*>(to), bytes);
+        written[to] = bytes;
+    }
+    return launch();
 }
-int ncclReduceScatter(const void* from, void* to, size_t count, int type, int, void*, void*) {
-    return exchange(from, to, count, type);
+int ncclBcast(void* at, size_t count, int type, int root, Communicator* among, void* stream) {
+    return ncclBroadcast(at, at, count, type, root, among, stream);
 }
-int ncclAllGather(const void* from, void* to, size_t count, int type, void*, void*) {
-    return exchange(from, to, count, type);
+int ncclReduceScatter(const void* from, void* to, size_t count, int type, int, Communicator* among, void*) {
+    const size_t bytes = bytes_of(count, type);
+    return exchange(static_cast<const char*>(from) + among->rank * bytes, to, bytes);
+}
+int ncclAllGather(const void* from, void* to, size_t count, int type, Communicator* among, void*) {
+    const size_t bytes = bytes_of(count, type);
+    for (int rank = among->ranks - 1; rank >= 0; --rank) exchange(from, static_cast<char*>(to) + rank * bytes, bytes);
+    return 0;
 }
 
 // NVML
@@ -523,13 +584,21 @@ int nvmlSystemGetDriverVersion(char* version, unsigned bytes) {
     return std::strncpy(version, "570.0 (stand-in)", bytes), 0;
 }
 int nvmlSystemGetCudaDriverVersion_v2(int* version) { return *version = 12080, 0; }
-int nvmlDeviceGetCount_v2(unsigned* count) { return *count = 1, 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned, void** device) { return *device = &lock, 0; }
-int nvmlDeviceGetHandleByPciBusId_v2(const char*, void** device) { return *device = &lock, 0; }
-int nvmlDeviceGetHandleByUUID(const char*, void** device) { return *device = &lock, 0; }
+static char handles[64];  // the address of each is a GPU's
+int nvmlDeviceGetCount_v2(unsigned* count) { return *count = gpu().count, 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
+    return *device = handles + index, index < unsigned(gpu().count) ? 0 : 2;  // NVML_ERROR_INVALID_ARGUMENT
+}
+int nvmlDeviceGetHandleByPciBusId_v2(const char* id, void** device) {
+    return nvmlDeviceGetHandleByIndex_v2(std::atoi(std::strchr(id, ':') + 1), device);
+}
+int nvmlDeviceGetHandleByUUID(const char* id, void** device) {
+    return nvmlDeviceGetHandleByIndex_v2(std::atoi(std::strrchr(id, '-') + 1), device);
+}
 int nvmlDeviceGetName(void*, char* name, unsigned bytes) { return std::strncpy(name, gpu().name.c_str(), bytes), 0; }
-int nvmlDeviceGetUUID(void*, char* uuid, unsigned bytes) {
-    return std::strncpy(uuid, "GPU-00000000-0000-0000-0000-000000000000", bytes), 0;
+int nvmlDeviceGetUUID(void* device, char* uuid, unsigned bytes) {
+    const int index = static_cast<char*>(device) - handles;
+    return std::snprintf(uuid, bytes, "GPU-00000000-0000-0000-0000-%012d", index), 0;
 }
 int nvmlDeviceGetMemoryInfo(void*, unsigned long long* memory) {  // total, free, used
     return memory[0] = memory[1] = gpu().bytes, memory[2] = 0, 0;

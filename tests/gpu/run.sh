@@ -2,12 +2,13 @@
 # tests/gpu/run.sh GPU ARGUMENT ...: run_all.sh with these arguments on a GPU that computes nothing, of driver.cpp;
 # tests/gpu/run.sh GPU python FILE ...: a file of this folder on it.
 #
-# GPU: its name, bytes of memory, capability and multiprocessors, as in "NVIDIA H200,150754820096,9.0,132".
+# GPU: its name, bytes of memory, capability and multiprocessors, as in "NVIDIA H200,150754820096,9.0,132", and, for more
+# than one, how many, as in "NVIDIA H200,150754820096,9.0,132,8".
 # Needs g++, and the 9 GiB of requirements.lock, which run_all.sh installs as it does where it sees a GPU. Whatever a run
 # says of time on it means nothing: publish none of its results, and give each a folder of its own.
 set -euo pipefail
 gpu=${1-}
-if [[ ! $gpu =~ ^[^,]+,[0-9]+,[0-9]+\.[0-9],[0-9]+$ ]]; then
+if [[ ! $gpu =~ ^[^,]+,[0-9]+,[0-9]+\.[0-9],[0-9]+(,[1-8])?$ ]]; then
     echo "run.sh: '$gpu' is no GPU: name, bytes, capability and multiprocessors go first, as NVIDIA H200,150754820096,9.0,132" >&2
     exit 2
 fi
@@ -39,7 +40,13 @@ if [[ -n $(find "$here" "$root/.venv/gpu/installed" -newer "$made/libcuda.so.1" 
     ln -sf libcuda.so.1 "$made/libnvidia-ml.so.1"
 fi
 
+STAND_IN_EXCHANGE=$(mktemp -d)
+trap 'rm -rf "$STAND_IN_EXCHANGE"' EXIT
+export STAND_IN_EXCHANGE
 export STAND_IN=$gpu LD_LIBRARY_PATH=$made LD_PRELOAD=$made/libcuda.so.1
 export TORCH_CUDNN_V8_API_DISABLED=1 # of cuDNN it has the older interface alone
-[[ ${2-} == python ]] && PYTHONPATH=$root exec "$root/.venv/gpu/bin/python" -P "${@:3}"
-exec "$root/run_all.sh" "${@:2}"
+if [[ ${2-} == python ]]; then
+    PYTHONPATH=$root "$root/.venv/gpu/bin/python" -P "${@:3}"
+else
+    "$root/run_all.sh" "${@:2}"
+fi
