@@ -179,6 +179,16 @@ def broken(rank: Rank, phase: str, **arguments: Any) -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
+def broken_second(rank: Rank, phase: str, killed: bool, **arguments: Any) -> Any:
+    """A trial's phase, of which the second rank dies once it has joined the first, which then fails at that."""
+    if rank.index == 1:
+        rank.join()
+        if killed:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        raise ValueError("broken")
+    return getattr(phases, phase)(rank, **arguments)
+
+
 def _have_children(pids: str) -> None:
     for _ in range(2):
         _write_pid(pids, subprocess.Popen(["sleep", str(NEVER)], start_new_session=True).pid)

@@ -217,3 +217,13 @@ def test_a_library_that_dies_of_too_little_memory_is_out_of_memory(measure: Call
 def test_a_library_that_dies_in_any_case_is_a_crash(measure: Callable[..., Record]) -> None:
     record = measure(64 * MIB, change=through("broken"))
     assert (record.status, record.reason) == ("crashed", "the process was killed by SIGSEGV")
+
+
+@pytest.mark.parametrize(
+    ("killed", "told"), [(True, "the process was killed by SIGSEGV"), (False, "ValueError: broken")]
+)
+def test_the_rank_that_failed_first_is_told_and_not_what_others_say_of_it(
+    measure: Callable[..., Record], killed: bool, told: str
+) -> None:
+    record = measure(None, change=through("broken_second", killed=killed))
+    assert (record.status, record.reason) == ("crashed", told)

@@ -69,7 +69,8 @@ class Job:
 @dataclass
 class Outcome:
     """What became of one rank: `ok` with a value, `out_of_memory` or `crashed` with the error, `timed_out`, or
-    `stopped`, by another rank's failure or a word of the near end. `error` is one line, `reports` are in their order.
+    `stopped`, by another rank's failure or a word of the near end. `error` is one line, `reports` are in their order,
+    `failed` the seconds from the job's sending to an error.
     """
 
     rank: int
@@ -77,6 +78,7 @@ class Outcome:
     value: Any = None
     error: str = ""
     traceback: str = ""
+    failed: float = 0.0
     reports: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -124,7 +126,7 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int) -> N
             send("ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))
             code = 0
         except BaseException as error:
-            told = {"error": one_line(error), "traceback": _traceback()}
+            told = {"error": one_line(error), "traceback": _traceback(), "failed": time.time() - job.sent}
             send("out_of_memory" if is_out_of_memory(error) else "crashed", told)
             traceback.print_exc()
         sys.stdout.flush()  # a log that cannot be written costs nothing that was sent before
@@ -171,6 +173,7 @@ class _Forked:
                 else:
                     self.outcome.status = kind
                     self.outcome.error, self.outcome.traceback = value["error"], value["traceback"]
+                    self.outcome.failed = value["failed"]
 
     def look(self) -> None:
         """Notes whether the process has ended. Its pipe does not tell: a process that it forked may hold it open.

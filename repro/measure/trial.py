@@ -271,9 +271,10 @@ def _status(outcomes: list[Outcome]) -> Status:
 
 
 def _failure(outcomes: list[Outcome]) -> Outcome:
-    """The rank whose failure is the trial's."""
+    """The rank whose failure is the trial's: one that died without a word, else the first to fail."""
     status = _status(outcomes)
-    return next(outcome for outcome in outcomes if outcome.status == status)
+    failed = [outcome for outcome in outcomes if outcome.status == status]
+    return min(failed, key=lambda outcome: (bool(outcome.traceback), outcome.failed))
 
 
 def _fail(record: Record, status: Status, failure: Outcome) -> None:

@@ -9,7 +9,7 @@
 set -euo pipefail
 gpu=${1-}
 if [[ ! $gpu =~ ^[^,]+,[0-9]+,[0-9]+\.[0-9],[0-9]+(,[1-8])?$ ]]; then
-    echo "run.sh: '$gpu' is no GPU: name, bytes, capability and multiprocessors go first, as NVIDIA H200,150754820096,9.0,132" >&2
+    echo "run.sh: '$gpu' is no GPU: name, bytes, capability, multiprocessors and, of several, how many up to 8 go first, as NVIDIA H200,150754820096,9.0,132" >&2
     exit 2
 fi
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
