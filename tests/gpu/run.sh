@@ -40,9 +40,11 @@ if [[ -n $(find "$here" "$root/.venv/gpu/installed" -newer "$made/libcuda.so.1" 
     ln -sf libcuda.so.1 "$made/libnvidia-ml.so.1"
 fi
 
-STAND_IN_EXCHANGE=$(mktemp -d)
-trap 'rm -rf "$STAND_IN_EXCHANGE"' EXIT
-export STAND_IN_EXCHANGE
+if [[ -z ${STAND_IN_EXCHANGE-} ]]; then # the nodes of one run share theirs
+    STAND_IN_EXCHANGE=$(mktemp -d)
+    trap 'rm -rf "$STAND_IN_EXCHANGE"' EXIT
+    export STAND_IN_EXCHANGE
+fi
 export STAND_IN=$gpu LD_LIBRARY_PATH=$made LD_PRELOAD=$made/libcuda.so.1
 export TORCH_CUDNN_V8_API_DISABLED=1 # of cuDNN it has the older interface alone
 if [[ ${2-} == python ]]; then
