@@ -5,7 +5,7 @@
 # GPU: its name, bytes of memory, capability and multiprocessors, as in "NVIDIA H200,150754820096,9.0,132", and, for more
 # than one, how many, as in "NVIDIA H200,150754820096,9.0,132,8".
 # Needs g++, and the 9 GiB of requirements.lock, which run_all.sh installs as it does where it sees a GPU. Whatever a run
-# says of time on it means nothing: publish none of its results, and give each a folder of its own.
+# says of time or numbers on it means nothing: publish neither, and give each run a folder of its own.
 set -euo pipefail
 gpu=${1-}
 if [[ ! $gpu =~ ^[^,]+,[0-9]+,[0-9]+\.[0-9],[0-9]+(,[1-8])?$ ]]; then
