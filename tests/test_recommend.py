@@ -254,9 +254,8 @@ def test_a_gpu_without_a_price_gets_one_from_the_file(tmp_path: Path) -> None:
     assert (best["gpu"], best["cost_usd"], best["origin"]) == ("H200", 330_500, "measured")
 
 
-def test_the_price_file_that_the_readme_shows_is_read_whole(tmp_path: Path) -> None:
-    _, _, after = (ROOT / "README.md").read_text().partition("## Buy, rent or wait")
-    text = after.partition("```toml\n")[2].partition("```")[0]
+def test_the_price_file_that_the_docs_show_is_read_whole(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "prices.md").read_text().partition("```toml\n")[2].partition("```")[0]
     assert all(f"[[{section}]]" in text for section in ("gpu", "system", "rental", "rate"))
     found = answer(*PYTHIA, "--predicted", "--either", "--prices", prices(tmp_path, text))["rows"]
     cost = {row["terms"]: row["cost_usd"] for row in found if (row["gpus"], row["gpu"]) == (4, "RTX 4090")}

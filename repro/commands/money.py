@@ -17,7 +17,7 @@ from ..units import path
 def add_shared(parser: argparse.ArgumentParser) -> None:
     """--prices, --currency, --measured, --predicted and --format."""
     parser.add_argument(
-        "--prices", type=path, metavar="FILE", help="TOML with prices of your own, over ours: see README"
+        "--prices", type=path, metavar="FILE", help="TOML with prices of your own, over ours: see docs/prices.md"
     )
     parser.add_argument("--currency", metavar="CODE", help="of all sums, ISO 4217 (default: USD)")
     parser.add_argument("--measured", type=path, metavar="DIR", help="a results folder: its days over the paper's")
