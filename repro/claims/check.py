@@ -23,7 +23,6 @@ from . import (  # noqa: F401  # importing registers their functions
     thesis,
 )
 from .claim import Claim, listed
-from .facts import Facts
 from .judge import Verdict, judge
 from .registry import MEASURED, RECOMPUTED, Missing
 from .working import Working
@@ -72,8 +71,7 @@ def check_all(records: Sequence[Record] | None = None) -> list[Checked]:
 
     Raises UserError where a file of expected/ is broken.
     """
-    facts = Facts()
-    return [_check(claim, facts, records) for claim in listed()]
+    return [_check(claim, records) for claim in listed()]
 
 
 def check(id: str, records: Sequence[Record] | None = None) -> Checked:
@@ -83,14 +81,14 @@ def check(id: str, records: Sequence[Record] | None = None) -> Checked:
         near = difflib.get_close_matches(id, claims, n=3, cutoff=0.4)
         told = f"; the nearest are {', '.join(near)}" if near else ""
         raise UserError(f"unknown claim {id!r}{told}; {command()} claims lists all {len(claims)}")
-    return _check(claims[id], Facts(), records)
+    return _check(claims[id], records)
 
 
-def _check(claim: Claim, facts: Facts, records: Sequence[Record] | None) -> Checked:
+def _check(claim: Claim, records: Sequence[Record] | None) -> Checked:
     if claim.not_checkable is not None:
         return Checked(claim, "not_checkable", claim.not_checkable, None)
     if claim.id in RECOMPUTED:
-        working = RECOMPUTED[claim.id](facts)
+        working = RECOMPUTED[claim.id]()
         return Checked(claim, *judge(claim, working), working)
     if claim.id not in MEASURED:
         raise UserError(f"{expected_folder() / 'claims.csv'}: no function here checks the claim {claim.id}; remove it")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import ceil
 
 from ..interval import Interval
-from .facts import Facts
+from . import facts
 from .registry import recomputes
 from .working import Working, shown
 
@@ -17,7 +17,7 @@ _MINUTES_AN_HOUR, _HOURS_A_DAY = 60, 24
 
 
 @recomputes("comment-gpu-hours")
-def gpu_hours(facts: Facts) -> Working:
+def gpu_hours() -> Working:
     minutes = facts.quantity("comment/gpus") * facts.quantity("comment/minutes", rounded_to=1)
     found = (minutes / _MINUTES_AN_HOUR).called("GPU-hours of a run")
     days = found.value.value / _HOURS_A_DAY
@@ -26,30 +26,30 @@ def gpu_hours(facts: Facts) -> Working:
 
 @recomputes("comment-google-cost", provider="Google Cloud")
 @recomputes("comment-exoscale-cost", provider="Exoscale")
-def rent(facts: Facts, provider: str) -> Working:
+def rent(provider: str) -> Working:
     """US dollars of a run of 1,024 GPU-hours."""
-    return _rent(facts, facts.quantity("comment/hours_charged"), provider)
+    return _rent(facts.quantity("comment/hours_charged"), provider)
 
 
 @recomputes("comment-google-cost-of-44-minutes", provider="Google Cloud")
 @recomputes("comment-exoscale-cost-of-44-minutes", provider="Exoscale")
-def rent_of_44_minutes(facts: Facts, provider: str) -> Working:
-    return _rent(facts, gpu_hours(facts), provider).told("1,024 GPUs for a whole hour are 1,024 GPU-hours")
+def rent_of_44_minutes(provider: str) -> Working:
+    return _rent(gpu_hours(), provider).told("1,024 GPUs for a whole hour are 1,024 GPU-hours")
 
 
-def _rent(facts: Facts, hours: Working, provider: str) -> Working:
+def _rent(hours: Working, provider: str) -> Working:
     return (hours * facts.rental("V100", 1, provider, "on-demand")).called(f"USD of a run at {provider}")
 
 
 @recomputes("comment-card-speed")
-def card_speed(facts: Facts) -> Working:
+def card_speed() -> Working:
     """Single precision of the Quadro RTX 6000 over the V100's."""
     card, v100 = (facts.figure(gpu, "fp32_tflops", "TFLOP/s") for gpu in ("Quadro RTX 6000", "V100 32 GB"))
     return card / v100
 
 
 @recomputes("comment-card-power")
-def card_power(facts: Facts) -> Working:
+def card_power() -> Working:
     """Board power of the Quadro RTX 6000 less that of the V100."""
     card, v100, pcie = (
         facts.figure(gpu, "board_power_w", "W") for gpu in ("Quadro RTX 6000", "V100 32 GB", "V100 32 GB PCIe")
@@ -59,65 +59,65 @@ def card_power(facts: Facts) -> Working:
 
 @recomputes("comment-card-memory-over-16-gb")
 @recomputes("comment-card-memory-under-32-gb")
-def card_memory(facts: Facts) -> Working:
+def card_memory() -> Working:
     return facts.figure("Quadro RTX 6000", "memory_gb", "GB")
 
 
 @recomputes("comment-system-cost")
-def system(facts: Facts) -> Working:
+def system() -> Working:
     return (facts.quantity("comment/card") + facts.quantity("comment/workstation")).called("USD to buy")
 
 
 @recomputes("comment-electricity")
-def electricity(facts: Facts) -> Working:
+def electricity() -> Working:
     """Euros of a run of 1,024 hours on one card."""
-    return _electricity(facts, facts.quantity("comment/hours_charged"))
+    return _electricity(facts.quantity("comment/hours_charged"))
 
 
 @recomputes("comment-electricity-of-44-minutes")
-def electricity_of_44_minutes(facts: Facts) -> Working:
-    return _electricity(facts, gpu_hours(facts)).told("for the hours that one such card takes for the same work")
+def electricity_of_44_minutes() -> Working:
+    return _electricity(gpu_hours()).told("for the hours that one such card takes for the same work")
 
 
-def _electricity(facts: Facts, hours: Working) -> Working:
+def _electricity(hours: Working) -> Working:
     energy = (hours * facts.quantity("comment/power")).called("kWh of a run")
     return (energy * facts.quantity("comment/electricity")).called("EUR of a run")
 
 
 @recomputes("comment-break-even-equation")
-def equation(facts: Facts) -> Working:
+def equation() -> Working:
     """Runs that cost as much rented as bought, by the comment's equation."""
-    return _equation(facts, rent(facts, "Exoscale"), facts.quantity("comment/electricity_a_run_usd"))
+    return _equation(rent("Exoscale"), facts.quantity("comment/electricity_a_run_usd"))
 
 
 @recomputes("comment-break-even")
-def break_even(facts: Facts) -> Working:
-    return _whole(equation(facts))
+def break_even() -> Working:
+    return _whole(equation())
 
 
 @recomputes("comment-break-even-with-its-electricity")
-def break_even_electricity(facts: Facts) -> Working:
+def break_even_electricity() -> Working:
     """The same with the electricity that 1,024 hours take."""
-    return _whole(_equation(facts, rent(facts, "Exoscale"), _dollars(facts, electricity(facts))))
+    return _whole(_equation(rent("Exoscale"), _dollars(electricity())))
 
 
 @recomputes("comment-break-even-of-44-minutes")
-def break_even_of_44_minutes(facts: Facts) -> Working:
+def break_even_of_44_minutes() -> Working:
     """The same with the rent and the electricity of 44 minutes."""
-    electricity = _dollars(facts, electricity_of_44_minutes(facts))
-    found = _whole(_equation(facts, rent_of_44_minutes(facts, "Exoscale"), electricity))
-    days = found.value.value * gpu_hours(facts).value.value / _HOURS_A_DAY
+    electricity = _dollars(electricity_of_44_minutes())
+    found = _whole(_equation(rent_of_44_minutes("Exoscale"), electricity))
+    days = found.value.value * gpu_hours().value.value / _HOURS_A_DAY
     return found.told(f"they keep the one card busy for {shown(round(days))} days")
 
 
-def _dollars(facts: Facts, euros: Working) -> Working:
+def _dollars(euros: Working) -> Working:
     """At the comment's own rate."""
     rate = facts.quantity("comment/electricity_a_run_usd") / facts.quantity("comment/electricity_a_run")
     return (euros * rate.called("USD a EUR")).called("USD of electricity a run")
 
 
-def _equation(facts: Facts, rented: Working, electricity: Working) -> Working:
-    return (system(facts) / (rented - electricity).called("USD saved a run")).called("runs that cost the same")
+def _equation(rented: Working, electricity: Working) -> Working:
+    return (system() / (rented - electricity).called("USD saved a run")).called("runs that cost the same")
 
 
 def _whole(runs: Working) -> Working:

@@ -7,7 +7,7 @@ from ..findings import PYTHIA, GpuDays, Speedup, by_place, days_at_peak, gpu_day
 from ..gpus import paper_gpus
 from ..interval import Interval
 from ..originals import analytic_peaks, training_compute
-from .facts import Facts, cell_row
+from . import facts
 from .registry import recomputes
 from .working import Row, Working, count, mean, shown
 
@@ -24,38 +24,38 @@ from .working import Row, Working, count, mean, shown
 @recomputes("review-four-h100-days", gpu="H100", gpus=4)
 @recomputes("review-eight-a100-days", gpu="A100", gpus=8)
 @recomputes("review-eight-rtx-3090-days", gpu="RTX 3090", gpus=8)
-def days(facts: Facts, gpu: str, gpus: int, table: Table = "1", model: str = "Pythia-1B") -> Working:
+def days(gpu: str, gpus: int, table: Table = "1", model: str = "Pythia-1B") -> Working:
     return facts.days(table, model, gpu, gpus).called(f"days of {model} on {gpus} {gpu}, Table {table}")
 
 
 @recomputes("two-h100-in-the-same-time")
-def two_h100(facts: Facts) -> Working:
-    other = days(facts, "A100", 4).value.value
-    return days(facts, "H100", 2).told(f"4 A100 take {shown(other)} days, so the advice stands all the more")
+def two_h100() -> Working:
+    other = days("A100", 4).value.value
+    return days("H100", 2).told(f"4 A100 take {shown(other)} days, so the advice stands all the more")
 
 
 @recomputes("original-pythia-1b")
-def original_pythia_1b(facts: Facts) -> Working:
+def original_pythia_1b() -> Working:
     return facts.original("Pythia-1B")
 
 
 @recomputes("original-roberta")
-def original_roberta(facts: Facts) -> Working:
+def original_roberta() -> Working:
     return facts.original("RoBERTa")
 
 
 @recomputes("pythia-1b-gpu-days")
-def best_gpu_days(facts: Facts) -> Working:
-    return (days(facts, "A100", 4) * 4).called("GPU-days of Pythia-1B on 4 A100")
+def best_gpu_days() -> Working:
+    return (days("A100", 4) * 4).called("GPU-days of Pythia-1B on 4 A100")
 
 
 @recomputes("pythia-1b-fewer-gpu-days")
-def fewer_gpu_days(facts: Facts) -> Working:
-    return facts.original("Pythia-1B") / best_gpu_days(facts)
+def fewer_gpu_days() -> Working:
+    return facts.original("Pythia-1B") / best_gpu_days()
 
 
 @recomputes("clip-lag")
-def clip_lag(facts: Facts) -> Working:
+def clip_lag() -> Working:
     """A year of publication is known to within a year: the work appeared somewhere in it."""
     lag = facts.quantity("paper/clip_study_year", rounded_to=1) - facts.quantity("paper/clip_year", rounded_to=1)
     return lag.told("from the years in the paper's own references, at whose two ends the works may have appeared")
@@ -64,52 +64,52 @@ def clip_lag(facts: Facts) -> Working:
 @recomputes("less-compute-than-originals")
 @recomputes("less-compute-on-8-a100")
 @recomputes("review-less-compute")
-def less_compute(facts: Facts) -> Working:
+def less_compute() -> Working:
     """The mean over the models whose original says what it took: all but Mamba."""
-    ratios = {row.model: _gpu_days(facts, row) for row in gpu_days()}
+    ratios = {row.model: _gpu_days(row) for row in gpu_days()}
     data_center = mean([ratio for model, ratio in ratios.items() if model != "ViT"])
     without = f"without ViT, whose original ran on TPUs, the mean of 7 is {shown(data_center.value.value)}"
     return mean(list(ratios.values())).told(without)
 
 
-def _gpu_days(facts: Facts, row: GpuDays) -> Working:
+def _gpu_days(row: GpuDays) -> Working:
     step = f"{row.model}: {shown(row.original)} / {shown(row.best.value)} = {shown(row.ratio.value)}"
     sources = facts.original(row.model).rows + facts.days("1", row.model, "A100", 8).rows
     return Working(row.ratio, sources, (step,))
 
 
 @recomputes("mean-speedup")
-def mean_speedup(facts: Facts) -> Working:
+def mean_speedup() -> Working:
     """Figure 2 is of the Pythia models, wherever the naive settings can train."""
     rows = speedups()
-    pythia = mean([_speedup(facts, row) for row in rows if row.model in PYTHIA])
-    every = mean([_speedup(facts, row) for row in rows])
+    pythia = mean([_speedup(row) for row in rows if row.model in PYTHIA])
+    every = mean([_speedup(row) for row in rows])
     return pythia.told(f"over all {len(rows)} cells of all models it is {shown(every.value.value)}")
 
 
-def _speedup(facts: Facts, row: Speedup) -> Working:
+def _speedup(row: Speedup) -> Working:
     step = f"{row.model} on {row.gpus} {row.gpu}: {row.naive_days} / {row.best_days} = {shown(row.ratio.value)}"
     place = (row.model, row.gpu, row.gpus)
     return Working(row.ratio, facts.days("4", *place).rows + facts.days("1", *place).rows, (step,))
 
 
 @recomputes("analytic-optimism")
-def analytic_optimism(facts: Facts) -> Working:
+def analytic_optimism() -> Working:
     """Naive days over analytic ones, for the Pythia models that figure 2 shows."""
-    return _optimism(facts, {}).told("H100 at 756 TFLOP/s, the peak of the PCIe part; the nodes had the SXM part")
+    return _optimism({}).told("H100 at 756 TFLOP/s, the peak of the PCIe part; the nodes had the SXM part")
 
 
 @recomputes("analytic-optimism-with-sxm-peak")
-def analytic_optimism_sxm(facts: Facts) -> Working:
+def analytic_optimism_sxm() -> Working:
     sxm = facts.figure("H100", "fp16_tflops", "TFLOP/s")
     pcie = analytic_peaks()["H100"].fp16_tflops
-    found = _optimism(facts, {"H100": sxm})
+    found = _optimism({"H100": sxm})
     return found.told(
         f"H100 at {shown(sxm.value.value)} TFLOP/s in place of {shown(pcie)}: its analytic days are fewer"
     )
 
 
-def _optimism(facts: Facts, others: dict[str, Working]) -> Working:
+def _optimism(others: dict[str, Working]) -> Working:
     """The mean factor, with other peaks in TFLOP/s than the paper's for some GPUs."""
     ratios = []
     for (model, gpu, gpus), cell in by_place("4").items():
@@ -131,7 +131,7 @@ def _optimism(facts: Facts, others: dict[str, Working]) -> Working:
 
 @recomputes("naive-infeasible", table="4")
 @recomputes("optimised-infeasible", table="1")
-def infeasible(facts: Facts, table: Table) -> Working:
+def infeasible(table: Table) -> Working:
     """Figure 3: a Pythia model on a GPU is infeasible if it is so on 2, on 4 and on 8 of them."""
     places, lacking = [], 0
     for model in PYTHIA:
@@ -141,28 +141,28 @@ def infeasible(facts: Facts, table: Table) -> Working:
             lacking += never
             verdict = "infeasible" if never else "feasible"
             step = f"{model} on {gpu}, 2, 4 and 8 GPUs: {verdict}"
-            places.append(Working(Interval.exact(never), tuple(cell_row(cell) for cell in found), (step,)))
+            places.append(Working(Interval.exact(never), tuple(facts.cell_row(cell) for cell in found), (step,)))
     return count(lacking, places, "are infeasible")
 
 
 @recomputes("largest-model-on-1-gpu")
-def largest_model_on_1_gpu(facts: Facts) -> Working:
+def largest_model_on_1_gpu() -> Working:
     """Figure 10: GPUs of which one alone can train Pythia-6.9B."""
     found = [by_place("1")["Pythia-6.9B", gpu, 1] for gpu in paper_gpus()]
-    rows = [Working(Interval.exact(0), (cell_row(cell),)) for cell in found]
+    rows = [Working(Interval.exact(0), (facts.cell_row(cell),)) for cell in found]
     return count(sum(cell.state == "days" for cell in found), rows, "GPUs can train it alone")
 
 
 @recomputes("feasible-on-more-gpus")
-def feasible_on_more_gpus(facts: Facts) -> Working:
+def feasible_on_more_gpus() -> Working:
     """Figure 10: cells with several GPUs that no settings can train."""
     found = [cell for cell in by_place("1").values() if cell.gpus > 1]
-    rows = [Working(Interval.exact(0), (cell_row(cell),)) for cell in found]
+    rows = [Working(Interval.exact(0), (facts.cell_row(cell),)) for cell in found]
     return count(sum(cell.state != "days" for cell in found), rows, "cells with 2, 4 or 8 GPUs are infeasible")
 
 
 @recomputes("eight-h100-fastest")
-def eight_h100_fastest(facts: Facts) -> Working:
+def eight_h100_fastest() -> Working:
     """Other machines that train Pythia-1B as fast."""
     best = facts.days("1", "Pythia-1B", "H100", 8)
     others = [found for machine, (_, found) in facts.machines().items() if machine != ("H100", 8)]

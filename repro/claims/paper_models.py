@@ -14,7 +14,7 @@ from ..gpus import paper_gpus
 from ..interval import Interval
 from ..recipe import Images, Recipe, Text
 from ..settings import NAIVE, search_space
-from .facts import Facts
+from . import facts
 from .registry import recomputes
 from .working import Row, Working, count, shown
 
@@ -34,21 +34,21 @@ _BATCH = "GPUs x MBS x GAS"
 @recomputes("parameters-vit-in-table-1", model="ViT")
 @recomputes("smallest-model", model="Pythia-160M")
 @recomputes("largest-model", model="Pythia-6.9B")
-def parameters(facts: Facts, model: str) -> Working:
+def parameters(model: str) -> Working:
     return facts.parameters(model).called(f"parameters of {model}")
 
 
 @recomputes("parameters-convnext-in-figure-6", model="ConvNeXt")
 @recomputes("parameters-vit-in-figure-6", model="ViT")
-def original_parameters(facts: Facts, model: str) -> Working:
+def original_parameters(model: str) -> Working:
     recipe = recipe_of(model)
     assert isinstance(recipe.inputs, Images)
     with_1000 = recipe.parameters - (recipe.inputs.classes - 1000) * (recipe.width + 1)
-    return parameters(facts, model).told(f"with 1,000 classes it would have {with_1000:,}")
+    return parameters(model).told(f"with 1,000 classes it would have {with_1000:,}")
 
 
 @recomputes("vit-sequence")
-def vit_sequence(facts: Facts) -> Working:
+def vit_sequence() -> Working:
     """Patches of an image, which are ViT's tokens."""
     size = printed_recipes()["ViT"].image_size
     if size is None:
@@ -64,7 +64,7 @@ def vit_sequence(facts: Facts) -> Working:
 
 
 @recomputes("table-3")
-def table_3(facts: Facts) -> Working:
+def table_3() -> Working:
     """Entries of Table 3 that the authors' release has otherwise; parameters and ViT's tokens have their own claims."""
     checked, wrong = [], 0
     for printed in printed_recipes().values():
@@ -106,12 +106,12 @@ def _rounds(value: int | None, printed: int) -> bool:
 @recomputes("flops-pythia-6.9b", model="Pythia-6.9B")
 @recomputes("flops-roberta", model="RoBERTa")
 @recomputes("flops-vit", model="ViT")
-def flops(facts: Facts, model: str) -> Working:
+def flops(model: str) -> Working:
     return facts.flops(model)
 
 
 @recomputes("flops-mamba")
-def flops_mamba(facts: Facts) -> Working:
+def flops_mamba() -> Working:
     recipe = recipe_of("Mamba")
     assert isinstance(recipe.inputs, Text)
     rule = 6.0 * recipe.parameters * recipe.inputs.sequence * recipe.batch_size * recipe.training_steps
@@ -119,7 +119,7 @@ def flops_mamba(facts: Facts) -> Working:
 
 
 @recomputes("flops-convnext")
-def flops_convnext(facts: Facts) -> Working:
+def flops_convnext() -> Working:
     return facts.flops("ConvNeXt").told(
         "torch's counter, which takes grouped convolutions for full ones, gives three times as much "
         "(tests/test_flops.py)"
@@ -127,7 +127,7 @@ def flops_convnext(facts: Facts) -> Working:
 
 
 @recomputes("olmo-tokens")
-def olmo_tokens(facts: Facts) -> Working:
+def olmo_tokens() -> Working:
     """Tokens of OLMo-1B over those of Pythia-1B."""
     recipe = recipe_of("Pythia-1B")
     assert isinstance(recipe.inputs, Text)
@@ -142,26 +142,26 @@ def olmo_tokens(facts: Facts) -> Working:
 @recomputes("a100-memory", gpu="A100")
 @recomputes("h100-memory", gpu="H100")
 @recomputes("thesis-rtx-4090-memory", gpu="RTX 4090")
-def memory(facts: Facts, gpu: str) -> Working:
+def memory(gpu: str) -> Working:
     return facts.figure(gpu, "memory_gb", "GB")
 
 
 @recomputes("rtx-3090-peak", gpu="RTX 3090")
 @recomputes("a6000-peak", gpu="A6000")
 @recomputes("a100-peak", gpu="A100")
-def peak(facts: Facts, gpu: str) -> Working:
+def peak(gpu: str) -> Working:
     return facts.figure(gpu, "fp16_tflops", "TFLOP/s")
 
 
 @recomputes("tf32-bits")
-def tf32_bits(facts: Facts) -> Working:
+def tf32_bits() -> Working:
     return facts.quantity("fp32/mantissa") - facts.quantity("tf32/mantissa")
 
 
 @recomputes("search-space-1-gpu", gpus=1)
 @recomputes("search-space-more-gpus", gpus=2)
 @recomputes("search-space-largest", gpus=2)
-def space(facts: Facts, gpus: int) -> Working:
+def space(gpus: int) -> Working:
     """Settings that Appendix F's rules leave."""
     found = search_space(gpus)
     row = Row("repro/settings.py", f"search space on {gpus} GPUs", ", ".join(s.id for s in found), "paper, Appendix F")
@@ -170,16 +170,16 @@ def space(facts: Facts, gpus: int) -> Working:
 
 @recomputes("configurations-benchmarked")
 @recomputes("review-configurations")
-def configurations(facts: Facts) -> Working:
+def configurations() -> Working:
     """Every model on every machine with all settings of the search and the naive ones."""
-    of_each = [space(facts, gpus) + len([NAIVE]) for gpus in COUNTS]
+    of_each = [space(gpus) + len([NAIVE]) for gpus in COUNTS]
     machine = (of_each[0] + of_each[1] * len(COUNTS[1:])).called("settings of a model on 1, 2, 4 and 8 of a GPU")
     pairs = len(models.IDS) * len(paper_gpus())
     return (machine * pairs).called(f"{len(models.IDS)} models x {len(paper_gpus())} GPUs")
 
 
 @recomputes("appendix-j-batch-sizes")
-def batch_sizes(facts: Facts) -> Working:
+def batch_sizes() -> Working:
     """Rows of Appendix J whose GPUs, MBS and GAS do not multiply to the batch size."""
     wrong, rows = 0, []
     for row in published_settings():
@@ -191,19 +191,19 @@ def batch_sizes(facts: Facts) -> Working:
 
 
 @recomputes("appendix-j-powers-of-two")
-def powers_of_two(facts: Facts) -> Working:
+def powers_of_two() -> Working:
     """Rows of Appendix J whose MBS is no power of two."""
     wrong = sum(row.mbs.bit_count() != 1 for row in published_settings())
-    return count(wrong, list(_mbs(facts)), "rows have an MBS that is no power of two")
+    return count(wrong, list(_mbs()), "rows have an MBS that is no power of two")
 
 
-def _mbs(facts: Facts) -> Iterable[Working]:
+def _mbs() -> Iterable[Working]:
     for row in published_settings():
         yield Working.read(row.mbs, _row_j(row.model, row.gpu, row.gpus, f"MBS {row.mbs}", row.source))
 
 
 @recomputes("appendix-j-leaves-out")
-def left_out(facts: Facts) -> Working:
+def left_out() -> Working:
     """Cells that Appendix J leaves out although Table 1 has days, or has although Table 1 has none."""
     there = {(row.model, row.gpu, row.gpus) for row in published_settings()}
     found = []

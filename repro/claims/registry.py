@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..trial import Record
-from .facts import Facts
 from .working import Working
 
 
@@ -27,12 +26,12 @@ class Missing:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-RECOMPUTED: dict[str, Callable[[Facts], Working]] = {}
+RECOMPUTED: dict[str, Callable[[], Working]] = {}
 MEASURED: dict[str, Callable[[Sequence[Record]], Working | Missing]] = {}
 
 
 def recomputes(id: str, **arguments: Any) -> Callable[[Callable[..., Working]], Callable[..., Working]]:
-    """Marks the function of a claim that follows from expected/: `function(facts, **arguments)`."""
+    """Marks the function of a claim that follows from expected/: `function(**arguments)`."""
     return _registers(RECOMPUTED, id, arguments)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from .facts import Facts
+from . import facts
 from .registry import recomputes
 from .working import Working, count, shown
 
 
 @recomputes("review-saved-by-owning")
-def saved(facts: Facts) -> Working:
+def saved() -> Working:
     """Renting less owning, both as the papers say them."""
     renting, machine = facts.rental("A100", 8, "AWS", "reserved"), facts.machine("A100", 8)
     more = shown(renting.value.value - machine.value.value)
@@ -17,7 +17,7 @@ def saved(facts: Facts) -> Working:
 
 
 @recomputes("review-budget-160k")
-def cheaper_and_as_fast(facts: Facts) -> Working:
+def cheaper_and_as_fast() -> Working:
     """Machines that cost less than 8 A100 and train Pythia-1B in as few days: none is what a balance can mean."""
     machines = facts.machines()
     cost, days = machines["A100", 8]
@@ -34,7 +34,7 @@ def cheaper_and_as_fast(facts: Facts) -> Working:
 
 @recomputes("review-under-50k", gpus=("RTX 3090",), least=0, most=50_000)
 @recomputes("review-over-100k", gpus=("A100", "H100"), least=100_000, most=float("inf"))
-def days_lost(facts: Facts, gpus: tuple[str, ...], least: float, most: float) -> Working:
+def days_lost(gpus: tuple[str, ...], least: float, most: float) -> Working:
     """Days of Pythia-1B that the fastest advised machine in a range of prices takes more than the fastest of all."""
     within = {name: numbers for name, numbers in facts.machines().items() if least < numbers[0].value.value < most}
     advised = [days for (name, _), (_, days) in within.items() if name in gpus]
@@ -47,7 +47,7 @@ def days_lost(facts: Facts, gpus: tuple[str, ...], least: float, most: float) ->
 
 
 @recomputes("review-50k-to-100k")
-def a6000_machines(facts: Facts) -> Working:
+def a6000_machines() -> Working:
     """Machines with A6000 at a price from $50k to $100k."""
     costs = {name: cost for name, (cost, _) in facts.machines().items() if name[0] == "A6000"}
     there = sum(50_000 <= cost.value.value <= 100_000 for cost in costs.values())
@@ -57,5 +57,5 @@ def a6000_machines(facts: Facts) -> Working:
 
 
 @recomputes("review-original-gpus")
-def original_gpus(facts: Facts) -> Working:
+def original_gpus() -> Working:
     return facts.original_gpus("Pythia-1B")
