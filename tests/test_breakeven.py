@@ -210,6 +210,52 @@ def test_co2_is_of_a_region_or_of_a_number_and_names_its_source() -> None:
     assert answer(*MACHINE)["rows"][0]["co2_kg_a_run"] is None
 
 
+def price_file(tmp_path: Path, text: str) -> str:
+    """Of what is quoted on the same day by the same person."""
+    file = tmp_path / "prices.toml"
+    file.write_text(text.replace("]]\n", ']]\nquoted = 2026-11-01\nsource = "ours"\n'))
+    return str(file)
+
+
+def test_every_rental_of_a_provider_that_serves_the_machine_stands_there(tmp_path: Path) -> None:
+    both = """
+    [[rental]]
+    gpu = "RTX 4090"
+    gpus = 2
+    provider = "RunPod"
+    terms = "on-demand"
+    hours = 1
+    price = 0.2
+    currency = "USD"
+    """
+    machine = ("breakeven", "--gpu", "RTX 4090", "--gpus", "2", "--hours", "100", "--machine", "5000")
+    rows = answer(*machine, "--prices", price_file(tmp_path, both))["rows"]
+    assert [row["rent_per_hour_usd"] for row in rows] == [pytest.approx(2 * 0.69), 0.2]
+
+
+def test_the_comments_electricity_takes_a_rate_that_is_given(tmp_path: Path) -> None:
+    rate = """
+    [[rate]]
+    from = "EUR"
+    to = "GBP"
+    rate = 0.5
+    """
+    asked = ("breakeven", "--currency", "GBP", "--machine", "8000", "--rent", "1.5")
+    (apart,) = answer(*asked)["rows"]
+    (counted,) = answer(*asked, "--prices", price_file(tmp_path, rate))["rows"]
+    assert apart["electricity_a_run_gbp"] is None
+    assert counted["electricity_a_run_gbp"] == pytest.approx(counted["electricity_a_run"] / 2, abs=0.01)
+    assert counted["runs"] > apart["runs"]
+
+
+def test_old_prices_are_flagged_only_where_they_were_taken() -> None:
+    asked = ("breakeven", "--gpu", "A100", "--gpus", "2", "--hours", "100")
+    (ours,) = (note for note in answer(*asked)["notes"] if "older than a year" in note)
+    assert "2 A100 to buy" in ours
+    mine = answer(*asked, "--machine", "20000", "--rent", "3")["notes"]
+    assert not any("older than a year" in note for note in mine)
+
+
 def test_electricity_in_another_currency_stands_apart_until_a_rate_is_given(tmp_path: Path) -> None:
     plain, apart = answer(*MACHINE), answer(*MACHINE, "--electricity", "0.13EUR")
     row = apart["rows"][0]

@@ -105,8 +105,18 @@ def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> No
     assert [row["settings"] for row in on_two] == ["free_lunch+checkpointing"]
     elsewhere = repro("predict", "--gpu", "H200", "--measured", str(folder))
     assert (elsewhere.returncode, elsewhere.stdout) == (2, "")
-    assert "no trial of these models on 1 x H200" in elsewhere.stderr
-    assert "it has some on 1 x A100, 2 nodes of 4 x A100, 4 x A100, 4 x A100 of 1GiB" in elsewhere.stderr
+    assert (
+        "no trial of these models that ran on 1 x H200: it has vit on 1 x A100; vit on 2 nodes of" in elsewhere.stderr
+    )
+    assert "pythia-1b, vit, roberta on 4 x A100; vit on 4 x A100 of 1GiB" in elsewhere.stderr
+    on_nodes = repro(*asked[:-1], "roberta", "--nodes", "2", "--measured", str(folder))
+    assert "that ran on 2 nodes of 4 x A100: it has " in on_nodes.stderr
+
+
+def test_settings_are_not_asked_for_beside_a_run_whose_trials_say_theirs(tmp_path: Path) -> None:
+    folder = results_folder(tmp_path / "run", record("vit", "naive", 100.0, count=1))
+    asked = ("predict", "--gpu", "A100", "--measured", str(folder))
+    assert "--methods naive changes nothing beside --measured" in refusal(*asked, "--methods", "naive")
 
 
 def test_every_settings_is_ranked_with_memory_and_time_by_part() -> None:

@@ -36,7 +36,7 @@ from repro.report.content import Content, compose
 from repro.report.page import page
 from repro.report.panels import Curve, Draw, Figure, Mark, Panel, Point, Trade
 from repro.report.rerun import run_words
-from repro.report.text import report, summary, trial_rows
+from repro.report.text import notes, report, summary, trial_rows
 from repro.report.write import write
 from repro.settings import search_space
 from repro.verdict import judge_tables
@@ -291,6 +291,14 @@ def test_the_clocks_have_one_ratio(tmp_path: Path) -> None:
     assert row["authors/true"] == pytest.approx(row["days (authors)"] / row["days (true)"])
     assert "authors' clock 0.80 to 0.80 of the true one" in content.places[0].told
     assert any("shows 80% to 80% of the true days" in cause.evidence_for for cause in content.causes)
+
+
+def test_a_step_that_is_faster_than_the_gpu_can_be_is_told() -> None:
+    sound, impossible = (record("pythia-1b", "free_lunch", days, gpu="A100", count=4) for days in (20.0, 5.0))
+    assert not any("more than there is" in note for note in notes([sound]))
+    (note,) = (note for note in notes([impossible]) if "more than there is" in note)
+    assert note.startswith(f"{impossible.utilisation:.0%} of the GPU's dense peak")
+    assert "(pythia-1b, 4 x A100, free_lunch)" in note
 
 
 def test_every_trial_is_there_with_its_status_and_both_clocks(kept: Content, on_gpus: Content) -> None:

@@ -16,7 +16,7 @@ from ..economics.days import TrainingDays, days_on
 from ..economics.pricelist import PriceList
 from ..economics.question import Given
 from ..economics.reckoning import Reckoned, Tariff
-from ..economics.renting import given_hours, serves
+from ..economics.renting import given_hours
 from ..errors import UserError
 from ..interval import Interval
 from ..quantities import quantities
@@ -54,10 +54,12 @@ def main(given: argparse.Namespace) -> int:
         sentence, notes = _comment_told(rows)
     else:
         inputs = _inputs(given, prices, unit, grams)
-        asked = question.of_machine(run, inputs, prices, unit) if run else question.of_comment(inputs, unit)
+        asked = (
+            question.of_machine(run, inputs, prices, unit) if run else question.of_comment(inputs, unit, prices.rates)
+        )
         _check_resale(given, asked.reckoned[0].case, unit)
         rows, sentence, notes = asked.reckoned, _told(asked.reckoned, unit), asked.notes
-        notes += _apart(rows[0], unit) + _prices_used(run, prices)
+        notes += _apart(rows[0], unit) + pricelist.old_prices(asked.quoted, date.today())
         if any(math.isinf(row.answer.runs.high) for row in rows):
             notes.append("No number of runs: there owning never pays, as its electricity costs no less than the rent.")
     if grams_source is not None:
@@ -176,14 +178,6 @@ def _apart(row: Reckoned, unit: str) -> list[str]:
         f"Electricity stands apart, {row.electricity.value:,.2f} {row.electricity_currency} a run, and is not in the "
         f"break-even: no rate from {row.electricity_currency} to {unit}; a [[rate]] in --prices brings one."
     ]
-
-
-def _prices_used(run: TrainingDays | None, prices: PriceList) -> list[str]:
-    if run is None:
-        return []
-    used = [(f"{run.gpu} to buy", prices.gpus[run.gpu].quoted)] if run.gpu in prices.gpus else []
-    used += [(f"{row.gpu} at {row.provider}", row.quoted) for row in prices.rentals if serves(row, run.gpu, run.gpus)]
-    return pricelist.old_prices(used, date.today())
 
 
 def _row(row: Reckoned, unit: str) -> dict[str, Any]:

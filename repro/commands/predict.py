@@ -82,6 +82,8 @@ def main(given: argparse.Namespace) -> int:
     else:
         return _tables(given, {recipe.name for recipe in wanted})
     if given.measured is not None:
+        if given.methods is not None:
+            raise UserError(f"--methods {methods} changes nothing beside --measured, whose trials say their settings")
         return _beside(given, machine, fitted, {recipe.id for recipe in wanted}, device)
     return _machine(given.format, machine, fitted, wanted, methods)
 
@@ -125,9 +127,8 @@ def _beside(
     stack = _traced_for(run)
     found = beside([record for record in run.records if record.recipe in ids], device, machine, fitted, stack)
     if not found:
-        raise UserError(
-            f"{given.measured} has no trial of these models on {machine.gpus} x {device}: {_had(run.records)}"
-        )
+        where = f"{f'{machine.nodes} nodes of ' if machine.nodes > 1 else ''}{machine.gpus} x {device}"
+        raise UserError(f"{given.measured} has no trial of these models that ran on {where}: {_had(run.records)}")
     rows = [report.beside_row(each, stack) for each in found]
     if given.format in FOR_MACHINES:
         print(render(rows, given.format))
@@ -143,8 +144,11 @@ def _traced_for(run: Reading) -> str:
 
 
 def _had(records: Sequence[Record]) -> str:
-    there = sorted({record.machine for record in records})
-    return f"it has some on {', '.join(there)}"
+    ran: dict[str, dict[str, None]] = {}
+    for record in records:
+        ran.setdefault(record.machine, {})[record.recipe] = None
+    there = [f"{', '.join(ran[machine])} on {machine}" for machine in sorted(ran)]
+    return f"it has {'; '.join(there) or 'none'}"
 
 
 def _tables(given: argparse.Namespace, names: set[str]) -> int:

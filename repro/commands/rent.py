@@ -57,10 +57,9 @@ def main(given: argparse.Namespace) -> int:
         for option in (*_SPOT, *_CHECKPOINTS, "storage", "storage_price", "measured", "predicted", "currency"):
             if getattr(given, option) is not None:
                 raise UserError(f"--{option.replace('_', '-')} needs a run: --model ID, or --hours with --gpu")
-        sentences, rows, notes = _prices(prices, gpu, gpus, unit)
+        print(printout(*_prices(prices, gpu, gpus, unit), given.format))
     else:
-        sentences, rows, notes = _runs(given, prices, gpu, gpus, unit)
-    print(printout(sentences, rows, notes, given.format, currency=unit))
+        print(printout(*_runs(given, prices, gpu, gpus, unit), given.format, currency=unit))
     return 0
 
 

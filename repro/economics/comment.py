@@ -6,6 +6,8 @@ kWh, which it has otherwise, and the GPU-hours of its minutes on so many GPUs, f
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..interval import Interval
 from ..prices import rentals
 from ..quantities import quantities
@@ -47,12 +49,13 @@ def reckonings(grams: Interval | None = None) -> list[Reckoned]:
     power, electricity, gpus, minutes = (
         f"{known[f'comment/{name}'].value:,g}" for name in ("power", "electricity", "gpus", "minutes")
     )
-    cheap, dear = rents()
-    taken = Use(use().kilowatts, tariff=use().tariff, grams=grams)
+    by_provider = rents()
+    cheap, dear = by_provider
+    taken = replace(use(), grams=grams)
     return [
         _as_printed(cheap, charged),
         *(
-            reckon(what, provider, "comment", machine(), rents()[provider], hours, taken)
+            reckon(what, provider, "comment", machine(), by_provider[provider], hours, taken)
             for what, provider, hours in (
                 (f"electricity mended: {power} kW x hours x {electricity} EUR", cheap, charged),
                 (f"GPU-hours mended too: {minutes} min x {gpus} GPUs", cheap, gpu_hours()),

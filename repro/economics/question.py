@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import date
 
-from ..currency import worth
+from ..currency import Rate, worth
 from ..errors import UserError
 from ..interval import Interval
+from ..prices import Rental
 from . import comment
 from .days import TrainingDays
 from .energy import gpu_power
 from .offers import machine_price
 from .pricelist import PriceList
 from .reckoning import Reckoned, Tariff, Use, reckon
-from .renting import committed, per_hour, serves
+from .renting import committed, per_hour, priced, serves
 
 
 @dataclass(frozen=True)
@@ -33,20 +36,22 @@ class Given:
 
 @dataclass(frozen=True)
 class Asked:
-    """The comparisons, one for each rent, and what is to be said of their inputs."""
+    """The comparisons, one for each rent, what is to be said of their inputs, and what prices of ours they took, each
+    with its day."""
 
     reckoned: list[Reckoned]
     notes: list[str]
+    quoted: list[tuple[str, date]]
 
 
-def of_comment(given: Given, currency: str) -> Asked:
+def of_comment(given: Given, currency: str, rates: Iterable[Rate]) -> Asked:
     """The comment's own inputs, as they are right, with the given ones in their place."""
     if currency != "USD" and None in (given.machine, given.rent):
         raise UserError(f"--currency {currency}: the comment's sums are in USD; give --machine and --rent, or --gpu")
     mended = comment.use()
     use = Use(given.kilowatts or mended.kilowatts, given.pue or mended.pue, given.tariff or mended.tariff, given.grams)
     if given.tariff is None and currency != "USD" and mended.tariff is not None:
-        use = replace(use, tariff=replace(mended.tariff, worth=1.0 if currency == "EUR" else None))
+        use = replace(use, tariff=replace(mended.tariff, worth=worth(mended.tariff.currency, currency, rates)))
     provider, rent = next(iter(comment.rents().items()))
     row = reckon(
         "the comment's workstation",
@@ -58,7 +63,7 @@ def of_comment(given: Given, currency: str) -> Asked:
         use,
         given.resale,
     )
-    return Asked([row], ["What was not given is the comment's of 2021-01-14, with its GPU-hours reckoned right."])
+    return Asked([row], ["What was not given is the comment's of 2021-01-14, with its GPU-hours reckoned right."], [])
 
 
 def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str) -> Asked:
@@ -68,7 +73,13 @@ def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str
     if given.machine is None and price is None:
         raise UserError(f"no price for a machine with {name} in {currency}; give --machine SUM, or --prices FILE")
     machine = given.machine or Interval.exact(price[0] if price else 0.0)
-    rents = {"--rent": given.rent} if given.rent is not None else _rents(run, prices, currency)
+    rentals = [] if given.rent is not None else _by_the_hour(run, prices, currency)
+    rents = [
+        (f"{rental.provider}, {rental.terms}", Interval.exact(per_hour(rental, run.gpus) * each))
+        for rental, each in rentals
+    ]
+    if given.rent is not None:
+        rents = [("--rent", given.rent)]
     if not rents:
         raise UserError(f"no price in {currency} for renting {name} by the hour; give --rent SUM, or --prices FILE")
     power = gpu_power(run)
@@ -76,36 +87,39 @@ def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str
         given.kilowatts or (power.kilowatts if power else None), given.pue or Use().pue, given.tariff, given.grams
     )
     hours = given.hours or run.days * 24
-    rows = [reckon(name, who, run.origin, machine, rent, hours, use, given.resale) for who, rent in rents.items()]
+    rows = [reckon(name, who, run.origin, machine, rent, hours, use, given.resale) for who, rent in rents]
     notes = [f"Days: {run.source}."] if given.hours is None else []
     if given.kilowatts is None:
         notes.append(f"Power: {power.source}." if power else f"The power of {run.gpu} is unknown; give --power KW.")
     if given.tariff is None:
         notes.append("Electricity is not counted; --electricity SUM, the price of a kWh, counts it.")
-    return Asked(rows, notes + _reserved(run, machine, prices, currency))
+    reserved = _reserved(run, prices, currency)
+    notes += [_against(rental, rental.price * each, machine, currency) for rental, each in reserved]
+    quoted = [(f"{name} to buy", price[1])] if given.machine is None and price else []
+    quoted += [(f"{rental.gpu} at {rental.provider}", rental.quoted) for rental, _ in (*rentals, *reserved)]
+    return Asked(rows, notes, quoted)
 
 
-def _rents(run: TrainingDays, prices: PriceList, currency: str) -> dict[str, Interval]:
-    found = {}
-    for rental in prices.rentals:
-        each = worth(rental.currency, currency, prices.rates)
-        if each is None or committed(rental) or rental.terms == "spot" or not serves(rental, run.gpu, run.gpus):
-            continue
-        found[f"{rental.provider}, {rental.terms}"] = Interval.exact(per_hour(rental, run.gpus) * each)
-    return found
+def _by_the_hour(run: TrainingDays, prices: PriceList, currency: str) -> list[tuple[Rental, float]]:
+    return [
+        (rental, each)
+        for rental, each in priced(prices.rentals, currency, prices.rates)
+        if rental.terms == "on-demand" and serves(rental, run.gpu, run.gpus)
+    ]
 
 
-def _reserved(run: TrainingDays, machine: Interval, prices: PriceList, currency: str) -> list[str]:
+def _reserved(run: TrainingDays, prices: PriceList, currency: str) -> list[tuple[Rental, float]]:
+    return [
+        (rental, each)
+        for rental, each in priced(prices.rentals, currency, prices.rates)
+        if committed(rental) and serves(rental, run.gpu, run.gpus)
+    ]
+
+
+def _against(rental: Rental, price: float, machine: Interval, currency: str) -> str:
     """What is paid for as a whole has no break-even: either sum is the lesser from the first hour on."""
-    notes = []
-    for rental in prices.rentals:
-        each = worth(rental.currency, currency, prices.rates)
-        if each is None or not committed(rental) or (rental.gpu, rental.gpus) != (run.gpu, run.gpus):
-            continue
-        price = rental.price * each
-        less = "Owning costs less from the first hour" if machine.high < price else "It may cost less than owning"
-        notes.append(
-            f"{rental.provider}, {rental.terms}: {price:,.0f} {currency} for {rental.hours:,.0f} hours, used or not, "
-            f"against {machine.value:,.0f} {currency} for the machine. {less}, before electricity."
-        )
-    return notes
+    less = "Owning costs less from the first hour" if machine.high < price else "It may cost less than owning"
+    return (
+        f"{rental.provider}, {rental.terms}: {price:,.0f} {currency} for {rental.hours:,.0f} hours, used or not, "
+        f"against {machine.value:,.0f} {currency} for the machine. {less}, before electricity."
+    )

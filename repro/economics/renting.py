@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..currency import Rate, worth
@@ -49,6 +49,15 @@ def storage_per_hour(gigabytes: float, price_per_gb_month: float) -> float:
     return gigabytes * price_per_gb_month / HOURS_A_MONTH
 
 
+def priced(rentals: Iterable[Rental], currency: str, rates: Iterable[Rate]) -> Iterator[tuple[Rental, float]]:
+    """Those whose currency has a rate, with what one unit of theirs is in `currency`."""
+    known = list(rates)
+    for rental in rentals:
+        each = worth(rental.currency, currency, known)
+        if each is not None:
+            yield rental, each
+
+
 @dataclass(frozen=True)
 class Rented:
     """A run on a rental: hours from start to end, rent and storage in the currency that was asked for. On a spot
@@ -81,11 +90,10 @@ def rented_runs(
     """Each run on each rental that serves its machine and whose currency has a rate: the cheapest first, of equals the
     fastest."""
     found = []
-    listed, known = list(rentals), list(rates)
+    listed = list(priced(rentals, currency, rates))
     for run in runs:
-        for rental in listed:
-            each = worth(rental.currency, currency, known)
-            if each is None or not serves(rental, run.gpu, run.gpus):
+        for rental, each in listed:
+            if not serves(rental, run.gpu, run.gpus):
                 continue
             hours, every, interruptions = run.days.value * 24, None, None
             if rental.terms == "spot" and spot is not None:

@@ -338,6 +338,7 @@ def _jobs(stream: socket.socket, logs: Path | None, modules: Sequence[str]) -> I
             continue  # ended a job, or came when it had ended already
         if logs is not None:
             message["log"] = str(logs / Path(message["log"]).name)
+            message["sent"] = time.time()  # by this node's clock, which is what its ranks tell the time by
             mend(os.environ)  # as the near end does on its own node
         yield Job(**message)
 

@@ -228,6 +228,11 @@ def notes_on(record: Record) -> list[str]:
     if record.status not in ("ok", "skipped"):
         about.append(f"{record.status}, {record.reason}; {record.remedy}")
     about += record.warnings
+    if record.utilisation is not None and record.utilisation > 1:
+        about.append(
+            f"{record.utilisation:.0%} of the GPU's dense peak, more than there is: its clock is wrong, or its row in "
+            "expected/gpus.csv"
+        )
     if record.extrapolation_error is not None:
         about.append(f"extrapolated step against whole steps: {record.extrapolation_error:+.1%}")
     return about
