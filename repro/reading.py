@@ -146,6 +146,8 @@ def contradiction(record: Record, gpu: Gpu | None) -> str | None:
         return (
             f"{trial.world} devices x MBS {micro_batch} x GAS {accumulation} is not the batch size, {recipe.batch_size}"
         )
+    if not record.wrapper or record.weights_held is None:
+        return "it does not say what ran"
     for name in ("host", "device_times", "synchronised"):
         if len(getattr(record, name)) != trial.world:
             return f"{name} has the times of {len(getattr(record, name))} ranks, {trial.world} took part"

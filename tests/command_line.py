@@ -75,7 +75,8 @@ def record(
     """A sound record of a trial that took `days` by the authors' clock, and by the others too unless `true_days`.
     Free lunch ran in TF32; `memory` is a limit in bytes."""
     compiled = compiles(models.find(model, scale), Settings.parse(settings))
-    known = {"tf32": "free_lunch" in settings and gpu != "cpu", "compiled": compiled, **known}
+    known = {"tf32": "free_lunch" in settings and gpu != "cpu", "compiled": compiled, "wrapper": "a wrapper", **known}
+    known = {"weights_held": models.find(model, scale).parameters, **known}
     trial = Trial(model, scale, Settings.parse(settings).id, gpu, count, memory, nodes=nodes)
     found = Record.of(trial, status, **known)
     if days is None:

@@ -397,6 +397,23 @@ def test_what_cannot_be_compiled_is_measured_uncompiled_and_says_so(fork_server:
     assert record.traceback.startswith("Traceback")
 
 
+def test_convolutions_that_lack_memory_while_timing_are_tried_at_half_the_size(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    @dataclass
+    class LacksEngines(InEnvironment):
+        def call(self, job: Job) -> list[Outcome]:
+            if job.arguments.get("micro_batch", 0) > 2:
+                said = "RuntimeError: GET was unable to find an engine to execute this computation"
+                return [Outcome(0, "crashed", error=said)]
+            return self.server.call(job)
+
+    server: Any = LacksEngines(fork_server)
+    record = ok(run(Trial("convnext", "tiny", "naive", "cpu", 1), Bench(server, Stack(PACKAGES, None), None, tmp_path)))
+    assert record.micro_batch == 2
+    assert record.warnings == [f"timing ran out of memory at micro batch {2 << record.halvings}; it was halved to 2"]
+
+
 def test_what_a_killed_compiler_left_is_compiled_again(measure: Measure, tmp_path: Path) -> None:
     variables = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
     ok(measure("vit", "free_lunch", variables=variables))
@@ -413,3 +430,15 @@ def test_where_nothing_can_be_compiled_free_lunch_is_unsupported(measure: Measur
     assert "C++ compiler" in record.remedy
     assert record.traceback.startswith("Traceback")
     assert record.authors_step is None
+
+
+@pytest.mark.parametrize(
+    ("search", "told"), [("search_in_unasked_tf32", "in TF32 unasked"), ("search_with_a_slow_scan", "slow reference")]
+)
+def test_what_runs_otherwise_than_asked_fits_nothing(
+    fork_server: ForkServer, tmp_path: Path, search: str, told: str
+) -> None:
+    """Or the trial would take its crash for memory running out near the end, and time what fitted before."""
+    [outcome] = fork_server.call(Job(f"tests.training:{search}", {}, 1, str(tmp_path / "log"), timeout=60))
+    assert (outcome.status, told in outcome.error) == ("crashed", True), outcome.error
+    assert not any("fits" in report for report in outcome.reports)

@@ -321,6 +321,25 @@ def mamba_kernels(rank: Rank, custom_kernels: bool, packages: str | None = None)
     return bound_kernels()
 
 
+def search_in_unasked_tf32(rank: Rank) -> dict[str, Any]:
+    """A trial's search for its micro batch where fp32 products run in TF32 whatever is asked."""
+    engine.runs_tf32 = lambda device: True  # in this rank alone
+    return phases.fit(rank, "vit", "tiny", "naive", tf32=False, start=1, largest=2)
+
+
+def search_with_a_slow_scan(rank: Rank) -> dict[str, Any]:
+    """The same of Mamba's free lunch, as on a GPU, where there are no custom kernels."""
+    building = engine.build
+
+    def build(*asked: Any, **named: Any) -> engine.Engine:
+        built = building(*asked, **named)
+        rank.cuda = True  # no kernel is there to launch: nothing may run from now on
+        return built
+
+    engine.build = build
+    return phases.fit(rank, "mamba", "tiny", "free_lunch", tf32=False, start=1, largest=1)
+
+
 def mamba_path(rank: Rank, packages: str) -> list[str]:
     """The path of a build with custom kernels, and what their packages say; `packages` is a folder to import from."""
     from models.mamba import import_errors

@@ -40,6 +40,7 @@ def fit(
     model = models.find(recipe, scale)  # type: ignore[arg-type]
     wanted = Settings.parse(settings)
     built = engine.build(model, wanted, rank, 1, compiled=False, tf32=tf32)
+    _refuse_slow_scan(rank, model, wanted)
     watch, size = AttentionWatch(), start
     while size <= largest:
         batch = to_device(random_batch(model, size, SEED + rank.index), rank)
@@ -55,9 +56,10 @@ def fit(
                 built.micro_step(batch, reduce=True)
                 built.update()
         wait(rank.device)
-        rank.report(fits=size, peak=peak.limited())
+        taken = peak.limited()
         if first:
             _report_what_ran(rank, built, model, wanted, tf32, watch)
+        rank.report(fits=size, peak=taken)  # after what ran: what ran otherwise than asked does not fit
         if timed:
             rank.report(uncompiled=[size, *_uncompiled(rank, built, batch)])
         del batch
@@ -67,17 +69,23 @@ def fit(
     return {}
 
 
+def _refuse_slow_scan(rank: Rank, model: Recipe, wanted: Settings) -> None:
+    """Before anything runs: the slow scan may run out of memory where the custom kernels would not."""
+    if not rank.cuda or not wanted.free_lunch or model.family != "mamba":
+        return
+    from models.mamba import import_errors, runs_fused
+
+    if not runs_fused():
+        said = import_errors()
+        raise engine.WrongWrapperError(f"asked for Mamba's custom kernels, its slow reference path runs ({said})")
+
+
 def _report_what_ran(
     rank: Rank, built: engine.Engine, model: Recipe, wanted: Settings, tf32: bool, watch: AttentionWatch
 ) -> None:
     """Checks the wrapper, its shards, the kernels and TF32 against what was asked for, and reports them."""
     built.check()
     path = kernel_path(model, watch)
-    if rank.cuda and wanted.free_lunch and path == SLOW_SCAN:
-        from models.mamba import import_errors
-
-        said = import_errors()
-        raise engine.WrongWrapperError(f"asked for Mamba's custom kernels, its slow reference path ran ({said})")
     held = built.held()
     ran_tf32, warnings = engine.runs_tf32(rank.device), list(built.warnings)
     if ran_tf32 and not tf32:

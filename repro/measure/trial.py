@@ -42,6 +42,9 @@ class Bench:
         return self.stack.capability is not None
 
 
+# What cuDNN's frontend says where no engine has the memory that it needs. Elsewhere it would mean that there is none,
+# but what is timed ran in the search already.
+_NO_ENGINE = "unable to find an engine to execute this computation"
 _REMEDIES: dict[str, str] = {
     "out_of_memory": "needs more memory: activation checkpointing, sharding over more devices, or offloading, which "
     "takes the host's",
@@ -177,6 +180,8 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
             steps=trial.steps,
             check_extrapolation=trial.check_extrapolation,
         )
+        if status == "crashed" and _NO_ENGINE in _failure(outcomes).error:
+            status = "out_of_memory"
         if status == "crashed" and record.compiled:
             if not mended and ranks.bench.server.mend():
                 mended = True
