@@ -16,7 +16,6 @@ from .expected import COUNTS, TOLERANCE, published_settings
 from .gpus import Gpu, peak_flops
 from .predict.forecast import forecast
 from .predict.here import here
-from .predict.time import Rates
 from .recipe import Recipe, Scale
 from .settings import FREE_LUNCH, NAIVE, Attention, Settings, search_space
 from .trial import Trial
@@ -112,7 +111,7 @@ def _methods(options: Options, recipe: Recipe, gpu: Gpu | None, count: int, on_g
     if on_gpus:
         return settings_for(recipe, "published", gpu, count)
     if recipe.id == _SEARCHED_ON_CPU and count > 1:
-        return [NAIVE, *search_space(count)]
+        return settings_for(recipe, "all", gpu, count)
     return [NAIVE, FREE_LUNCH]
 
 
@@ -149,9 +148,7 @@ def _parts(recipe: Recipe, settings: Settings, trial: Trial, gpu: Gpu | None) ->
 def _predicted_parts(recipe: Recipe, settings: Settings, trial: Trial, gpu: Gpu) -> tuple[float, float]:
     machine, fitted = here(gpu, trial.count, trial.memory_limit)
     machine = replace(machine, nodes=trial.nodes)
-    # The paper's days have the host's memory at its bound, far below what any host does: no time to plan with.
-    rates = replace(fitted.rates, host_memory=Rates.host_memory)
-    found = forecast(recipe, machine, settings, replace(fitted, rates=rates))
+    found = forecast(recipe, machine, settings, fitted)
     if found.step is None or found.accumulation is None:
         return 0.0, 0.0  # it ends as soon as it runs out of memory
     return (found.step.total - found.step.update) / found.accumulation, found.step.update

@@ -10,6 +10,7 @@ from .recipe import Recipe
 from .settings import Settings
 
 _FULLY_SHARD_SINCE = (2, 4)
+_PAPER_HOST_BYTES = 64e9  # a GPU (Appendix B); the authors' jobs ask for as much
 _FROM = {"convnext": ("timm",), "vit": ("timm",), "gan": ()}  # where not from transformers
 
 
@@ -42,6 +43,16 @@ class Obstacle:
 def packages_of(recipe: Recipe) -> tuple[str, ...]:
     """The packages that a recipe's model comes from, besides torch."""
     return _FROM.get(recipe.family, ("transformers",))
+
+
+def host_bytes(recipe: Recipe, settings: Settings) -> float:
+    """System memory that offloading takes on the whole node: fp32 weights, moments and gradients."""
+    return 16.0 * recipe.parameters if settings.offloading else 0.0
+
+
+def fits_papers_hosts(recipe: Recipe, settings: Settings, gpus: int) -> bool:
+    """Whether the paper's nodes have the system memory that offloading takes."""
+    return host_bytes(recipe, settings) <= _PAPER_HOST_BYTES * gpus
 
 
 def obstacle(recipe: Recipe, settings: Settings, count: int, stack: Stack) -> Obstacle | None:

@@ -36,7 +36,7 @@ from .results import TRAININGS, VERDICTS, Results
 from .settings import Settings
 from .stderr import say
 from .trial import Record, Trial
-from .variables import server_environment
+from .variables import authors_environment, server_environment
 from .verdict import Verdict, judge, judge_tables
 
 _EXHAUSTIVE = "--search exhaustive measures it"
@@ -63,12 +63,13 @@ class Run:
         self.trials = self.chosen = trials(options, self.devices)
         self.results = Results(folder)
         self._packages = installed_packages()
-        server = ForkServer(folder / "logs" / "server.log", server_environment(self.devices))
+        self._variables = server_environment(self.devices) | authors_environment(self.devices)
+        server = ForkServer(self.results.logs / "server.log", self._variables)
         self.bench = Bench(
             server=server if options.nodes == 1 else self._nodes(server),
             stack=environment.stack(self.devices[0] if self.devices else None, self._packages),
             gpu=self.devices[0].gpu if self.devices else None,
-            logs=folder / "logs",
+            logs=self.results.logs,
         )
         self._started = time.monotonic()
         self._guides: dict[tuple[str, int], Guide] = {}
@@ -86,8 +87,7 @@ class Run:
             problems: list[Problem] = []
             self._records = {record.id: record for record in sound_records(self.results.folder, problems)}
             print_problems(problems)
-            variables = server_environment(self.devices)
-            found = environment.describe(self.devices, self._packages, SEED, asdict(self.options), variables)
+            found = environment.describe(self.devices, self._packages, SEED, asdict(self.options), self._variables)
             if any(record.status in ("ok", "out_of_memory") for record in self._records.values()):
                 environment.refuse_another(self.results.folder, found)
             environment.keep(found, self.results.folder)
@@ -120,9 +120,9 @@ class Run:
             machine, calibration = here(known, count, self.options.memory)
             guide = Guide(models.find(id, self.options.scale), machine, calibration, stack)
             self._guides[id, count] = guide
-            trials = {Settings.parse(trial.settings): trial for trial in group}
-            ordered += [trials[settings] for settings in guide.ordered(trials)]
-            for trial in trials.values():
+            by_settings = {Settings.parse(trial.settings): trial for trial in group}
+            ordered += [by_settings[settings] for settings in guide.ordered(by_settings)]
+            for trial in by_settings.values():
                 if self._finished(trial):
                     guide.learn(self._records[trial.id])
         self.trials = ordered

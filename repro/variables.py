@@ -18,6 +18,15 @@ def _extensions(torch: str | None) -> str:
     return f"extensions-torch-{torch}-{instructions()}"
 
 
+_AUTHORS = {"OMP_NUM_THREADS": "1", "NCCL_P2P_LEVEL": "NVL"}
+
+
+def authors_environment(devices: Sequence[Device]) -> dict[str, str]:
+    """What the authors' release sets on GPUs (its .env, tag v1.0.0): one thread of the host for each rank, by which it
+    updates what is offloaded, and no peer-to-peer between GPUs but by NVLink. What a person has set stands."""
+    return {name: os.environ.get(name, value) for name, value in _AUTHORS.items()} if devices else {}
+
+
 def server_environment(devices: Sequence[Device], torch: str | None = None) -> dict[str, str]:
     """Build caches that outlive the run, the build tools of this Python, and the GPUs; `torch` is another stack's."""
     caches = build_cache()

@@ -126,6 +126,13 @@ def _judge(cell: Cell, there: list[Record], published: set[str], tolerance: floa
             "not_measured", _ends(each for each in failed if each.settings in (published or space)) or not_run
         )
     ran = [record for record in tried if record.status == "ok"]
+    if ran and cell.state == "infeasible":
+        there_too = [record for record in ran if _fits_papers_hosts(record)]
+        if not there_too:
+            return verdict(
+                "no_reference", "infeasible in the paper, whose hosts have 64 GB a GPU; this one has more", ran[0]
+            )
+        ran = there_too
     if ran:
         best = min(ran, key=lambda record: record.authors_days or 0.0)
         uncompiled = "" if best.compiled == _compiles(best) else "measured uncompiled, for compiling it crashed"
@@ -161,6 +168,11 @@ def _lacking(unsettled: set[str], failed: Iterable[Record]) -> str:
 def _ends(records: Iterable[Record]) -> str:
     """What became of these, each end once."""
     return "; ".join(sorted({f"{record.status}: {record.reason}" for record in records}))
+
+
+def _fits_papers_hosts(record: Record) -> bool:
+    recipe = models.find(record.recipe, record.scale)
+    return rules.fits_papers_hosts(recipe, Settings.parse(record.settings), record.world)
 
 
 def _compiles(record: Record) -> bool:

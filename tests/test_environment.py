@@ -19,6 +19,7 @@ from repro.devices import Device
 from repro.environment import Environment, RunGpu
 from repro.errors import UserError
 from repro.packages import installed_packages
+from repro.variables import authors_environment
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -178,3 +179,11 @@ def test_what_starts_processes_loads_no_report_and_no_claims() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
+
+
+def test_trials_on_gpus_have_the_authors_variables_unless_somebody_set_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("NCCL_P2P_LEVEL", "SYS")
+    gpu = Device(0, 0, "GPU-0", "NVIDIA H100 80GB HBM3", None, 2**34, (9, 0))
+    assert authors_environment([gpu]) == {"OMP_NUM_THREADS": "1", "NCCL_P2P_LEVEL": "SYS"}
+    assert authors_environment([]) == {}

@@ -12,7 +12,6 @@ from repro.predict import calibration, traces
 from repro.predict.memory import (
     ALLOWANCE_BOUNDS,
     Allowance,
-    host_bytes,
     largest_micro_batch,
     moments,
     peak_memory,
@@ -21,6 +20,7 @@ from repro.predict.memory import (
     workspace,
 )
 from repro.predict.tables import predicted
+from repro.rules import host_bytes
 from repro.settings import FREE_LUNCH, NAIVE, Settings, search_space
 
 NOTHING_ASIDE = Allowance(reserved=0.0, context=0.0, group=0.0, spread=1.0)
@@ -122,8 +122,7 @@ def test_checkpointing_and_more_memory_never_shrink_the_micro_batch(fitted: cali
 
 def test_one_host_does_not_hold_the_offloaded_states_of_the_largest_model() -> None:
     settings = Settings(True, sharding="zero_3", offloading=True)
-    trace = traces.find("pythia-6.9b", "half")
-    assert 64e9 < host_bytes(trace, settings) < 2 * 64e9
+    assert 64e9 < host_bytes(models.find("pythia-6.9b"), settings) < 2 * 64e9
     assert largest("pythia-6.9b", settings, paper_gpu("A100"), 1, NOTHING_ASIDE) == 0
     assert largest("pythia-6.9b", settings, paper_gpu("A100"), 2, NOTHING_ASIDE) > 0
 

@@ -157,6 +157,22 @@ def test_infeasible_on_both_sides_agrees() -> None:
     assert verdict_of(cell("4", None, "infeasible"), record("naive", None, "out_of_memory")).verdict == "reproduced"
 
 
+def test_what_needs_more_system_memory_than_the_papers_hosts_have_says_nothing_of_their_feasibility() -> None:
+    """64 GB a GPU: less than what Pythia-6.9B offloads on one."""
+    infeasible = Cell("1", "Pythia-6.9B", "A100", 1, None, "infeasible", "paper")
+    offloaded = replace(record("free_lunch+zero_1+offloading", 900.0), recipe="pythia-6.9b", count=1)
+    whole = [
+        replace(offloaded, settings=settings.id, status="ok" if settings.offloading else "out_of_memory")
+        for settings in search_space(1)
+    ]
+    found = verdict_of(infeasible, *whole)
+    assert (found.verdict, found.measured_days) == ("no_reference", 900.0)
+    assert "64 GB a GPU" in found.reason
+    ran = [replace(each, status="ok", authors_days=950.0) for each in whole if each.settings == "free_lunch"]
+    told = verdict_of(infeasible, *whole, *ran)
+    assert (told.verdict, told.settings) == ("feasibility_differs", "free_lunch")
+
+
 def test_feasibility_can_differ_both_ways() -> None:
     ran = verdict_of(cell("4", None, "infeasible"), record("naive", 30.0))
     assert (ran.verdict, ran.measured_days) == ("feasibility_differs", 30.0)

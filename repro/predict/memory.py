@@ -13,6 +13,7 @@ from functools import cache
 
 from repro.gpus import Gpu
 from repro.recipe import Recipe
+from repro.rules import fits_papers_hosts
 from repro.settings import Settings
 
 from .traces import NOTHING, Linear, Trace, Variant
@@ -20,7 +21,6 @@ from .traces import NOTHING, Linear, Trace, Variant
 _DEEPSPEED_BUCKET = 5e8  # elements, stage 1: its default
 _STAGE_2_BUCKETS = 2 * 2e8  # elements; two, as communication overlaps
 _LIVE_WEIGHTS = 1e9  # elements that stage 3 keeps gathered
-HOST_BYTES_PER_GPU = 64e9  # of system memory (the paper's Appendix B)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def peak_memory(
 def most_examples(recipe: Recipe, trace: Trace, settings: Settings, gpu: Gpu, gpus: int, allowance: Allowance) -> float:
     """The micro batch, as a real number, that just fills this GPU; below 1 where nothing fits, or the host's memory
     does not hold what is offloaded."""
-    if host_bytes(trace, settings) > HOST_BYTES_PER_GPU * gpus:
+    if not fits_papers_hosts(recipe, settings, gpus):
         return 0.0
     room = usable(gpu, allowance) - workspace(allowance, gpus)
     return min(moment.examples(room, allowance.spread) for moment in moments(recipe, trace, settings, gpus))
@@ -124,11 +124,6 @@ def largest_micro_batch(
     0 where not even one example fits."""
     most = min(most_examples(recipe, trace, settings, gpu, gpus, allowance), recipe.batch_size // gpus)
     return 0 if most < 1 else 1 << (int(most).bit_length() - 1)
-
-
-def host_bytes(trace: Trace, settings: Settings) -> float:
-    """System memory that offloading takes on the whole node: fp32 weights, moments and gradients."""
-    return 16.0 * trace.parameters if settings.offloading else 0.0
 
 
 def workspace(allowance: Allowance, gpus: int) -> float:
