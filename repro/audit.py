@@ -72,11 +72,10 @@ def audit_measured(records: Iterable[Record]) -> list[Audited]:
         if record.scale != "paper" or record.status != "ok" or gpu is None:
             continue
         recipe = models.find(record.recipe)
+        peak = peak_flops(gpu, recipe.precision, record.tf32)
+        place = ("measured", recipe.name, record.device, record.world)
         for clock, days in (("authors", record.authors_days), ("true", record.true_days)):
-            peak = peak_flops(gpu, recipe.precision, record.tf32)
             if days is not None and peak is not None:
-                gpus = record.world
-                place = ("measured", recipe.name, record.device, gpus)
                 found.append(_audited(place, Interval.exact(days), recipe, gpu, peak, record.tf32, clock))
     return found
 

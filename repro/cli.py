@@ -29,6 +29,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str]) -> int:
     """Runs a command and returns the exit code. Without a command's name it is `run`."""
+    _open_what_is_closed()
     try:
         try:
             with contextlib.redirect_stdout(_Output(sys.stdout)):
@@ -53,6 +54,20 @@ def main(arguments: Sequence[str]) -> int:
         _drop_output()
         say(f"cannot write the output: {error.strerror}")
         return USAGE
+
+
+def _open_what_is_closed() -> None:
+    """A shell may close stdout or stderr (>&-): nobody hears what is told there, and no file that is opened later may
+    be written by it."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_WRONLY)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, open(number, "w", closefd=False))  # noqa: SIM115, open as long as the program is
+    if sys.stdout.encoding.lower() != "utf-8":
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def parser(name: str) -> argparse.ArgumentParser:

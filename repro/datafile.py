@@ -117,9 +117,7 @@ class Row:
         problem(self.file, self.line, self.header.index(column) + 1, column, repr(self[column]), expected)
 
     def text(self, column: str) -> str:
-        if not self[column].strip():
-            self.problem(column, "some text")
-        return self[column]
+        return self.parse(column, _text, "some text")
 
     def choice(self, column: str, choices: Collection[str], called: str | None = None) -> str:
         """The text, which is one of these; `called` says what they are where they are too many to tell."""

@@ -156,5 +156,5 @@ def _names(gpu: Gpu) -> list[str]:
 
 
 def _plain(name: str) -> str:
-    # Drivers before 470 leave out the maker's name.
-    return " ".join(name.casefold().split()).removeprefix("nvidia ")
+    # Drivers before 470 leave out the maker's name; people write 80GB and 80 GB.
+    return "".join(name.casefold().split()).removeprefix("nvidia")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from types import TracebackType
 
 from .formats import counted, figures
 from .trial import Record, Trial
@@ -30,9 +29,7 @@ class Progress:
         )
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.close()
 
     def tell(self, trial: Trial, record: Record | None, earlier: bool) -> None:

@@ -121,7 +121,8 @@ def lines(folder: Path) -> Iterator[Line]:
 
 def torn(folder: Path) -> bool:
     """Whether a kill or a full disk cut the last line short."""
-    return not _bytes(folder).endswith(b"\n") and _bytes(folder) != b""
+    whole = _bytes(folder)
+    return whole != b"" and not whole.endswith(b"\n")
 
 
 def _bytes(folder: Path) -> bytes:

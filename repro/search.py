@@ -115,10 +115,10 @@ class Search(OnMachine):
         tried = len({trial.settings for trial in self.tried})
         if not self.skipped:
             guided = any(trial.predicted_micro_batch is not None for trial in self.trials)
-            return f"{tried} settings were tried in {self.seconds:.0f} s, none was skipped" if guided else ""
+            return f"{tried} settings tried in {self.seconds:.0f} s, none skipped" if guided else ""
         return (
-            f"{tried} settings were tried in {self.seconds:.0f} s, {len(self.skipped)} were skipped, for "
-            "even at best they were predicted no faster than the fastest; all would have taken about "
+            f"{tried} settings tried in {self.seconds:.0f} s, {len(self.skipped)} skipped, as predicted no faster than "
+            "the fastest even at best; all would have taken about "
             f"{self.exhaustive_seconds:.0f} s (estimated)"
         )
 

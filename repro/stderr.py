@@ -5,6 +5,6 @@ import sys
 
 
 def say(line: object) -> None:
-    """Tells a line, at once; where nobody listens any more the work goes on."""
-    with contextlib.suppress(BrokenPipeError):
+    """Tells a line, at once; where nobody listens any more, or its disk is full, the work goes on."""
+    with contextlib.suppress(OSError):
         print(f"repro: {line}", file=sys.stderr, flush=True)

@@ -34,14 +34,9 @@ class OnMachine:
         return f"{nodes}{self.count} x {self.device}{limit}"
 
     @property
-    def one_whole_node(self) -> bool:
-        """Whether it is one node, whose devices have all of their memory."""
-        return self.nodes == 1 and self.memory_limit is None
-
-    @property
     def stands_for_paper(self) -> bool:
         """Whether it can stand for a cell of the paper's: a full recipe on GPUs of one node, with all their memory."""
-        return self.scale == "paper" and self.device != "cpu" and self.one_whole_node
+        return self.scale == "paper" and self.device != "cpu" and self.nodes == 1 and self.memory_limit is None
 
 
 @dataclass(frozen=True)

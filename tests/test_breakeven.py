@@ -231,6 +231,7 @@ def test_every_rental_of_a_provider_that_serves_the_machine_stands_there(tmp_pat
     machine = ("breakeven", "--gpu", "RTX 4090", "--gpus", "2", "--hours", "100", "--machine", "5000")
     rows = answer(*machine, "--prices", price_file(tmp_path, both))["rows"]
     assert [row["rent_per_hour_usd"] for row in rows] == [pytest.approx(2 * 0.69), 0.2]
+    assert [row["provider"] for row in rows] == ["RunPod, on-demand (2 x 1 GPU)", "RunPod, on-demand"]
 
 
 def test_the_comments_electricity_takes_a_rate_that_is_given(tmp_path: Path) -> None:
@@ -243,9 +244,15 @@ def test_the_comments_electricity_takes_a_rate_that_is_given(tmp_path: Path) -> 
     asked = ("breakeven", "--currency", "GBP", "--machine", "8000", "--rent", "1.5")
     (apart,) = answer(*asked)["rows"]
     (counted,) = answer(*asked, "--prices", price_file(tmp_path, rate))["rows"]
+    assert "pays, before electricity, against" in answer(*asked)["answer"]
     assert apart["electricity_a_run_gbp"] is None
     assert counted["electricity_a_run_gbp"] == pytest.approx(counted["electricity_a_run"] / 2, abs=0.01)
     assert counted["runs"] > apart["runs"]
+
+
+def test_its_own_price_of_electricity_given_in_euros_changes_nothing() -> None:
+    (given,) = answer("breakeven", "--electricity", "0.13EUR")["rows"]
+    assert given["runs"] == answer("breakeven")["rows"][2]["runs"]
 
 
 def test_old_prices_are_flagged_only_where_they_were_taken() -> None:

@@ -427,7 +427,7 @@ def test_the_list_has_a_row_for_every_claim_in_every_format() -> None:
     text = repro("claims")
     assert text.returncode == 0  # what differs is a finding, no failure
     assert len(text.stdout.splitlines()) == len(rows) + 2
-    assert f"{len(rows)} claims: " in text.stderr
+    assert f"{len(rows)} claims: " in text.stdout
     assert repro("claims", "--format", "markdown").stdout.startswith("| id")
 
 

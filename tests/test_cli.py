@@ -78,6 +78,20 @@ def test_the_readme_documents_every_command_and_every_option_of_a_run() -> None:
         assert f"`{option}" in readme, option
 
 
+@pytest.mark.parametrize(("closed", "code"), [(">&-", 0), ("2>&-", 0), (">&- 2>&-", 0), ("2>/dev/full", 0)])
+def test_a_stream_that_is_closed_or_full_changes_no_exit_code(closed: str, code: int) -> None:
+    for words, expected in (("claims", code), ("nosuch", 2)):
+        done = subprocess.run(
+            ["sh", "-c", f'"$0" -m repro {words} {closed}', sys.executable], cwd=ROOT, capture_output=True, text=True
+        )
+        assert (done.returncode, done.stderr.count("Traceback")) == (expected, 0), words
+
+
+def test_what_a_terminal_cannot_show_is_told_in_other_words(tmp_path: Path) -> None:
+    done = repro("report", "--out", str(tmp_path), "--format", "markdown", PYTHONIOENCODING="latin-1")
+    assert done.returncode == 0, done.stderr
+
+
 BAD_INPUT = [
     (["--models", "gpt-5"], ["unknown model 'gpt-5'", "pythia-160m", "vit"]),
     (["--models", ""], ["unknown model ''"]),
@@ -257,5 +271,5 @@ def test_a_package_that_measuring_needs_and_that_is_not_installed_is_named(
     told = capsys.readouterr()
     assert (told.out, told.err) == (
         "",
-        "repro: tqdm, psutil not installed: set up with ./run_all.sh, or install with pip\n",
+        "repro: tqdm, psutil are not installed: set up with ./run_all.sh, or install with pip\n",
     )

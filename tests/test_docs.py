@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from command_line import ROOT
+
+from tests.command_line import ROOT
 
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("[a-z]*/**/README.md"), *(ROOT / "docs").glob("*.md")])
 

@@ -259,8 +259,8 @@ def test_a_guided_run_skips_with_its_bound_and_an_exhaustive_one_makes_up_for_it
     assert search.exhaustive_seconds > search.seconds > 0
     assert not search.whole
     assert "GUIDED SEARCH" in done.stdout
-    assert f"{len(skipped)} were skipped" in done.stdout
-    assert f"{len(skipped)} were skipped" in (tmp_path / "run" / "report.md").read_text()
+    assert f"{len(skipped)} skipped" in done.stdout
+    assert f"{len(skipped)} skipped" in (tmp_path / "run" / "report.md").read_text()
 
     again = repro(*common, "--search", "guided", "--format", "json", CUDA_VISIBLE_DEVICES="")
     assert again.returncode == 0, again.stderr

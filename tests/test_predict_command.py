@@ -113,6 +113,13 @@ def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> No
     assert "that ran on 2 nodes of 4 x A100: it has " in on_nodes.stderr
 
 
+def test_the_fastest_of_each_recipe_stand_together_at_the_end() -> None:
+    asked = ("predict", "--gpu", "A100", "--methods", "naive")
+    overview = repro(*asked, "--models", "vit,pythia-160m").stdout.partition("The fastest of each:")[2]
+    assert [line.split()[0] for line in overview.splitlines()[4:6]] == ["vit", "pythia-160m"]
+    assert "The fastest of each" not in repro(*asked, "--models", "vit").stdout
+
+
 def test_settings_are_not_asked_for_beside_a_run_whose_trials_say_theirs(tmp_path: Path) -> None:
     folder = results_folder(tmp_path / "run", record("vit", "naive", 100.0, count=1))
     asked = ("predict", "--gpu", "A100", "--measured", str(folder))

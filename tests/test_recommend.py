@@ -175,6 +175,32 @@ def test_either_holds_what_own_and_rent_hold() -> None:
     assert not any("spot" in row["terms"] for row in rent)
 
 
+@pytest.mark.parametrize("model", ["pythia-1b", "pythia-6.9b"])
+def test_a_rent_that_is_gone_does_not_rule_out_what_costs_less_an_experiment(model: str) -> None:
+    own, either = (answer("recommend", "--model", model, terms) for terms in ("--own", "--either"))
+    assert either["best"]["cost_per_experiment_usd"] == min(row["cost_per_experiment_usd"] for row in either["rows"])
+    assert {k: v for k, v in either["best"].items() if k != "rank"} == {
+        k: v for k, v in own["best"].items() if k != "rank"
+    }
+
+
+def test_machines_that_can_only_be_rented_are_told_beside_those_to_buy(tmp_path: Path) -> None:
+    euros = '[[system]]\ngpus = 4\nprice = 9000\ncurrency = "EUR"\nquoted = 2026-11-01\nsource = "shop"\n'
+    found = answer(*PYTHIA, "--either", "--prices", prices(tmp_path, euros))
+    (told,) = (note for note in found["notes"] if "not here to buy" in note)
+    assert "so not here to buy: 4 RTX 3090; 4 A6000; 4 A100; 4 H100;" in told
+    assert any((row["gpus"], row["gpu"]) == (4, "A100") for row in found["rows"]), "for rent"
+
+
+def test_several_instances_that_make_a_machine_are_told(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text(rental_table().replace("gpus = 8", "gpus = 1"))
+    rows = answer(*PYTHIA, "--rent", "--prices", str(tmp_path / "my.toml"))["rows"]
+    assert {row["gpus"]: row["terms"] for row in rows if "shop" in row["terms"]} == {
+        1: "rent, shop on-demand",
+        **{gpus: f"rent, shop on-demand ({gpus} x 1 GPU)" for gpus in (2, 4, 8)},
+    }
+
+
 def test_the_answer_is_one_sentence_with_cost_days_their_origin_and_the_rule() -> None:
     told = answer(*PYTHIA, "--budget", "40000")["answer"]
     for part in ("8 RTX 3090", "20,900 USD", "30 days", "expected: paper, Table 1", "the fastest within", "40,000 USD"):

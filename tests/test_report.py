@@ -301,6 +301,21 @@ def test_a_step_that_is_faster_than_the_gpu_can_be_is_told() -> None:
     assert "(pythia-1b, 4 x A100, free_lunch)" in note
 
 
+def test_rounds_that_disagree_are_told_and_so_are_the_clocks_of_a_cpu() -> None:
+    quiet = record("vit", "naive", 1.0, gpu="cpu", count=1, scale="tiny")
+    assert not any("what else ran" in note for note in notes([quiet]))
+    slow = record("vit", "naive", 1.0, gpu="cpu", count=1, scale="tiny", true_days=1.0)
+    slow.device_times = [{part: [3 * seconds for seconds in times] for part, times in slow.device_times[0].items()}]
+    slow.host = slow.device_times
+    uneven = record("pythia-1b", "naive", 40.0)
+    for times in uneven.device_times:
+        times["with"][1] *= 3 * uneven.accumulation
+    for one, device in ((slow, None), (uneven, find("A100"))):
+        for name, value in reckoned(one, device).items():
+            setattr(one, name, value)
+        assert any(note.startswith("its rounds took ") for note in notes([one]))
+
+
 def test_every_trial_is_there_with_its_status_and_both_clocks(kept: Content, on_gpus: Content) -> None:
     assert sum(len(place.trials) for place in kept.places) == 57
     searched = next(place for place in kept.places if len(place.trials) == 23)

@@ -207,7 +207,7 @@ def test_a_run_ends_by_writing_the_report_and_saying_where_it_is(finished) -> No
 def test_the_payload_comes_in_every_format(finished) -> None:
     folder, _ = finished
     as_csv = repro(*FOUR, "--out", str(folder), "--format", "csv").stdout
-    assert [row["model"] for row in csv.DictReader(io.StringIO(as_csv))] == ["convnext", "convnext", "vit", "vit"]
+    assert [row["recipe"] for row in csv.DictReader(io.StringIO(as_csv))] == ["convnext", "convnext", "vit", "vit"]
     assert repro(*FOUR, "--out", str(folder), "--format", "markdown").stdout.startswith("# Report")
 
 

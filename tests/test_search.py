@@ -41,8 +41,8 @@ def test_guidance_counts_settings_and_not_what_was_made_of_them_later() -> None:
     unsupported = on_one("free_lunch+zero_1", None, "unsupported")
     made = (on_one("free_lunch", 20.0), on_one("free_lunch", 21.0), *skipped, on_one(skipped[0].settings, 30.0))
     found = search(unsupported, *made)
-    assert "2 settings were tried" in found.guided
-    assert "1 were skipped" in found.guided
+    assert "2 settings tried" in found.guided
+    assert "1 skipped" in found.guided
 
 
 def test_a_search_is_whole_where_all_settings_ran_or_ran_out_of_memory() -> None:

@@ -3,8 +3,6 @@
 `check_all(records)` gives a `Checked` for every row of expected/claims.csv; `check(id, records)` one of them.
 """
 
-from .check import Checked, Verdict, check, check_all
-from .claim import Claim
-from .working import Row, Working
+from .check import Checked, check, check_all
 
-__all__ = ["Checked", "Claim", "Row", "Verdict", "Working", "check", "check_all"]
+__all__ = ["Checked", "check", "check_all"]

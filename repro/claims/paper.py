@@ -34,14 +34,10 @@ def two_h100() -> Working:
     return days("H100", 2).told(f"4 A100 take {shown(other)} days, so the advice stands all the more")
 
 
-@recomputes("original-pythia-1b")
-def original_pythia_1b() -> Working:
-    return facts.original("Pythia-1B")
-
-
-@recomputes("original-roberta")
-def original_roberta() -> Working:
-    return facts.original("RoBERTa")
+@recomputes("original-pythia-1b", model="Pythia-1B")
+@recomputes("original-roberta", model="RoBERTa")
+def original(model: str) -> Working:
+    return facts.original(model)
 
 
 @recomputes("pythia-1b-gpu-days")

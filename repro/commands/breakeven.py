@@ -155,8 +155,9 @@ def _told(rows: list[Reckoned], unit: str) -> str:
     if use > 1:
         return f"{owning} does not pay against {rent} within its lifespan: it would take {whole} runs."
     bounds = "" if runs.low == runs.high else f" ({_bound(runs.low)} to {_bound(runs.high)})"
+    apart = ", before electricity," if _stands_apart(row) else ""
     return (
-        f"{owning} pays against {rent} from run {whole} on{bounds}, which is {use:.0%} of its lifespan in use; "
+        f"{owning} pays{apart} against {rent} from run {whole} on{bounds}, which is {use:.0%} of its lifespan in use; "
         f"hours of a run: {row.origin}."
     )
 
@@ -171,9 +172,14 @@ def _bound(runs: float) -> str:
     return "never" if math.isinf(runs) else f"{runs:.1f}"
 
 
+def _stands_apart(row: Reckoned) -> bool:
+    return row.electricity is not None and row.converted is None
+
+
 def _apart(row: Reckoned, unit: str) -> list[str]:
-    if row.electricity is None or row.converted is not None:
+    if not _stands_apart(row):
         return []
+    assert row.electricity is not None
     return [
         f"Electricity stands apart, {row.electricity.value:,.2f} {row.electricity_currency} a run, and is not in the "
         f"break-even: no rate from {row.electricity_currency} to {unit}; a [[rate]] in --prices brings one."

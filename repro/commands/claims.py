@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections import Counter
 from dataclasses import asdict
 from typing import Any
@@ -34,7 +33,7 @@ def main(given: argparse.Namespace) -> int:
         counts = Counter(one.verdict.replace("_", " ") for one in checked)
         told = ", ".join(f"{verdict} {number}" for verdict, number in counts.most_common())
         traced = f"{command()} claims ID shows what a verdict stands on"
-        print(f"\n{len(checked)} claims: {told}. {traced}.", file=sys.stderr)
+        print(f"\n{len(checked)} claims: {told}. {traced}.")
     return 0
 
 

@@ -36,10 +36,10 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
+    check_packages("torch")
     from ..experiment import Experiment, TrainingFailedError
     from ..measure.launcher import ServerDiedError
 
-    check_packages()
     devices = nvml.visible_devices()[:1]
     check_cuda(devices)
     epochs, first = _checked(given, devices)

@@ -9,7 +9,7 @@ from .. import currency
 from ..economics.names import canonical_gpu
 from ..economics.pricelist import PriceList, price_list
 from ..errors import UserError
-from ..formats import add_format
+from ..formats import add_format, listing
 from ..interval import Interval
 from ..units import path
 
@@ -41,8 +41,14 @@ def read_sum(text: str, option: str, unit: str, prices: PriceList) -> Interval:
 
 
 def unpriced(machines: Sequence[str], unit: str, so: str) -> list[str]:
-    """A sentence on the machines without a price, what comes of it and the way out; none where there are none."""
-    return [f"Without a price in {unit}, and so {so}: {', '.join(machines)}; {way_out(unit)}."] if machines else []
+    """A sentence on the machines without a price, such as 2 A100, what comes of it and the way out; none where there
+    are none."""
+    counts: dict[str, list[str]] = {}
+    for machine in machines:
+        count, _, gpu = machine.partition(" ")
+        counts.setdefault(gpu, []).append(count)
+    told = "; ".join(f"{listing(each)} {gpu}" for gpu, each in counts.items())
+    return [f"Without a price in {unit}, and so {so}: {told}; {way_out(unit)}."] if machines else []
 
 
 def way_out(unit: str) -> str:

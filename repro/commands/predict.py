@@ -115,6 +115,8 @@ def _machine(
     for group in found:
         print(render([report.line(each) for each in group], format))
         print(f"\n{report.sentence(group)}\n")
+    if len(found) > 1:
+        print(f"The fastest of each:\n\n{render([report.line(group[0]) for group in found], format)}\n")
     print(f"Predicted, not measured, {report.traced(stack)}")
     return 0
 
@@ -171,8 +173,8 @@ def _tables(given: argparse.Namespace, names: set[str]) -> int:
         print(render(report.grid(row for row in rows if row["table"] == table), given.format), end="\n\n")
     low, high = fitted.interval
     print(
-        f"- infeasible, ? a mark that the copy at hand has lost; with --measured a measured number follows a slash. "
-        f"8 of 10 plausible cells lie between {low:.2f} and {high:.2f} times their prediction. "
+        "A dash is infeasible, ? a mark that the copy at hand has lost; with --measured a measured number follows a "
+        f"slash. 8 of 10 plausible cells lie between {low:.2f} and {high:.2f} times their prediction. "
         f"Predicted, not measured, {report.traced(traces.PAPER_STACK)}"
     )
     return 0

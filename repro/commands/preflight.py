@@ -26,7 +26,8 @@ def check_packages(*more: str) -> None:
     needed = (*more, "tabulate", "tqdm", "psutil")
     missing = [package for package in needed if find_spec(package.replace("-", "_")) is None]
     if missing:
-        raise UserError(f"{', '.join(missing)} not installed: set up with ./run_all.sh, or install with pip")
+        verb = "is" if len(missing) == 1 else "are"
+        raise UserError(f"{', '.join(missing)} {verb} not installed: set up with ./run_all.sh, or install with pip")
 
 
 def check_cuda(devices: Sequence[Device]) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import models
 
-from ..formats import add_format, render
+from ..findings import training_flops
+from ..formats import FOR_MACHINES, add_format, render
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -14,7 +16,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
-    rows = []
+    exact = given.format in FOR_MACHINES
+    rows: list[dict[str, Any]] = []
     for id in (*models.IDS, *models.OTHERS):
         recipe = models.find(id)
         rows.append(
@@ -26,8 +29,9 @@ def main(given: argparse.Namespace) -> int:
                 "steps": recipe.training_steps,
                 "precision": recipe.precision,
                 "optimizer": recipe.optimizer.name,
-                "FLOPs an example": f"{recipe.flops_per_example:.4g}",
-                "FLOPs in all": f"{recipe.flops_per_example * recipe.batch_size * recipe.training_steps:.3g}",
+                "parameters": recipe.parameters if exact else f"{recipe.parameters:,}",
+                "FLOPs an example": recipe.flops_per_example if exact else f"{recipe.flops_per_example:.4g}",
+                "FLOPs in all": training_flops(recipe) if exact else f"{training_flops(recipe):.3g}",
             }
         )
     print(render(rows, given.format))

@@ -39,12 +39,10 @@ def main(given: argparse.Namespace) -> int:
     runs = units.count(given.runs, "--runs")
     unit, prices = read_prices(given)
     days = training_days(given.model, given.measured, given.predicted)
-    found: list[Offer] = []
-    if given.terms in ("own", "either"):
-        found += offers.owned(days, prices, unit, runs)
-    if given.terms in ("rent", "either"):
-        found += offers.rented(days, prices, unit, runs)
-    without = offers.unpriced(days, found)
+    own = offers.owned(days, prices, unit, runs) if given.terms != "rent" else []
+    rent = offers.rented(days, prices, unit, runs) if given.terms != "own" else []
+    found = own + rent
+    without = offers.unpriced(days, rent if given.terms == "rent" else own)
     if not found:
         raise UserError(f"no machine that trains {given.model} has a price in {unit}; {way_out(unit)}")
     chosen = choice.choose(found, budget, deadline)
@@ -55,7 +53,7 @@ def main(given: argparse.Namespace) -> int:
         f"cost_per_experiment is one run's share of a machine's {offers.lifespan_years():g} years, or its rent. "
         "Electricity is not counted (repro breakeven does).",
         *([_RENT] if given.terms != "own" else []),
-        *unpriced(without, unit, "not here"),
+        *unpriced(without, unit, "not here to buy" if given.terms == "either" else "not here"),
         *pricelist.old_prices([(offer.gpu, offer.quoted) for offer in found], today),
     ]
     print(

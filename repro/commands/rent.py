@@ -161,7 +161,10 @@ def _spot(given: argparse.Namespace) -> Spot | None:
         return Spot(faced, "epoch", units.count(given.epochs, "--epochs"))
     if given.checkpoint_every in (None, "daly", "young"):
         return Spot(faced, given.checkpoint_every or "daly")
-    return Spot(faced, units.seconds(given.checkpoint_every, "--checkpoint-every") / 3600)
+    try:
+        return Spot(faced, units.seconds(given.checkpoint_every, "--checkpoint-every") / 3600)
+    except UserError as error:
+        raise UserError(f"{error}; or daly, young or epoch") from None
 
 
 def _storage(given: argparse.Namespace, prices: PriceList, unit: str) -> float:
@@ -205,6 +208,7 @@ def _row(row: Rented, unit: str, today: date) -> dict[str, Any]:
         "gpus": row.run.gpus,
         "provider": row.rental.provider,
         "terms": row.rental.terms,
+        "instances": row.run.gpus // row.rental.gpus,
         f"price_per_gpu_hour_{suffix}": round(row.price_per_gpu_hour, 4),
         "days": finite(row.hours / 24, 3),
         f"rent_{suffix}": finite(row.rent, 2),

@@ -22,7 +22,6 @@ def main(given: argparse.Namespace) -> int:
             "sharding": settings.sharding,
             "offloading": yes(settings.offloading),
             "on 1 GPU": yes(settings == NAIVE or settings in alone),
-            "on more": "yes",
         }
         for settings in [NAIVE, *search_space(2)]
     ]

@@ -141,7 +141,7 @@ def _people(each: Compared) -> dict[str, Any]:
         "settings": each.trial.settings,
         "machine": each.trial.machine,
         "MBS": each.trial.micro_batch,
-        "step s, before": each.before.median,
+        "synchronised step s, before": each.before.median,
         "after": each.after.median,
         "ratio": f"{each.judged.ratio.value:.3f}" if each.judged else None,
         "interval": f"{interval.low:.3f} to {interval.high:.3f}" if interval else None,

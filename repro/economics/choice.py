@@ -1,4 +1,4 @@
-"""Which offer to take: within budget and deadline by a stated rule, and the Pareto front of cost and days."""
+"""Which offer to take: within budget and deadline by a stated rule, and what no other offer beats."""
 
 from __future__ import annotations
 
@@ -21,38 +21,34 @@ class Choice:
 
 
 class Priced(Protocol):
-    """What costs something and takes days."""
+    """What costs something and takes days: `aims` are what is the better the lower, the first first."""
 
     @property
-    def cost(self) -> float: ...
-
-    @property
-    def days(self) -> float: ...
+    def aims(self) -> tuple[float, ...]: ...
 
 
 P = TypeVar("P", bound=Priced)
 
 
 def beaten_by(offer: P, offers: Sequence[P]) -> P | None:
-    """The cheapest offer that is no slower and no dearer, and better in one of the two; None on the Pareto front."""
+    """The cheapest offer that is in no aim worse, and better in one; None on the Pareto front."""
     better = [
         other
         for other in offers
-        if other.cost <= offer.cost
-        and other.days <= offer.days
-        and (other.cost < offer.cost or other.days < offer.days)
+        if other.aims != offer.aims and all(theirs <= ours for theirs, ours in zip(other.aims, offer.aims, strict=True))
     ]
-    return min(better, key=lambda other: (other.cost, other.days), default=None)
+    return min(better, key=lambda other: other.aims, default=None)
 
 
 def pareto_front(offers: Sequence[Offer]) -> list[Offer]:
-    """The offers that no other beats in both cost and days, the cheapest first."""
-    return sorted((o for o in offers if beaten_by(o, offers) is None), key=lambda o: (o.cost, o.days))
+    """The offers that no other beats, the cheapest first."""
+    return sorted((o for o in offers if beaten_by(o, offers) is None), key=lambda o: o.aims)
 
 
 def choose(offers: Sequence[Offer], budget: float | None, deadline: float | None) -> Choice:
     """With a budget alone the fastest offer within it, as section 4.1 does; with a deadline the cheapest that meets it,
-    within the budget too where there is one; with neither the least cost per experiment on the Pareto front. What wears
+    within the budget too where there is one; with neither the least cost per experiment, what no
+    other offer beats before the rest. What wears
     out before the runs end comes after what does not.
 
     The budget, in the offers' currency, and the deadline, in days, are for all runs together. Raises UserError where
@@ -71,7 +67,7 @@ def choose(offers: Sequence[Offer], budget: float | None, deadline: float | None
         rule = f"the fastest within {budget_told}"
         order = lambda o: (o.days, o.cost)  # noqa: E731
     else:
-        rule = "the least cost per experiment on the Pareto front of cost and days, as no budget or deadline is given"
+        rule = "the least cost per experiment, as no budget or deadline is given"
         front = pareto_front(offers)
         order = lambda o: (o not in front, o.cost_per_experiment)  # noqa: E731
     lasting = lambda o: (o.wears_out, *order(o))  # noqa: E731

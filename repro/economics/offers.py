@@ -13,7 +13,7 @@ from ..quantities import quantities
 from ..units import DAYS_A_YEAR
 from .days import Origin, TrainingDays
 from .pricelist import PriceList
-from .renting import committed, rented_runs
+from .renting import committed, instances, rented_runs
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,12 @@ class Offer:
     @property
     def owned(self) -> bool:
         return self.terms == "own"
+
+    @property
+    def aims(self) -> tuple[float, ...]:
+        """Of two, neither is beaten that is cheaper now, or sooner done, or cheaper an experiment: a purchase lasts, a
+        rent is gone."""
+        return self.cost, self.days, self.cost_per_experiment
 
     @property
     def wears_out(self) -> bool:
@@ -104,7 +110,8 @@ def rented(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs:
         _offer(
             row.run,
             f"rent, {row.rental.provider} {row.rental.terms}"
-            + (f" for {row.rental.hours:,.0f} h" if committed(row.rental) else ""),
+            + (f" for {row.rental.hours:,.0f} h" if committed(row.rental) else "")
+            + instances(row.rental, row.run.gpus),
             row.rent,
             row.price_per_gpu_hour * row.run.gpus * row.hours / runs,
             currency,

@@ -16,7 +16,7 @@ from .energy import gpu_power
 from .offers import machine_price
 from .pricelist import PriceList
 from .reckoning import Reckoned, Tariff, Use, reckon
-from .renting import committed, per_hour, priced, serves
+from .renting import committed, instances, per_hour, priced, serves
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,12 @@ def of_comment(given: Given, currency: str, rates: Iterable[Rate]) -> Asked:
         raise UserError(f"--currency {currency}: the comment's sums are in USD; give --machine and --rent, or --gpu")
     mended = comment.use()
     use = Use(given.kilowatts or mended.kilowatts, given.pue or mended.pue, given.tariff or mended.tariff, given.grams)
-    if given.tariff is None and currency != "USD" and mended.tariff is not None:
-        use = replace(use, tariff=replace(mended.tariff, worth=worth(mended.tariff.currency, currency, rates)))
+    its, mine = mended.tariff, given.tariff
+    assert its is not None
+    if mine is None and currency != "USD":
+        use = replace(use, tariff=replace(its, worth=worth(its.currency, currency, rates)))
+    if mine is not None and mine.worth is None and (mine.currency, currency) == (its.currency, "USD"):
+        use = replace(use, tariff=replace(mine, worth=its.worth))  # its own rate is one of its inputs
     provider, rent = next(iter(comment.rents().items()))
     row = reckon(
         "the comment's workstation",
@@ -75,7 +79,10 @@ def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str
     machine = given.machine or Interval.exact(price[0] if price else 0.0)
     rentals = [] if given.rent is not None else _by_the_hour(run, prices, currency)
     rents = [
-        (f"{rental.provider}, {rental.terms}", Interval.exact(per_hour(rental, run.gpus) * each))
+        (
+            f"{rental.provider}, {rental.terms}{instances(rental, run.gpus)}",
+            Interval.exact(per_hour(rental, run.gpus) * each),
+        )
         for rental, each in rentals
     ]
     if given.rent is not None:

@@ -22,6 +22,11 @@ def serves(rental: Rental, gpu: str, gpus: int) -> bool:
     return rental.gpu == gpu and (rental.gpus == gpus or (rental.gpus == 1 and not committed(rental)))
 
 
+def instances(rental: Rental, gpus: int) -> str:
+    """What to say of a machine that several instances make; nothing where one does."""
+    return "" if rental.gpus == gpus else f" ({gpus} x {rental.gpus} GPU)"
+
+
 def committed(rental: Rental) -> bool:
     """Whether all its hours are paid for, used or not."""
     return rental.terms == "reserved"

@@ -37,14 +37,12 @@ def limit_memory(limit: int | None, cuda: bool) -> None:
     beyond what the imported stack already takes. `limit` in bytes; None lifts nothing and limits nothing."""
     if limit is None:
         return
-    if cuda:
-        import torch
+    import torch
 
+    if cuda:
         total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total))
         return
-    import torch
-
     torch.ones(1 << 20).sum()  # starts the threads of a parallel region: their stacks are none of the trial's
     # The first backward pass starts a thread for each GPU. A CUDA build without one counts 8 of them once there are
     # fake tensors, as FSDP makes: 64 MiB of stacks. Now there are none yet, and none are started.

@@ -55,7 +55,7 @@ def forecast(
     if recipe.batch_size % machine.world:
         raise UserError(
             f"the replication batch of {recipe.name}, {recipe.batch_size}, does not divide by {machine.world} GPUs: "
-            "take 1, 2, 4 or 8"
+            "take a number that divides it, such as 1, 2, 4 or 8"
         )
     obstacle = bf16_obstacle(recipe, machine.capability) if machine.capability else None
     if obstacle is not None:

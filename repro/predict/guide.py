@@ -60,7 +60,7 @@ class Guide:
 
     def size(self, settings: Settings) -> int:
         """The largest micro batch that should fit, 0 for none: the memory model's, and once peaks were measured here
-        under the same library, or another, a straight line through those."""
+        under the same library, or else torch's, a straight line through those."""
         gpu, allowance, world = self._machine.gpu, self._calibration.allowance, self._machine.world
         trace = trace_of(self._recipe, self._machine, settings, self._stack)
         known = self._peaks.get(settings.library) or self._peaks.get("torch")
@@ -96,9 +96,10 @@ class Guide:
     def bound(self, settings: Settings) -> float:
         """The optimistic prediction, in seconds a training step.
 
-        Taken at the micro batch that should fit, or, before anything ran under that library, at twice that. Times the
-        lowest ratio of measured to predicted among settings that do no more under the same library, less 10 %; or
-        among those that are compiled likewise; or among all; and times the low end of the calibration's interval.
+        Taken at the micro batch that should fit, or, before anything ran under that library, at that or twice that,
+        whichever is faster. Times the lowest ratio of measured to predicted among settings that do no more under the
+        same library, less 10 %; or among those that are compiled likewise; or among all; and times the low end of the
+        calibration's interval.
         Checkpointing and offloading only add to a step: it is no faster than the same without, at no smaller a batch.
         """
         size = max(1, self.size(settings))

@@ -59,8 +59,8 @@ def line(each: Forecast) -> dict[str, Any]:
         "MBS": each.micro_batch or None,
         "predicted days": each.days and each.days.value,
         "of peak": None if each.utilisation is None else f"{each.utilisation:.0%}",
-        "memory (GB)": memory and memory.peak / 1e9,
-        "of it activations": memory and memory.activations / 1e9,
+        "memory (GiB)": memory and memory.peak / 2**30,
+        "of it activations": memory and memory.activations / 2**30,
         **{f"{part} (%)": step and 100 * getattr(step, part) / step.total for part in _SECONDS},
     }
 

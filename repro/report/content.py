@@ -147,9 +147,7 @@ def _environment(reading: Reading) -> list[tuple[str, str]]:
         else f"not a lock: {len(lock.differences)} packages differ from {lock.file}",
         "stack": ", ".join(f"{name} {packages[name]}" for name in PACKAGES if name in packages),
         "seed": found.seed,
-        "variables": " ".join(
-            f"{name}={value}" for name, value in (found.variables or {}).items() if not name.endswith("_DIR")
-        ),
+        "variables": " ".join(f"{name}={value}" for name, value in (found.variables or {}).items()),
         "tolerance": f"{reading.options.tolerance:.0%}, and half a day of rounding" if reading.options else None,
     }
     return [(name, str(value)) for name, value in facts.items() if value not in (None, "")]

@@ -45,6 +45,10 @@ class Trade:
     days: float
     kind: Literal["best", "beaten", "here"]
 
+    @property
+    def aims(self) -> tuple[float, ...]:
+        return self.cost, self.days
+
 
 @dataclass(frozen=True)
 class Curve:

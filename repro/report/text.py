@@ -11,9 +11,9 @@ from typing import Any
 import models
 
 from ..devices import Device
-from ..expected import TABLES, Table, cells
-from ..findings import paper_gpu
-from ..formats import Format, as_json, first, listing, render
+from ..expected import TABLES, Table
+from ..findings import by_place, paper_gpu
+from ..formats import Format, as_json, figures, first, listing, render
 from ..gpus import catalogue, find, paper_gpus
 from ..search import Search, searches
 from ..settings import NAIVE
@@ -23,6 +23,7 @@ from ..verdict import FAILED, Verdict, differing, explain
 _GIB = 2**30
 _NEARLY = 0.9  # of a card's memory: CUDA itself takes some of it, and none of a limit
 _CLOCKS_DIFFER = 0.1
+_DISTURBED = 2.0  # a round over another, where nothing else runs
 
 
 LEGEND = (
@@ -35,6 +36,13 @@ LEGEND = (
 )
 
 
+_IN_CSV = (
+    *("id", "recipe", "scale", "machine", "settings", "status", "reason", "micro_batch", "accumulation"),
+    *("authors_step", "true_step", "synchronised_step", "authors_days", "true_days", "synchronised_days"),
+    *("examples_per_second", "utilisation", "peak_memory"),
+)
+
+
 def report(
     records: Sequence[Record],
     verdicts: Sequence[Verdict],
@@ -44,7 +52,8 @@ def report(
     """A run on `devices`; None where there was no run. CSV is one row a trial or, without any, one a cell; JSON holds
     trials, verdicts and summary."""
     if format == "csv":
-        return render(trial_rows(records, None) or [asdict(verdict) for verdict in verdicts], "csv")
+        of_trials = [{name: getattr(record, name) for name in _IN_CSV} for record in records]
+        return render(of_trials or [asdict(verdict) for verdict in verdicts], "csv")
     if format == "json":
         return as_json(
             {
@@ -178,7 +187,7 @@ def _paper_days(record: Record, gpu: str) -> str | None:
         return None
     table: Table = "4" if record.settings == NAIVE.id else "1"
     name = models.find(record.recipe).name
-    cell = next((c for c in cells(table) if (c.model, c.gpu, c.gpus) == (name, gpu, record.count)), None)
+    cell = by_place(table).get((name, gpu, record.count))
     return None if cell is None else f"{cell.printed} (Table {table})"
 
 
@@ -217,7 +226,7 @@ def notes(records: Sequence[Record]) -> list[str]:
     with the trials that it is about."""
     found: dict[str, list[str]] = {}
     for record in records:
-        for note in [*notes_on(record), *_clocks_note(record)]:
+        for note in [*notes_on(record), *_noise_note(record), *_clocks_note(record)]:
             found.setdefault(note, []).append(f"{record.recipe}, {record.machine}, {record.settings}")
     return [f"{note} ({first(trials)})" for note, trials in found.items()]
 
@@ -236,6 +245,16 @@ def notes_on(record: Record) -> list[str]:
     if record.extrapolation_error is not None:
         about.append(f"extrapolated step against whole steps: {record.extrapolation_error:+.1%}")
     return about
+
+
+def _noise_note(record: Record) -> list[str]:
+    """Rounds of the same step, and both clocks of a CPU, should agree."""
+    seconds = list(record.step_rounds)
+    if record.device == "cpu" and record.synchronised_step is not None:
+        seconds.append(record.synchronised_step)
+    if not seconds or max(seconds) <= _DISTURBED * min(seconds):
+        return []
+    return [f"its rounds took {figures(min(seconds))} to {figures(max(seconds))} s: what else ran on this machine?"]
 
 
 def _clocks_note(record: Record) -> list[str]:

@@ -10,7 +10,6 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from typing import Any, get_args
 
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import models
+from repro.packages import installed
 from repro.predict.traces import NOTHING, PAPER_STACK, VARIANTS, Costs, Linear, Part, Trace, Variant
 from repro.recipe import Recipe, Scale, Text
 from repro.stack import load as load_stack
@@ -50,13 +50,7 @@ def variants(recipe: Recipe) -> list[Variant]:
 
 def stack() -> dict[str, str]:
     """The versions of the packages whose code a trace shows."""
-    found = {}
-    for package in ("torch", "transformers", "timm"):
-        try:
-            found[package] = version(package).split("+")[0]
-        except PackageNotFoundError:
-            found[package] = "none"
-    return found
+    return {package: (installed(package) or "none").split("+")[0] for package in ("torch", "transformers", "timm")}
 
 
 def trace(recipe: Recipe, variant: Variant, depths: tuple[int, ...] | None = None) -> Trace:

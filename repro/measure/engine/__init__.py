@@ -8,7 +8,7 @@ from repro.measure.rank import Rank
 from repro.recipe import Recipe
 from repro.settings import Settings
 
-from .base import Engine, Held, WrongWrapperError, layers, runs_tf32
+from .base import Engine, WrongWrapperError, layers, runs_tf32
 
 
 def build(
@@ -32,4 +32,4 @@ def build(
     return engine(recipe, settings, rank, accumulation, compiled, tf32)
 
 
-__all__ = ["Engine", "Held", "WrongWrapperError", "build", "layers", "runs_tf32"]
+__all__ = ["Engine", "WrongWrapperError", "build", "layers", "runs_tf32"]
