@@ -64,8 +64,8 @@ def catalogue() -> tuple[Gpu, ...]:
 
 def find(name: str) -> Gpu | None:
     """The GPU of this name (ours, the paper's or the driver's, in any case), or None for an unknown one."""
-    plain = _plain(name)
-    return next((gpu for gpu in catalogue() if plain in map(_plain, _names(gpu))), None)
+    folded = _folded(name)
+    return next((gpu for gpu in catalogue() if folded in map(_folded, _names(gpu))), None)
 
 
 @read_once
@@ -156,5 +156,10 @@ def _names(gpu: Gpu) -> list[str]:
 
 
 def _plain(name: str) -> str:
-    # Drivers before 470 leave out the maker's name; people write 80GB and 80 GB.
-    return "".join(name.casefold().split()).removeprefix("nvidia")
+    # Drivers before 470 leave out the maker's name.
+    return " ".join(name.casefold().split()).removeprefix("nvidia ")
+
+
+def _folded(name: str) -> str:
+    # People write 80GB and 80 GB.
+    return _plain(name).replace(" ", "")

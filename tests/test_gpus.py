@@ -334,3 +334,8 @@ def test_a_broken_catalogue_is_told_by_line_and_column(expected: Path, old: str,
     (expected / "gpus.csv").write_text(text.replace(old, new, 1))
     with pytest.raises(UserError, match=re.escape(told)):
         catalogue()
+
+
+def test_people_may_write_80gb_and_80_gb() -> None:
+    assert find("a100 80gb") == find("A100 80 GB") == find("A100")
+    assert find("RTX4090") == find("NVIDIA GeForce RTX 4090")

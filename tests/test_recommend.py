@@ -197,7 +197,7 @@ def test_several_instances_that_make_a_machine_are_told(tmp_path: Path) -> None:
     rows = answer(*PYTHIA, "--rent", "--prices", str(tmp_path / "my.toml"))["rows"]
     assert {row["gpus"]: row["terms"] for row in rows if "shop" in row["terms"]} == {
         1: "rent, shop on-demand",
-        **{gpus: f"rent, shop on-demand ({gpus} x 1 GPU)" for gpus in (2, 4, 8)},
+        **{gpus: f"rent, shop on-demand, {gpus} x 1 GPU" for gpus in (2, 4, 8)},
     }
 
 

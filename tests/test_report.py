@@ -313,7 +313,7 @@ def test_rounds_that_disagree_are_told_and_so_are_the_clocks_of_a_cpu() -> None:
     for one, device in ((slow, None), (uneven, find("A100"))):
         for name, value in reckoned(one, device).items():
             setattr(one, name, value)
-        assert any(note.startswith("its rounds took ") for note in notes([one]))
+        assert any(note.startswith("its steps took ") for note in notes([one]))
 
 
 def test_every_trial_is_there_with_its_status_and_both_clocks(kept: Content, on_gpus: Content) -> None:

@@ -143,7 +143,7 @@ def test_where_no_machine_has_a_price_in_the_currency_the_way_to_one_is_named() 
     found = answer("scaling", "--model", "vit", "--gpu", "H100", "--currency", "CHF")
     assert "without a price in CHF it is not known where one more stops paying" in found["answer"]
     way_out = "give prices, or a [[rate]] to CHF, with --prices"
-    assert f"Without a price in CHF, and so without costs: 1 H100, 2 H100, 4 H100, 8 H100; {way_out}." in found["notes"]
+    assert f"Without a price in CHF, and so without costs: 1, 2, 4 and 8 H100; {way_out}." in found["notes"]
     assert not any("Without a price" in note for note in answer("scaling", "--model", "vit", "--gpu", "H100")["notes"])
 
 

@@ -24,7 +24,7 @@ def serves(rental: Rental, gpu: str, gpus: int) -> bool:
 
 def instances(rental: Rental, gpus: int) -> str:
     """What to say of a machine that several instances make; nothing where one does."""
-    return "" if rental.gpus == gpus else f" ({gpus} x {rental.gpus} GPU)"
+    return "" if rental.gpus == gpus else f", {gpus} x {rental.gpus} GPU"
 
 
 def committed(rental: Rental) -> bool:

@@ -226,7 +226,7 @@ def notes(records: Sequence[Record]) -> list[str]:
     with the trials that it is about."""
     found: dict[str, list[str]] = {}
     for record in records:
-        for note in [*notes_on(record), *_noise_note(record), *_clocks_note(record)]:
+        for note in [*notes_on(record), *_clocks_note(record)]:
             found.setdefault(note, []).append(f"{record.recipe}, {record.machine}, {record.settings}")
     return [f"{note} ({first(trials)})" for note, trials in found.items()]
 
@@ -244,7 +244,7 @@ def notes_on(record: Record) -> list[str]:
         )
     if record.extrapolation_error is not None:
         about.append(f"extrapolated step against whole steps: {record.extrapolation_error:+.1%}")
-    return about
+    return about + _noise_note(record)
 
 
 def _noise_note(record: Record) -> list[str]:
@@ -254,7 +254,7 @@ def _noise_note(record: Record) -> list[str]:
         seconds.append(record.synchronised_step)
     if not seconds or max(seconds) <= _DISTURBED * min(seconds):
         return []
-    return [f"its rounds took {figures(min(seconds))} to {figures(max(seconds))} s: what else ran on this machine?"]
+    return [f"its steps took {figures(min(seconds))} to {figures(max(seconds))} s: what else ran on this machine?"]
 
 
 def _clocks_note(record: Record) -> list[str]:
