@@ -11,7 +11,7 @@ import models
 from models.vit import patch_flops
 
 from . import command
-from .expected import Cell, all_cells
+from .expected import AtPlace, Cell, all_cells
 from .findings import paper_gpu, paper_peak, recipe_of, rounded_days, training_flops
 from .formats import counted
 from .gpus import Gpu, find, peak_flops
@@ -26,7 +26,7 @@ IMPLAUSIBLE = 0.75  # the best trainings published reach 72 %: a GPT with FlashA
 
 
 @dataclass(frozen=True)
-class Audited:
+class Audited(AtPlace):
     """A number of days and what it implies. `table` is "1", "4" or "measured", then `clock` says whose days.
 
     `tflops` are model FLOP/s of each GPU, 1e12 a second, `peak_tflops` the GPU's dense peak at the recipe's
@@ -80,10 +80,16 @@ def audit_measured(records: Iterable[Record]) -> list[Audited]:
     return found
 
 
+def plausible_cells() -> set[Cell]:
+    """Those of Tables 1 and 4 whose days the hardware allows."""
+    plausible = {(row.table, row.place) for row in audit() if row.verdict == "plausible"}
+    return {cell for cell in all_cells() if (cell.table, cell.place) in plausible}
+
+
 def _cell(cell: Cell) -> Audited:
     recipe, gpu, tf32 = recipe_of(cell.model), paper_gpu(cell.gpu), cell.table == "1"
     peak = paper_peak(cell.gpu, recipe.precision, tf32)
-    return _audited((cell.table, cell.model, cell.gpu, cell.gpus), rounded_days(cell), recipe, gpu, peak, tf32)
+    return _audited((cell.table, *cell.place), rounded_days(cell), recipe, gpu, peak, tf32)
 
 
 def _audited(

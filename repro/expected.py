@@ -21,10 +21,23 @@ TOLERANCE = 0.15  # around the printed days, relative, where a run is given no o
 Table = Literal["1", "4"]
 TABLES: tuple[Table, ...] = get_args(Table)
 State = Literal["days", "infeasible", "lost"]
+Place = tuple[str, str, int]  # model, GPU and number of GPUs, as the paper names them
+
+
+class AtPlace:
+    """What a row says of one model on one machine."""
+
+    model: str
+    gpu: str
+    gpus: int
+
+    @property
+    def place(self) -> Place:
+        return self.model, self.gpu, self.gpus
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(AtPlace):
     """One entry of Table 1 or 4. `days` is the printed integer, None unless `state` is "days"."""
 
     table: Table
@@ -47,7 +60,7 @@ def printed(state: State, days: int | None) -> str:
 
 
 @dataclass(frozen=True)
-class PublishedSettings:
+class PublishedSettings(AtPlace):
     """A row of Appendix J: the settings that reached a cell of Table 1. None is a lost mark."""
 
     model: str

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import models
 
 from .datafile import Keyed, absent, read_once
-from .expected import Cell, Table, cells
+from .expected import Cell, Place, Table, cells
 from .gpus import Gpu, by_name, peak_flops
 from .interval import Interval
 from .originals import analytic_peaks, originals, training_compute
@@ -19,7 +19,6 @@ from .recipe import Precision, Recipe
 from .units import SECONDS_A_DAY
 
 PYTHIA = tuple(recipe.name for recipe in models.PYTHIAS)  # as the paper names them
-Place = tuple[str, str, int]  # model, GPU and number of GPUs, as the paper names them
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class GpuDays:
 @read_once
 def by_place(table: Table) -> Mapping[Place, Cell]:
     """Cells of Table 1 or 4 by model, GPU and number of GPUs."""
-    return Keyed(f"table{table}.csv", {(cell.model, cell.gpu, cell.gpus): cell for cell in cells(table)})
+    return Keyed(f"table{table}.csv", {cell.place: cell for cell in cells(table)})
 
 
 def recipe_of(model: str) -> Recipe:

@@ -9,8 +9,7 @@ from typing import Any, Literal, get_args
 import models
 
 from .errors import UserError
-from .expected import TABLES, Table, cells, printed, printed_recipes, published_settings
-from .findings import Place
+from .expected import TABLES, Place, Table, cells, printed, printed_recipes, published_settings
 from .formats import by_machine, figures, yes
 from .prices import gpu_prices, parts, servers
 from .search import searches
@@ -37,7 +36,7 @@ def rows(table: Number, records: Sequence[Record] | None = None, verdicts: Seque
     if records is None:
         return found
     if table in TABLES:
-        beside = {(v.model, v.gpu, v.gpus): _of_verdict(v) for v in verdicts if v.table == table}
+        beside = {v.place: _of_verdict(v) for v in verdicts if v.table == table}
         return [_with(row, beside[row["model"], row["gpu"], row["gpus"]]) for row in found]
     if table == "3":
         return [_with(row, _of_recipe(row["model"], records)) for row in found]

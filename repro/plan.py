@@ -1,21 +1,16 @@
-"""The plan of a run: which trials, in which order, and about how long they take."""
+"""The plan of a run: which trials, in which order."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import models
 
-from . import rules
 from .devices import Device, name_of
-from .errors import UserError
 from .expected import COUNTS, TOLERANCE, published_settings
-from .gpus import Gpu, peak_flops
-from .predict.forecast import forecast
-from .predict.here import here
+from .gpus import Gpu
 from .recipe import Recipe, Scale
 from .settings import FREE_LUNCH, NAIVE, Attention, Settings, search_space
 from .trial import Trial
@@ -117,38 +112,3 @@ def _methods(options: Options, recipe: Recipe, gpu: Gpu | None, count: int, on_g
 
 def _with_attention(wanted: Iterable[Settings], attention: Attention) -> list[Settings]:
     return [replace(settings, attention=attention if settings.free_lunch else "sdpa") for settings in wanted]
-
-
-def estimate(trial: Trial, gpu: Gpu | None) -> float:
-    """About how many seconds a trial takes: for the bar and the first line of a run, never for a result.
-
-    A tiny trial is some seconds of starting, searching and, compiled, of compiling, and a tenth of one a round. A trial
-    at the paper's scale draws its weights (1e8 a second on a host), compiles, and takes about ten micro-steps and four
-    a round, six updates and two a round, as predicted. What nobody can predict is taken for four examples a
-    micro-step, at a third of the GPU's peak.
-    """
-    recipe, settings = models.find(trial.recipe, trial.scale), Settings.parse(trial.settings)
-    compiling = rules.compiles(recipe, settings)
-    if trial.scale == "tiny":
-        return 1.7 + 0.1 * trial.steps + (12.0 if compiling else 0.0)
-    micro_step, update = _parts(recipe, settings, trial, gpu)
-    measuring = (10 + 4 * trial.steps) * micro_step + (6 + 2 * trial.steps) * update
-    return 10.0 + recipe.parameters / 1e8 + measuring + (90.0 if compiling else 0.0)
-
-
-def _parts(recipe: Recipe, settings: Settings, trial: Trial, gpu: Gpu | None) -> tuple[float, float]:
-    """About how many seconds a micro-step and an update take, at the paper's scale."""
-    if gpu is not None:
-        with contextlib.suppress(UserError):  # nobody traced the recipe, or the catalogue lacks a figure of the GPU
-            return _predicted_parts(recipe, settings, trial, gpu)
-    peak = peak_flops(gpu, recipe.precision, tf32=settings.free_lunch) or 100e12
-    return 4 * recipe.flops_per_example / (peak / 3), 0.0
-
-
-def _predicted_parts(recipe: Recipe, settings: Settings, trial: Trial, gpu: Gpu) -> tuple[float, float]:
-    machine, fitted = here(gpu, trial.count, trial.memory_limit)
-    machine = replace(machine, nodes=trial.nodes)
-    found = forecast(recipe, machine, settings, fitted)
-    if found.step is None or found.accumulation is None:
-        return 0.0, 0.0  # it ends as soon as it runs out of memory
-    return (found.step.total - found.step.update) / found.accumulation, found.step.update

@@ -15,6 +15,7 @@ from . import environment, jsonfile, rules
 from .calibrate import probe
 from .devices import Device, name_of
 from .errors import UserError
+from .estimate import estimate
 from .expected import Cell, all_cells, published_settings
 from .gpus import Gpu
 from .measure.launcher import ForkServer, ServerDiedError
@@ -23,7 +24,7 @@ from .measure.rank import SEED
 from .measure.trial import Bench
 from .measure.trial import run as run_trial
 from .packages import installed, installed_packages
-from .plan import Options, estimate, trials
+from .plan import Options, trials
 from .predict.guide import Guide
 from .predict.here import here
 from .predict.probed import Probes

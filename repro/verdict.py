@@ -9,7 +9,7 @@ from typing import Literal
 import models
 
 from . import rules
-from .expected import Cell, PublishedSettings, State, all_cells, published_settings
+from .expected import AtPlace, Cell, PublishedSettings, State, all_cells, published_settings
 from .findings import recipe_of
 from .formats import listing
 from .gpus import paper_gpus
@@ -24,7 +24,7 @@ _SETTLED = ("ok", "out_of_memory", "skipped")  # what is known of settings, a bo
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verdict(AtPlace):
     """One cell. Days are None where there are none: `expected` says why there (infeasible, lost), `reason` here."""
 
     table: str
@@ -80,12 +80,12 @@ def judge(
     by_place: dict[tuple[str, str, int], list[Record]] = {}
     for record in filter(stands_for_cell, records):
         by_place.setdefault((record.recipe, record.device, record.count), []).append(record)
-    readings = {(row.model, row.gpu, row.gpus): {settings.id for settings in row.readings()} for row in published}
+    readings = {row.place: {settings.id for settings in row.readings()} for row in published}
     return [
         _judge(
             cell,
             by_place.get((recipe_of(cell.model).id, cell.gpu, cell.gpus), []),
-            readings.get((cell.model, cell.gpu, cell.gpus), set()),
+            readings.get(cell.place, set()),
             tolerance,
         )
         for cell in cells

@@ -14,8 +14,9 @@ from repro.commands.preflight import check_cuda
 from repro.commands.run import _checked
 from repro.devices import Device
 from repro.errors import UserError
+from repro.estimate import estimate
 from repro.gpus import find, paper_gpus
-from repro.plan import Methods, Options, counts_up_to, estimate, settings_for, trials
+from repro.plan import Methods, Options, counts_up_to, settings_for, trials
 from repro.predict.forecast import forecast
 from repro.predict.here import here
 from repro.settings import FREE_LUNCH, NAIVE, Settings

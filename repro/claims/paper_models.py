@@ -186,7 +186,7 @@ def batch_sizes() -> Working:
         product, batch = row.gpus * row.mbs * row.gas, printed_recipes()[row.model].batch_size
         wrong += product != batch
         value = f"{row.gpus} x {row.mbs} x {row.gas} = {product}, batch size {batch}"
-        rows.append(Working(Interval.exact(product), (_row_j(row.model, row.gpu, row.gpus, value, row.source),)))
+        rows.append(Working(Interval.exact(product), (_row_j(*row.place, value, row.source),)))
     return count(wrong, rows, f"rows have another {_BATCH} than the batch size")
 
 
@@ -199,13 +199,13 @@ def powers_of_two() -> Working:
 
 def _mbs() -> Iterable[Working]:
     for row in published_settings():
-        yield Working.read(row.mbs, _row_j(row.model, row.gpu, row.gpus, f"MBS {row.mbs}", row.source))
+        yield Working.read(row.mbs, _row_j(*row.place, f"MBS {row.mbs}", row.source))
 
 
 @recomputes("appendix-j-leaves-out")
 def left_out() -> Working:
     """Cells that Appendix J leaves out although Table 1 has days, or has although Table 1 has none."""
-    there = {(row.model, row.gpu, row.gpus) for row in published_settings()}
+    there = {row.place for row in published_settings()}
     found = []
     wrong = 0
     for place, cell in by_place("1").items():

@@ -11,8 +11,7 @@ from typing import cast, get_args
 import models
 
 from ..errors import UserError
-from ..expected import TABLES, all_cells
-from ..findings import Place
+from ..expected import TABLES, Place, all_cells
 from ..formats import FOR_MACHINES, Format, add_format, render
 from ..packages import installed
 from ..plan import Methods, settings_for
@@ -156,14 +155,11 @@ def _had(records: Sequence[Record]) -> str:
 def _tables(given: argparse.Namespace, names: set[str]) -> int:
     fitted = calibration.load()[calibration.EVERYTHING]
     measured: dict[tuple[str, Place], float | None] = {
-        (verdict.table, (verdict.model, verdict.gpu, verdict.gpus)): verdict.measured_days
+        (verdict.table, verdict.place): verdict.measured_days
         for verdict in (read_measured(given.measured).verdicts if given.measured else ())
     }
     listed = [cell for cell in all_cells() if cell.model in names]
-    rows = [
-        report.cell_row(cell, predicted(cell, fitted), measured.get((cell.table, (cell.model, cell.gpu, cell.gpus))))
-        for cell in listed
-    ]
+    rows = [report.cell_row(cell, predicted(cell, fitted), measured.get((cell.table, cell.place))) for cell in listed]
     if given.format in FOR_MACHINES:
         print(render(rows, given.format))
         return 0

@@ -19,8 +19,9 @@ from ..compare.rule import PAIRS_A_ROUND
 from ..compare.trials import Compared
 from ..devices import Device
 from ..errors import UserError
+from ..estimate import estimate
 from ..formats import Format, add_format
-from ..plan import Methods, Options, counts_up_to, default_scale, estimate, trials
+from ..plan import Methods, Options, counts_up_to, default_scale, trials
 from ..recipe import Scale
 from ..stderr import say
 from ..trial import Trial

@@ -38,22 +38,38 @@ def changes(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
         ("TF32", lambda record: "on" if record.tf32 else "off"),
     ]
     graphs = [("graphs", "compiled"), ("graph breaks", "breaks"), ("recompilations", "recompilations")]
-    for what, key in graphs:
-        words.append((what, lambda record, key=key: str((record.graphs or {}).get(key, "not recorded"))))  # type: ignore[misc]
+    words += [(what, _of_graphs(key)) for what, key in graphs]
     found = [Change(what, _said(before, say), _said(after, say)) for what, say in words]
     found = [change for change in found if change.before != change.after]
-    for what, take, smallest, unit, name in (
-        ("peak memory", lambda record: record.peak_memory, SMALLEST_CHANGE, _MIB, "MiB"),
-        ("compiling and warm-up", _compiling, _WARM_UP_CHANGE, 1, "s"),
-    ):
-        numbers = [middle(map(take, side)) for side in (before, after)]  # type: ignore[arg-type]
-        if all(numbers) and abs(numbers[1] / numbers[0] - 1) > smallest:  # type: ignore[operator]
-            found.append(Change(what, *(f"{figures(number / unit)} {name}" for number in numbers)))  # type: ignore[operator]
+    found += _moved("peak memory", _peak_mib, before, after, SMALLEST_CHANGE, "MiB")
+    found += _moved("compiling and warm-up", _compiling, before, after, _WARM_UP_CHANGE, "s")
     return found + _numerics(before[-1].losses, after[-1].losses)
+
+
+def _of_graphs(key: str) -> Callable[[Record], str]:
+    return lambda record: str((record.graphs or {}).get(key, "not recorded"))
+
+
+def _moved(
+    what: str,
+    take: Callable[[Record], float | None],
+    before: Sequence[Record],
+    after: Sequence[Record],
+    smallest: float,
+    unit: str,
+) -> list[Change]:
+    old, new = (middle(map(take, side)) for side in (before, after))
+    if not old or not new or abs(new / old - 1) <= smallest:
+        return []
+    return [Change(what, f"{figures(old)} {unit}", f"{figures(new)} {unit}")]
 
 
 def _said(records: Sequence[Record], say: Callable[[Record], str]) -> str:
     return " or ".join(dict.fromkeys(map(say, records)))
+
+
+def _peak_mib(record: Record) -> float | None:
+    return None if record.peak_memory is None else record.peak_memory / _MIB
 
 
 def _compiling(record: Record) -> float | None:

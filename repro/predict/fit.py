@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import models
-from repro.audit import audit
+from repro.audit import plausible_cells
 from repro.expected import Cell, all_cells, cells, published_settings
 from repro.findings import paper_gpu, recipe_of
 from repro.gpus import find
@@ -55,6 +55,10 @@ class Observation:
         """The GPU's name, the paper's if it has one."""
         return self.machine.gpu.called
 
+    def trace(self, settings: Settings) -> traces.Trace:
+        """That of its recipe and stack with these settings."""
+        return traces.find(self.recipe.id, variant_of(settings), self.stack)
+
     def belongs(self, held_out: str) -> bool:
         """Whether it is of the recipe or the GPU that a fit holds out."""
         return held_out in (self.recipe.id, self.gpu)
@@ -62,13 +66,13 @@ class Observation:
 
 def observations() -> list[Observation]:
     """Every cell of Tables 1 and 4 that has days."""
-    verdicts = {(row.table, row.model, row.gpu, row.gpus): row.verdict for row in audit()}
-    rows = {(row.model, row.gpu, row.gpus): row for row in published_settings()}
+    plausible = plausible_cells()
+    rows = {row.place: row for row in published_settings()}
     found = []
     for cell in all_cells():
         if cell.days is None:
             continue
-        row = rows[cell.model, cell.gpu, cell.gpus]
+        row = rows[cell.place]
         naive = cell.table == "4"
         found.append(
             Observation(
@@ -78,7 +82,7 @@ def observations() -> list[Observation]:
                 Machine(paper_gpu(cell.gpu), cell.gpus),
                 (NAIVE,) if naive else tuple(row.readings()),
                 None if naive else row.mbs,
-                verdicts[cell.table, cell.model, cell.gpu, cell.gpus] == "plausible",
+                cell in plausible,
             )
         )
     return found
@@ -167,13 +171,13 @@ def _infeasible(seen: list[Observation]) -> Iterable[tuple[Cell, Recipe, Machine
 
 
 def _most(each: Observation, settings: Settings, allowance: Allowance) -> float:
-    trace = traces.find(each.recipe.id, variant_of(settings), each.stack)
-    return most_examples(each.recipe, trace, settings, each.machine.gpu, each.machine.gpus, allowance)
+    return most_examples(each.recipe, each.trace(settings), settings, each.machine.gpu, each.machine.gpus, allowance)
 
 
 def _size(each: Observation, settings: Settings, allowance: Allowance) -> int:
-    trace = traces.find(each.recipe.id, variant_of(settings), each.stack)
-    return largest_micro_batch(each.recipe, trace, settings, each.machine.gpu, each.machine.gpus, allowance)
+    return largest_micro_batch(
+        each.recipe, each.trace(settings), settings, each.machine.gpu, each.machine.gpus, allowance
+    )
 
 
 def _error(each: Observation, rates: Rates, micro_batch: int, rivals: list[tuple[Settings, int]]) -> float:
@@ -187,8 +191,7 @@ def _error(each: Observation, rates: Rates, micro_batch: int, rivals: list[tuple
 
 
 def _seconds(each: Observation, settings: Settings, micro_batch: int, rates: Rates) -> float:
-    trace = traces.find(each.recipe.id, variant_of(settings), each.stack)
-    return step(each.recipe, trace, settings, each.machine, micro_batch, rates).total
+    return step(each.recipe, each.trace(settings), settings, each.machine, micro_batch, rates).total
 
 
 def _rivals(each: Observation, allowance: Allowance) -> list[tuple[Settings, int]]:

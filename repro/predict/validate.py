@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import median
 
-from repro.audit import audit
+from repro.audit import plausible_cells
 from repro.expected import Cell, PublishedSettings, Table, all_cells, cells, published_settings
 from repro.findings import analytic_days, by_place, corrected_days, paper_gpu, recipe_of
 from repro.settings import Settings
@@ -69,17 +69,17 @@ def validate(fits: Mapping[str, Calibration]) -> list[Score]:
     for cell in all_cells():
         predicted(cell, fits[EVERYTHING])
     seconds = time.perf_counter() - started
-    verdicts = {(row.table, row.model, row.gpu, row.gpus): row.verdict for row in audit()}
+    plausible = plausible_cells()
     found = [_scored("seconds to predict both tables", "1 and 4", "in sample", "all", len(all_cells()), seconds)]
     for split in SPLITS:
         chosen = _chooser(fits, split)
         for table in _TABLES:
-            found += _errors(table, split, chosen, verdicts)
+            found += _errors(table, split, chosen, plausible)
             found += _feasibility(table, split, chosen)
         found += _micro_batches(split, chosen)
         found += _winners(split, chosen)
-    found += _coverage(fits, verdicts)
-    return found + list(_baselines(verdicts))
+    found += _coverage(fits, plausible)
+    return found + [score for table in _TABLES for score in _baselines(table, plausible)]
 
 
 Chooser = Callable[[str, str], Calibration]
@@ -98,15 +98,12 @@ def _best(cell: Cell, calibration: Calibration) -> Forecast:
     return predicted(cell, calibration)
 
 
-def _errors(
-    table: Table, split: str, chosen: Chooser, verdicts: Mapping[tuple[str, str, str, int], str]
-) -> list[Score]:
+def _errors(table: Table, split: str, chosen: Chooser, plausible: set[Cell]) -> list[Score]:
     ratios: dict[Cell, float] = {}
     for cell in cells(table):
         best = _best(cell, chosen(cell.model, cell.gpu))
         if cell.days is not None and best.days is not None:
             ratios[cell] = best.days.value / cell.days
-    plausible = {cell for cell in ratios if verdicts[cell.table, cell.model, cell.gpu, cell.gpus] == "plausible"}
     found = []
     for subset, members in _subsets(ratios, plausible):
         found += _summary(table, split, subset, [ratios[cell] for cell in members])
@@ -191,7 +188,7 @@ def _winners(split: str, chosen: Chooser) -> list[Score]:
     for row in published_settings():
         readings, calibration = row.readings(), chosen(row.model, row.gpu)
         if len(readings) == 1:
-            order = search(table[row.model, row.gpu, row.gpus], calibration)
+            order = search(table[row.place], calibration)
             place = [each.settings for each in order].index(readings[0])
             places.append(place)
             best, printed = order[0].days, order[place].days
@@ -204,7 +201,7 @@ def _winners(split: str, chosen: Chooser) -> list[Score]:
     ]
 
 
-def _coverage(fits: Mapping[str, Calibration], verdicts: Mapping[tuple[str, str, str, int], str]) -> list[Score]:
+def _coverage(fits: Mapping[str, Calibration], plausible: set[Cell]) -> list[Score]:
     """How often printed days lie in the interval of a fit that had seen neither the cell nor its recipe (GPU)."""
     found = []
     for split in SPLITS[1:]:
@@ -214,40 +211,32 @@ def _coverage(fits: Mapping[str, Calibration], verdicts: Mapping[tuple[str, str,
             best = _best(cell, chosen(cell.model, cell.gpu))
             if cell.days is not None and best.days is not None:
                 inside[cell] = best.days.low <= cell.days <= best.days.high
-        plausible = {cell for cell in inside if verdicts[cell.table, cell.model, cell.gpu, cell.gpus] == "plausible"}
         for subset, members in _subsets(inside, plausible):
             share = _share(inside[cell] for cell in members)
             found.append(_scored("inside the 80 % interval", "1 and 4", split, subset, len(members), share))
     return found
 
 
-def _baselines(verdicts: Mapping[tuple[str, str, str, int], str]) -> Iterator[Score]:
+def _baselines(table: Table, plausible: set[Cell]) -> Iterator[Score]:
     """FLOPs over peak as the paper reckons it; with the closed forms' FLOPs and the data sheet's peak; and that with
     one utilisation for each GPU, the median of the other recipes' (or of the other GPUs')."""
-    for table in _TABLES:
-        known = [cell for cell in cells(table) if cell.days is not None]
-        plausible = {cell for cell in known if verdicts[cell.table, cell.model, cell.gpu, cell.gpus] == "plausible"}
-        corrected = {cell: corrected_days(cell.model, cell.gpu, cell.gpus, table == "1") for cell in known}
-        shares = {cell: corrected[cell] / cell.days for cell in known if cell.days}
+    known = [cell for cell in cells(table) if cell.days is not None]
+    corrected = {cell: corrected_days(*cell.place, table == "1") for cell in known}
+    shares = {cell: corrected[cell] / cell.days for cell in known if cell.days}
 
-        def scaled(
-            cell: Cell,
-            of: Callable[[Cell], bool],
-            corrected: dict[Cell, float] = corrected,
-            shares: dict[Cell, float] = shares,
-        ) -> float:
-            return corrected[cell] / median(share for other, share in shares.items() if of(other))
+    def scaled(cell: Cell, of: Callable[[Cell], bool]) -> float:
+        return corrected[cell] / median(share for other, share in shares.items() if of(other))
 
-        baselines: dict[tuple[str, str], Callable[[Cell], float]] = {
-            ("FLOPs over peak, as in the paper", "none"): lambda cell: analytic_days(cell.model, cell.gpu, cell.gpus),
-            ("corrected FLOPs over peak", "none"): corrected.__getitem__,
-            ("a utilisation for each GPU", SPLITS[0]): lambda cell: scaled(cell, lambda o: o.gpu == cell.gpu),
-            ("a utilisation for each GPU", SPLITS[1]): lambda cell: scaled(
-                cell, lambda o: o.gpu == cell.gpu and o.model != cell.model
-            ),
-            ("a utilisation for each GPU", SPLITS[2]): lambda cell: scaled(cell, lambda o: o.gpu != cell.gpu),
-        }
-        for (name, split), days in baselines.items():
-            for subset, members in _subsets(known, plausible):
-                ratios = [days(cell) / cell.days for cell in members if cell.days]
-                yield from _summary(table, split, f"{subset}: baseline, {name}", ratios)
+    baselines: dict[tuple[str, str], Callable[[Cell], float]] = {
+        ("FLOPs over peak, as in the paper", "none"): lambda cell: analytic_days(*cell.place),
+        ("corrected FLOPs over peak", "none"): corrected.__getitem__,
+        ("a utilisation for each GPU", SPLITS[0]): lambda cell: scaled(cell, lambda o: o.gpu == cell.gpu),
+        ("a utilisation for each GPU", SPLITS[1]): lambda cell: scaled(
+            cell, lambda o: o.gpu == cell.gpu and o.model != cell.model
+        ),
+        ("a utilisation for each GPU", SPLITS[2]): lambda cell: scaled(cell, lambda o: o.gpu != cell.gpu),
+    }
+    for (name, split), days in baselines.items():
+        for subset, members in _subsets(known, plausible):
+            ratios = [days(cell) / cell.days for cell in members if cell.days]
+            yield from _summary(table, split, f"{subset}: baseline, {name}", ratios)

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import models
 
-from ..expected import COUNTS, Cell, PublishedSettings, published_settings
-from ..findings import PYTHIA, Place, by_place
+from ..expected import COUNTS, Cell, Place, PublishedSettings, published_settings
+from ..findings import PYTHIA, by_place
 from ..gpus import paper_gpus
 from ..search import Search
 from ..settings import FREE_LUNCH, NAIVE
@@ -42,7 +42,7 @@ def feasibility(searches: Sequence[Search]) -> Figure:
 def methods(searches: Sequence[Search]) -> Figure:
     """Figure 10: the least that is enough for each model on each machine."""
     naive, best = by_place("4"), by_place("1")
-    settings = {(row.model, row.gpu, row.gpus): row for row in published_settings()}
+    settings = {row.place: row for row in published_settings()}
     measured = [
         Mark(search.model, search.machine, _least_measured(search))
         for search in searches

@@ -54,7 +54,7 @@ AUDIT = {
 
 def verdict_grid(table: Table, verdicts: Sequence[Verdict]) -> Grid:
     """Table 1 or 4: printed days, and below them what was measured."""
-    entries = {(v.model, v.gpu, v.gpus): verdict_entry(v) for v in verdicts if v.table == table}
+    entries = {v.place: verdict_entry(v) for v in verdicts if v.table == table}
     what = "the best settings found" if table == "1" else "naive settings"
     caption = f"Days of training with {what}: as printed, and below it as measured by the authors' clock."
     return _grid(f"Table {table}", caption, entries, VERDICTS)
@@ -76,9 +76,9 @@ def verdict_entry(verdict: Verdict) -> Entry:
 
 def audit_grid(table: Table, rows: Sequence[Audited]) -> Grid:
     """What the days of Table 1 or 4 imply, in per cent of the GPU's peak."""
-    audited = {(row.model, row.gpu, row.gpus): _audit_entry(row) for row in rows if row.table == table}
+    audited = {row.place: _audit_entry(row) for row in rows if row.table == table}
     none = Entry("-", "", "no_days", "", "no days to audit")
-    entries = {place: audited.get(place, none) for place in [(c.model, c.gpu, c.gpus) for c in cells(table)]}
+    entries = {cell.place: audited.get(cell.place, none) for cell in cells(table)}
     caption = "Model FLOP/s that the printed days imply, as a share of the GPU's dense peak at the recipe's precision."
     return _grid(f"Table {table}, % of peak", caption, entries, AUDIT)
 

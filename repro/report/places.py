@@ -41,7 +41,7 @@ def place_of(search: Search, verdicts: Iterable[Verdict], nearest: str | None) -
         slower = "" if search.naive is None else f"; naive settings take {figures(search.naive)} s"
         says.append(f"The fastest apart from naive settings is {best}{slower}.")
     for verdict in verdicts if search.stands_for_paper else ():
-        if (verdict.model, verdict.gpu, verdict.gpus) == (search.model, search.device, search.count):
+        if verdict.place == (search.model, search.device, search.count):
             says.append(f"{verdict_entry(verdict).told}.")
     rows = [_trial(*both) for both in zip(search.trials, trial_rows(search.trials, nearest), strict=True)]
     return Place(f"{search.model}{twin} on {search.machine}", _told(search), says, rows, _notes(search))
