@@ -49,4 +49,4 @@ def not_written(folder: Path, error: OSError) -> UserError:
     """What to tell where a folder takes no more."""
     if error.errno in DISK_FULL:
         return UserError(f"no space left in {folder}: free some and run the same command again")
-    return UserError(f"cannot write to {folder}: {error.strerror}")
+    return UserError(f"cannot write to {folder}: {error.strerror}; make it writable, or name another place")

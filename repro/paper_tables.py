@@ -57,7 +57,7 @@ def _shown(column: str, value: Any) -> Any:
         return f"{value:,.2f}"
     if column in ("parameters", "vocabulary", "classes", "training_steps") and value is not None:
         size, letter = next((size, letter) for size, letter in _SIZES if value >= size)
-        return f"{value / size:g}{letter}"
+        return f"{value / size:.1f}{letter}" if letter == "B" else f"{value / size:g}{letter}"
     return value
 
 

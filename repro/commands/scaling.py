@@ -45,7 +45,8 @@ def main(given: argparse.Namespace) -> int:
 
 
 def _told(model: str, steps: list[Step], unit: str) -> str:
-    gpu, origins = steps[0].gpu, ", ".join(dict.fromkeys(f"{step.origin}: {step.source}" for step in steps))
+    gpu, sources = steps[0].gpu, {f"{step.origin}: {step.source}" for step in steps}
+    origins = ", ".join(sources if len(sources) == 1 else sorted({step.origin for step in steps}))
     best = stops(steps)
     if best is None or best.experiment is None:
         return f"{model} on {gpu} ({origins}): without a price in {unit} it is not known where one more stops paying."
