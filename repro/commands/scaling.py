@@ -45,11 +45,13 @@ def main(given: argparse.Namespace) -> int:
 
 
 def _told(model: str, steps: list[Step], unit: str) -> str:
-    gpu, sources = steps[0].gpu, {f"{step.origin}: {step.source}" for step in steps}
-    origins = ", ".join(sources if len(sources) == 1 else sorted({step.origin for step in steps}))
+    gpu, origins = steps[0].gpu, {f"{step.origin}: {step.source}" for step in steps}
+    if len(origins) > 1:  # the settings of each count are in the rows
+        origins = {origin.partition(", ")[0] for origin in origins}
+    days = ", ".join(sorted(origins))
     best = stops(steps)
     if best is None or best.experiment is None:
-        return f"{model} on {gpu} ({origins}): without a price in {unit} it is not known where one more stops paying."
+        return f"{model} on {gpu} ({days}): without a price in {unit} it is not known where one more stops paying."
     equals = [
         str(step.gpus)
         for step in steps
@@ -59,7 +61,7 @@ def _told(model: str, steps: list[Step], unit: str) -> str:
     larger = any(step.gpus > best.gpus and step.experiment is not None for step in steps)
     more = "more stop paying there" if larger else "what it costs on more is not known"
     return (
-        f"{model} on {gpu} ({origins}): an experiment is cheapest on {best.gpus}, at "
+        f"{model} on {gpu} ({days}): an experiment is cheapest on {best.gpus}, at "
         f"{told(best.experiment.value, unit)}; {more}{undecided}."
     )
 
