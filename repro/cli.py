@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import re
 import sys
@@ -66,8 +67,8 @@ def _open_what_is_closed() -> None:
                 os.dup2(opened, number)
                 os.close(opened)
             setattr(sys, name, open(number, "w", closefd=False))  # noqa: SIM115, open as long as the program is
-    if sys.stdout.encoding.lower() != "utf-8":
-        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def parser(name: str) -> argparse.ArgumentParser:

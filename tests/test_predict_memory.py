@@ -9,6 +9,8 @@ from repro.expected import cells, published_settings
 from repro.findings import paper_gpu, recipe_of
 from repro.gpus import Gpu, catalogue
 from repro.predict import calibration, traces
+from repro.predict.forecast import forecast
+from repro.predict.machine import Machine
 from repro.predict.memory import (
     ALLOWANCE_BOUNDS,
     Allowance,
@@ -124,6 +126,10 @@ def test_one_host_does_not_hold_the_offloaded_states_of_the_largest_model() -> N
     settings = Settings(True, sharding="zero_3", offloading=True)
     assert 64e9 < host_bytes(models.find("pythia-6.9b"), settings) < 2 * 64e9
     assert largest("pythia-6.9b", settings, paper_gpu("A100"), 1, NOTHING_ASIDE) == 0
+    on_one = forecast(
+        models.find("pythia-6.9b"), Machine(paper_gpu("A100"), 1), settings, calibration.load()["everything"]
+    )
+    assert on_one.reason == "a host of 64 GB a GPU does not hold what is offloaded"
     assert largest("pythia-6.9b", settings, paper_gpu("A100"), 2, NOTHING_ASIDE) > 0
 
 

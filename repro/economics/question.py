@@ -85,8 +85,7 @@ def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str
         )
         for rental, each in rentals
     ]
-    if given.rent is not None:
-        rents = [("--rent", given.rent)]
+    rents = rents if given.rent is None else [("--rent", given.rent)]
     if not rents:
         raise UserError(f"no price in {currency} for renting {name} by the hour; give --rent SUM, or --prices FILE")
     power = gpu_power(run)

@@ -9,7 +9,7 @@ from repro import extrapolate
 from repro.errors import UserError
 from repro.interval import Interval
 from repro.recipe import Recipe
-from repro.rules import bf16_obstacle
+from repro.rules import bf16_obstacle, fits_papers_hosts
 from repro.settings import Settings
 
 from . import traces
@@ -64,7 +64,9 @@ def forecast(
     allowance = calibration.allowance
     micro_batch = largest_micro_batch(recipe, trace, settings, machine.gpu, machine.world, allowance)
     if not micro_batch:
-        return Forecast(recipe.id, machine, settings, 0, "not even a micro batch of 1 fits")
+        held = fits_papers_hosts(recipe, settings, machine.world)
+        full = "not even a micro batch of 1 fits" if held else "a host of 64 GB a GPU does not hold what is offloaded"
+        return Forecast(recipe.id, machine, settings, 0, full)
     taken = step(recipe, trace, settings, machine, micro_batch, calibration.rates)
     days = extrapolate.days(taken.total, recipe.training_steps)
     low, high = calibration.interval
