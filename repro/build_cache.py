@@ -9,7 +9,8 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-_BESIDE = Path(__file__).resolve().parent.parent / ".venv" / "build-cache"
+from .checkout import ROOT
+
 # 64-bit ELF: how a file begins, bytes of its header, and where that tells the place of the table of sections, the size
 # of a row of it, and the number of rows.
 _MAGIC, _HEADER, _PLACE, _ROW, _ROWS = b"\x7fELF", 64, slice(40, 48), slice(58, 60), slice(60, 62)
@@ -17,7 +18,7 @@ _MAGIC, _HEADER, _PLACE, _ROW, _ROWS = b"\x7fELF", 64, slice(40, 48), slice(58, 
 
 def build_cache() -> Path:
     """REPRO_CACHE, else beside the virtual environment, else, where the checkout is read-only, a temporary folder."""
-    place = Path(os.environ.get("REPRO_CACHE") or _BESIDE)
+    place = Path(os.environ.get("REPRO_CACHE") or ROOT / ".venv" / "build-cache")
     with contextlib.suppress(OSError):
         place.mkdir(parents=True, exist_ok=True)
     if os.access(place, os.W_OK):

@@ -17,6 +17,7 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
+from .checkout import ROOT
 from .errors import UserError
 
 P = ParamSpec("P")
@@ -38,7 +39,7 @@ class ContradictionError(ValueError):
 
 def expected_folder() -> Path:
     """Where the files are: expected/ beside this package, or the folder that REPRO_EXPECTED names."""
-    return Path(os.environ.get("REPRO_EXPECTED") or Path(__file__).parent.parent / "expected")
+    return Path(os.environ.get("REPRO_EXPECTED") or ROOT / "expected")
 
 
 def read_once(read: Callable[P, T]) -> Callable[P, T]:

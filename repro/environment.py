@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__, adam, image, jsonfile, nvml, tf32
+from .checkout import ROOT
 from .devices import Device
 from .errors import UserError
 from .host import Host, host
 from .packages import LIBRARIES, PACKAGES
 from .rules import Stack
 
-ROOT = Path(__file__).resolve().parent.parent
 _LOCKS = ("requirements.lock", "locks/cpu.lock", "locks/paper.lock", "locks/latest.lock")
 FILE = "environment.json"
 

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from ..environment import ROOT
+from ..checkout import ROOT
 from ..errors import UserError
 from ..exit_codes import FAILED, INTERRUPTED, OK
 

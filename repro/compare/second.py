@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..build_cache import build_cache
-from ..environment import ROOT
+from ..checkout import ROOT
 from ..errors import UserError
 from ..packages import installed_packages, normalised
 from ..stderr import say

@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from repro.build_cache import mend
+from repro.checkout import ROOT
 
 from .server import Job, Outcome
-
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 class ServerDiedError(RuntimeError):
@@ -116,7 +115,7 @@ class ForkServer:
             return
         self.mend()
         near, far = socket.socketpair()
-        paths = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
+        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [self._python, "-m", "repro.measure.server", str(far.fileno()), *self._modules],

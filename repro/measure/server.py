@@ -29,7 +29,7 @@ from typing import IO, Any
 
 from repro import stack
 from repro.build_cache import mend
-from repro.environment import ROOT
+from repro.checkout import ROOT
 from repro.errors import UserError, one_line
 
 from .memory import is_out_of_memory, oom_kills
