@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+from . import terminal
 from .errors import UserError
 
 Format = Literal["text", "markdown", "csv", "json", "latex"]
@@ -60,7 +61,8 @@ def yes(value: bool) -> str:
 
 def render(rows: Sequence[dict[str, Any]], format: Format, digits: int = 3) -> str:
     """One table. All rows have the same keys, which head the columns. None is a dash for people, empty or null for
-    machines. People see floats with so many significant digits, machines see all."""
+    machines. People see floats with so many significant digits, machines see all. A person at a terminal sees as many
+    tables as fit it."""
     if format == "json":
         return as_json(list(rows))
     if format == "csv":
@@ -75,12 +77,20 @@ def render(rows: Sequence[dict[str, Any]], format: Format, digits: int = 3) -> s
         raise UserError(
             "tabulate is not installed: set up with ./run_all.sh, or ask for --format csv or json"
         ) from None
-    return tabulate(
-        [[_cell(value, digits) for value in row.values()] for row in rows],
-        headers=list(rows[0]) if rows else (),
-        tablefmt=_STYLES[format],
-        disable_numparse=True,
-        colalign=["right" if _numeric(rows, key) else "left" for key in rows[0]] if rows else None,
+    table = [
+        terminal.Column(key.replace("_", " "), tuple(_cell(row[key], digits) for row in rows), _numeric(rows, key))
+        for key in (rows[0] if rows else ())
+    ]
+    width = terminal.width() if format == "text" else None
+    return "\n\n".join(
+        tabulate(
+            list(zip(*(column.cells for column in part), strict=True)),
+            headers=[column.heading for column in part],
+            tablefmt=_STYLES[format],
+            disable_numparse=True,
+            colalign=["right" if column.right else "left" for column in part],
+        )
+        for part in ([table] if width is None else terminal.laid_out(table, width))
     )
 
 
@@ -95,6 +105,8 @@ _STYLES = {"text": "simple", "markdown": "github", "latex": "latex_booktabs"}
 def _cell(value: Any, digits: int) -> str:
     if value is None or value == "":
         return "-"
+    if isinstance(value, bool):
+        return yes(value)
     return figures(value, digits) if isinstance(value, float) else str(value)
 
 

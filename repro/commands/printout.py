@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..formats import Format, as_json, render, yes
+from ..formats import Format, as_json, render
 
 
 def printout(
@@ -24,7 +24,7 @@ def printout(
     if format == "csv":
         return render(rows, "csv")
     told = [key for key in rows[0] if any(row[key] is not None for row in rows)]
-    people = [{key: yes(row[key]) if isinstance(row[key], bool) else row[key] for key in told} for row in rows]
+    people = [{key: row[key] for key in told} for row in rows]
     return "\n\n".join(
         [
             "\n".join(sentences),

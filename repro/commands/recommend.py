@@ -49,8 +49,8 @@ def main(given: argparse.Namespace) -> int:
     today = date.today()
     rows = [_row(rank, offer, found, rank <= chosen.fitting, today) for rank, offer in enumerate(chosen.ranked, 1)]
     notes = [
-        f"cost_{unit.lower()} and days are for {runs} run{'s, one after the other' if runs > 1 else ''}; "
-        f"cost_per_experiment is one run's share of a machine's {offers.lifespan_years():g} years, or its rent. "
+        f"Cost and days are for {runs} run{'s, one after the other' if runs > 1 else ''}; cost per experiment is one "
+        f"run's share of a machine's {offers.lifespan_years():g} years, or its rent. "
         "Electricity is not counted (repro breakeven does).",
         *([_RENT] if given.terms != "own" else []),
         *unpriced(without, unit, "not here to buy" if given.terms == "either" else "not here"),

@@ -1,0 +1,110 @@
+"""Tables on a terminal: headings and long cells wrap at words, and columns that still do not fit follow in a further
+table, behind those that tell the rows apart."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+_GAP = 2  # characters between columns
+_PADDING = 2  # that tabulate adds to a heading
+_ONE_PIECE = 24  # a cell up to this long is not wrapped, and none is wrapped to less
+
+
+def width() -> int | None:
+    """Characters in a line of the terminal that stdout is, None where it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading and the cells below it, as text; `right` where they are numbers."""
+
+    heading: str
+    cells: tuple[str, ...]
+    right: bool
+
+    @cached_property
+    def widest(self) -> int:
+        """How wide it is with nothing wrapped."""
+        return max([len(self.heading) + _PADDING, *map(len, self.cells)])
+
+    @cached_property
+    def narrowest(self) -> int:
+        """How wide it is with all wrapped that may be."""
+        return max([_longest(self.heading.split()) + _PADDING, *map(_narrowed, self.cells)])
+
+    def wrapped(self, width: int) -> Column:
+        """The same, no wider than that where it may be so narrow."""
+        cells = tuple(_fill(cell, width) for cell in self.cells)
+        return replace(self, heading=_fill(self.heading, width - _PADDING), cells=cells)
+
+
+def laid_out(table: Sequence[Column], width: int) -> list[list[Column]]:
+    """The table as one or several, of lines no longer than `width` where words allow it."""
+    if _line(column.widest for column in table) <= width:
+        return [list(table)]
+    return [
+        [column.wrapped(narrowed) for column, narrowed in zip(part, _widths(part, width), strict=True)]
+        for part in _balanced(table, width)
+    ]
+
+
+def _balanced(table: Sequence[Column], width: int) -> list[list[Column]]:
+    """As few parts as fit, and of those about as wide as each other."""
+    keys = _telling_apart(table, width // 2)
+    number = len(_parts(table, keys, width))
+    return next(parts for limit in range(width + 1) if len(parts := _parts(table, keys, limit)) == number)
+
+
+def _parts(table: Sequence[Column], keys: int, limit: int) -> list[list[Column]]:
+    parts = [list(table[:keys])]
+    for column in table[keys:]:
+        part = parts[-1]
+        if len(part) > keys and _line(each.narrowest for each in (*part, column)) > limit:
+            parts.append(part := list(table[:keys]))
+        part.append(column)
+    return parts
+
+
+def _telling_apart(table: Sequence[Column], limit: int) -> int:
+    """How many leading columns tell rows apart, or as many of these as are no wider than the limit, one at least."""
+    rows = list(zip(*(column.cells for column in table), strict=True))
+    keys = 1
+    while len({row[:keys] for row in rows}) < len(rows) and keys + 1 < len(table):
+        if _line(column.narrowest for column in table[: keys + 1]) > limit:
+            break
+        keys += 1
+    return keys
+
+
+def _widths(part: Sequence[Column], width: int) -> list[int]:
+    """The columns' widths: the widest gives way first."""
+    widths = [column.widest for column in part]
+    while _line(widths) > width:
+        can = [place for place, column in enumerate(part) if widths[place] > column.narrowest]
+        if not can:
+            break
+        widths[max(can, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _line(widths: Iterable[int]) -> int:
+    listed = list(widths)
+    return sum(listed) + _GAP * (len(listed) - 1)
+
+
+def _narrowed(cell: str) -> int:
+    return len(cell) if len(cell) <= _ONE_PIECE else max(_ONE_PIECE, _longest(cell.split()))
+
+
+def _longest(words: Iterable[str]) -> int:
+    return max(map(len, words), default=0)
+
+
+def _fill(text: str, width: int) -> str:
+    return textwrap.fill(text, max(1, width), break_long_words=False, break_on_hyphens=False)

@@ -1,0 +1,127 @@
+"""Tables on a terminal: whole where they fit, wrapped and then split where they do not; in a pipe always whole."""
+
+import contextlib
+import csv
+import fcntl
+import io
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from itertools import pairwise
+
+import pytest
+
+from repro.terminal import Column, laid_out
+from tests.command_line import ROOT, repro
+
+COMMANDS = [
+    ["table", "1"],
+    ["table", "3"],
+    ["gpus"],
+    ["audit"],
+    ["claims"],
+    ["predict"],
+    ["predict", "--gpu", "A100", "--models", "pythia-1b"],
+    ["predict", "--validate"],
+    ["recommend", "--model", "pythia-1b", "--either"],
+    ["breakeven"],
+]
+
+
+def on_a_terminal(width: int, *arguments: str) -> list[str]:
+    """What a command prints to a terminal of that width, line by line."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("COLUMNS", None)
+    command = [sys.executable, "-m", "repro", *arguments]
+    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, env=environment) as process:
+        os.close(theirs)
+        printed = b""
+        with contextlib.suppress(OSError):  # the terminal's other end is closed
+            while more := os.read(ours, 1 << 16):
+                printed += more
+    os.close(ours)
+    assert process.returncode == 0
+    return printed.decode().replace("\r\n", "\n").splitlines()
+
+
+def parts_of(lines: list[str]) -> list[list[list[str]]]:
+    """The tables among these lines, as rows of cells; what wraps is a row of its own."""
+    found = []
+    for place, line in enumerate(lines):
+        if set(line) == {"-", " "}:
+            starts = [at for at, letter in enumerate(line) if letter == "-" and line[at - 1 : at] in ("", " ")]
+            rows = lines[place + 1 : lines.index("", place)]
+            edges = [*starts, None]
+            found.append([[row[a:b].strip() for a, b in pairwise(edges)] for row in rows])
+    return found
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_no_row_of_a_table_is_longer_than_the_terminal(command: list[str], width: int) -> None:
+    lines = on_a_terminal(width, *command)
+    rules = [place for place, line in enumerate(lines) if set(line) == {"-", " "}]
+    assert rules
+    for place in rules:
+        end = next((at for at in range(place, len(lines)) if not lines[at]), len(lines))
+        assert max(map(len, lines[place:end])) <= width
+
+
+def test_the_parts_of_a_split_table_hold_every_cell_behind_what_tells_its_row() -> None:
+    printed = list(csv.DictReader(io.StringIO(repro("table", "1", "--format", "csv").stdout)))
+    parts = parts_of(on_a_terminal(80, "table", "1"))
+    assert len(parts) > 1
+    for rows in zip(*parts, strict=True):
+        model = rows[0][0]
+        assert {row[0] for row in rows} == {model}
+        assert [cell for row in rows for cell in row[1:]] == [
+            row["days"] or "-" for row in printed if row["model"] == model
+        ]
+
+
+def test_a_table_that_fits_and_one_in_a_pipe_are_whole() -> None:
+    piped = repro("table", "1").stdout.splitlines()
+    assert len(parts_of(piped)) == 1
+    assert on_a_terminal(max(map(len, piped)), "table", "1") == piped
+    assert on_a_terminal(80, "table", "5") == repro("table", "5").stdout.splitlines()
+
+
+def test_machines_are_told_the_same_on_a_terminal() -> None:
+    assert (
+        on_a_terminal(40, "table", "1", "--format", "csv") == repro("table", "1", "--format", "csv").stdout.splitlines()
+    )
+
+
+def test_long_cells_wrap_before_a_table_is_split() -> None:
+    table = [Column("what", ("a", "b"), False), Column("told", ("word " * 20, "short"), False)]
+    (part,) = laid_out(table, 40)
+    assert max(len(line) for cell in part[1].cells for line in cell.splitlines()) <= 40 - len("what  ") - 2
+    assert " ".join(part[1].cells[0].split()) == ("word " * 20).strip()
+
+
+def test_parts_are_about_as_wide_as_each_other() -> None:
+    table = [Column("key", ("a", "b"), False), *(Column(f"column{n}", ("1", "2"), True) for n in range(10))]
+    parts = laid_out(table, 95)
+    assert [len(part) for part in parts] == [6, 6]  # not 9 and 2, as would fit, and the key in each
+
+
+def test_as_many_leading_columns_are_repeated_as_tell_the_rows_apart() -> None:
+    table = [
+        Column("model", ("a", "a"), False),
+        Column("settings", ("x", "y"), False),
+        *(Column(f"column{n}", ("1", "2"), True) for n in range(6)),
+    ]
+    parts = laid_out(table, 50)
+    assert len(parts) > 1
+    assert {tuple(column.heading for column in part[:2]) for part in parts} == {("model", "settings")}
+
+
+def test_a_word_that_is_longer_than_the_terminal_stays_whole() -> None:
+    word = "free_lunch+checkpointing+fsdp_2+offloading"
+    parts = laid_out([Column("settings", (word,), False), Column("days", ("1",), True)], 20)
+    assert [part[0].cells for part in parts] == [(word,)] * len(parts)
