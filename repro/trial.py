@@ -78,11 +78,12 @@ class Record(OnMachine):
 
     `host`, `device_times` and `synchronised` hold, for each rank, the raw times of every round and part, `losses` what
     the first rank's first micro-steps lost, None where that is not finite. Where nothing was measured a field is None.
-    `reason` and `remedy` say why a status is not `ok`, and what to do. `peaks` are micro batches that fitted and the
-    bytes that they took. A guided search adds what it predicted; what a model took that is yet to be compiled, as micro
-    batch, seconds of a micro-step and of an update; and for what it skipped the `bound`: the seconds of a training step
-    that it would have taken at best. `stack_started` is when the server was that the ranks were forked from (epoch):
-    what its start decided, such as the layout of memory, they share.
+    `reason` and `remedy` say why a status is not `ok`, and what to do, `host_ran_out` that it was not the GPU's memory
+    but that of the host around it. `peaks` are micro batches that fitted and the bytes that they took. A guided search
+    adds what it predicted; what a model took that is yet to be compiled, as micro batch, seconds of a micro-step and of
+    an update; and for what it skipped the `bound`: the seconds of a training step that it would have taken at best.
+    `stack_started` is when the server was that the ranks were forked from (epoch): what its start decided, such as the
+    layout of memory, they share.
     """
 
     id: str
@@ -95,6 +96,7 @@ class Record(OnMachine):
     reason: str = ""
     remedy: str = ""
     traceback: str = ""
+    host_ran_out: bool = False
     nodes: int = 1
     memory_limit: int | None = None
     micro_batch: int | None = None

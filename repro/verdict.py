@@ -113,8 +113,8 @@ def _judge(cell: Cell, there: list[Record], published: set[str], tolerance: floa
         return verdict("not_measured", f"no run on {cell.gpus} {cell.gpu}")
     naive = cell.table == "4"
     tried = [record for record in standing(there).values() if (record.settings == NAIVE.id) == naive]
-    settled = {record.settings for record in tried if record.status in _SETTLED}
-    failed = [record for record in tried if record.status not in _SETTLED]
+    settled = {record.settings for record in tried if _settles(record)}
+    failed = [record for record in tried if record.settings not in settled]
     space = {settings.id for settings in search_space(cell.gpus)}
     # What may be faster, or fit, than what was measured.
     unsettled = set() if naive or space <= settled else published - settled
@@ -147,7 +147,7 @@ def _judge(cell: Cell, there: list[Record], published: set[str], tolerance: floa
             told = f"{best.settings} takes {best.authors_days:.1f} days, {_lacking(unsettled, failed)}"
             return verdict("not_measured", told)
         return verdict(word, uncompiled, best)
-    others = _ends(record for record in tried if record.status != "out_of_memory")
+    others = _ends(record for record in tried if record.status != "out_of_memory" or record in failed)
     if not tried or others:
         return verdict("not_measured", others or "no such settings run")
     if unsettled:
@@ -165,9 +165,20 @@ def _lacking(unsettled: set[str], failed: Iterable[Record]) -> str:
     return f"and of other readings of Appendix J {len(unsettled)} did not run{f' ({ends})' if ends else ''}"
 
 
+def _settles(record: Record) -> bool:
+    """Whether it tells of its settings. Where the host's memory ran out it does not of those for which the paper's
+    hosts have enough."""
+    return record.status in _SETTLED and not (record.host_ran_out and _fits_papers_hosts(record))
+
+
 def _ends(records: Iterable[Record]) -> str:
     """What became of these, each end once."""
-    return "; ".join(sorted({f"{record.status}: {record.reason}" for record in records}))
+    return "; ".join(sorted({_end(record) for record in records}))
+
+
+def _end(record: Record) -> str:
+    of_paper = "; the paper's hosts have 64 GB a GPU" if record.host_ran_out else ""
+    return f"{record.status}: {record.reason}{of_paper}"
 
 
 def _fits_papers_hosts(record: Record) -> bool:

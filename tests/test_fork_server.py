@@ -149,21 +149,22 @@ def test_a_killed_rank_is_crashed_and_names_the_signal(fork_server: ForkServer, 
 
 
 def test_a_rank_that_the_kernel_killed_for_want_of_memory_ran_out_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ended(signal: int, before: int) -> tuple[str, str]:
+    def ended(signal: int, before: int, cuda: bool = False) -> tuple[str, str, bool]:
         child = subprocess.Popen(["sleep", "60"])
         reading, writing = os.pipe()
         os.close(writing)
-        rank = _Forked(0, child.pid, reading, oom_kills=before)
+        rank = _Forked(0, child.pid, reading, cuda, before)
         child.send_signal(signal)
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         rank.look()
         child.wait()
         os.close(reading)
-        return rank.outcome.status, rank.outcome.error
+        return rank.outcome.status, rank.outcome.error, rank.outcome.of_host
 
     monkeypatch.setattr(server, "oom_kills", lambda: 4)
     told = ("out_of_memory", "the kernel killed the process, as the host's memory ran out")
-    assert ended(signal.SIGKILL, 3) == told
+    assert ended(signal.SIGKILL, 3) == (*told, False)
+    assert ended(signal.SIGKILL, 3, cuda=True) == (*told, True)
     assert ended(signal.SIGKILL, 4)[0] == "crashed"
     assert ended(signal.SIGTERM, 3)[0] == "crashed"
 

@@ -12,7 +12,7 @@ import pytest
 
 from repro import environment
 from repro.measure.launcher import ForkServer
-from repro.measure.memory import is_out_of_memory
+from repro.measure.memory import is_out_of_memory, is_the_hosts
 from repro.measure.server import Job, Outcome
 from repro.measure.trial import Bench, run
 from repro.packages import installed_packages
@@ -158,6 +158,37 @@ def test_running_out_of_memory_is_recognised_however_it_is_told(error: Exception
 )
 def test_another_error_is_not_taken_for_it(error: Exception | None) -> None:
     assert not is_out_of_memory(error)
+
+
+def pin_memory(error: Exception) -> Exception:
+    """The error, as what pins memory raises it."""
+    try:
+        raise error
+    except RuntimeError as raised:
+        return raised
+
+
+CUDA_HAS_NONE = RuntimeError("CUDA error: out of memory")
+OF_TORCH = type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+@pytest.mark.parametrize(
+    ("error", "hosts"),
+    [
+        (MemoryError(), True),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), True),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), True),
+        (pin_memory(RuntimeError("CUDA error: out of memory")), True),
+        (CUDA_HAS_NONE, False),
+        (OF_TORCH, False),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), False),
+        (pin_memory(RuntimeError("cannot pin a tensor of the GPU")), False),
+        (None, False),
+    ],
+    ids=str,
+)
+def test_beside_a_gpu_it_is_told_whose_memory_ran_out(error: Exception | None, hosts: bool) -> None:
+    assert is_the_hosts(error) is hosts
 
 
 # --- The largest micro batch ---

@@ -173,6 +173,39 @@ def test_what_needs_more_system_memory_than_the_papers_hosts_have_says_nothing_o
     assert (told.verdict, told.settings) == ("feasibility_differs", "free_lunch")
 
 
+def test_a_host_with_less_memory_than_the_papers_says_nothing_of_feasibility() -> None:
+    full = record("free_lunch+zero_1", None, "out_of_memory")
+    of_host = replace(full, host_ran_out=True)
+    assert verdict_of(cell(), full).verdict == "feasibility_differs"
+    found = verdict_of(cell(), of_host)
+    assert (found.verdict, found.reason) == (
+        "not_measured",
+        "out_of_memory: for a reason; the paper's hosts have 64 GB a GPU",
+    )
+    naive = record("naive", None, "out_of_memory", host_ran_out=True)
+    assert verdict_of(cell("4", 41), naive).verdict == "not_measured"
+
+
+def test_what_ran_out_of_the_hosts_memory_may_have_been_faster() -> None:
+    """Of a row with a lost mark the reading that the host has no memory for may be the paper's."""
+    lost = appendix_j(sharding=None)
+    fit = [record(settings.id, 40.0) for settings in lost.readings()]
+    assert verdict_of(cell(), *fit, published=lost).verdict == "slower"
+    fit[0] = record(fit[0].settings, None, "out_of_memory", host_ran_out=True)
+    assert verdict_of(cell(), *fit, published=lost).verdict == "not_measured"
+
+
+def test_where_the_papers_hosts_have_too_little_memory_as_well_running_out_of_it_agrees() -> None:
+    infeasible = Cell("1", "Pythia-6.9B", "A100", 1, None, "infeasible", "paper")
+    whole = [
+        replace(
+            record(settings.id, None, "out_of_memory", host_ran_out=settings.offloading), recipe="pythia-6.9b", count=1
+        )
+        for settings in search_space(1)
+    ]
+    assert verdict_of(infeasible, *whole).verdict == "reproduced"
+
+
 def test_feasibility_can_differ_both_ways() -> None:
     ran = verdict_of(cell("4", None, "infeasible"), record("naive", 30.0))
     assert (ran.verdict, ran.measured_days) == ("feasibility_differs", 30.0)

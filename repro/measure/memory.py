@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import resource
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
-_SIGNS = (
+_HOST_SIGNS = (
     "can't allocate memory",  # torch's CPU allocator
     "cannot allocate memory",
     "std::bad_alloc",
+)
+_SIGNS = (
+    *_HOST_SIGNS,
     "out of memory",
     "alloc_failed",  # cuBLAS and cuDNN workspaces
     "cublas_status_not_initialized",
@@ -53,15 +58,32 @@ def limit_memory(limit: int | None, cuda: bool) -> None:
 
 def is_out_of_memory(error: BaseException | None) -> bool:
     """Whether this error, or one it came from, says that memory ran out, on the device or on the host."""
+    return any(type(each).__name__ == "OutOfMemoryError" or _says(each, _SIGNS) for each in _chain(error))
+
+
+def is_the_hosts(error: BaseException | None) -> bool:
+    """Whether what ran out on a GPU's machine is the host's memory. CUDA hands out what is pinned, and tells of it as
+    of the GPU's."""
+    return any(_says(each, _HOST_SIGNS) or (_says(each, _SIGNS) and _pins(each)) for each in _chain(error))
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
-        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-            return True
-        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-            return True
-        if isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in _SIGNS):
-            return True
+        yield error
         error = error.__cause__ or error.__context__
-    return False
+
+
+def _says(error: BaseException, signs: tuple[str, ...]) -> bool:
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    told = isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in signs)
+    return told or isinstance(error, MemoryError)
+
+
+def _pins(error: BaseException) -> bool:
+    """Whether it was raised where memory is pinned."""
+    *_, last = [None, *traceback.extract_tb(error.__traceback__)]
+    return last is not None and "pin_memory" in f"{last.name} {last.line}"
 
 
 def oom_kills() -> int:

@@ -23,7 +23,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,7 +32,7 @@ from repro.build_cache import mend
 from repro.checkout import ROOT
 from repro.errors import UserError, one_line
 
-from .memory import is_out_of_memory, oom_kills
+from .memory import is_out_of_memory, is_the_hosts, oom_kills
 from .rank import Rank
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -70,7 +70,8 @@ class Job:
 class Outcome:
     """What became of one rank: `ok` with a value, `out_of_memory` or `crashed` with the error, `timed_out`, or
     `stopped`, by another rank's failure or a word of the near end. `error` is one line, `reports` are in their order,
-    `failed` the seconds from the job's sending to an error.
+    `failed` the seconds from the job's sending to an error. `of_host` says of memory that ran out beside a GPU that it
+    was the host's.
     """
 
     rank: int
@@ -79,6 +80,7 @@ class Outcome:
     error: str = ""
     traceback: str = ""
     failed: float = 0.0
+    of_host: bool = False
     reports: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -126,7 +128,12 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int) -> N
             send("ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))
             code = 0
         except BaseException as error:
-            told = {"error": one_line(error), "traceback": _traceback(), "failed": time.time() - job.sent}
+            told = {
+                "error": one_line(error),
+                "traceback": _traceback(),
+                "failed": time.time() - job.sent,
+                "of_host": job.cuda and is_the_hosts(error),
+            }
             send("out_of_memory" if is_out_of_memory(error) else "crashed", told)
             traceback.print_exc()
         sys.stdout.flush()  # a log that cannot be written costs nothing that was sent before
@@ -149,8 +156,8 @@ class _Forked:
     """A rank as the server sees it: its process, the pipe it reports on, and what became of it. `oom_kills` are those
     before it began."""
 
-    def __init__(self, rank: int, pid: int, pipe: int, oom_kills: int) -> None:
-        self.outcome, self.pid, self.pipe, self._oom_kills = Outcome(rank), pid, pipe, oom_kills
+    def __init__(self, rank: int, pid: int, pipe: int, cuda: bool, oom_kills: int) -> None:
+        self.outcome, self.pid, self.pipe, self._cuda, self._oom_kills = Outcome(rank), pid, pipe, cuda, oom_kills
         self.hung_up = self.ended = False
         self._torn = b""
         os.set_blocking(pipe, False)
@@ -171,9 +178,7 @@ class _Forked:
                 elif kind == "ok":
                     self.outcome.status, self.outcome.value = kind, value
                 else:
-                    self.outcome.status = kind
-                    self.outcome.error, self.outcome.traceback = value["error"], value["traceback"]
-                    self.outcome.failed = value["failed"]
+                    self.outcome = replace(self.outcome, status=kind, **value)
 
     def look(self) -> None:
         """Notes whether the process has ended. Its pipe does not tell: a process that it forked may hold it open.
@@ -188,7 +193,7 @@ class _Forked:
         if not self.outcome.status:
             killed = end.si_code != os.CLD_EXITED
             if killed and end.si_status == signal.SIGKILL and oom_kills() > self._oom_kills:
-                self.outcome.status = "out_of_memory"
+                self.outcome.status, self.outcome.of_host = "out_of_memory", self._cuda
                 self.outcome.error = "the kernel killed the process, as the host's memory ran out"
                 return
             how = f"was killed by {_signal_name(end.si_status)}" if killed else f"ended with exit code {end.si_status}"
@@ -267,7 +272,7 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
                 with contextlib.suppress(PermissionError, ProcessLookupError):  # it did so itself, or is gone already
                     os.setpgid(pid, group)
                 os.close(writing)
-                ranks.append(_Forked(job.first + local, pid, reading, kills))
+                ranks.append(_Forked(job.first + local, pid, reading, job.cuda, kills))
                 selector.register(reading, selectors.EVENT_READ, ranks[-1])
             _told_to_stop(stream)  # a word can wait until all are forked, but not its end
 

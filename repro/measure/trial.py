@@ -48,6 +48,7 @@ _NO_ENGINE = "unable to find an engine to execute this computation"
 _REMEDIES: dict[str, str] = {
     "out_of_memory": "needs more memory: activation checkpointing, sharding over more devices, or offloading, which "
     "takes the host's",
+    "host": "needs more memory of the host: settings without offloading, more GPUs, or another host",
     "timed_out": "raise --trial-timeout",
     "crashed": "read the traceback in trials.jsonl and the log",
 }
@@ -290,9 +291,10 @@ def _fail(record: Record, status: Status, failure: Outcome) -> None:
         "out_of_memory": "not even a micro batch of 1 fits",
         "timed_out": "the trial did not end within its time limit",
     }
-    record.status, record.remedy = status, _REMEDIES[status]
+    record.status, record.host_ran_out = status, failure.of_host
+    record.remedy = _REMEDIES["host" if failure.of_host else status]
     record.reason = reasons.get(status, failure.error)
-    if status == "out_of_memory" and not failure.traceback:  # a rank that was killed has none
+    if status == "out_of_memory" and (failure.of_host or not failure.traceback):  # a rank that was killed has none
         record.reason += f": {failure.error}"
     record.traceback = failure.traceback
 
