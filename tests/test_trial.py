@@ -290,21 +290,29 @@ def test_ranks_are_told_as_one() -> None:
         assert _status([rank(one), rank(other)]) == _status([rank(other), rank(one)]) == whole
 
 
-def test_the_rank_that_takes_most_tells_memory_warm_up_and_whole_steps(tmp_path: Path) -> None:
-    def rank(number: int) -> Outcome:
-        times = {"without": [1.0] * 3, "with": [1.0] * 3, "update": [1.0] * 3}
-        value = {
-            **dict.fromkeys(("host", "device", "synchronised"), times),
-            "peak_memory": 100 + number,
-            "warm_up": 2.0 + number,
-            "whole_steps": [4.0 - number, 2.0 + number, 5.0],
-        }
-        return Outcome(number, "ok", value | dict.fromkeys(("graphs", "losses", "skipped_updates", "gpu_state")))
+def timed(number: int, graphs: dict[str, int] | None = None) -> Outcome:
+    """What a rank tells when it has measured."""
+    times = {"without": [1.0] * 3, "with": [1.0] * 3, "update": [1.0] * 3}
+    value = {
+        **dict.fromkeys(("host", "device", "synchronised"), times),
+        "peak_memory": 100 + number,
+        "warm_up": 2.0 + number,
+        "whole_steps": [4.0 - number, 2.0 + number, 5.0],
+        "graphs": graphs,
+    }
+    return Outcome(number, "ok", value | dict.fromkeys(("losses", "skipped_updates", "gpu_state")))
 
-    trial = Trial("pythia-1b", "tiny", "naive", "cpu", 2, check_extrapolation=True)
-    record = Record.of(trial, "ok", micro_batch=4, accumulation=2)
+
+def take(outcomes: list[Outcome], record: Record, folder: Path) -> None:
+    """Puts what ranks told into a record that also checks its extrapolation."""
+    trial = Trial(record.recipe, "tiny", record.settings, "cpu", record.count, check_extrapolation=True)
     server: Any = None  # what it told is here
-    _take([rank(0), rank(1)], trial, Bench(server, Stack(PACKAGES, None), None, tmp_path), record)
+    _take(outcomes, trial, Bench(server, Stack(PACKAGES, None), None, folder), record)
+
+
+def test_the_rank_that_takes_most_tells_memory_warm_up_and_whole_steps(tmp_path: Path) -> None:
+    record = Record.of(Trial("pythia-1b", "tiny", "naive", "cpu", 2), "ok", micro_batch=4, accumulation=2)
+    take([timed(0), timed(1)], record, tmp_path)
     assert (record.peak_memory, record.warm_up_seconds) == (101, 3.0)
     assert record.whole_steps == [4.0, 3.0, 5.0]
     assert (record.true_step, record.extrapolation_error) == (3.0, 3 / 4 - 1)
@@ -361,17 +369,24 @@ def test_the_compilers_processes_are_gone_before_anything_is_timed(in_ranks: Cal
     assert after == 0
 
 
-def test_layers_that_fsdp_keeps_from_the_compiler_are_told(measure: Measure) -> None:
-    sharded = ok(measure("roberta", "free_lunch+fsdp_3", 2))
-    assert sharded.compiled
-    assert sharded.graphs is not None
-    assert sharded.graphs["layers"] == 2
-    assert sharded.warnings == []
-    checkpointed = ok(measure("roberta", "free_lunch+checkpointing+fsdp_3", 2))
-    assert checkpointed.graphs is not None
-    assert checkpointed.graphs["layers"] == 0
-    assert checkpointed.graphs["compiled"] >= 1
-    [warning] = checkpointed.warnings
+@pytest.mark.parametrize("settings", ["free_lunch+fsdp_3", "free_lunch+checkpointing+fsdp_3"])
+def test_torch_compile_reaches_into_the_layers_that_fsdp_shards(measure: Measure, settings: str) -> None:
+    record = ok(measure("roberta", settings, 2))
+    assert record.compiled
+    assert record.graphs is not None
+    assert record.graphs["layers"] == 2
+    assert record.warnings == []
+
+
+def test_what_torch_compile_breaks_at_once_counts_as_left_as_it_was(in_ranks: Callable[..., list[Any]]) -> None:
+    assert in_ranks("calls_a_graph")[0] == {"whole": True, "broken": False}
+
+
+def test_sharded_layers_that_are_left_as_they_were_are_told(tmp_path: Path) -> None:
+    record = Record.of(Trial("roberta", "tiny", "free_lunch+fsdp_3", "cpu", 2), "ok", micro_batch=4, accumulation=1)
+    graphs = {"compiled": 2, "breaks": 4, "recompilations": 0, "layers": 0}
+    take([timed(number, graphs) for number in range(2)], record, tmp_path)
+    [warning] = record.warnings
     assert warning.startswith("torch.compile left the sharded layers as they are")
 
 

@@ -437,6 +437,23 @@ def compiler_processes(rank: Rank) -> tuple[int, int]:
     return before, len(psutil.Process().children(recursive=True))
 
 
+def calls_a_graph(rank: Rank) -> dict[str, bool]:
+    """Whether two compiled functions do: one that is a graph, and one of which everything is kept from the compiler."""
+    from repro.measure.phases import _calls_a_graph
+
+    def whole(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        return torch._dynamo.disable(whole)(x)
+
+    found = {}
+    for function in (broken, whole):
+        torch.compile(function, backend="eager")(torch.ones(2))
+        found[function.__name__] = _calls_a_graph(function)
+    return found
+
+
 def rebuild_mamba(rank: Rank, first: bool, second: bool) -> str:
     """Builds Mamba twice in one process, with or without custom kernels; the complaint, if there is one."""
     recipe = models.find("mamba", "tiny")

@@ -255,12 +255,20 @@ def _graphs(built: engine.Engine) -> dict[str, int]:
         "breaks": sum(counters["graph_break"].values()),
         "recompilations": sum(times - 1 for times in FRAME_COMPILE_COUNTER.values()),
     }
-    if built.settings.library == "fsdp":
-        from torch._dynamo.eval_frame import _debug_get_cache_entry_list
-
-        forwards = [type(layer).forward for layer in engine.layers(built.module, built.recipe.layer)]
-        found["layers"] = sum(bool(_debug_get_cache_entry_list(forward.__code__)) for forward in forwards)
+    if isinstance(built, engine.FullyShardedEngine):
+        found["layers"] = sum(_calls_a_graph(type(unit).forward) for unit in built.units)
     return found
+
+
+def _calls_a_graph(function: Any) -> bool:
+    """Whether torch.compile made of a function one that calls a graph; of what breaks at once it makes one as well."""
+    from torch._dynamo.eval_frame import _debug_get_cache_entry_list
+
+    return any(
+        "__compiled_fn" in name
+        for entry in _debug_get_cache_entry_list(function.__code__)
+        for name in entry.code.co_names
+    )
 
 
 def compile_anything(rank: Rank) -> None:

@@ -9,6 +9,7 @@ from repro.recipe import Recipe
 from repro.settings import Settings
 
 from .base import Engine, WrongWrapperError, layers, runs_tf32
+from .fsdp import FullyShardedEngine
 
 
 def build(
@@ -24,7 +25,6 @@ def build(
     `accumulation` divides each micro-step's loss, so that an update sees the mean over the batch. Whether the recipe
     and the settings allow `compiled` and `tf32` is for who calls this to ask (see repro/rules.py).
     """
-    from .fsdp import FullyShardedEngine
     from .plain import PlainEngine
     from .zero import ZeroEngine
 
@@ -32,4 +32,4 @@ def build(
     return engine(recipe, settings, rank, accumulation, compiled, tf32)
 
 
-__all__ = ["Engine", "WrongWrapperError", "build", "layers", "runs_tf32"]
+__all__ = ["Engine", "FullyShardedEngine", "WrongWrapperError", "build", "layers", "runs_tf32"]

@@ -17,6 +17,7 @@ from repro.recipe import Recipe, Schedule
 from repro.settings import Settings
 
 HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
+CHECKPOINT = "CheckpointWrapper"  # torch's class around a layer that is computed again
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def _checkpoint(module: nn.Module, layer: str) -> None:
     apply_activation_checkpointing(
         module, checkpoint_wrapper_fn=checkpoint_wrapper, check_fn=lambda child: type(child).__name__ == layer
     )
-    wrapped = [child for child in module.modules() if type(child).__name__ == "CheckpointWrapper"]
+    wrapped = [child for child in module.modules() if type(child).__name__ == CHECKPOINT]
     if len(wrapped) != len(wanted):
         raise WrongWrapperError(f"{len(wrapped)} of {len(wanted)} {layer} are checkpointed")
 

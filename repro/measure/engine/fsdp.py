@@ -1,4 +1,4 @@
-"""FSDP stages 2 and 3: torch's fully_shard on every layer, then on the rest."""
+"""FSDP stages 2 and 3: torch's fully_shard on every layer, with its checkpoint where it has one, then on the rest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .base import HALF, Held, WrongWrapperError, adam_moments, layers, local, schedule, torch_optimizer
+from .base import CHECKPOINT, HALF, Held, WrongWrapperError, adam_moments, layers, local, schedule, torch_optimizer
 from .plain import PlainEngine
 
 
@@ -15,7 +15,9 @@ class FullyShardedEngine(PlainEngine):
     """Stage 3 frees a layer's gathered weights after its forward, stage 2 keeps them until its backward.
 
     Mixed precision is as the authors' wrapper set it: fp32 shards, gathered and reduced in half precision, under
-    autocast. Offloading keeps shards, gradients and moments on the host in both stages, as FSDP always does.
+    autocast. Offloading keeps shards, gradients and moments on the host in both stages, as FSDP always does. As theirs,
+    it goes around a layer's checkpoint: within it, it would gather once more to compute again, and keep torch.compile
+    from the layer.
     """
 
     def _wrap(self, compiled: bool) -> None:
@@ -28,8 +30,8 @@ class FullyShardedEngine(PlainEngine):
         policy = api.MixedPrecisionPolicy(param_dtype=half, reduce_dtype=half)
         offload = api.CPUOffloadPolicy(pin_memory=self.rank.cuda) if self.settings.offloading else api.OffloadPolicy()
         mesh = init_device_mesh(self.rank.device.type, (self.rank.world,))
-        wanted = layers(self.module, self.recipe.layer)
-        for module in [*wanted, self.module]:
+        self.units = layers(self.module, CHECKPOINT if self.settings.checkpointing else self.recipe.layer)
+        for module in [*self.units, self.module]:
             api.fully_shard(
                 module,
                 mesh=mesh,
@@ -38,8 +40,8 @@ class FullyShardedEngine(PlainEngine):
                 offload_policy=offload,
             )
         sharded = [module for module in self.module.modules() if isinstance(module, api.FSDPModule)]
-        if len(sharded) != len(wanted) + 1:
-            raise WrongWrapperError(f"{len(sharded)} modules are FSDPModules, asked for {len(wanted) + 1}")
+        if len(sharded) != len(self.units) + 1:
+            raise WrongWrapperError(f"{len(sharded)} modules are FSDPModules, asked for {len(self.units) + 1}")
         self.wrapper = "FSDPModule"
         self.optimizer = torch_optimizer(self.recipe, self.module.parameters())
         self.schedule = schedule(self.recipe)(self.optimizer)
