@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import os
 import platform
 import re
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +48,8 @@ class Lock:
 @dataclass(frozen=True)
 class Environment:
     """What environment.json holds, in its order. None is what a run has not, or a folder does not say; `variables` are
-    those that steer the stack, and `options` what the run was asked for."""
+    those that steer the stack, `options` what the run was asked for, and `earlier` what those before it in the folder
+    were, each once."""
 
     repro: str | None = None
     commit: str | None = None
@@ -60,6 +63,7 @@ class Environment:
     packages: dict[str, str] | None = None
     seed: int | None = None
     options: dict[str, Any] | None = None
+    earlier: list[dict[str, Any]] = field(default_factory=list)
     variables: dict[str, str] | None = None
 
 
@@ -134,8 +138,16 @@ def refuse_another(folder: Path, now: Environment, more: Collection[str] = ()) -
 
 
 def keep(now: Environment, folder: Path) -> None:
-    """Writes environment.json."""
-    jsonfile.write(folder / FILE, asdict(now))
+    """Writes environment.json; the options of the runs that it told of before stay in it."""
+    then: Environment | None = None
+    with contextlib.suppress(jsonfile.NotAsDeclaredError):  # the report tells of it
+        then = read(folder)
+    asked = json.loads(json.dumps(now.options))
+    earlier: list[dict[str, Any]] = []
+    for options in [*then.earlier, then.options or asked] if then else []:
+        if options != asked and options not in earlier:
+            earlier.append(options)
+    jsonfile.write(folder / FILE, asdict(replace(now, earlier=earlier)))
 
 
 def _gpu_name(environment: Environment) -> str:

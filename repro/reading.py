@@ -50,12 +50,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a results folder holds. `environment` is empty and `options` None where the folder does not say."""
+    """What a results folder holds. `environment` is empty and `options` None where the folder does not say; `earlier`
+    are the options of the runs before."""
 
     folder: Path
     records: tuple[Record, ...]
     environment: Environment
     options: Options | None
+    earlier: tuple[Options, ...]
     verdicts: tuple[Verdict, ...]
     problems: tuple[Problem, ...]
 
@@ -76,12 +78,13 @@ def read(folder: Path) -> Reading:
         raise UserError(f"{folder} holds no trials: {_WAY_OUT}")
     problems: list[Problem] = []
     environment = environment_of(folder, problems)
-    options = _options(environment, problems)
+    options = _options(environment.options, problems) if environment != Environment() else None
+    earlier = tuple(filter(None, (_options(each, problems) for each in environment.earlier)))
     records = sound_records(folder, problems)
     _look_for_planned(options, environment, records, problems)
     verdicts = judge_tables(records, options.tolerance if options else TOLERANCE)
     _look_at_verdicts(folder, verdicts, problems)
-    return Reading(folder, tuple(records), environment, options, tuple(verdicts), tuple(problems))
+    return Reading(folder, tuple(records), environment, options, earlier, tuple(verdicts), tuple(problems))
 
 
 def measured(folder: Path) -> Reading:
@@ -251,11 +254,9 @@ def environment_of(folder: Path, problems: list[Problem]) -> Environment:
     return found
 
 
-def _options(environment: Environment, problems: list[Problem]) -> Options | None:
-    if environment == Environment():
-        return None
+def _options(asked: dict[str, Any] | None, problems: list[Problem]) -> Options | None:
     try:
-        options = jsonfile.value(Options, environment.options)
+        options = jsonfile.value(Options, asked)
         if 0 < options.tolerance < 1:
             return options
     except NotAsDeclaredError:

@@ -92,6 +92,7 @@ class Run:
             if any(record.status in ("ok", "out_of_memory") for record in self._records.values()):
                 environment.refuse_another(self.results.folder, found)
             environment.keep(found, self.results.folder)
+            self._commit = found.commit
             self._opened = opened.pop_all()
         return self
 
@@ -194,6 +195,11 @@ class Run:
         """A verdict for each cell of Tables 1 and 4."""
         return judge_tables(self._records.values(), self.options.tolerance)
 
+    @property
+    def ran(self) -> list[str]:
+        """The ids of all trials of the folder that are `ok`, also of those that are none of this run's."""
+        return [id for id, record in self._records.items() if record.status == "ok"]
+
     def records(self) -> list[Record]:
         """The records of this run's trials, in its order."""
         return [self._records[trial.id] for trial in self.trials if trial.id in self._records]
@@ -204,6 +210,7 @@ class Run:
         return write(compose(read(self.results.folder)), self.results.folder, draw)
 
     def _keep(self, record: Record) -> None:
+        record.commit = self._commit
         self.results.append(record)
         self._records[record.id] = record
 

@@ -82,7 +82,7 @@ def test_what_earlier_versions_kept_is_read_and_saved_as_it_was(path: Path, tmp_
     known = jsonfile.read(path, Environment)
     environment.keep(known, tmp_path)
     saved, kept = (json.loads(file.read_text()) for file in (tmp_path / "environment.json", path))
-    assert saved == {"image": None, "tf32": None} | kept
+    assert saved == {"image": None, "tf32": None, "earlier": []} | kept
     assert list(saved) == [each.name for each in fields(Environment)]
 
 

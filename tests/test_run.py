@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
+from repro import environment
 from repro.plan import Options
 from repro.results import Results
 from repro.run import Run
@@ -164,6 +165,27 @@ def test_the_same_folder_again_measures_nothing_twice(finished) -> None:
     assert not (folder / "logs" / "server.log").exists(), "the stack is not even loaded"
     assert len(json.loads(again.stdout)["trials"]) == 4
     assert len(json.loads((folder / "benchmark.json").read_text())["benchmarks"]) == 4
+
+
+def test_another_run_into_the_folder_keeps_what_was_measured_asked_and_where(finished, tmp_path: Path) -> None:
+    folder = shutil.copytree(finished[0], tmp_path / "run")
+    before = {row["id"]: row for row in records(folder)}
+    other = repro("--models", "roberta", "--methods", "naive", "--processes", "1", "--out", str(folder))
+    assert other.returncode == 0, other.stderr
+    cases = json.loads((folder / "benchmark.json").read_text())["benchmarks"]
+    ids = ["roberta/tiny/1xcpu/naive", *before]
+    assert sorted(case["extra_info"]["id"] for case in cases) == sorted(ids)
+    assert {row["id"]: row for row in records(folder)}.items() >= before.items()
+    assert all(row["commit"] for row in records(folder)) == bool(environment.commit())
+    found = json.loads((folder / "environment.json").read_text())
+    assert [options["models"] for options in found["earlier"]] == [["convnext", "vit"]]
+    assert found["options"]["models"] == ["roberta"]
+    told = (folder / "report.md").read_text()
+    assert re.search(r"`.* --models convnext,vit .*`: a run before this one, into the same folder", told)
+    assert re.search(r"`.* --models roberta .*`: this run: it resumes", told)
+    chosen = repro(*FOUR, "-k", "convnext", "--out", str(folder))
+    assert chosen.returncode == 0, chosen.stderr
+    assert len(json.loads((folder / "benchmark.json").read_text())["benchmarks"]) == 5
 
 
 def test_what_is_no_sound_record_is_told_kept_and_measured_again(finished, tmp_path: Path) -> None:

@@ -6,8 +6,10 @@ import contextlib
 import io
 import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from .. import jsonfile
 from ..checkout import ROOT
 from ..errors import UserError
 from ..exit_codes import FAILED, INTERRUPTED, OK
@@ -31,12 +33,18 @@ class _Plugin:
     interrupted = False
 
     def __init__(self, run: Run) -> None:
-        self.run = run
+        self.run, self.file = run, run.results.folder.resolve() / "benchmark.json"
         self.trials: list[Trial] = []  # those whose cases match
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         ids = {item.name for item in session.items}
         self.trials = [trial for trial in self.run.trials if f"test_trial[{trial.id}]" in ids]
+
+    def pytest_benchmark_update_json(self, output_json: dict[str, Any]) -> None:
+        """Keeps what earlier runs of the folder measured and this one did not go through."""
+        told = output_json["benchmarks"]
+        standing = {f"test_trial[{id}]" for id in self.run.ran} - {case["name"] for case in told}
+        told += [case for case in _cases(self.file) if case["name"] in standing]
 
     def pytest_exception_interact(self, call: pytest.CallInfo[object]) -> None:
         if call.excinfo is not None and isinstance(call.excinfo.value, UserError):
@@ -49,6 +57,14 @@ class _Plugin:
     def pytest_keyboard_interrupt(self) -> None:
         self.interrupted = True
         self.plugins.unregister(name="terminalreporter")  # our own line says how to go on
+
+
+def _cases(file: Path) -> list[dict[str, Any]]:
+    """The cases that a file of pytest-benchmark's holds, none where it is none."""
+    try:
+        return [case for case in jsonfile.load(file)["benchmarks"] if isinstance(case["name"], str)]
+    except (jsonfile.NotAsDeclaredError, LookupError, TypeError):
+        return []
 
 
 def chosen(run: Run, expression: str) -> list[Trial]:
@@ -75,7 +91,7 @@ def _go_through(plugin: _Plugin, expression: str | None, *more: str) -> int:
                 *(str(ROOT / "tests" / "benchmark" / name) for name in _IN_ORDER),
                 f"--rootdir={ROOT}",
                 f"--config-file={ROOT / 'pyproject.toml'}",
-                f"--benchmark-json={plugin.run.results.folder.resolve() / 'benchmark.json'}",
+                f"--benchmark-json={plugin.file}",
                 "--benchmark-disable-gc",
                 "--benchmark-quiet",
                 "-p",

@@ -126,6 +126,14 @@ def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], records: Sequen
     return Headline(f"{quote}.", behind, compared, reproduced, failed, missing)
 
 
+def _commits(reading: Reading) -> str:
+    """That of the run, and, where trials are of others, of how many each is."""
+    commits = [record.commit for record in reading.records if record.commit]
+    if len(set(commits)) > 1:
+        return ", ".join(f"{each} ({counted(count, 'trial')})" for each, count in Counter(commits).items())
+    return reading.environment.commit or "unknown"
+
+
 def _was(count: int) -> str:
     return "was" if count in (0, 1) else "were"
 
@@ -141,7 +149,7 @@ def _environment(reading: Reading) -> list[tuple[str, str]]:
         "CPU": str(host),
         "system": f"{host.os}, Linux {host.kernel}" if host.kernel else host.os,
         "Python": found.python,
-        "repro": f"{found.repro}, commit {found.commit or 'unknown'}",
+        "repro": f"{found.repro}, commit {_commits(reading)}",
         "packages": f"{lock.file}, all as locked"
         if lock.is_the_lock
         else f"not a lock: {len(lock.differences)} packages differ from {lock.file}",

@@ -23,6 +23,10 @@ def rerun(reading: Reading | None, verdicts: Sequence[Verdict]) -> list[tuple[st
     found, front = [], command()
     folder = reading.folder if reading else None
     measured = f" --measured {shlex.quote(str(folder))}" if folder else ""
+    if reading and folder:
+        for earlier in reading.earlier:
+            words = run_words(earlier, reading.environment, folder)
+            found.append((f"{front} {words}", "a run before this one, into the same folder"))
     if reading and reading.options and folder:
         found.append((f"{front} {run_words(reading.options, reading.environment, folder)}", "this run: it resumes"))
         if reading.options.nodes > 1:
