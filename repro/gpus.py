@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -77,6 +78,17 @@ def by_name() -> Mapping[str, Gpu]:
 def paper_gpus() -> tuple[str, ...]:
     """The names of the paper's GPUs, in its order."""
     return tuple(gpu.paper_name for gpu in catalogue() if gpu.paper_name)
+
+
+def most_like(gpu: Gpu) -> Gpu:
+    """The paper's GPU that is nearest in memory, which decides what fits, and of those equally near in half precision's
+    peak; both as ratios."""
+
+    def apart(other: Gpu) -> tuple[float, float]:
+        peaks = (gpu.fp16_tflops or 1.0, other.fp16_tflops or 1.0)
+        return abs(math.log(gpu.memory_gb / other.memory_gb)), abs(math.log(peaks[0] / peaks[1]))
+
+    return min((other for other in catalogue() if other.paper_name), key=apart)
 
 
 def known_gpu(row: Row) -> None:

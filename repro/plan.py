@@ -10,7 +10,7 @@ import models
 
 from .devices import Device, name_of
 from .expected import COUNTS, TOLERANCE, published_settings
-from .gpus import Gpu
+from .gpus import Gpu, most_like
 from .recipe import Recipe, Scale
 from .settings import FREE_LUNCH, NAIVE, Attention, Settings, search_space
 from .trial import Trial
@@ -60,7 +60,7 @@ def settings_for(recipe: Recipe, methods: Methods, gpu: Gpu | None, count: int) 
     """The settings that `methods` means for a recipe on `count` of a GPU, naive first.
 
     `published` takes Appendix J's settings for the cell, every reading of a lost mark; where the GPU is none of
-    the paper's, free lunch and those of every GPU of the paper with this count.
+    the paper's, free lunch and those of its GPU that is most like this one, or of an unknown one those of all.
     """
     if methods == "naive":
         return [NAIVE]
@@ -69,9 +69,10 @@ def settings_for(recipe: Recipe, methods: Methods, gpu: Gpu | None, count: int) 
     if methods == "all":
         return [NAIVE, *search_space(count)]
     rows = [row for row in published_settings() if row.model == recipe.name and row.gpus == count]
-    first = [NAIVE, FREE_LUNCH]
-    if gpu is not None and gpu.paper_name is not None:
-        first, rows = [NAIVE], [row for row in rows if row.gpu == gpu.paper_name]
+    first = [NAIVE] if gpu is not None and gpu.paper_name is not None else [NAIVE, FREE_LUNCH]
+    if gpu is not None:
+        alike = most_like(gpu).paper_name
+        rows = [row for row in rows if row.gpu == alike]
     return list(dict.fromkeys([*first, *(reading for row in rows for reading in row.readings())]))
 
 

@@ -1,4 +1,5 @@
-"""What a person sees while a run goes on, on stderr: a line a trial, and below it a bar with the time left."""
+"""What a person sees while a run goes on, on stderr: a line a trial, and below it a bar with the time left, or the time
+left in each line where stderr is no terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ class Progress:
     """A bar over the trials, weighted by how long each should take. A context manager."""
 
     def __init__(self, seconds: dict[str, float]) -> None:
-        self._seconds, self._done = seconds, 0
+        self._seconds, self._done, self._left = seconds, 0, sum(seconds.values())
 
     def __enter__(self) -> Progress:
         from tqdm import tqdm
@@ -36,7 +37,11 @@ class Progress:
         """A trial is done: says so in one line, and moves the bar."""
         self._done += 1
         count = f"[{self._done:>{len(str(len(self._seconds)))}}/{len(self._seconds)}]"
-        self._bar.write(f"{count} {trial.id}: {_told(record, earlier)}", file=sys.stderr)
+        self._left -= self._seconds[trial.id]
+        told = f"{count} {trial.id}: {_told(record, earlier)}"
+        if self._bar.disable and not earlier and self._done < len(self._seconds):
+            told += f"; about {duration(self._left)} left"
+        self._bar.write(told, file=sys.stderr)
         sys.stderr.flush()
         self._bar.update(round(self._seconds[trial.id]))
 

@@ -74,6 +74,8 @@ def read(folder: Path) -> Reading:
         raise UserError(f"{folder} is a file: {_WAY_OUT}")
     if not folder.is_dir():
         raise UserError(f"{folder} holds no trials, there is no such folder: {_WAY_OUT}")
+    if not (folder / results.TRIALS).is_file() and any(folder.glob(results.TRAININGS)):
+        raise UserError(f"{folder} holds trainings of repro lab, whose report is in it, and no trials: {_WAY_OUT}")
     if not (folder / results.TRIALS).is_file() and not (folder / ENVIRONMENT).is_file():
         raise UserError(f"{folder} holds no trials: {_WAY_OUT}")
     problems: list[Problem] = []

@@ -51,9 +51,29 @@ def test_published_takes_every_reading_of_a_lost_mark() -> None:
     assert found == [NAIVE, Settings(True, False, "zero_1"), Settings(True, True, "zero_1")]
 
 
-def test_on_a_gpu_that_the_paper_has_not_published_takes_what_any_of_its_gpus_took() -> None:
-    found = settings_for(models.find("pythia-1b"), "published", find("H200"), 1)
+@pytest.mark.parametrize(
+    ("name", "alike"),
+    [
+        ("H200", "H100"),
+        ("B200", "H100"),
+        ("RTX 4090", "RTX 3090"),
+        ("T4", "RTX 3090"),
+        ("L40S", "A6000"),
+        ("A40", "A6000"),
+    ],
+)
+def test_on_a_gpu_that_the_paper_has_not_published_takes_what_its_most_similar_took(name: str, alike: str) -> None:
+    recipe = models.find("pythia-1b")
+    found = settings_for(recipe, "published", find(name), 4)
+    assert found == list(dict.fromkeys([NAIVE, FREE_LUNCH, *settings_for(recipe, "published", find(alike), 4)]))
+
+
+def test_on_an_unknown_gpu_published_takes_what_any_of_the_papers_took() -> None:
+    found = settings_for(models.find("pythia-1b"), "published", None, 1)
     assert found == [NAIVE, FREE_LUNCH, Settings(True, True)]
+
+
+def test_what_the_paper_never_fitted_has_naive_and_free_lunch() -> None:
     never_fitted = settings_for(models.find("pythia-6.9b"), "published", find("H200"), 1)
     assert never_fitted == [NAIVE, FREE_LUNCH], "the paper trained it on no single GPU"
 

@@ -16,7 +16,7 @@ from repro.gpus import find
 from repro.reading import contradiction, history, read
 from repro.report.content import compose
 from repro.trial import Trial
-from tests.command_line import ROOT, record, repro, results_folder
+from tests.command_line import ROOT, record, refusal, repro, results_folder
 
 KEPT = ROOT / "results" / "cpu-2-cores"
 OPTIONS = json.loads((KEPT / "environment.json").read_text())["options"]
@@ -320,3 +320,12 @@ def test_commands_that_put_a_run_beside_the_paper_say_what_is_wrong_with_it(fold
     nothing = repro(*command.split(), "--measured", str(folder))
     assert nothing.returncode == 2
     assert "holds no trials that can be used" in nothing.stderr.splitlines()[-1]
+
+
+def test_a_folder_of_lab_is_no_runs_and_keeps_its_own_report(tmp_path: Path) -> None:
+    lab = shutil.copytree(ROOT / "results" / "lab-cpu-1-core", tmp_path / "lab")
+    before = (lab / "report.md").read_bytes()
+    for command in (("report", str(lab)), ("table", "1", "--measured", str(lab))):
+        assert "holds trainings of repro lab" in refusal(*command)
+    assert (lab / "report.md").read_bytes() == before
+    assert not (lab / "report.html").exists()

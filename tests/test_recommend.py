@@ -209,6 +209,15 @@ def test_the_answer_is_one_sentence_with_cost_days_their_origin_and_the_rule() -
     assert told.endswith(".")
 
 
+def test_days_that_the_audit_doubts_are_told_in_the_answer_and_below() -> None:
+    found = answer(*PYTHIA, "--budget", "40000")
+    assert "(expected: paper, Table 1, impossible, 127% of the peak)" in found["answer"]
+    [note] = [note for note in found["notes"] if "audit" in note]
+    assert "2 A100, implausible, 97% of the peak" in note
+    assert "H100" not in note
+    assert not any("audit" in note for note in answer("recommend", "--model", "pythia-2.8b")["notes"])
+
+
 def test_a_machine_that_wears_out_before_the_training_ends_is_taken_only_where_all_do_and_that_leads() -> None:
     told = answer("recommend", "--model", "pythia-6.9b", "--budget", "5000")["answer"]
     assert told.startswith("No machine that fits ends within the 5 years that it lasts; of these 2 RTX 3090 for 4,100")

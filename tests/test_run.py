@@ -106,6 +106,8 @@ def test_progress_and_time_left_are_on_stderr_and_the_report_alone_on_stdout(fin
     _, run = finished
     assert "4 trials; about" in run.stderr.splitlines()[0]
     assert "[4/4] vit/tiny/2xcpu/naive" in run.stderr
+    told = [line.rpartition("; about ")[2] for line in run.stderr.splitlines() if re.match(r"\[[123]/4\]", line)]
+    assert [int(left.removesuffix(" s left")) for left in told] == [6, 4, 2], "in each line, as stderr is no terminal"
     assert "TRIALS" in run.stdout
     assert "passed" not in run.stdout
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import units
 from ..economics import choice, offers, pricelist
-from ..economics.days import training_days
+from ..economics.days import doubts, told_doubts, training_days
 from ..economics.offers import Offer
 from ..errors import UserError
 from .money import add_shared, read_prices, unpriced, way_out
@@ -46,19 +46,21 @@ def main(given: argparse.Namespace) -> int:
     if not found:
         raise UserError(f"no machine that trains {given.model} has a price in {unit}; {way_out(unit)}")
     chosen = choice.choose(found, budget, deadline)
+    doubted = doubts(given.model, chosen.ranked)
     today = date.today()
     rows = [_row(rank, offer, found, rank <= chosen.fitting, today) for rank, offer in enumerate(chosen.ranked, 1)]
     notes = [
         f"Cost and days are for {runs} run{'s, one after the other' if runs > 1 else ''}; cost per experiment is one "
         f"run's share of a machine's {offers.lifespan_years():g} years, or its rent. "
         "Electricity is not counted (repro breakeven does).",
+        *told_doubts(doubted),
         *([_RENT] if given.terms != "own" else []),
         *unpriced(without, unit, "not here to buy" if given.terms == "either" else "not here"),
         *pricelist.old_prices([(offer.gpu, offer.quoted) for offer in found], today),
     ]
     print(
         printout(
-            [choice.answer(chosen, given.model)],
+            [choice.answer(chosen, given.model, doubted.get(chosen.ranked[0].machine))],
             rows,
             notes,
             given.format,

@@ -12,7 +12,7 @@ from .. import units
 from ..currency import worth
 from ..economics import pricelist, renting
 from ..economics.choice import days_told, told
-from ..economics.days import TrainingDays, days_on
+from ..economics.days import TrainingDays, days_on, doubts, told_doubts
 from ..economics.interruptions import Interruptions, daly, young
 from ..economics.offers import machine_price
 from ..economics.pricelist import PriceList
@@ -115,6 +115,7 @@ def _runs(given: argparse.Namespace, prices: PriceList, gpu: str | None, gpus: i
     sentence = _cheapest(found[0], unit, spot)
     notes = [f"Left out: {lacking}."] if foreign else []
     notes += _notes(found, spot)
+    notes += told_doubts(doubts(given.model, runs)) if given.model else []
     notes += pricelist.old_prices(
         [(f"{row.rental.gpu} at {row.rental.provider}", row.rental.quoted) for row in found], today
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..economics import pricelist, scaling
 from ..economics.choice import told
-from ..economics.days import days_on
+from ..economics.days import days_on, doubts, told_doubts
 from ..economics.offers import lifespan_years
 from ..economics.scaling import Step, stops
 from .money import add_shared, read_gpu, read_prices, unpriced
@@ -30,12 +30,14 @@ def main(given: argparse.Namespace) -> int:
     notes = [
         "efficiency: the speed-up over the fewest GPUs, divided by how many times more GPUs; low and high are from the "
         "days' bounds: what rounding leaves of the paper's, the 80 % interval of predicted ones.",
-        "A larger machine pays while it lowers the cost of an experiment: its price x days / "
-        f"{lifespan_years():g} years. day_saved: what each day less than on the machine before costs in price.",
+        "A larger machine pays where it lowers the cost of an experiment, its price x days / "
+        f"{lifespan_years():g} years, below that on every smaller one. Day saved: what each day less than on the "
+        "machine before costs in price.",
     ]
     more = [f"{step.gpus} {step.gpu} ({step.efficiency.value:.2f})" for step in listed if step.efficiency.low > 1]
     if more:
         notes.append(f"More than proportional, whatever the days within their bounds: {', '.join(more)}.")
+    notes += told_doubts(doubts(given.model, days))
     notes += unpriced([f"{step.gpus} {step.gpu}" for step in listed if step.cost is None], unit, "without costs")
     used = [(name, prices.gpus[name].quoted) for name in names if name in prices.gpus]
     notes += pricelist.old_prices(used, date.today())
@@ -59,7 +61,7 @@ def _told(model: str, steps: list[Step], unit: str) -> str:
     ]
     undecided = f"; within the days' bounds {' and '.join(equals)} may cost no more" if equals else ""
     larger = any(step.gpus > best.gpus and step.experiment is not None for step in steps)
-    more = "more stop paying there" if larger else "what it costs on more is not known"
+    more = "more do not pay" if larger else "what it costs on more is not known"
     return (
         f"{model} on {gpu} ({days}): an experiment is cheapest on {best.gpus}, at "
         f"{told(best.experiment.value, unit)}; {more}{undecided}."

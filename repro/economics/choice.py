@@ -77,15 +77,16 @@ def choose(offers: Sequence[Offer], budget: float | None, deadline: float | None
     return Choice(ranked[0], rule, ranked, len(fits))
 
 
-def answer(choice: Choice, model: str) -> str:
-    """The choice in one sentence, with its reason."""
+def answer(choice: Choice, model: str, doubt: str | None = None) -> str:
+    """The choice in one sentence, with its reason, and a doubt about its days where there is one."""
     best = choice.best
     runs = "" if best.runs == 1 else f"{best.runs} runs of "
     verb = "Buy" if best.owned else "Rent"
     terms = "" if best.owned else f" ({best.terms.removeprefix('rent, ')})"
     machine = f"{best.machine}{terms} for {told(best.cost, best.currency)}"
+    days = f"{best.origin}: {best.source}"
     found = (
-        f"{runs}{model} in {days_told(best.days)} ({best.origin}: {best.source}), {choice.rule}; "
+        f"{runs}{model} in {days_told(best.days)} ({', '.join(filter(None, [days, doubt]))}), {choice.rule}; "
         f"{told(best.cost_per_experiment, best.currency)} an experiment"
     )
     if best.wears_out:

@@ -1,7 +1,8 @@
 """What more GPUs bring: days, parallel efficiency, the cost of an experiment, and where one more stops paying.
 
-The rule: a larger machine pays while it lowers the cost of an experiment, the machine's price times its days over its
-lifespan. It stops paying at the number of GPUs where an experiment is cheapest; beyond, days are bought dearly.
+The rule: a larger machine pays where it lowers the cost of an experiment, the machine's price times its days over its
+lifespan, below that on every smaller one. None pays beyond the number of GPUs where an experiment is cheapest: there
+days are bought dearly.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def steps(days: Sequence[TrainingDays], prices: PriceList, currency: str) -> lis
                 cost=None if price is None else price[0],
                 experiment=experiment,
                 day_saved=None if price is None or before is None else _day_saved(before, row.days, price[0]),
-                pays=None if experiment is None or before is None else _pays(before.experiment, experiment),
+                pays=None if experiment is None or before is None else _pays(found, experiment),
                 origin=row.origin,
                 source=row.source,
             )
@@ -74,7 +75,10 @@ def stops(found: Sequence[Step]) -> Step | None:
     return min(priced, key=lambda step: step.experiment.value, default=None)  # type: ignore[union-attr]
 
 
-def _pays(before: Interval | None, now: Interval) -> Pays | None:
+def _pays(smaller: Sequence[Step], now: Interval) -> Pays | None:
+    """Whether an experiment costs less than on the smaller machine on which it is cheapest."""
+    cheapest = stops(smaller)
+    before = cheapest.experiment if cheapest else None
     if before is None:
         return None
     if now.overlaps(before):
