@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from .checkout import ROOT
+from .errors import UserError
 
 # 64-bit ELF: how a file begins, bytes of its header, and where that tells the place of the table of sections, the size
 # of a row of it, and the number of rows.
@@ -17,8 +19,16 @@ _MAGIC, _HEADER, _PLACE, _ROW, _ROWS = b"\x7fELF", 64, slice(40, 48), slice(58, 
 
 
 def build_cache() -> Path:
-    """REPRO_CACHE, else beside the virtual environment, else, where the checkout is read-only, a temporary folder."""
+    """REPRO_CACHE, else beside the virtual environment, else, where the checkout is read-only, a temporary folder.
+
+    Raises UserError for one that compilers do not take.
+    """
     place = Path(os.environ.get("REPRO_CACHE") or ROOT / ".venv" / "build-cache")
+    if re.search(r"[\s'\"\\\[]", str(place)):
+        raise UserError(
+            f"torch.compile hands its compiler no path with blanks, quotes or brackets, such as {place}: name a "
+            "plainer folder with REPRO_CACHE"
+        )
     with contextlib.suppress(OSError):
         place.mkdir(parents=True, exist_ok=True)
     if os.access(place, os.W_OK):

@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
-from repro.build_cache import cut_short, mend
+from repro.build_cache import build_cache, cut_short, mend
+from repro.errors import UserError
 from repro.measure.launcher import ForkServer
 
 WHOLE = Path(psutil.__file__).parent / "_psutil_linux.abi3.so"
@@ -72,3 +74,13 @@ def test_a_fork_server_mends_its_caches_before_it_starts(tmp_path: Path) -> None
     with ForkServer(tmp_path / "log", variables) as server:
         server.launch()
         assert not cut.exists()
+
+
+@pytest.mark.parametrize("name", ["with blanks", "it's", "a[b"])
+def test_a_cache_that_compilers_do_not_take_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    monkeypatch.setenv("REPRO_CACHE", str(tmp_path / name))
+    with pytest.raises(UserError, match="hands its compiler no path with blanks, quotes or brackets"):
+        build_cache()
+    assert not (tmp_path / name).exists()

@@ -53,6 +53,7 @@ def test_products_copies_launches_and_exchanges_are_measured(probes: Path) -> No
 def test_a_probed_machine_is_predicted(probes: Path) -> None:
     rows = answer("predict", "--probes", str(probes), "--gpus", "2", "--models", "pythia-160m")
     assert {row["gpu"] for row in rows} == {"cpu"}
+    assert {row["days_low"] for row in rows} == {None}, "nothing like it was held against its predictions"
     best = rows[0]
     vision = answer("predict", "--probes", str(probes), "--gpus", "2", "--models", "vit", "--methods", "free-lunch")
     assert vision[0]["feasible"]

@@ -23,7 +23,7 @@ from repro.predict.machine import Machine, gpu_named
 from repro.predict.time import Rates
 from repro.predict.traces import nearest
 from repro.settings import FREE_LUNCH, NAIVE
-from tests.command_line import ROOT, record, refusal, repro, results_folder
+from tests.command_line import ROOT, answer, record, refusal, repro, results_folder
 
 
 def test_both_tables_are_predicted_within_a_second_beside_the_printed_days() -> None:
@@ -60,6 +60,16 @@ def test_people_are_told_that_numbers_are_predicted_and_how_sure_they_are() -> N
     assert "Pythia-1B on 2 x RTX 4090: predicted" in one
     assert "as 8 of 10 of the paper's plausible cells" in one
     assert "Predicted, not measured" in one
+    for part in ("weights", "gradients", "optimizer", "activations", "buckets", "workspace"):
+        assert f"{part} (GiB)" in one
+
+
+def test_a_machine_that_nothing_like_it_was_held_against_has_no_interval() -> None:
+    command = ("predict", "--gpu", "A100", "--models", "pythia-1b", "--methods", "free-lunch")
+    assert all(row["days_low"] < row["days"] < row["days_high"] for row in answer(*command))
+    rows = answer(*command, "--nodes", "2")
+    assert {(row["days_low"], row["days_high"]) for row in rows} == {(None, None)}
+    assert "how surely is not known: the paper measured no such machine" in repro(*command, "--nodes", "2").stdout
 
 
 def test_measured_days_stand_beside_predicted_ones(tmp_path: Path) -> None:

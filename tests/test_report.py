@@ -275,7 +275,7 @@ def test_days_and_steps_by_the_thousand_are_written_out(tmp_path: Path) -> None:
     assert dict(content.grids[1].lines)["Pythia-6.9B"][0].below == "1234"
     (place,) = content.places
     assert "1208 s a training step" in " ".join(place.says)
-    assert "fastest apart from naive 1208 s a step" in place.told
+    assert "fastest apart from naive 1208 s a step by the authors' clock" in place.told
 
 
 def test_the_clocks_have_one_ratio(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from repro.host import Host
 from repro.reading import history
 from repro.results import Results
 from repro.trial import Record, Trial
-from tests.command_line import ROOT, record, repro, results_folder
+from tests.command_line import ROOT, record, refusal, repro, results_folder
 from tests.wheels import linked, pin, wheel
 
 RUN = ROOT / "results" / "cpu-2-cores"
@@ -128,6 +128,12 @@ def test_a_lock_that_cannot_be_installed_is_one_clear_line(tmp_path: Path, conte
     *_, last = found.stderr.splitlines()
     assert told in last
     assert last.startswith(f"repro: --against {tmp_path / 'lock'}: ")
+
+
+def test_an_empty_lock_is_refused_before_anything_is_built(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text("\n")
+    told = refusal("upgrade-check", "--against", str(tmp_path / "lock"), "--out", str(tmp_path / "out"))
+    assert "it is empty, expected a lock file" in told
 
 
 @pytest.mark.parametrize(

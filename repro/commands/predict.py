@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import cast, get_args
@@ -182,11 +183,11 @@ def _rebuild(given: argparse.Namespace) -> int:
         from ..tracing.trace import all_traces
     except ImportError as error:
         raise UserError(f"tracing needs the stack ({error.name} is missing): set up with ./run_all.sh") from None
-    found = []
+    found, started = [], time.monotonic()
     for each in all_traces():
         print(f"{each.recipe} {each.variant}", file=sys.stderr)
         found.append(each)
-    print(f"{len(found)} traces in {traces.save(found)}")
+    print(f"{len(found)} traces in {traces.save(found)}, made in {time.monotonic() - started:.0f} s")
     return 0
 
 
@@ -216,5 +217,6 @@ def _validate(given: argparse.Namespace) -> int:
     scores = validate(calibration.load())
     print(render([asdict(score) for score in scores], given.format))
     if given.format not in FOR_MACHINES:
-        print(f"\n{told(scores)}")
+        aimed = [asdict(score) for score in scores if score.target is not None]
+        print(f"\nOf these, what was to be reached:\n\n{render(aimed, given.format)}\n\n{told(scores)}")
     return 0

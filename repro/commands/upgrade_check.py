@@ -65,6 +65,8 @@ def main(given: argparse.Namespace) -> int:
     chosen, pairs = _chosen(given.budget, candidates, devices, asked)
     first = second.this_stack()
     stacks = first, second.build(given.against, first)
+    if stacks[1].packages == first.packages:
+        say(f"nothing of {given.against} differs from this stack: the check is of this stack against itself")
     check = Check(given.out, chosen, stacks, devices, pairs, budget, say)
     names = ", ".join(f"{trial.recipe} {trial.settings}" for trial in chosen)
     say(f"{len(chosen)} of {len(candidates)} trials, twice {pairs} starts of each stack: {names}")

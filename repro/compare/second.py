@@ -57,6 +57,8 @@ def locked(lock: Path) -> Stack:
         text = lock.read_text(errors="replace")
     except OSError as error:
         raise UserError(f"--against {lock}: it cannot be read ({error.strerror})") from error
+    if not text.strip():
+        raise UserError(f"--against {lock}: it is empty, expected a lock file, such as locks/latest.lock")
     return _built(_key(text), str(lock), text, None)
 
 

@@ -32,9 +32,9 @@ class Beside:
 
     @property
     def inside(self) -> bool | None:
-        """Whether the measured days lie in the prediction's interval."""
-        days, measured = self.forecast.days, self.record.authors_days
-        return None if days is None or measured is None else days.low <= measured <= days.high
+        """Whether the measured days lie in the prediction's interval, where it has one."""
+        bounds, measured = self.forecast.bounds, self.record.authors_days
+        return None if bounds is None or measured is None else bounds[0] <= measured <= bounds[1]
 
     @property
     def feasible_as_predicted(self) -> bool:
@@ -69,9 +69,9 @@ def told(found: Sequence[Beside]) -> str:
     sizes = [each.forecast.micro_batch == each.record.micro_batch for each in found if each.ratio is not None]
     errors = [abs(ratio - 1) for ratio in ratios]
     near, within = sum(error <= 0.25 for error in errors), sum(0.5 <= ratio <= 2 for ratio in ratios)
-    inside = sum(each.inside is True for each in found)
+    told = [each.inside for each in found if each.inside is not None]
+    inside = f"the measured days are within the interval in {sum(told)} of {len(told)}, " if told else ""
     step = f"The predicted step is off by {median(errors):.0%} in the median; of {len(ratios)} it is within 25 %"
     return (
-        f"{step} in {near}, within 2x in {within}, the measured days are within the interval in {inside}, "
-        f"and the micro batch is as predicted in {sum(sizes)}. {words}"
+        f"{step} in {near}, within 2x in {within}, {inside}and the micro batch is as predicted in {sum(sizes)}. {words}"
     )

@@ -40,6 +40,11 @@ class Forecast:
     def feasible(self) -> bool:
         return self.micro_batch > 0
 
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Days between which 8 of 10 unseen cells of the paper lay; None where it has no such machine."""
+        return (self.days.low, self.days.high) if self.days and self.machine.held_out else None
+
 
 def forecast(
     recipe: Recipe,

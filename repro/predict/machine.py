@@ -55,6 +55,12 @@ class Machine:
     def world(self) -> int:
         return self.gpus * self.nodes
 
+    @property
+    def held_out(self) -> bool:
+        """Whether predictions for such machines were held against days they were not fitted to: one node of GPUs, by
+        their data sheet. The paper has no several nodes, and nothing that was probed."""
+        return self.nodes == 1 and self.probed is None
+
     def peak(self, precision: Precision, tf32: bool) -> float:
         """Dense FLOP/s of one GPU. UserError where no source tells."""
         found = peak_flops(self.gpu, precision, tf32) if self.capability else None

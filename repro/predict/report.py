@@ -39,8 +39,8 @@ def row(each: Forecast, stack: str) -> dict[str, Any]:
         "micro_batch": each.micro_batch or None,
         "accumulation": each.accumulation,
         "days": each.days and each.days.value,
-        "days_low": each.days and each.days.low,
-        "days_high": each.days and each.days.high,
+        "days_low": each.bounds and each.bounds[0],
+        "days_high": each.bounds and each.bounds[1],
         "utilisation": each.utilisation,
         "peak_memory": each.memory and each.memory.peak,
         **{f"memory_{part}": value for part, value in memory.items()},
@@ -60,7 +60,7 @@ def line(each: Forecast) -> dict[str, Any]:
         "predicted days": each.days and each.days.value,
         "of peak": None if each.utilisation is None else f"{each.utilisation:.0%}",
         "memory (GiB)": memory and memory.peak / 2**30,
-        "of it activations": memory and memory.activations / 2**30,
+        **{f"{part} (GiB)": memory and getattr(memory, part) / 2**30 for part in _MEMORY},
         **{f"{part} (%)": step and 100 * getattr(step, part) / step.total for part in _SECONDS},
     }
 
@@ -71,11 +71,11 @@ def sentence(ranked: Sequence[Forecast]) -> str:
     cell = f"{models.find(best.recipe).name} on {best.machine.world} x {best.machine.gpu.name}"
     if best.days is None:
         return f"{cell}: predicted infeasible with every settings above: {best.reason}."
-    return (
-        f"{cell}: predicted {figures(best.days.value)} days "
-        f"({figures(best.days.low)} to {figures(best.days.high)}, as 8 of 10 of the paper's plausible cells) "
-        f"with {best.settings.id}."
-    )
+    sure = "how surely is not known: the paper measured no such machine"
+    if best.bounds:
+        low, high = map(figures, best.bounds)
+        sure = f"{low} to {high}, as 8 of 10 of the paper's plausible cells"
+    return f"{cell}: predicted {figures(best.days.value)} days ({sure}) with {best.settings.id}."
 
 
 def cell_row(cell: Cell, best: Forecast, measured: float | None) -> dict[str, Any]:

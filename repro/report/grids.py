@@ -56,7 +56,10 @@ def verdict_grid(table: Table, verdicts: Sequence[Verdict]) -> Grid:
     """Table 1 or 4: printed days, and below them what was measured."""
     entries = {v.place: verdict_entry(v) for v in verdicts if v.table == table}
     what = "the best settings found" if table == "1" else "naive settings"
-    caption = f"Days of training with {what}: as printed, and below it as measured by the authors' clock."
+    caption = f"Days of training with {what}: as printed, - infeasible and ? a mark that the copy at hand has lost"
+    if any(entry.below for entry in entries.values()):
+        caption += "; below it as measured by the authors' clock"
+    caption += "."
     return _grid(f"Table {table}", caption, entries, VERDICTS)
 
 

@@ -59,7 +59,7 @@ def _told(search: Search) -> str:
     statuses = Counter(trial.status.replace("_", " ") for trial in search.trials)
     told = [", ".join(f"{count} {status}" for status, count in statuses.items())]
     if search.best is not None:
-        told.append(f"fastest apart from naive {figures(search.best)} s a step")
+        told.append(f"fastest apart from naive {figures(search.best)} s a step by the authors' clock")
     ratios = [ratio for trial in search.trials if (ratio := trial.clocks_ratio) is not None]
     if ratios:
         told.append(f"authors' clock {min(ratios):.2f} to {max(ratios):.2f} of the true one")

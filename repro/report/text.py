@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -26,14 +26,27 @@ _CLOCKS_DIFFER = 0.1
 _DISTURBED = 2.0  # a round over another, where nothing else runs
 
 
-LEGEND = (
-    "Times are extrapolated from one training step. authors: the authors' clock, unsynchronised host time, every "
-    "micro-step with gradient reduction; true: device time, as one would wait; synchronised: host time, waiting for "
-    "the device after each part. A CPU has one clock: authors is the mean of its rounds, true their median. MFU: model "
-    "FLOPs utilisation of the true step, of the GPU's dense peak. peak GiB: what was allocated, on a CPU what was "
-    "resident; --memory limits what is reserved, which is more. Vision models are timm's. A dash was not measured; in "
-    "the paper's column - is infeasible, and ? a mark that is lost."
+_CLOCKS = (
+    "authors: the authors' clock, unsynchronised host time, every micro-step with gradient reduction; true: device "
+    "time, as one would wait; synchronised: host time, waiting for the device after each part. A CPU has one clock: "
+    "authors is the mean of its rounds, true their median."
 )
+_EXPLAINED = {
+    "step s": "step s: by the true clock.",
+    "days (true)": _CLOCKS,
+    "MFU": "MFU: model FLOPs utilisation of the true step, of the GPU's dense peak.",
+    "peak GiB": "peak GiB: what was allocated, on a CPU what was resident; --memory limits what is reserved, which is "
+    "more.",
+    "model": "Vision models are timm's. A dash was not measured.",
+    "paper": "In the paper's column - is infeasible, and ? a mark that is lost.",
+}
+
+
+def legend(columns: Iterable[str] = _EXPLAINED) -> str:
+    """What the columns of trials mean, of those that are there."""
+    there = {column.partition(",")[0] for column in columns}  # the paper's names its GPU
+    told = (told for column, told in _EXPLAINED.items() if column in there)
+    return " ".join(["Times are extrapolated from one training step.", *told])
 
 
 _IN_CSV = (
@@ -69,7 +82,8 @@ def report(
     if compared:
         parts += ["CELLS COMPARED WITH THE PAPER", render(compared, "text"), *_bullets(failures(verdicts))]
     if records:
-        parts += ["TRIALS", render(_told_apart(records, nearest), "text"), LEGEND]
+        rows = _told_apart(records, nearest)
+        parts += ["TRIALS", render(rows, "text"), legend(rows[0])]
     guided = [f"{each.model} on {each.machine}: {each.guided}." for each in searches(records) if each.guided]
     if guided:
         parts += ["GUIDED SEARCH", "\n".join(_bullets(guided))]
