@@ -20,7 +20,8 @@ class Gpu:
     """A catalogue row. Peaks are dense, in TFLOP/s, and None where the part has none or no source tells.
 
     `fp16_tflops` and `bf16_tflops` are tensor core peaks with fp32 accumulation, at `boost_mhz`. A GB of memory is
-    2**30 bytes, as memory is made, one of bandwidth 1e9.
+    2**30 bytes, as memory is made, one of bandwidth 1e9. `reported_mib` is what the driver tells of it, in
+    2**20 bytes, where error correction takes a share from the start, else None.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Gpu:
     generation: str
     compute_capability: tuple[int, int]
     memory_gb: float
+    reported_mib: float | None
     fp32_tflops: float | None
     tf32_tflops: float | None
     fp16_tflops: float | None
@@ -38,6 +40,11 @@ class Gpu:
     board_power_w: float | None
     link: str
     source: str
+
+    @property
+    def memory_bytes(self) -> float:
+        """What there is to use, but for what the driver keeps."""
+        return self.memory_gb * 2**30 if self.reported_mib is None else self.reported_mib * 2**20
 
     @property
     def called(self) -> str:
@@ -125,6 +132,7 @@ def _gpu(row: Row) -> Gpu:
         generation=generation,
         compute_capability=row.parse("compute_capability", _capability, "major.minor, such as 8.6"),
         memory_gb=row.parse("memory_gb", _positive, "a positive number"),
+        reported_mib=figure("reported_mib"),
         fp32_tflops=figure("fp32_tflops"),
         fp16_tflops=figure("fp16_tflops"),
         **peaks,

@@ -302,24 +302,24 @@ def test_asking_for_a_gpu_where_none_is_visible_says_what_to_check(text: str) ->
             "line 2, column 5 (compute_capability): found '86', expected major.minor, such as 8.6",
         ),
         (
-            ",24,35.6,",
-            ",24GB,35.6,",
+            ",24,,35.6,",
+            ",24GB,,35.6,",
             "line 2, column 6 (memory_gb): found '24GB', expected a positive number",
         ),
         (
             ",71,71,",
             ",0,71,",
-            "line 2, column 9 (fp16_tflops): found '0', expected a positive number or nothing",
+            "line 2, column 10 (fp16_tflops): found '0', expected a positive number or nothing",
         ),
         (
             ",Ampere,",
             ",Turing,",
-            "line 2, column 8 (tf32_tflops): found '35.6', expected nothing, as Turing has no TF32",
+            "line 2, column 9 (tf32_tflops): found '35.6', expected nothing, as Turing has no TF32",
         ),
         (
             "PCIe 4.0 x16",
             "PCIe 40 x16",
-            "line 2, column 14 (link): found 'NVLink bridge 112.5 GB/s (pairs); PCIe 40 x16', expected a link",
+            "line 2, column 15 (link): found 'NVLink bridge 112.5 GB/s (pairs); PCIe 40 x16', expected a link",
         ),
         (
             "GeForce RTX 4090",

@@ -7,11 +7,12 @@ import pytest
 import models
 from repro.expected import cells, published_settings
 from repro.findings import paper_gpu, recipe_of
-from repro.gpus import Gpu, catalogue
+from repro.gpus import Gpu, catalogue, find
 from repro.predict import calibration, traces
 from repro.predict.forecast import forecast
 from repro.predict.machine import Machine
 from repro.predict.memory import (
+    ALL_OF_IT,
     ALLOWANCE_BOUNDS,
     Allowance,
     largest_micro_batch,
@@ -170,3 +171,10 @@ def test_naive_training_needs_more_memory_than_custom_kernels() -> None:
             for settings in (NAIVE, FREE_LUNCH)
         )
         assert naive.activations >= custom.activations
+
+
+@pytest.mark.parametrize(("name", "mib"), [("T4", 15360), ("L40S", 46068), ("A100", 81920), ("RTX 3090", 24576)])
+def test_memory_that_error_correction_takes_is_not_there_to_use(name: str, mib: int) -> None:
+    gpu = find(name)
+    assert gpu is not None
+    assert usable(gpu, ALL_OF_IT) == mib * 2**20

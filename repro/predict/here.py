@@ -26,5 +26,5 @@ def limited(machine: Machine, calibration: Calibration, limit: int | None) -> tu
     allowance = calibration.allowance
     if limit is None or limit >= usable(machine.gpu, allowance) - workspace(allowance, machine.world):
         return machine, calibration
-    gpu = replace(machine.gpu, memory_gb=limit / 2**30)
+    gpu = replace(machine.gpu, memory_gb=limit / 2**30, reported_mib=None)
     return replace(machine, gpu=gpu), replace(calibration, allowance=replace(ALL_OF_IT, spread=allowance.spread))

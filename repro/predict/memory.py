@@ -96,7 +96,7 @@ def width(recipe: Recipe) -> int:
 
 def usable(gpu: Gpu, allowance: Allowance) -> float:
     """Bytes of a GPU beyond the driver's. Memory comes in powers of two: a data sheet's 24 GB are 24 GiB."""
-    return gpu.memory_gb * 2**30 * (1 - allowance.reserved)
+    return gpu.memory_bytes * (1 - allowance.reserved)
 
 
 def peak_memory(

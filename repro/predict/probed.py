@@ -33,7 +33,7 @@ class Probes:
             known = ", ".join(str(one) for one in sorted(self.counts))
             raise UserError(f"{count} x {self.device} was not probed, only {known}: {command()} calibrate measures it")
         gpu = find(self.device) or _unknown(self.device, self.capability)
-        return Machine(replace(gpu, memory_gb=self.memory / 2**30), count, probed=self.counts[count])
+        return Machine(replace(gpu, memory_gb=self.memory / 2**30, reported_mib=None), count, probed=self.counts[count])
 
     def calibration(self, fitted: Calibration, count: int) -> Calibration:
         """The fit with measured rates instead of shares of what data sheets promise. What was not measured, such as
@@ -72,7 +72,16 @@ def load(file: Path) -> Probes:
 def _unknown(name: str, capability: tuple[int, int] | None) -> Gpu:
     """A device that the catalogue lacks: all that a prediction needs of it was measured."""
     nothing: dict[str, Any] = dict.fromkeys(
-        ("fp32_tflops", "tf32_tflops", "fp16_tflops", "bf16_tflops", "boost_mhz", "bandwidth_gb_s", "board_power_w")
+        (
+            "reported_mib",
+            "fp32_tflops",
+            "tf32_tflops",
+            "fp16_tflops",
+            "bf16_tflops",
+            "boost_mhz",
+            "bandwidth_gb_s",
+            "board_power_w",
+        )
     )
     return Gpu(
         name=name,
