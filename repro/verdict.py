@@ -135,7 +135,7 @@ def _judge(cell: Cell, there: list[Record], published: set[str], tolerance: floa
         ran = there_too
     if ran:
         best = min(ran, key=lambda record: record.authors_days or 0.0)
-        uncompiled = "" if best.compiled == _compiles(best) else "measured uncompiled, for compiling it crashed"
+        uncompiled = "measured uncompiled, for compiling it crashed" if ran_uncompiled(best) else ""
         if cell.state == "lost":
             return verdict("no_reference", "the paper's mark is lost", best)
         if cell.state == "infeasible":
@@ -186,8 +186,10 @@ def _fits_papers_hosts(record: Record) -> bool:
     return rules.fits_papers_hosts(recipe, Settings.parse(record.settings), record.world)
 
 
-def _compiles(record: Record) -> bool:
-    return rules.compiles(models.find(record.recipe, record.scale), Settings.parse(record.settings))
+def ran_uncompiled(record: Record) -> bool:
+    """Whether it was measured without the compiling that its settings ask for."""
+    asked = rules.compiles(models.find(record.recipe, record.scale), Settings.parse(record.settings))
+    return record.status == "ok" and asked and not record.compiled
 
 
 def differing(counts: Mapping[Word, int]) -> str:

@@ -17,7 +17,7 @@ from ..packages import PACKAGES
 from ..reading import Problem, Reading
 from ..search import searches
 from ..trial import Record
-from ..verdict import FAILED, Verdict, differing, judge_tables
+from ..verdict import FAILED, Verdict, differing, judge_tables, ran_uncompiled
 from . import claims
 from .figures import Figure, figures
 from .further import further
@@ -122,7 +122,9 @@ def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], records: Sequen
         statuses = Counter(record.status.replace("_", " ") for record in records)
         told = ", ".join(f"{count} {status}" for status, count in statuses.items())
         scales = " and ".join(sorted({f"{record.scale} scale" for record in records}))
-        behind.append(f"The run has {counted(len(records), 'trial')} at {scales}: {told}.")
+        uncompiled = sum(map(ran_uncompiled, records))
+        crashed = f", {uncompiled} of them uncompiled, as compiling crashed" if uncompiled else ""
+        behind.append(f"The run has {counted(len(records), 'trial')} at {scales}: {told}{crashed}.")
     return Headline(f"{quote}.", behind, compared, reproduced, failed, missing)
 
 
