@@ -143,9 +143,9 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int) -> N
 
 
 def _traceback() -> str:
-    """Of the exception at hand, for its record, which others may read: this checkout's files by their place in it, and
-    both ends of a long one, such as a compiler's. The log has all of it."""
-    text = traceback.format_exc().replace(f"{ROOT}{os.sep}", "")
+    """Of the exception at hand, for its record, which others may read: this checkout's files by their place in it, the
+    user's by theirs at home, and both ends of a long one, such as a compiler's. The log has all of it."""
+    text = traceback.format_exc().replace(f"{ROOT}{os.sep}", "").replace(f"{Path.home()}{os.sep}", "~/")
     left_out = len(text) - _BEGIN - _END
     if left_out <= 0:
         return text
