@@ -48,6 +48,11 @@ def normalised(package: str) -> str:
     return re.sub(r"[-_.]+", "-", package).lower()
 
 
+def without_build(version: str) -> str:
+    """A version without what names its build, such as "+cpu"."""
+    return version.partition("+")[0]
+
+
 def numbers(version: str) -> tuple[int, ...]:
     """A version's first three numbers, by which versions are ordered."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])

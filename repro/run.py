@@ -23,13 +23,14 @@ from .measure.nodes import Nodes
 from .measure.rank import SEED
 from .measure.trial import Bench
 from .measure.trial import run as run_trial
-from .packages import installed, installed_packages
+from .packages import installed_packages
 from .plan import Options, trials
 from .predict.guide import Guide
 from .predict.here import here
 from .predict.probed import Probes
 from .predict.probed import load as load_probes
-from .predict.traces import nearest
+from .predict.report import traced
+from .predict.traces import nearest_here
 from .reading import Problem, print_problems, read, sound_records
 from .report.content import compose
 from .report.write import Written, write
@@ -115,7 +116,7 @@ class Run:
     def guide(self) -> None:
         """Puts the trials of each search in the order that is predicted, and has what they measure guide it."""
         ordered = [trial for trial in self.trials if not self._can_run(trial)]  # no prediction is of these
-        stack, known = nearest(installed("transformers")), None
+        stack, known = nearest_here(), None
         can_run = filter(self._can_run, self.trials)
         for (id, count), group in groupby(can_run, lambda trial: (trial.recipe, trial.count)):
             known = known or self._known()
@@ -127,6 +128,8 @@ class Run:
             for trial in by_settings.values():
                 if self._finished(trial):
                     guide.learn(self._records[trial.id])
+        if self._guides:
+            say(f"guided by what is predicted {traced(stack)}")
         self.trials = ordered
 
     def _known(self) -> Gpu | Probes:

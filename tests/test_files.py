@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ def full_disk() -> Iterator[None]:
 
 
 def _save_traces(file: Path) -> None:
-    traces.save([replace(TRACE, stack={"transformers": file.stem.removeprefix("transformers-")})], file.parent)
+    traces.save([TRACE], file.parent)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +41,7 @@ def _save_traces(file: Path) -> None:
     ids=["probes", "calibration", "traces"],
 )
 def test_what_predictions_read_is_replaced_whole_or_not_at_all(save: Callable[[Path], Any], tmp_path: Path) -> None:
-    file = tmp_path / "transformers-0.json"
+    file = tmp_path / traces._file(TRACE.stack, tmp_path).name
     file.write_text("the last")
     with full_disk(), pytest.raises(UserError, match="no space left in"):
         save(file)

@@ -23,7 +23,7 @@ from repro.predict.calibration import EVERYTHING, load
 from repro.predict.guide import Guide
 from repro.predict.machine import Machine, Probed
 from repro.predict.probed import Probes
-from repro.predict.traces import PAPER_STACK
+from repro.predict.traces import PAPER_STACK, nearest_here
 from repro.reading import history
 from repro.recipe import Recipe
 from repro.run import Run
@@ -295,13 +295,17 @@ def on(gpu: str, model: str, folder: Path) -> Run:
     return Run(folder, Options((model, "pythia-160m"), "all", "paper", (1,), search="guided"), [device])
 
 
-def test_a_recipe_that_a_gpu_cannot_run_is_left_unguided_and_the_others_are_guided(tmp_path: Path) -> None:
+def test_a_recipe_that_a_gpu_cannot_run_is_left_unguided_and_the_others_are_guided(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Pythia-1B is bf16, which Turing has not."""
     with on("T4", "pythia-1b", tmp_path) as run:
         planned = {trial.id for trial in run.trials}
         run.guide()
         assert {trial.id for trial in run.trials} == planned
         assert list(run._guides) == [("pythia-160m", 1)]
+        told = capsys.readouterr().err
+        assert f"predicted from traces of the models of transformers {nearest_here().transformers}" in told
         [first, *_] = run.trials
         found = run.record(first)
     assert found is not None

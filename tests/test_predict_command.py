@@ -21,7 +21,7 @@ from repro.predict import calibration, fit, traces, validate
 from repro.predict.forecast import forecast
 from repro.predict.machine import Machine, gpu_named
 from repro.predict.time import Rates
-from repro.predict.traces import nearest
+from repro.predict.traces import nearest_here
 from repro.settings import FREE_LUNCH, NAIVE
 from tests.command_line import ROOT, answer, record, refusal, repro, results_folder
 
@@ -151,6 +151,8 @@ def test_every_settings_is_ranked_with_memory_and_time_by_part() -> None:
         assert sum(memory) == pytest.approx(row["peak_memory"])
         assert sum(seconds) == pytest.approx(row["step_seconds"])
         assert row["days_low"] < row["days"] < row["days_high"]
+        traced = (row["traced_transformers"], row["traced_timm"], row["traced_torch"])
+        assert traces.Traced(*traced) == nearest_here()
     ours = [row["days"] for row in rows if row["model"] == "pythia-1b" and row["feasible"]]
     assert ours == sorted(ours)
     as_csv = list(csv.DictReader(io.StringIO(repro(*arguments, "--format", "csv").stdout)))
@@ -304,7 +306,7 @@ def test_a_run_is_fitted_to_as_the_papers_cells_are(tmp_path: Path) -> None:
     """A GPU whose half-precision products all take three times as long as fitted, and that the paper has not."""
     fitted = calibration.load()[calibration.EVERYTHING]
     slow = replace(fitted, rates=replace(fitted.rates, half=fitted.rates.half / 3))
-    machine, stack = Machine(gpu_named("H200"), 1), nearest(None)
+    machine, stack = Machine(gpu_named("H200"), 1), nearest_here()
     records = []
     for model in ("pythia-160m", "pythia-410m", "pythia-1b", "roberta"):
         for settings in (NAIVE, FREE_LUNCH):

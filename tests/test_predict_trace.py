@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from repro.errors import UserError
 from repro.measure.launcher import ForkServer
 from repro.measure.server import Job
 from repro.predict import traces
+from repro.predict.traces import Traced
 from repro.recipe import Scale
 
 InRank = Callable[..., Any]
@@ -131,21 +133,21 @@ def test_what_cannot_be_traced_is_told_with_its_operator(in_rank: InRank) -> Non
 
 
 @pytest.mark.parametrize(
-    ("transformers", "scale"), [*((version, "paper") for version in traces.shipped()), (traces.shipped()[-1], "tiny")]
+    ("stack", "scale"), [*((stack, "paper") for stack in traces.shipped()), (traces.shipped()[-1], "tiny")], ids=str
 )
 @pytest.mark.parametrize("recipe", models.IDS)
-def test_traced_flops_are_those_of_the_closed_form(recipe: str, transformers: str, scale: Scale) -> None:
-    trace = traces.find(recipe, "naive", transformers, scale)
+def test_traced_flops_are_those_of_the_closed_form(recipe: str, stack: Traced, scale: Scale) -> None:
+    trace = traces.find(recipe, "naive", stack, scale)
     keys = {key for part in trace.parts for key in part.costs if key.endswith("/flops") and "scan" not in key}
     found = sum(trace.total(key).each for key in keys)
     # Mamba's slow scan multiplies states with C as small matrix products, which the closed form leaves out.
     assert found == pytest.approx(models.find(recipe, scale).flops_per_example, rel=5e-3 if scale == "paper" else 0.05)
 
 
-@pytest.mark.parametrize("transformers", traces.shipped())
-def test_half_precision_throughout_starts_fewer_kernels_and_saves_less(transformers: str) -> None:
+@pytest.mark.parametrize("stack", traces.shipped(), ids=str)
+def test_half_precision_throughout_starts_fewer_kernels_and_saves_less(stack: Traced) -> None:
     for recipe in ("pythia-160m", "pythia-6.9b", "roberta"):
-        mixed, half = (traces.find(recipe, variant, transformers) for variant in ("custom", "half"))
+        mixed, half = (traces.find(recipe, variant, stack) for variant in ("custom", "half"))
 
         def kernels(trace: traces.Trace) -> float:
             keys = {key for part in trace.parts for key in part.costs if key.endswith("/kernels")}
@@ -156,24 +158,44 @@ def test_half_precision_throughout_starts_fewer_kernels_and_saves_less(transform
         assert half.parameters == mixed.parameters
 
 
-def test_another_stack_is_served_by_the_nearest_older_one() -> None:
-    assert traces.nearest("4.42.3") == "4.42.3"
-    assert traces.nearest("4.57.0") == "4.42.3"
-    assert traces.nearest("5.17.0") == traces.shipped()[-1], "of the same major version, if a newer one"
-    assert traces.nearest("5.99.1") == traces.shipped()[-1]
-    assert traces.nearest("4.1.0") == "4.42.3"
-    assert traces.nearest(None) == traces.shipped()[-1]
+def test_another_stack_is_served_by_the_nearest_older_one(tmp_path: Path) -> None:
+    for versions in (
+        *(("4.42.3", "1.0.31", "2.13.0"), ("5.23.0", "1.0.31", "2.13.0")),
+        *(("5.23.0", "1.0.31", "2.9.1"), ("5.23.0", "1.0.9", "2.9.1")),
+    ):
+        (tmp_path / traces._file(Traced(*versions), tmp_path).name).touch()
+
+    def served(**packages: str) -> tuple[str, str, str]:
+        found = traces.nearest(packages, tmp_path)
+        return found.transformers, found.timm, found.torch
+
+    oldest, newest = ("4.42.3", "1.0.31", "2.13.0"), ("5.23.0", "1.0.31", "2.13.0")
+    assert served(transformers="4.42.3") == served(transformers="4.57.0") == served(transformers="4.1.0") == oldest
+    assert served() == newest
+    assert served(transformers="5.17.0") == served(transformers="5.99.1") == newest, "of the same major version"
+    assert served(transformers="5.23.0", torch="2.13.0+cpu") == newest
+    assert served(transformers="5.23.0", timm="1.0.12", torch="2.13.0") == ("5.23.0", "1.0.9", "2.9.1"), "timm before"
+    assert served(transformers="5.23.0", timm="1.0.31", torch="2.10.0") == ("5.23.0", "1.0.31", "2.9.1")
 
 
 def test_traces_are_written_and_read_alike(tmp_path: Path) -> None:
-    version = traces.shipped()[0]
-    original = traces.load(version)
+    stack = traces.shipped()[0]
+    original = traces.load(stack)
     file = traces.save(original.values(), tmp_path)
     assert file.read_text() == (traces.FOLDER / file.name).read_text()
-    assert traces.load(version, tmp_path).keys() == original.keys()
+    assert traces.load(stack, tmp_path).keys() == original.keys()
+
+
+def test_traces_of_another_torch_or_timm_stand_beside_those_there_are(tmp_path: Path) -> None:
+    (each,) = [trace for trace in traces.load(traces.PAPER_STACK).values() if trace.recipe == "vit"][:1]
+    others = [each.stack, replace(each.stack, torch="2.3.1"), replace(each.stack, timm="1.0.7")]
+    for stack in others:
+        traces.save([replace(each, stack=stack)], tmp_path)
+    assert set(traces.shipped(tmp_path)) == set(others)
 
 
 def test_broken_traces_are_told_with_the_way_out(tmp_path: Path) -> None:
-    (tmp_path / "transformers-9.9.json").write_text('[{"recipe": "vit"}]')
+    broken = Traced("9.9", "1.0", "2.0")
+    traces._file(broken, tmp_path).write_text('[{"recipe": "vit"}]')
     with pytest.raises(UserError, match=r"no traces .*--rebuild-traces makes them"):
-        traces.load("9.9", tmp_path)
+        traces.load(broken, tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -64,12 +65,9 @@ def traced_again(rank: Rank, recipe: str, variant: traces.Variant) -> list[dict[
     """The costs of a trace made here, and of the one shipped for these transformers and timm, None where there is none;
     whichever torch made them, which decides no cost."""
     made = tracing.trace(models.find(recipe), variant)
-    decisive = ("transformers", "timm")
-    version = made.stack["transformers"]
-    known = traces.load(version)[made.recipe, made.scale, made.variant] if version in traces.shipped() else None
-    if known is not None and any(known.stack[each] != made.stack[each] for each in decisive):
-        known = None
-    return [traces._plain(each) | {"stack": None} if each else None for each in (made, known)]  # type: ignore[misc]
+    known = [traces.load(stack) for stack in traces.shipped() if replace(stack, torch=made.stack.torch) == made.stack]
+    shipped = [each[made.recipe, made.scale, made.variant] for each in known] or [None]
+    return [traces._plain(each) | {"stack": None} if each else None for each in (made, shipped[0])]  # type: ignore[misc]
 
 
 class Attends(nn.Module):
@@ -160,7 +158,7 @@ def cast_for_nobody(rank: Rank, recipe: str, variant: traces.Variant) -> float:
     described = models.find(recipe, "tiny")
     assert isinstance(described.inputs, Text)
     found = []
-    for paper_stack in ("another", tracing.stack()["transformers"]):
+    for paper_stack in (replace(tracing.stack(), transformers="another"), tracing.stack()):
         tracing.PAPER_STACK = paper_stack
         costs = tracing.whole(described, variant, 4, (1,))
         found.append(costs["forward/memory/bytes"] + costs["backward/memory/bytes"])

@@ -14,7 +14,6 @@ import models
 from ..errors import UserError
 from ..expected import TABLES, Place, all_cells
 from ..formats import FOR_MACHINES, Format, add_format, render
-from ..packages import installed
 from ..plan import Methods, settings_for
 from ..predict import calibration, report, traces
 from ..predict.beside import beside, told
@@ -104,7 +103,7 @@ def _machine(
     methods: Methods,
 ) -> int:
     """The search space of each recipe on one machine, the fastest first."""
-    stack = traces.nearest(installed("transformers"))
+    stack = traces.nearest_here()
     found = []
     for recipe in wanted:
         settings = settings_for(recipe, methods, machine.gpu, machine.world)
@@ -140,9 +139,10 @@ def _beside(
     return 0
 
 
-def _traced_for(run: Reading) -> str:
+def _traced_for(run: Reading) -> traces.Traced:
     """The traces nearest to the stack of a run."""
-    return traces.nearest((run.environment.packages or {}).get("transformers") or installed("transformers"))
+    packages = run.environment.packages
+    return traces.nearest(packages) if packages else traces.nearest_here()
 
 
 def _had(records: Sequence[Record]) -> str:

@@ -18,6 +18,7 @@ from ..gpus import catalogue
 from ..interval import Interval
 from ..predict.machine import Machine
 from ..predict.tables import fastest
+from ..predict.traces import nearest_here
 from ..reading import measured as read_measured
 from ..search import searches
 from ..settings import NAIVE
@@ -110,12 +111,13 @@ def expected_days(model: str) -> list[TrainingDays]:
 
 def predicted_days(model: str) -> list[TrainingDays]:
     """The best of the search space on every GPU of the catalogue, predicted; the bounds hold 8 of 10 such cells."""
-    recipe = models.find_of_paper(model)
+    recipe, stack = models.find_of_paper(model), nearest_here()
+    source = f"repro predict, transformers {stack.transformers}"
     return [
-        TrainingDays(gpu.called, gpus, best.days, "predicted", f"repro predict, {best.settings.id}")
+        TrainingDays(gpu.called, gpus, best.days, "predicted", f"{source}, {best.settings.id}")
         for gpu in catalogue()
         for gpus in COUNTS
-        if (best := fastest(recipe, Machine(gpu, gpus))).days is not None
+        if (best := fastest(recipe, Machine(gpu, gpus), stack)).days is not None
     ]
 
 

@@ -14,6 +14,7 @@ from .calibration import Calibration
 from .forecast import Forecast, forecast
 from .here import limited
 from .machine import Machine
+from .traces import Traced
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Beside:
 
 
 def beside(
-    records: Iterable[Record], device: str, machine: Machine, calibration: Calibration, stack: str
+    records: Iterable[Record], device: str, machine: Machine, calibration: Calibration, stack: Traced
 ) -> list[Beside]:
     """Of all records of the device on as many nodes that ran or ran out of memory, each with its memory limit."""
 

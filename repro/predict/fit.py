@@ -48,7 +48,7 @@ class Observation:
     readings: tuple[Settings, ...]
     micro_batch: int | None
     plausible: bool
-    stack: str = traces.PAPER_STACK
+    stack: traces.Traced = traces.PAPER_STACK
 
     @property
     def gpu(self) -> str:
@@ -88,7 +88,7 @@ def observations() -> list[Observation]:
     return found
 
 
-def measured_observations(records: Iterable[Record], stack: str) -> list[Observation]:
+def measured_observations(records: Iterable[Record], stack: traces.Traced) -> list[Observation]:
     """Every trial of the paper's recipes that ran on one node of GPUs of the catalogue, with all of their memory."""
     found = []
     for record in (record for record in records if record.recipe in models.IDS):

@@ -17,7 +17,7 @@ from .calibration import Calibration
 from .machine import Machine
 from .memory import Memory, largest_micro_batch, peak_memory, variant_of
 from .time import Step, step
-from .traces import Trace
+from .traces import Trace, Traced
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def forecast(
     machine: Machine,
     settings: Settings,
     calibration: Calibration,
-    transformers: str = traces.PAPER_STACK,
+    stack: Traced = traces.PAPER_STACK,
 ) -> Forecast:
     """Predicts settings, at the largest micro batch that fits.
 
@@ -65,7 +65,7 @@ def forecast(
     obstacle = bf16_obstacle(recipe, machine.capability) if machine.capability else None
     if obstacle is not None:
         return Forecast(recipe.id, machine, settings, 0, obstacle.reason)
-    trace = trace_of(recipe, machine, settings, transformers)
+    trace = trace_of(recipe, machine, settings, stack)
     allowance = calibration.allowance
     micro_batch = largest_micro_batch(recipe, trace, settings, machine.gpu, machine.world, allowance)
     if not micro_batch:
@@ -90,10 +90,10 @@ def forecast(
     )
 
 
-def trace_of(recipe: Recipe, machine: Machine, settings: Settings, transformers: str) -> Trace:
+def trace_of(recipe: Recipe, machine: Machine, settings: Settings, stack: Traced) -> Trace:
     """The trace of what would run there. Mamba's custom kernels need a GPU."""
     on_cpu = recipe.family == "mamba" and machine.capability is None
-    return traces.find(recipe.id, "naive" if on_cpu else variant_of(settings), transformers, recipe.scale)
+    return traces.find(recipe.id, "naive" if on_cpu else variant_of(settings), stack, recipe.scale)
 
 
 def ranked(forecasts: Iterable[Forecast]) -> list[Forecast]:

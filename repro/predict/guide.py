@@ -18,6 +18,7 @@ from .forecast import trace_of
 from .machine import Machine
 from .memory import largest_micro_batch, peak_memory, usable, workspace
 from .time import step
+from .traces import Traced
 
 _ALWAYS = (NAIVE, FREE_LUNCH)  # Table 4's cell, and what memory-saving methods are held against
 # A settings that shares its library with a measured one, and does no less, is off by about as much: less this.
@@ -37,9 +38,9 @@ class _Measured:
 
 
 class Guide:
-    """Holds what is known of one recipe on one machine. `stack` is the transformers whose traces predict."""
+    """Holds what is known of one recipe on one machine. `stack` names the traces that predict."""
 
-    def __init__(self, recipe: Recipe, machine: Machine, calibration: Calibration, stack: str) -> None:
+    def __init__(self, recipe: Recipe, machine: Machine, calibration: Calibration, stack: Traced) -> None:
         self._recipe, self._machine, self._calibration, self._stack = recipe, machine, calibration, stack
         self._share = recipe.batch_size // machine.world
         self._measured: list[_Measured] = []

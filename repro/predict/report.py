@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Any
 
 import models
@@ -11,19 +11,20 @@ from repro import command
 from repro.datafile import columns
 from repro.expected import Cell, printed
 from repro.formats import by_machine, figures
-from repro.packages import installed
+from repro.packages import installed, without_build
 from repro.units import size
 
 from .beside import Beside
 from .forecast import Forecast
 from .memory import Memory
 from .time import Step
-from .traces import PAPER_STACK, versions
+from .traces import PAPER_STACK, Traced
 
 _MEMORY, _SECONDS = columns(Memory), columns(Step)
+_TRACED = tuple(f"traced_{package}" for package in columns(Traced))
 
 
-def row(each: Forecast, stack: str) -> dict[str, Any]:
+def row(each: Forecast, stack: Traced) -> dict[str, Any]:
     """Everything that was predicted: memory in bytes of one GPU, times in seconds of a training step."""
     memory = asdict(each.memory) if each.memory else dict.fromkeys(_MEMORY)
     seconds = asdict(each.step) if each.step else dict.fromkeys(_SECONDS)
@@ -46,7 +47,7 @@ def row(each: Forecast, stack: str) -> dict[str, Any]:
         **{f"memory_{part}": value for part, value in memory.items()},
         "step_seconds": each.step and each.step.total,
         **{f"seconds_{part}": value for part, value in seconds.items()},
-        "traced_transformers": stack,
+        **dict(zip(_TRACED, astuple(stack), strict=True)),
     }
 
 
@@ -109,7 +110,7 @@ def grid(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return by_machine(rows, shown)
 
 
-def beside_row(each: Beside, stack: str) -> dict[str, Any]:
+def beside_row(each: Beside, stack: Traced) -> dict[str, Any]:
     """A trial and its prediction."""
     forecast, record = each.forecast, each.record
     return {
@@ -127,25 +128,24 @@ def beside_row(each: Beside, stack: str) -> dict[str, Any]:
         "measured_step": record.authors_step,
         "predicted_over_measured": each.ratio,
         "inside_interval": each.inside,
-        "traced_transformers": stack,
+        **dict(zip(_TRACED, astuple(stack), strict=True)),
     }
 
 
 def beside_line(row: dict[str, Any]) -> dict[str, Any]:
     """What of it people look at."""
-    left_out = ("origin", "gpu", "gpus", "traced_transformers")
+    left_out = ("origin", "gpu", "gpus", *_TRACED)
     shown = row | {"memory_limit": row["memory_limit"] and size(row["memory_limit"])}
     return {key.replace("_", " "): value for key, value in shown.items() if key not in left_out}
 
 
-def traced(stack: str) -> str:
-    """What was traced, and what is installed where that is another stack. `stack` is a version of transformers."""
-    known = {package: version.partition("+")[0] for package, version in versions(stack).items()}
-    of = ", ".join(f"{package} {version}" for package, version in sorted(known.items()) if package != "transformers")
+def traced(stack: Traced) -> str:
+    """What was traced, and what is installed where that is another stack."""
     whose = ", the paper's" if stack == PAPER_STACK else ""
-    note = f"from traces of the models of transformers {stack}{whose} ({of})"
-    here = {package: (installed(package) or version).partition("+")[0] for package, version in known.items()}
-    others = [f"{package} {here[package]}" for package in sorted(known) if here[package] != known[package]]
+    beside = f"timm {stack.timm}, torch {stack.torch}"
+    note = f"from traces of the models of transformers {stack.transformers}{whose} ({beside})"
+    here = ((package, without_build(installed(package) or version)) for package, version in asdict(stack).items())
+    others = [f"{package} {version}" for package, version in here if version != getattr(stack, package)]
     if stack == PAPER_STACK or not others:
         return f"{note}."
     return f"{note}; installed is {', '.join(others)}, which {command()} predict --rebuild-traces can trace."

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from repro.expected import Cell
 from repro.findings import paper_gpu, recipe_of
-from repro.packages import installed
 from repro.recipe import Recipe
 from repro.settings import NAIVE, search_space
 
 from .calibration import EVERYTHING, Calibration, load
 from .forecast import Forecast, forecast, ranked
 from .machine import Machine
-from .traces import nearest
+from .traces import Traced
 
 
 def search(cell: Cell, calibration: Calibration) -> list[Forecast]:
@@ -26,8 +25,7 @@ def predicted(cell: Cell, calibration: Calibration) -> Forecast:
     return search(cell, calibration)[0]
 
 
-def fastest(recipe: Recipe, machine: Machine) -> Forecast:
-    """The fastest settings on any machine, with the traces nearest to the stack that is installed."""
+def fastest(recipe: Recipe, machine: Machine, stack: Traced) -> Forecast:
+    """The fastest settings on any machine, by one stack's traces."""
     fitted = load()[EVERYTHING]
-    stack = nearest(installed("transformers"))
     return ranked(forecast(recipe, machine, each, fitted, stack) for each in search_space(machine.world))[0]

@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from repro import command, files
+from repro.datafile import columns
 from repro.errors import UserError
-from repro.packages import numbers
+from repro.packages import installed, numbers, without_build
 from repro.recipe import Scale
 
 Variant = Literal["naive", "custom", "half"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 FOLDER = Path(__file__).parent / "traces"
-PAPER_STACK = "4.42.3"  # transformers at the paper's release
 Costs = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Traced:
+    """The versions of the packages whose code a trace shows, the one that decides most first."""
+
+    transformers: str
+    timm: str
+    torch: str
+
+    def __str__(self) -> str:
+        return ", ".join(f"{package} {version}" for package, version in asdict(self).items())
+
+
+_PACKAGES = columns(Traced)
+PAPER_STACK = Traced("4.42.3", "1.0.31", "2.13.0")  # transformers of the paper's release
 
 
 @dataclass(frozen=True)
@@ -65,13 +83,12 @@ class Part:
 @dataclass(frozen=True, eq=False)
 class Trace:
     """A recipe's costs at a scale, in one variant: `naive` eager kernels and `custom` ones under autocast, `half`
-    custom kernels in half precision throughout, as DeepSpeed runs. `stack` maps packages to the versions that were
-    traced."""
+    custom kernels in half precision throughout, as DeepSpeed runs."""
 
     recipe: str
     scale: Scale
     variant: Variant
-    stack: dict[str, str]
+    stack: Traced
     parts: tuple[Part, ...]
 
     def total(self, key: str) -> Linear:
@@ -92,20 +109,20 @@ class Trace:
 
 
 def save(traces: Iterable[Trace], folder: Path = FOLDER) -> Path:
-    """Writes one stack's traces, a line each, into the file that its transformers names; returns the file.
+    """Writes one stack's traces, a line each, into the file that its versions name; returns the file.
 
     Raises UserError where it cannot be written.
     """
     found = list(traces)
-    file = _file(found[0].stack["transformers"], folder)
+    file = _file(found[0].stack, folder)
     lines = [json.dumps(_plain(trace), separators=(",", ":")) for trace in found]
     return files.replace(file, "[\n" + ",\n".join(lines) + "\n]\n")
 
 
 @cache
-def load(transformers: str, folder: Path = FOLDER) -> dict[tuple[str, Scale, Variant], Trace]:
+def load(stack: Traced, folder: Path = FOLDER) -> dict[tuple[str, Scale, Variant], Trace]:
     """One stack's traces, by recipe, scale and variant. Raises UserError where they cannot be read."""
-    file = _file(transformers, folder)
+    file = _file(stack, folder)
     try:
         found = [_trace(plain) for plain in json.loads(file.read_text())]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -113,46 +130,64 @@ def load(transformers: str, folder: Path = FOLDER) -> dict[tuple[str, Scale, Var
     return {(trace.recipe, trace.scale, trace.variant): trace for trace in found}
 
 
-def find(recipe: str, variant: Variant, transformers: str = PAPER_STACK, scale: Scale = "paper") -> Trace:
-    """The trace of a recipe under that transformers. A recipe whose variants are alike has one of them.
+def find(recipe: str, variant: Variant, stack: Traced = PAPER_STACK, scale: Scale = "paper") -> Trace:
+    """The trace of a recipe on that stack. A recipe whose variants are alike has one of them.
 
     Raises UserError for a recipe that was never traced.
     """
-    known = load(transformers)
+    known = load(stack)
     candidates: tuple[Variant, ...] = (variant, "custom")
     for candidate in candidates:
         if (recipe, scale, candidate) in known:
             return known[recipe, scale, candidate]
     raise UserError(
-        f"{recipe} ({scale}) has no trace under transformers {transformers}: {command()} predict "
-        "--rebuild-traces makes those of the installed stack"
+        f"{recipe} ({scale}) has no trace of {stack}: {command()} predict --rebuild-traces makes those of the "
+        "installed stack"
     )
 
 
-def shipped() -> list[str]:
-    """The versions of transformers whose models were traced, oldest first."""
-    prefix = "transformers-"
-    return sorted((file.stem.removeprefix(prefix) for file in FOLDER.glob(f"{prefix}*.json")), key=numbers)
+def shipped(folder: Path = FOLDER) -> list[Traced]:
+    """The stacks whose models were traced, oldest first."""
+    pattern = "_".join(f"{package}-(.+)" for package in _PACKAGES)
+    found = (re.fullmatch(pattern, file.stem) for file in folder.glob("*.json"))
+    return sorted((Traced(*each.groups()) for each in found if each), key=_age)
 
 
-def versions(transformers: str) -> dict[str, str]:
-    """The packages that one stack's traces were made with."""
-    return next(iter(load(transformers).values())).stack
+def nearest(packages: Mapping[str, str], folder: Path = FOLDER) -> Traced:
+    """The shipped stack nearest to these packages, by transformers, then timm, then torch: of each the very
+    version, else the last of the same major one that is not newer, else its first; where none is of that major version,
+    the same of all; and the newest where one is missing."""
+    known = shipped(folder)
+    for package in _PACKAGES:
+        version: Callable[[Traced], str] = attrgetter(package)
+        wanted = _nearest(packages.get(package), [version(stack) for stack in known])
+        known = [stack for stack in known if version(stack) == wanted]
+    return known[0]
 
 
-def nearest(installed: str | None) -> str:
-    """The shipped stack nearest to an installed transformers, the newest where none is installed: the last of the same
-    major version that is not newer, else its first; where none is of that version, the same of all."""
-    known = shipped()
-    if installed is None or installed in known:
-        return installed or known[-1]
-    alike = [version for version in known if numbers(version)[0] == numbers(installed)[0]] or known
-    older = [version for version in alike if numbers(version) <= numbers(installed)]
+@cache
+def nearest_here() -> Traced:
+    """The shipped stack nearest to what is installed."""
+    return nearest({package: version for package in _PACKAGES if (version := installed(package))})
+
+
+def _nearest(version: str | None, known: Iterable[str]) -> str:
+    ordered = sorted(known, key=numbers)
+    if version is None:
+        return ordered[-1]
+    if (public := without_build(version)) in ordered:
+        return public
+    alike = [each for each in ordered if numbers(each)[0] == numbers(public)[0]] or ordered
+    older = [each for each in alike if numbers(each) <= numbers(public)]
     return older[-1] if older else alike[0]
 
 
-def _file(transformers: str, folder: Path) -> Path:
-    return folder / f"transformers-{transformers}.json"
+def _age(stack: Traced) -> list[tuple[int, ...]]:
+    return [numbers(getattr(stack, package)) for package in _PACKAGES]
+
+
+def _file(stack: Traced, folder: Path) -> Path:
+    return folder / ("_".join(f"{package}-{version}" for package, version in asdict(stack).items()) + ".json")
 
 
 def _plain(trace: Trace) -> dict[str, Any]:
@@ -169,7 +204,7 @@ def _plain(trace: Trace) -> dict[str, Any]:
         "recipe": trace.recipe,
         "scale": trace.scale,
         "variant": trace.variant,
-        "stack": trace.stack,
+        "stack": asdict(trace.stack),
         "parts": parts,
     }
 
@@ -188,4 +223,4 @@ def _trace(plain: dict[str, Any]) -> Trace:
         )
         for part in plain["parts"]
     )
-    return Trace(plain["recipe"], plain["scale"], plain["variant"], plain["stack"], tuple(parts))
+    return Trace(plain["recipe"], plain["scale"], plain["variant"], Traced(**plain["stack"]), tuple(parts))

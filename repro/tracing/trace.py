@@ -10,6 +10,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
+from importlib.metadata import version
 from itertools import product
 from typing import Any, get_args
 
@@ -17,8 +18,9 @@ import torch
 from torch import Tensor, nn
 
 import models
-from repro.packages import installed
-from repro.predict.traces import NOTHING, PAPER_STACK, VARIANTS, Costs, Linear, Part, Trace, Variant
+from repro.datafile import columns
+from repro.packages import without_build
+from repro.predict.traces import NOTHING, PAPER_STACK, VARIANTS, Costs, Linear, Part, Trace, Traced, Variant
 from repro.recipe import Recipe, Scale, Text
 from repro.stack import load as load_stack
 
@@ -48,9 +50,9 @@ def variants(recipe: Recipe) -> list[Variant]:
     return [variant for variant in wanted if not (alike and variant == "naive")]
 
 
-def stack() -> dict[str, str]:
-    """The versions of the packages whose code a trace shows."""
-    return {package: (installed(package) or "none").split("+")[0] for package in ("torch", "transformers", "timm")}
+def stack() -> Traced:
+    """What of the installed stack a trace shows."""
+    return Traced(**{package: without_build(version(package)) for package in columns(Traced)})
 
 
 def trace(recipe: Recipe, variant: Variant, depths: tuple[int, ...] | None = None) -> Trace:
@@ -112,7 +114,7 @@ def _measure(
     pure = variant == "half"
     module = _cut(model, recipe, depths)
     parameters = sum(weight.numel() for weight in module.parameters())
-    if half and not pure and stack()["transformers"] == PAPER_STACK:
+    if half and not pure and stack().transformers == PAPER_STACK.transformers:
         module.get_submodule("model").register_forward_hook(_as_the_authors)
 
     def build() -> tuple[nn.Module, dict[str, Tensor]]:
