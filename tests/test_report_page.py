@@ -113,6 +113,21 @@ def test_no_label_of_a_figure_is_cut_by_its_card(opened) -> None:
     assert cut == []
 
 
+@pytest.mark.parametrize("opened", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
+def test_a_field_of_a_grid_keeps_its_symbol_and_its_number_on_one_line(opened) -> None:
+    steps = opened.locator("#audit td:has(b)").evaluate_all(
+        """all => all.map(field => {
+            const range = document.createRange();
+            range.setStart(field, 0);
+            range.setEndBefore(field.querySelector('.hidden'));
+            const tops = [...range.getClientRects()].map(box => box.top);
+            return Math.max(...tops) - Math.min(...tops);
+        })"""
+    )
+    assert len(steps) > 40
+    assert max(steps) < 5
+
+
 @pytest.mark.parametrize("opened", [PHONE], ids=["phone"], indirect=True)
 def test_figures_can_be_read_on_a_phone(opened) -> None:
     smallest = opened.locator("figure svg text").evaluate_all(

@@ -56,10 +56,10 @@ def _speedups(searches: Sequence[Search]) -> Figure:
     )
     here = [row.value for row in measured if row.series == "best settings"]
     if here:
-        says += (
-            f" Measured here: {fmean(here):.2f} times on average over {len(here)} places, {min(here):.2f} to "
-            f"{max(here):.2f}."
-        )
+        says += f" Measured here: {fmean(here):.2f} times"
+        if len(here) > 1:
+            says += f" on average over {len(here)} places, {min(here):.2f} to {max(here):.2f}"
+        says += "."
     title = "Speed-ups over naive settings"
     x = "times as fast as naive settings"
     return Figure(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .. import command
+from ..formats import listing
 from ..search import Search
 
 Origin = Literal["measured", "published", "measured and published"]
@@ -88,6 +89,12 @@ class Figure:
     panels: Sequence[Panel]
     lacking: str = ""
     measured_by: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the paper calls it, or nothing."""
+        numbers = self.number.split(", ")
+        return f"Figure{'s' if len(numbers) > 1 else ''} {listing(numbers)}" if self.number else ""
 
 
 def measured_panels(
