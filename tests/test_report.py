@@ -13,6 +13,7 @@ import subprocess
 import sys
 import sysconfig
 from dataclasses import replace
+from html import unescape
 from itertools import combinations
 from pathlib import Path
 from typing import get_args
@@ -659,8 +660,24 @@ def test_every_chart_is_sound_vega_lite(kept: Content, on_gpus: Content) -> None
         assert "<title>" in drawn
         assert "undefined" not in drawn
         assert "NaN" not in drawn
-        if panel.x:
-            assert panel.x in re.sub("&#?[a-z0-9]+;", "'", drawn)
+        label = re.search('aria-label="([^"]*)"', drawn)
+        assert label
+        for axis in filter(None, (panel.x, panel.y)):
+            assert axis in re.sub("&#?[a-z0-9]+;", "'", drawn)
+            assert axis in unescape(label[1]), "those who cannot see it are told its axes"
+
+
+def test_a_legend_names_means_and_the_dashed_line(published: Content, on_gpus: Content) -> None:
+    (pythia,) = figure(published, "2").panels
+    here, _ = figure(on_gpus, "2").panels
+    scaling = next(each for each in published.figures if each.title == "What more GPUs bring").panels[0]
+    for panel, told in (
+        (pythia, ["mean", "naive settings"]),
+        (here, ["naive settings"]),  # one dot has no mean
+        (scaling, ["proportional"]),
+    ):
+        drawn = svg(panel)
+        assert [name for name in ("mean", "naive settings", "proportional") if f">{name}</text>" in drawn] == told
 
 
 # The files

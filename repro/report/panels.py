@@ -64,9 +64,17 @@ Row = Point | Mark | Trade | Curve
 
 
 @dataclass(frozen=True)
+class Reference:
+    """A value that a dashed line marks, and what has it."""
+
+    value: float
+    name: str
+
+
+@dataclass(frozen=True)
 class Panel:
-    """One chart. `draw` names its kind in charts.py; `x` titles its value axis, with the unit, and `reference` is a
-    value that a line marks on it, on the upright axis of lines, which `y` titles."""
+    """One chart. `draw` names its kind in charts.py; `x` titles its value axis, with the unit, and `reference` is
+    marked on it, on the upright axis of lines; `y` titles the upright axis where it has values too."""
 
     origin: Origin
     title: str
@@ -74,7 +82,7 @@ class Panel:
     x: str
     rows: Sequence[Row]
     source: str
-    reference: float | None = None
+    reference: Reference | None = None
     y: str = ""
 
 
@@ -103,7 +111,7 @@ def measured_panels(
     x: str,
     rows: Sequence[Row],
     searches: Sequence[Search],
-    reference: float | None = None,
+    reference: Reference | None = None,
     clock: Literal["authors'", "true"] = "authors'",
 ) -> list[Panel]:
     """A panel of measured rows, or none where there are none."""
