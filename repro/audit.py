@@ -237,7 +237,7 @@ def summary(rows: Sequence[Audited]) -> list[str]:
         counts = [f"{sum(row.verdict == word for row in there)} {word}" for word in ("impossible", "implausible")]
         name = "Measured" if table == "measured" else f"Table {table}"
         lines.append(
-            f"{name}: of {len(there)} numbers of days, {counts[0]} (above 100 % of the GPU's dense peak, in whatever "
+            f"{name}: of {len(there)} numbers of days, {counts[0]} (above 100% of the GPU's dense peak, in whatever "
             f"way the days were rounded), {counts[1]} (above {IMPLAUSIBLE:.0%}, beyond any published training run)."
         )
     return lines

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from repro.reading import read
+from repro.report.charts import svg
 from repro.report.content import compose
 from repro.report.page import page as page_of
+from repro.report.panels import Panel, Point
 from tests.command_line import ROOT, record, results_folder
 
 _CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -111,6 +113,37 @@ def test_no_label_of_a_figure_is_cut_by_its_card(opened) -> None:
         }).map(text => text.textContent)"""
     )
     assert cut == []
+
+
+@pytest.mark.parametrize("opened", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
+def test_a_field_of_a_grid_keeps_its_symbol_and_its_number_on_one_line(opened) -> None:
+    steps = opened.locator("#audit td:has(b)").evaluate_all(
+        """all => all.map(field => {
+            const range = document.createRange();
+            range.setStart(field, 0);
+            range.setEndBefore(field.querySelector('.hidden'));
+            const tops = [...range.getClientRects()].map(box => box.top);
+            return Math.max(...tops) - Math.min(...tops);
+        })"""
+    )
+    assert len(steps) > 40
+    assert max(steps) < 5
+
+
+def test_the_number_of_a_bar_below_zero_is_clear_of_axis_and_labels(browser) -> None:
+    gains = [("4 x A100", -20.91), ("8 x A100", 25.3), ("2 x A100", -0.4)]
+    tab = browser.new_page(viewport=PHONE)
+    for rows in (gains, gains[:1], gains[1:]):
+        points = [Point(group, "slower" if value < 0 else "faster", value) for group, value in rows]
+        tab.set_content(svg(Panel("measured", "Gains", "bars", "% less training time", points, "trials.jsonl")))
+        edges = "all => all.map(text => [text.getBoundingClientRect().left, text.getBoundingClientRect().right])"
+        labels = tab.locator("text", has_text="A100").evaluate_all(edges)
+        for _, value in rows:
+            told = f"{value:g}".replace("-", "\N{MINUS SIGN}")
+            ((left, right),) = tab.get_by_text(told, exact=True).evaluate_all(edges)
+            assert left > max(end for _, end in labels) + 8, "the axis stands between"
+            assert right < PHONE["width"]
+    tab.close()
 
 
 @pytest.mark.parametrize("opened", [PHONE], ids=["phone"], indirect=True)

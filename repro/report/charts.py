@@ -35,6 +35,9 @@ _STATES: dict[State, tuple[str, str, str]] = {
     "lost": ("?", "mark lost", "#eeeeee"),
     "not known": ("?", "not known", "#eeeeee"),
 }
+# Outlines in a legend, within -1 to 1.
+_MEAN = "M-.2,-1H.2V1H-.2Z"
+_DASHES = {"x": "M-.15,-1H.15V-.2H-.15ZM-.15,.2H.15V1H-.15Z", "y": "M-1,-.02H-.4V.02H-1ZM.4,-.02H1V.02H.4Z"}
 _ACROSS, _UPRIGHT = 280, 210  # pixels of a chart of costs against days, the first about
 # Right above first; a number beside its mark is up to 8 pixels off, and so nearer to it than to what is clear of it.
 _AROUND = [(7, -7), (8, 0), (7, 7), (0, -9), (0, 9), (-7, -7), (-8, 0), (-7, 7)]
@@ -44,6 +47,8 @@ _LOG_BEYOND = 30  # times the smallest value: then the axis is logarithmic
 _ROWS = alt.NamedData("rows")  # Altair copies charts often: their data join them at the end
 
 Rows = list[dict[str, Any]]
+Axis = Literal["x", "y"]
+Inked = Sequence[tuple[str, str]]  # what is drawn in the ink beside the series: its name in a legend, and its outline
 
 
 def svg(panel: Panel, checked: bool = False) -> str:
@@ -55,7 +60,8 @@ def svg(panel: Panel, checked: bool = False) -> str:
         spec = chart.to_dict(validate=checked) | {"datasets": {_ROWS.name: rows}}
     text = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])
     opening, rest = re.sub(_NEEDLESS, "", text).split(">", 1)
-    label = escape(f"{panel.title} ({panel.origin})", quote=True)
+    axes = " by ".join(filter(None, (panel.y, panel.x)))
+    label = escape(": ".join(filter(None, (panel.title, axes))) + f" ({panel.origin})", quote=True)
     return f'{opening} role="img" aria-label="{label}"><title>{label}</title>{rest}'
 
 
@@ -72,32 +78,31 @@ def _strips(panel: Panel, rows: Rows) -> alt.LayerChart:
     series, groups = _names(rows, "series"), _names(rows, "group")
     offset = alt.YOffset("series:N", sort=series)
     base = alt.Chart().encode(y=alt.Y("group:N", sort=groups, title=None), x=_value(panel, rows), yOffset=offset)
-    layers = [
-        base.mark_point(filled=True, size=36, opacity=0.8).encode(
-            color=_colour("series", series), shape=_shape("series", series)
-        )
-    ]
+    inked, means = _dashes(panel), None
     if len({(row["group"], row["series"]) for row in rows}) < len(rows):
-        layers.append(base.mark_tick(thickness=2, size=13, color=_INK, opacity=1).encode(x=alt.X("mean(value):Q")))
-    return _layer(_reference(panel), *layers).properties(height=len(groups) * (8 + 11 * len(series)))
+        inked = [("mean", _MEAN), *inked]
+        means = base.mark_tick(thickness=2, size=13, color=_INK, opacity=1).encode(x=alt.X("mean(value):Q"))
+    dots = base.mark_point(filled=True, size=36, opacity=0.8).encode(
+        color=_colour("series", series, inked=inked), shape=_shape("series", series, inked)
+    )
+    return _layer(_reference(panel), dots, means).properties(height=len(groups) * (8 + 11 * len(series)))
 
 
 def _bars(panel: Panel, rows: Rows) -> alt.LayerChart:
-    """A bar for every group, in the order of the rows, its value beside it."""
+    """A bar for every group, in the order of the rows, its value to the right: of zero where it is below, as the axis
+    stands to the left."""
     series = _names(rows, "series")
     lowest, highest = (ends(0.0, *(row["value"] for row in rows)) for ends in (min, max))
-    room = (highest - lowest) * 0.2  # for the numbers beside the bars
-    scale = alt.Scale(domain=[lowest - room if lowest else 0, highest + room if highest else 0], nice=False)
+    room = (highest - lowest) * 0.25  # for the numbers beside the bars
+    scale = alt.Scale(domain=[lowest, highest + room], nice=False)
     base = alt.Chart().encode(
         y=alt.Y("group:N", sort=_names(rows, "group"), title=None, axis=alt.Axis(labelLimit=220)),
         x=alt.X("value:Q", title=panel.x, scale=scale),
     )
-    numbers = base.encode(text=alt.Text("value:Q", format=".2~f"))
+    numbers = base.transform_calculate(end="max(0, datum.value)").mark_text(align="left", dx=4, color=_INK)
     return _layer(
-        _reference(panel),
         base.mark_bar(height=11).encode(color=_colour("series", series, columns=2)),
-        numbers.transform_filter("datum.value >= 0").mark_text(align="left", dx=4, color=_INK),
-        numbers.transform_filter("datum.value < 0").mark_text(align="right", dx=-4, color=_INK),
+        numbers.encode(x="end:Q", text=alt.Text("value:Q", format=".2~f")),
     ).properties(height=len(rows) * _LINE, padding={"left": 18, "right": 3, "top": 3, "bottom": 3})  # wide labels
 
 
@@ -152,7 +157,7 @@ def _trades(panel: Panel, rows: Rows) -> alt.LayerChart:
         row |= {"dx": dx, "dy": dy}
     base = alt.Chart().encode(
         x=_log("cost", panel.x, [row["cost"] for row in rows], "$~s"),
-        y=_log("days", "days of training", [row["days"] for row in rows], ",~r"),
+        y=_log("days", panel.y, [row["days"] for row in rows], ",~r"),
     )
     marks = base.encode(color=_colour("gpu", gpus), shape=_shape("gpu", gpus))
     best, hollow, filled = ("datum.kind == 'best'", "datum.kind == 'beaten'", "datum.kind != 'beaten'")
@@ -189,7 +194,8 @@ def _pixels(rows: Rows) -> list[tuple[float, float]]:
 def _lines(panel: Panel, rows: Rows) -> alt.LayerChart:
     """A line for every series, with its points."""
     series = _names(rows, "series")
-    values = [row["y"] for row in rows] + ([panel.reference] if panel.reference is not None else [])
+    values = [row["y"] for row in rows] + _referred(panel)
+    inked = _dashes(panel, "y")
     across = sorted({row["x"] for row in rows})
     doubling = len(across) > 1 and all(after == 2 * before for before, after in pairwise(across))
     base = alt.Chart().encode(
@@ -200,9 +206,9 @@ def _lines(panel: Panel, rows: Rows) -> alt.LayerChart:
             axis=alt.Axis(values=across, format="d") if doubling else alt.Axis(format="d"),
         ),
         y=alt.Y("y:Q", title=panel.y, scale=alt.Scale(domain=[0, max(values) * 1.05])),
-        color=_colour("series", series),
+        color=_colour("series", series, inked=inked),
     )
-    points = base.mark_point(filled=True, size=45, opacity=1).encode(shape=_shape("series", series))
+    points = base.mark_point(filled=True, size=45, opacity=1).encode(shape=_shape("series", series, inked))
     return _layer(_reference(panel, "y"), base.mark_line(strokeWidth=1.5), points).properties(height=190)
 
 
@@ -226,7 +232,7 @@ def _layer(*layers: alt.Chart | None) -> alt.LayerChart:
 
 def _value(panel: Panel, rows: Rows, room: float = 1.0) -> alt.X:
     """The value axis, logarithmic where values are far apart; `room` times the highest value is left free."""
-    values = [row["value"] for row in rows] + ([panel.reference] if panel.reference is not None else [])
+    values = [row["value"] for row in rows] + _referred(panel)
     low, high = min(values), max(values)
     if low > 0 and high / low > _LOG_BEYOND:
         return _log("value", f"{panel.x}, log scale", [low, high * room], ",~r" if high < 1e6 else ".0e")
@@ -247,7 +253,7 @@ def _log(field: str, title: str, values: Sequence[float], format: str) -> Any:
         f"{field}:Q",
         title=title,
         scale=alt.Scale(type="log", domain=[low, high], nice=False),
-        axis=alt.Axis(values=ticks, format=format, labelOverlap=True, labelSeparation=5),
+        axis=alt.Axis(values=ticks, format=format, labelOverlap=True),
     )
 
 
@@ -256,27 +262,42 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
     return min(values) / 1.35, max(values) * 1.35
 
 
-def _reference(panel: Panel, axis: Literal["x", "y"] = "x") -> alt.Chart | None:
+def _reference(panel: Panel, axis: Axis = "x") -> alt.Chart | None:
     if panel.reference is None:
         return None
-    at = alt.Chart(alt.Data(values=[{"at": panel.reference}]))
+    at = alt.Chart(alt.Data(values=[{"at": panel.reference.value}]))
     return at.mark_rule(color=_INK, strokeDash=[4, 3], opacity=0.6).encode(**{axis: "at:Q"})
 
 
-def _colour(field: str, names: Sequence[str], columns: int = 4) -> alt.Color:
-    return alt.Color(f"{field}:N", scale=_scale(_COLOURS, names), legend=_legend(names, columns))
+def _referred(panel: Panel) -> list[float]:
+    return [panel.reference.value] if panel.reference else []
 
 
-def _shape(field: str, names: Sequence[str]) -> alt.Shape:
-    return alt.Shape(f"{field}:N", scale=_scale(_SHAPES, names), legend=_legend(names))
+def _dashes(panel: Panel, axis: Axis = "x") -> Inked:
+    """The line of the reference in a legend."""
+    return [(panel.reference.name, _DASHES[axis])] if panel.reference else []
 
 
-def _scale(choices: Sequence[str], names: Sequence[str]) -> alt.Scale:
-    return alt.Scale(domain=list(names), range=[choices[number % len(choices)] for number in range(len(names))])
+def _colour(field: str, names: Sequence[str], columns: int = 4, inked: Inked = ()) -> alt.Color:
+    return alt.Color(
+        f"{field}:N",
+        scale=_scale(_COLOURS, names, [(name, _INK) for name, _ in inked]),
+        legend=_legend(names, inked, columns),
+    )
 
 
-def _legend(names: Sequence[str], columns: int = 4) -> alt.Legend:
-    wide = sum(map(len, names)) >= 30
+def _shape(field: str, names: Sequence[str], inked: Inked = ()) -> alt.Shape:
+    return alt.Shape(f"{field}:N", scale=_scale(_SHAPES, names, inked), legend=_legend(names, inked))
+
+
+def _scale(choices: Sequence[str], names: Sequence[str], inked: Inked) -> alt.Scale:
+    chosen = [(name, choices[number % len(choices)]) for number, name in enumerate(names)]
+    domain, range_ = zip(*chosen, *inked, strict=True)
+    return alt.Scale(domain=domain, range=range_)
+
+
+def _legend(names: Sequence[str], inked: Inked, columns: int = 4) -> alt.Legend:
+    wide = sum(map(len, [*names, *dict(inked)])) >= 30
     return alt.Legend(
         title=None, orient="bottom", columns=min(2, columns) if wide else columns, columnPadding=16, symbolOpacity=1
     )
@@ -288,8 +309,16 @@ def _styled(chart: alt.LayerChart) -> alt.LayerChart:
         background="transparent",
         padding=3,
         axis=alt.AxisConfig(
-            labelColor=_INK, titleColor=_INK, gridColor=_INK, gridOpacity=0.12, titleFontWeight="normal", **line
+            labelColor=_INK,
+            titleColor=_INK,
+            gridColor=_INK,
+            gridOpacity=0.12,
+            titleFontWeight="normal",
+            labelFlush=False,
+            labelSeparation=5,
+            **line,
         ),
+        axisLeft=alt.AxisConfig(titlePadding=10),  # a page's font is wider than the one that labels are measured in
         legend=alt.LegendConfig(labelColor=_INK, labelLimit=220),
         view=alt.ViewConfig(stroke=None),
         text=alt.MarkConfig(fontSize=10),

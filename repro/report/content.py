@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -129,11 +130,16 @@ def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], records: Sequen
 
 
 def _commits(reading: Reading) -> str:
-    """That of the run, and, where trials are of others, of how many each is."""
-    commits = [record.commit for record in reading.records if record.commit]
+    """That of the run, and, where trials are of others, of how many each is; short enough for a phone."""
+    commits = [_short(record.commit) for record in reading.records if record.commit]
     if len(set(commits)) > 1:
         return ", ".join(f"{each} ({counted(count, 'trial')})" for each, count in Counter(commits).items())
-    return reading.environment.commit or "unknown"
+    return _short(reading.environment.commit or "unknown")
+
+
+def _short(commit: str) -> str:
+    """12 digits of a whole hash, which name it too; the records have it whole."""
+    return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{28}\b", r"\1", commit)
 
 
 def _was(count: int) -> str:

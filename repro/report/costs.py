@@ -13,7 +13,9 @@ from ..economics.pricelist import price_list
 from ..expected import cells
 from ..prices import gpu_prices
 from ..search import Search
-from .panels import Figure, Panel, Trade
+from .panels import Figure, Origin, Panel, Trade
+
+_MARKS = "numbers count GPUs, and filled marks on the dotted line have no rival that is both cheaper and faster"
 
 
 def costs(searches: Sequence[Search]) -> list[Figure]:
@@ -34,16 +36,16 @@ def costs(searches: Sequence[Search]) -> list[Figure]:
     def panel(model: str, title: str, each: bool) -> Panel:
         rows = [*_trades(published[model], each), *_here(measured.get(model, {}), each)]
         x = "US dollars of an experiment" if each else "US dollars of the machine"
-        if model not in measured:
-            return Panel("published", title, "trades", x, rows, source)
-        return Panel("measured and published", title, "trades", x, rows, f"{source}; trials.jsonl, authors' clock")
+        origin: Origin = "measured and published" if model in measured else "published"
+        sources = f"{source}; trials.jsonl, authors' clock" if model in measured else source
+        return Panel(origin, title, "trades", x, rows, sources, y="days of training")
 
     trades = {(trade.gpu, trade.gpus): trade for trade in _trades(published[one], each=False)}
     fastest = min(trades.values(), key=lambda trade: trade.days)
     says = (
         f"Cost of the machine, and of the days of its {lifespan_years():g} years that one training takes. The fastest "
         f"for {one}, {fastest.gpus} {fastest.gpu}, costs ${fastest.cost:,.0f} and takes {fastest.days:.0f} days; "
-        "filled marks have no rival that is both cheaper and faster."
+        f"{_MARKS}."
     )
     return [
         Figure(
@@ -55,13 +57,14 @@ def costs(searches: Sequence[Search]) -> list[Figure]:
         Figure(
             "12",
             "Cost of the machine against days, all models",
-            "Both axes are logarithmic. Filled marks have no rival that is both cheaper and faster.",
+            f"Both axes are logarithmic; {_MARKS}.",
             [panel(model, model, False) for model in models.NAMES],
         ),
         Figure(
             "13",
             "Cost of an experiment against days, all models",
-            f"The machine's cost, spread evenly over {lifespan_years():g} years, times the days of the training.",
+            f"The machine's cost, spread evenly over {lifespan_years():g} years, times the days of the training; "
+            f"{_MARKS}.",
             [panel(model, model, True) for model in models.NAMES],
         ),
     ]

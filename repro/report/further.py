@@ -11,7 +11,7 @@ from ..economics.comment import reckonings
 from ..economics.days import expected_days
 from ..economics.pricelist import price_list
 from ..economics.scaling import Step, steps, stops
-from .panels import Curve, Figure, Panel
+from .panels import Curve, Figure, Panel, Reference
 
 _RUNS = range(13)
 
@@ -45,7 +45,16 @@ def _scaling() -> Figure:
         rows = [Curve(step.gpu, step.gpus, step.efficiency.value) for found in by_gpu for step in found]
         source = "Table 1; the days are rounded, which moves small ones"
         panels.append(
-            Panel("published", name, "lines", "GPUs, log scale", rows, source, reference=1.0, y="parallel efficiency")
+            Panel(
+                "published",
+                name,
+                "lines",
+                "GPUs, log scale",
+                rows,
+                source,
+                reference=Reference(1.0, "proportional"),
+                y="parallel efficiency",
+            )
         )
         last = [stop for found in by_gpu if (stop := stops(found)) is not None]
         told.append(f"{name} on {', '.join(f'{step.gpus} {step.gpu}' for step in last)}")

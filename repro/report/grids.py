@@ -48,7 +48,7 @@ AUDIT = {
     "impossible": ("✗", "impossible: above the GPU's dense peak, however the days were rounded"),
     "implausible": ("!", f"implausible: above {IMPLAUSIBLE:.0%} of peak, beyond any published training run"),
     "plausible": ("", "plausible"),
-    "no_days": ("", "no days to audit"),
+    "no_days": ("-", "no days to audit"),
 }
 
 
@@ -56,7 +56,10 @@ def verdict_grid(table: Table, verdicts: Sequence[Verdict]) -> Grid:
     """Table 1 or 4: printed days, and below them what was measured."""
     entries = {v.place: verdict_entry(v) for v in verdicts if v.table == table}
     what = "the best settings found" if table == "1" else "naive settings"
-    caption = f"Days of training with {what}: as printed, - infeasible and ? a mark that the copy at hand has lost"
+    caption = (
+        f"Days of training with {what}, on 1 to {max(COUNTS)} GPUs: as printed, - infeasible and ? a mark that the "
+        "copy at hand has lost"
+    )
     if any(entry.below for entry in entries.values()):
         caption += "; below it as measured by the authors' clock"
     caption += "."
@@ -80,9 +83,13 @@ def verdict_entry(verdict: Verdict) -> Entry:
 def audit_grid(table: Table, rows: Sequence[Audited]) -> Grid:
     """What the days of Table 1 or 4 imply, in per cent of the GPU's peak."""
     audited = {row.place: _audit_entry(row) for row in rows if row.table == table}
-    none = Entry("-", "", "no_days", "", "no days to audit")
+    symbol, meaning = AUDIT["no_days"]
+    none = Entry(symbol, "", "no_days", "", meaning)
     entries = {cell.place: audited.get(cell.place, none) for cell in cells(table)}
-    caption = "Model FLOP/s that the printed days imply, as a share of the GPU's dense peak at the recipe's precision."
+    caption = (
+        f"Model FLOP/s that the printed days imply, on 1 to {max(COUNTS)} GPUs, as a share of the GPU's dense peak at "
+        "the recipe's precision."
+    )
     return _grid(f"Table {table}, % of peak", caption, entries, AUDIT)
 
 

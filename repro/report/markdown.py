@@ -38,7 +38,7 @@ def markdown(content: Content) -> str:
         said = [figure.says]
         if figure.lacking:
             said.append(f"{figure.lacking} `{figure.measured_by}` measures it.")
-        title = f"Figure {figure.number}, {figure.title}" if figure.number else figure.title
+        title = ", ".join(filter(None, (figure.name, figure.title)))
         parts.append(f"**{title}** ({origins}). {' '.join(said)}")
     parts += ["## Claims", content.claims_told]
     for title, claims in content.claims:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .. import command
+from ..formats import listing
 from ..search import Search
 
 Origin = Literal["measured", "published", "measured and published"]
@@ -63,9 +64,17 @@ Row = Point | Mark | Trade | Curve
 
 
 @dataclass(frozen=True)
+class Reference:
+    """A value that a dashed line marks, and what has it."""
+
+    value: float
+    name: str
+
+
+@dataclass(frozen=True)
 class Panel:
-    """One chart. `draw` names its kind in charts.py; `x` titles its value axis, with the unit, and `reference` is a
-    value that a line marks on it, on the upright axis of lines, which `y` titles."""
+    """One chart. `draw` names its kind in charts.py; `x` titles its value axis, with the unit, and `reference` is
+    marked on it, on the upright axis of lines; `y` titles the upright axis where it has values too."""
 
     origin: Origin
     title: str
@@ -73,7 +82,7 @@ class Panel:
     x: str
     rows: Sequence[Row]
     source: str
-    reference: float | None = None
+    reference: Reference | None = None
     y: str = ""
 
 
@@ -89,6 +98,12 @@ class Figure:
     lacking: str = ""
     measured_by: str = ""
 
+    @property
+    def name(self) -> str:
+        """What the paper calls it, or nothing."""
+        numbers = self.number.split(", ")
+        return f"Figure{'s' if len(numbers) > 1 else ''} {listing(numbers)}" if self.number else ""
+
 
 def measured_panels(
     title: str,
@@ -96,7 +111,7 @@ def measured_panels(
     x: str,
     rows: Sequence[Row],
     searches: Sequence[Search],
-    reference: float | None = None,
+    reference: Reference | None = None,
     clock: Literal["authors'", "true"] = "authors'",
 ) -> list[Panel]:
     """A panel of measured rows, or none where there are none."""

@@ -62,7 +62,8 @@ def _told(search: Search) -> str:
         told.append(f"fastest apart from naive {figures(search.best)} s a step by the authors' clock")
     ratios = [ratio for trial in search.trials if (ratio := trial.clocks_ratio) is not None]
     if ratios:
-        told.append(f"authors' clock {min(ratios):.2f} to {max(ratios):.2f} of the true one")
+        ends = dict.fromkeys(f"{end:.2f}" for end in (min(ratios), max(ratios)))
+        told.append(f"authors' clock {' to '.join(ends)} of the true one")
     return "; ".join(told)
 
 

@@ -32,6 +32,7 @@ _CLOCKS = (
     "authors is the mean of its rounds, true their median."
 )
 _EXPLAINED = {
+    "MBS": "MBS: the micro-batch size, the examples of a micro-step on each device; GAS: the micro-steps of a step.",
     "step s": "step s: by the true clock.",
     "days (true)": _CLOCKS,
     "MFU": "MFU: model FLOPs utilisation of the true step, of the GPU's dense peak.",
