@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from repro.recipe import Images, Optimizer, Recipe, Schedule
@@ -50,7 +51,7 @@ def flops_per_example(shape: Shape, size: int) -> int:
 
 
 def _build(shape: Shape, size: int, custom_kernels: bool) -> nn.Module:
-    from timm.layers import set_fused_attn
+    from timm.layers import LayerNorm, set_fused_attn
     from timm.models.vision_transformer import VisionTransformer
     from torch import nn
 
@@ -66,6 +67,7 @@ def _build(shape: Shape, size: int, custom_kernels: bool) -> nn.Module:
         num_heads=shape.heads,
         proj_drop_rate=0.1,
         pos_drop_rate=0.1,
+        norm_layer=partial(LayerNorm, eps=1e-12),
     )
     for block in model.blocks:
         block.mlp.drop1 = nn.Identity()  # after the activation, timm's alone

@@ -16,6 +16,10 @@ from .recipe import Recipe
 from .settings import Settings
 from .trial import Trial
 
+# What a run takes beside its trials, in seconds, measured on 2 otherwise idle cores of an AMD EPYC.
+LOADING = 6.0  # the fork server imports the stack: 5.4 to 7.0 with its bytecode kept, as run_all.sh does, 14 without
+REPORTING = 4.0  # collecting the cases 0.7, the report with its figures 3.2
+
 
 def estimate(trial: Trial, gpu: Gpu | None) -> float:
     """About how many seconds a trial takes: for the bar and the first line of a run, never for a result.

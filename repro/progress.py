@@ -12,16 +12,16 @@ from .units import duration
 
 
 class Progress:
-    """A bar over the trials, weighted by how long each should take. A context manager."""
+    """A bar over the trials, weighted by how long each should take, and what comes `after` them. A context manager."""
 
-    def __init__(self, seconds: dict[str, float]) -> None:
-        self._seconds, self._done, self._left = seconds, 0, sum(seconds.values())
+    def __init__(self, seconds: dict[str, float], after: float) -> None:
+        self._seconds, self._done, self._left = seconds, 0, sum(seconds.values()) + after
 
     def __enter__(self) -> Progress:
         from tqdm import tqdm
 
         self._bar = tqdm(
-            total=round(sum(self._seconds.values())),
+            total=round(self._left),
             bar_format="{percentage:3.0f}% |{bar}| {elapsed}, about {remaining} left",
             file=sys.stderr,
             disable=None,  # no bar where stderr is no terminal

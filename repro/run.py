@@ -105,13 +105,16 @@ class Run:
         """The chosen trials that no earlier run of this folder has finished."""
         return [trial for trial in self.chosen if not self._finished(trial)]
 
+    @property
+    def loads(self) -> bool:
+        """Whether a trial that waits will need the stack and the other nodes."""
+        return any(map(self._can_run, self.waiting))
+
     def load(self) -> None:
         """Loads the stack, and waits for the other nodes, where a trial that waits will need them."""
-        for trial in self.waiting:
-            if self._can_run(trial):
-                with contextlib.suppress(ServerDiedError):  # it fails again in that trial, which records it
-                    self.bench.server.start()
-                return
+        if self.loads:
+            with contextlib.suppress(ServerDiedError):  # it fails again in that trial, which records it
+                self.bench.server.start()
 
     def guide(self) -> None:
         """Puts the trials of each search in the order that is predicted, and has what they measure guide it."""

@@ -292,6 +292,30 @@ def test_one_process_builds_one_of_mambas_paths_only(in_ranks: InRanks, first: b
     assert "fresh process" in complaint
 
 
+# --- timm's vision models ---
+
+SAME = 1e-4  # relative, in fp32: what rounding leaves is a fifth of it at most, gelu by tanh is five times as much
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(("recipe", "custom_kernels"), [("convnext", True), ("vit", False), ("vit", True)])
+def test_timms_models_are_the_function_that_the_authors_classes_are(
+    in_ranks: InRanks, recipe: str, custom_kernels: bool, training: bool
+) -> None:
+    [off] = in_ranks("beside_the_authors_class", recipe=recipe, custom_kernels=custom_kernels, training=training)
+    assert {"logits", "loss"} < off.keys()
+    assert {name: far for name, far in off.items() if not far < SAME} == {}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changed"),
+    [("convnext", "stem.0.bias"), ("convnext", "head.fc.bias"), ("vit", "cls_token"), ("vit", "head.bias")],
+)
+def test_one_weight_that_is_another_tells_them_apart(in_ranks: InRanks, recipe: str, changed: str) -> None:
+    [off] = in_ranks("beside_the_authors_class", recipe=recipe, custom_kernels=True, training=False, changed=changed)
+    assert off["logits"] > SAME
+
+
 # --- Learning rate ---
 
 

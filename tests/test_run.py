@@ -104,10 +104,10 @@ def test_a_run_measures_every_trial_and_succeeds(finished) -> None:
 
 def test_progress_and_time_left_are_on_stderr_and_the_report_alone_on_stdout(finished) -> None:
     _, run = finished
-    assert "4 trials; about" in run.stderr.splitlines()[0]
+    assert "4 trials; about 18 s to go" in run.stderr.splitlines()[0], "6 to load, 8 of trials, 4 to report"
     assert "[4/4] vit/tiny/2xcpu/naive" in run.stderr
     told = [line.rpartition("; about ")[2] for line in run.stderr.splitlines() if re.match(r"\[[123]/4\]", line)]
-    assert [int(left.removesuffix(" s left")) for left in told] == [6, 4, 2], "in each line, as stderr is no terminal"
+    assert [int(left.removesuffix(" s left")) for left in told] == [10, 8, 6], "in each line, as stderr is no terminal"
     assert "TRIALS" in run.stdout
     assert "passed" not in run.stdout
 
@@ -240,7 +240,7 @@ def test_k_chooses_cases_as_pytest_does(finished) -> None:
     found = repro(*FOUR, "--out", str(folder), "-k", "test_trial and vit and 2xcpu")
     assert found.returncode == 0
     assert "1 passed" in found.stderr
-    assert "repro: 1 trial, 1 of them done by an earlier run; about 0 s to go" in found.stderr
+    assert "repro: 1 trial, 1 of them done by an earlier run; about 4 s to go" in found.stderr, "for the report"
     assert "[1/1] vit/tiny/2xcpu" in found.stderr
     for expression, told in (("nonsense", "no case matches"), ("vit cell", "pytest does not understand this")):
         nothing = repro(*FOUR, "--out", str(folder), "-k", expression)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -309,6 +310,106 @@ def dropouts(rank: Rank, recipe: str) -> dict[str, float]:
     """The dropout probabilities of the tiny recipe, by the dropout's own name."""
     module = models.find(recipe, "tiny").build(True, "sdpa")
     return {name.split(".")[-1]: child.p for name, child in module.named_modules() if isinstance(child, nn.Dropout)}
+
+
+# What the authors' classes call what timm's do, in whichever transformers; timm's qkv is their three, in this order.
+_TIMMS_NAMES = {
+    "vit": {
+        r"vit\.embeddings\.patch_embeddings\.projection": "patch_embed.proj",
+        r"vit\.embeddings\.cls_token": "cls_token",
+        r"vit\.embeddings\.position_embeddings": "pos_embed",
+        r"vit\.(encoder\.layer|layers)\.": "blocks.",
+        r"layernorm_before": "norm1",
+        r"layernorm_after": "norm2",
+        r"attention\.((attention\.)?(query|key|value)|[qkv]_proj)\.": "attn.qkv.",
+        r"attention\.(output\.dense|o_proj)": "attn.proj",
+        r"intermediate\.dense": "mlp.fc1",
+        r"output\.dense": "mlp.fc2",
+        r"vit\.layernorm": "norm",
+        r"classifier": "head",
+    },
+    "convnext": {
+        r"convnext\.embeddings\.patch_embeddings": "stem.0",
+        r"convnext\.embeddings\.layernorm": "stem.1",
+        r"convnext\.layernorm": "head.norm",
+        r"convnext\.encoder\.": "",
+        r"downsampling_layer": "downsample",
+        r"\.layers\.": ".blocks.",
+        r"dwconv": "conv_dw",
+        r"layernorm": "norm",
+        r"pwconv": "mlp.fc",
+        r"layer_scale_parameter": "gamma",
+        r"classifier": "head.fc",
+    },
+}
+
+
+def _under_timms_names(family: str, values: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    renamed: dict[str, list[torch.Tensor]] = {}
+    for name, value in values:
+        for theirs, timms in _TIMMS_NAMES[family].items():
+            name = re.sub(theirs, timms, name)
+        renamed.setdefault(name, []).append(value)
+    return {name: torch.cat(parts) for name, parts in renamed.items()}
+
+
+def _authors_class(recipe: Recipe, timms: nn.Module, custom_kernels: bool) -> nn.Module:
+    """The authors' model class, from transformers, at the size of a recipe's timm model, else as they configured it."""
+    from transformers import ConvNextConfig, ConvNextForImageClassification, ViTConfig, ViTForImageClassification
+
+    if recipe.family == "convnext":
+        return ConvNextForImageClassification(
+            ConvNextConfig(
+                num_labels=recipe.inputs.classes,
+                depths=[len(stage.blocks) for stage in timms.stages],
+                hidden_sizes=[stage.blocks[0].norm.weight.numel() for stage in timms.stages],
+            )
+        )
+    return ViTForImageClassification(
+        ViTConfig(
+            num_labels=recipe.inputs.classes,
+            image_size=recipe.inputs.size,
+            hidden_size=recipe.width,
+            num_hidden_layers=len(timms.blocks),
+            num_attention_heads=timms.blocks[0].attn.num_heads,
+            intermediate_size=4 * recipe.width,
+            hidden_dropout_prob=0.1,
+            attn_implementation="sdpa" if custom_kernels else "eager",
+        )
+    )
+
+
+def beside_the_authors_class(
+    rank: Rank, recipe: str, custom_kernels: bool, training: bool, changed: str = ""
+) -> dict[str, float]:
+    """How far the tiny recipe is from the authors' class with the same random weights and dropout: its logits, its loss
+    and the loss's gradient by each weight, relative. `changed` is a weight that the recipe alone has 10 % larger."""
+    described = models.find(recipe, "tiny")
+    ours = described.build(custom_kernels, "sdpa").train(training)
+    theirs = _authors_class(described, ours.model, custom_kernels).train(training)
+    torch.manual_seed(SEED)
+    with torch.no_grad():
+        for weight in theirs.parameters():  # as they begin, blocks add next to nothing
+            weight.add_(0.2 * torch.randn_like(weight))
+        ours.model.load_state_dict(_under_timms_names(described.family, theirs.named_parameters()))
+        if changed:
+            ours.model.get_parameter(changed).mul_(1.1)
+
+    batch = random_batch(described, 4)
+    torch.manual_seed(SEED)
+    logits = ours.model(batch["pixels"])
+    torch.manual_seed(SEED)
+    loss = ours(**batch)
+    torch.manual_seed(SEED)
+    wanted = theirs(pixel_values=batch["pixels"], labels=batch["labels"])
+    loss.backward()
+    wanted.loss.backward()
+    gradients = _under_timms_names(described.family, ((name, each.grad) for name, each in theirs.named_parameters()))
+    found = {name: each.grad for name, each in ours.model.named_parameters()} | {"logits": logits, "loss": loss}
+    return {
+        name: ((found[name] - value).norm() / value.norm()).item()
+        for name, value in (gradients | {"logits": wanted.logits, "loss": wanted.loss}).items()
+    }
 
 
 def mamba_kernels(rank: Rank, custom_kernels: bool, packages: str | None = None) -> dict[str, str]:

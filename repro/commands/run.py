@@ -12,6 +12,7 @@ import models
 from .. import doctor, image, progress, rules, units
 from ..devices import Device
 from ..errors import UserError
+from ..estimate import LOADING, REPORTING
 from ..exit_codes import INTERRUPTED, NOTHING_COMPARED, OK
 from ..expected import TOLERANCE
 from ..formats import add_format
@@ -93,11 +94,12 @@ def main(given: argparse.Namespace) -> int:
             run.chosen = chosen(run, given.k)
         waiting = run.waiting
         seconds = {trial.id: run.estimate(trial) if trial in waiting else 0.0 for trial in run.chosen}
-        bar = progress.Progress(seconds)
+        bar = progress.Progress(seconds, REPORTING)
         where = ", ".join(device.driver_name for device in devices) or "the CPU"
         if health:
             say(health)
-        started = progress.first_line(run.chosen, waiting, sum(seconds.values()))
+        total = (LOADING if run.loads else 0.0) + sum(seconds.values()) + REPORTING
+        started = progress.first_line(run.chosen, waiting, total)
         say(f"{started}; on {where}, results in {folder}")
         try:
             run.load()
