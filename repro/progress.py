@@ -16,6 +16,7 @@ class Progress:
 
     def __init__(self, seconds: dict[str, float], after: float) -> None:
         self._seconds, self._done, self._left = seconds, 0, sum(seconds.values()) + after
+        self._took = self._reckoned = 0.0  # by the trials that ran
 
     def __enter__(self) -> Progress:
         from tqdm import tqdm
@@ -38,9 +39,12 @@ class Progress:
         self._done += 1
         count = f"[{self._done:>{len(str(len(self._seconds)))}}/{len(self._seconds)}]"
         self._left -= self._seconds[trial.id]
+        if record is not None and not earlier:
+            self._took, self._reckoned = self._took + record.wall_seconds, self._reckoned + self._seconds[trial.id]
         told = f"{count} {trial.id}: {_told(record, earlier)}"
         if self._bar.disable and not earlier and self._done < len(self._seconds):
-            told += f"; about {duration(self._left)} left"
+            pace = self._took / self._reckoned if self._took and self._reckoned else 1.0  # the bar keeps it by itself
+            told += f"; about {duration(self._left * pace)} left"
         self._bar.write(told, file=sys.stderr)
         sys.stderr.flush()
         self._bar.update(round(self._seconds[trial.id]))
