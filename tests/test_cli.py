@@ -147,6 +147,25 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(arguments: list[str], told:
 
 
 @pytest.mark.parametrize(
+    ("command", "id", "spelled"),
+    [
+        ("predict --models", "pythia-1b", "Pythia-1B"),
+        ("recommend --model", "pythia-1b", "Pythia-1B"),
+        ("scaling --model", "pythia-1b", "Pythia-1B"),
+        ("rent --model", "vit", "ViT"),
+        ("breakeven --gpu A100 --machine 9000 --rent 9 --model", "convnext", "ConvNeXt"),
+        ("claims", "mean-speedup", "Mean-Speedup"),
+    ],
+)
+def test_an_id_is_found_in_any_case(command: str, id: str, spelled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    told = []
+    for each in (id, spelled):
+        assert main([*command.split(), each]) == 0
+        told.append(capsys.readouterr().out)
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize(
     ("words", "name"),
     [
         ("run --out", "--out"),

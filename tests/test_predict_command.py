@@ -186,13 +186,22 @@ def test_a_gpu_without_what_a_prediction_needs_names_the_catalogue_that_is_read(
 
 BAD_INPUT = [
     (["--gpu", "RTX 4091"], ["unknown GPU 'RTX 4091'", "RTX 4090", "expected/gpus.csv"]),
+    (
+        ["--gpu", "V100"],
+        ["GPU 'V100' may be any of V100 16 GB, V100 16 GB PCIe, V100 32 GB, V100 32 GB PCIe: name one"],
+    ),
+    (["--gpu", "V100-SXM2"], ["GPU 'V100-SXM2' may be any of V100 16 GB, V100 32 GB: name one"]),
+    (["--gpu", "3090"], ["unknown GPU '3090': did you mean RTX 3090? python -m repro gpus lists all"]),
+    (["--gpu", "banana"], ["unknown GPU 'banana': python -m repro gpus lists all, and a row in", "gpus.csv adds one"]),
     (["--gpu", "A100", "--gpus", "3"], ["1024, does not divide by 3 GPUs", "1, 2, 4 or 8"]),
     (["--gpu", "A100", "--gpus", "8", "--nodes", "64", "--models", "mamba"], ["128, does not divide by 512 GPUs"]),
     (["--gpu", "A100", "--gpus", "0"], ["--gpus 0: expected a whole number from 1 to "]),
     (["--gpu", "A100", "--gpus", "\uff12"], ["--gpus \uff12: expected a whole number"]),  # a full-width 2
     (["--gpu", "A100", "--nodes", ""], ["--nodes : expected a whole number from 1 to "]),
     (["--gpus", "2"], ["--gpu"]),
-    (["--models", "gpt-5"], ["unknown model 'gpt-5'"]),
+    (["--models", "gpt-5"], ["unknown model 'gpt-5': it is one of pythia-160m, "]),
+    (["--models", "vitt"], ["unknown model 'vitt': did you mean vit? It is one of pythia-160m, "]),
+    (["--models", "Pythia 1B"], ["did you mean pythia-1b? It is one of"]),
     (["--methods", "best"], ["--methods"]),
     (["--methods", "naive"], ["--methods naive needs --gpu"]),
     (["--validate", "--fit"], ["not allowed with"]),

@@ -7,6 +7,8 @@ import math
 from datetime import date
 from typing import Any
 
+import models
+
 from .. import units
 from ..currency import amount, worth
 from ..economics import comment, energy, pricelist, question
@@ -31,7 +33,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "Without options: the rent-or-buy comment's 6 runs, and what its own inputs give. An option replaces one of\n"
         "its inputs or, with --gpu, of that machine's. SUM is 8000, 0.13EUR, or 7000..9000 where it is uncertain."
     )
-    parser.add_argument("--model", metavar="ID", help="a recipe, trained on --gpus of --gpu")
+    parser.add_argument("--model", type=models.typed, metavar="ID", help="a recipe, trained on --gpus of --gpu")
     parser.add_argument("--gpu", metavar="NAME", help="of the machine to own or to rent")
     parser.add_argument("--gpus", metavar="N", help="in it (default: 1)")
     parser.add_argument("--machine", metavar="SUM", help="price of the machine")

@@ -16,7 +16,9 @@ from ..units import path
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", nargs="?", metavar="ID", help="show the rows and the arithmetic behind this claim")
+    parser.add_argument(
+        "id", type=str.lower, nargs="?", metavar="ID", help="show the rows and the arithmetic behind this claim"
+    )
     parser.add_argument("--measured", type=path, metavar="DIR", help="check what needs measurements on this run")
     add_format(parser)
 

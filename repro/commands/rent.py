@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
+import models
+
 from .. import units
 from ..currency import worth
 from ..economics import pricelist, renting
@@ -29,7 +31,7 @@ _CHECKPOINTS = ("checkpoint_every", "epochs")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", metavar="ID", help="a recipe, whose days on each GPU are rented")
+    parser.add_argument("--model", type=models.typed, metavar="ID", help="a recipe, whose days on each GPU are rented")
     parser.add_argument("--hours", metavar="H", help="hours of a run instead, on --gpus of --gpu")
     parser.add_argument("--gpu", metavar="NAME", help="this GPU alone")
     parser.add_argument("--gpus", metavar="N", help="this number of GPUs alone")
