@@ -157,6 +157,12 @@ def _spot(given: argparse.Namespace) -> Spot | None:
     between, checkpoint, restart = (
         units.seconds(getattr(given, name), option) / 3600 for name, option in options.items()
     )
+    if checkpoint >= between:
+        raise UserError(
+            f"--checkpoint-time {given.checkpoint_time}: expected less than --interrupted-every "
+            f"{given.interrupted_every}, as most checkpoints would be interrupted; leave these options out to see what "
+            "spot instances cost uninterrupted, at the least"
+        )
     faced = Interruptions(between, checkpoint, restart)
     if given.checkpoint_every == "epoch":
         if given.epochs is None:
