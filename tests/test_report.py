@@ -133,7 +133,7 @@ def test_the_kept_report_is_what_the_front_door_writes(tmp_path: Path) -> None:
     [
         (["nowhere"], "nowhere holds no trials, there is no such folder"),
         (["{empty}"], "empty holds no trials: name the results folder"),
-        ([str(KEPT), "--out", "{file}/out"], "cannot write to"),
+        ([str(KEPT), "--out", "{file}/out"], "file is a file, not a folder; name another place"),
     ],
 )
 def test_bad_input_is_one_clear_line(arguments: list[str], told: str, tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def _tables(given: argparse.Namespace, names: set[str]) -> int:
 
 
 def _rebuild(given: argparse.Namespace) -> int:
-    check_disk(traces.FOLDER, _KEPT_HERE)
+    check_disk(traces.FOLDER, way_out=_KEPT_HERE)
     try:
         from ..tracing.trace import all_traces
     except ImportError as error:
@@ -197,7 +197,7 @@ def _fit(given: argparse.Namespace) -> int:
     def progress(name: str) -> None:
         print("fitting everything" if name == calibration.EVERYTHING else f"fitting without {name}", file=sys.stderr)
 
-    check_disk(calibration.FILE.parent, _KEPT_HERE)
+    check_disk(calibration.FILE.parent, way_out=_KEPT_HERE)
     seen = observations()
     if given.measured is not None:
         run = read_measured(given.measured)

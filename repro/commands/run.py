@@ -73,24 +73,25 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def main(given: argparse.Namespace) -> int:
     from ..report.write import payload
-    from ..run import Run
+    from ..run import FILES, Run
 
     check_packages("pytest", "pytest-benchmark")
     options, devices = _checked(given)
     health = _image_health(devices)
     check_cuda(devices)
     folder: Path = given.out
-    check_disk(folder)
-    stop_on_sigterm()
 
     def tell(trial: Trial, record: Record | None, earlier: bool) -> None:
         bar.tell(trial, record, earlier)
         if record is not None:
             tracker.trial(record)
 
-    with Run(folder, options, devices, tell) as run, Tracker(given.track, folder) as tracker:
-        if given.k:
-            run.chosen = chosen(run, given.k)
+    run = Run(folder, options, devices, tell)
+    if given.k:
+        run.chosen = chosen(run, given.k)
+    check_disk(folder, *FILES)
+    stop_on_sigterm()
+    with run, Tracker(given.track, folder) as tracker:
         waiting = run.waiting
         seconds = {trial.id: run.estimate(trial) if trial in waiting else 0.0 for trial in run.chosen}
         bar = progress.Progress(seconds)
