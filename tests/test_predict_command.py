@@ -17,6 +17,7 @@ import pytest
 import models
 from repro.cli import main
 from repro.expected import cells
+from repro.packages import installed
 from repro.predict import calibration, fit, traces, validate
 from repro.predict.forecast import forecast
 from repro.predict.machine import Machine, gpu_named
@@ -55,10 +56,13 @@ def test_people_are_told_that_numbers_are_predicted_and_how_sure_they_are() -> N
     assert "expected (predicted)" in tables
     assert "Predicted, not measured" in tables
     assert "8 of 10 plausible cells lie between" in tables
-    assert "the paper's (timm 1.0.31, torch 2.13.0)" in tables, "what the models were traced with"
+    assert "4.42.3, the paper's (timm 1.0.31, torch 2.13.0), which the printed days are of. With --gpu they" in tables
     one = repro("predict", "--gpu", "RTX 4090", "--gpus", "2", "--models", "pythia-1b").stdout
     assert "Pythia-1B on 2 x RTX 4090: predicted" in one
     assert "as 8 of 10 of the paper's plausible cells" in one
+    assert f"of transformers {nearest(installed('transformers'))} " in one
+    assert "nearest to what is installed here" in one
+    assert "Without --gpu, Tables 1 and 4 are predicted from the paper's traces, 4.42.3" in one
     assert "Predicted, not measured" in one
     for part in ("weights", "gradients", "optimizer", "activations", "buckets", "workspace"):
         assert f"{part} (GiB)" in one
@@ -111,6 +115,7 @@ def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> No
     assert "off by 25% in the median; of 2 it is within 25 % in 1, within 2x in 2, " in told
     assert "Feasible or not as predicted: 3 of 4." in told
     assert "GiB" in told
+    assert "nearest to what is installed here" in told, "where the folder does not say what it had"
     on_two = json.loads(repro(*asked, "--nodes", "2", "--measured", str(folder), "--format", "json").stdout)
     assert [row["settings"] for row in on_two] == ["free_lunch+checkpointing"]
     elsewhere = repro("predict", "--gpu", "H200", "--measured", str(folder))

@@ -104,7 +104,7 @@ def _machine(
     methods: Methods,
 ) -> int:
     """The search space of each recipe on one machine, the fastest first."""
-    stack = traces.nearest(installed("transformers"))
+    stack, why = _traced_for(None)
     found = []
     for recipe in wanted:
         settings = settings_for(recipe, methods, machine.gpu, machine.world)
@@ -117,7 +117,9 @@ def _machine(
         print(f"\n{report.sentence(group)}\n")
     if len(found) > 1:
         print(f"The fastest of each:\n\n{render([report.line(group[0]) for group in found], format)}\n")
-    print(f"Predicted, not measured, {report.traced(stack)}")
+    print(f"Predicted, not measured, {report.traced(stack, why)}")
+    if stack != traces.PAPER_STACK:
+        print(f"Without --gpu, Tables 1 and 4 are predicted from the paper's traces, {traces.PAPER_STACK}.")
     return 0
 
 
@@ -126,7 +128,7 @@ def _beside(
 ) -> int:
     """What a run measured on this machine, with its prediction."""
     run = read_measured(given.measured)
-    stack = _traced_for(run)
+    stack, why = _traced_for(run)
     found = beside([record for record in run.records if record.recipe in ids], device, machine, fitted, stack)
     if not found:
         where = f"{f'{machine.nodes} nodes of ' if machine.nodes > 1 else ''}{machine.gpus} x {device}"
@@ -136,13 +138,19 @@ def _beside(
         print(render(rows, given.format))
         return 0
     print(render([report.beside_line(row) for row in rows], given.format))
-    print(f"\n{told(found)} Steps in seconds, by the authors' clock. Predicted {report.traced(stack)}")
+    print(f"\n{told(found)} Steps in seconds, by the authors' clock. Predicted {report.traced(stack, why)}")
     return 0
 
 
-def _traced_for(run: Reading) -> str:
-    """The traces nearest to the stack of a run."""
-    return traces.nearest((run.environment.packages or {}).get("transformers") or installed("transformers"))
+def _traced_for(run: Reading | None) -> tuple[str, str]:
+    """The traces nearest to the stack of a run, or to the installed one, and why these."""
+    had = (run.environment.packages or {}).get("transformers") if run else None
+    if had is not None:
+        return traces.nearest(had), "nearest to what the run had"
+    here = installed("transformers")
+    return traces.nearest(
+        here
+    ), "nearest to what is installed here" if here else "the newest, as none is installed here"
 
 
 def _had(records: Sequence[Record]) -> str:
@@ -172,7 +180,8 @@ def _tables(given: argparse.Namespace, names: set[str]) -> int:
     print(
         "A dash is infeasible, ? a mark that the copy at hand has lost; with --measured a measured number follows a "
         f"slash. 8 of 10 plausible cells lie between {low:.2f} and {high:.2f} times their prediction. "
-        f"Predicted, not measured, {report.traced(traces.PAPER_STACK)}"
+        f"Predicted, not measured, {report.traced(traces.PAPER_STACK, 'which the printed days are of')} "
+        "With --gpu they are those nearest to what is installed here."
     )
     return 0
 
@@ -201,7 +210,7 @@ def _fit(given: argparse.Namespace) -> int:
     seen = observations()
     if given.measured is not None:
         run = read_measured(given.measured)
-        added = measured_observations(run.records, _traced_for(run))
+        added = measured_observations(run.records, _traced_for(run)[0])
         if not added:
             raise UserError(f"{given.measured} has no trial at the paper's scale on a GPU of the catalogue to fit to")
         seen += added

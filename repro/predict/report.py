@@ -138,12 +138,13 @@ def beside_line(row: dict[str, Any]) -> dict[str, Any]:
     return {key.replace("_", " "): value for key, value in shown.items() if key not in left_out}
 
 
-def traced(stack: str) -> str:
-    """What was traced, and what is installed where that is another stack. `stack` is a version of transformers."""
+def traced(stack: str, why: str) -> str:
+    """What was traced, `why` that, and what is installed where that is another stack. `stack` is a version of
+    transformers."""
     known = {package: version.partition("+")[0] for package, version in versions(stack).items()}
     of = ", ".join(f"{package} {version}" for package, version in sorted(known.items()) if package != "transformers")
     whose = ", the paper's" if stack == PAPER_STACK else ""
-    note = f"from traces of the models of transformers {stack}{whose} ({of})"
+    note = f"from traces of the models of transformers {stack}{whose} ({of}), {why}"
     here = {package: (installed(package) or version).partition("+")[0] for package, version in known.items()}
     others = [f"{package} {here[package]}" for package in sorted(known) if here[package] != known[package]]
     if stack == PAPER_STACK or not others:
