@@ -199,7 +199,10 @@ BAD_INPUT = [
     (["--gpu", "3090"], ["unknown GPU '3090': did you mean RTX 3090? python -m repro gpus lists all"]),
     (["--gpu", "banana"], ["unknown GPU 'banana': python -m repro gpus lists all, and a row in", "gpus.csv adds one"]),
     (["--gpu", "A100", "--gpus", "3"], ["1024, does not divide by 3 GPUs", "1, 2, 4 or 8"]),
-    (["--gpu", "A100", "--gpus", "8", "--nodes", "64", "--models", "mamba"], ["128, does not divide by 512 GPUs"]),
+    (
+        ["--gpu", "A100", "--gpus", "8", "--nodes", "64", "--models", "mamba"],
+        ["by 512 GPUs (64 nodes of 8): "],
+    ),
     (["--gpu", "A100", "--gpus", "0"], ["--gpus 0: expected a whole number from 1 to "]),
     (["--gpu", "A100", "--gpus", "\uff12"], ["--gpus \uff12: expected a whole number"]),  # a full-width 2
     (["--gpu", "A100", "--nodes", ""], ["--nodes : expected a whole number from 1 to "]),

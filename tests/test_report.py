@@ -194,7 +194,7 @@ def test_where_the_drawing_libraries_are_missing_the_markdown_is_written_and_the
 def test_a_page_that_is_not_drawn_does_not_stay_from_before(kept: Content, tmp_path: Path) -> None:
     (tmp_path / "report.html").write_text("of an earlier run")
     written = write(kept, tmp_path, draw=False)
-    assert written.told.endswith(f"for the page with the figures {command()} report {tmp_path}")
+    assert written.told.endswith(f"for the page with the figures run: {command()} report {tmp_path}")
     assert [path.name for path in tmp_path.iterdir()] == ["report.md"]
     spaced = write(kept, tmp_path / "my run", draw=False)
     assert spaced.told.endswith(f"{command()} report '{tmp_path}/my run'")

@@ -61,7 +61,7 @@ def check_disk(folder: Path, *names: str, way_out: str = "name another folder wi
 
 def interrupted(kept: str) -> int:
     """Tells what is kept and how to go on, and returns the exit code."""
-    say(f"interrupted; {kept}, resume with: {command()} {shlex.join(sys.argv[1:])}")
+    say(f"interrupted: {kept}; resume with: {command()} {shlex.join(sys.argv[1:])}")
     return INTERRUPTED
 
 

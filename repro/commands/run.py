@@ -158,9 +158,22 @@ def _checked(given: argparse.Namespace) -> tuple[Options, list[Device]]:
         raise UserError(
             f"--address {options.address} changes nothing of a run on one node: give --nodes or leave it out"
         )
+    if options.nodes > 1:
+        _check_nodes(options)
     if options.attention == "flash":
         _check_flash(options, devices)
     return options, devices
+
+
+def _check_nodes(options: Options) -> None:
+    """Raises UserError where no trial could share its batch among the nodes: it would tell so after they had joined."""
+    batches = {models.find(id, options.scale).batch_size for id in options.models}
+    if all(batch % (count * options.nodes) for batch in batches for count in options.counts):
+        counts = " or ".join(map(str, options.counts))
+        raise UserError(
+            f"--nodes {options.nodes}: no replication batch here divides by {options.nodes} nodes of {counts}; take 2 "
+            "or 4 nodes"
+        )
 
 
 def _check_flash(options: Options, devices: Sequence[Device]) -> None:

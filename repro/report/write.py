@@ -52,7 +52,7 @@ def write(content: Content, folder: Path, draw: bool = True) -> Written:
     if missing or not draw:
         files.remove(folder / PAGE)
         first = f"install {', '.join(missing)} or set up with ./run_all.sh, then " if missing else ""
-        again = f"{first}{command()} {shlex.join(['report', str(folder)])}"
+        again = f"{first}run: {command()} {shlex.join(['report', str(folder)])}"
         return Written(text, f"the report is {text}; for the page with the figures {again}")
     from .page import page
 
