@@ -1,6 +1,7 @@
 """The paper's nine recipes, one file per family, at the paper's scale and as tiny twins; and the lab report's GAN."""
 
 from repro.errors import UserError
+from repro.near import near
 from repro.recipe import Recipe, Scale
 
 from . import convnext, gan, mamba, pythia, roberta, vit
@@ -13,17 +14,22 @@ NAMES: tuple[str, ...] = tuple(_ALL[id, "paper"].name for id in IDS)  # what the
 OTHERS: tuple[str, ...] = ("gan",)  # run only when asked for; no cell of the paper is theirs
 
 
+def typed(text: str) -> str:
+    """The id that somebody typed, who may write it as the paper does: Pythia-1B."""
+    return text.strip().lower()
+
+
 def find(id: str, scale: Scale = "paper") -> Recipe:
     """The recipe of that id; a UserError names all ids when there is none."""
     if id not in (*IDS, *OTHERS):
-        raise UserError(f"unknown model {id!r}: it is one of {', '.join((*IDS, *OTHERS))}")
+        raise UserError(_unknown(id, (*IDS, *OTHERS)))
     return _ALL[id, scale]
 
 
 def listed(text: str | None, of_paper: bool = False) -> tuple[str, ...]:
     """The ids that `--models` lists, each once; the nine without it. Raises UserError as `find` does, or as
     `find_of_paper` where they must be the paper's."""
-    ids = IDS if text is None else tuple(dict.fromkeys(id.strip() for id in text.split(",")))
+    ids = IDS if text is None else tuple(dict.fromkeys(map(typed, text.split(","))))
     for id in ids:
         (find_of_paper if of_paper else find)(id)
     return ids
@@ -33,6 +39,12 @@ def find_of_paper(id: str) -> Recipe:
     """One of the paper's nine, at its scale: those that days are printed and traces are shipped of. A UserError names
     the nine for any other."""
     if id not in IDS:
-        none = f"{id} is no model of the paper, so no days of it are printed or predicted"
-        raise UserError(f"{none if id in OTHERS else f'unknown model {id!r}'}: it is one of {', '.join(IDS)}")
+        none = f"{id} is no model of the paper, so no days of it are printed or predicted: it is one of"
+        raise UserError(f"{none} {', '.join(IDS)}" if id in OTHERS else _unknown(id, IDS))
     return find(id)
+
+
+def _unknown(id: str, known: tuple[str, ...]) -> str:
+    meant = near(id, known)
+    hint = f"did you mean {', '.join(meant)}? It" if meant else "it"
+    return f"unknown model {id!r}: {hint} is one of {', '.join(known)}"

@@ -19,8 +19,7 @@ from models import gan
 from . import environment, files, jsonfile
 from .devices import Device
 from .errors import UserError
-from .lab import Trained, Training
-from .measure.epochs import WARM_UP_BATCHES
+from .lab import WARM_UP_BATCHES, Trained, Training
 from .measure.launcher import ForkServer
 from .measure.rank import SEED
 from .measure.server import Job

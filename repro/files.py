@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -45,8 +46,15 @@ def remove(path: Path) -> None:
         raise not_written(path.parent, error) from error
 
 
-def not_written(folder: Path, error: OSError) -> UserError:
-    """What to tell where a folder takes no more."""
+def not_written(folder: Path, error: OSError, way_out: str | None = None) -> UserError:
+    """What to tell where a folder takes no more, or cannot be made."""
     if error.errno in DISK_FULL:
         return UserError(f"no space left in {folder}: free some and run the same command again")
-    return UserError(f"cannot write to {folder}: {error.strerror}; make it writable, or name another place")
+    why, remedy = error.strerror, "make it writable, or name another place"
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        asked = Path(error.filename)
+        file = next(each for each in (asked, *asked.parents) if os.path.lexists(each))
+        why, remedy = f"{file} is a file, not a folder", "name another place"
+    elif error.errno == errno.EISDIR:
+        why, remedy = f"{error.filename} is a folder, not a file", "move it, or name another place"
+    return UserError(f"cannot write to {folder}: {why}; {way_out or remedy}")

@@ -64,16 +64,21 @@ def catalogue() -> tuple[Gpu, ...]:
     found = []
     for row in rows(catalogue_file(), columns(Gpu)):
         gpu = _gpu(row)
-        for name in sorted({_plain(name) for name in _names(gpu)}):
+        for name in sorted({_plain(name) for name in names(gpu)}):
             row.once("name", name, seen)
         found.append(gpu)
     return tuple(found)
 
 
+def names(gpu: Gpu) -> list[str]:
+    """What it is called: ours, the paper's name and the driver's."""
+    return [name for name in (gpu.name, gpu.paper_name, *gpu.driver_names) if name]
+
+
 def find(name: str) -> Gpu | None:
     """The GPU of this name (ours, the paper's or the driver's, in any case), or None for an unknown one."""
     folded = _folded(name)
-    return next((gpu for gpu in catalogue() if folded in map(_folded, _names(gpu))), None)
+    return next((gpu for gpu in catalogue() if folded in map(_folded, names(gpu))), None)
 
 
 @read_once
@@ -169,10 +174,6 @@ def _positive(text: str) -> float:
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,3})?", text) or float(text) == 0:
         raise ValueError
     return float(text)
-
-
-def _names(gpu: Gpu) -> list[str]:
-    return [name for name in (gpu.name, gpu.paper_name, *gpu.driver_names) if name]
 
 
 def _plain(name: str) -> str:

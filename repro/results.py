@@ -17,6 +17,8 @@ from .trial import Record
 
 TRIALS = "trials.jsonl"
 VERDICTS = "verdicts.json"
+BENCHMARK = "benchmark.json"
+REPORT, PAGE = "report.md", "report.html"
 TRAININGS = "*-images_*.json"  # of repro lab
 
 
@@ -36,9 +38,7 @@ class Results:
             self.logs.mkdir(parents=True, exist_ok=True)
             lock = (self.folder / ".lock").open("ab+", buffering=0)
         except OSError as error:
-            raise UserError(
-                f"cannot write to {self.folder}: {error.strerror}; name another folder with --out"
-            ) from error
+            raise files.not_written(self.folder, error, "name another folder with --out") from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             lock.truncate(0)

@@ -34,13 +34,14 @@ from .predict.traces import nearest_here
 from .reading import Problem, print_problems, read, sound_records
 from .report.content import compose
 from .report.write import Written, write
-from .results import TRAININGS, VERDICTS, Results
+from .results import BENCHMARK, PAGE, REPORT, TRAININGS, TRIALS, VERDICTS, Results
 from .settings import Settings
 from .stderr import say
 from .trial import Record, Trial
 from .variables import authors_environment, server_environment
 from .verdict import Verdict, judge, judge_tables
 
+FILES = (TRIALS, VERDICTS, environment.FILE, BENCHMARK, REPORT, PAGE)  # in the folder, and logs
 _EXHAUSTIVE = "--search exhaustive measures it"
 
 
@@ -84,8 +85,8 @@ class Run:
         if any(self.results.folder.glob(TRAININGS)):
             raise UserError(f"{self.results.folder} holds trainings of repro lab; name another folder with --out")
         with contextlib.ExitStack() as opened:
+            opened.enter_context(self.bench.server)  # first: where it cannot listen a new folder stays unmade
             opened.enter_context(self.results)
-            opened.enter_context(self.bench.server)
             problems: list[Problem] = []
             self._records = {record.id: record for record in sound_records(self.results.folder, problems)}
             print_problems(problems)
@@ -132,7 +133,7 @@ class Run:
                 if self._finished(trial):
                     guide.learn(self._records[trial.id])
         if self._guides:
-            say(f"guided by what is predicted {traced(stack)}")
+            say(f"guided by what is predicted {traced(stack, 'nearest to what is installed here')}")
         self.trials = ordered
 
     def _known(self) -> Gpu | Probes:

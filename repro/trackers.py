@@ -176,7 +176,7 @@ def serve(name: str, folder: Path, stream: socket.socket) -> None:
                 library.trial(number, message["trial"])
                 number += 1
             else:
-                library.end(json.loads((folder / results.VERDICTS).read_text()), folder / "report.md")
+                library.end(json.loads((folder / results.VERDICTS).read_text()), folder / results.REPORT)
         library.finish()
         answer = {"at": library.at}
     except BaseException as error:

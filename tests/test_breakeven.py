@@ -103,6 +103,23 @@ def test_at_the_break_even_the_two_lines_of_the_plot_meet() -> None:
     assert spending(given, (0,))[0].owning == 6000
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ["--machine", "0"],
+            "for 0.00 USD pays against the rent (Exoscale) from run 1 on, which is less than 1% of its",
+        ),
+        (["--machine", "100", "--resale", "100"], "from run 1 on, which is less than 1% of its lifespan in use"),
+        (["--machine", "0..5"], "from run 1 on, which is less than 1% of"),
+        (["--hours", "1"], "from run 6,172 on, which is 14% of its lifespan in use"),
+        (["--machine", "4000..7000", "--hours", "1"], "(3,085.7 to 5,399.9)"),
+    ],
+)
+def test_what_pays_from_the_start_pays_from_the_first_run_on(arguments: list[str], told: str) -> None:
+    assert told in answer("breakeven", *arguments)["answer"]
+
+
 def test_where_electricity_costs_more_than_the_rent_owning_never_pays() -> None:
     found = break_even(case(rent=1, running=1), 5)
     assert math.isinf(found.hours.value)
@@ -298,7 +315,7 @@ BAD_INPUT = [
     (["--rent", "1XYZ"], "unknown currency 'XYZ'"),
     (["--rent", "1EUR"], "no rate from EUR to USD"),
     (["--hours", "\uff15"], "--hours \uff15: expected a number from 0 up"),  # a full-width 5
-    (["--hours", "0"], "--hours 0: expected more than 0"),
+    (["--hours", "0"], "--hours 0: expected more than 0, such as 100"),
     (["--pue", "0.9"], "--pue 0.9: expected at least 1"),
     (["--co2", "Atlantis"], "a region: world, US"),
     (["--model", "pythia-1b"], "--model needs --gpu"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 import statistics
 import subprocess
@@ -389,11 +390,22 @@ def test_a_claim_shows_its_rows_and_its_arithmetic_step_by_step() -> None:
     assert traced[-1]["value"] == "differs"
 
 
+def test_numbers_are_told_as_people_write_them() -> None:
+    told = repro("claims", "parameters-convnext-in-figure-6").stdout
+    assert "published: 350 million parameters, its last printed place 10,000,000" in told
+    assert "0 is less than 1 machine:" in CHECKED["review-50k-to-100k"].reason
+    everything = " ".join(f"{one.claim.told} {one.reason} {one.working}" for one in CHECKED.values())
+    assert re.findall(r"(?<![\w.,-])1 (?:days|epochs|GPUs|machines|hours)\b", everything) == []
+    assert "in Appendix J, 1 day in Table 1" in everything
+
+
 def test_an_unknown_claim_names_the_nearest() -> None:
     found = repro("claims", "mean-speedups")
     assert (found.returncode, found.stdout) == (2, "")
     assert len(found.stderr.splitlines()) == 1
-    assert "unknown claim 'mean-speedups'; the nearest are mean-speedup" in found.stderr
+    assert (
+        "unknown claim 'mean-speedups': did you mean mean-speedup? python -m repro claims lists all 236" in found.stderr
+    )
 
 
 # --- The command ---

@@ -19,6 +19,7 @@ import pytest
 from repro.cli import main, parser
 from repro.commands import HELP
 from repro.formats import render
+from repro.run import FILES
 from tests.command_line import ROOT, repro
 
 
@@ -147,6 +148,25 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(arguments: list[str], told:
 
 
 @pytest.mark.parametrize(
+    ("command", "id", "spelled"),
+    [
+        ("predict --models", "pythia-1b", "Pythia-1B"),
+        ("recommend --model", "pythia-1b", "Pythia-1B"),
+        ("scaling --model", "pythia-1b", "Pythia-1B"),
+        ("rent --model", "vit", "ViT"),
+        ("breakeven --gpu A100 --machine 9000 --rent 9 --model", "convnext", "ConvNeXt"),
+        ("claims", "mean-speedup", "Mean-Speedup"),
+    ],
+)
+def test_an_id_is_found_in_any_case(command: str, id: str, spelled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    told = []
+    for each in (id, spelled):
+        assert main([*command.split(), each]) == 0
+        told.append(capsys.readouterr().out)
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize(
     ("words", "name"),
     [
         ("run --out", "--out"),
@@ -181,17 +201,61 @@ def test_a_gpu_asked_for_where_none_is_visible_is_told(wanted: str, tmp_path: Pa
     assert len(found.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("command", ["run", "lab", "upgrade-check --against torch==2.11.0"])
-@pytest.mark.parametrize("out", ["{file}", "{file}/out", "/proc/foo"])
-def test_an_unwritable_output_is_told_before_any_work(command: str, out: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["run", "lab", "upgrade-check --against torch==2.11.0", "join localhost:1"])
+@pytest.mark.parametrize(
+    ("out", "why"),
+    [
+        ("{file}", "{file} is a file, not a folder; name another folder with --out"),
+        ("{file}/out", "{file} is a file, not a folder; name another folder with --out"),
+        ("/proc/foo", "No such file or directory; name another folder with --out"),
+    ],
+)
+def test_an_unwritable_output_is_told_before_any_work(command: str, out: str, why: str, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("not a folder")
     place = out.format(file=file)
     found = repro(*command.split(), "--out", place, CUDA_VISIBLE_DEVICES="")
     assert found.returncode == 2
-    assert f"cannot write to {place}: " in found.stderr
-    assert "--out" in found.stderr
+    assert found.stderr.startswith(f"repro: cannot write to {place}")
+    assert found.stderr.endswith(f": {why.format(file=file)}\n")
     assert len(found.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        *(("run", name) for name in FILES),
+        ("lab", "report.md"),
+        ("upgrade-check --against torch==2.11.0", "check.json"),
+    ],
+)
+def test_a_folder_in_the_place_of_a_file_is_told_before_any_work(command: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    found = repro(*command.split(), "--out", str(tmp_path), CUDA_VISIBLE_DEVICES="")
+    assert (found.returncode, found.stderr) == (
+        2,
+        f"repro: {tmp_path / name} is a folder, where a file is to be written: move it, or name another folder with "
+        "--out\n",
+    )
+    assert [*tmp_path.rglob("*")] == [tmp_path / name]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run -k nosuchcase",
+        "run --track tensorboard -k (((",
+        "run --nodes 2 --address somewhere",
+        "run --nodes 2 --address 192.0.2.1:29400",  # nobody's (RFC 5737)
+        "join localhost:1",
+        "upgrade-check --against nosuch.lock",
+    ],
+)
+def test_what_is_refused_leaves_no_folder_behind(command: str, tmp_path: Path) -> None:
+    found = repro(*command.split(), "--out", str(tmp_path / "new" / "out"), CUDA_VISIBLE_DEVICES="")
+    assert found.returncode == 2
+    assert len(found.stderr.splitlines()) == 1
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_broken_table_is_told_with_file_line_and_column_before_any_trial(tmp_path: Path) -> None:
@@ -206,7 +270,7 @@ def test_a_broken_table_is_told_with_file_line_and_column_before_any_trial(tmp_p
     assert len(found.stderr.splitlines()) == 1
     assert "table1.csv" in found.stderr
     assert "line 8" in found.stderr
-    assert not (tmp_path / "out" / "trials.jsonl").exists()
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_old_python_is_told(tmp_path: Path) -> None:

@@ -235,6 +235,12 @@ def baseline(folder: Path, **changed: Any) -> Path:
     return path
 
 
+def test_the_help_names_all_that_is_compared() -> None:
+    told = repro("compare", "--help").stdout
+    for part in ("a results folder", "a folder of such folders", "pytest-benchmark's JSON", "upgrade-check --accept"):
+        assert part in told
+
+
 def test_a_baseline_of_a_recipe_that_was_another_is_incomparable(tmp_path: Path) -> None:
     done = repro(
         "compare", str(results_folder(tmp_path / "before", *processes())), str(baseline(tmp_path, accumulation=8))

@@ -64,6 +64,6 @@ def test_a_link_stays_one_and_a_device_is_written_to(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_removed_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    with pytest.raises(UserError, match=f"cannot write to {tmp_path}: Is a directory"):
+    with pytest.raises(UserError, match=f"cannot write to {tmp_path}: {tmp_path}/folder is a folder, not a file; move"):
         files.remove(tmp_path / "folder")
     files.remove(tmp_path / "nothing")

@@ -7,6 +7,7 @@ import io
 import json
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -295,6 +296,15 @@ def test_bad_input_is_one_clear_line(arguments: list[str], told: list[str], tmp_
     for part in told:
         assert part in found.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_what_is_refused_is_refused_without_loading_torch(tmp_path: Path) -> None:
+    code = "import sys; from repro.cli import main; main(sys.argv[1:]); print('torch' in sys.modules)"
+    found = subprocess.run(
+        [sys.executable, "-c", code, "lab", "--out", "/proc/foo"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert found.stderr.startswith("repro: cannot write to /proc/foo: ")
+    assert found.stdout == "False\n"
 
 
 def test_a_broken_training_file_is_told(finished) -> None:

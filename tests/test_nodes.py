@@ -249,6 +249,10 @@ def test_ranks_meet_by_the_interface_of_the_address_that_they_were_given() -> No
         (["--nodes", "2"], "--nodes needs --address HOST:PORT"),
         (["--address", "localhost:1234"], "--address localhost:1234 changes nothing of a run on one node"),
         (["--nodes", "2", "--address", "[::1]:1234"], "address '[::1]:1234': expected IPv4 or a host's name"),
+        (
+            ["--nodes", "5", "--address", "localhost:1234"],
+            "--nodes 5: no replication batch here divides by 5 nodes of 1",
+        ),
     ],
 )
 def test_nodes_and_their_address_come_together(tmp_path: Path, options: list[str], part: str) -> None:

@@ -55,10 +55,13 @@ def test_people_are_told_that_numbers_are_predicted_and_how_sure_they_are() -> N
     assert "expected (predicted)" in tables
     assert "Predicted, not measured" in tables
     assert "8 of 10 plausible cells lie between" in tables
-    assert "the paper's (timm 1.0.31, torch 2.13.0)" in tables, "what the models were traced with"
+    assert "4.42.3, the paper's (timm 1.0.31, torch 2.13.0), which the printed days are of. With --gpu they" in tables
     one = repro("predict", "--gpu", "RTX 4090", "--gpus", "2", "--models", "pythia-1b").stdout
     assert "Pythia-1B on 2 x RTX 4090: predicted" in one
     assert "as 8 of 10 of the paper's plausible cells" in one
+    assert f"of transformers {nearest_here().transformers} " in one
+    assert "nearest to what is installed here" in one
+    assert "Without --gpu, Tables 1 and 4 are predicted from the paper's traces, of transformers 4.42.3" in one
     assert "Predicted, not measured" in one
     for part in ("weights", "gradients", "optimizer", "activations", "buckets", "workspace"):
         assert f"{part} (GiB)" in one
@@ -111,6 +114,7 @@ def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> No
     assert "off by 25% in the median; of 2 it is within 25 % in 1, within 2x in 2, " in told
     assert "Feasible or not as predicted: 3 of 4." in told
     assert "GiB" in told
+    assert "nearest to what is installed here" in told, "where the folder does not say what it had"
     on_two = json.loads(repro(*asked, "--nodes", "2", "--measured", str(folder), "--format", "json").stdout)
     assert [row["settings"] for row in on_two] == ["free_lunch+checkpointing"]
     elsewhere = repro("predict", "--gpu", "H200", "--measured", str(folder))
@@ -188,13 +192,25 @@ def test_a_gpu_without_what_a_prediction_needs_names_the_catalogue_that_is_read(
 
 BAD_INPUT = [
     (["--gpu", "RTX 4091"], ["unknown GPU 'RTX 4091'", "RTX 4090", "expected/gpus.csv"]),
+    (
+        ["--gpu", "V100"],
+        ["GPU 'V100' may be any of V100 16 GB, V100 16 GB PCIe, V100 32 GB, V100 32 GB PCIe: name one"],
+    ),
+    (["--gpu", "V100-SXM2"], ["GPU 'V100-SXM2' may be any of V100 16 GB, V100 32 GB: name one"]),
+    (["--gpu", "3090"], ["unknown GPU '3090': did you mean RTX 3090? python -m repro gpus lists all"]),
+    (["--gpu", "banana"], ["unknown GPU 'banana': python -m repro gpus lists all, and a row in", "gpus.csv adds one"]),
     (["--gpu", "A100", "--gpus", "3"], ["1024, does not divide by 3 GPUs", "1, 2, 4 or 8"]),
-    (["--gpu", "A100", "--gpus", "8", "--nodes", "64", "--models", "mamba"], ["128, does not divide by 512 GPUs"]),
+    (
+        ["--gpu", "A100", "--gpus", "8", "--nodes", "64", "--models", "mamba"],
+        ["by 512 GPUs (64 nodes of 8): "],
+    ),
     (["--gpu", "A100", "--gpus", "0"], ["--gpus 0: expected a whole number from 1 to "]),
     (["--gpu", "A100", "--gpus", "\uff12"], ["--gpus \uff12: expected a whole number"]),  # a full-width 2
     (["--gpu", "A100", "--nodes", ""], ["--nodes : expected a whole number from 1 to "]),
     (["--gpus", "2"], ["--gpu"]),
-    (["--models", "gpt-5"], ["unknown model 'gpt-5'"]),
+    (["--models", "gpt-5"], ["unknown model 'gpt-5': it is one of pythia-160m, "]),
+    (["--models", "vitt"], ["unknown model 'vitt': did you mean vit? It is one of pythia-160m, "]),
+    (["--models", "Pythia 1B"], ["did you mean pythia-1b? It is one of"]),
     (["--methods", "best"], ["--methods"]),
     (["--methods", "naive"], ["--methods naive needs --gpu"]),
     (["--validate", "--fit"], ["not allowed with"]),

@@ -234,7 +234,16 @@ def test_a_run_that_ends_before_its_first_checkpoint_does_not_wait_for_it() -> N
     assert expected(10.0, 10_000.0, faced) == expected(10.0, 10.0, faced)
 
 
-HOPELESS = ("--interrupted-every", "1m", "--checkpoint-time", "2m", "--restart-time", "2m", "--checkpoint-every", "20h")
+HOPELESS = (
+    "--interrupted-every",
+    "1m",
+    "--checkpoint-time",
+    "30s",
+    "--restart-time",
+    "2m",
+    "--checkpoint-every",
+    "20h",
+)
 
 
 @pytest.mark.parametrize("storage", [(), ("--storage", "900GB", "--storage-price", "0.07")], ids=["without", "with"])
@@ -279,6 +288,13 @@ BAD_INPUT = [
     (["--predicted"], "--predicted needs a run"),
     (["--checkpoint-every", "daly"], "--checkpoint-every needs a run"),
     ([*RUN[1:], "--checkpoint-every", "daly"], "--restart-time are missing"),
+    *(
+        (
+            [*RUN[1:], "--interrupted-every", "1h", "--checkpoint-time", slow, "--restart-time", "1m"],
+            f"--checkpoint-time {slow}: expected less than --interrupted-every 1h, as most checkpoints would be",
+        )
+        for slow in ("60m", "3h")
+    ),
     ([*RUN[1:], *SPOT, "--epochs", "5"], "--epochs 5 needs --checkpoint-every epoch"),
     (["--interrupted-every", "3h"], "--interrupted-every needs a run"),
     ([*RUN[1:], "--interrupted-every", "3h"], "--checkpoint-time, --restart-time are missing"),

@@ -134,7 +134,7 @@ def test_the_kept_report_is_what_the_front_door_writes(tmp_path: Path) -> None:
     [
         (["nowhere"], "nowhere holds no trials, there is no such folder"),
         (["{empty}"], "empty holds no trials: name the results folder"),
-        ([str(KEPT), "--out", "{file}/out"], "cannot write to"),
+        ([str(KEPT), "--out", "{file}/out"], "file is a file, not a folder; name another place"),
     ],
 )
 def test_bad_input_is_one_clear_line(arguments: list[str], told: str, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_where_the_drawing_libraries_are_missing_the_markdown_is_written_and_the
 def test_a_page_that_is_not_drawn_does_not_stay_from_before(kept: Content, tmp_path: Path) -> None:
     (tmp_path / "report.html").write_text("of an earlier run")
     written = write(kept, tmp_path, draw=False)
-    assert written.told.endswith(f"for the page with the figures {command()} report {tmp_path}")
+    assert written.told.endswith(f"for the page with the figures run: {command()} report {tmp_path}")
     assert [path.name for path in tmp_path.iterdir()] == ["report.md"]
     spaced = write(kept, tmp_path / "my run", draw=False)
     assert spaced.told.endswith(f"{command()} report '{tmp_path}/my run'")

@@ -183,7 +183,7 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"cannot write to .*/file/out: Not a directory; name another folder"):
+    with pytest.raises(UserError, match=r"cannot write to .*/file/out: .*/file is a file, not a folder; name another"):
         Results(tmp_path / "file" / "out").__enter__()
 
 

@@ -380,9 +380,9 @@ def test_a_run_that_is_stopped_leaves_no_process_and_resumes_where_it_was(ending
     _, told = run.communicate(timeout=30)
     if ending != signal.SIGKILL:
         assert run.returncode == 130
-        assert "resume with: ./run_all.sh " in told
+        assert "interrupted: what is finished is kept; resume with: ./run_all.sh " in told
         assert "KeyboardInterrupt" not in told
-        assert f"for the page with the figures ./run_all.sh report {tmp_path}" in told
+        assert f"for the page with the figures run: ./run_all.sh report {tmp_path}" in told
         assert (tmp_path / "report.md").is_file()
         assert " --models convnext,vit" in told
     _, alive = psutil.wait_procs(family, timeout=10)

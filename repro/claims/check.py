@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from .. import command
 from ..datafile import expected_folder
 from ..errors import UserError
+from ..near import near
 from ..trial import Record
 from . import (  # noqa: F401  # importing registers their functions
     comment,
@@ -27,6 +27,7 @@ from .judge import Verdict, judge
 from .registry import MEASURED, RECOMPUTED, Missing
 from .working import Working
 
+_NEAREST = 8  # claims to name where many are meant
 _STEPS = 5  # more than these are told by the last alone
 
 
@@ -78,9 +79,9 @@ def check(id: str, records: Sequence[Record] | None = None) -> Checked:
     """One claim. Raises UserError for an unknown id, which names the nearest."""
     claims = {claim.id: claim for claim in listed()}
     if id not in claims:
-        near = difflib.get_close_matches(id, claims, n=3, cutoff=0.4)
-        told = f"; the nearest are {', '.join(near)}" if near else ""
-        raise UserError(f"unknown claim {id!r}{told}; {command()} claims lists all {len(claims)}")
+        meant = near(id, claims)[:_NEAREST]
+        hint = f"did you mean {', '.join(meant)}? " if meant else ""
+        raise UserError(f"unknown claim {id!r}: {hint}{command()} claims lists all {len(claims)}")
     return _check(claims[id], records)
 
 

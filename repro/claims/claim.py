@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
@@ -39,6 +40,15 @@ class Claim:
     def where(self) -> str:
         """Section, figure or table."""
         return self.source.split(", ", 1)[1]
+
+    @property
+    def told(self) -> str:
+        """The published number with its unit, as people write it."""
+        return self.with_unit(re.sub("e6$", " million", re.sub("e9$", " billion", self.published)))
+
+    def with_unit(self, number: str) -> str:
+        """A number of what is claimed, of which there may be one."""
+        return f"{number} {re.sub('(?<=[A-Za-z]{2})s$', '', self.unit) if number == '1' else self.unit}"
 
     @property
     def printed(self) -> Interval:

@@ -9,6 +9,7 @@ from .. import prices
 from ..datafile import absent
 from ..expected import COUNTS, Cell, Table
 from ..findings import by_place, recipe_of, training_flops
+from ..formats import counted
 from ..gpus import by_name, paper_gpus
 from ..lab import LabRun, lab_runs
 from ..originals import originals
@@ -29,7 +30,7 @@ def original(model: str) -> Working:
     found = originals()[model]
     if found.gpus is None or found.days is None:
         absent("figure6.csv", "GPUs and days", model)
-    value = f"{found.gpus} {found.gpu} for {found.days} days"
+    value = f"{found.gpus} {found.gpu} for {counted(found.days, 'day')}"
     days = Working.read(found.days, Row("figure6.csv", model, value, found.source))
     return (days * found.gpus).called(f"GPU-days of the original {model}")
 
@@ -104,7 +105,7 @@ def rental(gpu: str, gpus: int, provider: str, terms: str) -> Working:
 def lab(resources: str, epochs: int) -> tuple[LabRun, Row]:
     """A run of the lab, and its row."""
     run = lab_runs()[resources, epochs]
-    return run, Row("lab.csv", f"{resources}, {epochs} epochs", f"{run.seconds} s", run.source)
+    return run, Row("lab.csv", f"{resources}, {counted(epochs, 'epoch')}", f"{run.seconds} s", run.source)
 
 
 def figure(gpu: str, field: str, unit: str) -> Working:
@@ -133,5 +134,5 @@ def flops(model: str) -> Working:
 
 def cell_row(cell: Cell) -> Row:
     """The row of a cell of Table 1 or 4."""
-    value = f"{cell.days} days" if cell.days is not None else cell.state
+    value = counted(cell.days, "day") if cell.days is not None else cell.state
     return Row(f"table{cell.table}.csv", f"{cell.model} on {cell.gpus} {cell.gpu}", value, cell.source)

@@ -23,7 +23,7 @@ def judge(claim: Claim, working: Working) -> tuple[Verdict, str]:
     value, published = working.value, float(claim.published)
     low, high = _accepted(claim)
     slack = abs(published) * _EXACT
-    number, printed = shown(value.value), f"{shown(published)} {claim.unit}"
+    number, printed = shown(value.value), claim.with_unit(shown(published))
     if low - slack <= value.value <= high + slack:
         if claim.relation == "equals" and number == shown(published):
             return "holds", _with_note(f"{printed}, as published", working)

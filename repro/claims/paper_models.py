@@ -10,6 +10,7 @@ from models.vit import PATCH
 from ..datafile import absent
 from ..expected import COUNTS, printed_recipes, published_settings
 from ..findings import by_place, recipe_of
+from ..formats import counted
 from ..gpus import paper_gpus
 from ..interval import Interval
 from ..recipe import Images, Recipe, Text
@@ -164,7 +165,12 @@ def tf32_bits() -> Working:
 def space(gpus: int) -> Working:
     """Settings that Appendix F's rules leave."""
     found = search_space(gpus)
-    row = Row("repro/settings.py", f"search space on {gpus} GPUs", ", ".join(s.id for s in found), "paper, Appendix F")
+    row = Row(
+        "repro/settings.py",
+        f"search space on {counted(gpus, 'GPU')}",
+        ", ".join(s.id for s in found),
+        "paper, Appendix F",
+    )
     return Working.read(len(found), row).called(f"settings on {'1 GPU' if gpus == 1 else 'several GPUs'}")
 
 
@@ -211,7 +217,7 @@ def left_out() -> Working:
     for place, cell in by_place("1").items():
         differs = (place in there) != (cell.state == "days")
         wrong += differs
-        value = f"{'' if place in there else 'not '}in Appendix J, {shown(cell.days or 0)} days in Table 1"
+        value = f"{'' if place in there else 'not '}in Appendix J, {counted(cell.days or 0, 'day')} in Table 1"
         found.append(Working(Interval.exact(differs), (_row_j(*place, value, cell.source),)))
     return count(wrong, found, "cells are in one of Appendix J and Table 1 alone")
 

@@ -7,6 +7,8 @@ import math
 from datetime import date
 from typing import Any
 
+import models
+
 from .. import units
 from ..currency import amount, worth
 from ..economics import comment, energy, pricelist, question
@@ -31,7 +33,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "Without options: the rent-or-buy comment's 6 runs, and what its own inputs give. An option replaces one of\n"
         "its inputs or, with --gpu, of that machine's. SUM is 8000, 0.13EUR, or 7000..9000 where it is uncertain."
     )
-    parser.add_argument("--model", metavar="ID", help="a recipe, trained on --gpus of --gpu")
+    parser.add_argument("--model", type=models.typed, metavar="ID", help="a recipe, trained on --gpus of --gpu")
     parser.add_argument("--gpu", metavar="NAME", help="of the machine to own or to rent")
     parser.add_argument("--gpus", metavar="N", help="in it (default: 1)")
     parser.add_argument("--machine", metavar="SUM", help="price of the machine")
@@ -109,7 +111,7 @@ def _inputs(given: argparse.Namespace, prices: PriceList, unit: str, grams: Inte
         grams=grams,
     )
     if found.hours is not None and found.hours.low == 0:
-        raise UserError(f"--hours {given.hours}: expected more than 0")
+        raise UserError(f"--hours {given.hours}: expected more than 0, such as 100 or 700..800")
     if found.pue is not None and found.pue.low < 1:
         raise UserError(f"--pue {given.pue}: expected at least 1, the machine itself; such as 1.2 or 1.1..1.5")
     return found
@@ -153,12 +155,13 @@ def _told(rows: list[Reckoned], unit: str) -> str:
     if whole is None:
         return f"{owning} never pays against {rent}: {_why_never(row.case)}."
     if use > 1:
-        return f"{owning} does not pay against {rent} within its lifespan: it would take {whole} runs."
-    bounds = "" if runs.low == runs.high else f" ({_bound(runs.low)} to {_bound(runs.high)})"
+        return f"{owning} does not pay against {rent} within its lifespan: it would take {whole:,} runs."
+    low, high = _bound(runs.low), _bound(runs.high)
+    bounds = "" if low == high else f" ({low} to {high})"
     apart = ", before electricity," if _stands_apart(row) else ""
     return (
-        f"{owning} pays{apart} against {rent} from run {whole} on{bounds}, which is {use:.0%} of its lifespan in use; "
-        f"hours of a run: {row.origin}."
+        f"{owning} pays{apart} against {rent} from run {whole:,} on{bounds}, which is {_share(use)} of its lifespan in "
+        f"use; hours of a run: {row.origin}."
     )
 
 
@@ -169,7 +172,11 @@ def _why_never(case: Case) -> str:
 
 
 def _bound(runs: float) -> str:
-    return "never" if math.isinf(runs) else f"{runs:.1f}"
+    return "never" if math.isinf(runs) else f"{runs:,.1f}"
+
+
+def _share(use: float) -> str:
+    return "less than 1%" if use < 0.01 else f"{use:.0%}"
 
 
 def _stands_apart(row: Reckoned) -> bool:

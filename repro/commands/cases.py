@@ -13,6 +13,7 @@ from .. import jsonfile
 from ..checkout import ROOT
 from ..errors import UserError
 from ..exit_codes import FAILED, INTERRUPTED, OK
+from ..results import BENCHMARK
 
 if TYPE_CHECKING:
     import pytest
@@ -33,7 +34,7 @@ class _Plugin:
     interrupted = False
 
     def __init__(self, run: Run) -> None:
-        self.run, self.file = run, run.results.folder.resolve() / "benchmark.json"
+        self.run, self.file = run, run.results.folder.resolve() / BENCHMARK
         self.trials: list[Trial] = []  # those whose cases match
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:

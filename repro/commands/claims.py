@@ -16,7 +16,9 @@ from ..units import path
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", nargs="?", metavar="ID", help="show the rows and the arithmetic behind this claim")
+    parser.add_argument(
+        "id", type=str.lower, nargs="?", metavar="ID", help="show the rows and the arithmetic behind this claim"
+    )
     parser.add_argument("--measured", type=path, metavar="DIR", help="check what needs measurements on this run")
     add_format(parser)
 
@@ -42,7 +44,7 @@ def _people(one: Checked, format: Format) -> dict[str, Any]:
     row = {
         "id": claim.id,
         "verdict": one.verdict.replace("_", " "),
-        "published": f"{claim.published} {claim.unit}",
+        "published": claim.told,
         "recomputed": shown(one.working.value.value) if one.working else None,
         "statement": claim.statement,
     }
@@ -63,7 +65,7 @@ def _traced(one: Checked, format: Format) -> str:
         return render([*read, *did, verdict], format)
     claim, mark = one.claim, "- " if format == "markdown" else "  "
     parts = [f"{claim.id}: {claim.statement} ({claim.source})"]
-    parts.append(f"{mark}published: {claim.published} {claim.unit}{_place(one)}")
+    parts.append(f"{mark}published: {claim.told}{_place(one)}")
     parts.append(f"{mark}verdict: {one.verdict.replace('_', ' ')}; {one.reason}")
     if rows:
         parts += ["", "Rows:", "", render([asdict(row) for row in rows], format)]
@@ -73,4 +75,4 @@ def _traced(one: Checked, format: Format) -> str:
 
 
 def _place(one: Checked) -> str:
-    return f", its last printed place {one.claim.precision:g}" if one.claim.precision else ""
+    return f", its last printed place {shown(one.claim.precision)}" if one.claim.precision else ""

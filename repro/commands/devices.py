@@ -61,28 +61,24 @@ def parse_gpus(text: str, available: int) -> list[int]:
     listed = asked.removeprefix("device=")
     if not (asked == "all" or bare or re.fullmatch(r"-?[0-9]{1,9}( *, *-?[0-9]{1,9})*", listed)):
         raise UserError(f"--gpus {text}: expected all, a count such as 2, or indices such as 0,1 or device=0")
-    if available == 0:
-        raise UserError(f"--gpus {text}: no GPU is visible here; {image.how_to_see_a_gpu()}")
-    if asked == "all":
-        return list(range(available))
-    if bare:
-        return list(range(_how_many(int(asked), text, available)))
-    indices = [int(index) for index in listed.split(",")]
+    # What no machine has is told before what this one lacks.
+    indices = [] if asked == "all" or bare else [int(index) for index in listed.split(",")]
+    if bare and int(asked) < 1:
+        other = "for the GPU with index 0 write device=0" if int(asked) == 0 else "for all there are write all"
+        raise UserError(f"--gpus {text}: a bare number is a count and starts at 1; {other}")
     for position, index in enumerate(indices):
-        if not 0 <= index < available:
-            raise UserError(f"--gpus {text}: there is no GPU {index}; {_here(available)}")
+        if index < 0:
+            raise UserError(f"--gpus {text}: there is no GPU {index}; indices start at 0")
         if index in indices[:position]:
             raise UserError(f"--gpus {text}: GPU {index} is listed twice; list each GPU once")
-    return indices
-
-
-def _how_many(count: int, text: str, available: int) -> int:
-    if count < 1:
-        hint = "; for the GPU with index 0 write device=0" if count == 0 else ""
-        raise UserError(f"--gpus {text}: a bare number is a count and starts at 1{hint}")
-    if count > available:
+    if available == 0:
+        raise UserError(f"--gpus {text}: no GPU is visible here; {image.how_to_see_a_gpu()}")
+    if bare and int(asked) > available:
         raise UserError(f"--gpus {text}: more GPUs than there are; {_here(available)}")
-    return count
+    for index in indices:
+        if index >= available:
+            raise UserError(f"--gpus {text}: there is no GPU {index}; {_here(available)}")
+    return indices or list(range(int(asked) if bare else available))
 
 
 def _here(available: int) -> str:

@@ -20,6 +20,7 @@ from ..lab import EPOCHS, Trained, Training
 from ..lab_report import Report, scaled_down, what
 from ..plan import default_scale
 from ..recipe import Scale
+from ..results import REPORT
 from ..stderr import say
 from ..units import count, duration, path
 from .preflight import check_cuda, check_disk, check_packages, interrupted, stop_on_sigterm
@@ -43,7 +44,7 @@ def main(given: argparse.Namespace) -> int:
     devices = nvml.visible_devices()[:1]
     check_cuda(devices)
     epochs, first = _checked(given, devices)
-    check_disk(given.out)
+    check_disk(given.out, REPORT)
     wanted = {"first": first}
     if given.skip_warmup:
         wanted["warm"] = replace(first, warm=True)
@@ -60,7 +61,7 @@ def main(given: argparse.Namespace) -> int:
                 done[name], earlier = experiment.run(training)
                 say(f"took {figures(sum(done[name].seconds), 4)} s{' (from an earlier run)' if earlier else ''}")
             told = Report(done["first"], done["all"], done.get("warm"), devices[0].gpu if devices else None)
-            files.replace(given.out / "report.md", told.text("markdown") + "\n")
+            files.replace(given.out / REPORT, told.text("markdown") + "\n")
     except (TrainingFailedError, ServerDiedError) as error:
         say(str(error).splitlines()[0])
         return FAILED

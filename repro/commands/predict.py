@@ -14,6 +14,7 @@ import models
 from ..errors import UserError
 from ..expected import TABLES, Place, all_cells
 from ..formats import FOR_MACHINES, Format, add_format, render
+from ..packages import installed
 from ..plan import Methods, settings_for
 from ..predict import calibration, report, traces
 from ..predict.beside import beside, told
@@ -103,7 +104,7 @@ def _machine(
     methods: Methods,
 ) -> int:
     """The search space of each recipe on one machine, the fastest first."""
-    stack = traces.nearest_here()
+    stack, why = _traced_for(None)
     found = []
     for recipe in wanted:
         settings = settings_for(recipe, methods, machine.gpu, machine.world)
@@ -116,7 +117,10 @@ def _machine(
         print(f"\n{report.sentence(group)}\n")
     if len(found) > 1:
         print(f"The fastest of each:\n\n{render([report.line(group[0]) for group in found], format)}\n")
-    print(f"Predicted, not measured, {report.traced(stack)}")
+    print(f"Predicted, not measured, {report.traced(stack, why)}")
+    if stack != traces.PAPER_STACK:
+        paper = traces.PAPER_STACK.transformers
+        print(f"Without --gpu, Tables 1 and 4 are predicted from the paper's traces, of transformers {paper}.")
     return 0
 
 
@@ -125,7 +129,7 @@ def _beside(
 ) -> int:
     """What a run measured on this machine, with its prediction."""
     run = read_measured(given.measured)
-    stack = _traced_for(run)
+    stack, why = _traced_for(run)
     found = beside([record for record in run.records if record.recipe in ids], device, machine, fitted, stack)
     if not found:
         where = f"{f'{machine.nodes} nodes of ' if machine.nodes > 1 else ''}{machine.gpus} x {device}"
@@ -135,14 +139,16 @@ def _beside(
         print(render(rows, given.format))
         return 0
     print(render([report.beside_line(row) for row in rows], given.format))
-    print(f"\n{told(found)} Steps in seconds, by the authors' clock. Predicted {report.traced(stack)}")
+    print(f"\n{told(found)} Steps in seconds, by the authors' clock. Predicted {report.traced(stack, why)}")
     return 0
 
 
-def _traced_for(run: Reading) -> traces.Traced:
-    """The traces nearest to the stack of a run."""
-    packages = run.environment.packages
-    return traces.nearest(packages) if packages else traces.nearest_here()
+def _traced_for(run: Reading | None) -> tuple[traces.Traced, str]:
+    """The traces nearest to the stack of a run, or to the installed one, and why these."""
+    if run is not None and run.environment.packages:
+        return traces.nearest(run.environment.packages), "nearest to what the run had"
+    why = "nearest to what is installed here" if installed("transformers") else "the newest, as none is installed here"
+    return traces.nearest_here(), why
 
 
 def _had(records: Sequence[Record]) -> str:
@@ -172,13 +178,14 @@ def _tables(given: argparse.Namespace, names: set[str]) -> int:
     print(
         "A dash is infeasible, ? a mark that the copy at hand has lost; with --measured a measured number follows a "
         f"slash. 8 of 10 plausible cells lie between {low:.2f} and {high:.2f} times their prediction. "
-        f"Predicted, not measured, {report.traced(traces.PAPER_STACK)}"
+        f"Predicted, not measured, {report.traced(traces.PAPER_STACK, 'which the printed days are of')} "
+        "With --gpu they are those nearest to what is installed here."
     )
     return 0
 
 
 def _rebuild(given: argparse.Namespace) -> int:
-    check_disk(traces.FOLDER, _KEPT_HERE)
+    check_disk(traces.FOLDER, way_out=_KEPT_HERE)
     try:
         from ..tracing.trace import all_traces
     except ImportError as error:
@@ -197,11 +204,11 @@ def _fit(given: argparse.Namespace) -> int:
     def progress(name: str) -> None:
         print("fitting everything" if name == calibration.EVERYTHING else f"fitting without {name}", file=sys.stderr)
 
-    check_disk(calibration.FILE.parent, _KEPT_HERE)
+    check_disk(calibration.FILE.parent, way_out=_KEPT_HERE)
     seen = observations()
     if given.measured is not None:
         run = read_measured(given.measured)
-        added = measured_observations(run.records, _traced_for(run))
+        added = measured_observations(run.records, _traced_for(run)[0])
         if not added:
             raise UserError(f"{given.measured} has no trial at the paper's scale on a GPU of the catalogue to fit to")
         seen += added

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import shutil
 import signal
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from .. import command
+from .. import command, files
 from ..devices import Device
 from ..doctor import without_cuda
 from ..errors import UserError
@@ -36,21 +37,31 @@ def check_cuda(devices: Sequence[Device]) -> None:
         raise UserError(complaint)
 
 
-def check_disk(folder: Path, way_out: str = "name another folder with --out") -> None:
-    """Makes the folder, and raises UserError where it cannot be written, before any work is done for it."""
+def check_disk(folder: Path, *names: str, way_out: str = "name another folder with --out") -> None:
+    """Raises UserError where the folder cannot be made or written, or files of these names cannot, before any work is
+    done for it. Leaves nothing behind, as what is refused later leaves nothing either."""
+    made = []
     try:
+        made = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
         free = shutil.disk_usage(folder).free
+        blocked = next((folder / name for name in names if (folder / name).is_dir()), None)
     except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror}; {way_out}") from error
+        raise files.not_written(folder, error, way_out) from error
+    finally:
+        with contextlib.suppress(OSError):  # another run may be in it by now
+            for each in made:
+                each.rmdir()
+    if blocked is not None:
+        raise UserError(f"{blocked} is a folder, where a file is to be written: move it, or {way_out}")
     if free < _FREE_BYTES:
         raise UserError(f"{folder}: {free >> 20} MiB of disk are free, {_FREE_BYTES >> 20} are needed; free some")
 
 
 def interrupted(kept: str) -> int:
     """Tells what is kept and how to go on, and returns the exit code."""
-    say(f"interrupted; {kept}, resume with: {command()} {shlex.join(sys.argv[1:])}")
+    say(f"interrupted: {kept}; resume with: {command()} {shlex.join(sys.argv[1:])}")
     return INTERRUPTED
 
 

@@ -6,6 +6,8 @@ import argparse
 from datetime import date
 from typing import Any
 
+import models
+
 from .. import units
 from ..economics import choice, offers, pricelist
 from ..economics.days import doubts, told_doubts, training_days
@@ -21,7 +23,7 @@ _RENT = (
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, metavar="ID", help="a recipe, see repro recipes")
+    parser.add_argument("--model", type=models.typed, required=True, metavar="ID", help="a recipe, see repro recipes")
     parser.add_argument("--budget", metavar="SUM", help="for all runs, in --currency; alone: the fastest within it")
     parser.add_argument("--deadline", metavar="30d", help="for all runs; the cheapest that meets it")
     parser.add_argument("--runs", default="1", metavar="N", help="trainings, one after the other (default: 1)")

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
+import models
+
 from .. import units
 from ..currency import worth
 from ..economics import pricelist, renting
@@ -29,7 +31,7 @@ _CHECKPOINTS = ("checkpoint_every", "epochs")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", metavar="ID", help="a recipe, whose days on each GPU are rented")
+    parser.add_argument("--model", type=models.typed, metavar="ID", help="a recipe, whose days on each GPU are rented")
     parser.add_argument("--hours", metavar="H", help="hours of a run instead, on --gpus of --gpu")
     parser.add_argument("--gpu", metavar="NAME", help="this GPU alone")
     parser.add_argument("--gpus", metavar="N", help="this number of GPUs alone")
@@ -155,6 +157,12 @@ def _spot(given: argparse.Namespace) -> Spot | None:
     between, checkpoint, restart = (
         units.seconds(getattr(given, name), option) / 3600 for name, option in options.items()
     )
+    if checkpoint >= between:
+        raise UserError(
+            f"--checkpoint-time {given.checkpoint_time}: expected less than --interrupted-every "
+            f"{given.interrupted_every}, as most checkpoints would be interrupted; leave these options out to see what "
+            "spot instances cost uninterrupted, at the least"
+        )
     faced = Interruptions(between, checkpoint, restart)
     if given.checkpoint_every == "epoch":
         if given.epochs is None:

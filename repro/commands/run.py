@@ -74,24 +74,25 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def main(given: argparse.Namespace) -> int:
     from ..report.write import payload
-    from ..run import Run
+    from ..run import FILES, Run
 
     check_packages("pytest", "pytest-benchmark")
     options, devices = _checked(given)
     health = _image_health(devices)
     check_cuda(devices)
     folder: Path = given.out
-    check_disk(folder)
-    stop_on_sigterm()
 
     def tell(trial: Trial, record: Record | None, earlier: bool) -> None:
         bar.tell(trial, record, earlier)
         if record is not None:
             tracker.trial(record)
 
-    with Run(folder, options, devices, tell) as run, Tracker(given.track, folder) as tracker:
-        if given.k:
-            run.chosen = chosen(run, given.k)
+    run = Run(folder, options, devices, tell)
+    if given.k:
+        run.chosen = chosen(run, given.k)
+    check_disk(folder, *FILES)
+    stop_on_sigterm()
+    with run, Tracker(given.track, folder) as tracker:
         waiting = run.waiting
         seconds = {trial.id: run.estimate(trial) if trial in waiting else 0.0 for trial in run.chosen}
         bar = progress.Progress(seconds, REPORTING)
@@ -159,9 +160,22 @@ def _checked(given: argparse.Namespace) -> tuple[Options, list[Device]]:
         raise UserError(
             f"--address {options.address} changes nothing of a run on one node: give --nodes or leave it out"
         )
+    if options.nodes > 1:
+        _check_nodes(options)
     if options.attention == "flash":
         _check_flash(options, devices)
     return options, devices
+
+
+def _check_nodes(options: Options) -> None:
+    """Raises UserError where no trial could share its batch among the nodes: it would tell so after they had joined."""
+    batches = {models.find(id, options.scale).batch_size for id in options.models}
+    if all(batch % (count * options.nodes) for batch in batches for count in options.counts):
+        counts = " or ".join(map(str, options.counts))
+        raise UserError(
+            f"--nodes {options.nodes}: no replication batch here divides by {options.nodes} nodes of {counts}; take 2 "
+            "or 4 nodes"
+        )
 
 
 def _check_flash(options: Options, devices: Sequence[Device]) -> None:

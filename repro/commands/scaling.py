@@ -6,6 +6,8 @@ import argparse
 from datetime import date
 from typing import Any
 
+import models
+
 from ..economics import pricelist, scaling
 from ..economics.choice import told
 from ..economics.days import days_on, doubts, told_doubts
@@ -16,7 +18,7 @@ from .printout import finite, printout
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, metavar="ID", help="a recipe, see repro recipes")
+    parser.add_argument("--model", type=models.typed, required=True, metavar="ID", help="a recipe, see repro recipes")
     parser.add_argument("--gpu", metavar="NAME", help="this GPU alone")
     add_shared(parser)
 

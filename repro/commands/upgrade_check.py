@@ -23,6 +23,7 @@ from ..estimate import estimate
 from ..formats import Format, add_format
 from ..plan import Methods, Options, counts_up_to, default_scale, trials
 from ..recipe import Scale
+from ..results import REPORT
 from ..stderr import say
 from ..trial import Trial
 from ..units import path
@@ -33,6 +34,7 @@ _EXIT_CODES = """\
 exit codes: 0 nothing regressed; 1 something regressed or broke; 2 usage, or a stack that cannot be built or imported;
 3 inconclusive; 130 interrupted (the same command resumes)"""
 _PAIRS = (12, 9, 6)  # a round, for as many trials as fit the budget; what they leave of it buys more for each
+_CHECK = "check.json"
 _MOST_PAIRS = 100
 _LOADING_SECONDS = 8.0  # about, of all arms' stacks at once; for the choice of trials, never for a result
 _SAMPLES_SHARE = 0.6  # of a trial's estimate: its micro batch is known, what it compiles is cached
@@ -60,7 +62,7 @@ def main(given: argparse.Namespace) -> int:
     check_packages()
     devices, candidates = _candidates(given)
     check_cuda(devices)
-    check_disk(given.out)
+    check_disk(given.out, REPORT, _CHECK)
     stop_on_sigterm()
     chosen, pairs = _chosen(given.budget, candidates, devices, asked)
     first = second.this_stack()
@@ -83,8 +85,8 @@ def main(given: argparse.Namespace) -> int:
     def told(format: Format) -> str:
         return report.report(compared, found, before.name, after.name, notes, format)
 
-    files.replace(given.out / "report.md", told("markdown") + "\n")
-    files.replace(given.out / "check.json", told("json") + "\n")
+    files.replace(given.out / REPORT, told("markdown") + "\n")
+    files.replace(given.out / _CHECK, told("json") + "\n")
     if given.accept:
         accepted = [record for trial in chosen for record in check.samples("after", trial)]
         if accepted:

@@ -15,7 +15,7 @@ from ..files import look
 from ..host import Host
 from ..jsonfile import NotAsDeclaredError
 from ..reading import Problem, all_sound_records, environment_of, print_problems, sound, unusable
-from ..results import TRIALS, Line
+from ..results import BENCHMARK, TRIALS, Line
 from ..trial import Record
 
 
@@ -42,8 +42,8 @@ def read_side(place: Path) -> Side:
     runs = [folder for folder in (place, *_folders(place)) if (folder / TRIALS).is_file()]
     if place in runs:
         runs = [place]
-    if not runs and (place / "benchmark.json").is_file():
-        return _of_benchmark(place / "benchmark.json", str(place))
+    if not runs and (place / BENCHMARK).is_file():
+        return _of_benchmark(place / BENCHMARK, str(place))
     found = [_of_run(folder) for folder in runs]
     records = [record for sound_ones, _ in found for record in sound_ones]
     if not records:

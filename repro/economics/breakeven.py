@@ -34,7 +34,7 @@ class BreakEven:
     @property
     def whole_runs(self) -> int | None:
         """The first run after which owning is no dearer; None where there is none."""
-        return None if math.isinf(self.runs.value) else math.ceil(self.runs.value - 1e-9)
+        return None if math.isinf(self.runs.value) else max(math.ceil(self.runs.value - 1e-9), 1)
 
 
 @dataclass(frozen=True)

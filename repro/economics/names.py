@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from .. import command
 from ..errors import UserError
 from ..gpus import by_name, find
+from ..near import near
 from ..prices import rentals
 
 
@@ -20,6 +19,6 @@ def canonical_gpu(name: str, place: str) -> str:
     }
     if name.casefold() in by_folded:
         return by_folded[name.casefold()]
-    near = [by_folded[match] for match in get_close_matches(name.casefold(), by_folded, n=3)]
-    hint = f"did you mean {', '.join(near)}?" if near else f"{command()} gpus lists those we know"
+    meant = near(name, by_folded.values())
+    hint = f"did you mean {', '.join(meant)}?" if meant else f"{command()} gpus lists those we know"
     raise UserError(f"{place}: unknown GPU {name!r}; {hint}")

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 import models
+from repro.lab import WARM_UP_BATCHES
 from repro.recipe import Generation
 from repro.settings import NAIVE
 
@@ -17,8 +18,6 @@ from . import engine
 from .batch import to_device
 from .clock import wait
 from .rank import SEED, Rank
-
-WARM_UP_BATCHES = 10
 
 
 def train(

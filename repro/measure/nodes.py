@@ -169,6 +169,7 @@ def join(address: str, logs: Path, device: str, gpus: int) -> None:
     except OSError as error:
         start = f"{command()} run --nodes N --address {address}"
         raise UserError(f"no run listens on {address} ({error}); start it first: {start}") from error
+    logs.mkdir(parents=True, exist_ok=True)
     connection.settimeout(None)
     with contextlib.suppress(ServerDiedError):  # it is told below
         Stream(connection).send({**_alike(device), _GPUS: gpus})

@@ -58,9 +58,10 @@ def forecast(
     Raises UserError for a batch that does not divide among the GPUs.
     """
     if recipe.batch_size % machine.world:
+        apart = f" ({machine.nodes} nodes of {machine.gpus})" if machine.nodes > 1 else ""
         raise UserError(
-            f"the replication batch of {recipe.name}, {recipe.batch_size}, does not divide by {machine.world} GPUs: "
-            "take a number that divides it, such as 1, 2, 4 or 8"
+            f"the replication batch of {recipe.name}, {recipe.batch_size}, does not divide by {machine.world} "
+            f"GPUs{apart}: take a number that divides it, such as 1, 2, 4 or 8"
         )
     obstacle = bf16_obstacle(recipe, machine.capability) if machine.capability else None
     if obstacle is not None:

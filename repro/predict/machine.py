@@ -3,7 +3,6 @@ as probes measured it."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +10,8 @@ from typing import Literal
 
 from repro import command
 from repro.errors import UserError
-from repro.gpus import Gpu, catalogue, catalogue_file, find, peak_flops
+from repro.gpus import Gpu, catalogue, catalogue_file, find, names, peak_flops
+from repro.near import fits, near
 from repro.recipe import Precision
 
 Link = Literal["none", "switch", "bridge", "pcie", "network"]
@@ -151,13 +151,13 @@ def _lower(measured: float | None, promised: float | None) -> float:
 
 
 def gpu_named(name: str) -> Gpu:
-    """The catalogue's GPU. A UserError names the nearest for another name."""
+    """The catalogue's GPU. A UserError names those that another name may mean."""
     found = find(name)
-    if found is None:
-        names = [gpu.name for gpu in catalogue()]
-        near = difflib.get_close_matches(name, names, n=3, cutoff=0.3) or names[:3]
-        raise UserError(
-            f"unknown GPU {name!r}: the nearest are {', '.join(near)}; {command()} gpus lists all, and a row in "
-            f"{catalogue_file()} adds one"
-        )
-    return found
+    if found is not None:
+        return found
+    meant = [gpu.name for gpu in catalogue() if fits(name, " ".join(names(gpu)))]
+    if len(meant) > 1:
+        raise UserError(f"GPU {name!r} may be any of {', '.join(meant)}: name one of these")
+    meant = meant or near(name, [gpu.name for gpu in catalogue()])
+    hint = f"did you mean {', '.join(meant)}? " if meant else ""
+    raise UserError(f"unknown GPU {name!r}: {hint}{command()} gpus lists all, and a row in {catalogue_file()} adds one")

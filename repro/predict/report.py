@@ -139,11 +139,11 @@ def beside_line(row: dict[str, Any]) -> dict[str, Any]:
     return {key.replace("_", " "): value for key, value in shown.items() if key not in left_out}
 
 
-def traced(stack: Traced) -> str:
-    """What was traced, and what is installed where that is another stack."""
+def traced(stack: Traced, why: str) -> str:
+    """What was traced, `why` that, and what is installed where that is another stack."""
     whose = ", the paper's" if stack == PAPER_STACK else ""
     beside = f"timm {stack.timm}, torch {stack.torch}"
-    note = f"from traces of the models of transformers {stack.transformers}{whose} ({beside})"
+    note = f"from traces of the models of transformers {stack.transformers}{whose} ({beside}), {why}"
     here = ((package, without_build(installed(package) or version)) for package, version in asdict(stack).items())
     others = [f"{package} {version}" for package, version in here if version != getattr(stack, package)]
     if stack == PAPER_STACK or not others:

@@ -45,8 +45,8 @@ def _claim(one: Checked) -> dict[str, Any]:
     return {
         "claim": claim.statement,
         "verdict": one.verdict,
-        "published": f"{claim.published} {claim.unit}",
-        "recomputed": f"{shown(one.working.value.value)} {claim.unit}" if one.working else None,
+        "published": claim.told,
+        "recomputed": claim.with_unit(shown(one.working.value.value)) if one.working else None,
         "why": one.reason,
         "where": claim.source,
         "id": claim.id,

@@ -11,6 +11,7 @@ from pathlib import Path
 from .. import command, files
 from ..devices import Device
 from ..formats import Format
+from ..results import PAGE, REPORT
 from ..trial import Record
 from ..verdict import Verdict
 from .content import Content
@@ -46,14 +47,14 @@ def write(content: Content, folder: Path, draw: bool = True) -> Written:
 
     Raises UserError where the folder cannot be written.
     """
-    text = files.replace(folder / "report.md", markdown(content))
+    text = files.replace(folder / REPORT, markdown(content))
     missing = [package for module, package in _DRAWING.items() if find_spec(module) is None]
     if missing or not draw:
-        files.remove(folder / "report.html")
+        files.remove(folder / PAGE)
         first = f"install {', '.join(missing)} or set up with ./run_all.sh, then " if missing else ""
-        again = f"{first}{command()} {shlex.join(['report', str(folder)])}"
+        again = f"{first}run: {command()} {shlex.join(['report', str(folder)])}"
         return Written(text, f"the report is {text}; for the page with the figures {again}")
     from .page import page
 
-    path = files.replace(folder / "report.html", page(content))
+    path = files.replace(folder / PAGE, page(content))
     return Written(text, f"the report is {path}")
