@@ -18,6 +18,7 @@ import pytest
 
 from repro.cli import main, parser
 from repro.commands import HELP
+from repro.commands.preflight import check_disk
 from repro.formats import render
 from repro.run import FILES
 from tests.command_line import ROOT, repro
@@ -219,6 +220,12 @@ def test_an_unwritable_output_is_told_before_any_work(command: str, out: str, wh
     assert found.stderr.startswith(f"repro: cannot write to {place}")
     assert found.stderr.endswith(f": {why.format(file=file)}\n")
     assert len(found.stderr.splitlines()) == 1
+
+
+def test_looking_for_room_makes_nothing_that_another_run_may_stand_in(tmp_path: Path) -> None:
+    before = tmp_path.stat().st_mtime_ns
+    check_disk(tmp_path / "new" / "deep")
+    assert tmp_path.stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize(

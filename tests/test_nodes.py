@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from glob import glob
 from pathlib import Path
 
 import psutil
@@ -89,7 +88,7 @@ def test_a_node_that_leaves_is_a_crash_of_the_trial_and_no_process_stays(
     started: Start, tmp_path: Path, ending: signal.Signals
 ) -> None:
     first, second = two_nodes(started, tmp_path, "--steps", "100000")
-    while not glob(str(tmp_path / "second" / "logs" / "vit_*.log")):  # also while the folder comes and goes
+    while not list((tmp_path / "second" / "logs").glob("vit_*.log")):
         assert first.poll() is None
         assert second.poll() is None
     family = [child for node in (first, second) for child in psutil.Process(node.pid).children(recursive=True)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
 import shlex
 import shutil
 import signal
@@ -39,20 +39,14 @@ def check_cuda(devices: Sequence[Device]) -> None:
 
 def check_disk(folder: Path, *names: str, way_out: str = "name another folder with --out") -> None:
     """Raises UserError where the folder cannot be made or written, or files of these names cannot, before any work is
-    done for it. Leaves nothing behind, as what is refused later leaves nothing either."""
-    made = []
+    done for it. Makes nothing, as what is refused later leaves nothing behind: it looks at what is there already."""
     try:
-        made = [each for each in (folder, *folder.parents) if not each.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-        free = shutil.disk_usage(folder).free
+        there = next(each for each in (folder, *folder.absolute().parents) if os.path.lexists(each))
+        tempfile.TemporaryFile(dir=there).close()
+        free = shutil.disk_usage(there).free
         blocked = next((folder / name for name in names if (folder / name).is_dir()), None)
     except OSError as error:
         raise files.not_written(folder, error, way_out) from error
-    finally:
-        with contextlib.suppress(OSError):  # another run may be in it by now
-            for each in made:
-                each.rmdir()
     if blocked is not None:
         raise UserError(f"{blocked} is a folder, where a file is to be written: move it, or {way_out}")
     if free < _FREE_BYTES:
