@@ -90,9 +90,9 @@ def test_the_abstracts_two_rtx_3090_cost_about_4k() -> None:
 
 def test_a_budget_alone_buys_the_fastest_a_deadline_alone_the_cheapest_both_the_cheapest_of_those_that_fit() -> None:
     offers = [offer("slow", 1, 100), offer("fair", 10, 30), offer("fast", 100, 5), offer("fastest", 101, 4)]
-    assert choose(offers, 100, None).best.gpu == "fast"
-    assert choose(offers, None, 30).best.gpu == "fair"
-    assert choose(offers, 100, 30).best.gpu == "fair"
+    assert choose(offers, 100, None).ranked[0].gpu == "fast"
+    assert choose(offers, None, 30).ranked[0].gpu == "fair"
+    assert choose(offers, 100, 30).ranked[0].gpu == "fair"
     for limits, words in (
         ((100, None), "the fastest"),
         ((None, 30), "the cheapest"),
