@@ -25,6 +25,7 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 Positive = Annotated[float, "above 0"]  # for all that may be divided by; a plain float may be 0
+_WAY_OUT = "restore it, or let REPRO_EXPECTED name a folder that has it"
 
 
 class ContradictionError(ValueError):
@@ -69,8 +70,7 @@ class Keyed(dict[K, V]):
 
 def absent(file: str, what: str, key: Hashable) -> NoReturn:
     """Raise the UserError that a file of `expected/` does not have what is needed of a row."""
-    way_out = "restore it, or let REPRO_EXPECTED name a folder that has it"
-    raise UserError(f"{expected_folder() / file}: found no {what} for {named(key)}, expected one; {way_out}")
+    raise UserError(f"{expected_folder() / file}: found no {what} for {named(key)}, expected one; {_WAY_OUT}")
 
 
 def records(
@@ -171,8 +171,7 @@ def _open(file: Path) -> io.StringIO:
         data = file.read_bytes()
     except OSError as error:
         reason = "not found" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
-        way_out = "restore it, or let REPRO_EXPECTED name a folder that has it"
-        raise UserError(f"{file}: {reason}, expected a CSV file; {way_out}") from None
+        raise UserError(f"{file}: {reason}, expected a CSV file; {_WAY_OUT}") from None
     # Spreadsheets put a mark before UTF-8. Bytes that are not UTF-8 stay, so that their column can be told.
     text = data.removeprefix(codecs.BOM_UTF8).decode(errors="surrogateescape")
     return io.StringIO(text, newline="")
