@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 from .checkout import ROOT
-from .errors import UserError
+from .errors import UserError, cut
 
 P = ParamSpec("P")
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 Positive = Annotated[float, "above 0"]  # for all that may be divided by; a plain float may be 0
+VALUE = 60  # characters of one that a line has room for
 _WAY_OUT = "restore it, or let REPRO_EXPECTED name a folder that has it"
 
 
@@ -196,12 +197,7 @@ def _column(header: Sequence[str], place: int) -> str:
 
 def problem(file: Path, line: int, place: int, column: str, found: str, expected: str) -> NoReturn:
     where = f"{file}, line {line}, column {place} ({column})"
-    raise UserError(f"{where}: found {shortened(found)}, expected {expected}")
-
-
-def shortened(found: str) -> str:
-    """What was found, as far as one line has room for it."""
-    return found if len(found) <= 60 else found[:57] + "..."
+    raise UserError(f"{where}: found {cut(found, VALUE)}, expected {expected}")
 
 
 def named(key: Hashable) -> str:
