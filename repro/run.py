@@ -38,7 +38,7 @@ from .results import BENCHMARK, PAGE, REPORT, TRAININGS, TRIALS, VERDICTS, Resul
 from .settings import Settings
 from .stderr import say
 from .trial import Record, Trial
-from .variables import authors_environment, server_environment
+from .variables import trial_environment
 from .verdict import Verdict, judge, judge_tables
 
 FILES = (TRIALS, VERDICTS, environment.FILE, BENCHMARK, REPORT, PAGE)  # in the folder, and logs
@@ -66,7 +66,7 @@ class Run:
         self.trials = self.chosen = trials(options, self.devices)
         self.results = Results(folder)
         self._packages = installed_packages()
-        self._variables = server_environment(self.devices) | authors_environment(self.devices)
+        self._variables = trial_environment(self.devices)
         server = ForkServer(self.results.logs / "server.log", self._variables)
         self.bench = Bench(
             server=server if options.nodes == 1 else self._nodes(server),

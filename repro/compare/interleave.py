@@ -36,7 +36,7 @@ from ..settings import Settings
 from ..stack import PRELOADED
 from ..trial import Record, Trial
 from ..units import duration
-from ..variables import authors_environment, server_environment
+from ..variables import trial_environment
 from .changes import Change
 from .ratio import of_pairs, of_separate
 from .rule import decide, noise_floor, settled
@@ -227,8 +227,7 @@ class Check:
 
     def _variables(self, arm: str) -> dict[str, str]:
         """A stack's own build caches and tools: what one compiled is nothing to the other."""
-        found = server_environment(self._devices, dict(self._stacks[arm].packages).get("torch"))
-        found |= authors_environment(self._devices)
+        found = trial_environment(self._devices, self._stacks[arm].packages.get("torch"))
         if arm == "after":
             for name in [name for name in found if name.endswith("_DIR")]:
                 found[name] = str(folder(self._stacks[arm].key) / Path(found[name]).name)
