@@ -223,7 +223,7 @@ class Check:
         return replace(trial, micro_batch=min(sizes)) if all(sizes) else None  # type: ignore[type-var]
 
     def _rules(self, stack: Stack) -> rules.Stack:
-        return environment.stack(self._devices[0] if self._devices else None, dict(stack.packages))
+        return environment.stack(self._devices[0] if self._devices else None, stack.packages)
 
     def _variables(self, arm: str) -> dict[str, str]:
         """A stack's own build caches and tools: what one compiled is nothing to the other."""
@@ -235,9 +235,8 @@ class Check:
         return found
 
     def _environment(self, arm: str) -> Environment:
-        packages = dict(self._stacks[arm].packages)
         options = {"pairs": self.pairs, "trials": [asdict(trial) for trial in self.trials]}
-        return environment.describe(self._devices, packages, SEED, options, self._variables(arm))
+        return environment.describe(self._devices, self._stacks[arm].packages, SEED, options, self._variables(arm))
 
 
 @dataclass(frozen=True)

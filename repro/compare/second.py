@@ -29,7 +29,7 @@ class Stack:
 
     name: str
     python: str
-    packages: Mapping[str, str]
+    packages: dict[str, str]
     key: str = ""
 
 
