@@ -109,7 +109,7 @@ def test_with_neither_the_least_cost_per_experiment_on_the_pareto_front_is_chose
 
 
 def test_no_offer_of_the_front_is_beaten_and_every_other_is() -> None:
-    offers = owned(training_days("pythia-1b"), price_list(), "USD")
+    offers = owned(training_days("pythia-1b"), price_list(), "USD", 1)
     front = pareto_front(offers)
     assert [(o.gpus, o.gpu) for o in front] == [
         (1, "RTX 3090"),

@@ -17,6 +17,7 @@ from ..compare.environments import differences
 from ..compare.interleave import ARMS, Check, forks, rounds
 from ..compare.rule import PAIRS_A_ROUND
 from ..compare.trials import Compared
+from ..datafile import expected_folder
 from ..devices import Device
 from ..errors import UserError
 from ..estimate import estimate
@@ -90,7 +91,7 @@ def main(given: argparse.Namespace) -> int:
     if given.accept:
         accepted = [record for trial in chosen for record in check.samples("after", trial)]
         if accepted:
-            say(f"the baseline is now {baseline.accept(after, accepted)}")
+            say(f"the baseline is now {baseline.accept(after, accepted, expected_folder())}")
         else:
             say(f"--accept: {after.name} ran no trial that this stack runs, so the baseline stays as it is")
     print(told(given.format))
