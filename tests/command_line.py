@@ -51,12 +51,12 @@ def answer(*arguments: str) -> Any:
     return json.loads(done.stdout, parse_constant=pytest.fail)
 
 
-def refusal(*arguments: str) -> str:
+def refusal(*arguments: str, **variables: str) -> str:
     """The one line with which a command refuses bad input."""
-    done = repro(*arguments)
+    done = repro(*arguments, **variables)
     assert (done.returncode, done.stdout) == (2, ""), done.stdout
     assert len(done.stderr.splitlines()) == 1, done.stderr
-    return done.stderr.strip()
+    return done.stderr
 
 
 def record(

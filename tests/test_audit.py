@@ -14,7 +14,7 @@ import pytest
 import models
 from repro.audit import _peak, audit, audit_measured, causes, verdict
 from repro.interval import Interval
-from tests.command_line import ROOT, record, repro, results_folder
+from tests.command_line import ROOT, record, refusal, repro, results_folder
 
 PYTHIA_1B_FLOPS = 1.282e13 * 1024 * 143_000
 
@@ -157,6 +157,5 @@ def test_a_run_without_paper_scale_days_says_so() -> None:
 
 
 def test_a_folder_without_trials_is_one_clear_line(tmp_path: Path) -> None:
-    done = repro("audit", "--measured", str(tmp_path))
-    assert done.returncode == 2
-    assert done.stderr == f"repro: {tmp_path} holds no trials: name the results folder of a run (its --out)\n"
+    refused = refusal("audit", "--measured", str(tmp_path))
+    assert refused == f"repro: {tmp_path} holds no trials: name the results folder of a run (its --out)\n"

@@ -186,7 +186,7 @@ def test_a_gpu_without_what_a_prediction_needs_names_the_catalogue_that_is_read(
         assert row in whole
         catalogue.write_text(whole.replace(row, without))
         lacking = refusal("predict", "--gpu", "A6000", "--models", "pythia-160m")
-        assert lacking.endswith(f"RTX A6000 has no {what} in {catalogue}, which a prediction needs: add it")
+        assert lacking.endswith(f"RTX A6000 has no {what} in {catalogue}, which a prediction needs: add it\n")
     assert f"a row in {catalogue} adds one" in refusal("predict", "--gpu", "RTX 4091")
 
 
@@ -224,12 +224,9 @@ BAD_INPUT = [
 
 @pytest.mark.parametrize(("arguments", "told"), BAD_INPUT, ids=lambda value: " ".join(value)[:40])
 def test_bad_input_is_one_clear_line_and_exit_code_2(arguments: list[str], told: list[str]) -> None:
-    found = repro("predict", *arguments)
-    assert found.returncode == 2
-    assert found.stdout == ""
-    assert len(found.stderr.splitlines()) == 1, found.stderr
+    refused = refusal("predict", *arguments)
     for part in told:
-        assert part in found.stderr
+        assert part in refused
 
 
 @pytest.fixture(scope="module")
