@@ -258,7 +258,7 @@ def test_a_broken_table_is_told_with_file_line_and_column_before_any_trial(tmp_p
     assert not (tmp_path / "out").exists()
 
 
-def test_an_old_python_is_told(tmp_path: Path) -> None:
+def test_an_old_python_is_told() -> None:
     code = (
         "import sys, runpy; sys.version_info = (3, 10, 0); sys.version = '3.10.0'; sys.argv = ['repro'];"
         "runpy.run_module('repro', run_name='__main__')"

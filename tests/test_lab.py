@@ -295,7 +295,7 @@ def test_bad_input_is_one_clear_line(arguments: list[str], told: list[str], tmp_
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_refused_is_refused_without_loading_torch(tmp_path: Path) -> None:
+def test_what_is_refused_is_refused_without_loading_torch() -> None:
     code = "import sys; from repro.cli import main; main(sys.argv[1:]); print('torch' in sys.modules)"
     found = subprocess.run(
         [sys.executable, "-c", code, "lab", "--out", "/proc/foo"], cwd=ROOT, capture_output=True, text=True, check=True

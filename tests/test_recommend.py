@@ -40,10 +40,10 @@ def gpu_table(name: str = "RTX 3090", price: str = "900", currency: str = '"USD"
     return f'[[gpu]]\nname = "{name}"\nprice = {price}\ncurrency = {currency}\nquoted = {quoted}\nsource = "shop"\n'
 
 
-def rental_table(terms: str = "on-demand", hours: str = "1", price: str = "0.5", provider: str = "shop") -> str:
+def rental_table(terms: str = "on-demand", hours: str = "1") -> str:
     return (
-        f'[[rental]]\ngpu = "A100"\ngpus = 8\nprovider = "{provider}"\nterms = "{terms}"\nhours = {hours}\n'
-        f'price = {price}\ncurrency = "USD"\nquoted = 2026-11-01\nsource = "shop"\n'
+        f'[[rental]]\ngpu = "A100"\ngpus = 8\nprovider = "shop"\nterms = "{terms}"\nhours = {hours}\n'
+        'price = 0.5\ncurrency = "USD"\nquoted = 2026-11-01\nsource = "shop"\n'
     )
 
 
