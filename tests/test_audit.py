@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -14,15 +13,13 @@ import pytest
 import models
 from repro.audit import _peak, audit, audit_measured, causes, verdict
 from repro.interval import Interval
-from tests.command_line import ROOT, record, refusal, repro, results_folder
+from tests.command_line import ROOT, answer, record, refusal, repro, results_folder
 
 PYTHIA_1B_FLOPS = 1.282e13 * 1024 * 143_000
 
 
 def rows(*arguments: str) -> list[dict[str, Any]]:
-    done = repro("audit", *arguments, "--format", "json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return answer("audit", *arguments)
 
 
 def test_every_cell_that_has_days_is_audited() -> None:

@@ -34,7 +34,7 @@ from repro.prices import parts, servers, systems
 from repro.quantities import quantities
 from repro.settings import Settings, search_space
 from repro.trial import Record
-from tests.command_line import ROOT, record, refusal, repro, results_folder
+from tests.command_line import ROOT, answer, record, refusal, repro, results_folder
 
 CHECKED = {checked.claim.id: checked for checked in check_all()}
 PYTHIA = ("pythia-160m", "pythia-410m", "pythia-1b", "pythia-2.8b", "pythia-6.9b")
@@ -382,7 +382,7 @@ def test_a_claim_shows_its_rows_and_its_arithmetic_step_by_step() -> None:
     for part in ("3x fewer", "holds", "figure6.csv", "64 A100 40 GB for 3 days", "table1.csv", "18 days",
                  "paper, Table 1", "3 x 64 = 192", "18 x 4 = 72", "192 / 72 = 2.6667"):  # fmt: skip
         assert part in told
-    row = json.loads(repro("claims", "pythia-1b-fewer-gpu-days", "--format", "json").stdout)[0]
+    row = answer("claims", "pythia-1b-fewer-gpu-days")[0]
     assert [used["file"] for used in row["rows"]] == ["figure6.csv", "table1.csv"]
     assert row["steps"][-1] == "192 / 72 = 2.6667"
     traced = list(csv.DictReader(io.StringIO(repro("claims", "comment-electricity", "--format", "csv").stdout)))
@@ -408,7 +408,7 @@ def test_an_unknown_claim_names_the_nearest() -> None:
 
 
 def test_the_list_has_a_row_for_every_claim_in_every_format() -> None:
-    rows = json.loads(repro("claims", "--format", "json").stdout)
+    rows = answer("claims")
     assert [row["id"] for row in rows] == [claim.id for claim in listed()]
     keys = {
         "id",
@@ -743,7 +743,7 @@ def test_the_kept_run_of_tiny_recipes_is_no_measurement_of_the_paper() -> None:
 
 def test_a_results_folder_is_checked_from_the_command_line(tmp_path: Path) -> None:
     folder = results_folder(tmp_path / "run", *search("H100", counts=(2, 4, 8)))
-    rows = {row["id"]: row for row in json.loads(repro("claims", "--measured", str(folder), "--format", "json").stdout)}
+    rows = {row["id"]: row for row in answer("claims", "--measured", str(folder))}
     assert (rows["best-over-median"]["verdict"], rows["best-over-median"]["recomputed"]) == (
         "differs",
         pytest.approx(3),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import os
 import shutil
@@ -20,7 +19,7 @@ from repro.cli import main, parser
 from repro.commands import HELP
 from repro.formats import render
 from repro.run import FILES
-from tests.command_line import ROOT, refusal, repro
+from tests.command_line import ROOT, answer, refusal, repro
 
 
 @pytest.mark.parametrize(
@@ -56,7 +55,7 @@ def test_no_commands_options_import_what_is_slow() -> None:
 
 @pytest.mark.parametrize("command", ["gpus", "recipes", "settings"])
 def test_every_format_holds_the_same_rows(command: str) -> None:
-    as_json = json.loads(repro(command, "--format", "json").stdout)
+    as_json = answer(command)
     as_csv = list(csv.DictReader(io.StringIO(repro(command, "--format", "csv").stdout)))
     assert len(as_json) == len(as_csv) > 0
     assert list(as_json[0]) == list(as_csv[0])

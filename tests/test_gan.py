@@ -15,7 +15,7 @@ from repro.reading import history
 from repro.recipe import Generation
 from repro.rules import Stack, obstacle
 from repro.settings import NAIVE, search_space
-from tests.command_line import refusal, repro
+from tests.command_line import answer, refusal, repro
 
 InRanks = Callable[..., list[Any]]
 
@@ -34,7 +34,7 @@ def test_it_is_found_by_its_id_and_is_none_of_the_papers_nine() -> None:
 
 
 def test_recipes_lists_it_apart_from_the_papers() -> None:
-    rows = json.loads(repro("recipes", "--format", "json").stdout)
+    rows = answer("recipes")
     assert [row["id"] for row in rows if row["of"] == "paper"] == list(models.IDS)
     assert [row["id"] for row in rows if row["of"] != "paper"] == ["gan"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import statistics
 import subprocess
 import sys
@@ -30,10 +29,9 @@ def test_both_tables_are_predicted_within_a_second_beside_the_printed_days() -> 
     times = []
     for _ in range(3):
         started = time.perf_counter()
-        found = repro("predict", "--format", "json")
+        rows = answer("predict")
         times.append(time.perf_counter() - started)
     assert statistics.median(times) < 1.0
-    rows = json.loads(found.stdout)
     printed = {(cell.table, cell.model, cell.gpu, cell.gpus): cell for table in ("1", "4") for cell in cells(table)}  # type: ignore[arg-type]
     assert len(rows) == len(printed) == 288
     for row in rows:
@@ -77,7 +75,7 @@ def test_a_machine_that_nothing_like_it_was_held_against_has_no_interval() -> No
 
 def test_measured_days_stand_beside_predicted_ones(tmp_path: Path) -> None:
     folder = results_folder(tmp_path / "run", record("pythia-1b", "free_lunch+zero_1", 17.5, tf32=True))
-    found = json.loads(repro("predict", "--measured", str(folder), "--format", "json").stdout)
+    found = answer("predict", "--measured", str(folder))
     (row,) = [row for row in found if row["measured_days"] is not None]
     assert (row["table"], row["model"], row["gpu"], row["gpus"]) == ("1", "Pythia-1B", "A100", 4)
     assert row["measured_days"] == 17.5
@@ -86,7 +84,7 @@ def test_measured_days_stand_beside_predicted_ones(tmp_path: Path) -> None:
 
 def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> None:
     asked = ("predict", "--gpu", "A100", "--gpus", "4", "--models", "pythia-1b,vit")
-    every = {(row["model"], row["settings"]): row for row in json.loads(repro(*asked, "--format", "json").stdout)}
+    every = {(row["model"], row["settings"]): row for row in answer(*asked)}
     first, second = every["pythia-1b", "free_lunch+zero_1"], every["vit", "free_lunch"]
     folder = results_folder(
         tmp_path / "run",
@@ -98,7 +96,7 @@ def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> No
         record("vit", "free_lunch+checkpointing", 100.0, nodes=2),
         record("roberta", "naive", 100.0),
     )
-    rows = json.loads(repro(*asked, "--measured", str(folder), "--format", "json").stdout)
+    rows = answer(*asked, "--measured", str(folder))
     assert [(row["model"], row["settings"], row["status"]) for row in rows] == [
         ("pythia-1b", "free_lunch+zero_1", "ok"),
         ("vit", "free_lunch", "ok"),
@@ -115,7 +113,7 @@ def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> No
     assert "Feasible or not as predicted: 3 of 4." in told
     assert "GiB" in told
     assert "nearest to what is installed here" in told, "where the folder does not say what it had"
-    on_two = json.loads(repro(*asked, "--nodes", "2", "--measured", str(folder), "--format", "json").stdout)
+    on_two = answer(*asked, "--nodes", "2", "--measured", str(folder))
     assert [row["settings"] for row in on_two] == ["free_lunch+checkpointing"]
     elsewhere = repro("predict", "--gpu", "H200", "--measured", str(folder))
     assert (elsewhere.returncode, elsewhere.stdout) == (2, "")
@@ -142,7 +140,7 @@ def test_settings_are_not_asked_for_beside_a_run_whose_trials_say_theirs(tmp_pat
 
 def test_every_settings_is_ranked_with_memory_and_time_by_part() -> None:
     arguments = ("predict", "--gpu", "A100", "--gpus", "4", "--models", "pythia-1b, vit,vit")
-    rows = json.loads(repro(*arguments, "--format", "json").stdout)
+    rows = answer(*arguments)
     assert len(rows) == 2 * 23
     for row in rows:
         assert row["origin"] == "predicted"
@@ -231,7 +229,7 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(arguments: list[str], told:
 
 @pytest.fixture(scope="module")
 def scores() -> list[dict[str, object]]:
-    return json.loads(repro("predict", "--validate", "--format", "json").stdout)
+    return answer("predict", "--validate")
 
 
 def test_validation_scores_three_splits_and_three_baselines(scores: list[dict[str, object]]) -> None:
