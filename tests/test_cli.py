@@ -19,7 +19,7 @@ from repro.cli import main, parser
 from repro.commands import HELP
 from repro.formats import render
 from repro.run import FILES
-from tests.command_line import ROOT, answer, refusal, repro
+from tests.command_line import ROOT, SLOW, answer, refusal, repro, slow_imports
 
 
 @pytest.mark.parametrize(
@@ -34,17 +34,21 @@ def test_what_needs_no_torch_answers_within_half_a_second(arguments: str) -> Non
     assert statistics.median(times) < 0.5
 
 
-def test_tables_import_neither_torch_nor_pytest() -> None:
-    code = "import sys; from repro.cli import main; main(['gpus']); print({'torch', 'pytest'} & set(sys.modules))"
-    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert found.stdout.splitlines()[-1] == "set()"
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("run --help", "gpus", "recipes", "settings", "table 1", "predict", "audit", "claims", "rent", "breakeven"),
+        *(f"{name} --model pythia-1b" for name in ("recommend --either", "rent", "breakeven --gpu A100", "scaling")),
+    ],
+)
+def test_what_needs_nothing_that_is_slow_to_import_imports_none_of_it(command: str) -> None:
+    assert slow_imports(*command.split()) == set()
 
 
 def test_no_commands_options_import_what_is_slow() -> None:
-    slow = {"torch", "pytest", "altair", "numpy", "deepspeed"}
     code = "import sys; from repro.cli import parser; from repro.commands import HELP; [parser(name) for name in HELP]"
     found = subprocess.run(
-        [sys.executable, "-c", f"{code}; print({slow} & set(sys.modules))"],
+        [sys.executable, "-c", f"{code}; print({SLOW} & set(sys.modules))"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -40,12 +38,6 @@ def test_both_tables_are_predicted_within_a_second_beside_the_printed_days() -> 
         assert (row["predicted_days"] is None) == (row["predicted_settings"] is None)
         if row["table"] == "4" and row["predicted_settings"]:
             assert row["predicted_settings"] == "naive"
-
-
-def test_a_prediction_imports_no_torch() -> None:
-    code = "import sys; from repro.cli import main; main(['predict']); print({'torch', 'numpy'} & set(sys.modules))"
-    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert found.stdout.splitlines()[-1] == "set()"
 
 
 def test_people_are_told_that_numbers_are_predicted_and_how_sure_they_are() -> None:

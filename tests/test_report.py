@@ -203,17 +203,6 @@ def test_a_page_of_before_that_cannot_be_removed_is_one_line(kept: Content, tmp_
         write(kept, tmp_path, draw=False)
 
 
-@pytest.mark.parametrize("command", ["gpus", "recipes", "settings", "table 1", "audit", "run --help"])
-def test_no_other_command_loads_what_draws(command: str) -> None:
-    code = (
-        "import sys, contextlib; from repro.cli import main\n"
-        f"with contextlib.suppress(SystemExit): main({command.split()})\n"
-        "print({'altair', 'vl_convert', 'jinja2', 'torch'} & set(sys.modules))"
-    )
-    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert found.stdout.splitlines()[-1] == "set()"
-
-
 def test_a_report_takes_a_few_seconds_and_no_torch(tmp_path: Path) -> None:
     code = (
         "import sys, time; from repro.cli import main\n"
