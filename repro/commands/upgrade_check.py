@@ -18,7 +18,7 @@ from ..compare.interleave import ARMS, Check, forks, rounds
 from ..compare.rule import PAIRS_A_ROUND
 from ..compare.trials import Compared
 from ..datafile import expected_folder
-from ..devices import Device
+from ..devices import Device, gpu_of
 from ..errors import UserError
 from ..estimate import estimate
 from ..formats import Format, add_format
@@ -143,10 +143,9 @@ def _costs(candidates: Sequence[Trial], devices: Sequence[Device], pairs: int) -
     """About how many seconds loading takes, once for each start whatever it measures, and each trial."""
     starts = 2 * pairs  # two rounds
     processes = len(ARMS) * starts * forks(devices)
-    gpu = devices[0].gpu if devices else None
     searches = 2  # for the micro batch, on both stacks
     return (searches + starts) * _LOADING_SECONDS, {
-        trial: (searches + processes * _SAMPLES_SHARE) * estimate(trial, gpu) for trial in candidates
+        trial: (searches + processes * _SAMPLES_SHARE) * estimate(trial, gpu_of(devices)) for trial in candidates
     }
 
 

@@ -22,7 +22,7 @@ from statistics import median
 import models
 
 from .. import environment, rules
-from ..devices import Device
+from ..devices import Device, gpu_of
 from ..environment import Environment
 from ..errors import UserError
 from ..measure.launcher import ForkServer, ServerDiedError
@@ -187,8 +187,7 @@ class Check:
         ):
             environment.keep(found, folder)
             server.launch()
-            gpu = self._devices[0].gpu if self._devices else None
-            bench = Bench(server, self._rules(stack), gpu, results.logs)
+            bench = Bench(server, environment.stack(self._devices, stack.packages), gpu_of(self._devices), results.logs)
             yield _Opened(stack.name, self.folder, results, server, bench)
 
     def _compare(self, trial: Trial) -> Compared:
@@ -221,9 +220,6 @@ class Check:
         """The trial that both stacks repeat, at a micro batch that fits on both; None where one cannot run it."""
         sizes = [_latest(self.folder / arm / "largest", trial).micro_batch for arm in ("before", "after")]
         return replace(trial, micro_batch=min(sizes)) if all(sizes) else None  # type: ignore[type-var]
-
-    def _rules(self, stack: Stack) -> rules.Stack:
-        return environment.stack(self._devices[0] if self._devices else None, stack.packages)
 
     def _variables(self, arm: str) -> dict[str, str]:
         """A stack's own build caches and tools: what one compiled is nothing to the other."""
