@@ -32,7 +32,7 @@ from repro.extrapolate import Parts, true_step
 from repro.formats import FORMATS, render
 from repro.measure.launcher import ForkServer
 from repro.measure.turns import Turns
-from repro.progress import duration
+from repro.units import duration
 
 from . import Ask, asking
 

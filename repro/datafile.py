@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 from .checkout import ROOT
-from .errors import UserError
+from .errors import UserError, cut
 
 P = ParamSpec("P")
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 Positive = Annotated[float, "above 0"]  # for all that may be divided by; a plain float may be 0
+VALUE = 60  # characters of one that a line has room for
+_WAY_OUT = "restore it, or let REPRO_EXPECTED name a folder that has it"
 
 
 class ContradictionError(ValueError):
@@ -69,8 +71,7 @@ class Keyed(dict[K, V]):
 
 def absent(file: str, what: str, key: Hashable) -> NoReturn:
     """Raise the UserError that a file of `expected/` does not have what is needed of a row."""
-    way_out = "restore it, or let REPRO_EXPECTED name a folder that has it"
-    raise UserError(f"{expected_folder() / file}: found no {what} for {named(key)}, expected one; {way_out}")
+    raise UserError(f"{expected_folder() / file}: found no {what} for {named(key)}, expected one; {_WAY_OUT}")
 
 
 def records(
@@ -171,8 +172,7 @@ def _open(file: Path) -> io.StringIO:
         data = file.read_bytes()
     except OSError as error:
         reason = "not found" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
-        way_out = "restore it, or let REPRO_EXPECTED name a folder that has it"
-        raise UserError(f"{file}: {reason}, expected a CSV file; {way_out}") from None
+        raise UserError(f"{file}: {reason}, expected a CSV file; {_WAY_OUT}") from None
     # Spreadsheets put a mark before UTF-8. Bytes that are not UTF-8 stay, so that their column can be told.
     text = data.removeprefix(codecs.BOM_UTF8).decode(errors="surrogateescape")
     return io.StringIO(text, newline="")
@@ -197,12 +197,7 @@ def _column(header: Sequence[str], place: int) -> str:
 
 def problem(file: Path, line: int, place: int, column: str, found: str, expected: str) -> NoReturn:
     where = f"{file}, line {line}, column {place} ({column})"
-    raise UserError(f"{where}: found {shortened(found)}, expected {expected}")
-
-
-def shortened(found: str) -> str:
-    """What was found, as far as one line has room for it."""
-    return found if len(found) <= 60 else found[:57] + "..."
+    raise UserError(f"{where}: found {cut(found, VALUE)}, expected {expected}")
 
 
 def named(key: Hashable) -> str:

@@ -46,6 +46,16 @@ def name_of(devices: Sequence[Device]) -> str:
     return devices[0].name if devices else "cpu"
 
 
+def gpu_of(devices: Sequence[Device]) -> Gpu | None:
+    """The catalogue's entry of them; None for the CPU, and for an unknown GPU."""
+    return devices[0].gpu if devices else None
+
+
+def capability_of(devices: Sequence[Device]) -> tuple[int, int] | None:
+    """Their compute capability; None for the CPU."""
+    return devices[0].compute_capability if devices else None
+
+
 def generation_of(device: Device) -> str:
     """A GPU's generation; an unknown GPU has that of the newest compute capability of the catalogue up to its own."""
     if device.gpu is not None:

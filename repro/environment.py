@@ -16,7 +16,7 @@ from typing import Any
 
 from . import __version__, adam, image, jsonfile, nvml, tf32
 from .checkout import ROOT
-from .devices import Device
+from .devices import Device, capability_of
 from .errors import UserError
 from .host import Host, host
 from .packages import LIBRARIES, PACKAGES
@@ -67,10 +67,10 @@ class Environment:
     variables: dict[str, str] | None = None
 
 
-def stack(device: Device | None, packages: dict[str, str]) -> Stack:
-    """What the rules need to know of this machine; `device` is the first GPU of the run, None on a CPU."""
-    capability = device.compute_capability if device else None
-    adams = (adam.obstacle(), adam.obstacle_on_host()) if device else (None, None)
+def stack(devices: Sequence[Device], packages: dict[str, str]) -> Stack:
+    """What the rules need to know of this machine; `devices` are the GPUs of the run, none on a CPU."""
+    capability = capability_of(devices)
+    adams = (adam.obstacle(), adam.obstacle_on_host()) if devices else (None, None)
     return Stack(packages, capability, *adams, tf32.allowed(capability))
 
 
@@ -90,7 +90,7 @@ def describe(
         gpus=[RunGpu(device.name, device.driver_name, device.memory_bytes) for device in devices],
         driver=nvml.driver(),
         image=image.target(),
-        tf32=tf32.allowed(devices[0].compute_capability if devices else None),
+        tf32=tf32.allowed(capability_of(devices)),
         lock=lock(packages),
         packages=dict(sorted(packages.items())),
         seed=seed,

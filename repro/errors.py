@@ -3,7 +3,6 @@
 import errno
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_LONG = 300  # characters
 
 
 class UserError(Exception):
@@ -18,6 +17,6 @@ def one_line(error: BaseException) -> str:
     return cut(f"{type(error).__name__}: {told}")
 
 
-def cut(line: str) -> str:
-    """A line, or as much of it as a person reads."""
-    return line if len(line) <= _LONG else f"{line[:_LONG]} ..."
+def cut(line: str, most: int = 300) -> str:
+    """A line, or as much of it as a person reads, in characters."""
+    return line if len(line) <= most else f"{line[:most]} ..."

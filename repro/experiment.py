@@ -42,7 +42,8 @@ class Experiment:
 
     def __init__(self, folder: Path, devices: Sequence[Device]) -> None:
         self.results, self._devices = Results(folder), list(devices[:1])
-        self._server = ForkServer(folder / "logs" / "server.log", server_environment(self._devices))
+        self._variables = server_environment(self._devices)
+        self._server = ForkServer(self.results.logs / "server.log", self._variables)
 
     def __enter__(self) -> Experiment:
         if (self.results.folder / TRIALS).is_file():
@@ -50,8 +51,7 @@ class Experiment:
         with contextlib.ExitStack() as opened:
             opened.enter_context(self.results)
             opened.enter_context(self._server)
-            variables = server_environment(self._devices)
-            found = environment.describe(self._devices, installed_packages(), SEED, {}, variables)
+            found = environment.describe(self._devices, installed_packages(), SEED, {}, self._variables)
             if any(self.results.folder.glob(TRAININGS)):
                 environment.refuse_another(self.results.folder, found)
             environment.keep(found, self.results.folder)

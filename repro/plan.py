@@ -8,7 +8,7 @@ from typing import Literal
 
 import models
 
-from .devices import Device, name_of
+from .devices import Device, gpu_of, name_of
 from .expected import COUNTS, TOLERANCE, published_settings
 from .gpus import Gpu, most_like
 from .recipe import Recipe, Scale
@@ -78,7 +78,7 @@ def settings_for(recipe: Recipe, methods: Methods, gpu: Gpu | None, count: int) 
 
 def trials(options: Options, devices: Sequence[Device]) -> list[Trial]:
     """Every trial of the run, grouped by recipe and count; no devices means the CPU."""
-    gpu = devices[0].gpu if devices else None
+    gpu = gpu_of(devices)
     planned: dict[str, Trial] = {}
     for id in options.models:
         recipe = models.find(id, options.scale)

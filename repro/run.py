@@ -13,7 +13,7 @@ import models
 
 from . import environment, jsonfile, rules
 from .calibrate import probe
-from .devices import Device, name_of
+from .devices import Device, gpu_of, name_of
 from .errors import UserError
 from .estimate import estimate
 from .expected import Cell, all_cells, published_settings
@@ -38,7 +38,7 @@ from .results import BENCHMARK, PAGE, REPORT, TRAININGS, TRIALS, VERDICTS, Resul
 from .settings import Settings
 from .stderr import say
 from .trial import Record, Trial
-from .variables import authors_environment, server_environment
+from .variables import trial_environment
 from .verdict import Verdict, judge, judge_tables
 
 FILES = (TRIALS, VERDICTS, environment.FILE, BENCHMARK, REPORT, PAGE)  # in the folder, and logs
@@ -66,12 +66,12 @@ class Run:
         self.trials = self.chosen = trials(options, self.devices)
         self.results = Results(folder)
         self._packages = installed_packages()
-        self._variables = server_environment(self.devices) | authors_environment(self.devices)
+        self._variables = trial_environment(self.devices)
         server = ForkServer(self.results.logs / "server.log", self._variables)
         self.bench = Bench(
             server=server if options.nodes == 1 else self._nodes(server),
-            stack=environment.stack(self.devices[0] if self.devices else None, self._packages),
-            gpu=self.devices[0].gpu if self.devices else None,
+            stack=environment.stack(self.devices, self._packages),
+            gpu=gpu_of(self.devices),
             logs=self.results.logs,
         )
         self._started = time.monotonic()
@@ -138,9 +138,8 @@ class Run:
 
     def _known(self) -> Gpu | Probes:
         """The catalogue's GPU, or this machine as an earlier run of this folder measured it, or now."""
-        gpu = self.devices[0].gpu if self.devices else None
-        if gpu is not None:
-            return gpu
+        if self.bench.gpu is not None:
+            return self.bench.gpu
         file = self.results.folder / "probes.json"
         if file.is_file() and set(self.options.counts) <= (known := load_probes(file)).counts.keys():
             return known

@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -114,9 +114,8 @@ def answers_of_the_driver() -> Iterator[None]:
         getattr(interface, "caching_worker_device_properties", {}).clear()  # trials ask for more, and for real
 
 
-def preload(modules: Iterable[str] = PRELOADED) -> None:
+def preload(modules: Sequence[str]) -> None:
     """Imports what trials use of what is there, leaving the device untouched."""
-    modules = tuple(modules)
     load()
     with answers_of_the_driver():
         missing = load(modules)

@@ -11,14 +11,12 @@ from .devices import Device
 from .host import instructions
 from .packages import installed
 
-
-def _extensions(torch: str | None) -> str:
-    """A folder for one torch and one kind of processor: torch loads what was built by the same command as it is, and
-    DeepSpeed's Adam is compiled for the processor that it is compiled on."""
-    return f"extensions-torch-{torch}-{instructions()}"
-
-
 _AUTHORS = {"OMP_NUM_THREADS": "1", "NCCL_P2P_LEVEL": "NVL"}
+
+
+def trial_environment(devices: Sequence[Device], torch: str | None = None) -> dict[str, str]:
+    """All that a trial of the paper's recipes gets; `torch` is another stack's."""
+    return server_environment(devices, torch) | authors_environment(devices)
 
 
 def authors_environment(devices: Sequence[Device]) -> dict[str, str]:
@@ -42,3 +40,9 @@ def server_environment(devices: Sequence[Device], torch: str | None = None) -> d
         # These have no peer-to-peer links; the authors turned NCCL's off for them, too.
         found |= {"NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
     return found
+
+
+def _extensions(torch: str | None) -> str:
+    """A folder for one torch and one kind of processor: torch loads what was built by the same command as it is, and
+    DeepSpeed's Adam is compiled for the processor that it is compiled on."""
+    return f"extensions-torch-{torch}-{instructions()}"

@@ -22,6 +22,7 @@ from repro.settings import Settings
 from repro.trial import Record, Status, Trial
 
 ROOT = Path(__file__).resolve().parent.parent
+SLOW = {"torch", "deepspeed", "numpy", "pandas", "pytest", "altair", "vl_convert", "jinja2"}
 
 
 def repro(*arguments: str, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -51,12 +52,27 @@ def answer(*arguments: str) -> Any:
     return json.loads(done.stdout, parse_constant=pytest.fail)
 
 
-def refusal(*arguments: str) -> str:
+def refusal(*arguments: str, **variables: str) -> str:
     """The one line with which a command refuses bad input."""
-    done = repro(*arguments)
+    done = repro(*arguments, **variables)
     assert (done.returncode, done.stdout) == (2, ""), done.stdout
     assert len(done.stderr.splitlines()) == 1, done.stderr
-    return done.stderr.strip()
+    return done.stderr
+
+
+def slow_imports(*arguments: str) -> set[str]:
+    """Which of the libraries that are slow to import a command imports."""
+    code = f"""
+import sys
+from repro.cli import main
+try:
+    main(sys.argv[1:])
+finally:
+    print(*{SLOW} & set(sys.modules))
+"""
+    command = [sys.executable, "-c", code, *arguments]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(found.stdout.splitlines()[-1].split())
 
 
 def record(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -14,15 +13,13 @@ import pytest
 import models
 from repro.audit import _peak, audit, audit_measured, causes, verdict
 from repro.interval import Interval
-from tests.command_line import ROOT, record, repro, results_folder
+from tests.command_line import ROOT, answer, record, refusal, repro, results_folder
 
 PYTHIA_1B_FLOPS = 1.282e13 * 1024 * 143_000
 
 
 def rows(*arguments: str) -> list[dict[str, Any]]:
-    done = repro("audit", *arguments, "--format", "json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return answer("audit", *arguments)
 
 
 def test_every_cell_that_has_days_is_audited() -> None:
@@ -157,6 +154,5 @@ def test_a_run_without_paper_scale_days_says_so() -> None:
 
 
 def test_a_folder_without_trials_is_one_clear_line(tmp_path: Path) -> None:
-    done = repro("audit", "--measured", str(tmp_path))
-    assert done.returncode == 2
-    assert done.stderr == f"repro: {tmp_path} holds no trials: name the results folder of a run (its --out)\n"
+    refused = refusal("audit", "--measured", str(tmp_path))
+    assert refused == f"repro: {tmp_path} holds no trials: name the results folder of a run (its --out)\n"

@@ -21,8 +21,8 @@ def only(*arguments: str) -> dict[str, Any]:
     return rows[0]
 
 
-def case(machine: float = 8000, resale: float = 0, rent: float = 2, running: float = 0, hours: float = 100) -> Case:
-    return Case(*(Interval.exact(value) for value in (machine, resale, rent, running, hours)))
+def case(resale: float = 0, rent: float = 2, running: float = 0) -> Case:
+    return Case(*(Interval.exact(value) for value in (8000, resale, rent, running, 100)))
 
 
 # --- The comment ---

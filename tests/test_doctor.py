@@ -18,6 +18,7 @@ from repro.gpus import GENERATIONS, catalogue
 from tests import command_line
 
 repro = partial(command_line.repro, CUDA_VISIBLE_DEVICES="")
+refusal = partial(command_line.refusal, CUDA_VISIBLE_DEVICES="")
 ONE_OF_EACH = {gpu.generation: gpu for gpu in catalogue()}
 
 
@@ -155,15 +156,11 @@ def test_a_variable_that_is_wrong_is_told_without_a_gpu_too(
     tmp_path: Path, command: list[str], variable: str, value: str, told: str
 ) -> None:
     place = ["--out", str(tmp_path / "out")] if "run" in command else []
-    found = repro(*command, *place, **{"REPRO_IMAGE": "every", variable: value})
-    assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr.startswith(f"repro: {told}")
-    assert len(found.stderr.splitlines()) == 1
+    refused = refusal(*command, *place, **{"REPRO_IMAGE": "every", variable: value})
+    assert refused.startswith(f"repro: {told}")
 
 
 def test_in_an_image_a_gpu_asked_for_in_vain_is_one_line_with_docker_s_way(tmp_path: Path) -> None:
-    found = repro("--gpus", "all", "--out", str(tmp_path / "out"), REPRO_IMAGE="hopper")
-    assert (found.returncode, found.stdout) == (2, "")
-    assert len(found.stderr.splitlines()) == 1
+    refused = refusal("--gpus", "all", "--out", str(tmp_path / "out"), REPRO_IMAGE="hopper")
     for words in ("no GPU is visible", "docker run --gpus all repro", "--device nvidia.com/gpu=all", "--allow-cpu"):
-        assert words in found.stderr
+        assert words in refused

@@ -51,8 +51,8 @@ def numbers(pids: Path) -> list[int]:
     return [int(path.name) for path in pids.iterdir()]
 
 
-def wait_for_pids(pids: Path, count: int, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
+def wait_for_pids(pids: Path, count: int) -> None:
+    deadline = time.monotonic() + 60.0
     while len(numbers(pids)) < count:
         assert time.monotonic() < deadline, f"only {len(numbers(pids))} of {count} processes started"
         time.sleep(0.02)

@@ -15,7 +15,7 @@ from repro.reading import history
 from repro.recipe import Generation
 from repro.rules import Stack, obstacle
 from repro.settings import NAIVE, search_space
-from tests.command_line import repro
+from tests.command_line import answer, refusal, repro
 
 InRanks = Callable[..., list[Any]]
 
@@ -34,16 +34,13 @@ def test_it_is_found_by_its_id_and_is_none_of_the_papers_nine() -> None:
 
 
 def test_recipes_lists_it_apart_from_the_papers() -> None:
-    rows = json.loads(repro("recipes", "--format", "json").stdout)
+    rows = answer("recipes")
     assert [row["id"] for row in rows if row["of"] == "paper"] == list(models.IDS)
     assert [row["id"] for row in rows if row["of"] != "paper"] == ["gan"]
 
 
 def test_nothing_is_predicted_of_it_and_that_is_told() -> None:
-    found = repro("predict", "--models", "gan")
-    assert found.returncode == 2
-    assert found.stderr.startswith("repro: gan is no model of the paper")
-    assert len(found.stderr.splitlines()) == 1
+    assert refusal("predict", "--models", "gan").startswith("repro: gan is no model of the paper")
 
 
 def test_its_epochs_are_the_labs() -> None:

@@ -196,7 +196,7 @@ def test_peaks_measured_at_two_sizes_correct_the_memory_model() -> None:
 
 @pytest.fixture
 def trial(fork_server: ForkServer, tmp_path: Path) -> Callable[..., Record]:
-    stack = environment.stack(None, installed_packages())
+    stack = environment.stack([], installed_packages())
     bench = Bench(fork_server, stack, None, tmp_path)
     return lambda start, weigh=None, **known: run(
         replace(Trial("pythia-1b", "tiny", "naive", "cpu", 2, steps=1), **known), bench, start, weigh

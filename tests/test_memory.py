@@ -52,7 +52,7 @@ def measure(fork_server: ForkServer, tmp_path: Path) -> Callable[..., Record]:
     """Runs a trial of tiny Pythia-1B, naive, on two ranks: one thread each, which a busy machine slows least."""
 
     def measured(memory: int | None, change: Callable[[Job], Job] = lambda job: job) -> Record:
-        stack = environment.stack(None, installed_packages())
+        stack = environment.stack([], installed_packages())
         bench = Bench(Changed(fork_server, change), stack, None, tmp_path)  # type: ignore[arg-type]
         return run(Trial("pythia-1b", "tiny", "naive", "cpu", 2, memory), bench)
 
@@ -208,7 +208,7 @@ def test_with_less_memory_the_search_stops_at_a_smaller_micro_batch(measure: Cal
 def test_where_not_even_one_example_fits_there_is_a_reason_and_a_remedy(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    bench = Bench(fork_server, environment.stack(None, installed_packages()), None, tmp_path)
+    bench = Bench(fork_server, environment.stack([], installed_packages()), None, tmp_path)
     record = run(Trial("pythia-160m", "paper", "naive", "cpu", 1, memory_limit=64 * MIB), bench)
     assert (record.status, record.reason) == ("out_of_memory", "not even a micro batch of 1 fits")
     assert "activation checkpointing, sharding" in record.remedy

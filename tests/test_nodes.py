@@ -27,7 +27,7 @@ from repro.measure.server import Job
 from repro.plan import Options
 from repro.run import Run
 from tests import command_line
-from tests.command_line import ROOT, repro
+from tests.command_line import ROOT, refusal, repro
 
 VIT = ["--models", "vit", "--methods", "naive", "--processes", "1"]
 Start = Callable[..., subprocess.Popen[str]]
@@ -256,10 +256,7 @@ def test_ranks_meet_by_the_interface_of_the_address_that_they_were_given() -> No
     ],
 )
 def test_nodes_and_their_address_come_together(tmp_path: Path, options: list[str], part: str) -> None:
-    told = repro(*VIT, *options, "--out", str(tmp_path), CUDA_VISIBLE_DEVICES="")
-    assert (told.returncode, told.stdout) == (2, "")
-    assert part in told.stderr
-    assert len(told.stderr.splitlines()) == 1
+    assert part in refusal(*VIT, *options, "--out", str(tmp_path), CUDA_VISIBLE_DEVICES="")
 
 
 def test_a_node_mends_its_build_cache_before_it_joins(tmp_path: Path) -> None:

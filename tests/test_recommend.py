@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from datetime import date
@@ -40,10 +38,10 @@ def gpu_table(name: str = "RTX 3090", price: str = "900", currency: str = '"USD"
     return f'[[gpu]]\nname = "{name}"\nprice = {price}\ncurrency = {currency}\nquoted = {quoted}\nsource = "shop"\n'
 
 
-def rental_table(terms: str = "on-demand", hours: str = "1", price: str = "0.5", provider: str = "shop") -> str:
+def rental_table(terms: str = "on-demand", hours: str = "1") -> str:
     return (
-        f'[[rental]]\ngpu = "A100"\ngpus = 8\nprovider = "{provider}"\nterms = "{terms}"\nhours = {hours}\n'
-        f'price = {price}\ncurrency = "USD"\nquoted = 2026-11-01\nsource = "shop"\n'
+        f'[[rental]]\ngpu = "A100"\ngpus = 8\nprovider = "shop"\nterms = "{terms}"\nhours = {hours}\n'
+        'price = 0.5\ncurrency = "USD"\nquoted = 2026-11-01\nsource = "shop"\n'
     )
 
 
@@ -90,9 +88,9 @@ def test_the_abstracts_two_rtx_3090_cost_about_4k() -> None:
 
 def test_a_budget_alone_buys_the_fastest_a_deadline_alone_the_cheapest_both_the_cheapest_of_those_that_fit() -> None:
     offers = [offer("slow", 1, 100), offer("fair", 10, 30), offer("fast", 100, 5), offer("fastest", 101, 4)]
-    assert choose(offers, 100, None).best.gpu == "fast"
-    assert choose(offers, None, 30).best.gpu == "fair"
-    assert choose(offers, 100, 30).best.gpu == "fair"
+    assert choose(offers, 100, None).ranked[0].gpu == "fast"
+    assert choose(offers, None, 30).ranked[0].gpu == "fair"
+    assert choose(offers, 100, 30).ranked[0].gpu == "fair"
     for limits, words in (
         ((100, None), "the fastest"),
         ((None, 30), "the cheapest"),
@@ -109,7 +107,7 @@ def test_with_neither_the_least_cost_per_experiment_on_the_pareto_front_is_chose
 
 
 def test_no_offer_of_the_front_is_beaten_and_every_other_is() -> None:
-    offers = owned(training_days("pythia-1b"), price_list(), "USD")
+    offers = owned(training_days("pythia-1b"), price_list(), "USD", 1)
     front = pareto_front(offers)
     assert [(o.gpus, o.gpu) for o in front] == [
         (1, "RTX 3090"),
@@ -394,7 +392,7 @@ BROKEN = [
         for table, found in (
             (gpu_table(price="1e308"), "1e+308"),
             (gpu_table(price="inf"), "inf"),
-            (gpu_table(price="1" + "0" * 400), f"1{'0' * 56}..."),
+            (gpu_table(price="1" + "0" * 400), f"1{'0' * 59} ..."),
             (gpu_table(price="0x" + "f" * 10_000), "more than can be told"),
             (RATE.format("EUR", "USD").replace("1.25", "1e308"), "1e+308"),
             (RATE.format("EUR", "USD").replace("1.25", "1e-320"), "1e-320"),
@@ -500,10 +498,3 @@ def test_each_answers_within_a_second(command: list[str]) -> None:
         assert repro(*command).returncode == 0
         times.append(time.perf_counter() - started)
     assert min(times) < 1
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_none_imports_torch(command: list[str]) -> None:
-    code = f"import sys; from repro.cli import main; main({command}); print('torch' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert found.stdout.splitlines()[-1] == "False"

@@ -213,7 +213,7 @@ def test_text_stands_out_in_the_light_and_in_the_dark(opened) -> None:
         assert opened.evaluate(contrast) >= 4.5, scheme
 
 
-def test_on_paper_everything_is_unfolded(opened, page: Path) -> None:
+def test_on_paper_everything_is_unfolded(opened) -> None:
     opened.emulate_media(media="print")
     rows = opened.locator("#claims details:not([open]) tbody tr")
     heights = rows.evaluate_all("all => all.map(row => row.getBoundingClientRect().height)")

@@ -109,7 +109,7 @@ def test_a_folder_without_trials_has_no_records(tmp_path: Path) -> None:
     assert records(tmp_path / "nowhere") == []
 
 
-def test_an_older_record_is_read_and_what_it_lacks_is_a_default(tmp_path: Path) -> None:
+def test_an_older_record_is_read_and_what_it_lacks_is_a_default() -> None:
     row = asdict(record(micro_batch=8))
     del row["true_days"], row["warnings"], row["host"]
     old = jsonfile.value(Record, row | {"dropped_since": 1})

@@ -81,8 +81,8 @@ def records(folder: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
 
-def wait_for(what, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
+def wait_for(what) -> None:
+    deadline = time.monotonic() + 60.0
     while not what():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)

@@ -50,15 +50,15 @@ def test_another_word_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_trials_obey_it_and_naive_never_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     ampere = gpu(AMPERE)
     monkeypatch.setenv("REPRO_TF32", "on")
-    stack = environment.stack(ampere, {})
+    stack = environment.stack([ampere], {})
     assert uses_tf32(FREE_LUNCH, stack)
     assert not uses_tf32(NAIVE, stack)
     monkeypatch.setenv("REPRO_TF32", "off")
-    assert not uses_tf32(FREE_LUNCH, environment.stack(ampere, {}))
+    assert not uses_tf32(FREE_LUNCH, environment.stack([ampere], {}))
     monkeypatch.delenv("REPRO_TF32")
-    assert uses_tf32(FREE_LUNCH, environment.stack(ampere, {}))
-    assert not uses_tf32(FREE_LUNCH, environment.stack(gpu(TURING), {}))
-    assert not uses_tf32(FREE_LUNCH, environment.stack(None, {}))
+    assert uses_tf32(FREE_LUNCH, environment.stack([ampere], {}))
+    assert not uses_tf32(FREE_LUNCH, environment.stack([gpu(TURING)], {}))
+    assert not uses_tf32(FREE_LUNCH, environment.stack([], {}))
 
 
 def test_a_folder_measured_with_tf32_takes_no_trials_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,7 @@ from tests.command_line import ROOT
 
 TEXT = (ROOT / "docs" / "upgrade-check.yml").read_text()
 STEPS: list[dict[str, Any]] = yaml.safe_load(TEXT)["jobs"]["check"]["steps"]
-
-
-def script(name: str) -> str:
-    return next(step["run"] for step in STEPS if step.get("name") == name)
+CHECK = next(step["run"] for step in STEPS if step.get("name") == "Check")
 
 
 def test_it_runs_on_a_schedule_on_a_gpu_of_ones_own_and_opens_an_issue_when_something_regressed() -> None:
@@ -31,7 +28,7 @@ def test_it_runs_on_a_schedule_on_a_gpu_of_ones_own_and_opens_an_issue_when_some
 
 def test_its_scripts_are_sound_bash_and_their_options_exist() -> None:
     known = {option for action in parser("upgrade-check")._actions for option in action.option_strings}
-    called = script("Check").split("upgrade-check", 1)[1].split("||")[0]
+    called = CHECK.split("upgrade-check", 1)[1].split("||")[0]
     used = set(re.findall(r"--[a-z]+", called))
     assert {"--against", "--budget", "--bisect", "--out"} <= used <= known
     for step in STEPS:
@@ -50,7 +47,7 @@ def test_a_regression_is_told_and_a_stack_that_cannot_be_built_fails(tmp_path: A
             "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
             "PATH": "/usr/bin:/bin",
         }
-        done = subprocess.run(["bash", "-e", "-c", script("Check")], cwd=tmp_path, env=variables)
+        done = subprocess.run(["bash", "-e", "-c", CHECK], cwd=tmp_path, env=variables)
         assert (done.returncode != 0) == fails
         assert (tmp_path / f"output-{code}").read_text() == f"code={code}\n"
     assert (tmp_path / "summary").read_text() == "report\n" * 5

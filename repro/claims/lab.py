@@ -9,7 +9,7 @@ from .registry import recomputes
 from .working import Row, Working, count, shown
 
 _TENTH = 0.1  # all times are printed to a tenth of a second
-_SECONDS = {"s": 1, "min": 60, "h": 3600}
+_SECONDS = {"min": 60, "h": 3600}
 
 
 @recomputes("lab-v100-double-precision")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import models
 from models.vit import PATCH
 
@@ -18,8 +16,6 @@ from ..settings import NAIVE, search_space
 from . import facts
 from .registry import recomputes
 from .working import Row, Working, count, shown
-
-_BATCH = "GPUs x MBS x GAS"
 
 
 @recomputes("parameters-pythia-160m", model="Pythia-160M")
@@ -193,19 +189,15 @@ def batch_sizes() -> Working:
         wrong += product != batch
         value = f"{row.gpus} x {row.mbs} x {row.gas} = {product}, batch size {batch}"
         rows.append(Working(Interval.exact(product), (_row_j(*row.place, value, row.source),)))
-    return count(wrong, rows, f"rows have another {_BATCH} than the batch size")
+    return count(wrong, rows, "rows have another GPUs x MBS x GAS than the batch size")
 
 
 @recomputes("appendix-j-powers-of-two")
 def powers_of_two() -> Working:
     """Rows of Appendix J whose MBS is no power of two."""
     wrong = sum(row.mbs.bit_count() != 1 for row in published_settings())
-    return count(wrong, list(_mbs()), "rows have an MBS that is no power of two")
-
-
-def _mbs() -> Iterable[Working]:
-    for row in published_settings():
-        yield Working.read(row.mbs, _row_j(*row.place, f"MBS {row.mbs}", row.source))
+    rows = [Working.read(row.mbs, _row_j(*row.place, f"MBS {row.mbs}", row.source)) for row in published_settings()]
+    return count(wrong, rows, "rows have an MBS that is no power of two")
 
 
 @recomputes("appendix-j-leaves-out")

@@ -28,7 +28,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     from ..calibrate import probe
     from ..measure.launcher import ForkServer
-    from ..variables import authors_environment, server_environment
+    from ..variables import trial_environment
 
     check_packages()
     devices, counts = devices_and_counts(given)
@@ -40,8 +40,7 @@ def main(given: argparse.Namespace) -> int:
     say(f"probing {', '.join(map(str, counts))} x {name_of(devices)}, after loading torch")
     with tempfile.TemporaryDirectory(prefix="repro-") as folder:
         log = Path(folder, "log")
-        variables = server_environment(devices) | authors_environment(devices)
-        with ForkServer(Path(folder, "server.log"), variables, modules=("torch",)) as server:
+        with ForkServer(Path(folder, "server.log"), trial_environment(devices), modules=("torch",)) as server:
             probes = probe(server, devices, counts, log)
     probes.save(given.out)
     rows = [{"device": probes.device, "count": count, **asdict(probed)} for count, probed in probes.counts.items()]

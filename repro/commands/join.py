@@ -22,7 +22,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def main(given: argparse.Namespace) -> int:
     from ..measure.nodes import join
-    from ..variables import authors_environment, server_environment
+    from ..variables import trial_environment
 
     check_packages()
     devices = alike(given.gpus, nvml.visible_devices())
@@ -30,7 +30,7 @@ def main(given: argparse.Namespace) -> int:
     logs = given.out / "logs"
     check_disk(logs)
     stop_on_sigterm()
-    os.environ.update(server_environment(devices) | authors_environment(devices))
+    os.environ.update(trial_environment(devices))
     mend(os.environ)
     join(given.address, logs, name_of(devices), len(devices))
     return 0

@@ -13,7 +13,7 @@ import models
 from models import gan
 
 from .. import files, nvml
-from ..devices import Device
+from ..devices import Device, gpu_of
 from ..exit_codes import FAILED, OK
 from ..formats import add_format, counted, figures
 from ..lab import EPOCHS, Trained, Training
@@ -60,7 +60,7 @@ def main(given: argparse.Namespace) -> int:
                 say(f"training {_named(training)}{_predicted(done, training)}")
                 done[name], earlier = experiment.run(training)
                 say(f"took {figures(sum(done[name].seconds), 4)} s{' (from an earlier run)' if earlier else ''}")
-            told = Report(done["first"], done["all"], done.get("warm"), devices[0].gpu if devices else None)
+            told = Report(done["first"], done["all"], done.get("warm"), gpu_of(devices))
             files.replace(given.out / REPORT, told.text("markdown") + "\n")
     except (TrainingFailedError, ServerDiedError) as error:
         say(str(error).splitlines()[0])

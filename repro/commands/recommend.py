@@ -10,7 +10,8 @@ import models
 
 from .. import units
 from ..economics import choice, offers, pricelist
-from ..economics.days import doubts, told_doubts, training_days
+from ..economics.days import training_days
+from ..economics.doubts import doubts, told_doubts
 from ..economics.offers import Offer
 from ..errors import UserError
 from .money import add_shared, read_prices, unpriced, way_out

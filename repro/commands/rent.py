@@ -14,7 +14,8 @@ from .. import units
 from ..currency import worth
 from ..economics import pricelist, renting
 from ..economics.choice import days_told, told
-from ..economics.days import TrainingDays, days_on, doubts, told_doubts
+from ..economics.days import TrainingDays, days_on
+from ..economics.doubts import doubts, told_doubts
 from ..economics.interruptions import Interruptions, daly, young
 from ..economics.offers import machine_price
 from ..economics.pricelist import PriceList

@@ -10,7 +10,7 @@ from typing import get_args
 import models
 
 from .. import doctor, image, progress, rules, units
-from ..devices import Device
+from ..devices import Device, capability_of
 from ..errors import UserError
 from ..estimate import LOADING, REPORTING
 from ..exit_codes import INTERRUPTED, NOTHING_COMPARED, OK
@@ -179,7 +179,7 @@ def _check_nodes(options: Options) -> None:
 
 
 def _check_flash(options: Options, devices: Sequence[Device]) -> None:
-    capability = devices[0].compute_capability if devices else None
+    capability = capability_of(devices)
     plain = [id for id in options.models if rules.flash_obstacle(models.find(id), capability)]
     if options.methods == "naive" or len(plain) == len(options.models):
         raise UserError(

@@ -10,7 +10,8 @@ import models
 
 from ..economics import pricelist, scaling
 from ..economics.choice import told
-from ..economics.days import days_on, doubts, told_doubts
+from ..economics.days import days_on
+from ..economics.doubts import doubts, told_doubts
 from ..economics.offers import lifespan_years
 from ..economics.scaling import Step, stops
 from .money import add_shared, read_gpu, read_prices, unpriced

@@ -17,7 +17,8 @@ from ..compare.environments import differences
 from ..compare.interleave import ARMS, Check, forks, rounds
 from ..compare.rule import PAIRS_A_ROUND
 from ..compare.trials import Compared
-from ..devices import Device
+from ..datafile import expected_folder
+from ..devices import Device, gpu_of
 from ..errors import UserError
 from ..estimate import estimate
 from ..formats import Format, add_format
@@ -90,7 +91,7 @@ def main(given: argparse.Namespace) -> int:
     if given.accept:
         accepted = [record for trial in chosen for record in check.samples("after", trial)]
         if accepted:
-            say(f"the baseline is now {baseline.accept(after, accepted)}")
+            say(f"the baseline is now {baseline.accept(after, accepted, expected_folder())}")
         else:
             say(f"--accept: {after.name} ran no trial that this stack runs, so the baseline stays as it is")
     print(told(given.format))
@@ -142,10 +143,9 @@ def _costs(candidates: Sequence[Trial], devices: Sequence[Device], pairs: int) -
     """About how many seconds loading takes, once for each start whatever it measures, and each trial."""
     starts = 2 * pairs  # two rounds
     processes = len(ARMS) * starts * forks(devices)
-    gpu = devices[0].gpu if devices else None
     searches = 2  # for the micro batch, on both stacks
     return (searches + starts) * _LOADING_SECONDS, {
-        trial: (searches + processes * _SAMPLES_SHARE) * estimate(trial, gpu) for trial in candidates
+        trial: (searches + processes * _SAMPLES_SHARE) * estimate(trial, gpu_of(devices)) for trial in candidates
     }
 
 

@@ -9,7 +9,6 @@ from datetime import date
 from pathlib import Path
 
 from .. import jsonfile
-from ..datafile import expected_folder
 from ..environment import Environment
 from ..trial import Record
 from .side import Side
@@ -25,10 +24,10 @@ def machine(environment: Environment) -> str:
     return f"{host.physical_cores} cores of {host.cpu}" if host.physical_cores else host.cpu
 
 
-def accept(side: Side, records: Sequence[Record], folder: Path | None = None) -> Path:
-    """Writes what a stack took as its machine's new baseline, and returns the file."""
+def accept(side: Side, records: Sequence[Record], folder: Path) -> Path:
+    """Writes what a stack took as its machine's new baseline, below a folder such as expected/; returns the file."""
     name = machine(side.environment)
-    path = (folder or expected_folder()) / "baselines" / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
+    path = folder / "baselines" / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
     rows = [{key: value for key, value in asdict(record).items() if key not in _RAW} for record in records]
     content = {
         "baseline_of": name,

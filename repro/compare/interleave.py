@@ -22,7 +22,7 @@ from statistics import median
 import models
 
 from .. import environment, rules
-from ..devices import Device
+from ..devices import Device, gpu_of
 from ..environment import Environment
 from ..errors import UserError
 from ..measure.launcher import ForkServer, ServerDiedError
@@ -36,7 +36,7 @@ from ..settings import Settings
 from ..stack import PRELOADED
 from ..trial import Record, Trial
 from ..units import duration
-from ..variables import authors_environment, server_environment
+from ..variables import trial_environment
 from .changes import Change
 from .ratio import of_pairs, of_separate
 from .rule import decide, noise_floor, settled
@@ -187,8 +187,7 @@ class Check:
         ):
             environment.keep(found, folder)
             server.launch()
-            gpu = self._devices[0].gpu if self._devices else None
-            bench = Bench(server, self._rules(stack), gpu, results.logs)
+            bench = Bench(server, environment.stack(self._devices, stack.packages), gpu_of(self._devices), results.logs)
             yield _Opened(stack.name, self.folder, results, server, bench)
 
     def _compare(self, trial: Trial) -> Compared:
@@ -222,13 +221,9 @@ class Check:
         sizes = [_latest(self.folder / arm / "largest", trial).micro_batch for arm in ("before", "after")]
         return replace(trial, micro_batch=min(sizes)) if all(sizes) else None  # type: ignore[type-var]
 
-    def _rules(self, stack: Stack) -> rules.Stack:
-        return environment.stack(self._devices[0] if self._devices else None, dict(stack.packages))
-
     def _variables(self, arm: str) -> dict[str, str]:
         """A stack's own build caches and tools: what one compiled is nothing to the other."""
-        found = server_environment(self._devices, dict(self._stacks[arm].packages).get("torch"))
-        found |= authors_environment(self._devices)
+        found = trial_environment(self._devices, self._stacks[arm].packages.get("torch"))
         if arm == "after":
             for name in [name for name in found if name.endswith("_DIR")]:
                 found[name] = str(folder(self._stacks[arm].key) / Path(found[name]).name)
@@ -236,9 +231,8 @@ class Check:
         return found
 
     def _environment(self, arm: str) -> Environment:
-        packages = dict(self._stacks[arm].packages)
         options = {"pairs": self.pairs, "trials": [asdict(trial) for trial in self.trials]}
-        return environment.describe(self._devices, packages, SEED, options, self._variables(arm))
+        return environment.describe(self._devices, self._stacks[arm].packages, SEED, options, self._variables(arm))
 
 
 @dataclass(frozen=True)

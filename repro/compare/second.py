@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..build_cache import build_cache
 from ..checkout import ROOT
-from ..errors import UserError
+from ..errors import UserError, cut
 from ..packages import installed_packages, normalised
 from ..stderr import say
 
@@ -29,7 +29,7 @@ class Stack:
 
     name: str
     python: str
-    packages: Mapping[str, str]
+    packages: dict[str, str]
     key: str = ""
 
 
@@ -128,8 +128,7 @@ def _built(key: str, name: str, lock: str, wanted: str | None) -> Stack:
 
 def _one_line(told: str) -> str:
     """What uv draws as a tree over several lines, in one."""
-    words = " ".join(re.sub(r"[\u00d7\u2500-\u25ff]", " ", told).split()).removesuffix(", see above")
-    return words if len(words) <= 400 else words[:397] + "..."
+    return cut(" ".join(re.sub(r"[\u00d7\u2500-\u25ff]", " ", told).split()).removesuffix(", see above"), 400)
 
 
 def _packages(python: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal, get_args
 
-from ..errors import UserError
+from ..errors import UserError, cut
 from ..trial import Record
 from .changes import Change, changes
 from .ratio import Ratio, of_separate
@@ -73,10 +73,10 @@ def compare(before: Side, after: Side) -> list[Compared]:
         if key in sides[1]
     ]
     if not found:
-        names = [", ".join(dict.fromkeys(f"{key[0]} {key[2]}" for key in side)) for side in sides]
+        names = [cut(", ".join(dict.fromkeys(f"{key[0]} {key[2]}" for key in side)), 80) for side in sides]
         raise UserError(
             f"{before.name} and {after.name} have no trial in common (recipe, scale, settings, count, --memory): "
-            f"{_short(names[0])} against {_short(names[1])}"
+            f"{names[0]} against {names[1]}"
         )
     return found
 
@@ -217,7 +217,3 @@ def _batch(record: Record) -> int | None:
 
 def _listed(sizes: set[int | None]) -> str:
     return " or ".join(str(size) for size in sorted(size or 0 for size in sizes))
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 80 else text[:77] + "..."

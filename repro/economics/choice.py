@@ -12,9 +12,8 @@ from .offers import Offer, lifespan_years
 
 @dataclass(frozen=True)
 class Choice:
-    """The best offer, the rule that chose it, and all of them in the rule's order, those that fit first."""
+    """The rule that chose, and all offers in its order: those that fit, so many, first, and first of all the best."""
 
-    best: Offer
     rule: str
     ranked: tuple[Offer, ...]
     fitting: int
@@ -47,9 +46,8 @@ def pareto_front(offers: Sequence[Offer]) -> list[Offer]:
 
 def choose(offers: Sequence[Offer], budget: float | None, deadline: float | None) -> Choice:
     """With a budget alone the fastest offer within it, as section 4.1 does; with a deadline the cheapest that meets it,
-    within the budget too where there is one; with neither the least cost per experiment, what no
-    other offer beats before the rest. What wears
-    out before the runs end comes after what does not.
+    within the budget too where there is one; with neither the least cost per experiment, what no other offer beats
+    before the rest. What wears out before the runs end comes after what does not.
 
     The budget, in the offers' currency, and the deadline, in days, are for all runs together. Raises UserError where
     nothing fits, naming what is nearest.
@@ -74,12 +72,12 @@ def choose(offers: Sequence[Offer], budget: float | None, deadline: float | None
     ranked = (*sorted(fits, key=lasting), *sorted((o for o in offers if o not in fits), key=lasting))
     if min(fits, key=order).wears_out and not ranked[0].wears_out:
         rule += f", of those that end within the {lifespan_years():g} years a machine lasts"
-    return Choice(ranked[0], rule, ranked, len(fits))
+    return Choice(rule, ranked, len(fits))
 
 
 def answer(choice: Choice, model: str, doubt: str | None = None) -> str:
     """The choice in one sentence, with its reason, and a doubt about its days where there is one."""
-    best = choice.best
+    best = choice.ranked[0]
     runs = "" if best.runs == 1 else f"{best.runs} runs of "
     verb = "Buy" if best.owned else "Rent"
     terms = "" if best.owned else f" ({best.terms.removeprefix('rent, ')})"

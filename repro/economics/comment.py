@@ -18,22 +18,18 @@ from .reckoning import Reckoned, Tariff, Use, reckon
 
 def gpu_hours() -> Interval:
     """Of a run: its minutes on all of its GPUs."""
-    known = quantities()
-    return Interval.exact(known["comment/gpus"].value * known["comment/minutes"].value / 60)
+    return _its("gpus") * _its("minutes") / 60
 
 
 def machine() -> Interval:
     """Card and workstation, in USD."""
-    known = quantities()
-    return Interval.exact(known["comment/card"].value + known["comment/workstation"].value)
+    return _its("card") + _its("workstation")
 
 
 def use() -> Use:
     """Its power, its price of a kWh in EUR, and its own rate: that by which it tells a run's electricity in USD."""
-    known = quantities()
-    rate = known["comment/electricity_a_run_usd"].value / known["comment/electricity_a_run"].value
-    tariff = Tariff(Interval.exact(known["comment/electricity"].value), "EUR", rate)
-    return Use(kilowatts=Interval.exact(known["comment/power"].value), tariff=tariff)
+    rate = _its("electricity_a_run_usd").value / _its("electricity_a_run").value
+    return Use(kilowatts=_its("power"), tariff=Tariff(_its("electricity"), "EUR", rate))
 
 
 def rents() -> dict[str, Interval]:
@@ -44,10 +40,9 @@ def rents() -> dict[str, Interval]:
 
 def reckonings(grams: Interval | None = None) -> list[Reckoned]:
     """As the comment has it; with the electricity mended; with the GPU-hours mended too, for both its rents."""
-    known = quantities()
-    charged = Interval.exact(known["comment/hours_charged"].value)
+    charged = _its("hours_charged")
     power, electricity, gpus, minutes = (
-        f"{known[f'comment/{name}'].value:,g}" for name in ("power", "electricity", "gpus", "minutes")
+        f"{_its(name).value:,g}" for name in ("power", "electricity", "gpus", "minutes")
     )
     by_provider = rents()
     cheap, dear = by_provider
@@ -66,8 +61,7 @@ def reckonings(grams: Interval | None = None) -> list[Reckoned]:
 
 
 def _as_printed(provider: str, hours: Interval) -> Reckoned:
-    known = quantities()
-    euros, dollars = (known[f"comment/electricity_a_run{unit}"].value for unit in ("", "_usd"))
+    dollars = _its("electricity_a_run_usd")
     case = Case(machine(), Interval.exact(0.0), rents()[provider], dollars / hours, hours)
     return Reckoned(
         what="as the comment reckons",
@@ -75,9 +69,14 @@ def _as_printed(provider: str, hours: Interval) -> Reckoned:
         case=case,
         answer=break_even(case, lifespan_years()),
         energy=None,
-        electricity=Interval.exact(euros),
+        electricity=_its("electricity_a_run"),
         electricity_currency="EUR",
-        converted=Interval.exact(dollars),
+        converted=dollars,
         co2=None,
         origin="comment",
     )
+
+
+def _its(name: str) -> Interval:
+    """One of its numbers."""
+    return Interval.exact(quantities()[f"comment/{name}"].value)

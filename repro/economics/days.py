@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import models
 
 from .. import command
-from ..audit import audit
 from ..errors import UserError
 from ..expected import COUNTS, cells
 from ..findings import rounded_days
@@ -23,9 +21,6 @@ from ..reading import measured as read_measured
 from ..search import searches
 from ..settings import NAIVE
 from ..trial import Record
-
-if TYPE_CHECKING:
-    from .offers import Offer
 
 Origin = Literal["expected", "measured", "predicted", "given"]  # the paper's, ours, repro predict's, or the asker's
 
@@ -59,24 +54,6 @@ def training_days(model: str, measured: Path | None = None, predicted: bool = Fa
     if measured is not None:
         found |= {(row.gpu, row.gpus): row for row in measured_days(model, measured)}
     return list(found.values())
-
-
-def doubts(model: str, machines: Iterable[TrainingDays | Offer]) -> dict[str, str]:
-    """Those of these machines whose days are the paper's and can hardly be true, such as 2 A100, and why."""
-    name, of_paper = models.find(model).name, {row.place: row for row in audit() if row.table == "1"}
-    named = dict.fromkeys((row.gpu, row.gpus) for row in machines if row.origin == "expected")
-    rows = [of_paper[name, *machine] for machine in named]
-    return {
-        f"{row.gpus} {row.gpu}": f"{row.verdict}, {row.utilisation.value:.0%} of the peak"
-        for row in rows
-        if row.verdict != "plausible"
-    }
-
-
-def told_doubts(doubts: Mapping[str, str]) -> list[str]:
-    """A sentence on them; none where there are none."""
-    told = "; ".join(f"{machine}, {why}" for machine, why in doubts.items())
-    return [f"Printed days that the audit doubts ({command()} audit; predict has others): {told}."] if told else []
 
 
 def days_on(

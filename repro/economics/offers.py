@@ -89,7 +89,7 @@ def machine_price(gpu: str, gpus: int, prices: PriceList, currency: str) -> tupl
     return gpus * each.price * gpu_worth + system.price * system_worth, min(each.quoted, system.quoted)
 
 
-def owned(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs: int = 1) -> list[Offer]:
+def owned(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs: int) -> list[Offer]:
     """A machine to buy for each of the days whose GPUs and system have a price. Bought once, it serves all runs."""
     found = []
     for row in days:
@@ -101,7 +101,7 @@ def owned(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs: 
     return found
 
 
-def rented(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs: int = 1) -> list[Offer]:
+def rented(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs: int) -> list[Offer]:
     """Every rental that serves one of the days, at the cost of all runs. Spot prices are left out: what they cost
     depends on interruptions."""
     steady = [rental for rental in prices.rentals if rental.terms != "spot"]

@@ -22,8 +22,8 @@ from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_ty
 
 from .. import currency, prices
 from ..currency import Rate
-from ..datafile import ContradictionError, named, one_of, shortened
-from ..errors import UserError
+from ..datafile import VALUE, ContradictionError, named, one_of
+from ..errors import UserError, cut
 from ..prices import Rental
 from ..units import LARGEST, MOST_COUNTED, SMALLEST
 from .names import canonical_gpu
@@ -176,7 +176,7 @@ def _problem(value: Any, place: str, expected: str) -> NoReturn:
 
 def _shown(value: Any) -> str:
     try:
-        return shortened(str(value) if isinstance(value, date) else repr(value))
+        return cut(str(value) if isinstance(value, date) else repr(value), VALUE)
     except (RecursionError, ValueError):  # dotted keys nest without end, hexadecimal numbers have digits without end
         return "more than can be told"
 

@@ -9,14 +9,14 @@ from datetime import date
 from ..currency import Rate, worth
 from ..errors import UserError
 from ..interval import Interval
-from ..prices import Rental
+from ..prices import Rental, Terms
 from . import comment
 from .days import TrainingDays
 from .energy import gpu_power
 from .offers import machine_price
 from .pricelist import PriceList
 from .reckoning import Reckoned, Tariff, Use, reckon
-from .renting import committed, instances, per_hour, priced, serves
+from .renting import instances, per_hour, priced, serves
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str
     if given.machine is None and price is None:
         raise UserError(f"no price for a machine with {name} in {currency}; give --machine SUM, or --prices FILE")
     machine = given.machine or Interval.exact(price[0] if price else 0.0)
-    rentals = [] if given.rent is not None else _by_the_hour(run, prices, currency)
+    rentals = [] if given.rent is not None else _rentals(run, prices, currency, "on-demand")
     rents = [
         (
             f"{rental.provider}, {rental.terms}{instances(rental, run.gpus)}",
@@ -99,26 +99,19 @@ def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str
         notes.append(f"Power: {power.source}." if power else f"The power of {run.gpu} is unknown; give --power KW.")
     if given.tariff is None:
         notes.append("Electricity is not counted; --electricity SUM, the price of a kWh, counts it.")
-    reserved = _reserved(run, prices, currency)
+    reserved = _rentals(run, prices, currency, "reserved")
     notes += [_against(rental, rental.price * each, machine, currency) for rental, each in reserved]
     quoted = [(f"{name} to buy", price[1])] if given.machine is None and price else []
     quoted += [(f"{rental.gpu} at {rental.provider}", rental.quoted) for rental, _ in (*rentals, *reserved)]
     return Asked(rows, notes, quoted)
 
 
-def _by_the_hour(run: TrainingDays, prices: PriceList, currency: str) -> list[tuple[Rental, float]]:
+def _rentals(run: TrainingDays, prices: PriceList, currency: str, terms: Terms) -> list[tuple[Rental, float]]:
+    """Those of the machine on these terms, with what one unit of theirs is in the currency."""
     return [
         (rental, each)
         for rental, each in priced(prices.rentals, currency, prices.rates)
-        if rental.terms == "on-demand" and serves(rental, run.gpu, run.gpus)
-    ]
-
-
-def _reserved(run: TrainingDays, prices: PriceList, currency: str) -> list[tuple[Rental, float]]:
-    return [
-        (rental, each)
-        for rental, each in priced(prices.rentals, currency, prices.rates)
-        if committed(rental) and serves(rental, run.gpu, run.gpus)
+        if rental.terms == terms and serves(rental, run.gpu, run.gpus)
     ]
 
 

@@ -18,7 +18,7 @@ from .forecast import trace_of
 from .machine import Machine
 from .memory import largest_micro_batch, peak_memory, usable, workspace
 from .time import step
-from .traces import Traced
+from .traces import Trace, Traced
 
 _ALWAYS = (NAIVE, FREE_LUNCH)  # Table 4's cell, and what memory-saving methods are held against
 # A settings that shares its library with a measured one, and does no less, is off by about as much: less this.
@@ -63,10 +63,9 @@ class Guide:
         """The largest micro batch that should fit, 0 for none: the memory model's, and once peaks were measured here
         under the same library, or else torch's, a straight line through those."""
         gpu, allowance, world = self._machine.gpu, self._calibration.allowance, self._machine.world
-        trace = trace_of(self._recipe, self._machine, settings, self._stack)
         known = self._peaks.get(settings.library) or self._peaks.get("torch")
         if not known:
-            return largest_micro_batch(self._recipe, trace, settings, gpu, world, allowance)
+            return largest_micro_batch(self._recipe, self._trace(settings), settings, gpu, world, allowance)
         fixed, slope = _line(known)
         room = usable(gpu, allowance) - workspace(allowance, world)
         size = 0
@@ -76,8 +75,8 @@ class Guide:
 
     def seconds(self, settings: Settings, size: int) -> float:
         """The predicted training step at a micro batch."""
-        trace = trace_of(self._recipe, self._machine, settings, self._stack)
-        return step(self._recipe, trace, settings, self._machine, size, self._calibration.rates).total
+        rates = self._calibration.rates
+        return step(self._recipe, self._trace(settings), settings, self._machine, size, rates).total
 
     def learn(self, record: Record) -> None:
         """Takes in a finished trial: its peaks, and how far its step lies from the prediction."""
@@ -145,11 +144,13 @@ class Guide:
                 return micro_step * (self._share // size) + update
         return None
 
+    def _trace(self, settings: Settings) -> Trace:
+        return trace_of(self._recipe, self._machine, settings, self._stack)
+
     def _tensors(self, settings: Settings, size: int) -> float:
         """Predicted peak bytes of tensors, without what CUDA and its libraries take."""
-        trace = trace_of(self._recipe, self._machine, settings, self._stack)
         allowance = replace(self._calibration.allowance, context=0.0, group=0.0)
-        return peak_memory(self._recipe, trace, settings, self._machine.world, size, allowance).peak
+        return peak_memory(self._recipe, self._trace(settings), settings, self._machine.world, size, allowance).peak
 
 
 def _does_no_more(measured: Settings, other: Settings) -> bool:

@@ -68,9 +68,7 @@ class Machine:
             name = "tf32" if precision == "fp32" and tf32 and self.probed.tf32 else precision
             found = _lower(getattr(self.probed, name), found)
         if found is None:
-            raise UserError(
-                f"{self.gpu.name} has no {precision} peak in {catalogue_file()}, which a prediction needs: add it"
-            )
+            raise self._lacking(f"{precision} peak")
         return found
 
     @property
@@ -85,9 +83,7 @@ class Machine:
         if self.probed is not None:
             return _lower(self.probed.copy, self.gpu.bandwidth_gb_s and self.gpu.bandwidth_gb_s * 1e9)
         if self.gpu.bandwidth_gb_s is None:
-            raise UserError(
-                f"{self.gpu.name} has no bandwidth_gb_s in {catalogue_file()}, which a prediction needs: add it"
-            )
+            raise self._lacking("bandwidth_gb_s")
         return self.gpu.bandwidth_gb_s * 1e9
 
     @property
@@ -130,6 +126,9 @@ class Machine:
     def host_bytes(self) -> float:
         """Bytes a second between a GPU and the host, in one direction."""
         return _lower(self.probed.host if self.probed else self._pcie, self._pcie)
+
+    def _lacking(self, figure: str) -> UserError:
+        return UserError(f"{self.gpu.name} has no {figure} in {catalogue_file()}, which a prediction needs: add it")
 
     @property
     def _nvlink(self) -> float | None:
