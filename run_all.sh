@@ -42,6 +42,9 @@ while :; do
     esac
     shift
 done
+for word; do
+    [[ $word != --with-kernels && $word != --with-tracking ]] || die "$word goes before all else: $0 $word ..."
+done
 if [[ ${1-} == test ]]; then locks+=(locks/dev.lock locks/tracking.lock); fi
 
 venv=$root/.venv/$stack

@@ -13,7 +13,14 @@ while (($#)); do
     targets+=("$1")
     shift
 done
-((${#targets[@]})) || targets=(cpu volta turing ampere ada hopper blackwell paper latest every)
+all=(cpu volta turing ampere ada hopper blackwell paper latest every)
+((${#targets[@]})) || targets=("${all[@]}")
+for target in "${targets[@]}"; do
+    if [[ " ${all[*]} " != *" $target "* ]]; then
+        echo "build.sh: $target is no image: they are ${all[*]}; options of the builder follow --" >&2
+        exit 2
+    fi
+done
 
 engine=${ENGINE:-$(command -v docker >/dev/null && echo docker || echo podman)}
 revision=$(git describe --always --dirty --abbrev=40 --exclude='*' 2>/dev/null || echo unknown)

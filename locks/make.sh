@@ -21,6 +21,10 @@ set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 . locks/uv.sh
 
+if [[ ${1-} == -h || ${1-} == --help ]]; then
+    sed -n '2,/^set /s/^# \{0,1\}//p' locks/make.sh
+    exit
+fi
 if [[ ${1-} == --check ]]; then
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT

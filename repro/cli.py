@@ -13,9 +13,11 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, NoReturn, TextIO
 
+from . import command
 from .commands import HELP
 from .errors import DISK_FULL, UserError
 from .exit_codes import FAILED, INTERRUPTED, USAGE
+from .near import near
 from .stderr import say
 
 
@@ -74,7 +76,7 @@ def _open_what_is_closed() -> None:
 def parser(name: str) -> argparse.ArgumentParser:
     """The parser of a command."""
     found = _Parser(
-        prog=f"repro {name}",
+        prog=f"{command()} {name}",
         description=HELP[name][0].upper() + HELP[name][1:] + ".",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -89,7 +91,9 @@ def _command(name: str) -> ModuleType:
 def _run(words: list[str]) -> int:
     if not words or words[0] not in (*HELP, "-h", "--help", "--version"):
         if words and not words[0].startswith("-"):
-            raise UserError(f"unknown command {words[0]!r}: it is one of {', '.join(HELP)}")
+            meant = near(words[0], HELP)
+            hint = f"did you mean {' or '.join(meant)}?" if meant else f"it is one of {', '.join(HELP)}"
+            raise UserError(f"unknown command {words[0]!r}: {hint}")
         words.insert(0, "run")
     if words[0] not in HELP:
         _overview().parse_args(words)
@@ -130,12 +134,13 @@ def _overview() -> argparse.ArgumentParser:
 
     width = max(map(len, HELP))
     found = _Parser(
-        prog="repro",
-        usage="repro [COMMAND] [OPTIONS]",
+        prog=command(),
+        usage="%(prog)s [COMMAND] [OPTIONS]",
         description="Measures the training step of the paper's nine models on the hardware at hand, extrapolates "
         "to training days, and diffs them with the paper's Tables 1 and 4.\n\ncommands:\n"
         + "\n".join(f"  {name:{width}}  {help}" for name, help in HELP.items()),
-        epilog="Without a command: run. Its options: repro run --help",
+        epilog=f"Without a command: run. Its options: {command()} run --help\n"
+        "run_all.sh also has test, and takes --with-kernels and --with-tracking before all else: its first lines tell.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     found.add_argument("--version", action="version", version=f"repro {__version__}")

@@ -2,6 +2,7 @@
 
 import errno
 
+_NCCLS_CAUSE = "Last error:"
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -11,9 +12,11 @@ class UserError(Exception):
 
 def one_line(error: BaseException) -> str:
     """An error's type, and the beginning of what it says: its first line, and the next where that one only announces
-    it. Some lines hold whole commands of a compiler."""
+    it, or where NCCL's cause stands behind what it advises. Some lines hold whole commands of a compiler."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
     told = " ".join(lines[:2] if lines[0].endswith(":") else lines[:1])
+    if _NCCLS_CAUSE in lines[:-1]:
+        told = f"{told.partition(',')[0]}: {' '.join(lines[lines.index(_NCCLS_CAUSE) + 1 :])}"
     return cut(f"{type(error).__name__}: {told}")
 
 

@@ -61,25 +61,34 @@ def _balanced(table: Sequence[Column], width: int) -> list[list[Column]]:
     return next(parts for limit in range(width + 1) if len(parts := _parts(table, keys, limit)) == number)
 
 
-def _parts(table: Sequence[Column], keys: int, limit: int) -> list[list[Column]]:
-    parts = [list(table[:keys])]
-    for column in table[keys:]:
+def _parts(table: Sequence[Column], keys: Sequence[int], limit: int) -> list[list[Column]]:
+    parts = [list(keys)]
+    for index in range(len(table)):
+        if index in keys:
+            continue
         part = parts[-1]
-        if len(part) > keys and _line(each.narrowest for each in (*part, column)) > limit:
-            parts.append(part := list(table[:keys]))
-        part.append(column)
-    return parts
+        if len(part) > len(keys) and _line(table[each].narrowest for each in (*part, index)) > limit:
+            parts.append(part := list(keys))
+        part.append(index)
+    return [[table[index] for index in sorted(part)] for part in parts]
 
 
-def _telling_apart(table: Sequence[Column], limit: int) -> int:
-    """How many leading columns tell rows apart, or as many of these as are no wider than the limit, one at least."""
-    rows = list(zip(*(column.cells for column in table), strict=True))
-    keys = 1
-    while len({row[:keys] for row in rows}) < len(rows) and keys + 1 < len(table):
-        if _line(column.narrowest for column in table[: keys + 1]) > limit:
+def _telling_apart(table: Sequence[Column], limit: int) -> list[int]:
+    """The first columns that tell rows apart, each more of them than those before it, or as many of these as are no
+    wider than the limit, one at least: where all rows are of one model, what tells them apart is their settings."""
+    keys: list[int] = []
+    told = 1
+    for index, column in enumerate(table[:-1]):
+        apart = len(set(zip(*(table[key].cells for key in (*keys, index)), strict=True)))
+        if apart <= told:
+            continue
+        if keys and _line(table[key].narrowest for key in (*keys, index)) > limit:
             break
-        keys += 1
-    return keys
+        keys.append(index)
+        told = apart
+        if told == len(column.cells):
+            break
+    return keys or [0]
 
 
 def _widths(part: Sequence[Column], width: int) -> list[int]:

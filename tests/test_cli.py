@@ -101,6 +101,8 @@ BAD_INPUT = [
     (["--models", "gpt-5"], ["unknown model 'gpt-5'", "pythia-160m", "vit"]),
     (["--models", ""], ["unknown model ''"]),
     (["frobnicate"], ["unknown command 'frobnicate'", "recipes"]),
+    (["predcit", "--gpu", "A100"], ["unknown command 'predcit': did you mean predict?"]),
+    (["--wide"], ["--wide; see python -m repro run --help"]),
     (["--tolerance", "0"], ["--tolerance 0", "0.15"]),
     (["--tolerance", "-0.1"], ["--tolerance -0.1"]),
     (["--tolerance", "much"], ["--tolerance much"]),

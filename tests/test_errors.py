@@ -17,6 +17,12 @@ from repro.errors import one_line
             "RuntimeError: backend='inductor' raised: ImportError: undefined symbol",
         ),
         ("raised:", "RuntimeError: raised:"),
+        (
+            "NCCL error in: NCCLUtils.cpp:94, unhandled system error (run with NCCL_DEBUG=INFO for details), NCCL "
+            "version 2.27.5\nncclSystemError: System call failed.\nLast error:\nError: failed to extend /dev/shm/n",
+            "RuntimeError: NCCL error in: NCCLUtils.cpp:94: Error: failed to extend /dev/shm/n",
+        ),
+        ("Last error:", "RuntimeError: Last error:"),
         ("", "RuntimeError: no message"),
     ],
 )

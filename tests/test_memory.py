@@ -168,6 +168,14 @@ def pin_memory(error: Exception) -> Exception:
         return raised
 
 
+def foreach_reduce(error: Exception) -> Exception:
+    """The error, as FSDP raises it where it reduces gradients and hands them to the host."""
+    try:
+        raise error
+    except RuntimeError as raised:
+        return raised
+
+
 CUDA_HAS_NONE = RuntimeError("CUDA error: out of memory")
 OF_TORCH = type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory. Tried to allocate 2.00 GiB")
 
@@ -181,6 +189,10 @@ OF_TORCH = type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory. Tr
         (pin_memory(RuntimeError("CUDA error: out of memory")), True),
         (CUDA_HAS_NONE, False),
         (OF_TORCH, False),
+        (foreach_reduce(RuntimeError("CUDA error: out of memory")), True),
+        (foreach_reduce(type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory. Tried to allocate")), False),
+        (RuntimeError("NCCL error in: NCCLUtils.cpp:9\nLast error:\nFailed to CUDA host alloc 64 bytes"), True),
+        (RuntimeError("NCCL error in: NCCLUtils.cpp:9\nLast error:\nFailed to CUDA calloc async 64 bytes"), False),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), False),
         (pin_memory(RuntimeError("cannot pin a tensor of the GPU")), False),
         (None, False),

@@ -74,6 +74,13 @@ def test_measured_days_stand_beside_predicted_ones(tmp_path: Path) -> None:
     assert "/ 17.5" in repro("predict", "--measured", str(folder)).stdout
 
 
+def test_a_run_of_none_of_the_tables_cells_is_told(tmp_path: Path) -> None:
+    tiny = results_folder(tmp_path / "run", record("vit", "naive", 1.0, scale="tiny"))
+    found = repro("predict", "--measured", str(tiny))
+    assert (found.returncode, found.stdout) == (2, "")
+    assert "has measured days of no cell of Tables 1 and 4: with --gpu or" in found.stderr
+
+
 def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> None:
     asked = ("predict", "--gpu", "A100", "--gpus", "4", "--models", "pythia-1b,vit")
     every = {(row["model"], row["settings"]): row for row in answer(*asked)}

@@ -209,9 +209,9 @@ def test_the_answer_is_one_sentence_with_cost_days_their_origin_and_the_rule() -
 
 def test_days_that_the_audit_doubts_are_told_in_the_answer_and_below() -> None:
     found = answer(*PYTHIA, "--budget", "40000")
-    assert "(expected: paper, Table 1, impossible, 127% of the peak)" in found["answer"]
+    assert "(expected: paper, Table 1, impossible, 127% of the peak, predicted 54 days)" in found["answer"]
     [note] = [note for note in found["notes"] if "audit" in note]
-    assert "2 A100, implausible, 97% of the peak" in note
+    assert "2 A100, implausible, 97% of the peak, predicted 50 days" in note
     assert "H100" not in note
     assert not any("audit" in note for note in answer("recommend", "--model", "pythia-2.8b")["notes"])
 
@@ -464,7 +464,7 @@ def test_bad_input_is_one_clear_line(arguments: list[str], told: str) -> None:
 
 
 def test_a_model_that_only_the_lab_has_is_not_offered_where_it_is_of_no_use() -> None:
-    assert refusal("recommend", "--model", "gn").endswith("convnext, vit")
+    assert refusal("recommend", "--model", "gn").endswith("convnext, vit\n")
 
 
 # --- All four commands ---

@@ -91,6 +91,11 @@ def test_the_cheapest_comes_first_and_of_equals_the_fastest() -> None:
     assert [row.run for row in rented_runs([slow, fast], [rental], "USD", [])] == [fast, slow]
 
 
+def test_spot_is_called_the_cheapest_only_where_its_interruptions_are_reckoned() -> None:
+    assert "RunPod, on-demand: 69.00 USD" in answer(*RUN)["answer"]
+    assert "RunPod, spot: " in answer(*RUN, *SPOT)["answer"]
+
+
 def test_a_rent_is_told_in_the_currency_asked_for() -> None:
     rental = next(row for row in price_list().rentals if row.gpu == "RTX 4090" and row.terms == "on-demand")
     rates = [Rate("EUR", "USD", 1.25, date(2026, 11, 1), "bank")]

@@ -225,6 +225,10 @@ def test_a_gpu_that_only_the_driver_names_takes_the_gpu_stack(house: House, tmp_
         assert json.loads(house.run(*more, "cells", PATH=path).stdout)["arguments"] == ["cells"], more
 
 
+def test_what_else_to_install_is_asked_for_before_all_else(house: House) -> None:
+    assert_one_line(house.run("cells", "--with-tracking"), "--with-tracking goes before all else")
+
+
 # Setting up
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from .. import command
 from ..compare import environments, report, trials
 from ..compare.ratio import ALPHA
 from ..compare.rule import SEPARATE_A_ROUND
@@ -30,8 +31,8 @@ def main(given: argparse.Namespace) -> int:
     notes = [
         "ratio: after over before, of seconds of a training step. Only starts of the stack are independent, so the "
         f"interval ({1 - ALPHA:.0%}, Mann-Whitney) is over starts, each the median of its processes. A call takes "
-        f"{2 * SEPARATE_A_ROUND} starts a side, of which each half has to say so by itself; repro upgrade-check runs "
-        "them interleaved."
+        f"{2 * SEPARATE_A_ROUND} starts a side, of which each half has to say so by itself; {command()} upgrade-check "
+        "runs them interleaved."
     ]
     for side, other in ((before, after), (after, before)):
         if count := trials.only_in(side, other):

@@ -165,6 +165,11 @@ def _tables(given: argparse.Namespace, names: set[str]) -> int:
         (verdict.table, verdict.place): verdict.measured_days
         for verdict in (read_measured(given.measured).verdicts if given.measured else ())
     }
+    if given.measured and not any(days is not None for days in measured.values()):
+        raise UserError(
+            f"{given.measured} has measured days of no cell of Tables 1 and 4: with --gpu or --probes the trials of "
+            "its machine stand beside their predictions"
+        )
     listed = [cell for cell in all_cells() if cell.model in names]
     rows = [report.cell_row(cell, predicted(cell, fitted), measured.get((cell.table, cell.place))) for cell in listed]
     if given.format in FOR_MACHINES:

@@ -8,7 +8,7 @@ from typing import Any
 
 import models
 
-from .. import units
+from .. import command, units
 from ..economics import choice, offers, pricelist
 from ..economics.days import training_days
 from ..economics.doubts import doubts, told_doubts
@@ -18,13 +18,13 @@ from .money import add_shared, read_prices, unpriced, way_out
 from .printout import printout
 
 _RENT = (
-    "Rent: where a provider's price is for one GPU, more cost in proportion; spot instances are left to repro rent, "
-    "which reckons with their interruptions."
+    f"Rent: where a provider's price is for one GPU, more cost in proportion (the thesis says so of RunPod); spot "
+    f"instances are left to {command()} rent, which reckons with their interruptions."
 )
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", type=models.typed, required=True, metavar="ID", help="a recipe, see repro recipes")
+    parser.add_argument("--model", type=models.typed, required=True, metavar="ID", help="a recipe, see recipes")
     parser.add_argument("--budget", metavar="SUM", help="for all runs, in --currency; alone: the fastest within it")
     parser.add_argument("--deadline", metavar="30d", help="for all runs; the cheapest that meets it")
     parser.add_argument("--runs", default="1", metavar="N", help="trainings, one after the other (default: 1)")
@@ -55,7 +55,8 @@ def main(given: argparse.Namespace) -> int:
     notes = [
         f"Cost and days are for {runs} run{'s, one after the other' if runs > 1 else ''}; cost per experiment is one "
         f"run's share of a machine's {offers.lifespan_years():g} years, or its rent. "
-        "Electricity is not counted (repro breakeven does).",
+        f"Electricity is not counted ({command()} breakeven --electricity SUM counts it).",
+        *(["Ranked by cost per experiment, what no other offer beats first."] if budget is deadline is None else []),
         *told_doubts(doubted),
         *([_RENT] if given.terms != "own" else []),
         *unpriced(without, unit, "not here to buy" if given.terms == "either" else "not here"),

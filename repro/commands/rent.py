@@ -115,7 +115,8 @@ def _runs(given: argparse.Namespace, prices: PriceList, gpu: str | None, gpus: i
     if not found:
         raise UserError(lacking) if foreign else _nobody_rents(", ".join(f"{run.gpus} {run.gpu}" for run in runs))
     today = date.today()
-    sentence = _cheapest(found[0], unit, spot)
+    steady = [row for row in found if row.rental.terms != "spot"]
+    sentence = _cheapest((found if spot else steady or found)[0], unit, spot)
     notes = [f"Left out: {lacking}."] if foreign else []
     notes += _notes(found, spot)
     notes += told_doubts(doubts(given.model, runs)) if given.model else []
@@ -194,8 +195,8 @@ def _notes(found: Sequence[Rented], spot: Spot | None) -> list[str]:
     if any(row.rental.terms == "spot" for row in found):
         if spot is None:
             notes.append(
-                "Spot instances are reckoned as if never interrupted, a lower bound; --interrupted-every, "
-                "--checkpoint-time and --restart-time reckon with it."
+                "Spot instances are reckoned as if never interrupted, a lower bound, and not taken for the cheapest; "
+                "--interrupted-every, --checkpoint-time and --restart-time reckon with interruptions."
             )
         else:
             notes.append(

@@ -38,7 +38,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add_devices(parser)
     add("--nodes", default="1", metavar="N", help="nodes; the others run: repro join")
     add("--address", default="", metavar="HOST:PORT", help="with --nodes: where this node listens for the others")
-    add("--models", metavar="ID,...", help="recipes, by id; see repro recipes (default all nine)")
+    add("--models", metavar="ID,...", help="recipes, by id, which recipes lists (default all nine)")
     add(
         "--methods",
         choices=get_args(Methods),

@@ -19,7 +19,7 @@ from .printout import finite, printout
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", type=models.typed, required=True, metavar="ID", help="a recipe, see repro recipes")
+    parser.add_argument("--model", type=models.typed, required=True, metavar="ID", help="a recipe, see recipes")
     parser.add_argument("--gpu", metavar="NAME", help="this GPU alone")
     add_shared(parser)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from .. import jsonfile
+from .. import command, jsonfile
 from ..environment import Environment
 from ..errors import UserError
 from ..files import look
@@ -139,10 +139,10 @@ def _of_baseline(path: Path, content: dict[str, Any]) -> Side:
     try:
         told = jsonfile.value(_Baseline, content)
     except NotAsDeclaredError as error:
-        raise UserError(f"{path} is no baseline ({error}): repro upgrade-check --accept writes one") from None
+        raise UserError(f"{path} is no baseline ({error}): {command()} upgrade-check --accept writes one") from None
     records = tuple(_checked(record, path) for record in told.records)
     if not records:
-        raise UserError(f"{path} holds no trials: repro upgrade-check --accept writes some")
+        raise UserError(f"{path} holds no trials: {command()} upgrade-check --accept writes some")
     return Side(str(path), records, told.environment, told.baseline_of)
 
 

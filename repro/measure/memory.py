@@ -13,10 +13,12 @@ _HOST_SIGNS = (
     "can't allocate memory",  # torch's CPU allocator
     "cannot allocate memory",
     "std::bad_alloc",
+    "failed to cuda host alloc",  # NCCL, whose last warning is all that torch tells
 )
 _SIGNS = (
     *_HOST_SIGNS,
     "out of memory",
+    "failed to cuda calloc",  # NCCL
     "alloc_failed",  # cuBLAS and cuDNN workspaces
     "cublas_status_not_initialized",
     "allocation_failed",
@@ -81,9 +83,13 @@ def _says(error: BaseException, signs: tuple[str, ...]) -> bool:
 
 
 def _pins(error: BaseException) -> bool:
-    """Whether it was raised where memory is pinned."""
+    """Whether it was raised where memory is pinned: by that name, or by FSDP, which offloads gradients so. There the
+    GPU's own memory may run out, too, and torch's allocator says so by an error of its own."""
     *_, last = [None, *traceback.extract_tb(error.__traceback__)]
-    return last is not None and "pin_memory" in f"{last.name} {last.line}"
+    if last is None:
+        return False
+    offloads = last.name == "foreach_reduce" and type(error).__name__ != "OutOfMemoryError"
+    return offloads or "pin_memory" in f"{last.name} {last.line}"
 
 
 def oom_kills() -> int:

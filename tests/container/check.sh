@@ -5,6 +5,7 @@
 # answers the docker client. Where the pinned base cannot be pulled, mmdebstrap makes one like it. Everything lies in a
 # scratch folder, and goes with it. Where pip is told to look for packages, the build looks too.
 set -euo pipefail
+(($# == 0)) || { echo "check.sh: takes no arguments, and $1 is one: its first lines tell what it does" >&2; exit 2; }
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.."
 
 say() { printf 'container: %s\n' "$*" >&2; }

@@ -5,6 +5,7 @@
 # and recorded, that torch's allocator has room for the micro batches that are predicted, and that traces have the bytes
 # which it allocates. It shows nothing of speed, of numbers, of what GPUs exchange, nor that a kernel works.
 set -euo pipefail
+(($# == 0)) || { echo "check.sh: takes no arguments, and $1 is one: its first lines tell what it does" >&2; exit 2; }
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.."
 gpu="NVIDIA H200,150754820096,9.0,132"
 scratch=$(mktemp -d)
