@@ -11,6 +11,7 @@
 // exchange only what one broadcasts arrives, by files in STAND_IN_EXCHANGE: from all others each gets what it sent them.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <cudnn_version.h>
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -183,8 +184,8 @@ cudaError_t cudaSetDevice(int device) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
     return *value = attribute(which), cudaSuccess;
 }
-cudaError_t cudaDriverGetVersion(int* version) { return *version = 12080, cudaSuccess; }
-cudaError_t cudaRuntimeGetVersion(int* version) { return *version = 12080, cudaSuccess; }
+cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDA_VERSION, cudaSuccess; }
+cudaError_t cudaRuntimeGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return *can = 0, cudaSuccess; }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
     return *least = 0, *greatest = -5, cudaSuccess;
@@ -197,7 +198,7 @@ const char* cudaGetErrorString(cudaError_t error) {
 }
 const char* cudaGetErrorName(cudaError_t) { return "cudaError"; }
 
-cudaError_t cudaGetDeviceProperties_v2(cudaDeviceProp* properties, int) {
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
     if (hidden()) return cudaErrorNoDevice;
     std::memset(properties, 0, sizeof *properties);
     std::strncpy(properties->name, gpu().name.c_str(), sizeof properties->name - 1);
@@ -218,22 +219,24 @@ cudaError_t cudaGetDeviceProperties_v2(cudaDeviceProp* properties, int) {
     properties->l2CacheSize = attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
     properties->maxThreadsPerMultiProcessor = attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
     properties->maxBlocksPerMultiProcessor = attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR);
+#if CUDART_VERSION < 13000
     properties->clockRate = attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
     properties->memoryClockRate = attribute(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
+#endif
     properties->memoryBusWidth = attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
     return cudaSuccess;
 }
 
-cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** found, unsigned long long,
-                                    cudaDriverEntryPointQueryResult* how) {
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** found, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult* how) {
     *found = dlsym(RTLD_DEFAULT, symbol);
     if (!*found) *found = reinterpret_cast<void*>(unsupported);
     if (how) *how = cudaDriverEntryPointSuccess;
     return cudaSuccess;
 }
-cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** found, unsigned, unsigned long long flags,
-                                             cudaDriverEntryPointQueryResult* how) {
-    return cudaGetDriverEntryPoint(symbol, found, flags, how);
+cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** found, unsigned long long flags,
+                                    cudaDriverEntryPointQueryResult* how) {
+    return cudaGetDriverEntryPointByVersion(symbol, found, CUDA_VERSION, flags, how);
 }
 
 // Memory
@@ -311,8 +314,13 @@ cudaError_t cudaStreamGetPriority(cudaStream_t, int* priority) { return *priorit
 cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
     return *status = cudaStreamCaptureStatusNone, cudaSuccess;
 }
+#if CUDART_VERSION < 13000
 cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t, cudaStreamCaptureStatus* status, unsigned long long*,
                                         cudaGraph_t*, const cudaGraphNode_t**, size_t*) {
+#else
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus* status, unsigned long long*, cudaGraph_t*,
+                                     const cudaGraphNode_t**, const cudaGraphEdgeData**, size_t*) {
+#endif
     return *status = cudaStreamCaptureStatusNone, cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return *event = static_cast<cudaEvent_t>(handle()), cudaSuccess; }
@@ -448,10 +456,12 @@ struct Performance {  // cudnnConvolutionFwdAlgoPerf_t and its two like
     size_t memory;
     int determinism, math, reserved[3];
 };
-size_t cudnnGetVersion() { return 91002; }
-size_t cudnnGetCudartVersion() { return 12080; }
+size_t cudnnGetVersion() { return CUDNN_VERSION; }
+size_t cudnnGetCudartVersion() { return CUDART_VERSION; }
 const char* cudnnGetErrorString(int) { return "refused"; }
-int cudnnGetProperty(int which, int* value) { return *value = which == 0 ? 9 : which == 1 ? 10 : 2, 0; }
+int cudnnGetProperty(int which, int* value) {
+    return *value = which == 0 ? CUDNN_MAJOR : which == 1 ? CUDNN_MINOR : CUDNN_PATCHLEVEL, 0;
+}
 #define CUDNN_MAKES(what) \
     int cudnn##what(void** made) { return *made = handle(), 0; }
 CUDNN_MAKES(Create)
@@ -583,7 +593,7 @@ const char* nvmlErrorString(int) { return "Not Supported"; }
 int nvmlSystemGetDriverVersion(char* version, unsigned bytes) {
     return std::strncpy(version, "570.0 (stand-in)", bytes), 0;
 }
-int nvmlSystemGetCudaDriverVersion_v2(int* version) { return *version = 12080, 0; }
+int nvmlSystemGetCudaDriverVersion_v2(int* version) { return *version = CUDA_VERSION, 0; }
 static char handles[64];  // the address of each is a GPU's
 int nvmlDeviceGetCount_v2(unsigned* count) { return *count = gpu().count, 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
