@@ -334,6 +334,32 @@ def test_every_trial_is_there_with_its_status_and_both_clocks(kept: Content, on_
     assert vit.notes == ["naive: out_of_memory, <b>none</b> fits; offload"]
 
 
+def test_whichever_ran_first_recipes_machines_and_settings_come_in_one_order(tmp_path: Path) -> None:
+    run = [
+        record("vit", "naive", 20.0, nodes=2),
+        record("pythia-1b", "free_lunch+checkpointing", 20.0),
+        record("pythia-1b", "free_lunch+flash+zero_1", 20.0),
+        record("pythia-1b", "free_lunch+zero_1", 20.0),
+        record("pythia-1b", "naive", 20.0),
+        record("vit", "naive", 20.0, count=8),
+        record("vit", "naive", 20.0, count=8, memory=2**30),
+        record("vit", "naive", 20.0, count=1),
+        record("pythia-160m", "naive", 20.0, count=1),
+    ]
+    content = compose(read(results_folder(tmp_path / "run", *run)))
+    machines = ["1 x A100", "4 x A100", "8 x A100", "8 x A100 of 1GiB", "2 nodes of 4 x A100"]
+    vit = [f"ViT on {machine}" for machine in machines if machine != "4 x A100"]
+    assert [place.title for place in content.places] == ["Pythia-160M on 1 x A100", "Pythia-1B on 4 x A100", *vit]
+    settings = [row["settings"] for row in content.places[1].trials]
+    assert settings == ["naive", "free_lunch+zero_1", "free_lunch+flash+zero_1", "free_lunch+checkpointing"]
+    (naive,) = (panel for panel in figure(content, "3").panels if panel.title == "Naive settings, here")
+    assert [row.model for row in naive.rows if isinstance(row, Mark)] == ["Pythia-160M", "Pythia-1B", *["ViT"] * 4]
+    drawn = svg(naive)
+    columns = [drawn.index(f">{machine}</text>") for machine in machines]
+    assert columns == sorted(columns)
+    assert content.title == f"Report of a run on {', '.join(machines[:-1])} and {machines[-1]}"
+
+
 def test_several_nodes_and_limited_memory_are_said_of_every_trial_and_no_other_verdict_is_theirs(
     tmp_path: Path,
 ) -> None:

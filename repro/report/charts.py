@@ -132,9 +132,10 @@ def _grid(panel: Panel, rows: Rows) -> alt.LayerChart:
     legend = alt.Legend(title=None, orient="bottom", columns=2, columnPadding=26, symbolType="square")
     bare: dict[str, Any] = {"title": None, "domain": False, "ticks": False}
     models = _names(rows, "model")
+    machines = list(panel.machines) or _names(rows, "machine")
     base = alt.Chart().encode(
         y=alt.Y("model:N", sort=models, axis=alt.Axis(**bare)),
-        x=alt.X("machine:N", sort=_names(rows, "machine"), axis=alt.Axis(orient="top", labelAngle=0, **bare)),
+        x=alt.X("machine:N", sort=machines, axis=alt.Axis(orient="top", labelAngle=0, **bare)),
     )
     return _layer(
         base.mark_rect(cornerRadius=2, stroke=_INK, strokeOpacity=0.25).encode(

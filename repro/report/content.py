@@ -23,6 +23,7 @@ from . import claims
 from .figures import Figure, figures
 from .further import further
 from .grids import Grid, audit_grid, verdict_grid
+from .order import in_order, machines
 from .places import Place, place_of
 from .rerun import rerun
 from .text import compared_rows, failures, nearest_paper_gpu, summary
@@ -69,7 +70,7 @@ def compose(reading: Reading | None) -> Content:
     records = reading.records if reading else ()
     verdicts = reading.verdicts if reading else judge_tables((), TOLERANCE)
     devices = reading.devices if reading else None
-    found = searches(records)
+    found = in_order(searches(records))
     rows, measured = audit(), audit_measured(records)
     checked = check_all(records if reading else None)
     return Content(
@@ -98,13 +99,7 @@ def _title(reading: Reading | None) -> str:
         return "Report on the published numbers"
     if not reading.records:
         return "Report of a run without a finished trial"
-    devices = list(dict.fromkeys(record.device for record in reading.records))
-
-    def place(record: Record) -> tuple[int, int, int, int]:
-        return devices.index(record.device), record.nodes, record.memory_limit or 0, record.count
-
-    machines = dict.fromkeys(record.machine for record in sorted(reading.records, key=place))
-    return f"Report of a run on {listing(list(machines))}"
+    return f"Report of a run on {listing(machines(reading.records))}"
 
 
 def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], records: Sequence[Record]) -> Headline:
