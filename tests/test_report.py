@@ -399,6 +399,22 @@ def test_the_papers_days_stand_beside_machines_like_the_papers_alone() -> None:
         assert row["paper, A100"] == told
 
 
+def test_the_legend_explains_the_columns_that_are_there_and_no_other(
+    kept: Content, on_gpus: Content, tmp_path: Path
+) -> None:
+    words = ["MBS:", "GAS:", "authors s,", "true: device time", "authors/true:", "examples/s:", "MFU:", "peak GiB:"]
+    words += ["step s:", "paper's column"]
+    of_a_cpu = [True] * 6 + [False, True, False, False]
+    of_gpus = [True] * 8 + [False, False]  # the folder does not say which GPU the paper's days are for
+    for content, there in ((kept, of_a_cpu), (on_gpus, of_gpus)):
+        assert [word in content.legend for word in words] == there
+        assert content.legend in unescape(page(content))
+        assert content.legend.count("true: device time") == 1, "the clocks' key comes once"
+    printed = repro("report", str(KEPT), "--out", str(tmp_path)).stdout
+    of_the_terminal = [True, True, False, False, False, True, False, True, True, False]
+    assert [word in printed for word in words] == of_the_terminal
+
+
 def test_tiny_trials_full_ones_and_those_that_failed_share_a_table() -> None:
     run = [
         record("pythia-1b", "naive", 60.0),

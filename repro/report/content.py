@@ -26,7 +26,7 @@ from .grids import Grid, audit_grid, verdict_grid
 from .order import in_order, machines
 from .places import Place, place_of
 from .rerun import rerun
-from .text import compared_rows, failures, nearest_paper_gpu, summary
+from .text import compared_rows, failures, legend, nearest_paper_gpu, summary
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Headline:
 
 @dataclass(frozen=True)
 class Content:
-    """A report. `claims` are tables with a title each, those that differ first; `rerun` are commands, and what each
-    gives."""
+    """A report. `legend` explains the columns of the places' trials; `claims` are tables with a title each, those that
+    differ first; `rerun` are commands, and what each gives."""
 
     title: str
     headline: Headline
@@ -56,6 +56,7 @@ class Content:
     environment: Sequence[tuple[str, str]]
     packages: Sequence[tuple[str, str]]
     places: Sequence[Place]
+    legend: str
     figures: Sequence[Figure]
     claims_told: str
     claims: Sequence[tuple[str, Sequence[dict[str, Any]]]]
@@ -71,6 +72,7 @@ def compose(reading: Reading | None) -> Content:
     verdicts = reading.verdicts if reading else judge_tables((), TOLERANCE)
     devices = reading.devices if reading else None
     found = in_order(searches(records))
+    places = [place_of(search, verdicts, nearest_paper_gpu(devices)) for search in found]
     rows, measured = audit(), audit_measured(records)
     checked = check_all(records if reading else None)
     return Content(
@@ -83,7 +85,8 @@ def compose(reading: Reading | None) -> Content:
         failures=failures(verdicts),
         environment=_environment(reading) if reading else [],
         packages=sorted((reading.environment.packages or {}).items()) if reading else [],
-        places=[place_of(search, verdicts, nearest_paper_gpu(devices)) for search in found],
+        places=places,
+        legend=legend(column for place in places for column in place.trials[0]),
         figures=[*figures(found), *further()],
         claims_told=claims.counts_told(checked),
         claims=claims.tables(checked),

@@ -16,7 +16,6 @@ from .charts import svg
 from .claims import CLAIMS
 from .content import Content
 from .grids import AUDIT, VERDICTS
-from .text import legend
 
 # What stands before a word that is coloured.
 _SYMBOLS = {kind: symbol for kind, (symbol, _) in (VERDICTS | AUDIT | CLAIMS).items()} | {
@@ -44,7 +43,6 @@ def page(content: Content) -> str:
         content=content,
         version=__version__,
         counts=COUNTS,
-        legend=legend(),
         symbols=_SYMBOLS,
         draw=lambda panel: Markup(svg(panel)),
     )
