@@ -34,6 +34,7 @@ from repro.reading import read
 from repro.reckon import reckoned
 from repro.report.charts import beside, svg
 from repro.report.content import Content, compose
+from repro.report.looks import looks
 from repro.report.page import page
 from repro.report.panels import Curve, Draw, Figure, Mark, Panel, Point, Trade
 from repro.report.rerun import run_words
@@ -707,6 +708,22 @@ def test_every_chart_is_sound_vega_lite(kept: Content, on_gpus: Content) -> None
         for axis in filter(None, (panel.x, panel.y)):
             assert axis in re.sub("&#?[a-z0-9]+;", "'", drawn)
             assert axis in unescape(label[1]), "those who cannot see it are told its axes"
+
+
+def test_a_series_looks_the_same_whatever_comes_first_and_is_beside_it(kept: Content, on_gpus: Content) -> None:
+    (slower,) = looks(["slower"], ()).values()
+    for series in (["slower", "faster"], ["faster", "slower"], ["slower"]):
+        bars = [Point(f"place {number}", name, number + 1.0) for number, name in enumerate(series)]
+        drawn = svg(Panel("measured", "Gains", "bars", "%", bars, "trials.jsonl"))
+        assert drawn.count(f'fill="{slower.colour}"') == 2, "the bar and its mark in the legend"
+        assert list(looks(series, ())) == sorted(series)
+    machines = ["1 x A100", "2 x A100", "4 x A100"]
+    assert looks(machines, machines)["4 x A100"] == looks(["4 x A100"], machines)["4 x A100"]
+    assert looks(["A100, here"], ())["A100, here"].colour == looks(["A100"], ())["A100"].colour
+    for panel in (panel for content in (kept, on_gpus) for each in content.figures for panel in each.panels):
+        series = {row.gpu if isinstance(row, Trade) else row.series for row in panel.rows if not isinstance(row, Mark)}
+        chosen = looks(series, panel.machines)
+        assert len(set(chosen.values())) == len(series), "no two of a panel look alike"
 
 
 def test_a_legend_names_means_and_the_dashed_line(published: Content, on_gpus: Content) -> None:

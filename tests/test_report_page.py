@@ -188,6 +188,20 @@ def test_every_number_beside_a_mark_can_be_read_and_is_nearest_to_its_own(opened
         assert len(set(owners)) == len(numbers), "each number has a mark of its own"
 
 
+@pytest.mark.parametrize("opened", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
+def test_marks_of_equal_values_lie_beside_each_other(opened) -> None:
+    charts = opened.locator("figure:has(h3:text('FLOPs and')) svg").evaluate_all(
+        """all => all.map(svg => [...svg.querySelectorAll('path')].map(path => [path, path.getBBox()])
+            .filter(([path, box]) => box.width > 3 && box.width < 12 && box.height > 3 && box.height < 12)
+            .map(([path]) => path.getBoundingClientRect()).map(box => [box.left, box.top, box.right, box.bottom]))"""
+    )
+    assert sum(map(len, charts)) >= 26
+    for marks in charts:
+        for one, other in combinations(marks, 2):
+            across, down = (min(one[2 + at], other[2 + at]) - max(one[at], other[at]) for at in (0, 1))
+            assert min(across, down) < 2, "they hardly overlap"
+
+
 def test_text_stands_out_in_the_light_and_in_the_dark(opened) -> None:
     contrast = """() => {
         const luminance = colour => {

@@ -129,7 +129,10 @@ def _beside_free_lunch(settings: str) -> str:
 
 
 def _kind(settings: str) -> str:
-    return {"torch": "no sharding", "deepspeed": "ZeRO", "fsdp": "FSDP"}[Settings.parse(settings).library]
+    parsed = Settings.parse(settings)
+    if not parsed.saves_memory:
+        return "free lunch alone"
+    return {"torch": "no sharding", "deepspeed": "ZeRO", "fsdp": "FSDP"}[parsed.library]
 
 
 def _whole(searches: Iterable[Search]) -> list[Search]:
