@@ -35,6 +35,7 @@ from repro.reckon import reckoned
 from repro.report.charts import beside, svg
 from repro.report.content import Content, compose
 from repro.report.looks import looks
+from repro.report.numbers import described, numbers
 from repro.report.page import page
 from repro.report.panels import Curve, Draw, Figure, Mark, Panel, Point, Trade
 from repro.report.rerun import run_words
@@ -700,14 +701,42 @@ def test_every_chart_is_sound_vega_lite(kept: Content, on_gpus: Content) -> None
         panel = next(panel for panel in panels if panel.draw == draw)
         drawn = svg(panel, checked=True)
         assert drawn.startswith("<svg ")
-        assert "<title>" in drawn
+        assert ' role="img" aria-labelledby="panel-name" aria-describedby="panel-told"><title id="panel-name">' in drawn
+        assert f'<desc id="panel-told">{described(panel).split(":")[0]}: ' in drawn
         assert "undefined" not in drawn
         assert "NaN" not in drawn
-        label = re.search('aria-label="([^"]*)"', drawn)
+        label = re.search("<title[^>]*>([^<]*)</title>", drawn)
         assert label
         for axis in filter(None, (panel.x, panel.y)):
             assert axis in re.sub("&#?[a-z0-9]+;", "'", drawn)
             assert axis in unescape(label[1]), "those who cannot see it are told its axes"
+
+
+def test_what_is_drawn_is_said_with_the_ends_of_every_series(published: Content, kept: Content) -> None:
+    (pythia,) = figure(published, "2").panels
+    assert described(pythia) == (
+        "Dots by GPU: best settings 1.86 to 7.67, analytic estimate 2.27 to 11.5. A dashed line marks naive settings, "
+        "1. The numbers follow as a table."
+    )
+    naive = next(panel for panel in figure(published, "3").panels if "Naive" in panel.title)
+    assert described(naive).startswith("Fields by model and machine: feasible 11, infeasible 9.")
+    assert described(figure(kept, "4, 11").panels[0]).startswith("Bars by place: faster 26.5.")
+
+
+def test_all_that_a_panel_draws_is_in_its_table(kept: Content, on_gpus: Content) -> None:
+    for panel in (panel for content in (kept, on_gpus) for each in content.figures for panel in each.panels):
+        lines = numbers(panel)
+        assert all(line.keys() == lines[0].keys() for line in lines)
+        drawn = {"cost", "days", "value", "y", "state"}
+        values = [value for row in panel.rows for name, value in vars(row).items() if name in drawn]
+        there = [value for line in lines for value in line.values()]
+        assert all(values.count(value) <= there.count(value) for value in values), panel.title
+        assert {row.note for row in panel.rows if isinstance(row, Point)} - {""} <= set(there)
+    flops = numbers(figure(kept, "9").panels[1])
+    assert list(flops[6]) == ["model", "paper, figure 9", "closed form", "note"]
+    assert (flops[6]["model"], flops[6]["note"]) == ("Mamba", "paper 0.17 x")
+    machine = numbers(figure(on_gpus, "7").panels[0])[-1]
+    assert (machine["GPU"], machine["GPUs"], machine["days of training"]) == ("A100, here", 8, pytest.approx(12))
 
 
 def test_a_series_looks_the_same_whatever_comes_first_and_is_beside_it(kept: Content, on_gpus: Content) -> None:

@@ -19,6 +19,7 @@ import vl_convert
 from altair.utils.schemapi import debug_mode
 
 from .looks import Look, looks
+from .numbers import described
 from .panels import Draw, Panel, State
 
 _WIDTH = 340  # pixels: a phone's, so that text keeps its size there
@@ -50,9 +51,9 @@ Looks = Mapping[str, Look]  # of the series, in the order of a legend
 Inked = Sequence[tuple[str, str]]  # what is drawn in the ink beside the series: its name in a legend, and its outline
 
 
-def svg(panel: Panel, checked: bool = False) -> str:
-    """The panel as an SVG element, titled for those who cannot see it. `checked` holds it against Vega-Lite's schema,
-    which is slow."""
+def svg(panel: Panel, id: str = "panel", checked: bool = False) -> str:
+    """The panel as an SVG element, named and described for those who cannot see it under an `id` of its own. `checked`
+    holds it against Vega-Lite's schema, which is slow."""
     with debug_mode(checked):
         rows = [asdict(row) for row in panel.rows]
         chart = _styled(_DRAWN[panel.draw](panel, rows)).properties(width=_WIDTH)
@@ -60,8 +61,11 @@ def svg(panel: Panel, checked: bool = False) -> str:
     text = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])
     opening, rest = re.sub(_NEEDLESS, "", text).split(">", 1)
     axes = " by ".join(filter(None, (panel.y, panel.x)))
-    label = escape(": ".join(filter(None, (panel.title, axes))) + f" ({panel.origin})", quote=True)
-    return f'{opening} role="img" aria-label="{label}"><title>{label}</title>{rest}'
+    name = escape(": ".join(filter(None, (panel.title, axes))) + f" ({panel.origin})")
+    return (
+        f'{opening} role="img" aria-labelledby="{id}-name" aria-describedby="{id}-told">'
+        f'<title id="{id}-name">{name}</title><desc id="{id}-told">{escape(described(panel))}</desc>{rest}'
+    )
 
 
 # What Vega writes for its own scripts, and fonts, which the page sets.

@@ -16,6 +16,7 @@ from .charts import svg
 from .claims import CLAIMS
 from .content import Content
 from .grids import AUDIT, VERDICTS
+from .numbers import numbers, unit
 
 # What stands before a word that is coloured.
 _SYMBOLS = {kind: symbol for kind, (symbol, _) in (VERDICTS | AUDIT | CLAIMS).items()} | {
@@ -44,7 +45,9 @@ def page(content: Content) -> str:
         version=__version__,
         counts=COUNTS,
         symbols=_SYMBOLS,
-        draw=lambda panel: Markup(svg(panel)),
+        draw=lambda panel, id: Markup(svg(panel, id)),
+        numbers=numbers,
+        unit=unit,
     )
 
 

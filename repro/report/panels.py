@@ -76,7 +76,7 @@ class Reference:
 class Panel:
     """One chart. `draw` names its kind in charts.py; `x` titles its value axis, with the unit, and `reference` is
     marked on it, on the upright axis of lines; `y` titles the upright axis where it has values too. `machines` are all
-    that the run measured on, in order."""
+    that the run measured on, in order; `groups` and `notes` name what those of points are."""
 
     origin: Origin
     title: str
@@ -87,6 +87,8 @@ class Panel:
     reference: Reference | None = None
     y: str = ""
     machines: Sequence[str] = ()
+    groups: str = "model"
+    notes: str = "note"
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,7 @@ def measured_panels(
     searches: Sequence[Search],
     reference: Reference | None = None,
     clock: Literal["authors'", "true"] = "authors'",
+    groups: str = "model",
 ) -> list[Panel]:
     """A panel of measured rows, or none where there are none."""
     if not rows:
@@ -126,4 +129,4 @@ def measured_panels(
         source += "; tiny twins of the recipes, which say nothing of the paper's"
     elif len(scales) > 1:
         source += "; some of the recipes are tiny twins"
-    return [Panel("measured", title, draw, x, rows, source, reference, machines=machines(searches))]
+    return [Panel("measured", title, draw, x, rows, source, reference, "", machines(searches), groups, "machine")]
