@@ -111,8 +111,8 @@ def _cell(value: Any, digits: int) -> str:
 
 
 def figures(value: float, digits: int = 3) -> str:
-    """So many significant figures, and all digits before the point; with an exponent where it is very small."""
-    if value == 0 or abs(value) >= 10 ** (digits - 1):
+    """So many significant figures, and all digits before the point; an exponent where it is very small or large."""
+    if value == 0 or 10 ** (digits - 1) <= abs(value) < 1e15:
         return f"{value:.0f}"
     return f"{value:.{digits}g}" if abs(value) >= 1e-4 else f"{value:.1e}"
 

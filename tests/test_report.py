@@ -34,6 +34,8 @@ from repro.reading import read
 from repro.reckon import reckoned
 from repro.report.charts import beside, svg
 from repro.report.content import Content, compose
+from repro.report.looks import looks
+from repro.report.numbers import described, numbers
 from repro.report.page import page
 from repro.report.panels import Curve, Draw, Figure, Mark, Panel, Point, Trade
 from repro.report.rerun import run_words
@@ -319,6 +321,32 @@ def test_every_trial_is_there_with_its_status_and_both_clocks(kept: Content, on_
     assert vit.notes == ["naive: out_of_memory, <b>none</b> fits; offload"]
 
 
+def test_whichever_ran_first_recipes_machines_and_settings_come_in_one_order(tmp_path: Path) -> None:
+    run = [
+        record("vit", "naive", 20.0, nodes=2),
+        record("pythia-1b", "free_lunch+checkpointing", 20.0),
+        record("pythia-1b", "free_lunch+flash+zero_1", 20.0),
+        record("pythia-1b", "free_lunch+zero_1", 20.0),
+        record("pythia-1b", "naive", 20.0),
+        record("vit", "naive", 20.0, count=8),
+        record("vit", "naive", 20.0, count=8, memory=2**30),
+        record("vit", "naive", 20.0, count=1),
+        record("pythia-160m", "naive", 20.0, count=1),
+    ]
+    content = compose(read(results_folder(tmp_path / "run", *run)))
+    machines = ["1 x A100", "4 x A100", "8 x A100", "8 x A100 of 1GiB", "2 nodes of 4 x A100"]
+    vit = [f"ViT on {machine}" for machine in machines if machine != "4 x A100"]
+    assert [place.title for place in content.places] == ["Pythia-160M on 1 x A100", "Pythia-1B on 4 x A100", *vit]
+    settings = [row["settings"] for row in content.places[1].trials]
+    assert settings == ["naive", "free_lunch+zero_1", "free_lunch+flash+zero_1", "free_lunch+checkpointing"]
+    (naive,) = (panel for panel in figure(content, "3").panels if panel.title == "Naive settings, here")
+    assert [row.model for row in naive.rows if isinstance(row, Mark)] == ["Pythia-160M", "Pythia-1B", *["ViT"] * 4]
+    drawn = svg(naive)
+    columns = [drawn.index(f">{machine}</text>") for machine in machines]
+    assert columns == sorted(columns)
+    assert content.title == f"Report of a run on {', '.join(machines[:-1])} and {machines[-1]}"
+
+
 def test_several_nodes_and_limited_memory_are_said_of_every_trial_and_no_other_verdict_is_theirs(
     tmp_path: Path,
 ) -> None:
@@ -356,6 +384,22 @@ def test_the_papers_days_stand_beside_machines_like_the_papers_alone() -> None:
     ):
         (row,) = trial_rows([record("pythia-1b", "naive", 60.0, **{"gpu": "L40S", **other})], "A100")
         assert row["paper, A100"] == told
+
+
+def test_the_legend_explains_the_columns_that_are_there_and_no_other(
+    kept: Content, on_gpus: Content, tmp_path: Path
+) -> None:
+    words = ["MBS:", "GAS:", "authors s,", "true: device time", "authors/true:", "examples/s:", "MFU:", "peak GiB:"]
+    words += ["step s:", "paper's column"]
+    of_a_cpu = [True] * 6 + [False, True, False, False]
+    of_gpus = [True] * 8 + [False, False]  # the folder does not say which GPU the paper's days are for
+    for content, there in ((kept, of_a_cpu), (on_gpus, of_gpus)):
+        assert [word in content.legend for word in words] == there
+        assert content.legend in unescape(page(content))
+        assert content.legend.count("true: device time") == 1, "the clocks' key comes once"
+    printed = repro("report", str(KEPT), "--out", str(tmp_path)).stdout
+    of_the_terminal = [True, True, False, False, False, True, False, True, True, False]
+    assert [word in printed for word in words] == of_the_terminal
 
 
 def test_tiny_trials_full_ones_and_those_that_failed_share_a_table() -> None:
@@ -642,14 +686,58 @@ def test_every_chart_is_sound_vega_lite(kept: Content, on_gpus: Content) -> None
         panel = next(panel for panel in panels if panel.draw == draw)
         drawn = svg(panel, checked=True)
         assert drawn.startswith("<svg ")
-        assert "<title>" in drawn
+        assert ' role="img" aria-labelledby="panel-name" aria-describedby="panel-told"><title id="panel-name">' in drawn
+        assert f'<desc id="panel-told">{described(panel).split(":")[0]}: ' in drawn
         assert "undefined" not in drawn
         assert "NaN" not in drawn
-        label = re.search('aria-label="([^"]*)"', drawn)
+        label = re.search("<title[^>]*>([^<]*)</title>", drawn)
         assert label
         for axis in filter(None, (panel.x, panel.y)):
             assert axis in re.sub("&#?[a-z0-9]+;", "'", drawn)
             assert axis in unescape(label[1]), "those who cannot see it are told its axes"
+
+
+def test_what_is_drawn_is_said_with_the_ends_of_every_series(published: Content, kept: Content) -> None:
+    (pythia,) = figure(published, "2").panels
+    assert described(pythia) == (
+        "Dots by GPU: best settings 1.86 to 7.67, analytic estimate 2.27 to 11.5. A dashed line marks naive settings, "
+        "1. The numbers follow as a table."
+    )
+    naive = next(panel for panel in figure(published, "3").panels if "Naive" in panel.title)
+    assert described(naive).startswith("Fields by model and machine: feasible 11, infeasible 9.")
+    assert described(figure(kept, "4, 11").panels[0]).startswith("Bars by place: faster 26.5.")
+
+
+def test_all_that_a_panel_draws_is_in_its_table(kept: Content, on_gpus: Content) -> None:
+    for panel in (panel for content in (kept, on_gpus) for each in content.figures for panel in each.panels):
+        lines = numbers(panel)
+        assert all(line.keys() == lines[0].keys() for line in lines)
+        drawn = {"cost", "days", "value", "y", "state"}
+        values = [value for row in panel.rows for name, value in vars(row).items() if name in drawn]
+        there = [value for line in lines for value in line.values()]
+        assert all(values.count(value) <= there.count(value) for value in values), panel.title
+        assert {row.note for row in panel.rows if isinstance(row, Point)} - {""} <= set(there)
+    flops = numbers(figure(kept, "9").panels[1])
+    assert list(flops[6]) == ["model", "paper, figure 9", "closed form", "note"]
+    assert (flops[6]["model"], flops[6]["note"]) == ("Mamba", "paper 0.17 x")
+    machine = numbers(figure(on_gpus, "7").panels[0])[-1]
+    assert (machine["GPU"], machine["GPUs"], machine["days of training"]) == ("A100, here", 8, pytest.approx(12))
+
+
+def test_a_series_looks_the_same_whatever_comes_first_and_is_beside_it(kept: Content, on_gpus: Content) -> None:
+    (slower,) = looks(["slower"], ()).values()
+    for series in (["slower", "faster"], ["faster", "slower"], ["slower"]):
+        bars = [Point(f"place {number}", name, number + 1.0) for number, name in enumerate(series)]
+        drawn = svg(Panel("measured", "Gains", "bars", "%", bars, "trials.jsonl"))
+        assert drawn.count(f'fill="{slower.colour}"') == 2, "the bar and its mark in the legend"
+        assert list(looks(series, ())) == sorted(series)
+    machines = ["1 x A100", "2 x A100", "4 x A100"]
+    assert looks(machines, machines)["4 x A100"] == looks(["4 x A100"], machines)["4 x A100"]
+    assert looks(["A100, here"], ())["A100, here"].colour == looks(["A100"], ())["A100"].colour
+    for panel in (panel for content in (kept, on_gpus) for each in content.figures for panel in each.panels):
+        series = {row.gpu if isinstance(row, Trade) else row.series for row in panel.rows if not isinstance(row, Mark)}
+        chosen = looks(series, panel.machines)
+        assert len(set(chosen.values())) == len(series), "no two of a panel look alike"
 
 
 def test_a_legend_names_means_and_the_dashed_line(published: Content, on_gpus: Content) -> None:

@@ -188,6 +188,38 @@ def test_every_number_beside_a_mark_can_be_read_and_is_nearest_to_its_own(opened
         assert len(set(owners)) == len(numbers), "each number has a mark of its own"
 
 
+@pytest.mark.parametrize("opened", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
+def test_marks_of_equal_values_lie_beside_each_other(opened) -> None:
+    charts = opened.locator("figure:has(h3:text('FLOPs and')) svg").evaluate_all(
+        """all => all.map(svg => [...svg.querySelectorAll('path')].map(path => [path, path.getBBox()])
+            .filter(([path, box]) => box.width > 3 && box.width < 12 && box.height > 3 && box.height < 12)
+            .map(([path]) => path.getBoundingClientRect()).map(box => [box.left, box.top, box.right, box.bottom]))"""
+    )
+    assert sum(map(len, charts)) >= 26
+    for marks in charts:
+        for one, other in combinations(marks, 2):
+            across, down = (min(one[2 + at], other[2 + at]) - max(one[at], other[at]) for at in (0, 1))
+            assert min(across, down) < 2, "they hardly overlap"
+
+
+def test_every_chart_has_a_name_a_description_and_its_numbers_below(opened) -> None:
+    devtools = opened.context.new_cdp_session(opened)
+    nodes = devtools.send("Accessibility.getFullAXTree")["nodes"]
+    images = [node for node in nodes if node["role"]["value"] in ("image", "img")]
+    assert len(images) == opened.locator("figure svg").count() == opened.locator(".panel > .numbers").count()
+    for image in images:
+        assert image["name"]["value"].endswith(("(measured)", "(published)", "(measured and published)"))
+        assert image["description"]["value"].endswith("The numbers follow as a table.")
+    table = opened.locator(".numbers table").first
+    assert not table.is_visible()
+    opened.locator(".numbers summary").first.press("Enter")
+    assert table.is_visible()
+    assert table.locator("th[scope=col]").count() > 1
+    assert table.locator("th[scope=row]").count() == table.locator("tr").count() - 1
+    opened.emulate_media(media="print")
+    assert not table.is_visible(), "on paper the charts alone"
+
+
 def test_text_stands_out_in_the_light_and_in_the_dark(opened) -> None:
     contrast = """() => {
         const luminance = colour => {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 from itertools import pairwise
@@ -18,14 +18,13 @@ import altair as alt
 import vl_convert
 from altair.utils.schemapi import debug_mode
 
+from .looks import Look, looks
+from .numbers import described
 from .panels import Draw, Panel, State
 
 _WIDTH = 340  # pixels: a phone's, so that text keeps its size there
 _LINE = 17  # pixels of a line of bars or fields
 _INK = "currentColor"
-# Okabe and Ito's, which people with any kind of colour vision tell apart.
-_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
-_SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down"]
 _STATES: dict[State, tuple[str, str, str]] = {
     "feasible": ("✓", "feasible", "#8fd3b6"),
     "naive": ("✓", "naive settings", "#8fd3b6"),
@@ -48,12 +47,13 @@ _ROWS = alt.NamedData("rows")  # Altair copies charts often: their data join the
 
 Rows = list[dict[str, Any]]
 Axis = Literal["x", "y"]
+Looks = Mapping[str, Look]  # of the series, in the order of a legend
 Inked = Sequence[tuple[str, str]]  # what is drawn in the ink beside the series: its name in a legend, and its outline
 
 
-def svg(panel: Panel, checked: bool = False) -> str:
-    """The panel as an SVG element, titled for those who cannot see it. `checked` holds it against Vega-Lite's schema,
-    which is slow."""
+def svg(panel: Panel, id: str = "panel", checked: bool = False) -> str:
+    """The panel as an SVG element, named and described for those who cannot see it under an `id` of its own. `checked`
+    holds it against Vega-Lite's schema, which is slow."""
     with debug_mode(checked):
         rows = [asdict(row) for row in panel.rows]
         chart = _styled(_DRAWN[panel.draw](panel, rows)).properties(width=_WIDTH)
@@ -61,8 +61,11 @@ def svg(panel: Panel, checked: bool = False) -> str:
     text = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])
     opening, rest = re.sub(_NEEDLESS, "", text).split(">", 1)
     axes = " by ".join(filter(None, (panel.y, panel.x)))
-    label = escape(": ".join(filter(None, (panel.title, axes))) + f" ({panel.origin})", quote=True)
-    return f'{opening} role="img" aria-label="{label}"><title>{label}</title>{rest}'
+    name = escape(": ".join(filter(None, (panel.title, axes))) + f" ({panel.origin})")
+    return (
+        f'{opening} role="img" aria-labelledby="{id}-name" aria-describedby="{id}-told">'
+        f'<title id="{id}-name">{name}</title><desc id="{id}-told">{escape(described(panel))}</desc>{rest}'
+    )
 
 
 # What Vega writes for its own scripts, and fonts, which the page sets.
@@ -75,8 +78,8 @@ _NEEDLESS = re.compile(
 
 def _strips(panel: Panel, rows: Rows) -> alt.LayerChart:
     """A dot for every place, and a line at the mean of each group and series that has several."""
-    series, groups = _names(rows, "series"), _names(rows, "group")
-    offset = alt.YOffset("series:N", sort=series)
+    series, groups = _series(panel, rows), _names(rows, "group")
+    offset = alt.YOffset("series:N", sort=list(series))
     base = alt.Chart().encode(y=alt.Y("group:N", sort=groups, title=None), x=_value(panel, rows), yOffset=offset)
     inked, means = _dashes(panel), None
     if len({(row["group"], row["series"]) for row in rows}) < len(rows):
@@ -91,7 +94,7 @@ def _strips(panel: Panel, rows: Rows) -> alt.LayerChart:
 def _bars(panel: Panel, rows: Rows) -> alt.LayerChart:
     """A bar for every group, in the order of the rows, its value to the right: of zero where it is below, as the axis
     stands to the left."""
-    series = _names(rows, "series")
+    series = _series(panel, rows)
     lowest, highest = (ends(0.0, *(row["value"] for row in rows)) for ends in (min, max))
     room = (highest - lowest) * 0.25  # for the numbers beside the bars
     scale = alt.Scale(domain=[lowest, highest + room], nice=False)
@@ -107,20 +110,22 @@ def _bars(panel: Panel, rows: Rows) -> alt.LayerChart:
 
 
 def _pairs(panel: Panel, rows: Rows) -> alt.LayerChart:
-    """Two dots for every group with a line between, and the group's note beside the right one."""
-    series, groups = _names(rows, "series"), _names(rows, "group")
+    """Two dots for every group, one below the other as they may be equal, with a line between, and the group's note
+    beside the right one."""
+    series, groups = _series(panel, rows), _names(rows, "group")
     notes = []
     for group in groups:
         there = [row for row in rows if row["group"] == group]
         notes.append(max(there, key=lambda row: row["value"]) | {"note": "".join(row["note"] for row in there)})
     base = alt.Chart().encode(y=alt.Y("group:N", sort=groups, title=None), x=_value(panel, rows, room=3.0))
+    apart = base.encode(yOffset=alt.YOffset("series:N", sort=list(series)))
     return _layer(
-        base.mark_line(color=_INK, opacity=0.35).encode(detail="group:N"),
-        base.mark_point(filled=True, size=60, opacity=1).encode(
+        apart.mark_line(color=_INK, opacity=0.35).encode(detail="group:N"),
+        apart.mark_point(filled=True, size=50, opacity=1).encode(
             color=_colour("series", series), shape=_shape("series", series)
         ),
         base.properties(data=alt.Data(values=notes)).mark_text(align="left", dx=8, color=_INK).encode(text="note:N"),
-    ).properties(height=len(groups) * 21)
+    ).properties(height=len(groups) * 26)
 
 
 def _grid(panel: Panel, rows: Rows) -> alt.LayerChart:
@@ -132,9 +137,10 @@ def _grid(panel: Panel, rows: Rows) -> alt.LayerChart:
     legend = alt.Legend(title=None, orient="bottom", columns=2, columnPadding=26, symbolType="square")
     bare: dict[str, Any] = {"title": None, "domain": False, "ticks": False}
     models = _names(rows, "model")
+    machines = list(panel.machines) or _names(rows, "machine")
     base = alt.Chart().encode(
         y=alt.Y("model:N", sort=models, axis=alt.Axis(**bare)),
-        x=alt.X("machine:N", sort=_names(rows, "machine"), axis=alt.Axis(orient="top", labelAngle=0, **bare)),
+        x=alt.X("machine:N", sort=machines, axis=alt.Axis(orient="top", labelAngle=0, **bare)),
     )
     return _layer(
         base.mark_rect(cornerRadius=2, stroke=_INK, strokeOpacity=0.25).encode(
@@ -152,7 +158,7 @@ def _words(state: State) -> str:
 def _trades(panel: Panel, rows: Rows) -> alt.LayerChart:
     """Cost against days, both logarithmic, the number of GPUs beside each; filled where no machine is both cheaper and
     faster."""
-    gpus = _names(rows, "gpu")
+    gpus = _series(panel, rows, "gpu")
     for row, (dx, dy) in zip(rows, beside(_pixels(rows)), strict=True):
         row |= {"dx": dx, "dy": dy}
     base = alt.Chart().encode(
@@ -160,11 +166,12 @@ def _trades(panel: Panel, rows: Rows) -> alt.LayerChart:
         y=_log("days", panel.y, [row["days"] for row in rows], ",~r"),
     )
     marks = base.encode(color=_colour("gpu", gpus), shape=_shape("gpu", gpus))
-    best, hollow, filled = ("datum.kind == 'best'", "datum.kind == 'beaten'", "datum.kind != 'beaten'")
+    best, beaten, here = (f"datum.kind == '{kind}'" for kind in ("best", "beaten", "here"))
     return _layer(
         base.transform_filter(best).mark_line(color=_INK, opacity=0.35, strokeDash=[3, 3]),
-        marks.transform_filter(hollow).mark_point(size=45, strokeWidth=1.5, opacity=1),
-        marks.transform_filter(filled).mark_point(size=60, filled=True, opacity=1),
+        marks.transform_filter(beaten).mark_point(size=45, strokeWidth=1.5, opacity=1),
+        marks.transform_filter(best).mark_point(size=60, filled=True, opacity=1),
+        marks.transform_filter(here).mark_point(size=110, filled=True, opacity=1),
         base.mark_text(dx=alt.expr("datum.dx"), dy=alt.expr("datum.dy"), color=_INK).encode(text="gpus:Q"),
     ).properties(height=_UPRIGHT)
 
@@ -192,8 +199,8 @@ def _pixels(rows: Rows) -> list[tuple[float, float]]:
 
 
 def _lines(panel: Panel, rows: Rows) -> alt.LayerChart:
-    """A line for every series, with its points."""
-    series = _names(rows, "series")
+    """A line for every series, with its points, hollow as many begin at one place."""
+    series = _series(panel, rows)
     values = [row["y"] for row in rows] + _referred(panel)
     inked = _dashes(panel, "y")
     across = sorted({row["x"] for row in rows})
@@ -208,8 +215,8 @@ def _lines(panel: Panel, rows: Rows) -> alt.LayerChart:
         y=alt.Y("y:Q", title=panel.y, scale=alt.Scale(domain=[0, max(values) * 1.05])),
         color=_colour("series", series, inked=inked),
     )
-    points = base.mark_point(filled=True, size=45, opacity=1).encode(shape=_shape("series", series, inked))
-    return _layer(_reference(panel, "y"), base.mark_line(strokeWidth=1.5), points).properties(height=190)
+    points = base.mark_point(size=45, strokeWidth=1.5, opacity=1).encode(shape=_shape("series", series, inked))
+    return _layer(base.mark_line(strokeWidth=1.5), _reference(panel, "y"), points).properties(height=190)
 
 
 _DRAWN: dict[Draw, Callable[[Panel, Rows], alt.LayerChart]] = {
@@ -224,6 +231,10 @@ _DRAWN: dict[Draw, Callable[[Panel, Rows], alt.LayerChart]] = {
 
 def _names(rows: Rows, field: str) -> list[str]:
     return list(dict.fromkeys(row[field] for row in rows))
+
+
+def _series(panel: Panel, rows: Rows, field: str = "series") -> Looks:
+    return looks(_names(rows, field), panel.machines)
 
 
 def _layer(*layers: alt.Chart | None) -> alt.LayerChart:
@@ -278,26 +289,23 @@ def _dashes(panel: Panel, axis: Axis = "x") -> Inked:
     return [(panel.reference.name, _DASHES[axis])] if panel.reference else []
 
 
-def _colour(field: str, names: Sequence[str], columns: int = 4, inked: Inked = ()) -> alt.Color:
-    return alt.Color(
-        f"{field}:N",
-        scale=_scale(_COLOURS, names, [(name, _INK) for name, _ in inked]),
-        legend=_legend(names, inked, columns),
-    )
+def _colour(field: str, series: Looks, columns: int = 4, inked: Inked = ()) -> alt.Color:
+    chosen = [(name, look.colour) for name, look in series.items()] + [(name, _INK) for name, _ in inked]
+    return alt.Color(f"{field}:N", scale=_scale(chosen), legend=_legend(series, inked, columns))
 
 
-def _shape(field: str, names: Sequence[str], inked: Inked = ()) -> alt.Shape:
-    return alt.Shape(f"{field}:N", scale=_scale(_SHAPES, names, inked), legend=_legend(names, inked))
+def _shape(field: str, series: Looks, inked: Inked = ()) -> alt.Shape:
+    chosen = [*((name, look.shape) for name, look in series.items()), *inked]
+    return alt.Shape(f"{field}:N", scale=_scale(chosen), legend=_legend(series, inked))
 
 
-def _scale(choices: Sequence[str], names: Sequence[str], inked: Inked) -> alt.Scale:
-    chosen = [(name, choices[number % len(choices)]) for number, name in enumerate(names)]
-    domain, range_ = zip(*chosen, *inked, strict=True)
+def _scale(chosen: Sequence[tuple[str, str]]) -> alt.Scale:
+    domain, range_ = zip(*chosen, strict=True)
     return alt.Scale(domain=domain, range=range_)
 
 
-def _legend(names: Sequence[str], inked: Inked, columns: int = 4) -> alt.Legend:
-    wide = sum(map(len, [*names, *dict(inked)])) >= 30
+def _legend(series: Looks, inked: Inked, columns: int = 4) -> alt.Legend:
+    wide = sum(map(len, [*series, *dict(inked)])) >= 30
     return alt.Legend(
         title=None, orient="bottom", columns=min(2, columns) if wide else columns, columnPadding=16, symbolOpacity=1
     )

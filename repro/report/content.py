@@ -23,9 +23,10 @@ from . import claims
 from .figures import Figure, figures
 from .further import further
 from .grids import Grid, audit_grid, verdict_grid
+from .order import in_order, machines
 from .places import Place, place_of
 from .rerun import rerun
-from .text import compared_rows, failures, nearest_paper_gpu, summary
+from .text import compared_rows, failures, legend, nearest_paper_gpu, summary
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ class Headline:
 
 @dataclass(frozen=True)
 class Content:
-    """A report. `claims` are tables with a title each, those that differ first; `rerun` are commands, and what each
-    gives."""
+    """A report. `legend` explains the columns of the places' trials; `claims` are tables with a title each, those that
+    differ first; `rerun` are commands, and what each gives."""
 
     title: str
     headline: Headline
@@ -55,6 +56,7 @@ class Content:
     environment: Sequence[tuple[str, str]]
     packages: Sequence[tuple[str, str]]
     places: Sequence[Place]
+    legend: str
     figures: Sequence[Figure]
     claims_told: str
     claims: Sequence[tuple[str, Sequence[dict[str, Any]]]]
@@ -69,7 +71,8 @@ def compose(reading: Reading | None) -> Content:
     records = reading.records if reading else ()
     verdicts = reading.verdicts if reading else judge_tables((), TOLERANCE)
     devices = reading.devices if reading else None
-    found = searches(records)
+    found = in_order(searches(records))
+    places = [place_of(search, verdicts, nearest_paper_gpu(devices)) for search in found]
     rows, measured = audit(), audit_measured(records)
     checked = check_all(records if reading else None)
     return Content(
@@ -82,7 +85,8 @@ def compose(reading: Reading | None) -> Content:
         failures=failures(verdicts),
         environment=_environment(reading) if reading else [],
         packages=sorted((reading.environment.packages or {}).items()) if reading else [],
-        places=[place_of(search, verdicts, nearest_paper_gpu(devices)) for search in found],
+        places=places,
+        legend=legend(column for place in places for column in place.trials[0]),
         figures=[*figures(found), *further()],
         claims_told=claims.counts_told(checked),
         claims=claims.tables(checked),
@@ -98,13 +102,7 @@ def _title(reading: Reading | None) -> str:
         return "Report on the published numbers"
     if not reading.records:
         return "Report of a run without a finished trial"
-    devices = list(dict.fromkeys(record.device for record in reading.records))
-
-    def place(record: Record) -> tuple[int, int, int, int]:
-        return devices.index(record.device), record.nodes, record.memory_limit or 0, record.count
-
-    machines = dict.fromkeys(record.machine for record in sorted(reading.records, key=place))
-    return f"Report of a run on {listing(list(machines))}"
+    return f"Report of a run on {listing(machines(reading.records))}"
 
 
 def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], records: Sequence[Record]) -> Headline:

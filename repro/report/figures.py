@@ -8,6 +8,7 @@ from statistics import fmean
 import models
 
 from ..findings import PYTHIA, analytic_days, gpu_days, paper_peak, recipe_of, speedups, training_flops
+from ..formats import counted
 from ..originals import analytic_peaks, training_compute
 from ..search import Search
 from ..settings import FREE_LUNCH, Settings
@@ -37,7 +38,7 @@ def _speedups(searches: Sequence[Search]) -> Figure:
     published = [speedup for speedup in speedups() if speedup.model in PYTHIA]
     rows = []
     for speedup in published:
-        note = f"{speedup.model}, {speedup.gpus} GPUs"
+        note = f"{speedup.model}, {counted(speedup.gpus, 'GPU')}"
         analytic = speedup.naive_days / analytic_days(speedup.model, speedup.gpu, speedup.gpus)
         rows.append(Point(speedup.gpu, "best settings", speedup.ratio.value, note))
         rows.append(Point(speedup.gpu, "analytic estimate", analytic, note))
@@ -68,7 +69,17 @@ def _speedups(searches: Sequence[Search]) -> Figure:
         says,
         [
             *measured_panels("Each recipe here", "strips", x, measured, searches, naive),
-            Panel("published", "Pythia on the paper's GPUs", "strips", x, rows, "Tables 1 and 4; section 3.1", naive),
+            Panel(
+                "published",
+                "Pythia on the paper's GPUs",
+                "strips",
+                x,
+                rows,
+                "Tables 1 and 4; section 3.1",
+                naive,
+                groups="GPU",
+                notes="cell",
+            ),
         ],
     )
 
@@ -87,7 +98,9 @@ def _gains(searches: Sequence[Search]) -> Figure:
         "4, 11",
         "Gains of memory-saving settings",
         says,
-        measured_panels("Where the whole space was searched", "bars", "% less training time", rows, searches),
+        measured_panels(
+            "Where the whole space was searched", "bars", "% less training time", rows, searches, groups="place"
+        ),
         "The paper draws these gains and does not print the numbers behind them.",
         SEARCH,
     )
@@ -105,7 +118,8 @@ def _spread(searches: Sequence[Search]) -> Figure:
         ]
         place = f"{search.model} on {search.machine}"
         title = f"{place}: {len(rows)} settings"
-        panels += measured_panels(title, "bars", "time, best saving memory = 1", rows, [search])
+        x = "time, best saving memory = 1"
+        panels += measured_panels(title, "bars", x, rows, [search], groups="settings")
         line = (
             f"{place}: the best memory-saving settings are {spread.median / spread.best:.1f} times as fast as the "
             f"median of them and {spread.worst / spread.best:.1f} times as fast as the worst"
@@ -129,7 +143,10 @@ def _beside_free_lunch(settings: str) -> str:
 
 
 def _kind(settings: str) -> str:
-    return {"torch": "no sharding", "deepspeed": "ZeRO", "fsdp": "FSDP"}[Settings.parse(settings).library]
+    parsed = Settings.parse(settings)
+    if not parsed.saves_memory:
+        return "free lunch alone"
+    return {"torch": "no sharding", "deepspeed": "ZeRO", "fsdp": "FSDP"}[parsed.library]
 
 
 def _whole(searches: Iterable[Search]) -> list[Search]:
@@ -200,6 +217,7 @@ def _compute(searches: Sequence[Search]) -> Figure:
                 "TFLOP/s, dense",
                 peaks,
                 "authors' release v1.0.0; data sheets, see expected/gpus.csv",
+                groups="GPU",
             ),
         ],
     )

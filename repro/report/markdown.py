@@ -10,7 +10,6 @@ from ..formats import render
 from .claims import CLAIMS
 from .content import Content
 from .grids import Entry, Grid
-from .text import legend
 
 
 def markdown(content: Content) -> str:
@@ -28,7 +27,7 @@ def markdown(content: Content) -> str:
     if content.environment:
         parts += ["## Environment", _bullets([f"{name}: {value}" for name, value in content.environment])]
     if content.places:
-        parts += ["## Trials", legend()]
+        parts += ["## Trials", content.legend]
     for place in content.places:
         rows = render(place.trials, "markdown")
         parts += [f"### {place.title}", " ".join(place.says), rows, _bullets(place.notes)]

@@ -16,7 +16,7 @@ from .charts import svg
 from .claims import CLAIMS
 from .content import Content
 from .grids import AUDIT, VERDICTS
-from .text import legend
+from .numbers import numbers, unit
 
 # What stands before a word that is coloured.
 _SYMBOLS = {kind: symbol for kind, (symbol, _) in (VERDICTS | AUDIT | CLAIMS).items()} | {
@@ -44,9 +44,10 @@ def page(content: Content) -> str:
         content=content,
         version=__version__,
         counts=COUNTS,
-        legend=legend(),
         symbols=_SYMBOLS,
-        draw=lambda panel: Markup(svg(panel)),
+        draw=lambda panel, id: Markup(svg(panel, id)),
+        numbers=numbers,
+        unit=unit,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 from .. import command
 from ..formats import listing
 from ..search import Search
+from .order import machines
 
 Origin = Literal["measured", "published", "measured and published"]
 Draw = Literal["strips", "bars", "pairs", "grid", "trades", "lines"]
@@ -74,7 +75,8 @@ class Reference:
 @dataclass(frozen=True)
 class Panel:
     """One chart. `draw` names its kind in charts.py; `x` titles its value axis, with the unit, and `reference` is
-    marked on it, on the upright axis of lines; `y` titles the upright axis where it has values too."""
+    marked on it, on the upright axis of lines; `y` titles the upright axis where it has values too. `machines` are all
+    that the run measured on, in order; `groups` and `notes` name what those of points are."""
 
     origin: Origin
     title: str
@@ -84,6 +86,9 @@ class Panel:
     source: str
     reference: Reference | None = None
     y: str = ""
+    machines: Sequence[str] = ()
+    groups: str = "model"
+    notes: str = "note"
 
 
 @dataclass(frozen=True)
@@ -113,6 +118,7 @@ def measured_panels(
     searches: Sequence[Search],
     reference: Reference | None = None,
     clock: Literal["authors'", "true"] = "authors'",
+    groups: str = "model",
 ) -> list[Panel]:
     """A panel of measured rows, or none where there are none."""
     if not rows:
@@ -123,4 +129,4 @@ def measured_panels(
         source += "; tiny twins of the recipes, which say nothing of the paper's"
     elif len(scales) > 1:
         source += "; some of the recipes are tiny twins"
-    return [Panel("measured", title, draw, x, rows, source, reference)]
+    return [Panel("measured", title, draw, x, rows, source, reference, "", machines(searches), groups, "machine")]

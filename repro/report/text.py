@@ -32,22 +32,28 @@ _CLOCKS = (
     "authors is the mean of its rounds, true their median."
 )
 _EXPLAINED = {
-    "MBS": "MBS: the micro-batch size, the examples of a micro-step on each device; GAS: the micro-steps of a step.",
-    "step s": "step s: by the true clock.",
+    "MBS": "MBS: the micro-batch size, the examples of a micro-step on each device.",
+    "GAS": "GAS: the micro-steps of a step.",
+    "step s": "step s: seconds of a step by the true clock.",
+    "authors s": "authors s, true s, synchronised s: seconds of a step by three clocks.",
+    "true s": _CLOCKS,
     "days (true)": _CLOCKS,
+    "authors/true": "authors/true: the ratio of these two; a CPU has none.",
+    "examples/s": "examples/s: of all devices, by the true clock.",
     "MFU": "MFU: model FLOPs utilisation of the true step, of the GPU's dense peak.",
     "peak GiB": "peak GiB: what was allocated, on a CPU what was resident; --memory limits what is reserved, which is "
     "more.",
-    "model": "Vision models are timm's. A dash was not measured.",
     "paper": "In the paper's column - is infeasible, and ? a mark that is lost.",
 }
 
 
-def legend(columns: Iterable[str] = _EXPLAINED) -> str:
-    """What the columns of trials mean, of those that are there."""
+def legend(columns: Iterable[str]) -> str:
+    """What these columns of trials mean."""
     there = {column.partition(",")[0] for column in columns}  # the paper's names its GPU
-    told = (told for column, told in _EXPLAINED.items() if column in there)
-    return " ".join(["Times are extrapolated from one training step.", *told])
+    told = dict.fromkeys(told for column, told in _EXPLAINED.items() if column in there)
+    return " ".join(
+        ["Times are extrapolated from one training step.", *told, "Vision models are timm's. A dash was not measured."]
+    )
 
 
 _IN_CSV = (
