@@ -62,7 +62,7 @@ def obstacle(recipe: Recipe, settings: Settings, count: int, stack: Stack) -> Ob
         needed.append("deepspeed")
     for package in needed:
         if package not in stack.packages:
-            return Obstacle(f"{package} is not installed", "set up with ./run_all.sh, which installs the lock")
+            return Obstacle(f"{package} is not installed", "set up with ./run_all.sh, or install it with pip")
     if recipe.batch_size % count:
         return Obstacle(
             f"the replication batch of {recipe.batch_size} does not divide by {count}",

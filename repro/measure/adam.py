@@ -31,7 +31,8 @@ def compile_adam(server: ForkServer | Nodes, host: bool, logs: Path) -> Obstacle
             where, whose = (f" on node {outcome.rank + 1}", " of that node") if isinstance(server, Nodes) else ("", "")
             return Obstacle(
                 f"DeepSpeed cannot compile its Adam{where}: {outcome.value}",
-                f"read logs/{log.name}{whose}: the compilers have to know the GPU, and each other",
+                f"read logs/{log.name}{whose}: the compilers have to know the GPU, and each other, and to find the "
+                "headers and libcudart.so of torch's CUDA, which nvcc alone may not bring",
             )
     return None
 
