@@ -27,4 +27,4 @@ flake 'flake check' --print-build-logs
 for shell in default cpu volta turing ampere ada hopper blackwell every; do
     flake eval ".#devShells.x86_64-linux.$shell.drvPath" >/dev/null 2>&1
 done
-flake run . -- --help 2>/dev/null | grep '^usage: repro'
+flake run . -- --help 2>/dev/null | grep '^usage: .*\[COMMAND\]'
