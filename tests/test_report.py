@@ -734,6 +734,7 @@ def test_a_series_looks_the_same_whatever_comes_first_and_is_beside_it(kept: Con
     machines = ["1 x A100", "2 x A100", "4 x A100"]
     assert looks(machines, machines)["4 x A100"] == looks(["4 x A100"], machines)["4 x A100"]
     assert looks(["A100, here"], ())["A100, here"].colour == looks(["A100"], ())["A100"].colour
+    assert len(set(looks(["H200, here", "B200, here"], ()).values())) == 2, "GPUs with a price that the paper has not"
     for panel in (panel for content in (kept, on_gpus) for each in content.figures for panel in each.panels):
         series = {row.gpu if isinstance(row, Trade) else row.series for row in panel.rows if not isinstance(row, Mark)}
         chosen = looks(series, panel.machines)

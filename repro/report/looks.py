@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 from ..gpus import paper_gpus
 
@@ -51,9 +52,11 @@ _LOOKS = {
 
 def looks(series: Collection[str], machines: Sequence[str]) -> dict[str, Look]:
     """Of these series, in the order of legends. A machine's look goes by its place among all of the run's `machines`; a
-    GPU measured here is of its own colour, and an x."""
+    GPU measured here is of its own colour, and an x, as is one that the paper has not."""
     gpus = dict(zip(paper_gpus(), _ONE_BY_ONE, strict=False))
     here = {f"{gpu}, here": Look(look.colour, _X) for gpu, look in gpus.items()}
     measured_on = {machine: _ONE_BY_ONE[number % len(_ONE_BY_ONE)] for number, machine in enumerate(machines)}
     every = _LOOKS | gpus | here | measured_on
+    others = [name for name in series if name not in every]
+    every |= {name: Look(look.colour, _X) for name, look in zip(others, cycle(_ONE_BY_ONE), strict=False)}
     return {name: every[name] for name in sorted(series, key=list(every).index)}
