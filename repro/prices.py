@@ -85,6 +85,14 @@ class Rental:
             raise ContradictionError("hours", f"1 as terms is {self.terms}: a term paid for as a whole is reserved")
 
 
+@dataclass(frozen=True)
+class InProportion:
+    """A provider whose price of an instance is that of one with one GPU, as often as it has GPUs."""
+
+    provider: str
+    source: str
+
+
 @read_once
 def gpu_prices() -> Mapping[str, GpuPrice]:
     """Table 5, by GPU. Raises UserError where the file is broken."""
@@ -119,3 +127,9 @@ def rentals() -> Mapping[tuple[str, int, str, str], Rental]:
         row.choice("currency", codes(), "a code of ISO 4217 such as USD or EUR")
 
     return records(Rental, "rental.csv", ("gpu", "gpus", "provider", "terms"), check)
+
+
+@read_once
+def in_proportion() -> Mapping[str, InProportion]:
+    """Those providers, by name. Raises UserError where the file is broken."""
+    return records(InProportion, "in_proportion.csv", ("provider",))

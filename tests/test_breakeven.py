@@ -182,12 +182,12 @@ def test_the_largest_and_the_smallest_numbers_that_are_read_give_numbers_again()
 def test_a_models_machine_stands_against_every_rental_of_it_by_the_hour() -> None:
     found = answer(*MACHINE)
     rows = {row["provider"]: row for row in found["rows"]}
-    assert set(rows) == {"AWS, on-demand", "RunPod, on-demand, 8 x 1 GPU"}
+    assert set(rows) == {"AWS, on-demand", "RunPod, on-demand, in proportion"}
     row = rows["AWS, on-demand"]
     assert (row["machine_usd"], row["hours_a_run"], row["origin"]) == (162_500, 216, "expected")
     assert row["runs"] == pytest.approx(162_500 / (216 * 27.44705), abs=1e-3)
     assert row["runs_low"] < row["runs"] < row["runs_high"]  # the paper's days are rounded
-    assert "against the least rent (RunPod, on-demand, 8 x 1 GPU) from run 53 on" in found["answer"]
+    assert "against the least rent (RunPod, on-demand, in proportion) from run 53 on" in found["answer"]
 
 
 def test_spot_rents_are_left_out_for_what_they_cost_depends_on_interruptions() -> None:
@@ -247,8 +247,8 @@ def test_every_rental_of_a_provider_that_serves_the_machine_stands_there(tmp_pat
     """
     machine = ("breakeven", "--gpu", "RTX 4090", "--gpus", "2", "--hours", "100", "--machine", "5000")
     rows = answer(*machine, "--prices", price_file(tmp_path, both))["rows"]
-    assert [row["rent_per_hour_usd"] for row in rows] == [pytest.approx(2 * 0.69), 0.2]
-    assert [row["provider"] for row in rows] == ["RunPod, on-demand, 2 x 1 GPU", "RunPod, on-demand"]
+    assert [row["rent_per_hour_usd"] for row in rows] == [0.2, pytest.approx(2 * 0.69)]
+    assert [row["provider"] for row in rows] == ["RunPod, on-demand", "RunPod, on-demand, in proportion"]
 
 
 def test_the_comments_electricity_takes_a_rate_that_is_given(tmp_path: Path) -> None:

@@ -190,13 +190,18 @@ def test_machines_that_can_only_be_rented_are_told_beside_those_to_buy(tmp_path:
     assert any((row["gpus"], row["gpu"]) == (4, "A100") for row in found["rows"]), "for rent"
 
 
-def test_several_instances_that_make_a_machine_are_told(tmp_path: Path) -> None:
+def test_a_price_for_one_gpu_stands_for_more_only_where_it_is_known_to_rise_in_proportion(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text(rental_table().replace("gpus = 8", "gpus = 1"))
-    rows = answer(*PYTHIA, "--rent", "--prices", str(tmp_path / "my.toml"))["rows"]
-    assert {row["gpus"]: row["terms"] for row in rows if "shop" in row["terms"]} == {
-        1: "rent, shop on-demand",
-        **{gpus: f"rent, shop on-demand, {gpus} x 1 GPU" for gpus in (2, 4, 8)},
+    found = answer(*PYTHIA, "--rent", "--prices", str(tmp_path / "my.toml"))
+    terms = {(row["gpus"], row["terms"]) for row in found["rows"] if row["gpu"] == "A100" and "AWS" not in row["terms"]}
+    assert terms == {
+        (1, "rent, shop on-demand"),
+        (1, "rent, RunPod on-demand"),
+        *((gpus, "rent, RunPod on-demand, in proportion") for gpus in (2, 4, 8)),
     }
+    [note] = [note for note in found["notes"] if "In proportion" in note]
+    assert "known of RunPod (thesis" in note
+    assert "a [[rental]] in --prices" in note
 
 
 def test_the_answer_is_one_sentence_with_cost_days_their_origin_and_the_rule() -> None:

@@ -13,7 +13,7 @@ import pytest
 from repro.currency import Rate
 from repro.economics.interruptions import Interruptions, daly, expected, young
 from repro.economics.pricelist import price_list
-from repro.economics.renting import HOURS_A_MONTH, given_hours, rented_runs, serves
+from repro.economics.renting import HOURS_A_MONTH, given_hours, rented_runs, serving
 from repro.economics.spot import Spot
 from tests.command_line import answer, record, refusal, results_folder
 
@@ -103,13 +103,29 @@ def test_a_rent_is_told_in_the_currency_asked_for() -> None:
     assert (row.rent, row.price_per_gpu_hour) == (pytest.approx(69 / 1.25), pytest.approx(0.69 / 1.25))
 
 
-def test_one_gpu_by_the_hour_stands_for_larger_machines_and_a_reserved_one_does_not() -> None:
+def test_one_gpu_by_the_hour_stands_for_more_where_that_is_known_and_a_reserved_one_nowhere() -> None:
     rental = next(row for row in price_list().rentals if row.gpu == "RTX 4090" and row.terms == "on-demand")
-    assert [serves(rental, "RTX 4090", gpus) for gpus in (1, 4)] == [True, True]
-    reserved = replace(rental, terms="reserved", hours=8760.0)
-    assert [serves(reserved, "RTX 4090", gpus) for gpus in (1, 4)] == [True, False]
-    assert not serves(rental, "RTX 3090", 1)
-    assert not serves(replace(rental, gpus=2), "RTX 4090", 4)
+    other, reserved = replace(rental, provider="shop"), replace(rental, terms="reserved", hours=8760.0)
+    assert serving([rental, other, reserved], "RTX 4090", 1) == [rental, other, reserved]
+    assert serving([rental, other, reserved], "RTX 4090", 4) == [rental]
+    assert not serving([rental], "RTX 3090", 1)
+    assert not serving([replace(rental, gpus=2)], "RTX 4090", 4)
+
+
+def test_a_machine_that_is_listed_at_the_price_in_proportion_is_told_once() -> None:
+    rental = next(row for row in price_list().rentals if row.gpu == "RTX 4090" and row.terms == "on-demand")
+    whole, cheaper = replace(rental, gpus=3, price=3 * rental.price), replace(rental, gpus=3, price=2 * rental.price)
+    assert serving([rental, whole], "RTX 4090", 3) == [whole]
+    assert serving([rental, cheaper], "RTX 4090", 3) == [cheaper, rental]
+    rows = answer(*RUN, "--gpus", "2")["rows"]
+    assert [(row["terms"], row["in_proportion"]) for row in rows] == [("spot", True), ("on-demand", False)]
+
+
+def test_instances_of_one_gpu_are_no_machine_of_several() -> None:
+    found = answer("rent", "--model", "pythia-1b", "--gpu", "A6000")
+    assert {(row["provider"], row["gpus"]) for row in found["rows"]} == {("Verda", 1)}
+    assert any("No other provider's price of one GPU stands for more" in note for note in found["notes"])
+    assert "no price for renting 4 A6000; give one with --prices" in refusal(*RUN[:3], "--gpu", "A6000", "--gpus", "4")
 
 
 def test_a_rental_of_ones_own_replaces_that_of_the_same_terms_alone(tmp_path: Path) -> None:

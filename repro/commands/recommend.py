@@ -13,14 +13,12 @@ from ..economics import choice, offers, pricelist
 from ..economics.days import training_days
 from ..economics.doubts import doubts, told_doubts
 from ..economics.offers import Offer
+from ..economics.renting import told_in_proportion
 from ..errors import UserError
 from .money import add_shared, read_prices, unpriced, way_out
 from .printout import printout
 
-_RENT = (
-    f"Rent: where a provider's price is for one GPU, more cost in proportion (the thesis says so of RunPod); spot "
-    f"instances are left to {command()} rent, which reckons with their interruptions."
-)
+_SPOT = f"Spot instances are left to {command()} rent, which reckons with their interruptions."
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +56,7 @@ def main(given: argparse.Namespace) -> int:
         f"Electricity is not counted ({command()} breakeven --electricity SUM counts it).",
         *(["Ranked by cost per experiment, what no other offer beats first."] if budget is deadline is None else []),
         *told_doubts(doubted),
-        *([_RENT] if given.terms != "own" else []),
+        *([told_in_proportion(), _SPOT] if given.terms != "own" else []),
         *unpriced(without, unit, "not here to buy" if given.terms == "either" else "not here"),
         *pricelist.old_prices([(offer.gpu, offer.quoted) for offer in found], today),
     ]

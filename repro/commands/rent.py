@@ -109,7 +109,7 @@ def _runs(given: argparse.Namespace, prices: PriceList, gpu: str | None, gpus: i
     """A run on every rental that serves it."""
     runs, spot = _asked(given, gpu, gpus), _spot(given)
     found = renting.rented_runs(runs, prices.rentals, unit, prices.rates, spot, _storage(given, prices, unit))
-    serving = [row for row in prices.rentals if any(renting.serves(row, run.gpu, run.gpus) for run in runs)]
+    serving = [rental for run in runs for rental in renting.serving(prices.rentals, run.gpu, run.gpus)]
     foreign = sorted({row.currency for row in serving if worth(row.currency, unit, prices.rates) is None})
     lacking = f"no rate from {', '.join(foreign)} to {unit}, a [[rate]] in --prices brings one"
     if not found:
@@ -119,6 +119,8 @@ def _runs(given: argparse.Namespace, prices: PriceList, gpu: str | None, gpus: i
     sentence = _cheapest((found if spot else steady or found)[0], unit, spot)
     notes = [f"Left out: {lacking}."] if foreign else []
     notes += _notes(found, spot)
+    one = {rental.gpu for rental in prices.rentals if rental.gpus == 1}
+    notes += [renting.told_in_proportion()] if any(run.gpus > 1 and run.gpu in one for run in runs) else []
     notes += told_doubts(doubts(given.model, runs)) if given.model else []
     notes += pricelist.old_prices(
         [(f"{row.rental.gpu} at {row.rental.provider}", row.rental.quoted) for row in found], today
@@ -205,8 +207,6 @@ def _notes(found: Sequence[Rented], spot: Spot | None) -> list[str]:
             )
     if any(math.isinf(row.hours) for row in found):
         notes.append("No days and no cost: interrupted so often, the run is not to be expected to finish there.")
-    if any(row.rental.gpus < row.run.gpus for row in found):
-        notes.append("Where a provider's price is for one GPU, more cost in proportion (the thesis says so of RunPod).")
     if any(renting.committed(row.rental) for row in found):
         notes.append("A reserved instance costs its whole term, used or not.")
     return notes
@@ -219,7 +219,7 @@ def _row(row: Rented, unit: str, today: date) -> dict[str, Any]:
         "gpus": row.run.gpus,
         "provider": row.rental.provider,
         "terms": row.rental.terms,
-        "instances": row.run.gpus // row.rental.gpus,
+        "in_proportion": row.rental.gpus < row.run.gpus,
         f"price_per_gpu_hour_{suffix}": round(row.price_per_gpu_hour, 4),
         "days": finite(row.hours / 24, 3),
         f"rent_{suffix}": finite(row.rent, 2),

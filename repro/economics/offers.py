@@ -13,7 +13,7 @@ from ..quantities import quantities
 from ..units import DAYS_A_YEAR
 from .days import Origin, TrainingDays
 from .pricelist import PriceList
-from .renting import committed, instances, rented_runs
+from .renting import committed, reckoned_from_one, rented_runs
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def rented(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs:
             row.run,
             f"rent, {row.rental.provider} {row.rental.terms}"
             + (f" for {row.rental.hours:,.0f} h" if committed(row.rental) else "")
-            + instances(row.rental, row.run.gpus),
+            + reckoned_from_one(row.rental, row.run.gpus),
             row.rent,
             row.price_per_gpu_hour * row.run.gpus * row.hours / runs,
             currency,

@@ -16,7 +16,7 @@ from .energy import gpu_power
 from .offers import machine_price
 from .pricelist import PriceList
 from .reckoning import Reckoned, Tariff, Use, reckon
-from .renting import instances, per_hour, priced, serves
+from .renting import per_hour, priced, reckoned_from_one, serving
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str
     rentals = [] if given.rent is not None else _rentals(run, prices, currency, "on-demand")
     rents = [
         (
-            f"{rental.provider}, {rental.terms}{instances(rental, run.gpus)}",
+            f"{rental.provider}, {rental.terms}{reckoned_from_one(rental, run.gpus)}",
             Interval.exact(per_hour(rental, run.gpus) * each),
         )
         for rental, each in rentals
@@ -110,8 +110,8 @@ def _rentals(run: TrainingDays, prices: PriceList, currency: str, terms: Terms) 
     """Those of the machine on these terms, with what one unit of theirs is in the currency."""
     return [
         (rental, each)
-        for rental, each in priced(prices.rentals, currency, prices.rates)
-        if rental.terms == terms and serves(rental, run.gpu, run.gpus)
+        for rental, each in priced(serving(prices.rentals, run.gpu, run.gpus), currency, prices.rates)
+        if rental.terms == terms
     ]
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from .. import prices
 from ..currency import Rate, worth
 from ..interval import Interval
 from ..prices import Rental
@@ -16,15 +17,33 @@ from .spot import Spot
 HOURS_A_MONTH = DAYS_A_YEAR * 24 / 12
 
 
-def serves(rental: Rental, gpu: str, gpus: int) -> bool:
-    """Whether one can rent a machine of `gpus` of `gpu` so. An instance with one GPU also stands for larger ones of the
-    provider, whose price rises in proportion (the thesis says so of RunPod)."""
-    return rental.gpu == gpu and (rental.gpus == gpus or (rental.gpus == 1 and not committed(rental)))
+def serving(rentals: Iterable[Rental], gpu: str, gpus: int) -> list[Rental]:
+    """How one can rent a machine of `gpus` of `gpu`: the instances with so many, and of providers whose prices are
+    known to rise in proportion those with one GPU, where the larger one is not listed at that price. Instances of
+    anybody else's with one GPU make no machine: nothing says that they stand in one node."""
+    listed = [rental for rental in rentals if rental.gpu == gpu]
+    whole = [rental for rental in listed if rental.gpus == gpus]
+    told = {_quote(rental) for rental in whole}
+    alone = [rental for rental in listed if rental.gpus == 1 < gpus and not committed(rental)]
+    return whole + [one for one in alone if one.provider in prices.in_proportion() and _quote(one) not in told]
 
 
-def instances(rental: Rental, gpus: int) -> str:
-    """What to say of a machine that several instances make; nothing where one does."""
-    return "" if rental.gpus == gpus else f", {gpus} x {rental.gpus} GPU"
+def _quote(rental: Rental) -> tuple[str, str, str, float]:
+    return rental.provider, rental.terms, rental.currency, round(per_gpu_hour(rental), 9)
+
+
+def reckoned_from_one(rental: Rental, gpus: int) -> str:
+    """What to say of a machine whose price is that of one GPU, so often; nothing of one that has its own."""
+    return "" if rental.gpus == gpus else ", in proportion"
+
+
+def told_in_proportion() -> str:
+    """A sentence on whose price for one GPU stands for more."""
+    known = "; ".join(f"{row.provider} ({row.source})" for row in prices.in_proportion().values())
+    return (
+        f"In proportion: the price of one GPU, as often as the machine has GPUs, as is known of {known}. No other "
+        "provider's price of one GPU stands for more: a [[rental]] in --prices brings that of a larger machine."
+    )
 
 
 def committed(rental: Rental) -> bool:
@@ -54,11 +73,10 @@ def storage_per_hour(gigabytes: float, price_per_gb_month: float) -> float:
     return gigabytes * price_per_gb_month / HOURS_A_MONTH
 
 
-def priced(rentals: Iterable[Rental], currency: str, rates: Iterable[Rate]) -> Iterator[tuple[Rental, float]]:
+def priced(rentals: Iterable[Rental], currency: str, rates: Sequence[Rate]) -> Iterator[tuple[Rental, float]]:
     """Those whose currency has a rate, with what one unit of theirs is in `currency`."""
-    known = list(rates)
     for rental in rentals:
-        each = worth(rental.currency, currency, known)
+        each = worth(rental.currency, currency, rates)
         if each is not None:
             yield rental, each
 
@@ -88,18 +106,16 @@ def rented_runs(
     runs: Iterable[TrainingDays],
     rentals: Iterable[Rental],
     currency: str,
-    rates: Iterable[Rate],
+    rates: Sequence[Rate],
     spot: Spot | None = None,
     storage_per_hour: float = 0.0,
 ) -> list[Rented]:
     """Each run on each rental that serves its machine and whose currency has a rate: the cheapest first, of equals the
     fastest."""
     found = []
-    listed = list(priced(rentals, currency, rates))
+    listed = list(rentals)
     for run in runs:
-        for rental, each in listed:
-            if not serves(rental, run.gpu, run.gpus):
-                continue
+        for rental, each in priced(serving(listed, run.gpu, run.gpus), currency, rates):
             hours, every, interruptions = run.days.value * 24, None, None
             if rental.terms == "spot" and spot is not None:
                 every = spot.every(hours)
