@@ -25,7 +25,7 @@ RATE = '[[rate]]\nfrom = "{}"\nto = "{}"\nrate = 1.25\nquoted = 2026-11-01\nsour
 
 
 def offer(gpu: str, cost: float, days: float) -> Offer:
-    return Offer(gpu, 1, None, "own", cost, days, 1, cost * days, "USD", "expected", "test", date(2024, 9, 21))
+    return Offer(gpu, 1, None, "own", cost, days, 1, cost * days, "USD", "expected", "test", date(2024, 9, 21), None)
 
 
 def prices(folder: Path, text: str) -> str:
@@ -128,6 +128,32 @@ def test_no_offer_of_the_front_is_beaten_and_every_other_is() -> None:
 def test_equals_do_not_beat_each_other() -> None:
     twins = [offer("a", 10, 10), offer("b", 10, 10)]
     assert pareto_front(twins) == twins
+
+
+def test_of_what_is_told_the_same_the_sooner_done_comes_first_and_then_that_of_fewer_gpus() -> None:
+    slow, fast = offer("slow", 3064.31, 16), offer("fast", 3064.32, 8)
+    assert choose([slow, fast], None, 20).ranked == (fast, slow), "a cent decides nothing"
+    dear, cheap = offer("dear", 90, 30.1), offer("cheap", 10, 30.2)
+    assert choose([dear, cheap], 100, None).ranked == (cheap, dear)
+    large, small = replace(fast, gpus=8), replace(fast, gpus=2, cost=3064.4)
+    for limits in ((None, None), (4000, None), (None, 20)):
+        assert choose([large, small], *limits).ranked == (small, large)
+    assert pareto_front([large, small]) == [large, small]
+
+
+def test_predicted_days_and_what_they_cost_are_told_to_three_figures_and_with_their_interval() -> None:
+    for command, key in (("recommend", "cost_per_experiment_usd"), ("rent", "rent_usd")):
+        terms = ("--rent",) if command == "recommend" else ()
+        found = answer(command, "--model", "pythia-1b", *terms, "--predicted")
+        rows = [row for row in found["rows"] if row["origin"] == "predicted"]
+        assert {row["gpu"] for row in rows} == {"RTX 4090"}
+        for row in rows:
+            assert row["days_low"] < row["days"] < row["days_high"]
+            for number in (row["days"], row["days_low"], row["days_high"], row[key], row["cost_usd"]):
+                assert number == float(f"{number:.3g}")
+        assert {row["days_low"] for row in found["rows"] if row["origin"] == "expected"} == {None}
+        assert any("8 of 10 of the paper's plausible cells" in note for note in found["notes"])
+    assert not any("8 of 10" in note for note in answer("rent", "--model", "pythia-1b")["notes"])
 
 
 def test_rows_are_ranked_best_first_and_say_what_fits() -> None:

@@ -96,6 +96,16 @@ def test_spot_is_called_the_cheapest_only_where_its_interruptions_are_reckoned()
     assert "RunPod, spot: " in answer(*RUN, *SPOT)["answer"]
 
 
+def test_the_interval_of_predicted_days_is_interrupted_as_they_are() -> None:
+    asked = ("rent", "--model", "pythia-1b", "--gpu", "RTX 4090", "--gpus", "1", "--predicted")
+    plain, faced = by_terms(*asked)["RunPod spot"], by_terms(*asked, *SPOT)["RunPod spot"]
+    for key in ("days_low", "days", "days_high"):
+        assert faced[key] / plain[key] == pytest.approx(faced["days"] / plain["days"], rel=0.01)
+        assert faced[key] > plain[key]
+    told = f"{faced['days_low']:.0f} to {faced['days_high']:.0f} days"
+    assert told in answer(*asked, *SPOT)["answer"]
+
+
 def test_a_rent_is_told_in_the_currency_asked_for() -> None:
     rental = next(row for row in price_list().rentals if row.gpu == "RTX 4090" and row.terms == "on-demand")
     rates = [Rate("EUR", "USD", 1.25, date(2026, 11, 1), "bank")]

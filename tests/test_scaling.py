@@ -105,6 +105,9 @@ def test_the_bounds_of_predicted_days_are_their_interval_and_are_told_as_such(tm
     assert [row["pays"] for row in found["rows"]] == [None] + ["within bounds"] * (len(found["rows"]) - 1)
     assert "within the days' bounds 2 and 4 and 8 may cost no more" in found["answer"]
     assert "the 80 % interval of predicted ones" in found["notes"][0]
+    for row in found["rows"]:
+        assert row["days_low"] < row["days"] == float(f"{row['days']:.3g}") < row["days_high"]
+        assert row["experiment_usd"] == float(f"{row['experiment_usd']:.3g}")
 
 
 def test_two_rtx_3090_are_where_pythia_1b_stops_paying() -> None:

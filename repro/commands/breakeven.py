@@ -13,12 +13,12 @@ from .. import units
 from ..currency import amount, worth
 from ..economics import comment, energy, pricelist, question
 from ..economics.breakeven import Case
-from ..economics.choice import told
 from ..economics.days import TrainingDays, days_on
 from ..economics.pricelist import PriceList
 from ..economics.question import Given
 from ..economics.reckoning import Reckoned, Tariff
 from ..economics.renting import given_hours
+from ..economics.told import told
 from ..errors import UserError
 from ..interval import Interval
 from ..quantities import quantities

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..formats import Format, as_json, render
@@ -37,3 +37,16 @@ def printout(
 def finite(value: float | None, digits: int) -> float | None:
     """The value rounded. None for an infinite one: no format has a number for that."""
     return None if value is None or math.isinf(value) else round(value, digits)
+
+
+def bounds(days: tuple[float, float] | None) -> dict[str, float | None]:
+    """The columns of predicted days' bounds, in the names that `repro predict` has for them; empty for other days and
+    where they are infinite."""
+    low, high = days or (None, None)
+    return {"days_low": finite(low, 3), "days_high": finite(high, 3)}
+
+
+def told_bounds(rows: Iterable[tuple[float, float] | None]) -> list[str]:
+    """A sentence on these columns; none where no row has any."""
+    told = "Days low and high: between them lie 8 of 10 of the paper's plausible cells, predicted without them."
+    return [told] if any(rows) else []

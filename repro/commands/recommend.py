@@ -16,7 +16,7 @@ from ..economics.offers import Offer
 from ..economics.renting import told_in_proportion
 from ..errors import UserError
 from .money import add_shared, read_prices, unpriced, way_out
-from .printout import printout
+from .printout import bounds, printout, told_bounds
 
 _SPOT = f"Spot instances are left to {command()} rent, which reckons with their interruptions."
 
@@ -55,6 +55,7 @@ def main(given: argparse.Namespace) -> int:
         f"run's share of a machine's {offers.lifespan_years():g} years, or its rent. "
         f"Electricity is not counted ({command()} breakeven --electricity SUM counts it).",
         *(["Ranked by cost per experiment, what no other offer beats first."] if budget is deadline is None else []),
+        *told_bounds(offer.bounds for offer in found),
         *told_doubts(doubted),
         *([told_in_proportion(), _SPOT] if given.terms != "own" else []),
         *unpriced(without, unit, "not here to buy" if given.terms == "either" else "not here"),
@@ -86,6 +87,7 @@ def _row(rank: int, offer: Offer, found: list[Offer], fits: bool, today: date) -
         "terms": offer.terms,
         f"cost_{unit}": round(offer.cost, 2),
         "days": round(offer.days, 3),
+        **bounds(offer.bounds),
         f"cost_per_experiment_{unit}": round(offer.cost_per_experiment, 2),
         "fits": fits,
         "pareto": better is None,

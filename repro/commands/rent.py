@@ -13,7 +13,6 @@ import models
 from .. import units
 from ..currency import worth
 from ..economics import pricelist, renting
-from ..economics.choice import days_told, told
 from ..economics.days import TrainingDays, days_on
 from ..economics.doubts import doubts, told_doubts
 from ..economics.interruptions import Interruptions, daly, young
@@ -21,10 +20,11 @@ from ..economics.offers import machine_price
 from ..economics.pricelist import PriceList
 from ..economics.renting import Rented
 from ..economics.spot import Spot
+from ..economics.told import bounds_told, days_told, told
 from ..errors import UserError
 from ..quantities import quantities
 from .money import add_shared, check_run, read_gpu, read_prices, read_sum
-from .printout import finite, printout
+from .printout import bounds, finite, printout, told_bounds
 
 Printed = tuple[list[str], list[dict[str, Any]], list[str]]  # sentences, rows, notes
 _SPOT = ("interrupted_every", "checkpoint_time", "restart_time")
@@ -121,6 +121,7 @@ def _runs(given: argparse.Namespace, prices: PriceList, gpu: str | None, gpus: i
     notes += _notes(found, spot)
     one = {rental.gpu for rental in prices.rentals if rental.gpus == 1}
     notes += [renting.told_in_proportion()] if any(run.gpus > 1 and run.gpu in one for run in runs) else []
+    notes += told_bounds(row.bounds for row in found)
     notes += told_doubts(doubts(given.model, runs)) if given.model else []
     notes += pricelist.old_prices(
         [(f"{row.rental.gpu} at {row.rental.provider}", row.rental.quoted) for row in found], today
@@ -131,10 +132,11 @@ def _runs(given: argparse.Namespace, prices: PriceList, gpu: str | None, gpus: i
 def _cheapest(best: Rented, unit: str, spot: Spot | None) -> str:
     if math.isinf(best.cost):
         return "None of these ends: interrupted so often, the run is not to be expected to finish on any."
+    uninterrupted = "without interruptions" if best.rental.terms == "spot" and spot is None else ""
+    days = [f"{best.run.origin}: {best.run.source}", bounds_told(best.bounds), uninterrupted]
     return (
         f"The cheapest is {best.run.gpus} {best.run.gpu} at {best.rental.provider}, {best.rental.terms}: "
-        f"{told(best.cost, unit)} in {days_told(best.hours / 24)} ({best.run.origin}: {best.run.source}"
-        f"{', without interruptions' if best.rental.terms == 'spot' and spot is None else ''})."
+        f"{told(best.cost, unit)} in {days_told(best.days)} ({', '.join(filter(None, days))})."
     )
 
 
@@ -221,7 +223,8 @@ def _row(row: Rented, unit: str, today: date) -> dict[str, Any]:
         "terms": row.rental.terms,
         "in_proportion": row.rental.gpus < row.run.gpus,
         f"price_per_gpu_hour_{suffix}": round(row.price_per_gpu_hour, 4),
-        "days": finite(row.hours / 24, 3),
+        "days": finite(row.days, 3),
+        **bounds(row.bounds),
         f"rent_{suffix}": finite(row.rent, 2),
         f"storage_{suffix}": finite(row.storage, 2),
         f"cost_{suffix}": finite(row.cost, 2),

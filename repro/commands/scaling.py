@@ -9,13 +9,13 @@ from typing import Any
 import models
 
 from ..economics import pricelist, scaling
-from ..economics.choice import told
 from ..economics.days import days_on
 from ..economics.doubts import doubts, told_doubts
 from ..economics.offers import lifespan_years
 from ..economics.scaling import Step, stops
+from ..economics.told import told
 from .money import add_shared, read_gpu, read_prices, unpriced
-from .printout import finite, printout
+from .printout import bounds, finite, printout, told_bounds
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +40,7 @@ def main(given: argparse.Namespace) -> int:
     more = [f"{step.gpus} {step.gpu} ({step.efficiency.value:.2f})" for step in listed if step.efficiency.low > 1]
     if more:
         notes.append(f"More than proportional, whatever the days within their bounds: {', '.join(more)}.")
+    notes += told_bounds(step.bounds for step in listed)
     notes += told_doubts(doubts(given.model, days))
     notes += unpriced([f"{step.gpus} {step.gpu}" for step in listed if step.cost is None], unit, "without costs")
     used = [(name, prices.gpus[name].quoted) for name in names if name in prices.gpus]
@@ -79,6 +80,7 @@ def _row(step: Step, unit: str) -> dict[str, Any]:
         "gpu": step.gpu,
         "gpus": step.gpus,
         "days": step.days.value,
+        **bounds(step.bounds),
         "speedup": round(step.speedup.value, 3),
         "efficiency": round(step.efficiency.value, 3),
         "efficiency_low": round(step.efficiency.low, 3),

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from ..errors import UserError
 from .offers import Offer, lifespan_years
+from .told import bounds_told, days_told, told
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ def pareto_front(offers: Sequence[Offer]) -> list[Offer]:
 def choose(offers: Sequence[Offer], budget: float | None, deadline: float | None) -> Choice:
     """With a budget alone the fastest offer within it, as section 4.1 does; with a deadline the cheapest that meets it,
     within the budget too where there is one; with neither the least cost per experiment, what no other offer beats
-    before the rest. What wears out before the runs end comes after what does not.
+    before the rest. What wears out before the runs end comes after what does not. Of what is told the same, the one
+    that is sooner done comes first, or is cheaper, and then the one of fewer GPUs.
 
     The budget, in the offers' currency, and the deadline, in days, are for all runs together. Raises UserError where
     nothing fits, naming what is nearest.
@@ -57,18 +59,18 @@ def choose(offers: Sequence[Offer], budget: float | None, deadline: float | None
     fits = [o for o in offers if (budget is None or o.cost <= budget) and (deadline is None or o.days <= deadline)]
     if not fits:
         raise UserError(_nearest(offers, budget, deadline, budget_told, deadline_told))
-    order: Callable[[Offer], tuple[float, float]]  # the best comes first
+    order: Callable[[Offer], tuple[float, ...]]  # the best comes first
     if deadline is not None:
         rule = f"the cheapest within {deadline_told}" + (f" and {budget_told}" if budget_told else "")
-        order = lambda o: (o.cost, o.days)  # noqa: E731
+        order = lambda o: o.aims  # noqa: E731
     elif budget is not None:
         rule = f"the fastest within {budget_told}"
-        order = lambda o: (o.days, o.cost)  # noqa: E731
+        order = lambda o: (o.aims[1], o.aims[0])  # noqa: E731
     else:
         rule = "the least cost per experiment, as no budget or deadline is given"
         front = pareto_front(offers)
-        order = lambda o: (o not in front, o.cost_per_experiment)  # noqa: E731
-    lasting = lambda o: (o.wears_out, *order(o))  # noqa: E731
+        order = lambda o: (o not in front, o.aims[2], o.aims[1], o.aims[0])  # noqa: E731
+    lasting = lambda o: (o.wears_out, *order(o), o.gpus, o.gpu, o.terms)  # noqa: E731
     ranked = (*sorted(fits, key=lasting), *sorted((o for o in offers if o not in fits), key=lasting))
     if min(fits, key=order).wears_out and not ranked[0].wears_out:
         rule += f", of those that end within the {lifespan_years():g} years a machine lasts"
@@ -82,9 +84,9 @@ def answer(choice: Choice, model: str, doubt: str | None = None) -> str:
     verb = "Buy" if best.owned else "Rent"
     terms = "" if best.owned else f" ({best.terms.removeprefix('rent, ')})"
     machine = f"{best.machine}{terms} for {told(best.cost, best.currency)}"
-    days = f"{best.origin}: {best.source}"
+    days = ", ".join(filter(None, [f"{best.origin}: {best.source}", bounds_told(best.bounds), doubt]))
     found = (
-        f"{runs}{model} in {days_told(best.days)} ({', '.join(filter(None, [days, doubt]))}), {choice.rule}; "
+        f"{runs}{model} in {days_told(best.days)} ({days}), {choice.rule}; "
         f"{told(best.cost_per_experiment, best.currency)} an experiment"
     )
     if best.wears_out:
@@ -92,17 +94,6 @@ def answer(choice: Choice, model: str, doubt: str | None = None) -> str:
         none = f"No machine{fits} ends within the {lifespan_years():g} years that it lasts"
         return f"{none}; of these {machine}: {found}."
     return f"{verb} {machine}: {found}."
-
-
-def told(sum_: float, currency: str) -> str:
-    """A sum of money as people read it."""
-    return f"{sum_:,.0f} {currency}" if abs(sum_) >= 100 else f"{sum_:,.2f} {currency}"
-
-
-def days_told(days: float) -> str:
-    """Days as people read them."""
-    number = f"{days:,.0f}" if days >= 10 else f"{days:.2g}"
-    return f"{number} day{'' if number == '1' else 's'}"
 
 
 def _nearest(

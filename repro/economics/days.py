@@ -14,13 +14,15 @@ from ..expected import COUNTS, cells
 from ..findings import rounded_days
 from ..gpus import catalogue
 from ..interval import Interval
+from ..predict.forecast import Forecast
 from ..predict.machine import Machine
 from ..predict.tables import fastest
-from ..predict.traces import nearest_here
+from ..predict.traces import Traced, nearest_here
 from ..reading import measured as read_measured
 from ..search import searches
 from ..settings import NAIVE
 from ..trial import Record
+from .told import rough
 
 Origin = Literal["expected", "measured", "predicted", "given"]  # the paper's, ours, repro predict's, or the asker's
 
@@ -36,6 +38,15 @@ class TrainingDays:
     origin: Origin
     source: str
     watts: float | None = None
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Days between which 8 of 10 such predictions hold; None of days that are not predicted."""
+        return (self.days.low, self.days.high) if self.origin == "predicted" else None
+
+    def known(self, value: float) -> float:
+        """What follows from these days, in no more figures than they are known to."""
+        return rough(value) if self.origin == "predicted" else value
 
 
 def training_days(model: str, measured: Path | None = None, predicted: bool = False) -> list[TrainingDays]:
@@ -69,8 +80,8 @@ def days_on(
     found = asked(days)
     if not found:
         known = ", ".join(dict.fromkeys(row.gpu if gpus is None else f"{row.gpus} {row.gpu}" for row in days))
-        foretold = not predicted and model in models.IDS and asked(training_days(model, measured, predicted=True))
-        way_out = "; --predicted brings days that are but predicted" if foretold else ""
+        would_be = not predicted and model in models.IDS and asked(training_days(model, measured, predicted=True))
+        way_out = "; --predicted brings days that are but predicted" if would_be else ""
         machine = f"{gpus or ''} {gpu or 'GPUs'}".strip()
         raise UserError(f"nobody knows how long {model} takes on {machine}; known: {known}{way_out}")
     return found
@@ -89,13 +100,21 @@ def expected_days(model: str) -> list[TrainingDays]:
 def predicted_days(model: str) -> list[TrainingDays]:
     """The best of the search space on every GPU of the catalogue, predicted; the bounds hold 8 of 10 such cells."""
     recipe, stack = models.find_of_paper(model), nearest_here()
-    source = f"repro predict, transformers {stack.transformers}"
-    return [
-        TrainingDays(gpu.called, gpus, best.days, "predicted", f"{source}, {best.settings.id}")
-        for gpu in catalogue()
-        for gpus in COUNTS
-        if (best := fastest(recipe, Machine(gpu, gpus), stack)).days is not None
-    ]
+    machines = [Machine(gpu, gpus) for gpu in catalogue() for gpus in COUNTS]
+    return [found for each in machines if (found := foretold(fastest(recipe, each, stack), stack)) is not None]
+
+
+def foretold(best: Forecast, stack: Traced) -> TrainingDays | None:
+    """The days of a prediction by a stack's traces, in the figures that it is good for; None where it has none."""
+    if best.days is None:
+        return None
+    return TrainingDays(
+        best.machine.gpu.called,
+        best.machine.gpus,
+        Interval(*map(rough, (best.days.value, best.days.low, best.days.high))),
+        "predicted",
+        f"repro predict, transformers {stack.transformers}, {best.settings.id}",
+    )
 
 
 def measured_days(model: str, folder: Path) -> list[TrainingDays]:

@@ -11,9 +11,9 @@ from ..audit import audit
 from ..findings import by_place
 from ..predict import calibration
 from ..predict.tables import predicted
-from .choice import days_told
 from .days import TrainingDays
 from .offers import Offer
+from .told import days_told
 
 
 def doubts(model: str, machines: Iterable[TrainingDays | Offer]) -> dict[str, str]:

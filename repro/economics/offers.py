@@ -14,6 +14,7 @@ from ..units import DAYS_A_YEAR
 from .days import Origin, TrainingDays
 from .pricelist import PriceList
 from .renting import committed, reckoned_from_one, rented_runs
+from .told import days_read, sum_read
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Offer:
 
     `terms` is "own", or how and where it is rented. `cost` is for all runs, as is `days`; `cost_per_experiment` is of
     one: of a machine of one's own the share of its lifespan. Sums are in `currency`; `quoted` is the day of the
-    oldest price.
+    oldest price; `bounds` are those of predicted days, for all runs.
     """
 
     gpu: str
@@ -46,6 +47,7 @@ class Offer:
     origin: Origin
     source: str
     quoted: date
+    bounds: tuple[float, float] | None
 
     @property
     def owned(self) -> bool:
@@ -53,9 +55,9 @@ class Offer:
 
     @property
     def aims(self) -> tuple[float, ...]:
-        """Of two, neither is beaten that is cheaper now, or sooner done, or cheaper an experiment: a purchase lasts, a
-        rent is gone."""
-        return self.cost, self.days, self.cost_per_experiment
+        """Of two, neither is beaten that is cheaper now, or sooner done, or cheaper an experiment, as told: a purchase
+        lasts, a rent is gone."""
+        return sum_read(self.cost), days_read(self.days), sum_read(self.cost_per_experiment)
 
     @property
     def wears_out(self) -> bool:
@@ -95,7 +97,7 @@ def owned(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs: 
     for row in days:
         price = machine_price(row.gpu, row.gpus, prices, currency)
         if price is not None:
-            share = cost_a_day(price[0]) * row.days.value
+            share = row.known(cost_a_day(price[0]) * row.days.value)
             together = replace(row, days=row.days * runs)
             found.append(_offer(together, "own", price[0], share, currency, runs, price[1]))
     return found
@@ -113,7 +115,7 @@ def rented(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs:
             + (f" for {row.rental.hours:,.0f} h" if committed(row.rental) else "")
             + reckoned_from_one(row.rental, row.run.gpus),
             row.rent,
-            row.price_per_gpu_hour * row.run.gpus * row.hours / runs,
+            row.run.known(row.price_per_gpu_hour * row.run.gpus * row.hours / runs),
             currency,
             runs,
             row.rental.quoted,
@@ -142,6 +144,7 @@ def _offer(row: TrainingDays, terms: str, cost: float, share: float, currency: s
         origin=row.origin,
         source=row.source,
         quoted=quoted,
+        bounds=row.bounds,
     )
 
 

@@ -13,6 +13,7 @@ from ..prices import Rental
 from ..units import DAYS_A_YEAR
 from .days import TrainingDays
 from .spot import Spot
+from .told import days_read, sum_read
 
 HOURS_A_MONTH = DAYS_A_YEAR * 24 / 12
 
@@ -86,7 +87,7 @@ class Rented:
     """A run on a rental: hours from start to end, rent and storage in the currency that was asked for. On a spot
     instance the hours are expected ones, infinite where they exceed a float; without knowing its interruptions they
     are as if there were none, and `every`, hours of training between checkpoints, and `interruptions` are None, as
-    they are on any other."""
+    they are on any other. `bounds` are the days from start to end within those of predicted days."""
 
     run: TrainingDays
     rental: Rental
@@ -96,6 +97,11 @@ class Rented:
     storage: float
     every: float | None
     interruptions: float | None
+    bounds: tuple[float, float] | None
+
+    @property
+    def days(self) -> float:
+        return self.run.known(self.hours / 24)
 
     @property
     def cost(self) -> float:
@@ -110,30 +116,48 @@ def rented_runs(
     spot: Spot | None = None,
     storage_per_hour: float = 0.0,
 ) -> list[Rented]:
-    """Each run on each rental that serves its machine and whose currency has a rate: the cheapest first, of equals the
-    fastest."""
+    """Each run on each rental that serves its machine and whose currency has a rate: the cheapest first, of what is
+    told the same the fastest, and then the one of fewest GPUs."""
     found = []
     listed = list(rentals)
     for run in runs:
         for rental, each in priced(serving(listed, run.gpu, run.gpus), currency, rates):
-            hours, every, interruptions = run.days.value * 24, None, None
-            if rental.terms == "spot" and spot is not None:
-                every = spot.every(hours)
-                whole = spot.expected(hours)
-                hours, interruptions = whole.time, whole.interruptions
+            faced = spot if rental.terms == "spot" else None
+            training = run.days.value * 24
+            hours = _taken(training, faced)
+            paid = rent(rental, run.gpus, hours) * each
+            stored = storage_per_hour * hours if storage_per_hour else 0.0  # 0 * inf is no number
             found.append(
                 Rented(
                     run=run,
                     rental=rental,
                     hours=hours,
                     price_per_gpu_hour=per_gpu_hour(rental) * each,
-                    rent=rent(rental, run.gpus, hours) * each,
-                    storage=storage_per_hour * hours if storage_per_hour else 0.0,  # 0 * inf is no number
-                    every=every,
-                    interruptions=interruptions,
+                    rent=paid if committed(rental) else run.known(paid),
+                    storage=run.known(stored),
+                    every=faced.every(training) if faced else None,
+                    interruptions=run.known(faced.expected(training).interruptions) if faced else None,
+                    bounds=_taken_between(run, faced),
                 )
             )
-    return sorted(found, key=lambda row: (row.cost, row.hours))
+    return sorted(found, key=_order)
+
+
+def _taken(hours: float, faced: Spot | None) -> float:
+    """What so many hours of training take."""
+    return hours if faced is None else faced.expected(hours).time
+
+
+def _taken_between(run: TrainingDays, faced: Spot | None) -> tuple[float, float] | None:
+    if run.bounds is None:
+        return None
+    low, high = (run.known(_taken(bound * 24, faced) / 24) for bound in run.bounds)
+    return low, high
+
+
+def _order(row: Rented) -> tuple[float | str, ...]:
+    run, rental = row.run, row.rental
+    return sum_read(row.cost), days_read(row.days), run.gpus, run.gpu, rental.provider, rental.terms
 
 
 def given_hours(gpu: str, gpus: int, hours: float) -> TrainingDays:

@@ -25,7 +25,7 @@ class Step:
 
     `efficiency` is the speed-up over the GPUs' ratio: 1 is proportional. Costs are None without a price, in the price
     list's currency otherwise; the last three also for the smallest machine. `day_saved` is what each day less costs
-    in the machine's price, None where no day is saved.
+    in the machine's price, None where no day is saved; `bounds` are those of predicted days.
     """
 
     gpu: str
@@ -37,6 +37,7 @@ class Step:
     experiment: Interval | None
     day_saved: float | None
     pays: Pays | None
+    bounds: tuple[float, float] | None
     origin: Origin
     source: str
 
@@ -50,7 +51,7 @@ def steps(days: Sequence[TrainingDays], prices: PriceList, currency: str) -> lis
         alone = row is first
         speedup = Interval.exact(1.0) if alone else first.days / row.days
         price = machine_price(row.gpu, row.gpus, prices, currency)
-        experiment = None if price is None else row.days * cost_a_day(price[0])
+        experiment = None if price is None else _known(row, row.days * cost_a_day(price[0]))
         found.append(
             Step(
                 gpu=row.gpu,
@@ -60,8 +61,9 @@ def steps(days: Sequence[TrainingDays], prices: PriceList, currency: str) -> lis
                 efficiency=speedup * (first.gpus / row.gpus),
                 cost=None if price is None else price[0],
                 experiment=experiment,
-                day_saved=None if price is None or before is None else _day_saved(before, row.days, price[0]),
+                day_saved=None if price is None or before is None else _day_saved(before, row, price[0]),
                 pays=None if experiment is None or before is None else _pays(found, experiment),
+                bounds=row.bounds,
                 origin=row.origin,
                 source=row.source,
             )
@@ -86,6 +88,10 @@ def _pays(smaller: Sequence[Step], now: Interval) -> Pays | None:
     return "yes" if now.value < before.value else "no"
 
 
-def _day_saved(before: Step, days: Interval, cost: float) -> float | None:
-    saved = before.days.value - days.value
-    return (cost - before.cost) / saved if before.cost is not None and saved > 0 else None
+def _known(row: TrainingDays, sum_: Interval) -> Interval:
+    return Interval(*map(row.known, (sum_.value, sum_.low, sum_.high)))
+
+
+def _day_saved(before: Step, row: TrainingDays, cost: float) -> float | None:
+    saved = before.days.value - row.days.value
+    return row.known((cost - before.cost) / saved) if before.cost is not None and saved > 0 else None

@@ -1,0 +1,40 @@
+"""Sums and days as people read them. What reads the same is the same: no choice stands on digits that are not told."""
+
+from __future__ import annotations
+
+_FIGURES = 3  # that a prediction is good for
+
+
+def rough(value: float, figures: int = _FIGURES) -> float:
+    """The value in so many figures."""
+    return float(f"{value:.{figures}g}")
+
+
+def sum_read(sum_: float) -> float:
+    """A sum of money to the digits in which it is told."""
+    return round(sum_, 0 if abs(sum_) >= 100 else 2)
+
+
+def days_read(days: float) -> float:
+    """Days to the digits in which they are told."""
+    return round(days, 0) if days >= 10 else rough(days, 2)
+
+
+def told(sum_: float, currency: str) -> str:
+    """A sum of money as people read it."""
+    return f"{sum_:,.0f} {currency}" if abs(sum_) >= 100 else f"{sum_:,.2f} {currency}"
+
+
+def days_told(days: float) -> str:
+    """Days as people read them."""
+    number = _number(days)
+    return f"{number} day{'' if number == '1' else 's'}"
+
+
+def bounds_told(bounds: tuple[float, float] | None) -> str:
+    """The bounds of predicted days, such as 172 to 294 days; nothing without."""
+    return "" if bounds is None else f"{_number(bounds[0])} to {_number(bounds[1])} days"
+
+
+def _number(days: float) -> str:
+    return f"{days:,.0f}" if days >= 10 else f"{days:.2g}"
