@@ -188,6 +188,7 @@ def test_a_models_machine_stands_against_every_rental_of_it_by_the_hour() -> Non
     assert row["runs"] == pytest.approx(162_500 / (216 * 27.44705), abs=1e-3)
     assert row["runs_low"] < row["runs"] < row["runs_high"]  # the paper's days are rounded
     assert "against the least rent (RunPod, on-demand, in proportion) from run 53 on" in found["answer"]
+    assert any("audit doubts" in note and "8 A100, implausible, 97% of the peak" in note for note in found["notes"])
 
 
 def test_spot_rents_are_left_out_for_what_they_cost_depends_on_interruptions() -> None:

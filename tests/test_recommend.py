@@ -231,7 +231,7 @@ def test_a_price_for_one_gpu_stands_for_more_only_where_it_is_known_to_rise_in_p
 
 
 def test_the_answer_is_one_sentence_with_cost_days_their_origin_and_the_rule() -> None:
-    told = answer(*PYTHIA, "--budget", "40000")["answer"]
+    told = repro(*PYTHIA, "--budget", "40000").stdout.splitlines()[0]
     for part in ("8 RTX 3090", "20,900 USD", "30 days", "expected: paper, Table 1", "the fastest within", "40,000 USD"):
         assert part in told
     assert told.count(".") == 1
@@ -245,6 +245,30 @@ def test_days_that_the_audit_doubts_are_told_in_the_answer_and_below() -> None:
     assert "2 A100, implausible, 97% of the peak, predicted 50 days" in note
     assert "H100" not in note
     assert not any("audit" in note for note in answer("recommend", "--model", "pythia-2.8b")["notes"])
+
+
+def test_where_the_audit_doubts_days_that_decide_the_choice_by_predicted_ones_is_told_too() -> None:
+    instead = "With predicted days where the audit doubts the printed ones: "
+    found = answer(*PYTHIA, "--budget", "40000")
+    assert found["answer"].endswith(f". {instead}buy 1 H100 for 31,000 USD, 34 days.")
+    second = found["best_with_predicted_days"]
+    assert second.keys() == found["best"].keys()
+    assert (second["gpu"], second["gpus"], second["days"], second["origin"]) == ("H100", 1, 34, "expected")
+    assert (second["rank"], second["fits"]) == (1, True)
+    cheapest = answer(*PYTHIA)
+    assert cheapest["answer"].endswith(f"{instead}buy 1 RTX 3090 for 2,300 USD, 408 days.")
+    second = cheapest["best_with_predicted_days"]
+    assert (second["origin"], second["days_low"] < 408 < second["days_high"]) == ("predicted", True)
+    none = answer(*PYTHIA, "--budget", "22000", "--deadline", "40d")
+    assert f"{instead}no machine trains it within 40 days and the budget of 22,000 USD; the nearest" in none["answer"]
+    assert none["best_with_predicted_days"] is None
+
+
+@pytest.mark.parametrize("asked", [("recommend", "--model", "pythia-2.8b"), (*PYTHIA, "--deadline", "9d")])
+def test_where_no_doubted_days_decide_nothing_is_said_of_predicted_ones(asked: tuple[str, ...]) -> None:
+    found = answer(*asked)
+    assert "With predicted days" not in found["answer"]
+    assert found["best_with_predicted_days"] is None
 
 
 def test_a_machine_that_wears_out_before_the_training_ends_is_taken_only_where_all_do_and_that_leads() -> None:

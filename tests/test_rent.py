@@ -76,6 +76,19 @@ def test_a_models_days_are_rented_and_say_whose_they_are(tmp_path: Path) -> None
     assert measured["RunPod on-demand"]["cost_usd"] == pytest.approx(20 * 24 * 0.69)
 
 
+def test_a_choice_that_stands_on_doubted_days_says_so_and_what_it_is_by_predicted_ones() -> None:
+    found = answer("rent", "--model", "pythia-1b")
+    assert "2,991 USD in 152 days (expected: paper, Table 1, implausible, 92% of the peak, pred" in found["answer"]
+    assert not any("RTX 3090" in note for note in found["notes"]), "nobody rents it out"
+    instead = "With predicted days where the audit doubts the printed ones: "
+    assert found["answer"].endswith(f"{instead}8 H100 at RunPod, on-demand: 3,064 USD in 4 days.")
+    assert found["best_with_predicted_days"] in found["rows"]
+    for asked in (("rent", "--model", "pythia-2.8b"), RUN):
+        sure = answer(*asked)
+        assert "With predicted days" not in sure["answer"]
+        assert sure["best_with_predicted_days"] is None
+
+
 def test_storage_is_paid_for_as_long_as_the_run_takes() -> None:
     row = by_terms(*RUN, "--storage", "900GB", "--storage-price", "0.07")["RunPod on-demand"]
     assert row["storage_usd"] == pytest.approx(900 * 0.07 * 100 / HOURS_A_MONTH, abs=0.01)

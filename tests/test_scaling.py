@@ -118,10 +118,20 @@ def test_two_rtx_3090_are_where_pythia_1b_stops_paying() -> None:
     assert "more do not pay" in told
 
 
+def test_where_the_cheapest_stands_on_doubted_days_that_of_predicted_ones_is_told_too() -> None:
+    found = answer("scaling", "--model", "pythia-1b")
+    rtx_3090, _, _, h100 = found["answer"].split(". ")
+    assert "; with predicted days where the audit doubts the printed ones it is cheapest on 1, at 514 USD" in rtx_3090
+    assert "predicted days" not in h100
+    instead = found["cheapest_with_predicted_days"]
+    assert [(row["gpu"], row["gpus"]) for row in instead] == [("RTX 3090", 1), ("A6000", 1), ("A100", 1)]
+    assert {row["origin"] for row in instead} == {"predicted"}
+
+
 def test_the_largest_number_of_gpus_that_is_known_is_not_said_to_be_where_more_stop_paying() -> None:
     assert rows_of("A100", model="pythia-6.9b")[8]["pays"] == "yes"
     told = answer("scaling", "--model", "pythia-6.9b", "--gpu", "A100")["answer"]
-    assert told.endswith("cheapest on 8, at 6,856 USD; what it costs on more is not known.")
+    assert "cheapest on 8, at 6,856 USD; what it costs on more is not known; with predicted" in told
 
 
 def test_a_model_that_is_not_the_papers_has_the_days_that_were_measured_and_no_others(tmp_path: Path) -> None:

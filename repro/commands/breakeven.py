@@ -14,6 +14,7 @@ from ..currency import amount, worth
 from ..economics import comment, energy, pricelist, question
 from ..economics.breakeven import Case
 from ..economics.days import TrainingDays, days_on
+from ..economics.doubts import doubts, told_doubts
 from ..economics.pricelist import PriceList
 from ..economics.question import Given
 from ..economics.reckoning import Reckoned, Tariff
@@ -61,6 +62,7 @@ def main(given: argparse.Namespace) -> int:
         )
         _check_resale(given, asked.reckoned[0].case, unit)
         rows, sentence, notes = asked.reckoned, _told(asked.reckoned, unit), asked.notes
+        notes += told_doubts(doubts(given.model, [run])) if run and given.model else []
         notes += _apart(rows[0], unit) + pricelist.old_prices(asked.quoted, date.today())
         if any(math.isinf(row.answer.runs.high) for row in rows):
             notes.append("No number of runs: there owning never pays, as its electricity costs no less than the rent.")

@@ -10,8 +10,8 @@ import models
 
 from .. import command, units
 from ..economics import choice, offers, pricelist
-from ..economics.days import training_days
-from ..economics.doubts import doubts, told_doubts
+from ..economics.days import TrainingDays, training_days
+from ..economics.doubts import INSTEAD, believed, doubts, told_doubts
 from ..economics.offers import Offer
 from ..economics.renting import told_in_proportion
 from ..errors import UserError
@@ -40,15 +40,32 @@ def main(given: argparse.Namespace) -> int:
     runs = units.count(given.runs, "--runs")
     unit, prices = read_prices(given)
     days = training_days(given.model, given.measured, given.predicted)
-    own = offers.owned(days, prices, unit, runs) if given.terms != "rent" else []
-    rent = offers.rented(days, prices, unit, runs) if given.terms != "own" else []
+
+    def offered(days: list[TrainingDays]) -> tuple[list[Offer], list[Offer]]:
+        own = offers.owned(days, prices, unit, runs) if given.terms != "rent" else []
+        return own, offers.rented(days, prices, unit, runs) if given.terms != "own" else []
+
+    own, rent = offered(days)
     found = own + rent
     without = offers.unpriced(days, rent if given.terms == "rent" else own)
     if not found:
         raise UserError(f"no machine that trains {given.model} has a price in {unit}; {way_out(unit)}")
     chosen = choice.choose(found, budget, deadline)
     doubted = doubts(given.model, chosen.ranked)
+    doubt = doubted.get(chosen.ranked[0].machine)
+    sentences = [choice.answer(chosen, given.model, doubt.told if doubt else None)]
     today = date.today()
+    instead = None
+    if doubted:
+        predicted = [offer for listed in offered(believed(days, doubted)) for offer in listed]
+        try:
+            other = choice.choose(predicted, budget, deadline)
+        except UserError as error:
+            sentences.append(f"{INSTEAD.capitalize()}: {error}.")
+        else:
+            if doubt or other.ranked[0].how != chosen.ranked[0].how:
+                sentences.append(f"{INSTEAD.capitalize()}: {choice.brief(other)}.")
+                instead = _row(1, other.ranked[0], predicted, True, today)
     rows = [_row(rank, offer, found, rank <= chosen.fitting, today) for rank, offer in enumerate(chosen.ranked, 1)]
     notes = [
         f"Cost and days are for {runs} run{'s, one after the other' if runs > 1 else ''}; cost per experiment is one "
@@ -63,13 +80,14 @@ def main(given: argparse.Namespace) -> int:
     ]
     print(
         printout(
-            [choice.answer(chosen, given.model, doubted.get(chosen.ranked[0].machine))],
+            sentences,
             rows,
             notes,
             given.format,
             rule=chosen.rule,
             currency=unit,
             best=rows[0],
+            best_with_predicted_days=instead,
             pareto_front=[row for row in rows if row["pareto"]],
         )
     )

@@ -14,7 +14,7 @@ from .. import units
 from ..currency import worth
 from ..economics import pricelist, renting
 from ..economics.days import TrainingDays, days_on
-from ..economics.doubts import doubts, told_doubts
+from ..economics.doubts import INSTEAD, Doubt, believed, doubts, told_doubts
 from ..economics.interruptions import Interruptions, daly, young
 from ..economics.offers import machine_price
 from ..economics.pricelist import PriceList
@@ -26,7 +26,8 @@ from ..quantities import quantities
 from .money import add_shared, check_run, read_gpu, read_prices, read_sum
 from .printout import bounds, finite, printout, told_bounds
 
-Printed = tuple[list[str], list[dict[str, Any]], list[str]]  # sentences, rows, notes
+Row = dict[str, Any]
+Printed = tuple[list[str], list[Row], list[str]]  # sentences, rows, notes
 _SPOT = ("interrupted_every", "checkpoint_time", "restart_time")
 _CHECKPOINTS = ("checkpoint_every", "epochs")
 
@@ -62,7 +63,8 @@ def main(given: argparse.Namespace) -> int:
                 raise UserError(f"--{option.replace('_', '-')} needs a run: --model ID, or --hours with --gpu")
         print(printout(*_prices(prices, gpu, gpus, unit), given.format))
     else:
-        print(printout(*_runs(given, prices, gpu, gpus, unit), given.format, currency=unit))
+        printed, instead = _runs(given, prices, gpu, gpus, unit)
+        print(printout(*printed, given.format, currency=unit, best_with_predicted_days=instead))
     return 0
 
 
@@ -105,38 +107,60 @@ def _prices(prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> 
     return ["Prices per GPU and hour, each in its own currency; --model or --hours reckons a run."], rows, notes
 
 
-def _runs(given: argparse.Namespace, prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> Printed:
-    """A run on every rental that serves it."""
-    runs, spot = _asked(given, gpu, gpus), _spot(given)
-    found = renting.rented_runs(runs, prices.rentals, unit, prices.rates, spot, _storage(given, prices, unit))
+def _runs(
+    given: argparse.Namespace, prices: PriceList, gpu: str | None, gpus: int | None, unit: str
+) -> tuple[Printed, Row | None]:
+    """A run on every rental that serves it, and the best with predicted days where doubted ones decide."""
+    runs, spot, storage = _asked(given, gpu, gpus), _spot(given), _storage(given, prices, unit)
+    found = renting.rented_runs(runs, prices.rentals, unit, prices.rates, spot, storage)
     serving = [rental for run in runs for rental in renting.serving(prices.rentals, run.gpu, run.gpus)]
     foreign = sorted({row.currency for row in serving if worth(row.currency, unit, prices.rates) is None})
     lacking = f"no rate from {', '.join(foreign)} to {unit}, a [[rate]] in --prices brings one"
     if not found:
         raise UserError(lacking) if foreign else _nobody_rents(", ".join(f"{run.gpus} {run.gpu}" for run in runs))
     today = date.today()
-    steady = [row for row in found if row.rental.terms != "spot"]
-    sentence = _cheapest((found if spot else steady or found)[0], unit, spot)
+    best, doubted = _best(found, spot), doubts(given.model, [row.run for row in found]) if given.model else {}
+    doubt, instead = doubted.get(best.run.machine), None
+    sentences = [_cheapest(best, unit, spot, doubt)]
+    if doubted and math.isfinite(best.cost):
+        predicted = believed(runs, doubted)
+        other = _best(renting.rented_runs(predicted, prices.rentals, unit, prices.rates, spot, storage), spot)
+        if doubt or (other.run.machine, other.rental) != (best.run.machine, best.rental):
+            sentences.append(f"{INSTEAD.capitalize()}: {_taken(other, unit)}.")
+            instead = _row(other, unit, today)
     notes = [f"Left out: {lacking}."] if foreign else []
     notes += _notes(found, spot)
     one = {rental.gpu for rental in prices.rentals if rental.gpus == 1}
     notes += [renting.told_in_proportion()] if any(run.gpus > 1 and run.gpu in one for run in runs) else []
     notes += told_bounds(row.bounds for row in found)
-    notes += told_doubts(doubts(given.model, runs)) if given.model else []
+    notes += told_doubts(doubted)
     notes += pricelist.old_prices(
         [(f"{row.rental.gpu} at {row.rental.provider}", row.rental.quoted) for row in found], today
     )
-    return [sentence], [_row(row, unit, today) for row in found], notes
+    return (sentences, [_row(row, unit, today) for row in found], notes), instead
 
 
-def _cheapest(best: Rented, unit: str, spot: Spot | None) -> str:
+def _best(found: Sequence[Rented], spot: Spot | None) -> Rented:
+    """The cheapest, spot instances left out while nothing is known of their interruptions."""
+    steady = [row for row in found if row.rental.terms != "spot"]
+    return (found if spot else steady or found)[0]
+
+
+def _cheapest(best: Rented, unit: str, spot: Spot | None, doubt: Doubt | None) -> str:
     if math.isinf(best.cost):
         return "None of these ends: interrupted so often, the run is not to be expected to finish on any."
     uninterrupted = "without interruptions" if best.rental.terms == "spot" and spot is None else ""
-    days = [f"{best.run.origin}: {best.run.source}", bounds_told(best.bounds), uninterrupted]
+    why = doubt.told if doubt else ""
+    days = [f"{best.run.origin}: {best.run.source}", bounds_told(best.bounds), why, uninterrupted]
+    return f"The cheapest is {_taken(best, unit)} ({', '.join(filter(None, days))})."
+
+
+def _taken(row: Rented, unit: str) -> str:
+    if math.isinf(row.cost):
+        return "none of these ends"
     return (
-        f"The cheapest is {best.run.gpus} {best.run.gpu} at {best.rental.provider}, {best.rental.terms}: "
-        f"{told(best.cost, unit)} in {days_told(best.days)} ({', '.join(filter(None, days))})."
+        f"{row.run.machine} at {row.rental.provider}, {row.rental.terms}: {told(row.cost, unit)} in "
+        f"{days_told(row.days)}"
     )
 
 

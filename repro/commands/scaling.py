@@ -9,8 +9,8 @@ from typing import Any
 import models
 
 from ..economics import pricelist, scaling
-from ..economics.days import days_on
-from ..economics.doubts import doubts, told_doubts
+from ..economics.days import TrainingDays, days_on
+from ..economics.doubts import INSTEAD, believed, doubts, told_doubts
 from ..economics.offers import lifespan_years
 from ..economics.scaling import Step, stops
 from ..economics.told import told
@@ -28,7 +28,16 @@ def main(given: argparse.Namespace) -> int:
     unit, prices = read_prices(given)
     days = days_on(read_gpu(given), None, given.model, given.measured, given.predicted)
     names = list(dict.fromkeys(row.gpu for row in days))
-    by_gpu = {name: scaling.steps([row for row in days if row.gpu == name], prices, unit) for name in names}
+
+    def by_name(days: list[TrainingDays]) -> dict[str, list[Step]]:
+        return {name: scaling.steps([row for row in days if row.gpu == name], prices, unit) for name in names}
+
+    by_gpu, doubted = by_name(days), doubts(given.model, days)
+    instead = {}  # where one more stops paying by days that are not doubted, if those decide
+    for name, steps in by_name(believed(days, doubted)).items():
+        best, other = stops(by_gpu[name]), stops(steps)
+        if best and other and (best.machine in doubted or other.gpus != best.gpus):
+            instead[name] = other
     listed = [step for steps in by_gpu.values() for step in steps]
     notes = [
         "efficiency: the speed-up over the fewest GPUs, divided by how many times more GPUs; low and high are from the "
@@ -41,16 +50,24 @@ def main(given: argparse.Namespace) -> int:
     if more:
         notes.append(f"More than proportional, whatever the days within their bounds: {', '.join(more)}.")
     notes += told_bounds(step.bounds for step in listed)
-    notes += told_doubts(doubts(given.model, days))
+    notes += told_doubts(doubted)
     notes += unpriced([f"{step.gpus} {step.gpu}" for step in listed if step.cost is None], unit, "without costs")
     used = [(name, prices.gpus[name].quoted) for name in names if name in prices.gpus]
     notes += pricelist.old_prices(used, date.today())
-    sentences = [_told(given.model, steps, unit) for steps in by_gpu.values()]
-    print(printout(sentences, [_row(step, unit) for step in listed], notes, given.format, currency=unit))
+    print(
+        printout(
+            [_told(given.model, steps, unit, instead.get(name)) for name, steps in by_gpu.items()],
+            [_row(step, unit) for step in listed],
+            notes,
+            given.format,
+            currency=unit,
+            cheapest_with_predicted_days=[_row(step, unit) for step in instead.values()],
+        )
+    )
     return 0
 
 
-def _told(model: str, steps: list[Step], unit: str) -> str:
+def _told(model: str, steps: list[Step], unit: str, instead: Step | None) -> str:
     gpu, origins = steps[0].gpu, {f"{step.origin}: {step.source}" for step in steps}
     if len(origins) > 1:  # the settings of each count are in the rows
         origins = {origin.partition(", ")[0] for origin in origins}
@@ -66,9 +83,12 @@ def _told(model: str, steps: list[Step], unit: str) -> str:
     undecided = f"; within the days' bounds {' and '.join(equals)} may cost no more" if equals else ""
     larger = any(step.gpus > best.gpus and step.experiment is not None for step in steps)
     more = "more do not pay" if larger else "what it costs on more is not known"
+    predicted = ""
+    if instead is not None and instead.experiment is not None:
+        predicted = f"; {INSTEAD} it is cheapest on {instead.gpus}, at {told(instead.experiment.value, unit)}"
     return (
         f"{model} on {gpu} ({days}): an experiment is cheapest on {best.gpus}, at "
-        f"{told(best.experiment.value, unit)}; {more}{undecided}."
+        f"{told(best.experiment.value, unit)}; {more}{undecided}{predicted}."
     )
 
 

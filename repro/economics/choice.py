@@ -81,19 +81,27 @@ def answer(choice: Choice, model: str, doubt: str | None = None) -> str:
     """The choice in one sentence, with its reason, and a doubt about its days where there is one."""
     best = choice.ranked[0]
     runs = "" if best.runs == 1 else f"{best.runs} runs of "
-    verb = "Buy" if best.owned else "Rent"
+    days = ", ".join(filter(None, [f"{best.origin}: {best.source}", bounds_told(best.bounds), doubt]))
+    return (
+        f"{_taken(choice)}: {runs}{model} in {days_told(best.days)} ({days}), {choice.rule}; "
+        f"{told(best.cost_per_experiment, best.currency)} an experiment."
+    )
+
+
+def brief(choice: Choice) -> str:
+    """The choice in a few words, to follow others."""
+    taken = _taken(choice)
+    return f"{taken[0].lower()}{taken[1:]}, {days_told(choice.ranked[0].days)}"
+
+
+def _taken(choice: Choice) -> str:
+    best = choice.ranked[0]
     terms = "" if best.owned else f" ({best.terms.removeprefix('rent, ')})"
     machine = f"{best.machine}{terms} for {told(best.cost, best.currency)}"
-    days = ", ".join(filter(None, [f"{best.origin}: {best.source}", bounds_told(best.bounds), doubt]))
-    found = (
-        f"{runs}{model} in {days_told(best.days)} ({days}), {choice.rule}; "
-        f"{told(best.cost_per_experiment, best.currency)} an experiment"
-    )
     if best.wears_out:
         fits = " that fits" if choice.fitting < len(choice.ranked) else ""
-        none = f"No machine{fits} ends within the {lifespan_years():g} years that it lasts"
-        return f"{none}; of these {machine}: {found}."
-    return f"{verb} {machine}: {found}."
+        return f"No machine{fits} ends within the {lifespan_years():g} years that it lasts; of these {machine}"
+    return f"{'Buy' if best.owned else 'Rent'} {machine}"
 
 
 def _nearest(

@@ -40,6 +40,10 @@ class TrainingDays:
     watts: float | None = None
 
     @property
+    def machine(self) -> str:
+        return f"{self.gpus} {self.gpu}"
+
+    @property
     def bounds(self) -> tuple[float, float] | None:
         """Days between which 8 of 10 such predictions hold; None of days that are not predicted."""
         return (self.days.low, self.days.high) if self.origin == "predicted" else None

@@ -1,8 +1,9 @@
-"""What the audit doubts of printed days that an answer on money stands on."""
+"""What the audit doubts of printed days that an answer on money stands on, and what is predicted instead."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import models
 
@@ -11,27 +12,50 @@ from ..audit import audit
 from ..findings import by_place
 from ..predict import calibration
 from ..predict.tables import predicted
-from .days import TrainingDays
+from ..predict.traces import PAPER_STACK
+from .days import TrainingDays, foretold
 from .offers import Offer
 from .told import days_told
 
+INSTEAD = "with predicted days where the audit doubts the printed ones"
 
-def doubts(model: str, machines: Iterable[TrainingDays | Offer]) -> dict[str, str]:
-    """Those of these machines whose days are the paper's and can hardly be true, such as 2 A100, and why, with
-    the days that are predicted instead."""
+
+@dataclass(frozen=True)
+class Doubt:
+    """Why printed days can hardly be true, and those predicted instead, None where there are none."""
+
+    why: str
+    instead: TrainingDays | None
+
+    @property
+    def told(self) -> str:
+        return f"{self.why}, predicted {days_told(self.instead.days.value)}" if self.instead else self.why
+
+
+def doubts(model: str, machines: Iterable[TrainingDays | Offer]) -> dict[str, Doubt]:
+    """Those of these machines whose days are the paper's and can hardly be true, such as 2 A100."""
     name, of_paper = models.find(model).name, {row.place: row for row in audit() if row.table == "1"}
-    named = dict.fromkeys((row.gpu, row.gpus) for row in machines if row.origin == "expected")
-    rows = [of_paper[name, *machine] for machine in named]
-    found = {}
-    for row in rows:
-        if row.verdict != "plausible":
-            days = predicted(by_place("1")[row.place], calibration.load()[calibration.EVERYTHING]).days
-            instead = f", predicted {days_told(days.value)}" if days else ""
-            found[f"{row.gpus} {row.gpu}"] = f"{row.verdict}, {row.utilisation.value:.0%} of the peak{instead}"
-    return found
+    named = {row.machine: of_paper[name, row.gpu, row.gpus] for row in machines if row.origin == "expected"}
+    fitted = calibration.load()[calibration.EVERYTHING]
+    return {
+        machine: Doubt(
+            f"{row.verdict}, {row.utilisation.value:.0%} of the peak",
+            foretold(predicted(by_place("1")[row.place], fitted), PAPER_STACK),
+        )
+        for machine, row in named.items()
+        if row.verdict != "plausible"
+    }
 
 
-def told_doubts(doubts: Mapping[str, str]) -> list[str]:
+def believed(days: Iterable[TrainingDays], doubts: Mapping[str, Doubt]) -> list[TrainingDays]:
+    """The days, those that are doubted as they are predicted."""
+    return [
+        doubt.instead if (doubt := doubts.get(row.machine)) is not None and doubt.instead is not None else row
+        for row in days
+    ]
+
+
+def told_doubts(doubts: Mapping[str, Doubt]) -> list[str]:
     """A sentence on them; none where there are none."""
-    told = "; ".join(f"{machine}, {why}" for machine, why in doubts.items())
+    told = "; ".join(f"{machine}, {doubt.told}" for machine, doubt in doubts.items())
     return [f"Printed days that the audit doubts ({command()} audit): {told}."] if told else []

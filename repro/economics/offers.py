@@ -68,6 +68,11 @@ class Offer:
     def machine(self) -> str:
         return f"{self.gpus} {self.gpu}"
 
+    @property
+    def how(self) -> tuple[str, str]:
+        """What is taken, whatever it costs and however long it takes."""
+        return self.machine, self.terms
+
 
 def lifespan_years() -> float:
     """Years that the paper lets a machine last."""

@@ -41,6 +41,10 @@ class Step:
     origin: Origin
     source: str
 
+    @property
+    def machine(self) -> str:
+        return f"{self.gpus} {self.gpu}"
+
 
 def steps(days: Sequence[TrainingDays], prices: PriceList, currency: str) -> list[Step]:
     """The steps of one GPU type, the fewest GPUs first; their days must be of one model."""
