@@ -60,6 +60,14 @@ def positive(text: str, option: str, such_as: str) -> float:
     return _parse(text, option, {"": 1}, f"a positive number in plain digits such as {such_as}")
 
 
+def budget(text: str, option: str) -> float:
+    """A sum above 0, also as sums are told, `40,000`, and as people say them, `40k`. Not for what may be small, such as
+    the rent of an hour: who writes 1,250 there may mean one and a quarter."""
+    expected = "a sum above 0 such as 40000, 40,000 or 40k, without a currency"
+    grouped = re.fullmatch(r"\s*[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?\s*", text)
+    return _parse(text.replace(",", "") if grouped else text, option, {"": 1, "k": 1000}, expected)
+
+
 def count(text: str, option: str, least: int = 1, why: str = "") -> int:
     """A whole number from `least` to a billion."""
     # Python's own int also reads underscores and the digits of every script.

@@ -54,6 +54,11 @@ def test_for_40k_the_paper_buys_8_rtx_3090_and_trains_in_30_days() -> None:
     assert best["tier"] == "desktop"
 
 
+@pytest.mark.parametrize("budget", ["40,000", "40k", "40K", "40,000.00"])
+def test_a_budget_is_read_as_sums_are_told_and_said(budget: str) -> None:
+    assert "the fastest within the budget of 40,000 USD" in answer(*PYTHIA, "--budget", budget)["answer"]
+
+
 @pytest.mark.parametrize("limit", [("--budget", "165000"), ("--deadline", "9d")])
 def test_4_h100_are_better_than_8_a100(limit: tuple[str, str]) -> None:
     found = answer(*PYTHIA, *limit)
@@ -494,9 +499,13 @@ def test_limits_that_exclude_each_other_name_the_nearest_by_each() -> None:
 
 
 BAD_INPUT = [
-    (["--budget", "-5"], "--budget -5: expected a positive number"),
-    (["--budget", "1e308"], "--budget 1e308: expected a positive number in plain digits such as 40000"),
-    (["--budget", "8_000"], "--budget 8_000: expected a positive number in plain digits such as 40000"),
+    *(
+        (
+            ["--budget", text],
+            f"--budget {text}: expected a sum above 0 such as 40000, 40,000 or 40k, without a currency",
+        )
+        for text in ("-5", "0", "1e308", "8_000", "40,00", "0,400", "40,000k", "40.000,00", "$40k", "40000USD")
+    ),
     (["--budget", "9" * 400], "expected at most 20 digits on either side of the point"),
     (["--budget", "much"], "--budget much"),
     (["--deadline", "-1d"], "--deadline -1d: expected a positive duration such as 30d"),

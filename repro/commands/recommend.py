@@ -35,7 +35,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
-    budget = None if given.budget is None else units.positive(given.budget, "--budget", "40000")
+    budget = None if given.budget is None else units.budget(given.budget, "--budget")
     deadline = None if given.deadline is None else units.days(given.deadline, "--deadline")
     runs = units.count(given.runs, "--runs")
     unit, prices = read_prices(given)
