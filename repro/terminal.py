@@ -1,8 +1,9 @@
 """Tables on a terminal: headings and long cells wrap at words, and columns that still do not fit follow in a further
-table, behind those that tell the rows apart."""
+table, behind those that tell the rows apart. And whether a text is longer than the terminal."""
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 import textwrap
@@ -18,6 +19,15 @@ _ONE_PIECE = 24  # a cell up to this long is not wrapped, and none is wrapped to
 def width() -> int | None:
     """Characters in a line of the terminal that stdout is, None where it is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def scrolls(text: str) -> bool:
+    """Whether the first line of a text has left the terminal that stdout is once its last is there."""
+    if not sys.stdout.isatty():
+        return False
+    columns, lines = shutil.get_terminal_size()
+    # the prompt that follows takes a line, too
+    return sum(max(1, math.ceil(len(line) / columns)) for line in text.splitlines()) >= lines
 
 
 @dataclass(frozen=True)

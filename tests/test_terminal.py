@@ -31,12 +31,13 @@ COMMANDS = [
 ]
 
 
-def on_a_terminal(width: int, *arguments: str) -> list[str]:
-    """What a command prints to a terminal of that width, line by line."""
+def on_a_terminal(width: int, *arguments: str, height: int = 40) -> list[str]:
+    """What a command prints to a terminal of that size, line by line."""
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environment.pop("COLUMNS", None)
+    for name in ("COLUMNS", "LINES"):
+        environment.pop(name, None)
     command = [sys.executable, "-m", "repro", *arguments]
     with subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, env=environment) as process:
         os.close(theirs)
@@ -89,6 +90,15 @@ def test_a_table_that_fits_and_one_in_a_pipe_are_whole() -> None:
     assert len(parts_of(piped)) == 1
     assert on_a_terminal(max(map(len, piped)), "table", "1") == piped
     assert on_a_terminal(80, "table", "5") == repro("table", "5").stdout.splitlines()
+
+
+def test_an_answer_that_the_table_below_it_would_scroll_off_a_terminal_comes_last() -> None:
+    asked = ("recommend", "--model", "pythia-1b", "--budget", "40000")
+    tall, low = on_a_terminal(300, *asked, height=60), on_a_terminal(300, *asked, height=20)
+    assert tall == repro(*asked).stdout.splitlines()
+    assert low[-2].startswith("Buy 8 RTX 3090 for 20,900 USD")
+    assert sorted(low) == sorted(tall)
+    assert on_a_terminal(300, *asked, "--format", "markdown", height=20)[0] == tall[0]
 
 
 def test_machines_are_told_the_same_on_a_terminal() -> None:

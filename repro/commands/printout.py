@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..formats import Format, as_json, render
+from ..terminal import scrolls
 
 
 def printout(
@@ -17,7 +18,8 @@ def printout(
     **more: Any,
 ) -> str:
     """CSV is the rows alone. JSON holds them with `answer`, `notes` and whatever `more` there is. People do not see the
-    columns in which no row has anything. There is at least one row."""
+    columns in which no row has anything, and find the sentences first, or last on a terminal that the rest would
+    scroll them off. There is at least one row."""
     if format == "json":
         data = {"answer": " ".join(sentences), **more, "rows": list(rows), "notes": list(notes)}
         return as_json(data)
@@ -25,13 +27,10 @@ def printout(
         return render(rows, "csv")
     told = [key for key in rows[0] if any(row[key] is not None for row in rows)]
     people = [{key: row[key] for key in told} for row in rows]
-    return "\n\n".join(
-        [
-            "\n".join(sentences),
-            render(people, format, digits=6),
-            *(["\n".join(f"- {n}" for n in notes)] if notes else []),
-        ]
-    )
+    answer = "\n".join(sentences)
+    rest = [render(people, format, digits=6), *(["\n".join(f"- {n}" for n in notes)] if notes else [])]
+    text = "\n\n".join([answer, *rest])
+    return "\n\n".join([*rest, answer]) if format == "text" and scrolls(text) else text
 
 
 def finite(value: float | None, digits: int) -> float | None:
