@@ -1,8 +1,9 @@
-"""Tables on a terminal: headings and long cells wrap at words, and columns that still do not fit follow in a further
-table, behind those that tell the rows apart."""
+"""Text on a terminal. Tables: headings and long cells wrap at words, and columns that still do not fit follow in a
+further table, behind those that tell the rows apart. What is between them wraps at words, too."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
@@ -18,6 +19,27 @@ _ONE_PIECE = 24  # a cell up to this long is not wrapped, and none is wrapped to
 def width() -> int | None:
     """Characters in a line of the terminal that stdout is, None where it is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def folded(text: str, width: int) -> str:
+    """The text with its sentences wrapped, what goes on below itself: behind a bullet, a number, a name in a list.
+    Tables stay as they are, which are blocks with a line of dashes."""
+    blocks = re.split(r"(\n{2,})", text)
+    return "".join(
+        each if _is_table(each) else re.sub(".+", lambda line: _fold(line[0], width), each) for each in blocks
+    )
+
+
+def _is_table(block: str) -> bool:
+    return re.search(r"^-[- ]*$", block, re.MULTILINE) is not None
+
+
+def _fold(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    start = re.match(r" *(?:- |[0-9]+\. |(?<=  )\S+ {2,})?", line)
+    before = start[0] if start else ""
+    return before + _fill(line[len(before) :], width - len(before)).replace("\n", "\n" + " " * len(before))
 
 
 @dataclass(frozen=True)
