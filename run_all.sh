@@ -20,8 +20,6 @@ platform=$(uname -sm)
     "take such a machine, or run 'python -m repro' with a stack of your own (Python 3.11 or newer)"
 
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
-[[ $root${REPRO_CACHE-} != *[[:space:]\'\"\\\[]* ]] || die "torch.compile hands its compiler no path with blanks," \
-    "quotes or brackets, such as $root: move the checkout, or REPRO_CACHE, to a plainer one"
 
 # A device node costs nothing to look for. nvidia-smi, slow to start, is asked only where there is no node: under
 # WSL, and after a boot in which nothing has made the nodes yet. It comes with the driver, not with a toolkit.

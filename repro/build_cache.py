@@ -6,6 +6,7 @@ import contextlib
 import fnmatch
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,14 +22,11 @@ _MAGIC, _HEADER, _PLACE, _ROW, _ROWS = b"\x7fELF", 64, slice(40, 48), slice(58, 
 def build_cache() -> Path:
     """REPRO_CACHE, else beside the virtual environment, else, where the checkout is read-only, a temporary folder.
 
-    Raises UserError for one that compilers do not take.
+    Raises UserError where compilers do not take its path, or that of the packages here: they find torch there.
     """
     place = Path(os.environ.get("REPRO_CACHE") or ROOT / ".venv" / "build-cache")
-    if re.search(r"[\s'\"\\\[]", str(place)):
-        raise UserError(
-            f"torch.compile hands its compiler no path with blanks, quotes or brackets, such as {place}: name a "
-            "plainer folder with REPRO_CACHE"
-        )
+    _refuse_awkward(sys.prefix, "where this Python's packages are: move them, or the checkout that holds them, to")
+    _refuse_awkward(str(place), "where it would build: name in REPRO_CACHE")
     with contextlib.suppress(OSError):
         place.mkdir(parents=True, exist_ok=True)
     if os.access(place, os.W_OK):
@@ -36,6 +34,14 @@ def build_cache() -> Path:
     place = Path(tempfile.gettempdir()) / f"repro-build-cache-{os.getuid()}"
     place.mkdir(exist_ok=True)
     return place
+
+
+def _refuse_awkward(path: str, way_out: str) -> None:
+    if re.search(r"[\s'\"\\\[]", path):
+        raise UserError(
+            f"torch.compile hands its compiler no path with blanks, quotes or brackets, such as {path}, {way_out} a "
+            "plainer folder"
+        )
 
 
 def mend(variables: Mapping[str, str]) -> int:

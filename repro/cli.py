@@ -13,7 +13,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, NoReturn, TextIO
 
-from . import command
+from . import command, terminal
 from .commands import HELP
 from .errors import DISK_FULL, UserError
 from .exit_codes import FAILED, INTERRUPTED, USAGE
@@ -35,8 +35,9 @@ def main(arguments: Sequence[str]) -> int:
     _open_what_is_closed()
     try:
         try:
-            with contextlib.redirect_stdout(_Output(sys.stdout)):
-                return _run(list(arguments))
+            output = _Output(sys.stdout)
+            with contextlib.redirect_stdout(output):
+                return _run(list(arguments), output)
         finally:
             try:
                 print(end="", flush=True)  # where the buffer cannot be written it is told below
@@ -88,7 +89,7 @@ def _command(name: str) -> ModuleType:
     return import_module(f".commands.{name.replace('-', '_')}", __package__)
 
 
-def _run(words: list[str]) -> int:
+def _run(words: list[str], output: _Output) -> int:
     if not words or words[0] not in (*HELP, "-h", "--help", "--version"):
         if words and not words[0].startswith("-"):
             meant = near(words[0], HELP)
@@ -98,18 +99,21 @@ def _run(words: list[str]) -> int:
     if words[0] not in HELP:
         _overview().parse_args(words)
     given = parser(words[0]).parse_args(words[1:])
+    output.folds = vars(given).get("format") in (None, "text")
     return _command(words[0]).main(given)
 
 
 class _Output:
-    """stdout for commands: once its reader has gone the rest is dropped, and they go on to their exit code."""
+    """stdout for commands: on a terminal what is for people wraps, where `folds`; once its reader has gone the rest is
+    dropped, and they go on to their exit code."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        self._stream, self.folds = stream, True
 
     def write(self, text: str) -> int:
+        width = terminal.width() if self.folds else None
         try:
-            return self._stream.write(text)
+            return self._stream.write(text if width is None else terminal.folded(text, width))
         except BrokenPipeError:
             _drop_output()
             return len(text)

@@ -9,7 +9,7 @@ from . import adam, image, nvml, tf32
 from .devices import Device, generation_of
 from .errors import UserError
 from .gpus import GENERATIONS
-from .packages import installed
+from .packages import KERNELS, installed
 
 # Each target of the Dockerfile, and the generations that it has kernels and a torch for.
 SERVES: dict[str, tuple[str, ...]] = {
@@ -20,7 +20,6 @@ SERVES: dict[str, tuple[str, ...]] = {
     "every": GENERATIONS[GENERATIONS.index("Turing") :],
 }
 _SHARED_BYTES = 2**30  # more than the 64 MiB that a container has by default
-_KERNELS = ("flash-attn", "mamba-ssm", "causal-conv1d")
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def _shared_memory() -> int:
 
 
 def _kernels(device: Device | None) -> list[str]:
-    found = [f"{package} {version}" for package in _KERNELS if (version := installed(package))]
+    found = [f"{package} {version}" for package in KERNELS if (version := installed(package))]
     if installed("deepspeed"):
         if adam.built_in("fused_adam") and adam.built_in("cpu_adam"):
             found.append("DeepSpeed's Adam, built in")

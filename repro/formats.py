@@ -8,7 +8,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from . import terminal
@@ -59,10 +59,12 @@ def yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def render(rows: Sequence[dict[str, Any]], format: Format, digits: int = 3) -> str:
-    """One table. All rows have the same keys, which head the columns. None is a dash for people, empty or null for
-    machines. People see floats with so many significant digits, machines see all. A person at a terminal sees as many
-    tables as fit it."""
+def render(
+    rows: Sequence[dict[str, Any]], format: Format, digits: int = 3, headings: Mapping[str, str] | None = None
+) -> str:
+    """One table. All rows have the same keys, which head the columns; people read them with blanks, or what `headings`
+    has in their place. None is a dash for people, empty or null for machines. People see floats with so many
+    significant digits, machines see all. A person at a terminal sees as many tables as fit it."""
     if format == "json":
         return as_json(list(rows))
     if format == "csv":
@@ -77,8 +79,11 @@ def render(rows: Sequence[dict[str, Any]], format: Format, digits: int = 3) -> s
         raise UserError(
             "tabulate is not installed: set up with ./run_all.sh, or ask for --format csv or json"
         ) from None
+    called = headings or {}
     table = [
-        terminal.Column(key.replace("_", " "), tuple(_cell(row[key], digits) for row in rows), _numeric(rows, key))
+        terminal.Column(
+            called.get(key, key.replace("_", " ")), tuple(_cell(row[key], digits) for row in rows), _numeric(rows, key)
+        )
         for key in (rows[0] if rows else ())
     ]
     width = terminal.width() if format == "text" else None

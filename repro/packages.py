@@ -22,6 +22,7 @@ PACKAGES = (
     "numpy",
     "nvidia-ml-py",
 )
+KERNELS = ("flash-attn", "mamba-ssm", "causal-conv1d")  # built from source, beside torch's own
 LIBRARIES = "nvidia-"  # how those of CUDA's begin: cuBLAS, cuDNN, NCCL and others that torch loads
 
 

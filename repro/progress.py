@@ -12,11 +12,12 @@ from .units import duration
 
 
 class Progress:
-    """A bar over the trials, weighted by how long each should take, and what comes `after` them. A context manager."""
+    """A bar over trials, or parts of a check, weighted by how long each should take, and what comes `after` them. A
+    context manager."""
 
     def __init__(self, seconds: dict[str, float], after: float) -> None:
         self._seconds, self._done, self._left = seconds, 0, sum(seconds.values()) + after
-        self._took = self._reckoned = 0.0  # by the trials that ran
+        self._took = self._reckoned = 0.0  # by those that ran
 
     def __enter__(self) -> Progress:
         from tqdm import tqdm
@@ -36,18 +37,33 @@ class Progress:
 
     def tell(self, trial: Trial, record: Record | None, earlier: bool) -> None:
         """A trial is done: says so in one line, and moves the bar."""
+        self._count(trial.id, None if record is None or earlier else record.wall_seconds)
+        self._write(f"{trial.id}: {_told(record, earlier)}", time_left=not earlier)
+        self._bar.update(round(self._seconds[trial.id]))
+
+    def tell_part(self, part: str, took: float | None) -> None:
+        """The same of a part that took so many seconds; None where an earlier check had done it, which needs no line
+        and says nothing of the pace."""
+        self._count(part, took)
+        if took is None:
+            self._bar.total = (self._bar.total or 0) - round(self._seconds[part])
+            return
+        self._write(f"{part}: {took:.0f} s", time_left=True)
+        self._bar.update(round(self._seconds[part]))
+
+    def _count(self, name: str, took: float | None) -> None:
         self._done += 1
+        self._left -= self._seconds[name]
+        if took is not None:
+            self._took, self._reckoned = self._took + took, self._reckoned + self._seconds[name]
+
+    def _write(self, told: str, time_left: bool) -> None:
         count = f"[{self._done:>{len(str(len(self._seconds)))}}/{len(self._seconds)}]"
-        self._left -= self._seconds[trial.id]
-        if record is not None and not earlier:
-            self._took, self._reckoned = self._took + record.wall_seconds, self._reckoned + self._seconds[trial.id]
-        told = f"{count} {trial.id}: {_told(record, earlier)}"
-        if self._bar.disable and not earlier and self._done < len(self._seconds):
+        if self._bar.disable and time_left and self._done < len(self._seconds):
             pace = self._took / self._reckoned if self._took and self._reckoned else 1.0  # the bar keeps it by itself
             told += f"; about {duration(self._left * pace)} left"
-        self._bar.write(told, file=sys.stderr)
+        self._bar.write(f"{count} {told}", file=sys.stderr)
         sys.stderr.flush()
-        self._bar.update(round(self._seconds[trial.id]))
 
 
 def _told(record: Record | None, earlier: bool) -> str:

@@ -1,9 +1,10 @@
-"""Tables on a terminal: headings and long cells wrap at words, and columns that still do not fit follow in a further
-table, behind those that tell the rows apart. And whether a text is longer than the terminal."""
+"""Text on a terminal. Tables: headings and long cells wrap at words, and columns that still do not fit follow in a
+further table, behind those that tell the rows apart. What is between them wraps at words, too. And whether a text is
+longer than the terminal."""
 
 from __future__ import annotations
 
-import math
+import re
 import shutil
 import sys
 import textwrap
@@ -26,8 +27,28 @@ def scrolls(text: str) -> bool:
     if not sys.stdout.isatty():
         return False
     columns, lines = shutil.get_terminal_size()
-    # the prompt that follows takes a line, too
-    return sum(max(1, math.ceil(len(line) / columns)) for line in text.splitlines()) >= lines
+    return len(folded(text, columns).splitlines()) >= lines  # the prompt that follows takes a line, too
+
+
+def folded(text: str, width: int) -> str:
+    """The text with its sentences wrapped, what goes on below itself: behind a bullet, a number, a name in a list.
+    Tables stay as they are, which are blocks with a line of dashes."""
+    blocks = re.split(r"(\n{2,})", text)
+    return "".join(
+        each if _is_table(each) else re.sub(".+", lambda line: _fold(line[0], width), each) for each in blocks
+    )
+
+
+def _is_table(block: str) -> bool:
+    return re.search(r"^-[- ]*$", block, re.MULTILINE) is not None
+
+
+def _fold(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    start = re.match(r" *(?:- |[0-9]+\. |(?<=  )\S+ {2,})?", line)
+    before = start[0] if start else ""
+    return before + _fill(line[len(before) :], width - len(before)).replace("\n", "\n" + " " * len(before))
 
 
 @dataclass(frozen=True)

@@ -84,3 +84,12 @@ def test_a_cache_that_compilers_do_not_take_is_refused(
     with pytest.raises(UserError, match="hands its compiler no path with blanks, quotes or brackets"):
         build_cache()
     assert not (tmp_path / name).exists()
+
+
+def test_packages_where_compilers_do_not_look_are_refused_whatever_the_cache(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("REPRO_CACHE", str(tmp_path))
+    monkeypatch.setattr(sys, "prefix", "/with blanks/.venv/cpu")
+    with pytest.raises(UserError, match=r"such as /with blanks/\.venv/cpu, where this Python's packages are"):
+        build_cache()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -66,6 +68,43 @@ def test_every_format_holds_the_same_rows(command: str) -> None:
     assert list(as_json[0]) == list(as_csv[0])
     assert len(repro(command).stdout.splitlines()) == len(as_json) + 2
     assert repro(command, "--format", "markdown").stdout.startswith("| ")
+
+
+PRINTING = [
+    *("recipes", "gpus", "settings", "doctor", "audit", "claims", "rent", "rent --model vit", "breakeven"),
+    *(f"table {name}" for name in ("1", "3", "4", "5", "6", "7", "j")),
+    *(
+        "predict",
+        "predict --validate",
+        "predict --models vit --gpu A100",
+        "recommend --model vit",
+        "scaling --model vit",
+    ),
+    "compare results/cpu-2-cores results/cpu-2-cores",
+]
+# JSON of these holds several tables, CSV what most people want of them; or they measure.
+OF_ANOTHER_SHAPE = {"report", "run", "lab", "calibrate", "upgrade-check"}
+
+
+@pytest.mark.parametrize("command", PRINTING)
+def test_machines_read_the_same_names_in_csv_and_json_without_blanks_and_capitals(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    told = []
+    for format in ("csv", "json"):
+        assert main([*command.split(), "--format", format]) in (0, 3)
+        told.append(capsys.readouterr().out)
+    heads, *_ = csv.reader(io.StringIO(told[0]))
+    found = json.loads(told[1])
+    rows = found if isinstance(found, list) else found.get("rows") or found["trials"]
+    assert list(rows[0]) == heads
+    assert [name for name in heads if not re.fullmatch(r"[a-z][a-z0-9_]*", name)] == []
+
+
+def test_every_command_that_prints_data_is_asked_for_its_names() -> None:
+    printing = {name for name in HELP if any(action.dest == "format" for action in parser(name)._actions)}
+    assert printing == {command.split()[0] for command in PRINTING} | OF_ANOTHER_SHAPE
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

@@ -56,7 +56,7 @@ def test_a_torch_without_cuda_is_wrong_where_there_is_a_gpu(monkeypatch: pytest.
 
 def test_json_has_what_the_line_has() -> None:
     (row,) = json.loads(repro("doctor", "--format", "json", REPRO_IMAGE="").stdout)
-    assert (row["GPUs"], row["image"], row["TF32"], row["complaint"]) == (None, None, "off, without a GPU", None)
+    assert (row["gpus"], row["image"], row["tf32"], row["complaint"]) == (None, None, "off, without a GPU", None)
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import statistics
 import time
 from dataclasses import replace
@@ -249,6 +250,24 @@ def test_validation_scores_three_splits_and_three_baselines(scores: list[dict[st
         value, target = float(str(score["value"])), float(str(score["target"]))
         at_most = score["metric"] in ("median error", "seconds to predict both tables")
         assert score["met"] == (value <= target if at_most else value >= target), score
+
+
+@pytest.mark.parametrize("format", ["text", "markdown"])
+def test_people_see_what_was_to_be_reached_first_and_then_a_row_a_subset(
+    scores: list[dict[str, object]], format: str
+) -> None:
+    lines = repro("predict", "--validate", "--format", format).stdout.splitlines()
+    rows = [[cell for cell in re.split(r"\s{2,}|\|", line) if cell.strip()] for line in lines]
+    cells = [[cell.strip() for cell in row] for row in rows]
+    assert ["median error", "4", "leave one recipe out", "all", "14.2 %", "13.0 %", "no"] in cells[:16]
+    assert ["inside the 80 % interval", "1 and 4", "leave one GPU out", "plausible", "83.3 %"] in [
+        row[:5] for row in cells[:18]
+    ]
+    assert "8 of 9 targets are met; median error of table 4, leave one recipe out: 14.2 %, target 13.0 %." in lines[:22]
+    for subset in {str(score["subset"]) for score in scores if score["metric"] == "within 2x"}:
+        name, _, baseline = subset.partition(": baseline, ")
+        assert len([row for row in cells if row[:1] == [baseline or name]]) >= (2 if baseline else 3), subset
+    assert len(lines) < 120
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import pytest
 
-from repro.terminal import Column, laid_out
+from repro.terminal import Column, folded, laid_out
 from tests.command_line import ROOT, repro
 
 COMMANDS = [
@@ -83,6 +83,25 @@ def test_the_parts_of_a_split_table_hold_every_cell_behind_what_tells_its_row() 
         assert [cell for row in rows for cell in row[1:]] == [
             row["days"] or "-" for row in printed if row["model"] == model
         ]
+
+
+@pytest.mark.parametrize("command", [["audit"], ["breakeven"], ["table", "1"], ["--help"], ["doctor"]], ids=" ".join)
+def test_what_is_told_between_tables_wraps_too_and_in_a_pipe_does_not(command: list[str]) -> None:
+    piped = repro(*command, COLUMNS="80").stdout
+    assert max(map(len, piped.splitlines())) > 80
+    lines = on_a_terminal(80, *command)
+    assert max(map(len, lines)) <= 80
+    told = [line for line in piped.splitlines() if len(line) > 80 and "  " not in line.strip()]
+    assert [line for line in told if " ".join(line.split()) not in " ".join(" ".join(lines).split())] == []
+
+
+def test_what_wraps_goes_on_below_its_beginning() -> None:
+    assert folded("- one two three\n\n  For: four five\n2. sixteen of\n  name   of its help", 12).split("\n") == [
+        *("- one two", "  three", "", "  For: four", "  five", "2. sixteen", "   of"),
+        *("  name   of", "         its", "         help"),
+    ]
+    table = "head  another head\n----  ------------\na     a long cell"
+    assert folded(table, 10) == table
 
 
 def test_a_table_that_fits_and_one_in_a_pipe_are_whole() -> None:

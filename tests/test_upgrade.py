@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
+import sysconfig
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +21,7 @@ from repro.compare import culprit, second
 from repro.compare.baseline import accept, machine
 from repro.compare.coverage import choose, features
 from repro.compare.interleave import FORKS, Check, by_start, judge_pairs
-from repro.compare.second import Stack, build, pinned, requirements, this_stack
+from repro.compare.second import Stack, build, differ, pinned, requirements, this_stack
 from repro.compare.side import Side, read_side
 from repro.compare.trials import compare_trial
 from repro.devices import Device
@@ -34,6 +36,10 @@ from tests.wheels import linked, pin, wheel
 
 RUN = ROOT / "results" / "cpu-2-cores"
 LONG = " ".join(f"package-{number}==1.0" for number in range(40))  # longer than a file's name can be
+
+
+def unheard(part: str, took: float | None) -> None:
+    """Who is told of a check and does not listen."""
 
 
 def lock(tmp_path: Path, wheel: Path) -> Path:
@@ -100,6 +106,27 @@ def test_a_stack_that_cannot_run_a_trial_broke_it(tmp_path: Path) -> None:
     ]
     assert (tmp_path / "out" / "report.md").read_text().startswith("**Verdict on ")
     assert "the baseline stays as it is" in found.stderr
+    assert re.search(r": pythia-1b naive; about [0-9]+ min in all, by estimate$", found.stderr, re.MULTILINE)
+    first = r"^\[ 1/14\] largest micro batches, before: [0-9]+ s; about [0-9.]+ (s|min) left$"
+    assert re.search(first, found.stderr, re.MULTILINE)
+
+
+def test_a_stack_that_is_this_one_is_refused_before_it_is_measured(tmp_path: Path) -> None:
+    here = this_stack().packages
+    twin = wheel(tmp_path / "wheels", "tqdm", here["tqdm"], {"here.pth": f"{sysconfig.get_path('purelib')}\n"})
+    found = check(tmp_path, lock(tmp_path, twin))
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr.splitlines()[-1].startswith(f"repro: --against {tmp_path / 'lock'}: nothing differs, as every ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_tools_that_no_trial_imports_are_no_difference_and_kernels_are() -> None:
+    stack = Stack("one", sys.executable, {"torch": "2", "tqdm": "4", "pytest": "8"})
+    bare = replace(stack, packages={"torch": "2", "tqdm": "4"})
+    assert not differ(stack, bare)
+    assert differ(stack, replace(bare, packages={"torch": "2", "tqdm": "5"}))
+    assert differ(stack, replace(bare, packages={"tqdm": "4"}))
+    assert differ(replace(stack, packages={**stack.packages, "mamba-ssm": "2"}), bare)
 
 
 def test_a_stack_that_does_not_import_is_one_clear_line_and_what_was_measured_is_kept(tmp_path: Path) -> None:
@@ -116,8 +143,8 @@ def test_a_stack_that_does_not_import_is_one_clear_line_and_what_was_measured_is
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("nowhere-to-be-found==1.0\n", "nowhere-to-be-found"),
-        ("this is no lock\n", "could not be installed"),
+        ("nowhere-to-be-found==1.0\n", "Because nowhere-to-be-found was not found in the "),
+        ("this is no lock\n", "Couldn't parse requirement in `{lock}` at position 0"),
     ],
 )
 def test_a_lock_that_cannot_be_installed_is_one_clear_line(tmp_path: Path, content: str, told: str) -> None:
@@ -126,8 +153,8 @@ def test_a_lock_that_cannot_be_installed_is_one_clear_line(tmp_path: Path, conte
     found = check(tmp_path, tmp_path / "lock")
     assert (found.returncode, found.stdout) == (2, "")
     *_, last = found.stderr.splitlines()
-    assert told in last
-    assert last.startswith(f"repro: --against {tmp_path / 'lock'}: ")
+    assert last.startswith(f"repro: --against {tmp_path / 'lock'}: {told.format(lock=tmp_path / 'lock')}")
+    assert "second" not in last
 
 
 def test_an_empty_lock_is_refused_before_anything_is_built(tmp_path: Path) -> None:
@@ -175,7 +202,11 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(
     stacks = this_stack(), Stack("its twin", sys.executable, this_stack().packages)
 
     def after(budget: float, said: list[str]) -> Check:
-        found = Check(tmp_path, [trial], stacks, [], pairs=1, budget=budget, tell=said.append)
+        def tell(part: str, took: float | None) -> None:
+            if took is not None:
+                said.append(part)
+
+        found = Check(tmp_path, [trial], stacks, [], pairs=1, budget=budget, tell=tell)
         found.run()
         return found
 
@@ -185,10 +216,12 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(
     largest = [history(tmp_path / arm / "largest") for arm in ("before", "after")]
     assert [[each.status for each in side] for side in largest] == [["ok"], ["ok"]]
 
+    assert said == ["largest micro batches, before", "largest micro batches, after"]
+
     done = after(600.0, said)
     assert done.complete
     assert [len(done.samples(arm, trial)) for arm in ("before", "after", "again")] == [2 * FORKS] * 3
-    assert len(said) == 2
+    assert said[2:] == ["start 1", "start 2"]
     sample = done.samples("after", trial)[0]
     assert sample.micro_batch == largest[0][0].micro_batch
     assert sample.losses == done.samples("before", trial)[0].losses
@@ -200,14 +233,14 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(
     assert kept == ["largest"] * 2 + [*there, *there[::-1]] * FORKS, "every other time they go round the other way"
 
     after(600.0, said)
-    assert len(said) == 2, "nothing was left to do"
+    assert len(said) == 4, "nothing was left to do"
 
     other = Stack("another", sys.executable, {**this_stack().packages, "tqdm": "4.0.0"})
     with pytest.raises(UserError, match=r"after holds another .* stack's trials \(tqdm was .*, is 4\.0\.0\); name ano"):
-        Check(tmp_path, [trial], (this_stack(), other), [], pairs=1, budget=600.0, tell=said.append).run()
+        Check(tmp_path, [trial], (this_stack(), other), [], pairs=1, budget=600.0, tell=unheard).run()
     tool = {**this_stack().packages, "a-tool-of-tests": "1.0"}
     with_tool = tuple(replace(stack, packages=tool) for stack in stacks)
-    assert Check(tmp_path, [trial], with_tool, [], pairs=1, budget=600.0, tell=said.append).run() == [compared]
+    assert Check(tmp_path, [trial], with_tool, [], pairs=1, budget=600.0, tell=unheard).run() == [compared]
 
 
 def test_what_failed_is_measured_again_by_the_same_command(tmp_path: Path) -> None:
@@ -216,7 +249,7 @@ def test_what_failed_is_measured_again_by_the_same_command(tmp_path: Path) -> No
     for arm in ("before", "after"):
         results_folder(tmp_path / arm / "largest", failed)
     stacks = this_stack(), Stack("its twin", sys.executable, this_stack().packages)
-    check = Check(tmp_path, [trial], stacks, [], pairs=1, budget=-1.0, tell=lambda line: None)
+    check = Check(tmp_path, [trial], stacks, [], pairs=1, budget=-1.0, tell=unheard)
     check.run()
     largest = history(tmp_path / "after" / "largest")
     assert [each.status for each in largest] == ["crashed", "ok"]
@@ -361,7 +394,7 @@ def test_a_stack_that_cannot_be_built_ends_bisecting_and_not_the_check(
     monkeypatch.setattr(second, "pinned", refused)
     trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1)
     stacks = Stack("one", sys.executable, {"a": "1", "b": "1"}), Stack("other", sys.executable, {"a": "2", "b": "2"})
-    check = Check(tmp_path, [trial], stacks, [], pairs=6, budget=60.0, tell=lambda line: None)
+    check = Check(tmp_path, [trial], stacks, [], pairs=6, budget=60.0, tell=unheard)
     slower = compare_trial(samples(*[1.0] * 12), samples(*[1.1] * 12), judge=judge_pairs(samples(*[1.0] * 12), 6, 1, 4))
     assert slower.status == "regressed"
     told = upgrade_check._bisect(Namespace(out=tmp_path), check, [slower], stacks, [], 60.0)

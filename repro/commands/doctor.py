@@ -23,14 +23,14 @@ def main(given: argparse.Namespace) -> int:
         print(health.line)
     else:
         row = {
-            "GPUs": ", ".join(health.gpus) or None,
+            "gpus": ", ".join(health.gpus) or None,
             "driver": health.driver,
             "image": health.image,
             "torch": health.torch,
             "kernels": ", ".join(health.kernels) or None,
-            "TF32": health.tf32,
+            "tf32": health.tf32,
             "advice": health.advice,
             "complaint": health.complaint,
         }
-        print(render([row], given.format))
+        print(render([row], given.format, headings={"gpus": "GPUs", "tf32": "TF32"}))
     return OK if health.complaint is None else FAILED

@@ -10,6 +10,19 @@ from ..gpus import Gpu, catalogue
 from ..nvml import visible_devices
 from ..stderr import say
 
+_HEADINGS = {
+    "gpu": "GPU",
+    "paper_name": "in the paper",
+    "compute_capability": "capability",
+    "memory_gb": "GB",
+    "fp32_tflops": "fp32 TFLOP/s",
+    "tf32_tflops": "TF32",
+    "fp16_tflops": "fp16",
+    "bf16_tflops": "bf16",
+    "bandwidth_gb_s": "GB/s",
+    "board_power_w": "W",
+}
+
 
 def options(parser: argparse.ArgumentParser) -> None:
     add_format(parser)
@@ -19,22 +32,22 @@ def main(given: argparse.Namespace) -> int:
     here = _here()
     rows = [
         {
-            "GPU": gpu.name,
-            "in the paper": gpu.paper_name,
+            "gpu": gpu.name,
+            "paper_name": gpu.paper_name,
             "generation": gpu.generation,
-            "capability": ".".join(map(str, gpu.compute_capability)),
-            "GB": gpu.memory_gb,
-            "fp32 TFLOP/s": gpu.fp32_tflops,
-            "TF32": gpu.tf32_tflops,
-            "fp16": gpu.fp16_tflops,
-            "bf16": gpu.bf16_tflops,
-            "GB/s": gpu.bandwidth_gb_s,
-            "W": gpu.board_power_w,
+            "compute_capability": ".".join(map(str, gpu.compute_capability)),
+            "memory_gb": gpu.memory_gb,
+            "fp32_tflops": gpu.fp32_tflops,
+            "tf32_tflops": gpu.tf32_tflops,
+            "fp16_tflops": gpu.fp16_tflops,
+            "bf16_tflops": gpu.bf16_tflops,
+            "bandwidth_gb_s": gpu.bandwidth_gb_s,
+            "board_power_w": gpu.board_power_w,
             "here": here.count(gpu) or None,
         }
         for gpu in catalogue()
     ]
-    print(render(rows, given.format))
+    print(render(rows, given.format, headings=_HEADINGS))
     return 0
 
 

@@ -224,11 +224,12 @@ def _fit(given: argparse.Namespace) -> int:
 
 
 def _validate(given: argparse.Namespace) -> int:
-    from ..predict.validate import told, validate
+    from ..predict.scores import for_people
+    from ..predict.validate import validate
 
     scores = validate(calibration.load())
-    print(render([asdict(score) for score in scores], given.format))
-    if given.format not in FOR_MACHINES:
-        aimed = [asdict(score) for score in scores if score.target is not None]
-        print(f"\nOf these, what was to be reached:\n\n{render(aimed, given.format)}\n\n{told(scores)}")
+    if given.format in FOR_MACHINES:
+        print(render([asdict(score) for score in scores], given.format))
+    else:
+        print(for_people(scores, given.format))
     return 0

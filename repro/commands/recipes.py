@@ -10,6 +10,8 @@ import models
 from ..findings import training_flops
 from ..formats import FOR_MACHINES, add_format, render
 
+_HEADINGS = {"flops_per_example": "FLOPs an example", "training_flops": "FLOPs in all"}
+
 
 def options(parser: argparse.ArgumentParser) -> None:
     add_format(parser)
@@ -30,9 +32,9 @@ def main(given: argparse.Namespace) -> int:
                 "precision": recipe.precision,
                 "optimizer": recipe.optimizer.name,
                 "parameters": recipe.parameters if exact else f"{recipe.parameters:,}",
-                "FLOPs an example": recipe.flops_per_example if exact else f"{recipe.flops_per_example:.4g}",
-                "FLOPs in all": training_flops(recipe) if exact else f"{training_flops(recipe):.3g}",
+                "flops_per_example": recipe.flops_per_example if exact else f"{recipe.flops_per_example:.4g}",
+                "training_flops": training_flops(recipe) if exact else f"{training_flops(recipe):.3g}",
             }
         )
-    print(render(rows, given.format))
+    print(render(rows, given.format, headings=_HEADINGS))
     return 0

@@ -17,13 +17,13 @@ def main(given: argparse.Namespace) -> int:
     rows = [
         {
             "settings": settings.id,
-            "free lunch": yes(settings.free_lunch),
+            "free_lunch": yes(settings.free_lunch),
             "checkpointing": yes(settings.checkpointing),
             "sharding": settings.sharding,
             "offloading": yes(settings.offloading),
-            "on 1 GPU": yes(settings == NAIVE or settings in alone),
+            "on_1_gpu": yes(settings == NAIVE or settings in alone),
         }
         for settings in [NAIVE, *search_space(2)]
     ]
-    print(render(rows, given.format))
+    print(render(rows, given.format, headings={"on_1_gpu": "on 1 GPU"}))
     return 0

@@ -14,7 +14,7 @@ from .. import files, nvml, units
 from ..compare import baseline, culprit, report, second
 from ..compare.coverage import choose
 from ..compare.environments import differences
-from ..compare.interleave import ARMS, Check, forks, rounds
+from ..compare.interleave import ARMS, Check, forks, parts, rounds
 from ..compare.rule import PAIRS_A_ROUND
 from ..compare.trials import Compared
 from ..datafile import expected_folder
@@ -23,11 +23,12 @@ from ..errors import UserError
 from ..estimate import estimate
 from ..formats import Format, add_format
 from ..plan import Methods, Options, counts_up_to, default_scale, trials
+from ..progress import Progress
 from ..recipe import Scale
 from ..results import REPORT
 from ..stderr import say
 from ..trial import Trial
-from ..units import path
+from ..units import duration, path
 from .devices import alike
 from .preflight import check_cuda, check_disk, check_packages, interrupted, stop_on_sigterm
 
@@ -68,13 +69,21 @@ def main(given: argparse.Namespace) -> int:
     chosen, pairs = _chosen(given.budget, candidates, devices, asked)
     first = second.this_stack()
     stacks = first, second.build(given.against, first)
-    if stacks[1].packages == first.packages:
-        say(f"nothing of {given.against} differs from this stack: the check is of this stack against itself")
-    check = Check(given.out, chosen, stacks, devices, pairs, budget, say)
+    if not second.differ(*stacks):
+        raise UserError(
+            f"--against {given.against}: nothing differs, as every package that a trial may import is here in that "
+            "version; name another"
+        )
     names = ", ".join(f"{trial.recipe} {trial.settings}" for trial in chosen)
-    say(f"{len(chosen)} of {len(candidates)} trials, twice {pairs} starts of each stack: {names}")
+    seconds = _parts(chosen, devices, pairs)
+    say(
+        f"{len(chosen)} of {len(candidates)} trials, twice {pairs} starts of each stack: {names}; about "
+        f"{duration(sum(seconds.values()))} in all, by estimate"
+    )
     try:
-        compared = check.run()
+        with Progress(seconds, 0.0) as bar:
+            check = Check(given.out, chosen, stacks, devices, pairs, budget, bar.tell_part)
+            compared = check.run()
         notes = [_note(given, check, compared)]
         if given.bisect:
             notes.append(_bisect(given, check, compared, stacks, devices, budget))
@@ -140,13 +149,19 @@ def _most_pairs(chosen: Sequence[Trial], devices: Sequence[Device], fewest: int,
 
 
 def _costs(candidates: Sequence[Trial], devices: Sequence[Device], pairs: int) -> tuple[float, dict[Trial, float]]:
-    """About how many seconds loading takes, once for each start whatever it measures, and each trial."""
-    starts = 2 * pairs  # two rounds
-    processes = len(ARMS) * starts * forks(devices)
-    searches = 2  # for the micro batch, on both stacks
-    return (searches + starts) * _LOADING_SECONDS, {
-        trial: (searches + processes * _SAMPLES_SHARE) * estimate(trial, gpu_of(devices)) for trial in candidates
-    }
+    """About how many seconds loading takes, once for each part whatever it measures, and each trial."""
+    loading, seconds = len(_parts((), devices, pairs)) * _LOADING_SECONDS, {}
+    for trial in candidates:
+        seconds[trial] = sum(_parts([trial], devices, pairs).values()) - loading
+    return loading, seconds
+
+
+def _parts(trials: Sequence[Trial], devices: Sequence[Device], pairs: int) -> dict[str, float]:
+    """About how many seconds each part of a check takes."""
+    once = sum(estimate(trial, gpu_of(devices)) for trial in trials)
+    searches, starts = parts(pairs)
+    found = dict.fromkeys(searches, _LOADING_SECONDS + once)
+    return found | dict.fromkeys(starts, _LOADING_SECONDS + len(ARMS) * forks(devices) * _SAMPLES_SHARE * once)
 
 
 def _note(given: argparse.Namespace, check: Check, compared: Sequence[Compared]) -> str:
@@ -197,7 +212,8 @@ def _bisect(
         say(f"bisect: {', '.join(names)}")
         stack = build(names)
         folder = given.out / "bisect" / stack.key
-        return Check(folder, [trial], (first, stack), devices, check.pairs, budget, say).run()[0]
+        with Progress(_parts([trial], devices, check.pairs), 0.0) as bar:
+            return Check(folder, [trial], (first, stack), devices, check.pairs, budget, bar.tell_part).run()[0]
 
     def differs(names: Sequence[str]) -> bool:
         found = look(names)

@@ -35,7 +35,6 @@ from ..results import Results
 from ..settings import Settings
 from ..stack import PRELOADED
 from ..trial import Record, Trial
-from ..units import duration
 from ..variables import trial_environment
 from .changes import Change
 from .ratio import of_pairs, of_separate
@@ -46,6 +45,7 @@ from .soundness import unsound
 from .trials import Compared, Judge, Judged, compare_trial
 
 ARMS = ("before", "after", "again")
+SEARCHED = ARMS[:2]
 _STANDS = ("ok", "out_of_memory", "timed_out")  # the same command measures no such record again: others may be mended
 FORKS = 4  # of each arm a start, on a CPU: what a start decides is little of a process's noise, and loading takes time
 
@@ -53,7 +53,7 @@ FORKS = 4  # of each arm a start, on a CPU: what a start decides is little of a 
 class Check:
     """A check in a results folder, resumed where it stopped. `trials` take the largest micro batch that fits on both
     stacks. `pairs` are starts a side in each of two rounds; none begins that would end after `budget` seconds.
-    `tell` gets a line for people."""
+    `tell` gets each of the `parts` that is done, with its seconds, None where an earlier check had done it."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Check:
         devices: Sequence[Device],
         pairs: int,
         budget: float,
-        tell: Callable[[str], None],
+        tell: Callable[[str, float | None], None],
     ) -> None:
         self.folder, self.trials, self.pairs, self.tell = folder, list(trials), pairs, tell
         self._stacks = dict(zip(ARMS, (*stacks, stacks[0]), strict=True))
@@ -76,11 +76,12 @@ class Check:
         """Measures what is missing, and compares. Raises UserError where a stack does not import, and where the folder
         holds a check of others."""
         self._refuse_others()
-        for arm in ("before", "after"):
+        for arm in SEARCHED:
             self._search(arm)
         alike = [trial for trial in self.trials if self._sampled(trial) is not None]
-        self._round(alike, self.pairs)
-        self._round([trial for trial in alike if not self._is_settled(trial)], 2 * self.pairs)
+        self._round(alike, range(self.pairs))
+        unsettled = [trial for trial in alike if not self._is_settled(trial)]
+        self._round(unsettled, range(self.pairs, 2 * self.pairs))
         return self.compared()
 
     def compared(self) -> list[Compared]:
@@ -120,28 +121,29 @@ class Check:
         folder = self.folder / arm / "largest"
         known = {record.id for record in _standing(folder)}
         waiting = [trial for trial in self.trials if trial.id not in known]
+        began = time.monotonic()
         if waiting:
             with self._opened(folder, arm, waiting) as opened:
                 for trial in waiting:
                     opened.keep(opened.measure(trial))
+        self.tell(_of_search(arm), time.monotonic() - began if waiting else None)
 
-    def _round(self, trials: Sequence[Trial], pairs: int) -> None:
-        """Has every arm measure these trials, up to so many starts. One that fails is left alone."""
+    def _round(self, trials: Sequence[Trial], starts: Iterable[int]) -> None:
+        """Has every arm measure these trials in these starts. One that fails is left alone."""
         sampled = [wanted for trial in trials if (wanted := self._sampled(trial)) is not None]
-        for start in range(pairs):
+        for start in starts:
             known = [(arm, record) for arm in ARMS for record in _standing(self.folder / arm)]
             taken = Counter((arm, record.id) for arm, record in known)
             failed = self._failed.union(record.id for _, record in known if record.status != "ok")
             waiting = [trial for trial in sampled if trial.id not in failed]
             forks = range(start * self._forks, (start + 1) * self._forks)
             missing = [fork for fork in forks if any(taken[arm, t.id] <= fork for t in waiting for arm in ARMS)]
+            began = time.monotonic()
             if missing:
-                began = time.monotonic()
                 self._start(missing, waiting, taken)
                 if not self.complete:
                     return
-                left = duration((pairs - start - 1) * (time.monotonic() - began))
-                self.tell(f"start {start + 1} of {pairs}: {time.monotonic() - began:.0f} s; {left} to go")
+            self.tell(_of_start(start), time.monotonic() - began if missing else None)
 
     def _start(self, forks: Sequence[int], trials: list[Trial], taken: Counter[tuple[str, str]]) -> None:
         """Starts every arm, for these forks of each, without what was `taken` already. A trial is left out once it
@@ -267,6 +269,19 @@ def _differing(*stacks: Environment | None) -> set[str]:
     """The packages of which two stacks have other versions; none where one is not known."""
     before, after = (stack and stack.packages for stack in stacks)
     return {name for name, _ in before.items() ^ after.items()} if before and after else set()
+
+
+def parts(pairs: int) -> tuple[list[str], list[str]]:
+    """What a check of so many starts a round consists of, by name: searches for micro batches, and starts."""
+    return [_of_search(arm) for arm in SEARCHED], [_of_start(start) for start in range(2 * pairs)]
+
+
+def _of_search(arm: str) -> str:
+    return f"largest micro batches, {arm}"
+
+
+def _of_start(number: int) -> str:
+    return f"start {number + 1}"
 
 
 def forks(devices: Sequence[Device]) -> int:

@@ -15,11 +15,12 @@ from pathlib import Path
 from ..build_cache import build_cache
 from ..checkout import ROOT
 from ..errors import UserError, cut
-from ..packages import installed_packages, normalised
+from ..packages import KERNELS, installed_packages, normalised
 from ..stderr import say
 
 # What a trial may import. Kernels that are built from source are not among them: they would be built again.
 _ROOTS = ("torch", "torchvision", "transformers", "deepspeed", "timm", "nvidia-ml-py", "psutil", "setuptools")
+_SCRIPT = ROOT / "locks" / "second.sh"
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,13 @@ class Stack:
 def this_stack() -> Stack:
     """The one that runs this program."""
     return Stack("this stack", sys.executable, installed_packages())
+
+
+def differ(first: Stack, other: Stack) -> bool:
+    """Whether a trial may import something else there: a package of the other that the first has not, or one that the
+    other lacks. What the first has beside these, such as tools of the tests, is no difference."""
+    names = (*other.packages, *_ROOTS, *KERNELS)
+    return any(first.packages.get(name) != other.packages.get(name) for name in names)
 
 
 def folder(key: str) -> Path:
@@ -115,20 +123,25 @@ def _built(key: str, name: str, lock: str, wanted: str | None) -> Stack:
         except OSError as error:
             raise UserError(f"cannot write to {place}: {error.strerror}") from error
         say(f"building the stack of {name}")
-        command = [str(ROOT / "locks" / "second.sh"), sys.executable, str(venv), *map(str, files)]
+        command = [str(_SCRIPT), sys.executable, str(venv), *map(str, files)]
         made = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if made.returncode == 130:
             raise KeyboardInterrupt
         if made.returncode:
-            raise UserError(f"--against {name}: {_one_line(made.stderr)}")
+            raise UserError(f"--against {name}: {_one_line(made.stderr, key, name)}")
         done.touch()
     python = str(venv / "bin" / "python")
     return Stack(name, python, _packages(python), key)
 
 
-def _one_line(told: str) -> str:
-    """What uv draws as a tree over several lines, in one."""
-    return cut(" ".join(re.sub(r"[\u00d7\u2500-\u25ff]", " ", told).split()).removesuffix(", see above"), 400)
+def _one_line(told: str, key: str, name: str) -> str:
+    """What the resolver says, which uv draws as a tree over several lines, in one. Our script speaks where uv does
+    not, and our copy of a lock goes by the name that the person gave."""
+    script = f"{_SCRIPT.name}: "
+    lines = [line for line in told.splitlines() if not (line.startswith(script) and line.endswith(", see above"))]
+    line = " ".join(re.sub(r"[\u00d7\u2500-\u25ff]", " ", "\n".join(lines) or told).replace(script, "").split())
+    line = re.sub(r"^(error: )?(No solution found when resolving dependencies:? (cause: )?)?", "", line)
+    return cut(re.sub(rf"[^\s`']*/{key}/(lock|wanted\.in)", lambda _: name, line), 400)
 
 
 def _packages(python: str) -> dict[str, str]:
