@@ -150,6 +150,9 @@ def test_uncertain_inputs_bound_the_answer_at_their_corners() -> None:
     assert row["runs_high"] == pytest.approx(9000 / (1.2 - 0.6 * 0.2) / hours, abs=1e-3)
     assert row["runs"] == pytest.approx(8000 / (1.4 - 0.5 * 0.15) / hours, abs=1e-3)
     assert row["runs_low"] < row["runs"] < row["runs_high"]
+    sold = only("--machine", "7000..9000", "--resale", "500..1500", "--rent", "1.4", "--electricity", "0")
+    bounds = [sold[name] * 1.4 * hours for name in ("runs_low", "runs", "runs_high")]
+    assert bounds == pytest.approx([5500, 7000, 8500], rel=1e-3)
 
 
 def test_a_bound_at_which_owning_never_pays_is_told() -> None:

@@ -168,6 +168,8 @@ def test_what_needs_more_system_memory_than_the_papers_hosts_have_says_nothing_o
     found = verdict_of(infeasible, *whole)
     assert (found.verdict, found.measured_days) == ("no_reference", 900.0)
     assert "64 GB a GPU" in found.reason
+    faster = replace(whole[-1], authors_days=850.0)
+    assert verdict_of(infeasible, *whole[:-1], faster).measured_days == 850.0, "the fastest, as everywhere"
     ran = [replace(each, status="ok", authors_days=950.0) for each in whole if each.settings == "free_lunch"]
     told = verdict_of(infeasible, *whole, *ran)
     assert (told.verdict, told.settings) == ("feasibility_differs", "free_lunch")
