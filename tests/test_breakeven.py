@@ -222,6 +222,22 @@ def test_power_that_one_gpu_did_not_tell_is_not_taken_for_measured(tmp_path: Pat
     assert measured["rows"][0]["kwh_a_run"] == pytest.approx(8 * 0.4 * 240, abs=0.01)
 
 
+def test_where_nobody_knows_the_power_neither_electricity_nor_co2_is_reckoned_until_it_is_given(expected: Path) -> None:
+    file = expected / "gpus.csv"
+    text = file.read_text()
+    assert ",312,312,1410,2039,400,NVLink 600" in text
+    file.write_text(text.replace(",312,312,1410,2039,400,NVLink 600", ",312,312,1410,2039,,NVLink 600"))
+    asked = (*MACHINE, "--electricity", "0.2", "--co2", "US")
+    found = answer(*asked)
+    assert any("The power of A100 is unknown; give --power KW" in note for note in found["notes"])
+    row, given = found["rows"][0], answer(*asked, "--power", "3.2")["rows"][0]
+    assert [row[name] for name in ("kwh_a_run", "electricity_a_run", "electricity_a_run_usd", "co2_kg_a_run")] == [
+        None
+    ] * 4
+    assert row["runs"] == answer(*MACHINE)["rows"][0]["runs"] < given["runs"]
+    assert given["electricity_a_run_usd"] == pytest.approx(3.2 * 216 * 0.2, abs=0.01)
+
+
 def test_co2_is_of_a_region_or_of_a_number_and_names_its_source() -> None:
     of_us, of_number = answer(*MACHINE, "--co2", "us"), answer(*MACHINE, "--co2", "390")
     assert of_us["rows"][0]["co2_kg_a_run"] == pytest.approx(691.2 * 0.39, abs=0.01)
