@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median, stdev
 from typing import Any
 
 import pytest
@@ -91,6 +91,22 @@ def test_an_interval_holds_the_true_ratio_as_often_as_it_says(estimate: Callable
         assert interval is not None
         held += interval.low <= 1.1 <= interval.high
     assert held / 1000 >= 1 - ALPHA
+
+
+@pytest.mark.parametrize("estimate", [paired, of_separate])
+def test_the_standard_error_is_how_far_the_value_strays(estimate: Callable[..., ratio.Ratio]) -> None:
+    drawn = random.Random(1)
+    found = [estimate(*([drawn.lognormvariate(0, 0.05) for _ in range(20)] for _ in range(2))) for _ in range(300)]
+    strays = stdev(math.log(each.value) for each in found)
+    assert fmean(each.standard_error for each in found) == pytest.approx(strays, rel=0.1)
+
+
+def test_of_two_sides_the_smaller_says_how_many_samples_there_are_and_none_are_no_ratio() -> None:
+    for before, after in (([1.0] * 4, [2.0] * 6), ([1.0] * 6, [2.0] * 4)):
+        assert of_separate(before, after).samples == 4
+    for nothing in (lambda: of_pairs([]), lambda: of_separate([1.0], []), lambda: of_separate([], [1.0])):
+        with pytest.raises(ValueError, match="no samples to compare"):
+            nothing()
 
 
 def test_faster_is_judged_as_slower_is() -> None:
