@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -84,11 +84,12 @@ def trials(options: Options, devices: Sequence[Device]) -> list[Trial]:
         recipe = models.find(id, options.scale)
         for count in options.counts:
             wanted = _methods(options, recipe, gpu, count * options.nodes, bool(devices))
-            for settings in _with_attention(wanted, options.attention if recipe.flash_attention else "sdpa"):
+            attention = options.attention if recipe.flash_attention else "sdpa"
+            for settings in wanted:
                 trial = Trial(
                     recipe=id,
                     scale=options.scale,
-                    settings=settings.id,
+                    settings=replace(settings, attention=attention).id,
                     device=name_of(devices),
                     count=count,
                     memory_limit=options.memory,
@@ -109,7 +110,3 @@ def _methods(options: Options, recipe: Recipe, gpu: Gpu | None, count: int, on_g
     if recipe.id == _SEARCHED_ON_CPU and count > 1:
         return settings_for(recipe, "all", gpu, count)
     return [NAIVE, FREE_LUNCH]
-
-
-def _with_attention(wanted: Iterable[Settings], attention: Attention) -> list[Settings]:
-    return [replace(settings, attention=attention if settings.free_lunch else "sdpa") for settings in wanted]

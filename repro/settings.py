@@ -65,8 +65,8 @@ class Settings:
 
     @property
     def saves_memory(self) -> bool:
-        """Whether there is any memory-saving method."""
-        return self.checkpointing or self.sharding != "none" or self.offloading
+        """Whether there is any memory-saving method; there is no offloading without sharding."""
+        return self.checkpointing or self.sharding != "none"
 
     @property
     def library(self) -> Literal["torch", "deepspeed", "fsdp"]:

@@ -117,7 +117,7 @@ def _judge(cell: Cell, there: list[Record], published: set[str], tolerance: floa
     failed = [record for record in tried if record.settings not in settled]
     space = {settings.id for settings in search_space(cell.gpus)}
     # What may be faster, or fit, than what was measured.
-    unsettled = set() if naive or space <= settled else published - settled
+    unsettled = set() if naive else published - settled
     # Table 1 is the best of the search: other settings alone say nothing of it.
     if not naive and not space <= settled and not published & settled:
         wanted = "Appendix J's settings were" if published else "the whole search space was"
@@ -126,15 +126,12 @@ def _judge(cell: Cell, there: list[Record], published: set[str], tolerance: floa
             "not_measured", _ends(each for each in failed if each.settings in (published or space)) or not_run
         )
     ran = [record for record in tried if record.status == "ok"]
-    if ran and cell.state == "infeasible":
-        there_too = [record for record in ran if _fits_papers_hosts(record)]
-        if not there_too:
-            return verdict(
-                "no_reference", "infeasible in the paper, whose hosts have 64 GB a GPU; this one has more", ran[0]
-            )
-        ran = there_too
     if ran:
-        best = min(ran, key=lambda record: record.authors_days or 0.0)
+        there_too = [record for record in ran if cell.state != "infeasible" or _fits_papers_hosts(record)]
+        best = min(there_too or ran, key=lambda record: record.authors_days or 0.0)
+        if not there_too:
+            why = "infeasible in the paper, whose hosts have 64 GB a GPU; this one has more"
+            return verdict("no_reference", why, best)
         uncompiled = "measured uncompiled, for compiling it crashed" if ran_uncompiled(best) else ""
         if cell.state == "lost":
             return verdict("no_reference", "the paper's mark is lost", best)

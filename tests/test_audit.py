@@ -13,6 +13,7 @@ import pytest
 import models
 from repro.audit import _peak, audit, audit_measured, causes, verdict
 from repro.interval import Interval
+from repro.originals import training_compute
 from tests.command_line import ROOT, answer, record, refusal, repro, results_folder
 
 PYTHIA_1B_FLOPS = 1.282e13 * 1024 * 143_000
@@ -57,6 +58,8 @@ def test_vision_is_tf32_in_table_1_and_fp32_in_table_4() -> None:
     found = {(r.table, r.model, r.gpu, r.gpus): r for r in audit()}
     assert (found["1", "ViT", "A100", 1].precision, found["1", "ViT", "A100", 1].peak_tflops) == ("TF32", 156)
     assert (found["4", "ViT", "A100", 1].precision, found["4", "ViT", "A100", 1].peak_tflops) == ("fp32", 19.5)
+    half = {(row.model, row.precision) for row in found.values() if row.model in ("Pythia-160M", "Pythia-1B")}
+    assert half == {("Pythia-160M", "fp16"), ("Pythia-1B", "bf16")}, "TF32 stands in for fp32 alone"
 
 
 @pytest.mark.parametrize(
@@ -111,6 +114,37 @@ def test_the_evidence_is_reckoned_from_the_cells() -> None:
     assert f"has {patches:.1%} of its FLOPs" in told
 
 
+def test_the_evidence_counts_the_cells_that_it_names() -> None:
+    found = [
+        replace(row, verdict="impossible")
+        if (row.table, row.model, row.gpu, row.gpus) == ("4", "Pythia-160M", "H100", 8)
+        else row
+        for row in audit()
+    ]
+    clock, boost, peak, flops, tf32 = (f"{each.evidence_for} {each.evidence_against}" for each in causes(found, []))
+    scaled, unscaled = (
+        [row.verdict != "plausible" for row in found if row.table == "1" and (row.precision == "fp16") == fp16]
+        for fp16 in (True, False)
+    )
+    assert len(scaled) + len(unscaled) == 140
+    assert f"in bf16 and TF32, {sum(unscaled)} of {len(unscaled)} cells of Table 1" in clock
+    assert f"in fp16 {sum(scaled)} of {len(scaled)}" in clock
+    assert "6 of the 15 impossible cells are on the RTX 3090" in boost
+    assert "the 9 impossible cells on A100 and H100 are no consumer board's" in boost
+    assert "0 of the 51 H100 cells on tensor cores" in peak
+    assert "with which 1 H100 cells are impossible" in peak
+    convnext = models.find("convnext")
+    times = training_compute()["ConvNeXt"].training_flops / (
+        convnext.flops_per_example * convnext.batch_size * convnext.training_steps
+    )
+    highest = max(row.utilisation.value for row in found if row.table == "1" and row.model == "ConvNeXt")
+    assert f"has {times:.2g} times the closed form's FLOPs for ConvNeXt" in flops
+    assert f"ConvNeXt would reach {times * highest:.0%} of peak" in flops
+    vit = [row.utilisation.value for row in found if (row.table, row.model, row.gpu) == ("4", "ViT", "A100")]
+    assert "8 of the 9 impossible cells of Table 4 are fp32 on A100" in tf32
+    assert f"it stands at {min(vit):.0%} to {max(vit):.0%} all the same" in tf32
+
+
 def test_each_candidate_cause_has_evidence_for_and_against_and_what_would_settle_it() -> None:
     found = causes(audit(), [])
     assert len(found) >= 4
@@ -126,6 +160,9 @@ def test_a_candidate_that_no_cell_speaks_of_is_left_out(expected: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "figure 9's FLOPs" in done.stdout
     assert "consumer boards" not in done.stdout
+    assert [cause.cause for cause in causes([], [])] == [_peak([]).cause], (
+        "it is of the paper's estimate, not of a cell"
+    )
 
 
 def test_measured_clocks_are_evidence() -> None:
@@ -133,6 +170,8 @@ def test_measured_clocks_are_evidence() -> None:
     assert "50% to 90% of the true days in 2 trials" in causes(audit(), records)[0].evidence_for
     assert "true days in 1 trial" in causes(audit(), records[:1])[0].evidence_for
     assert "1 trials" not in causes(audit(), records[:1])[0].evidence_for
+    silent = [record("vit", "naive", None, status="out_of_memory"), record("vit", "naive", 1.0, scale="tiny")]
+    assert causes(audit(), [*records, *silent]) == causes(audit(), records)
     assert len(audit_measured(records)) == 4
 
 

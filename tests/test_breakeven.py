@@ -150,6 +150,9 @@ def test_uncertain_inputs_bound_the_answer_at_their_corners() -> None:
     assert row["runs_high"] == pytest.approx(9000 / (1.2 - 0.6 * 0.2) / hours, abs=1e-3)
     assert row["runs"] == pytest.approx(8000 / (1.4 - 0.5 * 0.15) / hours, abs=1e-3)
     assert row["runs_low"] < row["runs"] < row["runs_high"]
+    sold = only("--machine", "7000..9000", "--resale", "500..1500", "--rent", "1.4", "--electricity", "0")
+    bounds = [sold[name] * 1.4 * hours for name in ("runs_low", "runs", "runs_high")]
+    assert bounds == pytest.approx([5500, 7000, 8500], rel=1e-3)
 
 
 def test_a_bound_at_which_owning_never_pays_is_told() -> None:
@@ -218,6 +221,22 @@ def test_power_that_one_gpu_did_not_tell_is_not_taken_for_measured(tmp_path: Pat
     trial = record("pythia-1b", "free_lunch", 10.0, count=8, gpu_state=[{"power_w": 250.0}] * 7 + [{"power_w": None}])
     measured = answer(*MACHINE, "--measured", str(results_folder(tmp_path / "out", trial)))
     assert measured["rows"][0]["kwh_a_run"] == pytest.approx(8 * 0.4 * 240, abs=0.01)
+
+
+def test_where_nobody_knows_the_power_neither_electricity_nor_co2_is_reckoned_until_it_is_given(expected: Path) -> None:
+    file = expected / "gpus.csv"
+    text = file.read_text()
+    assert ",312,312,1410,2039,400,NVLink 600" in text
+    file.write_text(text.replace(",312,312,1410,2039,400,NVLink 600", ",312,312,1410,2039,,NVLink 600"))
+    asked = (*MACHINE, "--electricity", "0.2", "--co2", "US")
+    found = answer(*asked)
+    assert any("The power of A100 is unknown; give --power KW" in note for note in found["notes"])
+    row, given = found["rows"][0], answer(*asked, "--power", "3.2")["rows"][0]
+    assert [row[name] for name in ("kwh_a_run", "electricity_a_run", "electricity_a_run_usd", "co2_kg_a_run")] == [
+        None
+    ] * 4
+    assert row["runs"] == answer(*MACHINE)["rows"][0]["runs"] < given["runs"]
+    assert given["electricity_a_run_usd"] == pytest.approx(3.2 * 216 * 0.2, abs=0.01)
 
 
 def test_co2_is_of_a_region_or_of_a_number_and_names_its_source() -> None:

@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median, stdev
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from repro.compare import ratio, rule
 from repro.compare.interleave import FORKS
 from repro.compare.ratio import ALPHA, of_pairs, of_separate, smallest_p_of_pairs, smallest_p_of_separate
 from repro.compare.soundness import unsound
+from repro.interval import Interval
 from tests.command_line import record
 
 PROCESSES = 12  # a round
@@ -92,6 +93,22 @@ def test_an_interval_holds_the_true_ratio_as_often_as_it_says(estimate: Callable
     assert held / 1000 >= 1 - ALPHA
 
 
+@pytest.mark.parametrize("estimate", [paired, of_separate])
+def test_the_standard_error_is_how_far_the_value_strays(estimate: Callable[..., ratio.Ratio]) -> None:
+    drawn = random.Random(1)
+    found = [estimate(*([drawn.lognormvariate(0, 0.05) for _ in range(20)] for _ in range(2))) for _ in range(300)]
+    strays = stdev(math.log(each.value) for each in found)
+    assert fmean(each.standard_error for each in found) == pytest.approx(strays, rel=0.1)
+
+
+def test_of_two_sides_the_smaller_says_how_many_samples_there_are_and_none_are_no_ratio() -> None:
+    for before, after in (([1.0] * 4, [2.0] * 6), ([1.0] * 6, [2.0] * 4)):
+        assert of_separate(before, after).samples == 4
+    for nothing in (lambda: of_pairs([]), lambda: of_separate([1.0], []), lambda: of_separate([], [1.0])):
+        with pytest.raises(ValueError, match="no samples to compare"):
+            nothing()
+
+
 def test_faster_is_judged_as_slower_is() -> None:
     before, after = [1.0, 1.1, 1.05, 1.2, 1.0, 1.0, 1.02], [1.3, 1.2, 1.4, 1.3, 1.25, 1.1, 1.2]
     for estimate in (paired, of_separate):
@@ -110,12 +127,42 @@ def exact(value: float, processes: int = PROCESSES) -> ratio.Ratio:
     return of_pairs([value] * processes)
 
 
+def within(low: float, value: float, high: float) -> ratio.Ratio:
+    return ratio.Ratio(value, Interval(value, low, high), PROCESSES, 0.001, 0.01)
+
+
+def test_what_may_be_no_change_is_not_suspected_however_large_it_looks() -> None:
+    found = [within(1.01, 1.1, 1.2), within(0.99, 1.1, 1.2), within(0.8, 0.9, 1.01), within(0.8, 0.9, 0.99)]
+    assert [rule.suspected(each, 0.03) for each in found] == [1, 0, 0, -1]
+    assert rule.suspected(within(1.01, 1.02, 1.03), rule.threshold(None)) == 0, "3 % where no noise was measured"
+    assert rule.suspected(within(1.03, 1.04, 1.05), rule.threshold(None)) == 1
+
+
+@pytest.mark.parametrize(
+    ("found", "excluded"),
+    [
+        (within(0.98, 1.0, 1.02), True),
+        (within(0.96, 0.99, 1.0), False),
+        (within(1.0, 1.01, 1.04), False),
+        (of_pairs([1.0] * 5), False),
+    ],
+)
+def test_a_change_is_excluded_where_the_interval_leaves_no_room_for_one_either_way(
+    found: ratio.Ratio, excluded: bool
+) -> None:
+    assert rule.settled(found) == excluded
+    assert (rule.decide([found], found, 0.0).call == "unchanged") == excluded
+
+
 def test_a_change_needs_a_second_round() -> None:
     slow = exact(1.1)
     assert rule.decide([slow], slow, 0.0).call == "inconclusive"
     assert "second round" in rule.decide([slow], slow, 0.0).reason
-    assert rule.decide([slow, slow], slow, 0.0).call == "regressed"
-    assert rule.decide([exact(0.9)] * 2, exact(0.9), 0.0).call == "improved"
+    found = rule.decide([slow, slow], slow, 0.0)
+    assert (found.call, found.reason.split(" (")[0]) == ("regressed", "10.0% slower")
+    found = rule.decide([exact(0.9)] * 2, exact(0.9), 0.0)
+    assert (found.call, found.reason.split(" (")[0]) == ("improved", "10.0% faster")
+    assert rule.decide([exact(1.0)], exact(1.0), 0.0).reason.startswith("the same (95% interval +0.0% to +0.0%)")
 
 
 def test_rounds_that_disagree_are_inconclusive() -> None:
@@ -137,7 +184,8 @@ def test_a_change_below_three_noise_floors_is_none() -> None:
 
 
 def test_a_noise_floor_is_how_far_a_stack_is_from_itself() -> None:
-    assert rule.noise_floor(exact(1.01)) == pytest.approx(0.01, rel=0.01)
+    for off in (1.01, 1 / 1.01):
+        assert rule.noise_floor(exact(off)) == pytest.approx(0.01, rel=0.01)
     noisy = of_pairs([1.1, 0.83, 1.11, 1.2, 0.91, 0.9])
     assert rule.noise_floor(noisy) >= noisy.standard_error > 0
 
@@ -147,6 +195,9 @@ def test_too_few_processes_call_nothing() -> None:
     found = rule.decide([few, few], few, 0.0)
     assert found.call == "inconclusive"
     assert "0.062" in found.reason
+    mixed = rule.decide([exact(2.0, processes=6), few], exact(2.0, processes=11), 0.0)
+    assert mixed.call == "inconclusive"
+    assert "with 5 samples a side no p below 0.062" in mixed.reason
     one = exact(2.0, processes=1)
     assert "with 1 sample a side" in rule.decide([one], one, 0.0).reason
 

@@ -73,6 +73,12 @@ def test_on_an_unknown_gpu_published_takes_what_any_of_the_papers_took() -> None
     assert found == [NAIVE, FREE_LUNCH, Settings(True, True)]
 
 
+def test_naive_and_free_lunch_alone_are_one_settings_each() -> None:
+    recipe, a100 = models.find("pythia-1b"), find("A100")
+    assert settings_for(recipe, "naive", a100, 4) == [NAIVE]
+    assert settings_for(recipe, "free-lunch", a100, 4) == [FREE_LUNCH]
+
+
 def test_what_the_paper_never_fitted_has_naive_and_free_lunch() -> None:
     never_fitted = settings_for(models.find("pythia-6.9b"), "published", find("H200"), 1)
     assert never_fitted == [NAIVE, FREE_LUNCH], "the paper trained it on no single GPU"
@@ -123,6 +129,14 @@ def test_trials_take_what_was_asked_of_the_run() -> None:
 def test_settings_are_those_of_all_gpus_of_all_nodes() -> None:
     found = trials(options(models=("vit",), methods="all", nodes=2), gpus("A100", 1))
     assert len(found) == 22 + 1
+    of_all, of_four, of_two = (
+        [
+            trial.settings
+            for trial in trials(options(models=("pythia-6.9b",), counts=(count,), nodes=nodes), gpus("A100", 8))
+        ]
+        for count, nodes in ((2, 2), (4, 1), (2, 1))
+    )
+    assert of_all == of_four != of_two
 
 
 def test_a_guided_search_is_of_the_whole_space() -> None:

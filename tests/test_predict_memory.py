@@ -116,6 +116,19 @@ def test_a_micro_batch_is_a_power_of_two_within_a_gpus_share_of_the_batch(fitted
                 assert size & (size - 1) == 0
 
 
+@pytest.mark.parametrize("model", models.IDS)
+def test_as_the_backward_pass_starts_checkpointing_holds_what_its_layers_take_in_alone(model: str) -> None:
+    recipe, trace = models.find(model), traces.find(model, "custom")
+    whole, kept = (
+        moments(recipe, trace, settings, 1)[0].at(8, workspace=0.0, spread=1.0).activations
+        for settings in (FREE_LUNCH, Settings(True, checkpointing=True))
+    )
+    saved = sum(part.count * part.cost("saved").at(8) for part in trace.layers)
+    taken_in = trace.total("inputs").at(8)
+    assert 0 < taken_in < saved
+    assert whole - kept == pytest.approx(saved - taken_in)
+
+
 def test_checkpointing_and_more_memory_never_shrink_the_micro_batch(fitted: calibration.Calibration) -> None:
     for model in models.IDS:
         small, large = (largest(model, FREE_LUNCH, paper_gpu(gpu), 1, fitted.allowance) for gpu in ("RTX 3090", "A100"))

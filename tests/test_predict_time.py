@@ -20,6 +20,8 @@ from repro.predict.tables import search
 from repro.predict.time import BOUNDS, Rates, step, workload
 from repro.settings import FREE_LUNCH, NAIVE, Settings, search_space
 
+A100 = Machine(paper_gpu("A100"), 1)
+
 
 @pytest.fixture(scope="module")
 def fitted() -> calibration.Calibration:
@@ -214,6 +216,49 @@ def test_fsdp_gathers_weights_in_half_precision_and_casts_none() -> None:
     whole, gathered = (workload(trace, Settings.parse(name), 4, False) for name in ("free_lunch", "free_lunch+fsdp_3"))
     assert cast > 0
     assert whole.moved - gathered.moved == pytest.approx(cast)
+
+
+@pytest.mark.parametrize(("name", "models_"), [("depthwise", {"convnext", "mamba"}), ("scan", {"mamba"})])
+def test_what_only_some_models_do_has_a_rate_of_its_own(name: str, models_: set[str]) -> None:
+    def compute(model: str, rates: Rates) -> float:
+        return step(models.find(model), traces.find(model, "custom"), FREE_LUNCH, A100, 1, rates).compute
+
+    quicker = Rates(**{name: 2 * getattr(Rates(), name)})
+    assert {model for model in models.IDS if compute(model, quicker) < compute(model, Rates())} == models_
+
+
+def test_the_rate_of_attention_is_of_transformers_and_of_no_product_beside_it() -> None:
+    recipe, trace = models.find("pythia-1b"), traces.find("pythia-1b", "custom")
+    times = [
+        step(recipe, trace, FREE_LUNCH, A100, 8, Rates(hbm=1.0, attention=rate, half=half)).compute
+        for rate, half in ((0.4, 0.4), (0.2, 0.4), (0.4, 0.2))
+    ]
+    assert times[0] < times[1] < 1.5 * times[0] < times[2], "most of a transformer's FLOPs are in its products"
+
+
+@pytest.mark.parametrize("settings", ["free_lunch", "free_lunch+zero_1", "free_lunch+zero_2", "free_lunch+fsdp_3"])
+def test_sharded_gradients_are_handled_in_every_micro_step(settings: str) -> None:
+    recipe, wanted = models.find("pythia-1b"), Settings.parse(settings)
+    trace = traces.find(recipe.id, variant_of(wanted))
+    free, handled = (
+        step(recipe, trace, wanted, Machine(paper_gpu("A100"), 2), 4, Rates(hbm=1.0, handling=handling))
+        for handling in (0.0, 16.0)
+    )
+    bytes_ = 16 * trace.parameters if wanted.reduces_every_micro_step else 0
+    assert handled.memory - free.memory == pytest.approx(bytes_ / 2039e9 * 128, rel=1e-6)
+
+
+def test_communication_hides_behind_the_backward_pass_as_far_as_that_goes() -> None:
+    """About two thirds of what a training step moves is in its backward pass."""
+    recipe, trace = models.find("pythia-1b"), traces.find("pythia-1b", "custom")
+    share = workload(trace, FREE_LUNCH, 1, True).backward
+    assert 0.5 < share < 0.8
+    bare, hidden = (step(recipe, trace, FREE_LUNCH, TWO_NODES, 1, Rates(overlap=overlap)) for overlap in (0.0, 0.5))
+    behind = 0.5 * share * (bare.compute + bare.memory + bare.launches)
+    assert 0 < behind < bare.communication
+    assert bare.communication - hidden.communication == pytest.approx(behind)
+    quick = replace(TWO_NODES, nodes=1)
+    assert step(recipe, trace, FREE_LUNCH, quick, 4, Rates(overlap=1.0, switch=0.95)).communication == 0
 
 
 def test_links_are_read_from_the_catalogue() -> None:

@@ -241,6 +241,8 @@ def test_a_missing_or_broken_file_is_named(folder: Path, name: str, broken: str,
         ({"repro": None}, "trials.jsonl: measured by repro a version that it does not name"),
         ({"options": {"models": []}}, "environment.json: its options are none that this version has"),
         ({"options": {**OPTIONS, "models": [3]}}, "environment.json: its options are none that this version has"),
+        ({"options": {**OPTIONS, "tolerance": 1.0}}, "environment.json: its options are none that this version has"),
+        ({"options": {**OPTIONS, "tolerance": 0.0}}, "environment.json: its options are none that this version has"),
         ({"gpus": [{}]}, "environment.json: it describes no run (gpus[0] lacks name, driver_name, memory_bytes)"),
         ({"host": 3}, "environment.json: it describes no run (host is 3)"),
         ({"host": {"memory_bytes": "much"}}, 'environment.json: it describes no run (host.memory_bytes is "much")'),
@@ -285,6 +287,18 @@ def test_what_follows_from_raw_times_follows_to_the_last_digits() -> None:
     assert sound.authors_days is not None
     told = contradiction(replace(sound, authors_days=sound.authors_days * (1 + 1e-5)), find("A100"))
     assert str(told).startswith("authors_days is 18.00018")
+    rounds = sound.step_rounds
+    assert rounds is not None
+    for changed in ([*rounds[:-1], rounds[-1] * 2], [*rounds, rounds[-1]]):
+        told = contradiction(replace(sound, step_rounds=changed), find("A100"))
+        assert str(told).startswith("step_rounds is "), "each of them, and no more"
+
+
+@pytest.mark.parametrize("unknown", [{"wrapper": ""}, {"weights_held": None}, {"micro_batch": None}])
+def test_a_record_that_ran_says_what_ran(unknown: dict[str, Any]) -> None:
+    sound = record("pythia-1b", "free_lunch+zero_1", 18.0)
+    assert contradiction(sound, find("A100")) is None
+    assert contradiction(replace(sound, **unknown), find("A100")) is not None
 
 
 @pytest.mark.parametrize("clock", ["host", "device_times", "synchronised"])

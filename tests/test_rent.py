@@ -13,7 +13,7 @@ import pytest
 from repro.currency import Rate
 from repro.economics.interruptions import Interruptions, daly, expected, young
 from repro.economics.pricelist import price_list
-from repro.economics.renting import HOURS_A_MONTH, given_hours, rented_runs, serving
+from repro.economics.renting import given_hours, rent, rented_runs, serving
 from repro.economics.spot import Spot
 from tests.command_line import answer, record, refusal, results_folder
 
@@ -91,7 +91,7 @@ def test_a_choice_that_stands_on_doubted_days_says_so_and_what_it_is_by_predicte
 
 def test_storage_is_paid_for_as_long_as_the_run_takes() -> None:
     row = by_terms(*RUN, "--storage", "900GB", "--storage-price", "0.07")["RunPod on-demand"]
-    assert row["storage_usd"] == pytest.approx(900 * 0.07 * 100 / HOURS_A_MONTH, abs=0.01)
+    assert row["storage_usd"] == pytest.approx(900 * 0.07 * 100 / 730, abs=0.01)
     assert row["cost_usd"] == pytest.approx(69 + row["storage_usd"])
 
 
@@ -151,6 +151,12 @@ def test_instances_of_one_gpu_are_no_machine_of_several() -> None:
     assert "no price for renting 4 A6000; give one with --prices" in refusal(*RUN[:3], "--gpu", "A6000", "--gpus", "4")
 
 
+@pytest.mark.parametrize(("hours", "terms"), [(100, 1), (8760, 1), (8761, 2), (3 * 8760, 3)])
+def test_a_reserved_machine_is_paid_for_in_whole_terms(hours: float, terms: int) -> None:
+    rental = next(row for row in price_list().rentals if row.gpu == "RTX 4090" and row.terms == "on-demand")
+    assert rent(replace(rental, terms="reserved", hours=8760.0, price=3000.0), 1, hours) == terms * 3000
+
+
 def test_a_rental_of_ones_own_replaces_that_of_the_same_terms_alone(tmp_path: Path) -> None:
     file = tmp_path / "my.toml"
     file.write_text(
@@ -164,7 +170,7 @@ def test_a_rental_of_ones_own_replaces_that_of_the_same_terms_alone(tmp_path: Pa
 def test_storage_is_kept_through_interruptions() -> None:
     row = by_terms(*RUN, *SPOT, "--storage", "900GB", "--storage-price", "0.07")["RunPod spot"]
     hours = Spot(Interruptions(12.0, 2 / 60, 10 / 60), "daly").expected(100.0).time
-    assert row["storage_usd"] == pytest.approx(900 * 0.07 * hours / HOURS_A_MONTH, abs=0.01)
+    assert row["storage_usd"] == pytest.approx(900 * 0.07 * hours / 730, abs=0.01)
 
 
 # --- Interruptions ---

@@ -109,6 +109,7 @@ def test_a_package_that_is_not_needed_is_not_missed() -> None:
     assert found("vit", "free_lunch+fsdp_3", without("transformers", CPU), count=2) is None
     assert found("pythia-160m", "free_lunch+fsdp_3", without("timm", CPU), count=2) is None
     assert found("pythia-160m", "free_lunch", without("deepspeed", CPU), count=2) is None
+    assert found("pythia-160m", "free_lunch", without("mamba-ssm", on(AMPERE))) is None
 
 
 @pytest.mark.parametrize("package", ["mamba-ssm", "causal-conv1d"])

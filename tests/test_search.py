@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from repro.search import Search, searches
@@ -15,8 +17,8 @@ def search(*records: Record) -> Search:
     return found
 
 
-def on_one(settings: str, days: float | None, status: Status = "ok") -> Record:
-    return record("pythia-1b", settings, days, count=1, status=status)
+def on_one(settings: str, days: float | None, status: Status = "ok", **known: Any) -> Record:
+    return record("pythia-1b", settings, days, count=1, status=status, **known)
 
 
 def test_a_settings_that_crashed_and_then_ran_has_the_step_that_ran() -> None:
@@ -34,6 +36,67 @@ def test_a_settings_that_ran_out_of_memory_and_was_then_stopped_is_out_of_memory
     found = search(*full, stopped)
     assert found.whole
     assert not found.free_lunch_fits
+
+
+def test_what_ran_stands_whatever_came_of_it_later_and_of_failures_the_last() -> None:
+    ran, full = on_one("free_lunch", 20.0), on_one("free_lunch", None, "out_of_memory")
+    assert search(ran, full).best_days == pytest.approx(20.0)
+    assert search(full, ran).free_lunch_fits
+    first, second = (on_one("free_lunch", None, "crashed", reason=reason) for reason in ("first", "second"))
+    assert search(first, second).standing["free_lunch"].reason == "second"
+
+
+@pytest.mark.parametrize(
+    ("sdpa", "flash", "fits"),
+    [("out_of_memory", "ok", True), ("out_of_memory", "out_of_memory", False), ("crashed", "crashed", True)],
+)
+def test_free_lunch_does_not_fit_where_it_ran_out_of_memory_with_every_attention(
+    sdpa: Status, flash: Status, fits: bool
+) -> None:
+    alone = [
+        on_one(settings, 20.0 if status == "ok" else None, status)
+        for settings, status in (("free_lunch", sdpa), ("free_lunch+flash", flash))
+    ]
+    assert search(*alone, on_one("free_lunch+checkpointing", None, "out_of_memory")).free_lunch_fits == fits
+
+
+def test_free_lunch_alone_is_what_the_faster_attention_makes_of_it() -> None:
+    found = search(on_one("free_lunch", 20.0), on_one("free_lunch+flash", 16.0), on_one("naive", 8.0))
+    assert found.free_lunch is not None
+    assert found.days(found.free_lunch) == pytest.approx(16.0)
+
+
+def test_what_did_not_run_has_no_days_and_nothing_to_gain() -> None:
+    full = search(on_one("free_lunch", None, "out_of_memory"), on_one("naive", 40.0))
+    assert (full.best_days, full.gain, full.fastest) == (None, None, None)
+    assert search(on_one("free_lunch", 20.0)).gain is None
+
+
+def test_skipped_settings_would_have_taken_as_long_as_those_tried_that_are_compiled_likewise() -> None:
+    compiled, zero = (100.0, 320.0), 30.0
+    tried = (
+        on_one("free_lunch", 20.0, wall_seconds=compiled[0]),
+        on_one("free_lunch+checkpointing", 25.0, wall_seconds=compiled[1]),
+    )
+    with_zero = on_one("free_lunch+zero_1+offloading", 40.0, wall_seconds=zero)
+    skipped = [
+        on_one(f"free_lunch+{sharding}+offloading", None, "skipped", wall_seconds=1.0)
+        for sharding in ("fsdp_2", "zero_2", "zero_3")
+    ]
+    found = search(*tried, with_zero, *skipped)
+    assert found.exhaustive_seconds == sum(compiled) + zero + sum(compiled) / 2 + 2 * zero
+    assert found.guided.startswith(f"3 settings tried in {sum(compiled) + zero + 3 * 1.0:.0f} s, 3 skipped")
+    assert f"about {found.exhaustive_seconds:.0f} s (estimated)" in found.guided
+    assert search(*tried, *skipped[1:]).exhaustive_seconds == 2 * sum(compiled), "nothing tried is as they are"
+    assert search(*skipped).exhaustive_seconds == 0.0
+
+
+def test_a_guided_search_that_skipped_nothing_says_so_and_an_exhaustive_one_says_nothing() -> None:
+    """A settings that cannot run here has no prediction in either."""
+    unsupported, took = on_one("free_lunch+zero_1", None, "unsupported"), 5.0
+    guided = search(unsupported, on_one("free_lunch", 20.0, predicted_micro_batch=4, wall_seconds=took))
+    assert guided.guided == "1 settings tried in 5 s, none skipped"
+    assert search(unsupported, on_one("free_lunch", 20.0, wall_seconds=took)).guided == ""
 
 
 def test_guidance_counts_settings_and_not_what_was_made_of_them_later() -> None:

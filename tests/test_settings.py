@@ -31,6 +31,11 @@ def test_naive_stands_outside_of_the_search_space() -> None:
     assert all(settings != NAIVE for count in (1, 2) for settings in search_space(count))
 
 
+def test_everything_in_the_space_saves_memory_but_free_lunch_alone() -> None:
+    assert [settings for settings in search_space(2) if not settings.saves_memory] == [FREE_LUNCH]
+    assert not NAIVE.saves_memory
+
+
 @pytest.mark.parametrize(
     ("sharding", "library", "stage", "every"),
     [

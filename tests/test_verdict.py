@@ -11,7 +11,7 @@ from repro.expected import Cell, PublishedSettings, cells, published_settings
 from repro.rules import compiles
 from repro.settings import NAIVE, Settings, search_space
 from repro.trial import Record
-from repro.verdict import Verdict, explain, judge, within
+from repro.verdict import Verdict, explain, judge, stands_for_cell, within
 
 PYTHIA = ("pythia-1b", "Pythia-1B")
 
@@ -90,7 +90,11 @@ def test_table_4_takes_the_naive_settings_only_and_table_1_never() -> None:
 def test_table_1_is_not_compared_with_settings_that_are_not_the_published_ones() -> None:
     found = verdict_of(cell(), record("free_lunch", 18.0))
     assert found.verdict == "not_measured"
-    assert "--methods published" in found.reason
+    assert found.reason == "Appendix J's settings were not run; --methods published does"
+    crashed = verdict_of(cell(), record("free_lunch", None, "crashed"))
+    assert crashed.reason == found.reason, "what became of settings that were not asked for says nothing"
+    unpublished = verdict_of(cell(), record("free_lunch", 18.0), published=appendix_j(gpus=8))
+    assert unpublished.reason == "the whole search space was not run; --methods all does"
 
 
 def test_the_whole_search_space_compares_without_the_published_settings() -> None:
@@ -116,7 +120,8 @@ def test_of_several_readings_one_that_is_slower_settles_nothing_while_another_di
     slow, right = record("free_lunch+fsdp_2", 25.0), record("free_lunch+fsdp_2", 18.0)
     others = [record(each.id, 26.0) for each in readings.readings() if each.id not in (slow.settings, crashed.settings)]
     assert verdict_of(cell(), slow, *others, record(crashed.settings, 27.0), published=readings).verdict == "slower"
-    found = verdict_of(cell(), slow, crashed, *others, published=readings)
+    elsewhere = record("free_lunch+zero_1+offloading", None, "timed_out")
+    found = verdict_of(cell(), slow, crashed, elsewhere, *others, published=readings)
     assert found.verdict == "not_measured"
     told = (
         "free_lunch+fsdp_2 takes 25.0 days, and of other readings of Appendix J 1 did not run (crashed: for a reason)"
@@ -168,6 +173,10 @@ def test_what_needs_more_system_memory_than_the_papers_hosts_have_says_nothing_o
     found = verdict_of(infeasible, *whole)
     assert (found.verdict, found.measured_days) == ("no_reference", 900.0)
     assert "64 GB a GPU" in found.reason
+    faster = replace(whole[-1], authors_days=850.0)
+    assert verdict_of(infeasible, *whole[:-1], faster).measured_days == 850.0, "the fastest, as everywhere"
+    printed = replace(infeasible, days=900, state="days")
+    assert verdict_of(printed, *whole).verdict == "reproduced", "the paper's hosts had enough of it"
     ran = [replace(each, status="ok", authors_days=950.0) for each in whole if each.settings == "free_lunch"]
     told = verdict_of(infeasible, *whole, *ran)
     assert (told.verdict, told.settings) == ("feasibility_differs", "free_lunch")
@@ -243,6 +252,19 @@ def test_free_lunch_without_tf32_and_naive_with_it_are_never_compared(table: str
     assert verdict_of(cell(table), record(settings, 18.0, tf32=tf32)).verdict == "not_measured"
 
 
+def test_a_gpu_that_the_paper_has_not_stands_for_itself_whether_or_not_it_has_tf32() -> None:
+    for device, stands in (("T4", True), ("A100", False)):
+        assert stands_for_cell(record("free_lunch", 18.0, device=device, tf32=False)) == stands
+
+
+def test_what_became_of_settings_is_told_once_each_and_in_one_order() -> None:
+    ends = ("timed_out", "crashed", "unsupported", "interrupted")
+    space = [settings.id for settings in search_space(4)][: 2 * len(ends)]
+    tried = [record(settings, None, status) for settings, status in zip(space, 2 * ends, strict=True)]
+    told = "; ".join(f"{status}: for a reason" for status in sorted(ends))
+    assert verdict_of(cell(), *tried, published=appendix_j(gpus=8)).reason == told
+
+
 def test_without_records_no_cell_passes() -> None:
     found = judge([*cells("1"), *cells("4")], [], published_settings(), 0.15)
     assert len(found) == 288
@@ -263,6 +285,11 @@ def test_a_cell_says_that_its_model_was_measured_uncompiled() -> None:
     slow = verdict_of(cell(), record("free_lunch", 30.0, compiled=False), published=appendix_j("none"))
     assert "MBS 16, measured uncompiled, for compiling it crashed; raw times" in explain(slow)
     assert verdict_of(cell(), record("free_lunch", 18.0), published=appendix_j(None)).reason == ""
+    for never in (
+        verdict_of(cell("4", 41), record("naive", 41.0)),
+        verdict_of(cell(), record("free_lunch+zero_1", 18.0)),
+    ):
+        assert (never.verdict, never.reason) == ("reproduced", ""), "nothing asked to compile it"
 
 
 def test_every_published_settings_is_in_the_search_space() -> None:

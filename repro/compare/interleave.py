@@ -210,7 +210,7 @@ class Check:
         if not before or not after:
             return True
         judged = compare_trial(before, after, judge=self._judge(trial)).judged
-        return judged is not None and settled(judged.ratio, judged.floor)
+        return judged is not None and settled(judged.ratio)
 
     def _judge(self, trial: Trial) -> Judge:
         sampled = self._sampled(trial)

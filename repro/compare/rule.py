@@ -63,7 +63,7 @@ def decide(rounds: Sequence[Ratio], together: Ratio, floor: float | None) -> Dec
     limit = threshold(floor)
     said = [suspected(round, limit) for round in rounds]
     told = f"{change(together.value)} ({_bounds(together)})"
-    if together.interval is None or any(round.interval is None for round in rounds):
+    if any(round.interval is None for round in rounds):
         samples = min(round.samples for round in rounds)
         p = max(round.smallest_p for round in rounds)
         few = f"with {counted(samples, 'sample')} a side no p below {p:.2g} is attained, {ALPHA} is needed"
@@ -74,7 +74,7 @@ def decide(rounds: Sequence[Ratio], together: Ratio, floor: float | None) -> Dec
     if any(said):
         why = "a second round has to confirm it" if len(rounds) == 1 else "only one of two rounds says so"
         return Decision("inconclusive", f"{told}, above the threshold of {limit:.1%}, but {why}", limit)
-    if _excludes_a_change(together):
+    if settled(together):
         return Decision("unchanged", f"{told}: a change of {SMALLEST_CHANGE:.0%} is excluded", limit)
     return Decision(
         "inconclusive",
@@ -84,12 +84,8 @@ def decide(rounds: Sequence[Ratio], together: Ratio, floor: float | None) -> Dec
     )
 
 
-def settled(round: Ratio, floor: float | None) -> bool:
-    """Whether the first round leaves nothing for a second one to say: unchanged is all it can become."""
-    return round.interval is not None and not suspected(round, threshold(floor)) and _excludes_a_change(round)
-
-
-def _excludes_a_change(ratio: Ratio) -> bool:
+def settled(ratio: Ratio) -> bool:
+    """Whether a change is excluded: where a first round does, unchanged is all that a second one can make of it."""
     limit = math.log1p(SMALLEST_CHANGE)
     return (
         ratio.interval is not None and -limit < math.log(ratio.interval.low) and math.log(ratio.interval.high) < limit

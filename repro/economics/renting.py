@@ -64,7 +64,7 @@ def per_hour(rental: Rental, gpus: int) -> float:
 
 def rent(rental: Rental, gpus: int, hours: float) -> float:
     """What `hours` on `gpus` GPUs cost, in its currency. A reserved one is paid for as a whole."""
-    if committed(rental) and math.isfinite(hours):
+    if committed(rental):
         return rental.price * math.ceil(hours / rental.hours)
     return hours * per_hour(rental, gpus)
 

@@ -1,0 +1,76 @@
+"""Sizes, durations and numbers are read as people mean them, and told as they are read."""
+
+from __future__ import annotations
+
+import pytest
+
+from repro import units
+from repro.errors import UserError
+from repro.interval import Interval
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("1.5m", 90), ("2min", 120), ("4h", 14_400), ("2d", 172_800), (" 2 H ", 7_200), (".5h", 1_800)],
+)
+def test_a_duration_is_so_many_of_its_unit(text: str, seconds: float) -> None:
+    assert units.seconds(text, "--budget") == seconds
+    assert units.days(text, "--deadline") == seconds / 86_400
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("7B", 7), ("3kB", 3_000), ("5MB", 5_000_000), ("80GB", 80_000_000_000),
+     ("3KiB", 3_072), ("1.5MiB", 1_572_864), ("2GiB", 2_147_483_648)],
+)  # fmt: skip
+def test_a_size_is_in_powers_of_1000_or_with_an_i_of_1024(text: str, size: int) -> None:
+    assert units.bytes_(text, "--memory") == size
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0.4, "0 s"),
+        (89, "89 s"),
+        (90, "2 min"),
+        (150, "2 min"),
+        (5_399, "90 min"),
+        (5_400, "1.5 h"),
+        (86_400, "24.0 h"),
+    ],
+)
+def test_a_duration_is_told_in_the_unit_in_which_it_is_short(seconds: float, told: str) -> None:
+    assert units.duration(seconds) == told
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("0.13", Interval.exact(0.13)),
+        ("0..4", Interval(2, 0, 4)),
+        ("3..3", Interval.exact(3)),
+        (" 0 ", Interval.exact(0)),
+    ],
+)
+def test_of_bounds_the_middle_counts(text: str, read: Interval) -> None:
+    assert units.interval(text, "--electricity") == read
+
+
+@pytest.mark.parametrize("text", ["4..3", "3..", "..3", "1..2..3", "-1", "1e3", "", "1_0", "½"])
+def test_what_is_no_number_and_no_bounds_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match=r"expected a number from 0 up in plain digits such as 0.13, or bounds"):
+        units.interval(text, "--electricity")
+
+
+def test_a_number_has_up_to_20_digits_on_either_side_of_the_point() -> None:
+    assert units.number(f"{'9' * 20}.{'9' * 20}", "here") == pytest.approx(1e20)
+    for text in ("9" * 21, f"0.{'9' * 21}"):
+        with pytest.raises(UserError, match="here: expected at most 20 digits"):
+            units.number(text, "here")
+
+
+def test_a_count_may_be_as_small_as_is_allowed_and_as_large_as_a_billion() -> None:
+    assert [units.count(text, "--steps", 3) for text in ("3", "+5", "1000000000")] == [3, 5, 10**9]
+    for text in ("2", "1000000001", "1_000", "3.0", "٣"):
+        with pytest.raises(UserError, match=r"--steps .*: expected a whole number from 3 to 1,000,000,000: so few"):
+            units.count(text, "--steps", 3, "so few")
