@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -427,6 +428,36 @@ def test_convolutions_that_lack_memory_while_timing_are_tried_at_half_the_size(
     record = ok(run(Trial("convnext", "tiny", "naive", "cpu", 1), Bench(server, Stack(PACKAGES, None), None, tmp_path)))
     assert record.micro_batch == 2
     assert record.warnings == [f"timing ran out of memory at micro batch {2 << record.halvings}; it was halved to 2"]
+
+
+@dataclass
+class LacksMemory(InEnvironment):
+    """One whose ranks run out of memory while they time more than a micro batch of 2: of that of the host beside their
+    GPU, as the kernel tells, or of their own."""
+
+    of_host: bool = True
+
+    def call(self, job: Job) -> list[Outcome]:
+        if job.arguments.get("micro_batch", 0) > 2:
+            said = "the kernel killed the process, as the host's memory ran out"
+            return [Outcome(0, "out_of_memory", error=said, of_host=self.of_host)]
+        return self.server.call(job)
+
+
+def test_a_host_that_lacks_memory_while_timing_is_told_and_no_smaller_micro_batch_is_timed_for_it(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    trial = Trial("vit", "tiny", "naive", "cpu", 1)
+    lacking: list[Any] = [LacksMemory(fork_server, of_host=of_host) for of_host in (True, False)]
+    of_host, own = (run(trial, Bench(server, Stack(PACKAGES, None), None, tmp_path)) for server in lacking)
+    assert (of_host.status, of_host.host_ran_out, of_host.halvings) == ("out_of_memory", True, 0)
+    assert re.fullmatch(
+        r"the host's memory ran out while timing micro batch \d+: the kernel killed the process, .* ran out",
+        of_host.reason,
+    )
+    assert of_host.remedy.startswith("needs more memory of the host: ")
+    assert (of_host.micro_batch, of_host.true_days, of_host.warnings) == (None, None, [])
+    assert (ok(own).micro_batch, own.host_ran_out) == (2, False)
 
 
 def test_what_a_killed_compiler_left_is_compiled_again(measure: Measure, tmp_path: Path) -> None:

@@ -170,7 +170,8 @@ def _measure(
 
 def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
     """Times the step: once more after a compiler that was killed, uncompiled where the model cannot be compiled, and at
-    half the micro batch as long as it runs out of memory. `share` is a rank's of the batch."""
+    half the micro batch as long as it runs out of memory, unless that is of the host around GPUs, which does not go by
+    the micro batch. `share` is a rank's of the batch."""
     trial, mended = ranks.trial, False
     while micro_batch:
         status, outcomes = ranks.attempt(
@@ -188,13 +189,16 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
                 mended = True
             elif not _go_uncompiled(ranks, record, _failure(outcomes)):
                 return
-        elif status == "out_of_memory":
+        elif status == "out_of_memory" and not _failure(outcomes).of_host:
             micro_batch //= 2
             record.halvings += 1
         else:
             break
     if status != "ok":
-        _fail(record, status, _failure(outcomes))
+        failure = _failure(outcomes)
+        _fail(record, status, failure)
+        if failure.of_host:
+            record.reason = f"the host's memory ran out while timing micro batch {micro_batch}: {failure.error}"
         return
     record.micro_batch, record.accumulation = micro_batch, share // micro_batch
     if record.halvings:
