@@ -17,6 +17,7 @@ from repro.recipe import Recipe
 from repro.reckon import reckoned
 from repro.settings import Settings
 from repro.trial import Record, Status, Trial
+from repro.units import duration
 
 from .adam import compile_adam
 from .launcher import ForkServer, ServerDiedError
@@ -82,6 +83,8 @@ def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) 
         started = time.monotonic()  # loading the stack, and compiling for it, is charged to no trial
         ranks = _Ranks(trial, bench, record.tf32, started + trial.timeout)
         _measure(ranks, recipe, settings, record, start, weigh)
+        if record.status == "timed_out":
+            record.reason = f"the trial did not end within its time limit of {duration(trial.timeout)}"
     except ServerDiedError as error:
         record.status, record.reason, record.traceback = "crashed", error.reason, str(error)
         record.remedy = error.remedy or _REMEDIES["crashed"]
@@ -291,13 +294,9 @@ def _fail(record: Record, status: Status, failure: Outcome) -> None:
     """Gives the record a status that is not `ok`; the first failure stands."""
     if record.status != "ok":
         return
-    reasons = {
-        "out_of_memory": "not even a micro batch of 1 fits",
-        "timed_out": "the trial did not end within its time limit",
-    }
     record.status, record.host_ran_out = status, failure.of_host
     record.remedy = _REMEDIES["host" if failure.of_host else status]
-    record.reason = reasons.get(status, failure.error)
+    record.reason = "not even a micro batch of 1 fits" if status == "out_of_memory" else failure.error
     if status == "out_of_memory" and (failure.of_host or not failure.traceback):  # a rank that was killed has none
         record.reason += f": {failure.error}"
     record.traceback = failure.traceback
