@@ -119,6 +119,7 @@ def test_what_ran_is_in_the_record(accumulated: Record, sharded: Record) -> None
     for record in (accumulated, sharded):
         assert (record.precision, record.ran_precision) == ("bf16", "bf16")
         assert record.kernel_path == "eager attention"
+        assert record.optimizer == "torch Adam (tensor by tensor)"
         assert (record.compiled, record.graphs, record.tf32) == (False, None, False)
         assert record.start_seconds is not None
         assert 0 < record.start_seconds < record.wall_seconds
@@ -139,6 +140,19 @@ def test_each_rank_holds_its_share(accumulated: Record, sharded: Record) -> None
 def test_custom_kernels_are_read_off_what_ran(measure: Measure) -> None:
     assert "scaled_dot_product" in ok(measure("pythia-1b", "free_lunch+zero_1", 2)).kernel_path
     assert ok(measure("mamba", "free_lunch", 2)).kernel_path == "slow scan (transformers)"
+
+
+def test_the_optimizer_that_updates_is_read_off_what_ran_within_all_that_wraps_it(
+    measure: Measure, in_ranks: Callable[..., list[Any]]
+) -> None:
+    assert ok(measure("mamba", "zero_1", 2)).optimizer == "torch AdamW (tensor by tensor)"
+    [told] = in_ranks("ways_to_update")
+    assert told == [
+        "torch Adam (tensor by tensor)",
+        "torch Adam (foreach)",
+        "torch Adam (fused)",
+        "torch AdamW (fused)",
+    ]
 
 
 def test_a_precision_that_cannot_run_is_told(measure: Measure) -> None:
