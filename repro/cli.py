@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import itertools
 import os
 import re
 import sys
@@ -25,6 +26,18 @@ class _Parser(argparse.ArgumentParser):
     def __init__(self, **known: Any) -> None:
         super().__init__(**known)
         self._negative_number_matcher = re.compile(r"-\.?[0-9]")  # -4h is a value too, which its option can name
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Tells first of options that are none but like one: argparse tells first of one that is needed and lacking."""
+        known = [each.removeprefix("--") for each in self._option_string_actions if each.startswith("--")]
+        for word in itertools.takewhile(lambda word: word != "--", args or ()):
+            option = word.partition("=")[0]
+            name = option.removeprefix("--")
+            if name == option or " " in name or any(each.startswith(name) for each in known):  # argparse completes it
+                continue
+            if meant := near(name, known):
+                raise UserError(f"unknown option {option}: did you mean {' or '.join(f'--{each}' for each in meant)}?")
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see {self.prog} --help")

@@ -66,9 +66,7 @@ class Experiment:
         path = self.results.folder / f"{what.id}.json"
         if path.is_file():
             return _read(path, what), True
-        recipe = models.find("gan", what.scale)
-        assert isinstance(recipe.inputs, Generation)
-        self._need_space(what.images * 3 * recipe.inputs.size**2)
+        check_room(self.results.folder, what)
         self._server.start()
         with tempfile.TemporaryDirectory(prefix="repro-") as watched:
             progress, log = Path(watched) / "progress", self.results.logs / f"{what.id}.log"
@@ -78,7 +76,7 @@ class Experiment:
                     Job(
                         call="repro.measure.epochs:train",
                         arguments={
-                            "recipe": recipe.id,
+                            "recipe": "gan",
                             "scale": what.scale,
                             "images": what.images,
                             "epochs": what.epochs,
@@ -99,13 +97,19 @@ class Experiment:
         files.replace(path, json.dumps(asdict(trained)) + "\n")
         return trained, False
 
-    def _need_space(self, size: int) -> None:
-        free = shutil.disk_usage(self.results.folder).free
-        if free < size + 2**28:
-            raise UserError(
-                f"{self.results.folder}: {free >> 20} MiB of disk are free, the images take {size >> 20} while it "
-                "runs; free some, or take fewer --images"
-            )
+
+def check_room(folder: Path, what: Training) -> None:
+    """Raises UserError where the disk has no room for the images of a training that the folder lacks. Makes nothing."""
+    if (folder / f"{what.id}.json").is_file():
+        return
+    recipe = models.find("gan", what.scale)
+    assert isinstance(recipe.inputs, Generation)
+    size, free = what.images * 3 * recipe.inputs.size**2, shutil.disk_usage(files.nearest(folder)).free
+    if free < size + 2**28:
+        raise UserError(
+            f"{folder}: {free >> 20} MiB of disk are free, the images take {size >> 20} while it runs; free some, or "
+            "take fewer --images"
+        )
 
 
 def _read(path: Path, what: Training) -> Trained:

@@ -38,6 +38,11 @@ def look(path: Path) -> None:
         raise UserError(f"{path.parent} cannot be read: {error.strerror}") from error
 
 
+def nearest(path: Path) -> Path:
+    """The path, or the nearest folder around it that is there."""
+    return next(each for each in (path, *path.parents) if os.path.lexists(each))
+
+
 def remove(path: Path) -> None:
     """Removes a file, if there is one. Raises UserError where it cannot be removed."""
     try:
@@ -52,8 +57,7 @@ def not_written(folder: Path, error: OSError, way_out: str | None = None) -> Use
         return UserError(f"no space left in {folder}: free some and run the same command again")
     why, remedy = error.strerror, "make it writable, or name another place"
     if error.errno in (errno.EEXIST, errno.ENOTDIR):
-        asked = Path(error.filename)
-        file = next(each for each in (asked, *asked.parents) if os.path.lexists(each))
+        file = nearest(Path(error.filename))
         why, remedy = f"{file} is a file, not a folder", "name another place"
     elif error.errno == errno.EISDIR:
         why, remedy = f"{error.filename} is a folder, not a file", "move it, or name another place"

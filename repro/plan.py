@@ -9,6 +9,7 @@ from typing import Literal
 import models
 
 from .devices import Device, gpu_of, name_of
+from .estimate import time_limit
 from .expected import COUNTS, TOLERANCE, published_settings
 from .gpus import Gpu, most_like
 from .recipe import Recipe, Scale
@@ -26,8 +27,8 @@ _SEARCHED_ON_CPU = "pythia-1b"
 class Options:
     """What a person asked of a run. `methods` None is the default: published on GPUs, a sample of all on a CPU.
 
-    `counts` are numbers of GPUs, or of processes on a CPU; memory in bytes per rank, times in seconds. With `nodes`
-    above 1 the others join at `address`, HOST:PORT.
+    `counts` are numbers of GPUs, or of processes on a CPU; memory in bytes per rank, times in seconds, a trial's
+    None where it goes by its estimate. With `nodes` above 1 the others join at `address`, HOST:PORT.
     """
 
     models: tuple[str, ...]
@@ -36,7 +37,7 @@ class Options:
     counts: tuple[int, ...]
     memory: int | None = None
     steps: int = Trial.steps
-    trial_timeout: float = Trial.timeout
+    trial_timeout: float | None = None
     budget: float | None = None
     tolerance: float = TOLERANCE
     attention: Attention = "sdpa"
@@ -94,11 +95,10 @@ def trials(options: Options, devices: Sequence[Device]) -> list[Trial]:
                     count=count,
                     memory_limit=options.memory,
                     steps=options.steps,
-                    timeout=options.trial_timeout,
                     check_extrapolation=options.check_extrapolation,
                     nodes=options.nodes,
                 )
-                planned[trial.id] = trial
+                planned[trial.id] = replace(trial, timeout=options.trial_timeout or time_limit(trial, gpu))
     return list(planned.values())
 
 

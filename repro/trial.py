@@ -110,6 +110,7 @@ class Record(OnMachine):
     precision: str = ""
     ran_precision: str = ""
     wrapper: str = ""
+    optimizer: str = ""
     kernel_path: str = ""
     compiled: bool = False
     graphs: dict[str, int] | None = None

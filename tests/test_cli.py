@@ -141,6 +141,15 @@ BAD_INPUT = [
     (["--models", ""], ["unknown model ''"]),
     (["frobnicate"], ["unknown command 'frobnicate'", "recipes"]),
     (["predcit", "--gpu", "A100"], ["unknown command 'predcit': did you mean predict?"]),
+    (["--timeout", "1h"], ["unknown option --timeout: did you mean --trial-timeout?"]),
+    (["--adress=host:1"], ["unknown option --adress: did you mean --address?"]),
+    (["recommend", "--models", "vit"], ["unknown option --models: did you mean --model?"]),  # and not that it lacks one
+    (["scaling", "--models", "vit"], ["unknown option --models: did you mean --model?"]),
+    (["rent", "--models", "vit"], ["unknown option --models: did you mean --model?"]),
+    (
+        ["lab", "--images", "--imags of it"],
+        ["--images --imags of it: expected a whole number"],
+    ),  # a value: it has spaces
     (["--wide"], ["--wide; see python -m repro run --help"]),
     (["--tolerance", "0"], ["--tolerance 0", "0.15"]),
     (["--tolerance", "-0.1"], ["--tolerance -0.1"]),

@@ -432,12 +432,14 @@ def test_another_cpu_is_another_machine(tmp_path: Path) -> None:
 def test_what_changed_besides_speed_is_told(tmp_path: Path) -> None:
     known = {
         "kernel_path": "flash attention",
+        "optimizer": "torch Adam (foreach)",
         "graphs": {"compiled": 1, "breaks": 0, "recompilations": 0},
         "warm_up_seconds": 20.0,
         "losses": [6.25, 6.2],
     }
     other = {
         "kernel_path": "math attention",
+        "optimizer": "torch Adam (fused)",
         "graphs": {"compiled": 3, "breaks": 2, "recompilations": 1},
         "warm_up_seconds": 60.0,
         "losses": [6.25, 6.4],
@@ -448,6 +450,7 @@ def test_what_changed_besides_speed_is_told(tmp_path: Path) -> None:
     found, _ = compared(tmp_path, before, after)
     assert found["trials"][0]["changes"] == [
         "kernel path: flash attention, then math attention",
+        "optimizer: torch Adam (foreach), then torch Adam (fused)",
         "graphs: 1, then 3",
         "graph breaks: 0, then 2",
         "recompilations: 0, then 1",

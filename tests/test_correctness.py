@@ -112,6 +112,7 @@ def test_a_mode_trains_as_one_process_does_and_is_what_it_is_called(
     mode = next((word for word in words if word in MODES), "naive")
     for rank in training.told:
         assert rank["wrapper"] == MODES[mode]
+        assert rank["optimizer"] == "torch Adam (tensor by tensor)"
         assert rank["weights"] == pytest.approx(0.5 if mode in ("zero_3", "fsdp_2", "fsdp_3") else 1, rel=0.02)
         assert rank["moments"] == pytest.approx(1 if mode == "naive" else 0.5, rel=0.02)
         assert rank["offloads"] == ("offloading" in words)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from repro import jsonfile
+from repro import jsonfile, nvml
+from repro.cli import main
 from repro.errors import UserError
 from repro.experiment import Experiment
 from repro.gpus import find
@@ -293,6 +296,19 @@ def test_bad_input_is_one_clear_line(arguments: list[str], told: list[str], tmp_
     for part in told:
         assert part in refused
     assert not (tmp_path / "out").exists()
+
+
+def test_where_the_images_have_no_room_nothing_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "new" / "out"
+    monkeypatch.setattr(nvml, "visible_devices", list)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=257 << 20))
+    assert main(["lab", "--out", str(out)]) == 2
+    assert capsys.readouterr().err == (
+        f"repro: {out}: 257 MiB of disk are free, the images take 29 while it runs; free some, or take fewer --images\n"
+    )
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_what_is_refused_is_refused_without_loading_torch() -> None:

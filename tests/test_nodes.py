@@ -259,6 +259,18 @@ def test_nodes_and_their_address_come_together(tmp_path: Path, options: list[str
     assert part in refusal(*VIT, *options, "--out", str(tmp_path), CUDA_VISIBLE_DEVICES="")
 
 
+def test_where_a_run_cannot_listen_the_way_out_is_told(tmp_path: Path) -> None:
+    def told(address: str) -> str:
+        asked = ["--nodes", "2", "--address", address, "--out", str(tmp_path / "out")]
+        return refusal(*VIT, *asked, CUDA_VISIBLE_DEVICES="")
+
+    with socket.create_server(("127.0.0.1", 0)) as first:
+        taken = f"127.0.0.1:{first.getsockname()[1]}"
+        why = "cannot listen there as another run or program does; wait for it to end, or give another port"
+        assert told(taken) == f"repro: --address {taken}: {why}\n"
+    assert told("192.0.2.1:29400").endswith("; give an address of this machine by which the other nodes reach it\n")
+
+
 def test_a_node_mends_its_build_cache_before_it_joins(tmp_path: Path) -> None:
     cut = tmp_path / "cache" / "inductor" / "cut.so"
     cut.parent.mkdir(parents=True)

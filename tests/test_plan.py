@@ -126,6 +126,29 @@ def test_trials_take_what_was_asked_of_the_run() -> None:
     assert (trial.steps, trial.timeout, trial.memory_limit, trial.nodes, trial.world) == (5, 60.0, 2**30, 2, 2)
 
 
+def test_a_trial_gets_an_hour_or_thrice_its_estimate_unless_told_how_long() -> None:
+    def limit(model: str, settings: str, **more: object) -> float:
+        asked = options(models=(model,), methods="all", counts=(2,), **more)
+        [found] = [trial for trial in trials(asked, gpus("A100 80 GB", 2)) if trial.settings == settings]
+        return found.timeout
+
+    slow = Trial("pythia-6.9b", "paper", "free_lunch+fsdp_3+offloading", "A100 80 GB", 2)
+    seconds = estimate(slow, find("A100 80 GB"))
+    assert seconds > 1800
+    assert limit(slow.recipe, slow.settings) == 3 * seconds
+    assert limit("vit", "naive") == 3600
+    assert limit(slow.recipe, slow.settings, trial_timeout=3600.0) == 3600
+
+
+def test_an_estimate_counts_the_whole_steps_that_check_an_extrapolation() -> None:
+    slow, a100 = Trial("pythia-6.9b", "paper", "free_lunch+fsdp_3+offloading", "A100", 2), find("A100")
+    machine, fitted = here(a100, 2, None)
+    found = forecast(models.find(slow.recipe), machine, Settings.parse(slow.settings), fitted)
+    assert found.step is not None
+    checked = estimate(replace(slow, check_extrapolation=True), a100)
+    assert checked - estimate(slow, a100) == pytest.approx(slow.steps * found.step.total)
+
+
 def test_settings_are_those_of_all_gpus_of_all_nodes() -> None:
     found = trials(options(models=("vit",), methods="all", nodes=2), gpus("A100", 1))
     assert len(found) == 22 + 1

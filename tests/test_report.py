@@ -428,7 +428,7 @@ def test_the_environment_names_machine_stack_and_lock(kept: Content) -> None:
 
 def test_the_commands_give_the_same_run_again(kept: Content) -> None:
     commands = [command for command, _ in kept.rerun]
-    assert f"{command()} --processes 1,2 --out {KEPT}" in commands
+    assert f"{command()} --processes 1,2 --trial-timeout 3600s --out {KEPT}" in commands  # then everyone's
     assert f"{command()} report {KEPT}" in commands
 
 
@@ -473,6 +473,7 @@ def test_commands_are_as_people_call_the_program_here(tmp_path: Path) -> None:
     "words",
     [
         "--processes 1,2",
+        "--processes 1 --trial-timeout 1h",
         "--processes 1 --models vit,roberta --methods all --search guided --steps 5 --tolerance 0.2 --budget 90m",
         "--processes 2 --memory 2GiB --trial-timeout 30s --check-extrapolation",
         "--processes 2 --tolerance 0.00005 --budget 12d --trial-timeout 123456.7s",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -118,6 +119,7 @@ def test_what_ran_is_in_the_record(accumulated: Record, sharded: Record) -> None
     for record in (accumulated, sharded):
         assert (record.precision, record.ran_precision) == ("bf16", "bf16")
         assert record.kernel_path == "eager attention"
+        assert record.optimizer == "torch Adam (tensor by tensor)"
         assert (record.compiled, record.graphs, record.tf32) == (False, None, False)
         assert record.start_seconds is not None
         assert 0 < record.start_seconds < record.wall_seconds
@@ -138,6 +140,19 @@ def test_each_rank_holds_its_share(accumulated: Record, sharded: Record) -> None
 def test_custom_kernels_are_read_off_what_ran(measure: Measure) -> None:
     assert "scaled_dot_product" in ok(measure("pythia-1b", "free_lunch+zero_1", 2)).kernel_path
     assert ok(measure("mamba", "free_lunch", 2)).kernel_path == "slow scan (transformers)"
+
+
+def test_the_optimizer_that_updates_is_read_off_what_ran_within_all_that_wraps_it(
+    measure: Measure, in_ranks: Callable[..., list[Any]]
+) -> None:
+    assert ok(measure("mamba", "zero_1", 2)).optimizer == "torch AdamW (tensor by tensor)"
+    [told] = in_ranks("ways_to_update")
+    assert told == [
+        "torch Adam (tensor by tensor)",
+        "torch Adam (foreach)",
+        "torch Adam (fused)",
+        "torch AdamW (fused)",
+    ]
 
 
 def test_a_precision_that_cannot_run_is_told(measure: Measure) -> None:
@@ -332,7 +347,7 @@ def test_what_the_stack_lacks_is_unsupported(measure: Measure) -> None:
 def test_a_trial_over_its_time_is_timed_out(measure: Measure) -> None:
     record = measure("mamba", "naive", 2, timeout=0.5)
     assert (record.status, record.remedy) == ("timed_out", "raise --trial-timeout")
-    assert "time limit" in record.reason
+    assert record.reason.startswith("the trial did not end within its time limit of ")
     assert record.wall_seconds < 10
     assert (record.true_days, record.authors_days) == (None, None)
 
@@ -427,6 +442,36 @@ def test_convolutions_that_lack_memory_while_timing_are_tried_at_half_the_size(
     record = ok(run(Trial("convnext", "tiny", "naive", "cpu", 1), Bench(server, Stack(PACKAGES, None), None, tmp_path)))
     assert record.micro_batch == 2
     assert record.warnings == [f"timing ran out of memory at micro batch {2 << record.halvings}; it was halved to 2"]
+
+
+@dataclass
+class LacksMemory(InEnvironment):
+    """One whose ranks run out of memory while they time more than a micro batch of 2: of that of the host beside their
+    GPU, as the kernel tells, or of their own."""
+
+    of_host: bool = True
+
+    def call(self, job: Job) -> list[Outcome]:
+        if job.arguments.get("micro_batch", 0) > 2:
+            said = "the kernel killed the process, as the host's memory ran out"
+            return [Outcome(0, "out_of_memory", error=said, of_host=self.of_host)]
+        return self.server.call(job)
+
+
+def test_a_host_that_lacks_memory_while_timing_is_told_and_no_smaller_micro_batch_is_timed_for_it(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    trial = Trial("vit", "tiny", "naive", "cpu", 1)
+    lacking: list[Any] = [LacksMemory(fork_server, of_host=of_host) for of_host in (True, False)]
+    of_host, own = (run(trial, Bench(server, Stack(PACKAGES, None), None, tmp_path)) for server in lacking)
+    assert (of_host.status, of_host.host_ran_out, of_host.halvings) == ("out_of_memory", True, 0)
+    assert re.fullmatch(
+        r"the host's memory ran out while timing micro batch \d+: the kernel killed the process, .* ran out",
+        of_host.reason,
+    )
+    assert of_host.remedy.startswith("needs more memory of the host: ")
+    assert (of_host.micro_batch, of_host.true_days, of_host.warnings) == (None, None, [])
+    assert (ok(own).micro_batch, own.host_ran_out) == (2, False)
 
 
 def test_what_a_killed_compiler_left_is_compiled_again(measure: Measure, tmp_path: Path) -> None:

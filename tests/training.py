@@ -24,7 +24,7 @@ from repro.measure.batch import random_batch
 from repro.measure.clock import Clock
 from repro.measure.engine.base import WrongWrapperError, layers, rate_factor
 from repro.measure.engine.zero import configuration
-from repro.measure.kernels import AttentionWatch, kernel_path
+from repro.measure.kernels import Watch, kernel_path, optimizer_path
 from repro.measure.rank import SEED, Rank
 from repro.recipe import Optimizer, Precision, Recipe, Scale, Schedule, Text
 from repro.settings import Settings
@@ -92,7 +92,7 @@ def train(
     divisor = accumulation if divide else 1
     built = engine.build(described, Settings.parse(settings), rank, divisor, False, tf32=False)
     forwards = _count_forwards(built.module, described.layer)
-    start, losses = _flat(_full_weights(built)), []
+    start, losses, watch = _flat(_full_weights(built)), [], Watch()
     for step in range(steps):
         batch = random_batch(described, rank.world * accumulation * micro_batch, SEED + step)
         parts = {name: value.split(micro_batch) for name, value in batch.items()}
@@ -105,7 +105,8 @@ def train(
             for number in range(accumulation)
         ]
         losses.append(sum(step_losses) / accumulation)
-        built.update()
+        with watch:
+            built.update()
     built.check()
     lying_around = sum(weight.numel() for weight in built.module.parameters())
     numpy.savez(Path(folder) / f"{rank.index}.npz", start=start, end=_flat(_full_weights(built)))
@@ -113,6 +114,7 @@ def train(
         "losses": losses,
         "forwards": {calls / (steps * accumulation) for calls in forwards.values()}.pop(),
         "wrapper": built.wrapper,
+        "optimizer": optimizer_path(built.adam, watch),
         "ran_precision": built.precision,
         "warnings": list(built.warnings),
         "offloads": _offloads(built),
@@ -143,6 +145,24 @@ def train_by_hand(
         losses.append(loss.item())
     numpy.savez(Path(folder) / f"{rank.index}.npz", start=start, end=_flat(list(module.parameters())))
     return {"losses": losses}
+
+
+def ways_to_update(rank: Rank) -> list[str]:
+    """What is said of each optimizer's update."""
+    told = []
+    for kind, wanted in (
+        ("Adam", {}),
+        ("Adam", {"foreach": True}),
+        ("Adam", {"fused": True}),
+        ("AdamW", {"fused": True}),
+    ):
+        weight = nn.Parameter(torch.ones(2))
+        weight.grad = torch.ones(2)
+        optimizer = getattr(torch.optim, kind)([weight], **wanted)
+        with Watch() as watch:
+            optimizer.step()
+        told.append(optimizer_path(optimizer, watch))
+    return told
 
 
 def deepspeed_configuration(rank: Rank, recipe: str, settings: str, cuda: bool, accumulation: int) -> dict[str, Any]:
@@ -284,7 +304,7 @@ def gan_gradients_by_hand(rank: Rank) -> float:
 
 def attention(rank: Rank, recipe: str, custom_kernels: bool) -> str:
     """Which attention a forward of the tiny recipe runs."""
-    described, watch = models.find(recipe, "tiny"), AttentionWatch()
+    described, watch = models.find(recipe, "tiny"), Watch()
     module = described.build(custom_kernels, "sdpa")
     with watch:
         module(**random_batch(described, 1))
@@ -448,7 +468,7 @@ def mamba_path(rank: Rank, packages: str) -> list[str]:
     sys.path.insert(0, packages)
     described = models.find("mamba", "tiny")
     described.build(True, "sdpa")
-    return [kernel_path(described, AttentionWatch()), import_errors()]
+    return [kernel_path(described, Watch()), import_errors()]
 
 
 def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def main(given: argparse.Namespace) -> int:
     check_packages("torch")
-    from ..experiment import Experiment, TrainingFailedError
+    from ..experiment import Experiment, TrainingFailedError, check_room
     from ..measure.launcher import ServerDiedError
 
     devices = nvml.visible_devices()[:1]
@@ -49,6 +49,8 @@ def main(given: argparse.Namespace) -> int:
     if given.skip_warmup:
         wanted["warm"] = replace(first, warm=True)
     wanted["all"] = replace(first, epochs=epochs)
+    for training in wanted.values():
+        check_room(given.out, training)
     say(f"{what(first)}; results in {given.out}")
     for line in scaled_down(first, epochs):
         say(line)

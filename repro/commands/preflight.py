@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import signal
@@ -41,7 +40,7 @@ def check_disk(folder: Path, *names: str, way_out: str = "name another folder wi
     """Raises UserError where the folder cannot be made or written, or files of these names cannot, before any work is
     done for it. Makes nothing, as what is refused later leaves nothing behind: it looks at what is there already."""
     try:
-        there = next(each for each in (folder, *folder.absolute().parents) if os.path.lexists(each))
+        there = files.nearest(folder)
         tempfile.TemporaryFile(dir=there).close()
         free = shutil.disk_usage(there).free
         blocked = next((folder / name for name in names if (folder / name).is_dir()), None)

@@ -62,7 +62,11 @@ def options(parser: argparse.ArgumentParser) -> None:
         help=f"relative, around the printed days (default {TOLERANCE})",
     )
     add("--budget", metavar="4h", help="start no trial that would end after this")
-    add("--trial-timeout", default="1h", metavar="1h", help="end a trial after this (default 1h)")
+    add(
+        "--trial-timeout",
+        metavar="1h",
+        help="end a trial after this (default 1h, or 3 times its estimate where that is more)",
+    )
     add("--memory", metavar="2GiB", help="limit of each rank's memory, on its GPU or on the CPU")
     add("--out", type=path, default=Path("results/local"), metavar="DIR", help="results folder (default results/local)")
     add("--check-extrapolation", action="store_true", help="also time whole accumulated steps")
@@ -143,7 +147,9 @@ def _checked(given: argparse.Namespace) -> tuple[Options, list[Device]]:
         counts=counts,
         memory=units.bytes_(given.memory, "--memory") if given.memory is not None else None,
         steps=units.count(given.steps, "--steps"),
-        trial_timeout=units.seconds(given.trial_timeout, "--trial-timeout"),
+        trial_timeout=units.seconds(given.trial_timeout, "--trial-timeout")
+        if given.trial_timeout is not None
+        else None,
         budget=units.seconds(given.budget, "--budget") if given.budget is not None else None,
         tolerance=_tolerance(given.tolerance),
         attention=given.attention,

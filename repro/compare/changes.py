@@ -34,6 +34,7 @@ def changes(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
         ("kernel path", lambda record: record.kernel_path or "not recorded"),
         ("precision", lambda record: record.ran_precision or "not recorded"),
         ("wrapper", lambda record: record.wrapper or "not recorded"),
+        ("optimizer", lambda record: record.optimizer or "not recorded"),
         ("compiled", lambda record: "yes" if record.compiled else "no"),
         ("TF32", lambda record: "on" if record.tf32 else "off"),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import platform
 import socket
 from collections.abc import Callable
@@ -43,7 +44,10 @@ class Nodes:
         try:
             self._listener = socket.create_server((self._host, self._port))
         except OSError as error:
-            raise UserError(f"--address {self._address}: cannot listen there ({error.strerror})") from error
+            why = f"({error.strerror}); give an address of this machine by which the other nodes reach it"
+            if error.errno == errno.EADDRINUSE:
+                why = "as another run or program does; wait for it to end, or give another port"
+            raise UserError(f"--address {self._address}: cannot listen there {why}") from error
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -20,7 +20,7 @@ from repro.settings import Settings
 from . import engine
 from .batch import random_batch, to_device
 from .clock import Clock, synchronised, wait
-from .kernels import SLOW_SCAN, AttentionWatch, kernel_path
+from .kernels import SLOW_SCAN, Watch, kernel_path, optimizer_path
 from .memory import Peak
 from .rank import SEED, STACK_STARTED, Rank
 
@@ -41,7 +41,7 @@ def fit(
     wanted = Settings.parse(settings)
     built = engine.build(model, wanted, rank, 1, compiled=False, tf32=tf32)
     _refuse_slow_scan(rank, model, wanted)
-    watch, size = AttentionWatch(), start
+    watch, size = Watch(), start
     while size <= largest:
         batch = to_device(random_batch(model, size, SEED + rank.index), rank)
         first = size == start
@@ -49,12 +49,12 @@ def fit(
             rank.report(started=rank.since_sent())
         with watch if first else contextlib.nullcontext():
             built.micro_step(batch, reduce=True)
-        built.update()
-        if first:
-            _until_applied(built, batch)
-            if start > 1:
-                built.micro_step(batch, reduce=True)
-                built.update()
+            built.update()
+            if first:
+                _until_applied(built, batch)
+        if first and start > 1:
+            built.micro_step(batch, reduce=True)
+            built.update()
         wait(rank.device)
         taken = peak.limited()
         if first:
@@ -81,9 +81,10 @@ def _refuse_slow_scan(rank: Rank, model: Recipe, wanted: Settings) -> None:
 
 
 def _report_what_ran(
-    rank: Rank, built: engine.Engine, model: Recipe, wanted: Settings, tf32: bool, watch: AttentionWatch
+    rank: Rank, built: engine.Engine, model: Recipe, wanted: Settings, tf32: bool, watch: Watch
 ) -> None:
-    """Checks the wrapper, its shards, the kernels and TF32 against what was asked for, and reports them."""
+    """Checks the wrapper, its shards, the kernels and TF32 against what was asked for; reports them and the optimizer
+    that updates."""
     built.check()
     path = kernel_path(model, watch)
     held = built.held()
@@ -96,6 +97,7 @@ def _report_what_ran(
         warnings.append("a CPU has none of Mamba's custom kernels: what ran is the slow path that naive settings take")
     rank.report(
         wrapper=built.wrapper,
+        optimizer=optimizer_path(built.adam, watch),
         ran_precision=built.precision,
         kernel_path=path,
         weights_held=held.weights,

@@ -17,6 +17,7 @@ from repro.recipe import Recipe
 from repro.reckon import reckoned
 from repro.settings import Settings
 from repro.trial import Record, Status, Trial
+from repro.units import duration
 
 from .adam import compile_adam
 from .launcher import ForkServer, ServerDiedError
@@ -82,6 +83,8 @@ def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) 
         started = time.monotonic()  # loading the stack, and compiling for it, is charged to no trial
         ranks = _Ranks(trial, bench, record.tf32, started + trial.timeout)
         _measure(ranks, recipe, settings, record, start, weigh)
+        if record.status == "timed_out":
+            record.reason = f"the trial did not end within its time limit of {duration(trial.timeout)}"
     except ServerDiedError as error:
         record.status, record.reason, record.traceback = "crashed", error.reason, str(error)
         record.remedy = error.remedy or _REMEDIES["crashed"]
@@ -170,7 +173,8 @@ def _measure(
 
 def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
     """Times the step: once more after a compiler that was killed, uncompiled where the model cannot be compiled, and at
-    half the micro batch as long as it runs out of memory. `share` is a rank's of the batch."""
+    half the micro batch as long as it runs out of memory, unless that is of the host around GPUs, which does not go by
+    the micro batch. `share` is a rank's of the batch."""
     trial, mended = ranks.trial, False
     while micro_batch:
         status, outcomes = ranks.attempt(
@@ -188,13 +192,16 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
                 mended = True
             elif not _go_uncompiled(ranks, record, _failure(outcomes)):
                 return
-        elif status == "out_of_memory":
+        elif status == "out_of_memory" and not _failure(outcomes).of_host:
             micro_batch //= 2
             record.halvings += 1
         else:
             break
     if status != "ok":
-        _fail(record, status, _failure(outcomes))
+        failure = _failure(outcomes)
+        _fail(record, status, failure)
+        if failure.of_host:
+            record.reason = f"the host's memory ran out while timing micro batch {micro_batch}: {failure.error}"
         return
     record.micro_batch, record.accumulation = micro_batch, share // micro_batch
     if record.halvings:
@@ -287,13 +294,9 @@ def _fail(record: Record, status: Status, failure: Outcome) -> None:
     """Gives the record a status that is not `ok`; the first failure stands."""
     if record.status != "ok":
         return
-    reasons = {
-        "out_of_memory": "not even a micro batch of 1 fits",
-        "timed_out": "the trial did not end within its time limit",
-    }
     record.status, record.host_ran_out = status, failure.of_host
     record.remedy = _REMEDIES["host" if failure.of_host else status]
-    record.reason = reasons.get(status, failure.error)
+    record.reason = "not even a micro batch of 1 fits" if status == "out_of_memory" else failure.error
     if status == "out_of_memory" and (failure.of_host or not failure.traceback):  # a rank that was killed has none
         record.reason += f": {failure.error}"
     record.traceback = failure.traceback

@@ -35,6 +35,12 @@ def ran(rows: Rows, number: int) -> int:
         alone = "none" if count == 1 else "DistributedDataParallel"
         wrapper = "DeepSpeedEngine" if "zero" in settings else "FSDPModule" if "fsdp" in settings else alone
         assert row["wrapper"].startswith(wrapper), f"{told}: {row['wrapper']}"
+        adam = "torch AdamW" if recipe == "convnext" else "torch Adam"
+        if "zero" in settings:
+            adam = f"deepspeed {'DeepSpeedCPUAdam' if 'offloading' in settings else 'FusedAdam'}"
+        else:
+            adam += f" ({'tensor by tensor' if 'offloading' in settings else 'foreach'})"
+        assert row["optimizer"] == adam, f"{told}: {row['optimizer']}"
         compiled = settings != "naive" and "zero" not in settings
         assert row["compiled"] == compiled, told
         assert not compiled or row["graphs"]["compiled"] > 0, told

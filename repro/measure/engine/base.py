@@ -36,9 +36,11 @@ class Engine(ABC):
     """A model on its devices. After construction it is ready for the first micro-step.
 
     `wrapper` names the class that wraps the model, `precision` the one it computes in, `total` counts weights.
+    `optimizer` is the one that steps, in what the library wraps around it, if anything.
     """
 
     wrapper: str
+    optimizer: Any
     precision: str
     warnings: tuple[str, ...] = ()
 
@@ -92,6 +94,14 @@ class Engine(ABC):
     @abstractmethod
     def held(self) -> Held:
         """What this rank holds, after the first update."""
+
+    @property
+    def adam(self) -> torch.optim.Optimizer:
+        """The optimizer that updates, within all that wraps it."""
+        found = self.optimizer
+        while hasattr(found, "optimizer"):
+            found = found.optimizer
+        return found
 
     def check(self) -> None:
         """Raises WrongWrapperError unless this rank holds the share that the settings promise."""

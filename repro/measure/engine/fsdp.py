@@ -50,7 +50,7 @@ class FullyShardedEngine(PlainEngine):
         self.forward = torch.compile(self.module) if compiled else self.module
 
     def held(self) -> Held:
-        return Held(sum(local(weight).numel() for weight in self.module.parameters()), adam_moments(self.optimizer))
+        return Held(sum(local(weight).numel() for weight in self.module.parameters()), adam_moments(self.adam))
 
 
 def _fully_shard_module() -> Any:

@@ -57,4 +57,4 @@ class PlainEngine(Engine):
         return round(math.log2(_FIRST_SCALE / self.scaler.get_scale()))
 
     def held(self) -> Held:
-        return Held(sum(weight.numel() for weight in self.module.parameters()), adam_moments(self.optimizer))
+        return Held(sum(weight.numel() for weight in self.module.parameters()), adam_moments(self.adam))

@@ -122,5 +122,5 @@ class ZeroEngine(Engine):
     def held(self) -> Held:
         return Held(
             sum(getattr(weight, "ds_tensor", weight).numel() for weight in self.module.parameters()),
-            adam_moments(self.optimizer.optimizer),
+            adam_moments(self.adam),
         )
