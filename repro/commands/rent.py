@@ -117,7 +117,7 @@ def _runs(
     foreign = sorted({row.currency for row in serving if worth(row.currency, unit, prices.rates) is None})
     lacking = f"no rate from {', '.join(foreign)} to {unit}, a [[rate]] in --prices brings one"
     if not found:
-        raise UserError(lacking) if foreign else _nobody_rents(", ".join(f"{run.gpus} {run.gpu}" for run in runs))
+        raise UserError(lacking) if foreign else _nobody_rents(", ".join(run.machine for run in runs))
     today = date.today()
     best, doubted = _best(found, spot), doubts(given.model, [row.run for row in found]) if given.model else {}
     doubt, instead = doubted.get(best.run.machine), None

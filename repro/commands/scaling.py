@@ -46,12 +46,12 @@ def main(given: argparse.Namespace) -> int:
         f"{lifespan_years():g} years, below that on every smaller one. Day saved: what each day less than on the "
         "machine before costs in price.",
     ]
-    more = [f"{step.gpus} {step.gpu} ({step.efficiency.value:.2f})" for step in listed if step.efficiency.low > 1]
+    more = [f"{step.machine} ({step.efficiency.value:.2f})" for step in listed if step.efficiency.low > 1]
     if more:
         notes.append(f"More than proportional, whatever the days within their bounds: {', '.join(more)}.")
     notes += told_bounds(step.bounds for step in listed)
     notes += told_doubts(doubted)
-    notes += unpriced([f"{step.gpus} {step.gpu}" for step in listed if step.cost is None], unit, "without costs")
+    notes += unpriced([step.machine for step in listed if step.cost is None], unit, "without costs")
     used = [(name, prices.gpus[name].quoted) for name in names if name in prices.gpus]
     notes += pricelist.old_prices(used, date.today())
     print(

@@ -83,7 +83,7 @@ def days_on(
     days = training_days(model, measured, predicted)
     found = asked(days)
     if not found:
-        known = ", ".join(dict.fromkeys(row.gpu if gpus is None else f"{row.gpus} {row.gpu}" for row in days))
+        known = ", ".join(dict.fromkeys(row.gpu if gpus is None else row.machine for row in days))
         would_be = not predicted and model in models.IDS and asked(training_days(model, measured, predicted=True))
         way_out = "; --predicted brings days that are but predicted" if would_be else ""
         machine = f"{gpus or ''} {gpu or 'GPUs'}".strip()

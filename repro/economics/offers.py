@@ -132,7 +132,7 @@ def rented(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs:
 def unpriced(days: Iterable[TrainingDays], offers: Iterable[Offer]) -> list[str]:
     """The machines among the days that no offer has: nobody gave a price, or no rate to the currency."""
     offered = {(offer.gpu, offer.gpus) for offer in offers}
-    return [f"{row.gpus} {row.gpu}" for row in days if (row.gpu, row.gpus) not in offered]
+    return [row.machine for row in days if (row.gpu, row.gpus) not in offered]
 
 
 def _offer(row: TrainingDays, terms: str, cost: float, share: float, currency: str, runs: int, quoted: date) -> Offer:

@@ -72,7 +72,7 @@ def of_comment(given: Given, currency: str, rates: Iterable[Rate]) -> Asked:
 
 def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str) -> Asked:
     """A machine of our price list against every rental of it by the hour, or against a given rent."""
-    name = f"{run.gpus} {run.gpu}"
+    name = run.machine
     price = machine_price(run.gpu, run.gpus, prices, currency)
     if given.machine is None and price is None:
         raise UserError(f"no price for a machine with {name} in {currency}; give --machine SUM, or --prices FILE")

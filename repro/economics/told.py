@@ -12,7 +12,7 @@ def rough(value: float, figures: int = _FIGURES) -> float:
 
 def sum_read(sum_: float) -> float:
     """A sum of money to the digits in which it is told."""
-    return round(sum_, 0 if abs(sum_) >= 100 else 2)
+    return round(sum_, _places(sum_))
 
 
 def days_read(days: float) -> float:
@@ -22,7 +22,7 @@ def days_read(days: float) -> float:
 
 def told(sum_: float, currency: str) -> str:
     """A sum of money as people read it."""
-    return f"{sum_:,.0f} {currency}" if abs(sum_) >= 100 else f"{sum_:,.2f} {currency}"
+    return f"{sum_:,.{_places(sum_)}f} {currency}"
 
 
 def days_told(days: float) -> str:
@@ -36,5 +36,9 @@ def bounds_told(bounds: tuple[float, float] | None) -> str:
     return "" if bounds is None else f"{_number(bounds[0])} to {_number(bounds[1])} days"
 
 
+def _places(sum_: float) -> int:
+    return 0 if abs(sum_) >= 100 else 2
+
+
 def _number(days: float) -> str:
-    return f"{days:,.0f}" if days >= 10 else f"{days:.2g}"
+    return f"{days_read(days):,.15g}"
