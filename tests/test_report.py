@@ -428,7 +428,7 @@ def test_the_environment_names_machine_stack_and_lock(kept: Content) -> None:
 
 def test_the_commands_give_the_same_run_again(kept: Content) -> None:
     commands = [command for command, _ in kept.rerun]
-    assert f"{command()} --processes 1,2 --trial-timeout 3600s --out {KEPT}" in commands  # then everyone's
+    assert f"{command()} --processes 1,2 --out {KEPT}" in commands  # then everyone's
     assert f"{command()} report {KEPT}" in commands
 
 
@@ -706,7 +706,7 @@ def test_what_is_drawn_is_said_with_the_ends_of_every_series(published: Content,
     )
     naive = next(panel for panel in figure(published, "3").panels if "Naive" in panel.title)
     assert described(naive).startswith("Fields by model and machine: feasible 11, infeasible 9.")
-    assert described(figure(kept, "4, 11").panels[0]).startswith("Bars by place: faster 26.5.")
+    assert described(figure(kept, "4, 11").panels[0]).startswith("Bars by place: slower -25.9.")
 
 
 def test_all_that_a_panel_draws_is_in_its_table(kept: Content, on_gpus: Content) -> None:
