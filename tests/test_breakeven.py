@@ -192,6 +192,22 @@ def test_a_models_machine_stands_against_every_rental_of_it_by_the_hour() -> Non
     assert row["runs_low"] < row["runs"] < row["runs_high"]  # the paper's days are rounded
     assert "against the least rent (RunPod, on-demand, in proportion) from run 53 on" in found["answer"]
     assert any("audit doubts" in note and "8 A100, implausible, 97% of the peak" in note for note in found["notes"])
+    assert any("as often as the machine has GPUs" in note for note in found["notes"])
+
+
+def test_where_the_days_of_a_run_are_doubted_the_break_even_by_predicted_ones_is_told_too() -> None:
+    found = answer(*MACHINE)
+    assert found["answer"].endswith("in use; hours of a run: predicted.")
+    assert "With predicted days where the audit doubts the printed ones: owning 8 A100 for 162,500" in found["answer"]
+    for row, instead in zip(found["rows"], found["with_predicted_days"], strict=True):
+        assert (row["provider"], row["origin"]) == (instead["provider"], "expected")
+        assert row["runs"] * row["hours_a_run"] == pytest.approx(instead["runs"] * instead["hours_a_run"], rel=1e-3)
+        assert instead["hours_a_run"] == pytest.approx(24 * 12.7, rel=0.05)
+    for sure in (("--gpu", "H100", "--gpus", "8"), ("--gpu", "A100", "--gpus", "8", "--hours", "216")):
+        model = () if "--hours" in sure else ("--model", "pythia-1b")
+        told = answer("breakeven", *model, *sure)
+        assert "predicted" not in told["answer"]
+        assert told["with_predicted_days"] == []
 
 
 def test_spot_rents_are_left_out_for_what_they_cost_depends_on_interruptions() -> None:
@@ -254,8 +270,8 @@ def price_file(tmp_path: Path, text: str) -> str:
     return str(file)
 
 
-def test_every_rental_of_a_provider_that_serves_the_machine_stands_there(tmp_path: Path) -> None:
-    both = """
+def test_a_price_of_the_machine_itself_leaves_none_in_proportion(tmp_path: Path) -> None:
+    own = """
     [[rental]]
     gpu = "RTX 4090"
     gpus = 2
@@ -266,9 +282,8 @@ def test_every_rental_of_a_provider_that_serves_the_machine_stands_there(tmp_pat
     currency = "USD"
     """
     machine = ("breakeven", "--gpu", "RTX 4090", "--gpus", "2", "--hours", "100", "--machine", "5000")
-    rows = answer(*machine, "--prices", price_file(tmp_path, both))["rows"]
-    assert [row["rent_per_hour_usd"] for row in rows] == [0.2, pytest.approx(2 * 0.69)]
-    assert [row["provider"] for row in rows] == ["RunPod, on-demand", "RunPod, on-demand, in proportion"]
+    rows = answer(*machine, "--prices", price_file(tmp_path, own))["rows"]
+    assert [(row["provider"], row["rent_per_hour_usd"]) for row in rows] == [("RunPod, on-demand", 0.2)]
 
 
 def test_the_comments_electricity_takes_a_rate_that_is_given(tmp_path: Path) -> None:

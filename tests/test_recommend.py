@@ -159,6 +159,8 @@ def test_predicted_days_and_what_they_cost_are_told_to_three_figures_and_with_th
         assert {row["days_low"] for row in found["rows"] if row["origin"] == "expected"} == {None}
         assert any("8 of 10 of the paper's plausible cells" in note for note in found["notes"])
     assert not any("8 of 10" in note for note in answer("rent", "--model", "pythia-1b")["notes"])
+    of_seven = answer(*PYTHIA, "--runs", "7", "--predicted", "--rent")["rows"]
+    assert {row["days"] for row in of_seven if row["origin"] == "predicted"} == {1500, 945, 393, 203}
 
 
 def test_rows_are_ranked_best_first_and_say_what_fits() -> None:
@@ -252,6 +254,18 @@ def test_days_that_the_audit_doubts_are_told_in_the_answer_and_below() -> None:
     assert not any("audit" in note for note in answer("recommend", "--model", "pythia-2.8b")["notes"])
 
 
+def test_of_several_runs_the_doubt_tells_what_is_predicted_for_all_of_them() -> None:
+    found = answer(*PYTHIA, "--budget", "40000", "--runs", "7")
+    assert (
+        "7 runs of pythia-1b in 210 days (expected: paper, Table 1, impossible, 127% of the peak, predicted 375 days)"
+        in (found["answer"])
+    )
+    assert found["answer"].endswith(": buy 1 H100 for 31,000 USD, 238 days.")
+    [note] = [note for note in found["notes"] if "audit doubts" in note]
+    assert note.startswith("Printed days of one training")
+    assert "8 RTX 3090, impossible, 127% of the peak, predicted 54 days" in note
+
+
 def test_where_the_audit_doubts_days_that_decide_the_choice_by_predicted_ones_is_told_too() -> None:
     instead = "With predicted days where the audit doubts the printed ones: "
     found = answer(*PYTHIA, "--budget", "40000")
@@ -261,7 +275,7 @@ def test_where_the_audit_doubts_days_that_decide_the_choice_by_predicted_ones_is
     assert (second["gpu"], second["gpus"], second["days"], second["origin"]) == ("H100", 1, 34, "expected")
     assert (second["rank"], second["fits"]) == (1, True)
     cheapest = answer(*PYTHIA)
-    assert cheapest["answer"].endswith(f"{instead}buy 1 RTX 3090 for 2,300 USD, 408 days.")
+    assert cheapest["answer"].endswith(f"{instead}buy 1 RTX 3090 for 2,300 USD, 408 days (327 to 557 days).")
     second = cheapest["best_with_predicted_days"]
     assert (second["origin"], second["days_low"] < 408 < second["days_high"]) == ("predicted", True)
     none = answer(*PYTHIA, "--budget", "22000", "--deadline", "40d")
@@ -491,6 +505,27 @@ def test_a_deadline_that_nothing_meets_names_the_nearest_that_does() -> None:
 
 def test_a_budget_that_buys_nothing_names_the_cheapest() -> None:
     assert "the cheapest is 1 RTX 3090 in 370 days for 2,300 USD" in refusal(*PYTHIA, "--budget", "100")
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        (["--deadline", "95h"], "within 3.95833 days; the nearest is 8 H100 in 4 days"),
+        (["--budget", "22000", "--deadline", "713h"], "within 29.7083 days and the budget of 22,000 USD; the nearest"),
+        (["--budget", "2299.8"], "within the budget of 2,299.8 USD; the cheapest is 1 RTX 3090 in 370 days for 2,300"),
+        (["--budget", "0.001"], "within the budget of 0.001 USD"),
+    ],
+    ids=str,
+)
+def test_a_limit_is_not_rounded_to_what_would_meet_it(limits: list[str], told: str) -> None:
+    assert told in refusal(*PYTHIA, *limits)
+
+
+def test_what_exceeds_a_limit_is_not_rounded_to_what_would_meet_it() -> None:
+    with pytest.raises(UserError, match=r"within 12 days; the nearest is 1 late in 12\.4 days for 10\.00 USD"):
+        choose([offer("late", 10, 12.4)], None, 12)
+    with pytest.raises(UserError, match=r"of 200 USD; the cheapest is 1 dear in 5 days for 200\.4 USD"):
+        choose([offer("dear", 200.4, 5)], 200, None)
 
 
 def test_limits_that_exclude_each_other_name_the_nearest_by_each() -> None:

@@ -81,7 +81,7 @@ def test_a_choice_that_stands_on_doubted_days_says_so_and_what_it_is_by_predicte
     assert "2,991 USD in 152 days (expected: paper, Table 1, implausible, 92% of the peak, pred" in found["answer"]
     assert not any("RTX 3090" in note for note in found["notes"]), "nobody rents it out"
     instead = "With predicted days where the audit doubts the printed ones: "
-    assert found["answer"].endswith(f"{instead}8 H100 at RunPod, on-demand: 3,064 USD in 4 days.")
+    assert found["answer"].endswith(f"{instead}8 H100 at RunPod, on-demand, in proportion: 3,064 USD in 4 days.")
     assert found["best_with_predicted_days"] in found["rows"]
     for asked in (("rent", "--model", "pythia-2.8b"), RUN):
         sure = answer(*asked)
@@ -135,11 +135,12 @@ def test_one_gpu_by_the_hour_stands_for_more_where_that_is_known_and_a_reserved_
     assert not serving([replace(rental, gpus=2)], "RTX 4090", 4)
 
 
-def test_a_machine_that_is_listed_at_the_price_in_proportion_is_told_once() -> None:
+def test_a_machine_that_has_a_price_of_its_own_has_none_in_proportion() -> None:
     rental = next(row for row in price_list().rentals if row.gpu == "RTX 4090" and row.terms == "on-demand")
-    whole, cheaper = replace(rental, gpus=3, price=3 * rental.price), replace(rental, gpus=3, price=2 * rental.price)
-    assert serving([rental, whole], "RTX 4090", 3) == [whole]
-    assert serving([rental, cheaper], "RTX 4090", 3) == [cheaper, rental]
+    for times in (2, 3, 4):
+        whole = replace(rental, gpus=3, price=times * rental.price)
+        assert serving([rental, whole], "RTX 4090", 3) == [whole]
+        assert serving([rental, replace(whole, terms="spot")], "RTX 4090", 3)[1:] == [rental], "on other terms it has"
     rows = answer(*RUN, "--gpus", "2")["rows"]
     assert [(row["terms"], row["in_proportion"]) for row in rows] == [("spot", True), ("on-demand", False)]
 
@@ -165,6 +166,28 @@ def test_a_rental_of_ones_own_replaces_that_of_the_same_terms_alone(tmp_path: Pa
     )
     prices = {row.terms: row.price for row in price_list(file).rentals if (row.gpu, row.gpus) == ("RTX 4090", 1)}
     assert prices == {"on-demand": 0.5, "spot": 0.35}
+    two = answer(*RUN, "--gpus", "2", "--prices", str(file))
+    assert [(row["terms"], row["price_per_gpu_hour_usd"]) for row in two["rows"]] == [
+        ("spot", 0.35),
+        ("on-demand", 0.5),
+    ]
+    assert all(row["in_proportion"] for row in two["rows"]), "ours of two GPUs is older than what one costs now"
+
+
+def test_what_a_run_is_reckoned_with_is_listed_without_one_too() -> None:
+    found = answer("rent", "--gpu", "RTX 4090", "--gpus", "4")
+    assert [(row["gpus"], row["terms"]) for row in found["rows"]] == [(1, "on-demand"), (1, "spot")]
+    assert any("as often as the machine has GPUs" in note for note in found["notes"])
+    assert "4 RTX 4090 at RunPod, spot, in proportion" in answer(*RUN, "--gpus", "4", *SPOT)["answer"]
+
+
+def test_a_doubt_tells_what_is_predicted_on_the_same_terms_as_the_days_beside_it() -> None:
+    asked = ("rent", "--model", "pythia-1b", "--gpu", "A6000")
+    for interrupted, days, predicted in (((), 152, 201), (("--interrupted-every", "2h", *SPOT[2:]), 199, 264)):
+        first, second = answer(*asked, *interrupted)["answer"].split(" With predicted days")
+        assert f"USD in {days} days (expected" in first
+        assert f", predicted {predicted} days)" in first
+        assert f"USD in {predicted} days (" in second
 
 
 def test_storage_is_kept_through_interruptions() -> None:

@@ -14,7 +14,7 @@ from ..currency import amount, worth
 from ..economics import comment, energy, pricelist, question
 from ..economics.breakeven import Case
 from ..economics.days import TrainingDays, days_on
-from ..economics.doubts import doubts, told_doubts
+from ..economics.doubts import INSTEAD, believed, doubts, told_doubts
 from ..economics.pricelist import PriceList
 from ..economics.question import Given
 from ..economics.reckoning import Reckoned, Tariff
@@ -51,24 +51,41 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     unit, prices = read_prices(given)
     grams, grams_source = (None, None) if given.co2 is None else energy.intensity(given.co2, "--co2")
-    run = _run(given)
+    run, instead = _run(given), list[Reckoned]()
     if run is None and unit == "USD" and all(getattr(given, name) is None for name in _INPUTS):
         rows = comment.reckonings(grams)
         sentence, notes = _comment_told(rows)
+        sentences = [sentence]
     else:
         inputs = _inputs(given, prices, unit, grams)
         asked = (
             question.of_machine(run, inputs, prices, unit) if run else question.of_comment(inputs, unit, prices.rates)
         )
         _check_resale(given, asked.reckoned[0].case, unit)
-        rows, sentence, notes = asked.reckoned, _told(asked.reckoned, unit), asked.notes
-        notes += told_doubts(doubts(given.model, [run])) if run and given.model else []
+        rows, notes = asked.reckoned, asked.notes
+        sentences = [f"{_told(rows, unit)}."]
+        doubted = doubts(given.model, [run]) if run and given.model else {}
+        predicted = believed([run], doubted)[0] if run else None
+        if predicted and predicted is not run:
+            instead = question.of_machine(predicted, inputs, prices, unit).reckoned
+            told_instead = _told(instead, unit)
+            sentences.append(f"{INSTEAD.capitalize()}: {told_instead[0].lower()}{told_instead[1:]}.")
+        notes += told_doubts(doubted)
         notes += _apart(rows[0], unit) + pricelist.old_prices(asked.quoted, date.today())
         if any(math.isinf(row.answer.runs.high) for row in rows):
             notes.append("No number of runs: there owning never pays, as its electricity costs no less than the rent.")
     if grams_source is not None:
         notes.append(f"CO2: {grams_source}.")
-    print(printout([sentence], [_row(row, unit) for row in rows], notes, given.format, currency=unit))
+    print(
+        printout(
+            sentences,
+            [_row(row, unit) for row in rows],
+            notes,
+            given.format,
+            currency=unit,
+            with_predicted_days=[_row(row, unit) for row in instead],
+        )
+    )
     return 0
 
 
@@ -155,15 +172,15 @@ def _told(rows: list[Reckoned], unit: str) -> str:
     owning = f"Owning {row.what} for {told(row.case.machine.value, unit)}"
     rent = f"{'the rent' if len(rows) == 1 else 'the least rent'} ({row.provider})"
     if whole is None:
-        return f"{owning} never pays against {rent}: {_why_never(row.case)}."
+        return f"{owning} never pays against {rent}: {_why_never(row.case)}"
     if use > 1:
-        return f"{owning} does not pay against {rent} within its lifespan: it would take {whole:,} runs."
+        return f"{owning} does not pay against {rent} within its lifespan: it would take {whole:,} runs"
     low, high = _bound(runs.low), _bound(runs.high)
     bounds = "" if low == high else f" ({low} to {high})"
     apart = ", before electricity," if _stands_apart(row) else ""
     return (
         f"{owning} pays{apart} against {rent} from run {whole:,} on{bounds}, which is {_share(use)} of its lifespan in "
-        f"use; hours of a run: {row.origin}."
+        f"use; hours of a run: {row.origin}"
     )
 
 

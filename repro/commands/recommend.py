@@ -51,19 +51,20 @@ def main(given: argparse.Namespace) -> int:
     if not found:
         raise UserError(f"no machine that trains {given.model} has a price in {unit}; {way_out(unit)}")
     chosen = choice.choose(found, budget, deadline)
-    doubted = doubts(given.model, chosen.ranked)
-    doubt = doubted.get(chosen.ranked[0].machine)
-    sentences = [choice.answer(chosen, given.model, doubt.told if doubt else None)]
+    best, doubted = chosen.ranked[0], doubts(given.model, chosen.ranked)
+    predicted = [offer for listed in offered(believed(days, doubted)) for offer in listed]
+    doubt = doubted.get(best.machine)
+    same = next((offer.days for offer in predicted if offer.how == best.how and offer.origin == "predicted"), None)
+    sentences = [choice.answer(chosen, given.model, doubt.told(same) if doubt else None)]
     today = date.today()
     instead = None
     if doubted:
-        predicted = [offer for listed in offered(believed(days, doubted)) for offer in listed]
         try:
             other = choice.choose(predicted, budget, deadline)
         except UserError as error:
             sentences.append(f"{INSTEAD.capitalize()}: {error}.")
         else:
-            if doubt or other.ranked[0].how != chosen.ranked[0].how:
+            if doubt or other.ranked[0].how != best.how:
                 sentences.append(f"{INSTEAD.capitalize()}: {choice.brief(other)}.")
                 instead = _row(1, other.ranked[0], predicted, True, today)
     rows = [_row(rank, offer, found, rank <= chosen.fitting, today) for rank, offer in enumerate(chosen.ranked, 1)]

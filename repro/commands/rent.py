@@ -14,7 +14,7 @@ from .. import units
 from ..currency import worth
 from ..economics import pricelist, renting
 from ..economics.days import TrainingDays, days_on
-from ..economics.doubts import INSTEAD, Doubt, believed, doubts, told_doubts
+from ..economics.doubts import INSTEAD, believed, doubts, told_doubts
 from ..economics.interruptions import Interruptions, daly, young
 from ..economics.offers import machine_price
 from ..economics.pricelist import PriceList
@@ -71,7 +71,10 @@ def main(given: argparse.Namespace) -> int:
 def _prices(prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> Printed:
     """What there is to rent, per GPU and hour, each in its own currency; and what a reserved machine costs to own."""
     today = date.today()
-    listed = [row for row in prices.rentals if gpu in (None, row.gpu) and gpus in (None, row.gpus)]
+    if gpu is not None and gpus is not None:
+        listed = renting.serving(prices.rentals, gpu, gpus)
+    else:
+        listed = [row for row in prices.rentals if gpu in (None, row.gpu) and gpus in (None, row.gpus)]
     if not listed:
         raise _nobody_rents(f"{gpus or ''} {gpu or 'GPUs'}".strip())
     rows = [
@@ -90,7 +93,7 @@ def _prices(prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> 
         }
         for rental in listed
     ]
-    notes = []
+    notes = [renting.told_in_proportion()] if any(rental.gpus < (gpus or 1) for rental in listed) else []
     for rental in filter(renting.committed, listed):
         note = (
             f"{rental.gpus} {rental.gpu}, {rental.terms} at {rental.provider}: {rental.price:,.0f} {rental.currency} "
@@ -120,13 +123,15 @@ def _runs(
         raise UserError(lacking) if foreign else _nobody_rents(", ".join(run.machine for run in runs))
     today = date.today()
     best, doubted = _best(found, spot), doubts(given.model, [row.run for row in found]) if given.model else {}
+    predicted = renting.rented_runs(believed(runs, doubted), prices.rentals, unit, prices.rates, spot, storage)
     doubt, instead = doubted.get(best.run.machine), None
-    sentences = [_cheapest(best, unit, spot, doubt)]
+    same = next(row.days for row in predicted if (row.run.machine, row.rental) == (best.run.machine, best.rental))
+    sentences = [_cheapest(best, unit, spot, doubt.told(same if doubt.instead else None) if doubt else "")]
     if doubted and math.isfinite(best.cost):
-        predicted = believed(runs, doubted)
-        other = _best(renting.rented_runs(predicted, prices.rentals, unit, prices.rates, spot, storage), spot)
+        other = _best(predicted, spot)
         if doubt or (other.run.machine, other.rental) != (best.run.machine, best.rental):
-            sentences.append(f"{INSTEAD.capitalize()}: {_taken(other, unit)}.")
+            between = f" ({bounds_told(other.bounds)})" if other.bounds else ""
+            sentences.append(f"{INSTEAD.capitalize()}: {_taken(other, unit)}{between}.")
             instead = _row(other, unit, today)
     notes = [f"Left out: {lacking}."] if foreign else []
     notes += _notes(found, spot)
@@ -146,12 +151,11 @@ def _best(found: Sequence[Rented], spot: Spot | None) -> Rented:
     return (found if spot else steady or found)[0]
 
 
-def _cheapest(best: Rented, unit: str, spot: Spot | None, doubt: Doubt | None) -> str:
+def _cheapest(best: Rented, unit: str, spot: Spot | None, doubt: str) -> str:
     if math.isinf(best.cost):
         return "None of these ends: interrupted so often, the run is not to be expected to finish on any."
     uninterrupted = "without interruptions" if best.rental.terms == "spot" and spot is None else ""
-    why = doubt.told if doubt else ""
-    days = [f"{best.run.origin}: {best.run.source}", bounds_told(best.bounds), why, uninterrupted]
+    days = [f"{best.run.origin}: {best.run.source}", bounds_told(best.bounds), doubt, uninterrupted]
     return f"The cheapest is {_taken(best, unit)} ({', '.join(filter(None, days))})."
 
 
@@ -159,8 +163,8 @@ def _taken(row: Rented, unit: str) -> str:
     if math.isinf(row.cost):
         return "none of these ends"
     return (
-        f"{row.run.machine} at {row.rental.provider}, {row.rental.terms}: {told(row.cost, unit)} in "
-        f"{days_told(row.days)}"
+        f"{row.run.machine} at {row.rental.provider}, {row.rental.terms}"
+        f"{renting.reckoned_from_one(row.rental, row.run.gpus)}: {told(row.cost, unit)} in {days_told(row.days)}"
     )
 
 

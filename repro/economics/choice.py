@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from ..errors import UserError
 from .offers import Offer, lifespan_years
-from .told import bounds_told, days_told, told
+from .told import bounds_told, days_read, days_told, limit_days_told, limit_told, sum_read, told
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ def choose(offers: Sequence[Offer], budget: float | None, deadline: float | None
     The budget, in the offers' currency, and the deadline, in days, are for all runs together. Raises UserError where
     nothing fits, naming what is nearest.
     """
-    budget_told = f"the budget of {told(budget, offers[0].currency)}" if budget is not None else ""
-    deadline_told = days_told(deadline) if deadline is not None else ""
+    budget_told = f"the budget of {limit_told(budget, offers[0].currency)}" if budget is not None else ""
+    deadline_told = limit_days_told(deadline) if deadline is not None else ""
     fits = [o for o in offers if (budget is None or o.cost <= budget) and (deadline is None or o.days <= deadline)]
     if not fits:
         raise UserError(_nearest(offers, budget, deadline, budget_told, deadline_told))
@@ -90,8 +90,9 @@ def answer(choice: Choice, model: str, doubt: str | None = None) -> str:
 
 def brief(choice: Choice) -> str:
     """The choice in a few words, to follow others."""
-    taken = _taken(choice)
-    return f"{taken[0].lower()}{taken[1:]}, {days_told(choice.ranked[0].days)}"
+    taken, best = _taken(choice), choice.ranked[0]
+    between = f" ({bounds_told(best.bounds)})" if best.bounds else ""
+    return f"{taken[0].lower()}{taken[1:]}, {days_told(best.days)}{between}"
 
 
 def _taken(choice: Choice) -> str:
@@ -107,22 +108,24 @@ def _taken(choice: Choice) -> str:
 def _nearest(
     offers: Sequence[Offer], budget: float | None, deadline: float | None, budget_told: str, deadline_told: str
 ) -> str:
+    def short(offer: Offer) -> str:
+        terms = "" if offer.owned else f" ({offer.terms})"
+        late = deadline is not None and days_read(offer.days) <= deadline < offer.days
+        dear = budget is not None and sum_read(offer.cost) <= budget < offer.cost
+        days = (limit_days_told if late else days_told)(offer.days)
+        return f"{offer.machine}{terms} in {days} for {(limit_told if dear else told)(offer.cost, offer.currency)}"
+
     affordable = [o for o in offers if budget is None or o.cost <= budget]
     timely = [o for o in offers if deadline is None or o.days <= deadline]
     cheapest = min(offers if deadline is None else timely, key=lambda o: (o.cost, o.days), default=None)
     fastest = min(offers if budget is None else affordable, key=lambda o: (o.days, o.cost), default=None)
     hints = []
     if deadline is not None and fastest is not None:
-        hints.append(f"the nearest{' within the budget' if budget_told else ''} is {_short(fastest)}")
+        hints.append(f"the nearest{' within the budget' if budget_told else ''} is {short(fastest)}")
     if budget is not None and cheapest is not None:
-        hints.append(f"the cheapest{' in time' if deadline_told else ''} is {_short(cheapest)}")
+        hints.append(f"the cheapest{' in time' if deadline_told else ''} is {short(cheapest)}")
     if not hints:
-        hints = [f"the fastest is {_short(min(offers, key=lambda o: (o.days, o.cost)))}"]
-        hints.append(f"the cheapest {_short(min(offers, key=lambda o: (o.cost, o.days)))}")
+        hints = [f"the fastest is {short(min(offers, key=lambda o: (o.days, o.cost)))}"]
+        hints.append(f"the cheapest {short(min(offers, key=lambda o: (o.cost, o.days)))}")
     limits = " and ".join(filter(None, (deadline_told, budget_told)))
     return f"no machine trains it within {limits}; {', '.join(hints)}"
-
-
-def _short(offer: Offer) -> str:
-    terms = "" if offer.owned else f" ({offer.terms})"
-    return f"{offer.machine}{terms} in {days_told(offer.days)} for {told(offer.cost, offer.currency)}"

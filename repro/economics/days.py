@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -51,6 +51,14 @@ class TrainingDays:
     def known(self, value: float) -> float:
         """What follows from these days, in no more figures than they are known to."""
         return rough(value) if self.origin == "predicted" else value
+
+    def known_interval(self, interval: Interval) -> Interval:
+        """Likewise with its bounds."""
+        return Interval(*map(self.known, (interval.value, interval.low, interval.high)))
+
+    def times(self, runs: int) -> TrainingDays:
+        """So many trainings, one after the other."""
+        return replace(self, days=self.known_interval(self.days * runs))
 
 
 def training_days(model: str, measured: Path | None = None, predicted: bool = False) -> list[TrainingDays]:

@@ -27,9 +27,9 @@ class Doubt:
     why: str
     instead: TrainingDays | None
 
-    @property
-    def told(self) -> str:
-        return f"{self.why}, predicted {days_told(self.instead.days.value)}" if self.instead else self.why
+    def told(self, predicted: float | None) -> str:
+        """With what is predicted in place of the days that are told, None where nothing is."""
+        return self.why if predicted is None else f"{self.why}, predicted {days_told(predicted)}"
 
 
 def doubts(model: str, machines: Iterable[TrainingDays | Offer]) -> dict[str, Doubt]:
@@ -57,5 +57,8 @@ def believed(days: Iterable[TrainingDays], doubts: Mapping[str, Doubt]) -> list[
 
 def told_doubts(doubts: Mapping[str, Doubt]) -> list[str]:
     """A sentence on them; none where there are none."""
-    told = "; ".join(f"{machine}, {doubt.told}" for machine, doubt in doubts.items())
-    return [f"Printed days that the audit doubts ({command()} audit): {told}."] if told else []
+    told = "; ".join(
+        f"{machine}, {doubt.told(doubt.instead.days.value if doubt.instead else None)}"
+        for machine, doubt in doubts.items()
+    )
+    return [f"Printed days of one training that the audit doubts ({command()} audit): {told}."] if told else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 
 from ..currency import worth
@@ -103,8 +103,7 @@ def owned(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs: 
         price = machine_price(row.gpu, row.gpus, prices, currency)
         if price is not None:
             share = row.known(cost_a_day(price[0]) * row.days.value)
-            together = replace(row, days=row.days * runs)
-            found.append(_offer(together, "own", price[0], share, currency, runs, price[1]))
+            found.append(_offer(row.times(runs), "own", price[0], share, currency, runs, price[1]))
     return found
 
 
@@ -112,7 +111,6 @@ def rented(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs:
     """Every rental that serves one of the days, at the cost of all runs. Spot prices are left out: what they cost
     depends on interruptions."""
     steady = [rental for rental in prices.rentals if rental.terms != "spot"]
-    together = [replace(row, days=row.days * runs) for row in days]
     return [
         _offer(
             row.run,
@@ -125,7 +123,7 @@ def rented(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs:
             runs,
             row.rental.quoted,
         )
-        for row in rented_runs(together, steady, currency, prices.rates)
+        for row in rented_runs((row.times(runs) for row in days), steady, currency, prices.rates)
     ]
 
 

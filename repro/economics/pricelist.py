@@ -8,7 +8,8 @@ The file is TOML, a table for each price; its keys are the fields of the data cl
                  terms: on-demand or spot, where hours is 1, or reserved, where it is the term that price pays for
     [[rate]]     from, to, rate, quoted, source              one unit of `from` in `to`
 
-A price replaces ours of the same GPU, number of GPUs or rental; the others stay.
+A price replaces ours of the same GPU, number of GPUs or rental, and that of one GPU where it stands for more ours of
+more; the others stay.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ def _over(ours: PriceList, file: Path) -> PriceList:
     _once("system", [row.gpus for row in systems], file)
     _once("rental", [_rental_key(row) for row in rentals], file)
     _once("rate", [tuple(sorted((row.from_, row.to))) for row in rates], file)  # one goes both ways
-    merged = {_rental_key(row): row for row in (*ours.rentals, *rentals)}
+    left = [row for row in ours.rentals if not any(_stands_for(one, row) for one in rentals)]
+    merged = {_rental_key(row): row for row in (*left, *rentals)}
     return PriceList(
         ours.gpus | {row.name: row for row in gpus},
         ours.systems | {row.gpus: row for row in systems},
@@ -141,6 +143,12 @@ def _once(section: str, keys: Sequence[Hashable], file: Path) -> None:
 
 def _rental_key(row: Rental) -> tuple[str, int, str, str]:
     return row.gpu, row.gpus, row.provider, row.terms
+
+
+def _stands_for(one: Rental, larger: Rental) -> bool:
+    """Whether a price of one GPU also says what the larger instance costs."""
+    same = (one.gpu, one.provider, one.terms) == (larger.gpu, larger.provider, larger.terms)
+    return same and one.gpus == 1 < larger.gpus and one.terms != "reserved" and one.provider in prices.in_proportion()
 
 
 def _rows(kind: type[T], section: str, data: dict[str, Any], file: Path) -> list[T]:

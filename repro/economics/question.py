@@ -16,7 +16,7 @@ from .energy import gpu_power
 from .offers import machine_price
 from .pricelist import PriceList
 from .reckoning import Reckoned, Tariff, Use, reckon
-from .renting import per_hour, priced, reckoned_from_one, serving
+from .renting import per_hour, priced, reckoned_from_one, serving, told_in_proportion
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,7 @@ def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str
         notes.append(f"Power: {power.source}." if power else f"The power of {run.gpu} is unknown; give --power KW.")
     if given.tariff is None:
         notes.append("Electricity is not counted; --electricity SUM, the price of a kWh, counts it.")
+    notes += [told_in_proportion()] if any(rental.gpus < run.gpus for rental, _ in rentals) else []
     reserved = _rentals(run, prices, currency, "reserved")
     notes += [_against(rental, rental.price * each, machine, currency) for rental, each in reserved]
     quoted = [(f"{name} to buy", price[1])] if given.machine is None and price else []

@@ -20,17 +20,17 @@ HOURS_A_MONTH = DAYS_A_YEAR * 24 / 12
 
 def serving(rentals: Iterable[Rental], gpu: str, gpus: int) -> list[Rental]:
     """How one can rent a machine of `gpus` of `gpu`: the instances with so many, and of providers whose prices are
-    known to rise in proportion those with one GPU, where the larger one is not listed at that price. Instances of
-    anybody else's with one GPU make no machine: nothing says that they stand in one node."""
+    known to rise in proportion those with one GPU, where the larger one has no price of its own. Instances of anybody
+    else's with one GPU make no machine: nothing says that they stand in one node."""
     listed = [rental for rental in rentals if rental.gpu == gpu]
     whole = [rental for rental in listed if rental.gpus == gpus]
-    told = {_quote(rental) for rental in whole}
+    own = {_quote(rental) for rental in whole}
     alone = [rental for rental in listed if rental.gpus == 1 < gpus and not committed(rental)]
-    return whole + [one for one in alone if one.provider in prices.in_proportion() and _quote(one) not in told]
+    return whole + [one for one in alone if one.provider in prices.in_proportion() and _quote(one) not in own]
 
 
-def _quote(rental: Rental) -> tuple[str, str, str, float]:
-    return rental.provider, rental.terms, rental.currency, round(per_gpu_hour(rental), 9)
+def _quote(rental: Rental) -> tuple[str, str, str]:
+    return rental.provider, rental.terms, rental.currency
 
 
 def reckoned_from_one(rental: Rental, gpus: int) -> str:

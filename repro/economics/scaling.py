@@ -55,7 +55,7 @@ def steps(days: Sequence[TrainingDays], prices: PriceList, currency: str) -> lis
         alone = row is first
         speedup = Interval.exact(1.0) if alone else first.days / row.days
         price = machine_price(row.gpu, row.gpus, prices, currency)
-        experiment = None if price is None else _known(row, row.days * cost_a_day(price[0]))
+        experiment = None if price is None else row.known_interval(row.days * cost_a_day(price[0]))
         found.append(
             Step(
                 gpu=row.gpu,
@@ -90,10 +90,6 @@ def _pays(smaller: Sequence[Step], now: Interval) -> Pays | None:
     if now.overlaps(before):
         return "within bounds"
     return "yes" if now.value < before.value else "no"
-
-
-def _known(row: TrainingDays, sum_: Interval) -> Interval:
-    return Interval(*map(row.known, (sum_.value, sum_.low, sum_.high)))
 
 
 def _day_saved(before: Step, row: TrainingDays, cost: float) -> float | None:

@@ -25,10 +25,20 @@ def told(sum_: float, currency: str) -> str:
     return f"{sum_:,.{_places(sum_)}f} {currency}"
 
 
+def limit_told(sum_: float, currency: str) -> str:
+    """A sum in all its digits: a limit, and what exceeds one, are not rounded onto the other side."""
+    return told(sum_, currency) if sum_read(sum_) == sum_ else f"{sum_:,.15g} {currency}"
+
+
 def days_told(days: float) -> str:
     """Days as people read them."""
     number = _number(days)
     return f"{number} day{'' if number == '1' else 's'}"
+
+
+def limit_days_told(days: float) -> str:
+    """Days in so many digits that a limit, and what exceeds it, are not rounded onto the other side."""
+    return days_told(days) if days_read(days) == days else f"{days:,.6g} days"
 
 
 def bounds_told(bounds: tuple[float, float] | None) -> str:
