@@ -31,7 +31,7 @@ _INPUTS = ("machine", "resale", "rent", "hours", "power", "pue", "electricity")
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "Without options: the rent-or-buy comment's 6 runs, and what its own inputs give. An option replaces one of\n"
+        "Without options: the rent-or-buy comment's 6 runs, and what its own inputs give. An option replaces one of "
         "its inputs or, with --gpu, of that machine's. SUM is 8000, 0.13EUR, or 7000..9000 where it is uncertain."
     )
     parser.add_argument("--model", type=models.typed, metavar="ID", help="a recipe, trained on --gpus of --gpu")

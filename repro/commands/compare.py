@@ -12,10 +12,11 @@ from ..compare.side import read_side
 from ..formats import add_format, counted
 from ..units import path
 
-_PLACES = """\
-BEFORE and AFTER: a results folder, a folder of such folders (each is one more process of its trials),
-pytest-benchmark's JSON of a run, or a baseline that repro upgrade-check --accept wrote.
-exit codes: 0 nothing regressed; 1 something regressed or broke; 2 usage; 3 inconclusive"""
+_PLACES = (
+    "BEFORE and AFTER: a results folder, a folder of such folders (each is one more process of its trials), "
+    "pytest-benchmark's JSON of a run, or a baseline that repro upgrade-check --accept wrote.\n"
+    "exit codes: 0 nothing regressed; 1 something regressed or broke; 2 usage; 3 inconclusive"
+)
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -27,9 +27,10 @@ from .cases import chosen, run_cases
 from .devices import add_devices, devices_and_counts
 from .preflight import check_cuda, check_disk, check_packages, interrupted, stop_on_sigterm
 
-_EXIT_CODES = """\
-exit codes: 0 nothing that was compared failed; 1 a cell differs, a trial crashed, or an internal error;
-2 usage; 3 --require-comparison and nothing could be compared; 130 interrupted (the same command resumes)"""
+_EXIT_CODES = (
+    "exit codes: 0 nothing that was compared failed; 1 a cell differs, a trial crashed, or an internal error; 2 usage; "
+    "3 --require-comparison and nothing could be compared; 130 interrupted (the same command resumes)"
+)
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -33,9 +33,10 @@ from ..units import duration, path
 from .devices import alike
 from .preflight import check_cuda, check_disk, check_packages, interrupted, stop_on_sigterm
 
-_EXIT_CODES = """\
-exit codes: 0 nothing regressed; 1 something regressed or broke; 2 usage, or a stack that cannot be built or imported;
-3 inconclusive; 130 interrupted (the same command resumes)"""
+_EXIT_CODES = (
+    "exit codes: 0 nothing regressed; 1 something regressed or broke; 2 usage, or a stack that cannot be built or "
+    "imported; 3 inconclusive; 130 interrupted (the same command resumes)"
+)
 _PAIRS = (12, 9, 6)  # a round, for as many trials as fit the budget; what they leave of it buys more for each
 _CHECK = "check.json"
 _MOST_PAIRS = 100
