@@ -159,6 +159,12 @@ def test_tools_that_no_trial_imports_are_no_difference_and_kernels_are() -> None
     assert differ(replace(stack, packages={**stack.packages, "mamba-ssm": "2"}), bare)
 
 
+@pytest.mark.parametrize("missing", ["triton", "numpy", "accelerate", "nvidia-cudnn-cu12"])
+def test_a_stack_without_what_makes_a_difference_to_a_measurement_is_another(missing: str) -> None:
+    stack = Stack("one", sys.executable, {"torch": "2", "pytest": "8", missing: "1"})
+    assert differ(stack, replace(stack, packages={"torch": "2"}))
+
+
 def test_a_stack_that_does_not_import_is_one_clear_line_and_what_was_measured_is_kept(tmp_path: Path) -> None:
     found = check(tmp_path, lock(tmp_path, wheel(tmp_path / "wheels", "nothing", "1.0", {"nothing.py": ""})))
     assert found.returncode == 2
