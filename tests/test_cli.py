@@ -93,6 +93,8 @@ def test_machines_read_the_same_names_in_csv_and_json_without_blanks_and_capital
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.delenv("REPRO_IMAGE", raising=False)
     told = []
     for format in ("csv", "json"):
         assert main([*command.split(), "--format", format]) in (0, 3)
