@@ -21,8 +21,9 @@ from repro.cli import main, parser
 from repro.commands import HELP
 from repro.commands.preflight import check_disk
 from repro.formats import render
+from repro.report.text import report
 from repro.run import FILES
-from tests.command_line import ROOT, SLOW, answer, refusal, repro, slow_imports
+from tests.command_line import ROOT, SLOW, answer, record, refusal, repro, slow_imports
 
 
 @pytest.mark.parametrize(
@@ -104,6 +105,23 @@ def test_machines_read_the_same_names_in_csv_and_json_without_blanks_and_capital
     rows = found if isinstance(found, list) else found.get("rows") or found["trials"]
     assert list(rows[0]) == heads
     assert [name for name in heads if not re.fullmatch(r"[a-z][a-z0-9_]*", name)] == []
+
+
+def test_the_readme_tells_what_has_other_names_in_json_than_in_csv(capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (ROOT / "README.md").read_text()
+    of_run = [report([record("vit", "naive", 1.0)], [], None, format) for format in ("csv", "json")]
+    heads, (trial,) = of_run[0].splitlines()[0].split(","), json.loads(of_run[1])["trials"]
+    assert {*heads}.difference(trial) == {"machine"}
+    assert {"device", "count", "nodes"} <= trial.keys()
+    assert "the JSON of a run or its report a trial's `machine` is `device`, `count` and `nodes`" in readme
+
+    of_claim = []
+    for format in ("csv", "json"):
+        assert main(["claims", "mean-speedup", "--format", format]) == 0
+        of_claim.append(capsys.readouterr().out)
+    heads, (claim,) = of_claim[0].splitlines()[0].split(","), json.loads(of_claim[1])
+    assert {*heads}.isdisjoint(claim)
+    assert "`claims ID` is rows and steps in CSV, the claim in JSON" in readme
 
 
 def test_every_command_that_prints_data_is_asked_for_its_names() -> None:
