@@ -390,7 +390,20 @@ def test_a_full_disk_behind_the_output_is_one_clear_line(command: str, unbuffere
     assert found.stderr == "repro: cannot write the output: No space left on device\n"
 
 
-@pytest.mark.parametrize("command", ["run", "lab", "calibrate", "join localhost:1", "upgrade-check --against x==1"])
+MEASURING = ["run", "lab", "calibrate", "join localhost:1", "upgrade-check --against x==1"]
+
+
+@pytest.mark.parametrize("command", MEASURING)
+def test_a_place_that_compilers_do_not_take_is_told_before_any_work_and_left_unmade(
+    command: str, tmp_path: Path
+) -> None:
+    place = tmp_path / "with blanks"
+    refused = refusal(*command.split(), "--out", str(tmp_path / "out"), REPRO_CACHE=str(place), CUDA_VISIBLE_DEVICES="")
+    assert refused.startswith("repro: torch.compile hands its compiler no path with blanks, quotes or brackets, such ")
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("command", MEASURING)
 def test_a_package_that_measuring_needs_and_that_is_not_installed_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
 ) -> None:
