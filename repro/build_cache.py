@@ -20,19 +20,25 @@ _MAGIC, _HEADER, _PLACE, _ROW, _ROWS = b"\x7fELF", 64, slice(40, 48), slice(58, 
 
 
 def build_cache() -> Path:
-    """REPRO_CACHE, else beside the virtual environment, else, where the checkout is read-only, a temporary folder.
-
-    Raises UserError where compilers do not take its path, or that of the packages here: they find torch there.
-    """
-    place = Path(os.environ.get("REPRO_CACHE") or ROOT / ".venv" / "build-cache")
-    _refuse_awkward(sys.prefix, "where this Python's packages are: move them, or the checkout that holds them, to")
-    _refuse_awkward(str(place), "where it would build: name in REPRO_CACHE")
+    """`wanted_cache`, whose UserError it raises, or, where the checkout is read-only, a temporary folder; makes it."""
+    place = wanted_cache()
     with contextlib.suppress(OSError):
         place.mkdir(parents=True, exist_ok=True)
     if os.access(place, os.W_OK):
         return place
     place = Path(tempfile.gettempdir()) / f"repro-build-cache-{os.getuid()}"
     place.mkdir(exist_ok=True)
+    return place
+
+
+def wanted_cache() -> Path:
+    """REPRO_CACHE, else beside the virtual environment.
+
+    Raises UserError where compilers do not take its path, or that of the packages here: they find torch there.
+    """
+    place = Path(os.environ.get("REPRO_CACHE") or ROOT / ".venv" / "build-cache")
+    _refuse_awkward(sys.prefix, "where this Python's packages are: move them, or the checkout that holds them, to")
+    _refuse_awkward(str(place), "where it would build: name in REPRO_CACHE")
     return place
 
 

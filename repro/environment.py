@@ -19,7 +19,7 @@ from .checkout import ROOT
 from .devices import Device, capability_of
 from .errors import UserError
 from .host import Host, host
-from .packages import LIBRARIES, PACKAGES
+from .packages import PACKAGES, matters
 from .rules import Stack
 
 _LOCKS = ("requirements.lock", "locks/cpu.lock", "locks/paper.lock", "locks/latest.lock")
@@ -127,7 +127,7 @@ def refuse_another(folder: Path, now: Environment, more: Collection[str] = ()) -
         ) from None
     before, after = then.packages or {}, now.packages or {}
     others = sorted({*before, *after}.difference(PACKAGES))
-    names = (*PACKAGES, *(name for name in others if name in more or name.startswith(LIBRARIES)))
+    names = (*PACKAGES, *(name for name in others if name in more or matters(name)))
     pairs: list[tuple[str, Any, Any]] = [(name, before.get(name), after.get(name)) for name in names]
     pairs += [("driver", then.driver, now.driver), ("python", then.python, now.python)]
     pairs += [("the CPU", then.host.cpu, now.host.cpu), ("the GPU", _gpu_name(then), _gpu_name(now))]

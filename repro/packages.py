@@ -5,25 +5,30 @@ from __future__ import annotations
 import re
 from importlib.metadata import PackageNotFoundError, distributions, version
 
+TOOLS = ("pytest", "pytest-benchmark", "tabulate")  # what measures and tells, and no trial imports
 # Those that make a difference to what is measured, or to how.
 PACKAGES = (
     "torch",
     "torchvision",
     "transformers",
+    "accelerate",
     "deepspeed",
     "flash-attn",
     "mamba-ssm",
     "causal-conv1d",
     "triton",
     "timm",
-    "pytest",
-    "pytest-benchmark",
-    "tabulate",
+    *TOOLS,
     "numpy",
     "nvidia-ml-py",
 )
 KERNELS = ("flash-attn", "mamba-ssm", "causal-conv1d")  # built from source, beside torch's own
 LIBRARIES = "nvidia-"  # how those of CUDA's begin: cuBLAS, cuDNN, NCCL and others that torch loads
+
+
+def matters(package: str) -> bool:
+    """Whether another version of it makes a difference to a measurement."""
+    return package in PACKAGES or package.startswith(LIBRARIES)
 
 
 def installed(package: str) -> str | None:

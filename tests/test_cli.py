@@ -21,8 +21,9 @@ from repro.cli import main, parser
 from repro.commands import HELP
 from repro.commands.preflight import check_disk
 from repro.formats import render
+from repro.report.text import report
 from repro.run import FILES
-from tests.command_line import ROOT, SLOW, answer, refusal, repro, slow_imports
+from tests.command_line import ROOT, SLOW, answer, record, refusal, repro, slow_imports
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,8 @@ def test_machines_read_the_same_names_in_csv_and_json_without_blanks_and_capital
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.delenv("REPRO_IMAGE", raising=False)
     told = []
     for format in ("csv", "json"):
         assert main([*command.split(), "--format", format]) in (0, 3)
@@ -102,6 +105,23 @@ def test_machines_read_the_same_names_in_csv_and_json_without_blanks_and_capital
     rows = found if isinstance(found, list) else found.get("rows") or found["trials"]
     assert list(rows[0]) == heads
     assert [name for name in heads if not re.fullmatch(r"[a-z][a-z0-9_]*", name)] == []
+
+
+def test_the_readme_tells_what_has_other_names_in_json_than_in_csv(capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (ROOT / "README.md").read_text()
+    of_run = [report([record("vit", "naive", 1.0)], [], None, format) for format in ("csv", "json")]
+    heads, (trial,) = of_run[0].splitlines()[0].split(","), json.loads(of_run[1])["trials"]
+    assert {*heads}.difference(trial) == {"machine"}
+    assert {"device", "count", "nodes"} <= trial.keys()
+    assert "the JSON of a run or its report a trial's `machine` is `device`, `count` and `nodes`" in readme
+
+    of_claim = []
+    for format in ("csv", "json"):
+        assert main(["claims", "mean-speedup", "--format", format]) == 0
+        of_claim.append(capsys.readouterr().out)
+    heads, (claim,) = of_claim[0].splitlines()[0].split(","), json.loads(of_claim[1])
+    assert {*heads}.isdisjoint(claim)
+    assert "`claims ID` is rows and steps in CSV, the claim in JSON" in readme
 
 
 def test_every_command_that_prints_data_is_asked_for_its_names() -> None:
@@ -370,7 +390,20 @@ def test_a_full_disk_behind_the_output_is_one_clear_line(command: str, unbuffere
     assert found.stderr == "repro: cannot write the output: No space left on device\n"
 
 
-@pytest.mark.parametrize("command", ["run", "lab", "calibrate", "join localhost:1", "upgrade-check --against x==1"])
+MEASURING = ["run", "lab", "calibrate", "join localhost:1", "upgrade-check --against x==1"]
+
+
+@pytest.mark.parametrize("command", MEASURING)
+def test_a_place_that_compilers_do_not_take_is_told_before_any_work_and_left_unmade(
+    command: str, tmp_path: Path
+) -> None:
+    place = tmp_path / "with blanks"
+    refused = refusal(*command.split(), "--out", str(tmp_path / "out"), REPRO_CACHE=str(place), CUDA_VISIBLE_DEVICES="")
+    assert refused.startswith("repro: torch.compile hands its compiler no path with blanks, quotes or brackets, such ")
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("command", MEASURING)
 def test_a_package_that_measuring_needs_and_that_is_not_installed_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
 ) -> None:

@@ -463,6 +463,21 @@ def test_what_changed_besides_speed_is_told(tmp_path: Path) -> None:
     assert compared(tmp_path / "same", before, processes(seed=2, **known))[0]["trials"][0]["changes"] == []
 
 
+@pytest.mark.parametrize(
+    ("what", "said", "blank"),
+    [
+        *((what, "something", "") for what in ("kernel_path", "ran_precision", "wrapper", "optimizer")),
+        ("graphs", {"compiled": 1, "breaks": 0, "recompilations": 0}, None),
+        *((what, 20.0, None) for what in ("peak_memory", "warm_up_seconds")),
+        ("losses", [6.25], None),
+    ],
+)
+def test_what_one_side_does_not_record_is_no_change(what: str, said: Any, blank: Any) -> None:
+    silent, telling = (processes(count=1, **{what: value}) for value in (blank, said))
+    assert changes(silent, telling) == changes(telling, silent) == []
+    assert changes([*silent, *telling], telling) == []
+
+
 def test_every_format_tells_the_same_trials(tmp_path: Path) -> None:
     folders = [results_folder(tmp_path / str(factor), *processes(factor)) for factor in (1.0, 1.1)]
     words = ["compare", *map(str, folders), "--format"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -269,6 +270,19 @@ def test_where_a_run_cannot_listen_the_way_out_is_told(tmp_path: Path) -> None:
         why = "cannot listen there as another run or program does; wait for it to end, or give another port"
         assert told(taken) == f"repro: --address {taken}: {why}\n"
     assert told("192.0.2.1:29400").endswith("; give an address of this machine by which the other nodes reach it\n")
+
+
+def test_a_port_that_only_the_system_may_take_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> socket.socket:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket, "create_server", refused)
+    here = ForkServer(tmp_path / "server.log", {}, modules=("torch",))
+    with pytest.raises(UserError) as told, Nodes(here, 2, "127.0.0.1:80", lambda line: None, "cpu", 0):
+        pass
+    assert str(told.value) == (
+        "--address 127.0.0.1:80: cannot listen there (Permission denied); give a port from 1024 on"
+    )
 
 
 def test_a_node_mends_its_build_cache_before_it_joins(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import re
@@ -16,6 +18,7 @@ import pytest
 
 import models
 from repro import nvml
+from repro.cli import main
 from repro.commands import upgrade_check
 from repro.compare import culprit, second
 from repro.compare.baseline import accept, machine
@@ -115,9 +118,36 @@ def test_a_stack_that_is_this_one_is_not_measured_and_no_failure(tmp_path: Path)
     here = this_stack().packages
     twin = wheel(tmp_path / "wheels", "tqdm", here["tqdm"], {"here.pth": f"{sysconfig.get_path('purelib')}\n"})
     found = check(tmp_path, lock(tmp_path, twin))
-    assert (found.returncode, found.stdout) == (0, "")
+    assert found.returncode == 0
+    assert found.stdout == (
+        f"Verdict on {tmp_path / 'lock'} after this stack: no package that a trial may import differs, nothing was "
+        "measured.\n"
+    )
     assert found.stderr.splitlines()[-1].startswith(f"repro: nothing of {tmp_path / 'lock'} differs, every package ")
     assert not (tmp_path / "out").exists()
+
+
+def test_nothing_measured_is_a_result_without_rows_and_no_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(nvml, "visible_devices", list)
+    monkeypatch.setattr(upgrade_check, "stop_on_sigterm", lambda: None)
+    monkeypatch.setattr(second, "build", lambda against, first: replace(first, name=against))
+    monkeypatch.setenv("REPRO_EXPECTED", str(tmp_path / "expected"))
+
+    def told(format: str, *words: str) -> Any:
+        assert main([*words, "--format", format]) in (0, 3)
+        out, err = capsys.readouterr()
+        assert ("--accept: nothing was measured, so the baseline stays as it is" in err) == ("--accept" in words)
+        return json.loads(out) if format == "json" else list(csv.reader(io.StringIO(out)))
+
+    of_one = ["upgrade-check", "--against", "tqdm==4", "--out", str(tmp_path), "--accept", "--bisect"]
+    of_rows = ["compare", str(RUN), str(RUN)]
+    assert told("csv", *of_one) == told("csv", *of_rows)[:1]
+    nothing, rows = told("json", *of_one), told("json", *of_rows)
+    assert list(nothing) == list(rows)
+    assert (nothing["trials"], nothing["exit_code"], set(nothing["counts"].values())) == ([], 0, {0})
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_tools_that_no_trial_imports_are_no_difference_and_kernels_are() -> None:
@@ -127,6 +157,12 @@ def test_tools_that_no_trial_imports_are_no_difference_and_kernels_are() -> None
     assert differ(stack, replace(bare, packages={"torch": "2", "tqdm": "5"}))
     assert differ(stack, replace(bare, packages={"tqdm": "4"}))
     assert differ(replace(stack, packages={**stack.packages, "mamba-ssm": "2"}), bare)
+
+
+@pytest.mark.parametrize("missing", ["triton", "numpy", "accelerate", "nvidia-cudnn-cu12"])
+def test_a_stack_without_what_makes_a_difference_to_a_measurement_is_another(missing: str) -> None:
+    stack = Stack("one", sys.executable, {"torch": "2", "pytest": "8", missing: "1"})
+    assert differ(stack, replace(stack, packages={"torch": "2"}))
 
 
 def test_a_stack_that_does_not_import_is_one_clear_line_and_what_was_measured_is_kept(tmp_path: Path) -> None:

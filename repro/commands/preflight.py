@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from .. import command, files
+from ..build_cache import wanted_cache
 from ..devices import Device
 from ..doctor import without_cuda
 from ..errors import UserError
@@ -22,12 +23,14 @@ _FREE_BYTES = 256 * 2**20
 
 
 def check_packages(*more: str) -> None:
-    """What measuring needs besides the stack that it measures, and `more`. Raises UserError for what is missing."""
+    """What measuring needs besides the stack that it measures, and `more`. Raises UserError for what is missing, and
+    where compilers cannot work."""
     needed = (*more, "tabulate", "tqdm", "psutil")
     missing = [package for package in needed if find_spec(package.replace("-", "_")) is None]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         raise UserError(f"{', '.join(missing)} {verb} not installed: set up with ./run_all.sh, or install with pip")
+    wanted_cache()
 
 
 def check_cuda(devices: Sequence[Device]) -> None:

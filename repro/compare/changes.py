@@ -29,26 +29,27 @@ class Change:
 
 
 def changes(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
-    """Between the measured records of a trial on both sides; numbers are medians over processes."""
-    words: list[tuple[str, Callable[[Record], str]]] = [
-        ("kernel path", lambda record: record.kernel_path or "not recorded"),
-        ("precision", lambda record: record.ran_precision or "not recorded"),
-        ("wrapper", lambda record: record.wrapper or "not recorded"),
-        ("optimizer", lambda record: record.optimizer or "not recorded"),
+    """Between the measured records of a trial on both sides; numbers are medians over processes. What one side does not
+    record is no change."""
+    words: list[tuple[str, Callable[[Record], str | None]]] = [
+        ("kernel path", lambda record: record.kernel_path),
+        ("precision", lambda record: record.ran_precision),
+        ("wrapper", lambda record: record.wrapper),
+        ("optimizer", lambda record: record.optimizer),
         ("compiled", lambda record: "yes" if record.compiled else "no"),
         ("TF32", lambda record: "on" if record.tf32 else "off"),
     ]
     graphs = [("graphs", "compiled"), ("graph breaks", "breaks"), ("recompilations", "recompilations")]
     words += [(what, _of_graphs(key)) for what, key in graphs]
     found = [Change(what, _said(before, say), _said(after, say)) for what, say in words]
-    found = [change for change in found if change.before != change.after]
+    found = [change for change in found if change.before and change.after and change.before != change.after]
     found += _moved("peak memory", _peak_mib, before, after, SMALLEST_CHANGE, "MiB")
     found += _moved("compiling and warm-up", _compiling, before, after, _WARM_UP_CHANGE, "s")
     return found + _numerics(before[-1].losses, after[-1].losses)
 
 
-def _of_graphs(key: str) -> Callable[[Record], str]:
-    return lambda record: str((record.graphs or {}).get(key, "not recorded"))
+def _of_graphs(key: str) -> Callable[[Record], str | None]:
+    return lambda record: str(record.graphs[key]) if record.graphs and key in record.graphs else None
 
 
 def _moved(
@@ -65,8 +66,8 @@ def _moved(
     return [Change(what, f"{figures(old)} {unit}", f"{figures(new)} {unit}")]
 
 
-def _said(records: Sequence[Record], say: Callable[[Record], str]) -> str:
-    return " or ".join(dict.fromkeys(map(say, records)))
+def _said(records: Sequence[Record], say: Callable[[Record], str | None]) -> str:
+    return " or ".join(dict.fromkeys(filter(None, map(say, records))))
 
 
 def _peak_mib(record: Record) -> float | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from ..exit_codes import FAILED, INCONCLUSIVE, OK
 from ..formats import Format, as_json, counted, figures, first, render
+from ..interval import Interval
 from ..packages import PACKAGES
 from .environments import Difference
 from .rule import change
@@ -16,6 +17,33 @@ from .trials import STATUSES, Compared
 
 _MIB = 2**20
 _FEW = 8
+# A trial for machines: seconds of a training step, bytes, days; None where it is not known.
+_COLUMNS: dict[str, Callable[[Compared], Any]] = {
+    "recipe": lambda each: each.trial.recipe,
+    "scale": lambda each: each.trial.scale,
+    "settings": lambda each: each.trial.settings,
+    "machine": lambda each: each.trial.machine,
+    "micro_batch": lambda each: each.trial.micro_batch,
+    "before_median": lambda each: each.before.median,
+    "after_median": lambda each: each.after.median,
+    "ratio": lambda each: each.judged and each.judged.ratio.value,
+    "ratio_low": lambda each: (interval := _interval(each)) and interval.low,
+    "ratio_high": lambda each: (interval := _interval(each)) and interval.high,
+    "before_peak_memory": lambda each: each.before.peak_memory,
+    "after_peak_memory": lambda each: each.after.peak_memory,
+    "before_days": lambda each: each.before.days,
+    "after_days": lambda each: each.after.days,
+    "status": lambda each: each.status,
+    "reason": lambda each: each.reason,
+    "before_processes": lambda each: each.before.processes,
+    "after_processes": lambda each: each.after.processes,
+    "before_discarded": lambda each: each.before.discarded,
+    "after_discarded": lambda each: each.after.discarded,
+    "smallest_p": lambda each: each.judged and each.judged.ratio.smallest_p,
+    "noise_floor": lambda each: each.judged and each.judged.floor,
+    "threshold": lambda each: each.judged and each.judged.decision.threshold,
+    "changes": lambda each: [str(found) for found in each.changes],
+}
 
 
 def exit_code(compared: Sequence[Compared]) -> int:
@@ -28,6 +56,8 @@ def exit_code(compared: Sequence[Compared]) -> int:
 
 def verdict(compared: Sequence[Compared], before: str, after: str) -> str:
     """One line. It names what regressed or broke, else what is best known."""
+    if not compared:
+        return f"Verdict on {after} after {before}: no package that a trial may import differs, nothing was measured."
     counts = Counter(each.status for each in compared)
     told = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
     word = {FAILED: "slower or broken", INCONCLUSIVE: "inconclusive", OK: "nothing regressed"}[exit_code(compared)]
@@ -45,10 +75,11 @@ def report(
     format: Format,
 ) -> str:
     """CSV is one row a trial; JSON holds the environment, the trials, and the verdict."""
-    rows = [row(each) for each in compared]
+    rows = [{name: take(each) for name, take in _COLUMNS.items()} for each in compared]
     line = verdict(compared, before, after)
     if format == "csv":
-        return render([known | {"changes": "; ".join(known["changes"])} for known in rows], "csv")
+        lines = [known | {"changes": "; ".join(known["changes"])} for known in rows]
+        return render(lines, "csv") if lines else ",".join(_COLUMNS)
     if format == "json":
         return as_json(
             {
@@ -62,8 +93,10 @@ def report(
             }
         )
     title = (lambda text: f"## {text}") if format == "markdown" else str.upper
-    parts = [f"**{line}**" if format == "markdown" else line, title("Environment")]
-    parts += _environment(environment, format)
+    parts = [f"**{line}**" if format == "markdown" else line]
+    if not compared:
+        return parts[0]
+    parts += [title("Environment"), *_environment(environment, format)]
     parts += [title("Trials"), render([_people(each) for each in compared], format)]
     parts += [title("Why"), "\n".join(_reasons(compared))]
     changed = [f"- {_name(each)}: {found}" for each in compared for found in each.changes]
@@ -103,39 +136,8 @@ def _reasons(compared: Sequence[Compared]) -> list[str]:
     return [f"- {reason} ({first(names)})" for reason, names in about.items()]
 
 
-def row(each: Compared) -> dict[str, Any]:
-    """A trial for machines: seconds of a training step, bytes, days; None where it is not known."""
-    judged, interval = each.judged, each.judged.ratio.interval if each.judged else None
-    return {
-        "recipe": each.trial.recipe,
-        "scale": each.trial.scale,
-        "settings": each.trial.settings,
-        "machine": each.trial.machine,
-        "micro_batch": each.trial.micro_batch,
-        "before_median": each.before.median,
-        "after_median": each.after.median,
-        "ratio": judged.ratio.value if judged else None,
-        "ratio_low": interval.low if interval else None,
-        "ratio_high": interval.high if interval else None,
-        "before_peak_memory": each.before.peak_memory,
-        "after_peak_memory": each.after.peak_memory,
-        "before_days": each.before.days,
-        "after_days": each.after.days,
-        "status": each.status,
-        "reason": each.reason,
-        "before_processes": each.before.processes,
-        "after_processes": each.after.processes,
-        "before_discarded": each.before.discarded,
-        "after_discarded": each.after.discarded,
-        "smallest_p": judged.ratio.smallest_p if judged else None,
-        "noise_floor": judged.floor if judged else None,
-        "threshold": judged.decision.threshold if judged else None,
-        "changes": [str(found) for found in each.changes],
-    }
-
-
 def _people(each: Compared) -> dict[str, Any]:
-    interval = each.judged.ratio.interval if each.judged else None
+    interval = _interval(each)
     found: dict[str, Any] = {
         "recipe": each.trial.recipe,
         "settings": each.trial.settings,
@@ -154,6 +156,10 @@ def _people(each: Compared) -> dict[str, Any]:
     if discarded:
         found["processes"] += f" ({discarded} discarded)"
     return found
+
+
+def _interval(each: Compared) -> Interval | None:
+    return each.judged.ratio.interval if each.judged else None
 
 
 def _both(before: float | None, after: float | None, unit: float = 1.0) -> str:

@@ -15,11 +15,14 @@ from pathlib import Path
 from ..build_cache import build_cache
 from ..checkout import ROOT
 from ..errors import UserError, cut
-from ..packages import KERNELS, installed_packages, normalised
+from ..packages import TOOLS, installed_packages, matters, normalised
 from ..stderr import say
 
 # What a trial may import. Kernels that are built from source are not among them: they would be built again.
-_ROOTS = ("torch", "torchvision", "transformers", "deepspeed", "timm", "nvidia-ml-py", "psutil", "setuptools")
+_ROOTS = (
+    *("torch", "torchvision", "transformers", "accelerate", "deepspeed", "timm"),
+    *("nvidia-ml-py", "psutil", "setuptools"),
+)
 _SCRIPT = ROOT / "locks" / "second.sh"
 
 
@@ -41,8 +44,8 @@ def this_stack() -> Stack:
 
 def differ(first: Stack, other: Stack) -> bool:
     """Whether a trial may import something else there: a package of the other that the first has not, or one that the
-    other lacks. What the first has beside these, such as tools of the tests, is no difference."""
-    names = (*other.packages, *_ROOTS, *KERNELS)
+    other lacks. What else the first has alone, such as tools of the tests, is no difference."""
+    names = (*other.packages, *_ROOTS, *filter(matters, {*first.packages}.difference(TOOLS)))
     return any(first.packages.get(name) != other.packages.get(name) for name in names)
 
 

@@ -47,6 +47,8 @@ class Nodes:
             why = f"({error.strerror}); give an address of this machine by which the other nodes reach it"
             if error.errno == errno.EADDRINUSE:
                 why = "as another run or program does; wait for it to end, or give another port"
+            elif error.errno == errno.EACCES:
+                why = f"({error.strerror}); give a port from 1024 on"
             raise UserError(f"--address {self._address}: cannot listen there {why}") from error
         return self
 

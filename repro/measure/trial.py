@@ -12,6 +12,7 @@ from typing import Any
 
 import models
 from repro import rules
+from repro.formats import figures
 from repro.gpus import Gpu
 from repro.recipe import Recipe
 from repro.reckon import reckoned
@@ -84,7 +85,8 @@ def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) 
         ranks = _Ranks(trial, bench, record.tf32, started + trial.timeout)
         _measure(ranks, recipe, settings, record, start, weigh)
         if record.status == "timed_out":
-            record.reason = f"the trial did not end within its time limit of {duration(trial.timeout)}"
+            limit = f"{figures(trial.timeout)} s" if trial.timeout < 10 else duration(trial.timeout)
+            record.reason = f"the trial did not end within its time limit of {limit}"
     except ServerDiedError as error:
         record.status, record.reason, record.traceback = "crashed", error.reason, str(error)
         record.remedy = error.remedy or _REMEDIES["crashed"]
