@@ -251,8 +251,11 @@ def test_sharded_gradients_are_handled_in_every_micro_step(settings: str) -> Non
 def test_communication_hides_behind_the_backward_pass_as_far_as_that_goes() -> None:
     """About two thirds of what a training step moves is in its backward pass."""
     recipe, trace = models.find("pythia-1b"), traces.find("pythia-1b", "custom")
-    share = workload(trace, FREE_LUNCH, 1, True).backward
+    share, sharded = (
+        workload(trace, each, 1, True).backward for each in (FREE_LUNCH, Settings(True, sharding="fsdp_3"))
+    )
     assert 0.5 < share < 0.8
+    assert 0.5 < sharded < 0.8
     bare, hidden = (step(recipe, trace, FREE_LUNCH, TWO_NODES, 1, Rates(overlap=overlap)) for overlap in (0.0, 0.5))
     behind = 0.5 * share * (bare.compute + bare.memory + bare.launches)
     assert 0 < behind < bare.communication
