@@ -117,11 +117,27 @@ def test_what_the_gpu_cannot_compute_is_infeasible_and_says_why(fitted: calibrat
     assert "bf16 needs an Ampere or newer GPU" in found.reason
 
 
-def test_loads_and_special_functions_go_by_multiprocessors_and_clock_alone() -> None:
-    lanes = {name: Machine(gpu_named(name), 1).lanes for name in ("A100", "H100", "A6000")}
-    # Multiprocessors times boost clock, in GHz, of each data sheet.
-    assert lanes["H100"] / lanes["A100"] == pytest.approx(132 * 1.98 / (108 * 1.41), rel=0.02)
-    assert lanes["A6000"] / lanes["A100"] == pytest.approx(84 * 1.80 / (108 * 1.41), rel=0.02)
+@pytest.mark.parametrize(
+    ("name", "multiprocessors", "ghz"),  # of each data sheet
+    [
+        ("A100", 108, 1.41),
+        ("H100", 132, 1.98),
+        ("A6000", 84, 1.80),
+        ("V100 32 GB", 80, 1.53),
+        ("T4", 40, 1.59),
+        ("RTX 4090", 128, 2.52),
+        ("RTX 5090", 170, 2.41),
+    ],
+)
+def test_loads_and_special_functions_go_by_multiprocessors_and_clock_alone(
+    name: str, multiprocessors: int, ghz: float
+) -> None:
+    assert Machine(gpu_named(name), 1).lanes == pytest.approx(multiprocessors * 128 * ghz * 1e9, rel=0.02)
+
+
+def test_the_v100_a100_h100_h200_and_b200_have_stacked_memory() -> None:
+    stacked = {gpu.name.split()[0] for gpu in catalogue() if Machine(gpu, 1).stacked}
+    assert stacked == {"V100", "A100", "H100", "H200", "B200"}
 
 
 def test_the_host_updates_fsdps_offloaded_weights_with_an_adam_that_moves_more(
@@ -273,6 +289,8 @@ def test_links_are_read_from_the_catalogue() -> None:
     assert Machine(gpu_named("H100"), 1).link == "none"
     assert Machine(gpu_named("A100"), 8, nodes=2).link == "network"
     assert Machine(gpu_named("A100"), 8, nodes=2).link_bytes == 25e9
+    # 16 lanes of 8, 16 and 32 GT/s.
+    assert [Machine(gpu_named(name), 1).host_bytes for name in ("T4", "A100", "H100")] == [16e9, 32e9, 64e9]
 
 
 def test_a_batch_that_does_not_divide_is_refused(fitted: calibration.Calibration) -> None:
