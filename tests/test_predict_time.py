@@ -294,5 +294,7 @@ def test_links_are_read_from_the_catalogue() -> None:
 
 
 def test_a_batch_that_does_not_divide_is_refused(fitted: calibration.Calibration) -> None:
-    with pytest.raises(UserError, match="4096, does not divide by 3 GPUs"):
+    with pytest.raises(UserError, match="4096, does not divide by 3 GPUs: take"):
         forecast(models.find("vit"), Machine(paper_gpu("A100"), 3), NAIVE, fitted)
+    with pytest.raises(UserError, match=r"4096, does not divide by 6 GPUs \(2 nodes of 3\): take"):
+        forecast(models.find("vit"), Machine(paper_gpu("A100"), 3, nodes=2), NAIVE, fitted)
