@@ -113,7 +113,7 @@ def test_every_gpu_of_the_catalogue_is_predicted(gpu: object, fitted: calibratio
 def test_what_the_gpu_cannot_compute_is_infeasible_and_says_why(fitted: calibration.Calibration) -> None:
     found = forecast(models.find("pythia-1b"), Machine(gpu_named("V100 32 GB"), 8), FREE_LUNCH, fitted)
     assert not found.feasible
-    assert found.days is None
+    assert (found.micro_batch, found.days) == (0, None)
     assert "bf16 needs an Ampere or newer GPU" in found.reason
 
 
@@ -234,7 +234,15 @@ def test_fsdp_gathers_weights_in_half_precision_and_casts_none() -> None:
     assert whole.moved - gathered.moved == pytest.approx(cast)
 
 
-@pytest.mark.parametrize(("name", "models_"), [("depthwise", {"convnext", "mamba"}), ("scan", {"mamba"})])
+@pytest.mark.parametrize(
+    ("name", "models_"),
+    [
+        ("half", set(models.IDS) - {"convnext", "vit"}),
+        ("full", {"convnext", "vit"}),
+        ("depthwise", {"convnext", "mamba"}),
+        ("scan", {"mamba"}),
+    ],
+)
 def test_what_only_some_models_do_has_a_rate_of_its_own(name: str, models_: set[str]) -> None:
     def compute(model: str, rates: Rates) -> float:
         return step(models.find(model), traces.find(model, "custom"), FREE_LUNCH, A100, 1, rates).compute
@@ -291,6 +299,40 @@ def test_links_are_read_from_the_catalogue() -> None:
     assert Machine(gpu_named("A100"), 8, nodes=2).link_bytes == 25e9
     # 16 lanes of 8, 16 and 32 GT/s.
     assert [Machine(gpu_named(name), 1).host_bytes for name in ("T4", "A100", "H100")] == [16e9, 32e9, 64e9]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "rate"),
+    [
+        ("A100", 2, "switch"),
+        ("A100", 8, "switch"),
+        ("A6000", 2, "bridge"),
+        ("A6000", 4, "pcie_4"),
+        ("RTX 3090", 2, "pcie_2"),
+        ("RTX 3090", 4, "pcie_4"),
+        ("RTX 3090", 8, "pcie_8"),
+        ("RTX 3090", 16, "pcie_8"),  # the nearest that the paper has
+    ],
+)
+def test_each_link_has_the_rate_that_was_fitted_to_it(gpu: str, gpus: int, rate: str) -> None:
+    def communication(**rates: float) -> float:
+        machine, trace = Machine(paper_gpu(gpu), gpus), traces.find("roberta", "custom")
+        return step(models.find("roberta"), trace, FREE_LUNCH, machine, 1, Rates(overlap=0.0, **rates)).communication
+
+    links = ("switch", "bridge", "pcie_2", "pcie_4", "pcie_8")
+    assert communication(**{rate: 0.25}) == pytest.approx(2 * communication(**{rate: 0.5}))
+    others = {name: 0.01 for name in links if name != rate}
+    assert communication(**{rate: 0.25}, **others) == communication(**{rate: 0.25})
+
+
+@pytest.mark.parametrize(("gpu", "own", "other"), [("A100", "hbm", "gddr"), ("RTX 3090", "gddr", "hbm")])
+def test_stacked_memory_has_a_rate_of_its_own(gpu: str, own: str, other: str) -> None:
+    def memory(**rates: float) -> float:
+        machine, trace = Machine(paper_gpu(gpu), 1), traces.find("vit", "custom")
+        return step(models.find("vit"), trace, FREE_LUNCH, machine, 8, Rates(**rates)).memory
+
+    assert memory(**{own: 0.4}) == pytest.approx(2 * memory(**{own: 0.8}))
+    assert memory(**{own: 0.4, other: 0.1}) == memory(**{own: 0.4})
 
 
 def test_a_batch_that_does_not_divide_is_refused(fitted: calibration.Calibration) -> None:
