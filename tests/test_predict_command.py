@@ -14,7 +14,8 @@ import pytest
 
 import models
 from repro.cli import main
-from repro.expected import cells
+from repro.expected import cells, published_settings
+from repro.findings import corrected_days
 from repro.predict import calibration, fit, traces, validate
 from repro.predict.forecast import forecast
 from repro.predict.machine import Machine, gpu_named
@@ -250,6 +251,52 @@ def test_validation_scores_three_splits_and_three_baselines(scores: list[dict[st
         value, target = float(str(score["value"])), float(str(score["target"]))
         at_most = score["metric"] in ("median error", "seconds to predict both tables")
         assert score["met"] == (value <= target if at_most else value >= target), score
+
+
+@pytest.mark.parametrize(("table", "sizes"), [("1", (140, 110, 62)), ("4", (91, 76, 32))])
+def test_subsets_leave_out_what_the_audit_questions_and_then_all_but_a100_and_h100(
+    scores: list[dict[str, object]], table: str, sizes: tuple[int, ...]
+) -> None:
+    """Of Table 1's days 30 are questioned, of Table 4's 15."""
+    there = {
+        score["subset"]: score["cells"]
+        for score in scores
+        if (score["metric"], score["table"], score["split"]) == ("median error", table, "leave one recipe out")
+    }
+    assert tuple(there[subset] for subset in ("all", "plausible", "plausible, A100 and H100")) == sizes
+
+
+def test_each_row_of_appendix_j_is_counted_under_its_own_gpu_and_model(scores: list[dict[str, object]]) -> None:
+    rows = published_settings()
+    for names in ({row.gpu for row in rows}, {row.model for row in rows}):
+        for name in names:
+            wanted = {"metric": "micro batch exact", "split": "in sample", "subset": name}
+            (score,) = (each for each in scores if wanted.items() <= each.items())
+            assert score["cells"] == sum(name in (row.gpu, row.model) for row in rows)
+
+
+@pytest.mark.parametrize("split", validate.SPLITS)
+def test_a_baselines_utilisation_of_a_gpu_is_of_what_it_may_have_seen(
+    scores: list[dict[str, object]], split: str
+) -> None:
+    """ViT: the utilisation is the median of that GPU's cells, of those of other recipes, or of other GPUs."""
+    known = [cell for cell in cells("1") if cell.days]
+    shares = {cell: corrected_days(*cell.place, True) / cell.days for cell in known if cell.days}
+    seen = {
+        "in sample": lambda other, cell: other.gpu == cell.gpu,
+        "leave one recipe out": lambda other, cell: other.gpu == cell.gpu and other.model != cell.model,
+        "leave one GPU out": lambda other, cell: other.gpu != cell.gpu,
+    }[split]
+    errors = [
+        abs(shares[cell] / statistics.median(share for other, share in shares.items() if seen(other, cell)) - 1)
+        for cell in known
+        if cell.model == "ViT"
+    ]
+    wanted = {"metric": "median error", "table": "1", "split": split}
+    named = "ViT: baseline, a utilisation for each GPU"
+    (score,) = (each for each in scores if wanted.items() <= each.items() and each["subset"] == named)
+    assert score["cells"] == len(errors)
+    assert score["value"] == pytest.approx(statistics.median(errors), rel=1e-3)
 
 
 @pytest.mark.parametrize("format", ["text", "markdown"])
