@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import models
-from repro.audit import _peak, audit, audit_measured, causes, plausible_cells, verdict
+from repro.audit import _peak, audit, audit_measured, causes, plausible_cells, summary, verdict
 from repro.interval import Interval
 from repro.originals import training_compute
 from tests.command_line import ROOT, answer, record, refusal, repro, results_folder
@@ -114,6 +114,11 @@ def test_gpus_of_several_nodes_all_count() -> None:
     assert same.gpus == 4
 
 
+def test_measured_days_are_summed_up_under_that_name() -> None:
+    [line] = summary(audit_measured([record("pythia-1b", "free_lunch", 12.0, true_days=24.0)]))
+    assert line.startswith("Measured: of 2 numbers of days, 1 impossible (")
+
+
 def test_the_evidence_is_reckoned_from_the_cells() -> None:
     h100 = [row for row in audit() if row.gpu == "H100" and row.precision != "fp32"]
     high = [
@@ -157,6 +162,12 @@ def test_the_evidence_counts_the_cells_that_it_names() -> None:
     vit = [row.utilisation.value for row in found if (row.table, row.model, row.gpu) == ("4", "ViT", "A100")]
     assert "8 of the 11 impossible cells of Table 4 are fp32 on A100" in tf32
     assert f"it stands at {min(vit):.0%} to {max(vit):.0%} all the same" in tf32
+
+
+def test_where_consumer_boards_alone_are_impossible_no_other_is_held_against_it() -> None:
+    boards = [row for row in audit() if row.gpu == "RTX 3090"]
+    [against] = [cause.evidence_against for cause in causes(boards, []) if cause.cause.startswith("consumer boards")]
+    assert against == "Pythia-160M on 4 would need 3344 MHz with every unit busy all the time"
 
 
 def test_each_candidate_cause_has_evidence_for_and_against_and_what_would_settle_it() -> None:
