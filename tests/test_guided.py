@@ -20,7 +20,7 @@ from repro.measure.trial import Bench, run
 from repro.packages import installed_packages
 from repro.plan import Options
 from repro.predict.calibration import EVERYTHING, load
-from repro.predict.guide import Guide
+from repro.predict.guide import Guide, _line
 from repro.predict.machine import Machine, Probed
 from repro.predict.memory import usable, workspace
 from repro.predict.probed import Probes
@@ -89,6 +89,13 @@ def test_naive_and_free_lunch_come_first_and_are_never_skipped() -> None:
     assert searching.skips(flash) is None
     skipped = [settings for settings in search_space(4) if searching.skips(settings)]
     assert Settings(True, checkpointing=True, sharding="zero_3", offloading=True) in skipped
+
+
+def test_what_should_not_fit_comes_last() -> None:
+    searching = guide(models.find("pythia-6.9b"), Machine(paper_gpu("RTX 3090"), 4))
+    fits = [searching.size(settings) > 0 for settings in searching.ordered(search_space(4)[1:])]
+    assert fits == sorted(fits, reverse=True)
+    assert 0 < sum(fits) < len(fits)
 
 
 def test_checkpointing_and_offloading_are_no_faster_than_the_same_without() -> None:
@@ -192,10 +199,13 @@ def test_what_is_slow_uncompiled_is_not_compiled() -> None:
 
     sharded = Settings(True, sharding="fsdp_2")
     assert searching.weigh(tried(sharded, 1000.0), size) is None, "what compiling gains is not known yet"
+    searching.learn(replace(tried(sharded, 50.0, 50.0), compiled=False))  # could not be compiled, and ran without
+    assert searching.weigh(tried(sharded, 1000.0), size) is None, "nor by what was measured uncompiled"
     searching.learn(tried(FREE_LUNCH, 20.0, 10.0))
     assert searching.weigh(tried(FREE_LUNCH, 1000.0), size) is None
     assert searching.weigh(tried(sharded, 22.0), size) is None  # 22 s, halved, less 10 %: 9.9 s
     assert searching.weigh(replace(tried(sharded, 23.0), uncompiled=[]), size) is None
+    assert searching.weigh(tried(sharded, 23.0), 2 * size) is None, "nothing was timed at that micro batch"
     told = searching.weigh(tried(sharded, 23.0), size)
     assert told is not None
     assert told[0] == pytest.approx(10.35)
@@ -264,6 +274,21 @@ def test_where_one_example_just_fits_none_does_of_what_holds_more() -> None:
     room = usable(gpu, FITTED.allowance) - workspace(FITTED.allowance, 1)
     searching.learn(measured(recipe, checkpointing, 1, 1, 1.0, [1, int(room)]))
     assert [searching.size(settings) for settings in (checkpointing, FREE_LUNCH)] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("peaks", "fixed", "slope"),
+    [
+        ({1e9: 3e9, 3e9: 7e9}, 1e9, 2.0),
+        ({1e9: 3e9}, 2e9, 1.0),
+        ({1e9: 1e9, 2e9: 11e9}, 0.0, 4.0),  # ten bytes for a predicted one
+        ({1e9: 1e9, 2e9: 1e9}, 0.25e9, 0.5),
+    ],
+)
+def test_beyond_half_and_four_times_what_was_predicted_two_peaks_are_noise(
+    peaks: dict[float, float], fixed: float, slope: float
+) -> None:
+    assert _line(peaks) == pytest.approx((fixed, slope))
 
 
 # --- On this machine ---
