@@ -17,8 +17,8 @@ _FROM = {"convnext": ("timm",), "vit": ("timm",), "gan": ()}  # where not from t
 @dataclass(frozen=True)
 class Stack:
     """What there is to run on. `packages` maps distributions to versions, `capability` is the GPU's, None on a CPU;
-    `adam` and `host_adam` say why DeepSpeed cannot have its Adam on a GPU and on the host, None where it can, `tf32`
-    whether free lunch may turn TF32 on, see tf32.py."""
+    `adam` and `host_adam` say why DeepSpeed cannot have its Adam on a GPU and on the host, None where it can, or does
+    without, as on a CPU; `tf32` whether free lunch may turn TF32 on, see tf32.py."""
 
     packages: dict[str, str]
     capability: tuple[int, int] | None
@@ -75,7 +75,7 @@ def obstacle(recipe: Recipe, settings: Settings, count: int, stack: Stack) -> Ob
         )
     capability = stack.capability
     why = stack.host_adam if settings.offloading else stack.adam
-    if settings.library == "deepspeed" and capability is not None and why is not None:
+    if settings.library == "deepspeed" and why is not None:
         nvcc = "install nvcc of the CUDA that torch was built with, or name its folder in CUDA_HOME"
         return Obstacle(
             f"DeepSpeed cannot compile its Adam: {why}",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import models
-from repro.audit import _peak, audit, audit_measured, causes, verdict
+from repro.audit import _peak, audit, audit_measured, causes, plausible_cells, summary, verdict
 from repro.interval import Interval
 from repro.originals import training_compute
 from tests.command_line import ROOT, answer, record, refusal, repro, results_folder
@@ -82,6 +82,7 @@ def test_measured_days_go_through_the_same_audit_by_both_clocks(tmp_path: Path) 
         record("vit", "naive", 300.0, gpu="A100", count=1),
         record("vit", "free_lunch", 300.0, gpu="A100", count=2, tf32=True),
         record("roberta", "naive", 3.0, gpu="unknown GPU (Titan)", count=1),
+        record("pythia-1b", "naive", 3.0, gpu="T4", count=1),  # in bf16, of which Turing has no peak
         record("roberta", "naive", None, status="out_of_memory"),
         record("mamba", "naive", 3.0, scale="tiny"),
     )
@@ -91,7 +92,19 @@ def test_measured_days_go_through_the_same_audit_by_both_clocks(tmp_path: Path) 
     assert pythia["true"]["verdict"] == "plausible"
     assert pythia["authors"]["utilisation"] == pytest.approx(2 * pythia["true"]["utilisation"])
     assert {(row["gpus"], row["precision"]) for row in found if row["model"] == "ViT"} == {(1, "fp32"), (2, "TF32")}
-    assert {row["model"] for row in found} == {"Pythia-1B", "ViT"}
+    assert {(row["model"], row["gpu"]) for row in found} == {("Pythia-1B", "A100"), ("ViT", "A100")}
+
+
+def test_a_gpu_whose_boost_clock_nobody_prints_needs_no_clock() -> None:
+    clocks = [row.clock_mhz for row in audit_measured([record("vit", "naive", 300.0, gpu="RTX 5090", count=1)])]
+    assert clocks == [None, None]
+
+
+def test_plausible_are_all_cells_with_days_that_no_verdict_questions() -> None:
+    plausible = plausible_cells()
+    assert len(plausible) == 140 - 30 + 91 - 15
+    assert all(cell.days is not None for cell in plausible)
+    assert not [cell for cell in plausible if (cell.table, cell.model, cell.gpu) == ("4", "ViT", "A100")]
 
 
 def test_gpus_of_several_nodes_all_count() -> None:
@@ -99,6 +112,11 @@ def test_gpus_of_several_nodes_all_count() -> None:
     [authors, _], [same, _] = audit_measured([one]), audit_measured([replace(one, count=2, nodes=2)])
     assert same == authors
     assert same.gpus == 4
+
+
+def test_measured_days_are_summed_up_under_that_name() -> None:
+    [line] = summary(audit_measured([record("pythia-1b", "free_lunch", 12.0, true_days=24.0)]))
+    assert line.startswith("Measured: of 2 numbers of days, 1 impossible (")
 
 
 def test_the_evidence_is_reckoned_from_the_cells() -> None:
@@ -115,10 +133,10 @@ def test_the_evidence_is_reckoned_from_the_cells() -> None:
 
 
 def test_the_evidence_counts_the_cells_that_it_names() -> None:
+    """With three more impossible cells: one in half precision on H100, one on A100, and one in fp32 on H100."""
+    more = {("4", "Pythia-160M", "H100", 8), ("4", "Pythia-160M", "A100", 8), ("4", "ViT", "H100", 8)}
     found = [
-        replace(row, verdict="impossible")
-        if (row.table, row.model, row.gpu, row.gpus) == ("4", "Pythia-160M", "H100", 8)
-        else row
+        replace(row, verdict="impossible") if (row.table, row.model, row.gpu, row.gpus) in more else row
         for row in audit()
     ]
     clock, boost, peak, flops, tf32 = (f"{each.evidence_for} {each.evidence_against}" for each in causes(found, []))
@@ -129,8 +147,9 @@ def test_the_evidence_counts_the_cells_that_it_names() -> None:
     assert len(scaled) + len(unscaled) == 140
     assert f"in bf16 and TF32, {sum(unscaled)} of {len(unscaled)} cells of Table 1" in clock
     assert f"in fp16 {sum(scaled)} of {len(scaled)}" in clock
-    assert "6 of the 15 impossible cells are on the RTX 3090" in boost
-    assert "the 9 impossible cells on A100 and H100 are no consumer board's" in boost
+    assert "its cells of Table 1 have a median of 76% of peak, those of Pythia-6.9B 45%" in clock
+    assert "6 of the 17 impossible cells are on the RTX 3090" in boost
+    assert "the 11 impossible cells on A100 and H100 are no consumer board's" in boost
     assert "0 of the 51 H100 cells on tensor cores" in peak
     assert "with which 1 H100 cells are impossible" in peak
     convnext = models.find("convnext")
@@ -141,8 +160,14 @@ def test_the_evidence_counts_the_cells_that_it_names() -> None:
     assert f"has {times:.2g} times the closed form's FLOPs for ConvNeXt" in flops
     assert f"ConvNeXt would reach {times * highest:.0%} of peak" in flops
     vit = [row.utilisation.value for row in found if (row.table, row.model, row.gpu) == ("4", "ViT", "A100")]
-    assert "8 of the 9 impossible cells of Table 4 are fp32 on A100" in tf32
+    assert "8 of the 11 impossible cells of Table 4 are fp32 on A100" in tf32
     assert f"it stands at {min(vit):.0%} to {max(vit):.0%} all the same" in tf32
+
+
+def test_where_consumer_boards_alone_are_impossible_no_other_is_held_against_it() -> None:
+    boards = [row for row in audit() if row.gpu == "RTX 3090"]
+    [against] = [cause.evidence_against for cause in causes(boards, []) if cause.cause.startswith("consumer boards")]
+    assert against == "Pythia-160M on 4 would need 3344 MHz with every unit busy all the time"
 
 
 def test_each_candidate_cause_has_evidence_for_and_against_and_what_would_settle_it() -> None:

@@ -145,6 +145,11 @@ def test_a_cpus_memory_is_all_of_it_and_a_cpu_is_its_own_host() -> None:
     assert cpu.calibration(fitted, 1).rates.host_memory == PROBED.copy
 
 
+def test_a_cpu_has_no_tf32_whatever_is_asked() -> None:
+    machine = Probes("cpu", 2**33, None, {1: PROBED}, 1.0).machine(1)
+    assert [machine.peak("fp32", tf32) for tf32 in (True, False)] == [PROBED.fp32] * 2
+
+
 def test_mambas_custom_kernels_are_predicted_for_gpus_alone() -> None:
     machines = (Probes("one", 2**33, capability, {1: PROBED}, 1.0).machine(1) for capability in ((9, 0), None))
     found = [trace_of(models.find("mamba"), machine, FREE_LUNCH, PAPER_STACK).variant for machine in machines]

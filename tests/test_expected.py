@@ -10,6 +10,8 @@ import pytest
 from repro.errors import UserError
 from repro.expected import Cell, cells, printed_recipes, published_settings
 from repro.formats import yes
+from repro.originals import training_compute
+from repro.prices import rentals
 from repro.settings import Settings
 from tests.command_line import refusal
 
@@ -66,6 +68,7 @@ def test_table_3_reads_rounded_numbers_and_dashes() -> None:
     recipes = printed_recipes()
     pythia, vit = recipes["Pythia-1B"], recipes["ViT"]
     assert (pythia.parameters, pythia.training_steps, pythia.batch_size) == (1_000_000_000, 143_000, 1024)
+    assert vit.parameters == 330_000_000
     assert (pythia.mixed_precision, pythia.image_size, vit.mixed_precision, vit.vocabulary) == (
         "bf16",
         None,
@@ -322,12 +325,36 @@ def test_a_row_that_is_looked_up_and_is_not_there_is_named(
     assert refusal(*command).startswith(f"repro: {expected / file}: found no row for {named}, expected one; restore it")
 
 
+@pytest.mark.parametrize("number", ["nan", "inf", "-1", "1_000", " 1", "1e400", "0x1"])
+def test_what_python_takes_for_a_number_and_people_do_not_is_none(expected: Path, number: str) -> None:
+    breaks(expected, "figure9.csv", 2, "2.9e20", number)
+    told = complaint(training_compute, expected)
+    assert told == f"figure9.csv, line 2, column 2 (training_flops): found {number!r}, expected a number above 0"
+
+
+def test_of_rows_named_by_several_columns_the_first_is_told_twice(expected: Path) -> None:
+    file = expected / "rental.csv"
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join([*lines, lines[1]]))
+    told = complaint(rentals, expected)
+    assert f"line {len(lines) + 1}, column 1 (gpu): found 'RTX 4090', expected RTX 4090, 1, RunPod, on-demand" in told
+    assert told.endswith("only once, and line 2 has it")
+
+
 def test_a_table_cut_short_is_missing_a_row(expected: Path) -> None:
     file = expected / "table1.csv"
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
     message = complaint(table1, expected)
     assert message.startswith("table1.csv, line 145, column 1 (model): found the end of the file")
     assert message.endswith("expected a row for ViT, H100, 8")
+
+
+def test_a_table_of_a_header_alone_is_missing_its_first_row(expected: Path) -> None:
+    file = expected / "table1.csv"
+    file.write_text(file.read_text().splitlines(keepends=True)[0])
+    assert complaint(table1, expected) == (
+        "table1.csv, line 2, column 1 (model): found the end of the file, expected a row for Pythia-160M, RTX 3090, 1"
+    )
 
 
 def test_table_3_without_one_of_the_models_is_told_itself(expected: Path) -> None:
@@ -363,6 +390,8 @@ def test_a_quote_left_open_is_no_csv(expected: Path) -> None:
 def test_a_missing_file_says_how_to_get_it_back(expected: Path) -> None:
     (expected / "appendix_j.csv").unlink()
     assert complaint(published_settings, expected).startswith("appendix_j.csv: not found")
+    (expected / "appendix_j.csv").mkdir()
+    assert complaint(published_settings, expected).startswith("appendix_j.csv: cannot be read (Is a directory)")
 
 
 def test_what_a_spreadsheet_adds_is_harmless(expected: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,9 @@ from repro.measure.trial import Bench, run
 from repro.packages import installed_packages
 from repro.plan import Options
 from repro.predict.calibration import EVERYTHING, load
-from repro.predict.guide import Guide
+from repro.predict.guide import Guide, _line
 from repro.predict.machine import Machine, Probed
+from repro.predict.memory import usable, workspace
 from repro.predict.probed import Probes
 from repro.predict.traces import PAPER_STACK, nearest_here
 from repro.reading import history
@@ -90,6 +91,13 @@ def test_naive_and_free_lunch_come_first_and_are_never_skipped() -> None:
     assert Settings(True, checkpointing=True, sharding="zero_3", offloading=True) in skipped
 
 
+def test_what_should_not_fit_comes_last() -> None:
+    searching = guide(models.find("pythia-6.9b"), Machine(paper_gpu("RTX 3090"), 4))
+    fits = [searching.size(settings) > 0 for settings in searching.ordered(search_space(4)[1:])]
+    assert fits == sorted(fits, reverse=True)
+    assert 0 < sum(fits) < len(fits)
+
+
 def test_checkpointing_and_offloading_are_no_faster_than_the_same_without() -> None:
     recipe = models.find("vit")
     searching, zero = guide(recipe, Machine(paper_gpu("A100"), 4)), Settings(True, sharding="zero_2")
@@ -130,6 +138,37 @@ def test_a_bound_is_the_prediction_as_far_off_as_what_did_no_more_less_10_percen
     assert searching.bound(offloaded) == pytest.approx(0.9 * 2.0 * predicted)
 
 
+@pytest.mark.parametrize("more", ["checkpointing+zero_2", "zero_2+offloading", "zero_3", "fsdp_2"])
+def test_what_does_more_or_is_another_librarys_says_nothing_of_what_does_less(more: str) -> None:
+    recipe, zero_2 = models.find("pythia-1b"), Settings(True, sharding="zero_2")
+    searching = guide(recipe, Machine(paper_gpu("A100"), 4))
+    for settings, off in ((Settings(True, sharding="zero_1"), 2.0), (Settings.parse(f"free_lunch+{more}"), 0.5)):
+        seconds = off * searching.seconds(settings, 1)
+        searching.learn(measured(recipe, settings, 4, 1, seconds, [1, round(searching._tensors(settings, 1))]))
+    predicted = searching.seconds(zero_2, searching.size(zero_2))
+    assert searching.bound(zero_2) == pytest.approx(0.9 * 2.0 * predicted)
+
+
+def test_a_library_that_nothing_ran_under_is_off_as_what_is_compiled_likewise_or_as_any() -> None:
+    """ZeRO is not compiled, FSDP is."""
+    recipe, machine = models.find("pythia-1b"), Machine(paper_gpu("A100"), 4)
+    zero, fsdp = Settings(True, sharding="zero_1"), Settings(True, sharding="fsdp_2")
+    searching, low = guide(recipe, machine), FITTED.interval[0]
+    size = searching.size(fsdp)
+    predicted = min(searching.seconds(fsdp, size), searching.seconds(fsdp, 2 * size))
+    searching.learn(measured(recipe, zero, 4, 1, 0.5 * searching.seconds(zero, 1)))
+    assert searching.bound(fsdp) == pytest.approx(0.5 * predicted * low)
+    searching.learn(measured(recipe, FREE_LUNCH, 4, 1, 3.0 * searching.seconds(FREE_LUNCH, 1)))
+    assert searching.bound(fsdp) == pytest.approx(3.0 * predicted * low)
+
+
+def test_what_should_not_fit_is_bounded_at_one_or_two_examples() -> None:
+    """A whole copy of Pythia-6.9B's states does not fit on one A100."""
+    searching = guide(models.find("pythia-6.9b"), Machine(paper_gpu("A100"), 2))
+    assert searching.size(FREE_LUNCH) == 0
+    assert searching.bound(FREE_LUNCH) == pytest.approx(searching.seconds(FREE_LUNCH, 2) * FITTED.interval[0])
+
+
 def test_what_is_skipped_could_not_have_been_faster_than_the_best_that_is_not_naive() -> None:
     recipe = models.find("pythia-1b")
     for share_of_bound, skipped in ((0.99, True), (1.01, False)):
@@ -160,10 +199,13 @@ def test_what_is_slow_uncompiled_is_not_compiled() -> None:
 
     sharded = Settings(True, sharding="fsdp_2")
     assert searching.weigh(tried(sharded, 1000.0), size) is None, "what compiling gains is not known yet"
+    searching.learn(replace(tried(sharded, 50.0, 50.0), compiled=False))  # could not be compiled, and ran without
+    assert searching.weigh(tried(sharded, 1000.0), size) is None, "nor by what was measured uncompiled"
     searching.learn(tried(FREE_LUNCH, 20.0, 10.0))
     assert searching.weigh(tried(FREE_LUNCH, 1000.0), size) is None
     assert searching.weigh(tried(sharded, 22.0), size) is None  # 22 s, halved, less 10 %: 9.9 s
     assert searching.weigh(replace(tried(sharded, 23.0), uncompiled=[]), size) is None
+    assert searching.weigh(tried(sharded, 23.0), 2 * size) is None, "nothing was timed at that micro batch"
     told = searching.weigh(tried(sharded, 23.0), size)
     assert told is not None
     assert told[0] == pytest.approx(10.35)
@@ -174,6 +216,9 @@ def test_what_is_slow_uncompiled_is_not_compiled() -> None:
     losing = guide(recipe, Machine(paper_gpu("A100"), 4))
     losing.learn(tried(FREE_LUNCH, 10.0, 30.0))
     assert losing.weigh(tried(sharded, 33.0), size) is None, "that one lost by compiling is no other's bound"
+    told = losing.weigh(tried(sharded, 34.0), size)
+    assert told is not None
+    assert told[0] == pytest.approx(30.6), "as if compiling took nothing off, less 10 %"
 
 
 def test_peaks_measured_at_two_sizes_correct_the_memory_model() -> None:
@@ -189,6 +234,61 @@ def test_peaks_measured_at_two_sizes_correct_the_memory_model() -> None:
     moved = guide(recipe, machine)
     moved.learn(measured(recipe, FREE_LUNCH, 1, 1, 1.0, [1, round(moved._tensors(FREE_LUNCH, 1) + 40e9)]))
     assert 0 < moved.size(FREE_LUNCH) < expected
+
+
+@pytest.mark.parametrize("model", models.IDS)
+def test_peaks_that_are_as_predicted_leave_every_micro_batch_as_it_is(model: str) -> None:
+    recipe, machine = models.find(model), Machine(paper_gpu("A100"), 8)
+    fresh = guide(recipe, machine)
+    for settings in search_space(8):
+        searching, size = guide(recipe, machine), fresh.size(settings)
+        searching.learn(measured(recipe, settings, 8, 1, 1.0, [1, round(fresh._tensors(settings, 1))]))
+        assert searching.size(settings) == size, settings
+
+
+def test_peaks_count_under_their_own_library_and_torchs_where_nothing_ran() -> None:
+    recipe, fsdp = models.find("pythia-160m"), Settings(True, sharding="fsdp_2")
+    searching = guide(recipe, Machine(paper_gpu("A100"), 2))
+    expected = {settings: searching.size(settings) for settings in (FREE_LUNCH, fsdp)}
+
+    def learn(settings: Settings, times: float) -> None:
+        """Of a trial that then ran out of memory: it has no step."""
+        trial = Trial(recipe.id, recipe.scale, settings.id, "A100", 2)
+        peaks = [[size, round(times * searching._tensors(settings, size))] for size in (1, 4)]
+        searching.learn(Record.of(trial, "out_of_memory", peaks=peaks))
+
+    learn(FREE_LUNCH, 2.0)
+    assert {settings: searching.size(settings) for settings in expected} == {
+        settings: size // 2 for settings, size in expected.items()
+    }
+    learn(fsdp, 1.0)
+    assert {settings: searching.size(settings) for settings in expected} == {
+        FREE_LUNCH: expected[FREE_LUNCH] // 2,
+        fsdp: expected[fsdp],
+    }
+
+
+def test_where_one_example_just_fits_none_does_of_what_holds_more() -> None:
+    recipe, gpu = models.find("pythia-160m"), paper_gpu("A100")
+    searching, checkpointing = guide(recipe, Machine(gpu, 1)), Settings(True, checkpointing=True)
+    room = usable(gpu, FITTED.allowance) - workspace(FITTED.allowance, 1)
+    searching.learn(measured(recipe, checkpointing, 1, 1, 1.0, [1, int(room)]))
+    assert [searching.size(settings) for settings in (checkpointing, FREE_LUNCH)] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("peaks", "fixed", "slope"),
+    [
+        ({1e9: 3e9, 3e9: 7e9}, 1e9, 2.0),
+        ({1e9: 3e9}, 2e9, 1.0),
+        ({1e9: 1e9, 2e9: 11e9}, 0.0, 4.0),  # ten bytes for a predicted one
+        ({1e9: 1e9, 2e9: 1e9}, 0.25e9, 0.5),
+    ],
+)
+def test_beyond_half_and_four_times_what_was_predicted_two_peaks_are_noise(
+    peaks: dict[float, float], fixed: float, slope: float
+) -> None:
+    assert _line(peaks) == pytest.approx((fixed, slope))
 
 
 # --- On this machine ---

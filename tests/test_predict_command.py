@@ -14,7 +14,8 @@ import pytest
 
 import models
 from repro.cli import main
-from repro.expected import cells
+from repro.expected import cells, published_settings
+from repro.findings import corrected_days
 from repro.predict import calibration, fit, traces, validate
 from repro.predict.forecast import forecast
 from repro.predict.machine import Machine, gpu_named
@@ -252,6 +253,52 @@ def test_validation_scores_three_splits_and_three_baselines(scores: list[dict[st
         assert score["met"] == (value <= target if at_most else value >= target), score
 
 
+@pytest.mark.parametrize(("table", "sizes"), [("1", (140, 110, 62)), ("4", (91, 76, 32))])
+def test_subsets_leave_out_what_the_audit_questions_and_then_all_but_a100_and_h100(
+    scores: list[dict[str, object]], table: str, sizes: tuple[int, ...]
+) -> None:
+    """Of Table 1's days 30 are questioned, of Table 4's 15."""
+    there = {
+        score["subset"]: score["cells"]
+        for score in scores
+        if (score["metric"], score["table"], score["split"]) == ("median error", table, "leave one recipe out")
+    }
+    assert tuple(there[subset] for subset in ("all", "plausible", "plausible, A100 and H100")) == sizes
+
+
+def test_each_row_of_appendix_j_is_counted_under_its_own_gpu_and_model(scores: list[dict[str, object]]) -> None:
+    rows = published_settings()
+    for names in ({row.gpu for row in rows}, {row.model for row in rows}):
+        for name in names:
+            wanted = {"metric": "micro batch exact", "split": "in sample", "subset": name}
+            (score,) = (each for each in scores if wanted.items() <= each.items())
+            assert score["cells"] == sum(name in (row.gpu, row.model) for row in rows)
+
+
+@pytest.mark.parametrize("split", validate.SPLITS)
+def test_a_baselines_utilisation_of_a_gpu_is_of_what_it_may_have_seen(
+    scores: list[dict[str, object]], split: str
+) -> None:
+    """ViT: the utilisation is the median of that GPU's cells, of those of other recipes, or of other GPUs."""
+    known = [cell for cell in cells("1") if cell.days]
+    shares = {cell: corrected_days(*cell.place, True) / cell.days for cell in known if cell.days}
+    seen = {
+        "in sample": lambda other, cell: other.gpu == cell.gpu,
+        "leave one recipe out": lambda other, cell: other.gpu == cell.gpu and other.model != cell.model,
+        "leave one GPU out": lambda other, cell: other.gpu != cell.gpu,
+    }[split]
+    errors = [
+        abs(shares[cell] / statistics.median(share for other, share in shares.items() if seen(other, cell)) - 1)
+        for cell in known
+        if cell.model == "ViT"
+    ]
+    wanted = {"metric": "median error", "table": "1", "split": split}
+    named = "ViT: baseline, a utilisation for each GPU"
+    (score,) = (each for each in scores if wanted.items() <= each.items() and each["subset"] == named)
+    assert score["cells"] == len(errors)
+    assert score["value"] == pytest.approx(statistics.median(errors), rel=1e-3)
+
+
 @pytest.mark.parametrize("format", ["text", "markdown"])
 def test_people_see_what_was_to_be_reached_first_and_then_a_row_a_subset(
     scores: list[dict[str, object]], format: str
@@ -263,6 +310,9 @@ def test_people_see_what_was_to_be_reached_first_and_then_a_row_a_subset(
     assert ["inside the 80 % interval", "1 and 4", "leave one GPU out", "plausible", "83.3 %"] in [
         row[:5] for row in cells[:18]
     ]
+    [[_, tables, split, subset, _, target, _]] = [row for row in cells if row[:1] == ["seconds to predict both tables"]]
+    assert (tables, split, subset, target) == ("1 and 4", "in sample", "all", "1 s")
+    assert ["feasibility right", "1", "all", "144 of 144"] in [row[:4] for row in cells]
     assert "8 of 9 targets are met; median error of table 4, leave one recipe out: 14.2 %, target 13.0 %." in lines[:22]
     for subset in {str(score["subset"]) for score in scores if score["metric"] == "within 2x"}:
         name, _, baseline = subset.partition(": baseline, ")

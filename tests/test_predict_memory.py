@@ -62,6 +62,7 @@ def test_deepspeed_shards_12_bytes_a_weight_and_keeps_half_precision_weights() -
         ("zero_1", 2, 0, 2, 12 / 8, 5e8),
         ("zero_2", 2, 0, 2 / 8, 12 / 8, 4e8),
         ("zero_3", 2 / 8, 2e9, 2 / 8, 12 / 8, 0),
+        ("zero_1+offloading", 2, 0, 2, 0, 5e8),
         ("zero_2+offloading", 2, 0, 0, 0, 4e8),
         ("zero_3+offloading", 0, 2e9, 0, 0, 0),
         ("fsdp_2", 4 / 8 + 2, 0, 4 / 8, 8 / 8, None),
@@ -79,6 +80,27 @@ def test_what_a_gpu_of_eight_holds_of_a_sharded_model(
     assert ending.optimizer == pytest.approx(optimizer * trace.parameters)
     rest, layer = trace.rest.cost("parameters").fixed, trace.layers[0].cost("parameters").fixed
     assert ending.buckets == pytest.approx(2 * (rest + layer if buckets is None else buckets))
+
+
+@pytest.mark.parametrize(
+    ("settings", "each"),
+    [  # bytes a weight of all: weights, gradients, states, and a copy of a GPU's share in fp32
+        ("zero_1", 2 + 2 + 12 / 8 + 4 / 8),
+        ("zero_2", 2 + (2 + 12 + 4) / 8),
+        ("zero_3", (2 + 2 + 12 + 4) / 8),
+        ("fsdp_2", (4 + 4 + 8 + 4) / 8),
+        ("fsdp_3", (4 + 4 + 8 + 4) / 8),
+        ("zero_1+offloading", 2 + 2),  # what the host updates takes nothing here
+        ("zero_2+offloading", 2),
+        ("zero_3+offloading", 0),
+        ("fsdp_3+offloading", 0),
+    ],
+)
+def test_in_the_update_nothing_is_gathered_and_no_bucket_is_left(settings: str, each: float) -> None:
+    recipe, wanted = models.find("pythia-2.8b"), Settings.parse(f"free_lunch+{settings}")
+    trace = traces.find(recipe.id, variant_of(wanted))
+    update = moments(recipe, trace, wanted, 8)[-1].at(1, workspace=0.0, spread=1.0)
+    assert update.peak == pytest.approx(each * trace.parameters)
 
 
 def test_fsdp_3_gathers_two_layers_and_the_rest_at_a_time() -> None:
@@ -127,6 +149,41 @@ def test_as_the_backward_pass_starts_checkpointing_holds_what_its_layers_take_in
     taken_in = trace.total("inputs").at(8)
     assert 0 < taken_in < saved
     assert whole - kept == pytest.approx(saved - taken_in)
+
+
+@pytest.mark.parametrize("model", models.IDS)
+def test_within_the_layers_checkpointing_holds_what_the_largest_unit_saves_again(model: str) -> None:
+    recipe, trace = models.find(model), traces.find(model, "custom")
+    whole, kept = (
+        moments(recipe, trace, settings, 1)[1].at(8, workspace=0.0, spread=1.0).activations
+        for settings in (FREE_LUNCH, Settings(True, checkpointing=True))
+    )
+    saved = sum(part.count * part.cost("saved").at(8) for part in trace.layers)
+    unit = max(part.count / part.units * part.cost("saved").at(8) for part in trace.layers)
+    assert whole == pytest.approx(trace.total("saved").at(8) + trace.rest.cost("body").at(8))
+    assert whole - kept == pytest.approx(saved - unit - trace.total("inputs").at(8))
+
+
+def test_fsdp_keeps_no_half_precision_copies_as_it_gathers_weights_so() -> None:
+    recipe, trace = models.find("pythia-1b"), traces.find("pythia-1b", "custom")
+    for checkpointing, copies in ((False, trace.total("copies")), (True, trace.rest.cost("copies"))):
+        torch, fsdp = (
+            moments(recipe, trace, Settings(True, checkpointing, sharding), 8)[0].activations.at(4)
+            for sharding in ("none", "fsdp_2")
+        )
+        assert copies.at(4) > 0
+        assert torch - fsdp == pytest.approx(copies.at(4)), "a checkpointed layer keeps none in any case"
+
+
+def test_gradients_come_as_the_backward_pass_goes_but_torchs_stay_from_step_to_step() -> None:
+    recipe = models.find("pythia-2.8b")
+    for settings, each in ((FREE_LUNCH, 4), (Settings(True, sharding="zero_1"), 2)):
+        trace = traces.find(recipe.id, variant_of(settings))
+        whole, rest = each * trace.parameters, each * trace.rest.cost("parameters").fixed
+        start, within, end, update = moments(recipe, trace, settings, 8)
+        assert (end.gradients, update.gradients) == (whole, whole)
+        assert (start.gradients, within.gradients) == ((whole, whole) if settings == FREE_LUNCH else (0, rest))
+        assert end.activations == trace.rest.cost("saved"), "what is before the layers is last"
 
 
 def test_checkpointing_and_more_memory_never_shrink_the_micro_batch(fitted: calibration.Calibration) -> None:

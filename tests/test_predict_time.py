@@ -113,15 +113,31 @@ def test_every_gpu_of_the_catalogue_is_predicted(gpu: object, fitted: calibratio
 def test_what_the_gpu_cannot_compute_is_infeasible_and_says_why(fitted: calibration.Calibration) -> None:
     found = forecast(models.find("pythia-1b"), Machine(gpu_named("V100 32 GB"), 8), FREE_LUNCH, fitted)
     assert not found.feasible
-    assert found.days is None
+    assert (found.micro_batch, found.days) == (0, None)
     assert "bf16 needs an Ampere or newer GPU" in found.reason
 
 
-def test_loads_and_special_functions_go_by_multiprocessors_and_clock_alone() -> None:
-    lanes = {name: Machine(gpu_named(name), 1).lanes for name in ("A100", "H100", "A6000")}
-    # Multiprocessors times boost clock, in GHz, of each data sheet.
-    assert lanes["H100"] / lanes["A100"] == pytest.approx(132 * 1.98 / (108 * 1.41), rel=0.02)
-    assert lanes["A6000"] / lanes["A100"] == pytest.approx(84 * 1.80 / (108 * 1.41), rel=0.02)
+@pytest.mark.parametrize(
+    ("name", "multiprocessors", "ghz"),  # of each data sheet
+    [
+        ("A100", 108, 1.41),
+        ("H100", 132, 1.98),
+        ("A6000", 84, 1.80),
+        ("V100 32 GB", 80, 1.53),
+        ("T4", 40, 1.59),
+        ("RTX 4090", 128, 2.52),
+        ("RTX 5090", 170, 2.41),
+    ],
+)
+def test_loads_and_special_functions_go_by_multiprocessors_and_clock_alone(
+    name: str, multiprocessors: int, ghz: float
+) -> None:
+    assert Machine(gpu_named(name), 1).lanes == pytest.approx(multiprocessors * 128 * ghz * 1e9, rel=0.02)
+
+
+def test_the_v100_a100_h100_h200_and_b200_have_stacked_memory() -> None:
+    stacked = {gpu.name.split()[0] for gpu in catalogue() if Machine(gpu, 1).stacked}
+    assert stacked == {"V100", "A100", "H100", "H200", "B200"}
 
 
 def test_the_host_updates_fsdps_offloaded_weights_with_an_adam_that_moves_more(
@@ -218,7 +234,15 @@ def test_fsdp_gathers_weights_in_half_precision_and_casts_none() -> None:
     assert whole.moved - gathered.moved == pytest.approx(cast)
 
 
-@pytest.mark.parametrize(("name", "models_"), [("depthwise", {"convnext", "mamba"}), ("scan", {"mamba"})])
+@pytest.mark.parametrize(
+    ("name", "models_"),
+    [
+        ("half", set(models.IDS) - {"convnext", "vit"}),
+        ("full", {"convnext", "vit"}),
+        ("depthwise", {"convnext", "mamba"}),
+        ("scan", {"mamba"}),
+    ],
+)
 def test_what_only_some_models_do_has_a_rate_of_its_own(name: str, models_: set[str]) -> None:
     def compute(model: str, rates: Rates) -> float:
         return step(models.find(model), traces.find(model, "custom"), FREE_LUNCH, A100, 1, rates).compute
@@ -251,8 +275,11 @@ def test_sharded_gradients_are_handled_in_every_micro_step(settings: str) -> Non
 def test_communication_hides_behind_the_backward_pass_as_far_as_that_goes() -> None:
     """About two thirds of what a training step moves is in its backward pass."""
     recipe, trace = models.find("pythia-1b"), traces.find("pythia-1b", "custom")
-    share = workload(trace, FREE_LUNCH, 1, True).backward
+    share, sharded = (
+        workload(trace, each, 1, True).backward for each in (FREE_LUNCH, Settings(True, sharding="fsdp_3"))
+    )
     assert 0.5 < share < 0.8
+    assert 0.5 < sharded < 0.8
     bare, hidden = (step(recipe, trace, FREE_LUNCH, TWO_NODES, 1, Rates(overlap=overlap)) for overlap in (0.0, 0.5))
     behind = 0.5 * share * (bare.compute + bare.memory + bare.launches)
     assert 0 < behind < bare.communication
@@ -270,8 +297,46 @@ def test_links_are_read_from_the_catalogue() -> None:
     assert Machine(gpu_named("H100"), 1).link == "none"
     assert Machine(gpu_named("A100"), 8, nodes=2).link == "network"
     assert Machine(gpu_named("A100"), 8, nodes=2).link_bytes == 25e9
+    # 16 lanes of 8, 16 and 32 GT/s.
+    assert [Machine(gpu_named(name), 1).host_bytes for name in ("T4", "A100", "H100")] == [16e9, 32e9, 64e9]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "rate"),
+    [
+        ("A100", 2, "switch"),
+        ("A100", 8, "switch"),
+        ("A6000", 2, "bridge"),
+        ("A6000", 4, "pcie_4"),
+        ("RTX 3090", 2, "pcie_2"),
+        ("RTX 3090", 4, "pcie_4"),
+        ("RTX 3090", 8, "pcie_8"),
+        ("RTX 3090", 16, "pcie_8"),  # the nearest that the paper has
+    ],
+)
+def test_each_link_has_the_rate_that_was_fitted_to_it(gpu: str, gpus: int, rate: str) -> None:
+    def communication(**rates: float) -> float:
+        machine, trace = Machine(paper_gpu(gpu), gpus), traces.find("roberta", "custom")
+        return step(models.find("roberta"), trace, FREE_LUNCH, machine, 1, Rates(overlap=0.0, **rates)).communication
+
+    links = ("switch", "bridge", "pcie_2", "pcie_4", "pcie_8")
+    assert communication(**{rate: 0.25}) == pytest.approx(2 * communication(**{rate: 0.5}))
+    others = {name: 0.01 for name in links if name != rate}
+    assert communication(**{rate: 0.25}, **others) == communication(**{rate: 0.25})
+
+
+@pytest.mark.parametrize(("gpu", "own", "other"), [("A100", "hbm", "gddr"), ("RTX 3090", "gddr", "hbm")])
+def test_stacked_memory_has_a_rate_of_its_own(gpu: str, own: str, other: str) -> None:
+    def memory(**rates: float) -> float:
+        machine, trace = Machine(paper_gpu(gpu), 1), traces.find("vit", "custom")
+        return step(models.find("vit"), trace, FREE_LUNCH, machine, 8, Rates(**rates)).memory
+
+    assert memory(**{own: 0.4}) == pytest.approx(2 * memory(**{own: 0.8}))
+    assert memory(**{own: 0.4, other: 0.1}) == memory(**{own: 0.4})
 
 
 def test_a_batch_that_does_not_divide_is_refused(fitted: calibration.Calibration) -> None:
-    with pytest.raises(UserError, match="4096, does not divide by 3 GPUs"):
+    with pytest.raises(UserError, match="4096, does not divide by 3 GPUs: take"):
         forecast(models.find("vit"), Machine(paper_gpu("A100"), 3), NAIVE, fitted)
+    with pytest.raises(UserError, match=r"4096, does not divide by 6 GPUs \(2 nodes of 3\): take"):
+        forecast(models.find("vit"), Machine(paper_gpu("A100"), 3, nodes=2), NAIVE, fitted)

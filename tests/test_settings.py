@@ -75,6 +75,7 @@ def test_an_id_is_read_back_as_the_settings_it_names() -> None:
         "zero_1+fsdp_2",
         "free_lunch+offloading",  # nothing to offload: Appendix F offloads what is sharded
         "flash",  # a kernel of free lunch
+        "free_lunch+none",  # no sharding has no name
     ],
 )
 def test_unknown_settings_are_told_in_one_line_with_the_words_there_are(id: str) -> None:
@@ -85,3 +86,4 @@ def test_unknown_settings_are_told_in_one_line_with_the_words_there_are(id: str)
     assert "\n" not in message
     for word in ("naive", "free_lunch", "flash", "checkpointing", "zero_3", "fsdp_2", "offloading"):
         assert word in message
+    assert "none" not in message.removeprefix(f"unknown settings {id!r}: ")

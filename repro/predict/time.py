@@ -178,8 +178,6 @@ def _speed(recipe: Recipe, settings: Settings, machine: Machine, rates: Rates, k
 
 def _exchange(settings: Settings, each: int, parameters: float, world: int) -> tuple[float, bool]:
     """Bytes that each GPU sends in a micro-step, by rings, and whether the backward pass hides them."""
-    if world == 1:
-        return 0.0, True
     ring = (world - 1) / world * parameters
     if settings.library == "torch":
         return 2 * 4 * ring, True
@@ -230,6 +228,6 @@ def _update(settings: Settings, each: int, parameters: float, machine: Machine, 
         seconds = share * adam / rates.host_memory + back
     else:
         seconds = share * adam / bandwidth
-    if settings.library == "deepspeed" and settings.stage < 3 and machine.world > 1:
+    if settings.library == "deepspeed" and settings.stage < 3:
         seconds += each * (machine.world - 1) / machine.world * parameters / _link(machine, rates)
     return seconds
