@@ -239,6 +239,23 @@ def test_vit_has_the_authors_dropout_and_no_other(in_ranks: InRanks) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("recipe", "shape"),
+    [
+        ("pythia-160m", {"rotated": 0.25, "parallel": True, "epsilons": [1e-5], "tied": False, "dropouts": [0.0]}),
+        ("roberta", {"epsilons": [1e-5], "tied": True, "dropouts": [0.1]}),
+        ("mamba", {"residual_in_fp32": True, "tied": True, "dropouts": []}),
+    ],
+)
+def test_language_models_are_their_authors_also_where_no_count_tells_and_keep_nothing_for_later_tokens(
+    in_ranks: InRanks, recipe: str, shape: dict[str, Any]
+) -> None:
+    """The configurations of EleutherAI's Pythia, roberta-large and state-spaces/mamba-2.8b."""
+    [found] = in_ranks("built_as", recipe=recipe)
+    assert {name: found[name] for name in shape} == shape
+    assert found["returned"] == ["logits", "loss"], "keys and values that are kept take memory"
+
+
 @pytest.fixture
 def kernel_packages(tmp_path: Path) -> str:
     """Stands in for the compiled packages, which need nvcc: functions to bind, none of which is called."""

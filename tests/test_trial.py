@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 
+import models
+from repro import gpus
 from repro.build_cache import mend
 from repro.measure.launcher import ForkServer
 from repro.measure.server import Job, Outcome
 from repro.measure.trial import Bench, _fitting, _peaks, _status, _take, run
 from repro.packages import installed_packages
+from repro.reckon import reckoned
 from repro.rules import Stack
 from repro.trial import Record, Trial
 
@@ -191,6 +194,21 @@ def test_inputs_are_copied_outside_of_every_clock_and_the_authors_sequence_comes
         )
     assert [len(rank["inputs"]) for rank in both] == [1, 1]
     assert both[0]["inputs"] != both[1]["inputs"], "each rank has examples of its own"
+    assert both[0]["losses"] == [1, 2, 3, 4], "those of the first micro-steps"
+
+
+def test_on_a_gpu_events_time_the_device_and_nothing_waits_for_it_before_they_are_read(
+    in_ranks: Callable[..., list[Any]],
+) -> None:
+    [found] = in_ranks("clocked")
+    assert found["parts"] == "event work event event work event wait read read"
+    assert found["seconds"] == [1.5, 1.5]
+    assert found["synchronised"] == "wait work wait"
+
+
+def test_a_gpu_is_asked_for_its_state_halfway_through_its_work(in_ranks: Callable[..., list[Any]]) -> None:
+    [found] = in_ranks("asked_at_work", seconds=8.0)
+    assert found == {"told": {"local": 3}, "slept": [4.0], "during": [True]}
 
 
 def test_the_search_takes_a_step_at_each_size_and_two_where_it_starts_above_1(
@@ -278,6 +296,22 @@ def test_throughput_is_the_replication_batch_over_the_true_step(accumulated: Rec
     assert accumulated.examples_per_second == pytest.approx(16 / accumulated.true_step)
 
 
+def test_utilisation_is_by_the_true_clock_over_the_peak_of_the_precision_that_ran() -> None:
+    def found(device: str, recipe: str, tf32: bool) -> float | None:
+        times = {name: {"without": [2.0], "with": [3.0], "update": [1.0]} for name in ("device_times", "synchronised")}
+        record = Record.of(Trial(recipe, "paper", "naive", device, 2), "ok", accumulation=4, tf32=tf32)
+        hurried = {"without": [1.0], "with": [1.0], "update": [1.0]}
+        raw = {name: [parts] * 2 for name, parts in (times | {"host": hurried}).items()}
+        return reckoned(replace(record, **raw), gpus.find(device))["utilisation"]
+
+    step, of_both = 3 * 2.0 + 3.0 + 1.0, 2e12
+    pythia, vit = (models.find(id).flops_per_example * models.find(id).batch_size for id in ("pythia-1b", "vit"))
+    assert found("A100", "pythia-1b", False) == pytest.approx(pythia / step / (312 * of_both))
+    assert found("A100", "vit", False) == pytest.approx(vit / step / (19.5 * of_both))
+    assert found("A100", "vit", True) == pytest.approx(vit / step / (156 * of_both))
+    assert found("cpu", "vit", False) is None
+
+
 def test_the_extrapolation_is_held_against_whole_steps(accumulated: Record, sharded: Record) -> None:
     assert accumulated.true_step is not None
     assert accumulated.whole_steps is not None
@@ -305,7 +339,7 @@ def test_ranks_are_told_as_one() -> None:
         assert _status([rank(one), rank(other)]) == _status([rank(other), rank(one)]) == whole
 
 
-def timed(number: int, graphs: dict[str, int] | None = None) -> Outcome:
+def timed(number: int, graphs: dict[str, int] | None = None, skipped: int = 0) -> Outcome:
     """What a rank tells when it has measured."""
     times = {"without": [1.0] * 3, "with": [1.0] * 3, "update": [1.0] * 3}
     value = {
@@ -314,8 +348,11 @@ def timed(number: int, graphs: dict[str, int] | None = None) -> Outcome:
         "warm_up": 2.0 + number,
         "whole_steps": [4.0 - number, 2.0 + number, 5.0],
         "graphs": graphs,
+        "losses": [6.0 + number],
+        "skipped_updates": skipped,
+        "gpu_state": None,
     }
-    return Outcome(number, "ok", value | dict.fromkeys(("losses", "skipped_updates", "gpu_state")))
+    return Outcome(number, "ok", value)
 
 
 def take(outcomes: list[Outcome], record: Record, folder: Path) -> None:
@@ -331,6 +368,22 @@ def test_the_rank_that_takes_most_tells_memory_warm_up_and_whole_steps(tmp_path:
     assert (record.peak_memory, record.warm_up_seconds) == (101, 3.0)
     assert record.whole_steps == [4.0, 3.0, 5.0]
     assert (record.true_step, record.extrapolation_error) == (3.0, 3 / 4 - 1)
+    assert (record.losses, record.warnings) == ([6.0], []), "the first rank's"
+
+
+def test_timed_updates_that_the_loss_scale_skipped_are_told_for_they_count_too_short(tmp_path: Path) -> None:
+    record = Record.of(Trial("pythia-160m", "tiny", "naive", "cpu", 2), "ok", micro_batch=4, accumulation=2)
+    take([timed(number, skipped=2) for number in range(2)], record, tmp_path)
+    assert record.warnings == ["2 timed updates were skipped by the fp16 loss scale, and count too short"]
+
+
+def test_a_model_that_was_to_be_compiled_and_has_no_graph_is_no_measurement(tmp_path: Path) -> None:
+    for graphs in (None, {"compiled": 0, "breaks": 3, "recompilations": 0}):
+        record = Record.of(Trial("vit", "tiny", "free_lunch", "cpu", 1), "ok", micro_batch=4, accumulation=4)
+        record.compiled = True
+        take([timed(0, graphs)], record, tmp_path)
+        assert (record.status, record.authors_days, record.true_days) == ("crashed", None, None)
+        assert "the model ran uncompiled" in record.reason
 
 
 # --- What cannot be measured ---

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -21,7 +24,7 @@ from models import pythia
 from models.transformer import TextShape
 from repro.measure import engine, phases
 from repro.measure.batch import random_batch
-from repro.measure.clock import Clock
+from repro.measure.clock import Clock, synchronised
 from repro.measure.engine.base import WrongWrapperError, layers, rate_factor
 from repro.measure.engine.zero import configuration
 from repro.measure.kernels import Watch, kernel_path, optimizer_path
@@ -332,6 +335,26 @@ def dropouts(rank: Rank, recipe: str) -> dict[str, float]:
     return {name.split(".")[-1]: child.p for name, child in module.named_modules() if isinstance(child, nn.Dropout)}
 
 
+def built_as(rank: Rank, recipe: str) -> dict[str, Any]:
+    """Of a tiny language model what no count of weights or FLOPs tells, and what it returns beside loss and logits when
+    it trains; `rotated` is how much of a head is."""
+    described = models.find(recipe, "tiny")
+    model: Any = described.build(False, "sdpa").train().model
+    batch = random_batch(described, 1)
+    config = model.config
+    frequencies = [buffer.numel() for name, buffer in model.named_buffers() if name.endswith("inv_freq")]
+    heads = getattr(config, "num_attention_heads", None)
+    return {
+        "rotated": 2 * frequencies[0] / (config.hidden_size // heads) if frequencies else None,
+        "parallel": getattr(config, "use_parallel_residual", None),
+        "epsilons": sorted({child.eps for child in model.modules() if isinstance(child, nn.LayerNorm)}),
+        "residual_in_fp32": getattr(config, "residual_in_fp32", None),
+        "tied": model.get_output_embeddings().weight is model.get_input_embeddings().weight,
+        "dropouts": sorted({child.p for child in model.modules() if isinstance(child, nn.Dropout)}),
+        "returned": sorted(model(**batch).keys()),
+    }
+
+
 # What the authors' classes call what timm's do, in whichever transformers; timm's qkv is their three, in this order.
 _TIMMS_NAMES = {
     "vit": {
@@ -474,9 +497,11 @@ def mamba_path(rank: Rank, packages: str) -> list[str]:
 def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
     """What a phase of a trial does, in its order, and the inputs' sums: `copy` of inputs to the device, micro-steps
     `alone` and with reduction, `update`, `turn`, `ended` for the compiler's processes, [ and ] where a clock starts
-    and stops. Nothing is compiled: that takes long, and is not looked at here."""
+    and stops; and the losses it tells of, where each micro-step loses its number. Nothing is compiled: that takes long,
+    and is not looked at here."""
     told: list[str] = []
     inputs: list[int] = []
+    numbers = itertools.count(1)
 
     def noted(word: str, function: Callable[..., Any], end: str = "") -> Callable[..., Any]:
         def noting(*given: Any, **named: Any) -> Any:
@@ -498,7 +523,8 @@ def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
 
         def stepped(batch: dict[str, torch.Tensor], reduce: bool) -> torch.Tensor:
             told.append("reduce" if reduce else "alone")
-            return micro_step(batch, reduce)
+            micro_step(batch, reduce)
+            return torch.tensor(float(next(numbers)))
 
         built.micro_step = stepped
         return built
@@ -510,8 +536,52 @@ def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
     Clock.part = noted("[", Clock.part, "]")  # type: ignore[method-assign]
     rank.turn = noted("turn", rank.turn)  # type: ignore[method-assign]
     torch.compile = lambda module: module  # type: ignore[assignment]
-    getattr(phases, phase)(rank, scale="tiny", tf32=False, **arguments)
-    return {"told": " ".join(told), "inputs": sorted(set(inputs))}
+    result = getattr(phases, phase)(rank, scale="tiny", tf32=False, **arguments)
+    return {"told": " ".join(told), "inputs": sorted(set(inputs)), "losses": result.get("losses")}
+
+
+def clocked(rank: Rank) -> dict[str, Any]:
+    """What clocks do on a GPU, one that stands in for it, around some `work`, and the device's seconds of two parts
+    whose events are 1,500 ms apart."""
+    told: list[str] = []
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            told.append("event")
+
+        def elapsed_time(self, end: Any) -> float:
+            told.append("read")
+            return 1500.0
+
+    cuda: Any = torch.cuda
+    cuda.Event, cuda.synchronize = Event, lambda: told.append("wait")
+    device = torch.device("cuda")
+    clock = Clock(device)
+    for _ in range(2):
+        clock.part(lambda: told.append("work"))
+    _, seconds = clock.read()
+    parts, told = told, []
+    synchronised(device, lambda: told.append("work"))
+    return {"parts": " ".join(parts), "seconds": seconds, "synchronised": " ".join(told)}
+
+
+def asked_at_work(rank: Rank, seconds: float) -> dict[str, Any]:
+    """Of which GPU the fourth rank of a node tells while work that takes so long goes on, and after how long."""
+    asked, slept = threading.Event(), []
+
+    def state(local: int) -> dict[str, Any]:
+        asked.set()
+        return {"local": local}
+
+    patched: Any = phases
+    patched.time, patched.nvml = SimpleNamespace(sleep=slept.append), SimpleNamespace(state=state)
+    rank.cuda, rank.index, rank.local = True, 7, 3
+    during: list[bool] = []
+    told = phases._state_at_work(rank, lambda: during.append(asked.wait(60)), seconds)
+    return {"told": told, "slept": slept, "during": during}
 
 
 def uncompiled(rank: Rank, times: list[float]) -> tuple[float, float]:
