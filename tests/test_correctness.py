@@ -239,6 +239,10 @@ def test_zeros_configuration_is_the_authors_on_a_gpu(in_ranks: InRanks) -> None:
     }
     assert told("mamba", "zero_1")["optimizer"]["params"]["adam_w_mode"]
     assert told("mamba", "zero_1")["zero_optimization"] == {"stage": 1}
+    widths = {"pythia-6.9b": 4096, "roberta": 1024, "mamba": 2560, "convnext": 2048, "vit": 1024}
+    assert {id: told(id, "zero_3")["zero_optimization"]["reduce_bucket_size"] for id in widths} == {
+        id: width**2 for id, width in widths.items()
+    }, "what the model's configuration calls its hidden size, of several the largest"
     assert "optimizer" not in told("mamba", "zero_1", cuda=False), "torch's stands in for one that is built first"
 
 

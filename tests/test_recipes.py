@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -68,6 +69,7 @@ def test_the_nine_recipes_have_the_papers_order_and_names() -> None:
 def test_models_have_the_known_parameters_and_layers(described: dict[str, Any], recipe: str) -> None:
     found = described[f"{recipe}/paper"]
     assert (found["parameters"], found["layers"]) == SIZES[recipe]
+    assert found["held"] in ("ModuleList", "Sequential"), "whole layers, of which the model has a row"
 
 
 @pytest.mark.parametrize("scale", ["paper", "tiny"])
@@ -216,9 +218,16 @@ def test_custom_kernels_replace_eager_attention(in_ranks: InRanks, recipe: str) 
     assert "scaled_dot_product" in custom
 
 
+def test_pythia_takes_flash_attn_where_that_is_asked_for_and_no_other_kernel_in_its_place(in_ranks: InRanks) -> None:
+    [asked] = in_ranks("asked_attention", recipe="pythia-160m", custom_kernels=True, attention="flash")
+    assert re.match(r"flash_attention_2|FlashAttention2 has been toggled on, but", asked)
+
+
 @pytest.mark.parametrize("custom_kernels", [False, True])
 def test_robertas_attention_is_eager_whatever_is_asked(in_ranks: InRanks, custom_kernels: bool) -> None:
     assert in_ranks("attention", recipe="roberta", custom_kernels=custom_kernels) == ["eager attention"]
+    asked = in_ranks("asked_attention", recipe="roberta", custom_kernels=custom_kernels, attention="sdpa")
+    assert asked == ["eager"], "with dropout torch's own runs as if it were eager on a CPU"
 
 
 def test_compiled_pythia_attends_causally_without_a_mask(in_ranks: InRanks) -> None:

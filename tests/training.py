@@ -261,17 +261,20 @@ def _offloads(built: Any) -> bool:
 
 
 def describe(rank: Rank) -> dict[str, Any]:
-    """Of every recipe, built without memory: its parameters, the classes it is made of, and its repeated layers."""
+    """Of every recipe, built without memory: its parameters, the classes it is made of, its repeated layers, and what
+    holds these."""
     found: dict[str, Any] = {}
     for name in models.IDS:
         for scale in SCALES:
             recipe = models.find(name, scale)
             with torch.device("meta"):
                 module = recipe.build(True, "sdpa")
+            repeated = layers(module, recipe.layer)
             found[f"{name}/{scale}"] = {
                 "parameters": sum(weight.numel() for weight in module.parameters()),
                 "classes": sorted({type(child).__qualname__ for child in module.modules()}),
-                "layers": len(layers(module, recipe.layer)),
+                "layers": len(repeated),
+                "held": {type(each).__name__ for each in module.modules() if {*each.children()} & {*repeated}}.pop(),
             }
     return found
 
@@ -312,6 +315,14 @@ def attention(rank: Rank, recipe: str, custom_kernels: bool) -> str:
     with watch:
         module(**random_batch(described, 1))
     return kernel_path(described, watch)
+
+
+def asked_attention(rank: Rank, recipe: str, custom_kernels: bool, attention: str) -> str:
+    """Which attention the tiny recipe asks transformers for, or what that says where it lacks it."""
+    try:
+        return models.find(recipe, "tiny").build(custom_kernels, attention).model.config._attn_implementation
+    except ImportError as error:
+        return str(error)
 
 
 def compiled_attention(rank: Rank, recipe: str) -> list[dict[str, Any]]:
