@@ -142,7 +142,10 @@ def test_each_rank_holds_its_share(accumulated: Record, sharded: Record) -> None
 
 def test_custom_kernels_are_read_off_what_ran(measure: Measure) -> None:
     assert "scaled_dot_product" in ok(measure("pythia-1b", "free_lunch+zero_1", 2)).kernel_path
-    assert ok(measure("mamba", "free_lunch", 2)).kernel_path == "slow scan (transformers)"
+    mamba = ok(measure("mamba", "free_lunch", 2))
+    assert mamba.kernel_path == "slow scan (transformers)"
+    [warning] = mamba.warnings
+    assert warning.startswith("a CPU has none of Mamba's custom kernels: ")
 
 
 def test_the_optimizer_that_updates_is_read_off_what_ran_within_all_that_wraps_it(
@@ -195,6 +198,7 @@ def test_inputs_are_copied_outside_of_every_clock_and_the_authors_sequence_comes
     assert [len(rank["inputs"]) for rank in both] == [1, 1]
     assert both[0]["inputs"] != both[1]["inputs"], "each rank has examples of its own"
     assert both[0]["losses"] == [1, 2, 3, 4], "those of the first micro-steps"
+    assert both[0]["divisors"] == [3], "so that an update sees the mean over its micro-steps"
 
 
 def test_on_a_gpu_events_time_the_device_and_nothing_waits_for_it_before_they_are_read(
@@ -545,8 +549,28 @@ def test_where_nothing_can_be_compiled_free_lunch_is_unsupported(measure: Measur
     assert record.authors_step is None
 
 
+def test_what_a_size_took_is_counted_as_a_limit_counts_it(fork_server: ForkServer, tmp_path: Path) -> None:
+    [outcome] = fork_server.call(Job("tests.training:search_by_its_peaks", {}, 1, str(tmp_path / "log"), timeout=60))
+    assert [report for report in outcome.reports if "fits" in report] == [{"fits": 1, "peak": 7}]
+
+
+def test_tf32_that_is_asked_for_and_does_not_run_is_told(fork_server: ForkServer, tmp_path: Path) -> None:
+    known = {"recipe": "vit", "scale": "tiny", "settings": "naive", "start": 1, "largest": 1}
+    for tf32 in (True, False):
+        job = Job("repro.measure.phases:fit", known | {"tf32": tf32}, 1, str(tmp_path / "log"), timeout=60)
+        [outcome] = fork_server.call(job)
+        [ran] = [report for report in outcome.reports if "ran_tf32" in report]
+        assert not ran["ran_tf32"], "a CPU has none"
+        assert [warning.partition(",")[0] for warning in ran["warnings"]] == ["asked for TF32"] * tf32
+
+
 @pytest.mark.parametrize(
-    ("search", "told"), [("search_in_unasked_tf32", "in TF32 unasked"), ("search_with_a_slow_scan", "slow reference")]
+    ("search", "told"),
+    [
+        ("search_in_unasked_tf32", "in TF32 unasked"),
+        ("search_with_another_share", "naive should hold about"),
+        ("search_with_a_slow_scan", "slow reference"),
+    ],
 )
 def test_what_runs_otherwise_than_asked_fits_nothing(
     fork_server: ForkServer, tmp_path: Path, search: str, told: str

@@ -482,8 +482,21 @@ def search_in_unasked_tf32(rank: Rank) -> dict[str, Any]:
     return phases.fit(rank, "vit", "tiny", "naive", tf32=False, start=1, largest=2)
 
 
+def search_with_another_share(rank: Rank) -> dict[str, Any]:
+    """The same where what is held is not what the settings promise of so many weights."""
+    building = engine.build
+
+    def build(*asked: Any, **named: Any) -> engine.Engine:
+        built = building(*asked, **named)
+        built.total *= 2
+        return built
+
+    engine.build = build
+    return phases.fit(rank, "vit", "tiny", "naive", tf32=False, start=1, largest=2)
+
+
 def search_with_a_slow_scan(rank: Rank) -> dict[str, Any]:
-    """The same of Mamba's free lunch, as on a GPU, where there are no custom kernels."""
+    """A search of Mamba's free lunch, as on a GPU, where there are no custom kernels."""
     building = engine.build
 
     def build(*asked: Any, **named: Any) -> engine.Engine:
@@ -493,6 +506,23 @@ def search_with_a_slow_scan(rank: Rank) -> dict[str, Any]:
 
     engine.build = build
     return phases.fit(rank, "mamba", "tiny", "free_lunch", tf32=False, start=1, largest=1)
+
+
+def search_by_its_peaks(rank: Rank) -> dict[str, Any]:
+    """A trial's search where a limit counts 7 bytes, of which 3 are allocated."""
+
+    class Told:
+        def __init__(self, cuda: bool) -> None: ...
+
+        def limited(self) -> int:
+            return 7
+
+        def bytes(self) -> int:
+            return 3
+
+    patched: Any = phases
+    patched.Peak = Told
+    return phases.fit(rank, "vit", "tiny", "naive", tf32=False, start=1, largest=1)
 
 
 def mamba_path(rank: Rank, packages: str) -> list[str]:
@@ -508,10 +538,11 @@ def mamba_path(rank: Rank, packages: str) -> list[str]:
 def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
     """What a phase of a trial does, in its order, and the inputs' sums: `copy` of inputs to the device, micro-steps
     `alone` and with reduction, `update`, `turn`, `ended` for the compiler's processes, [ and ] where a clock starts
-    and stops; and the losses it tells of, where each micro-step loses its number. Nothing is compiled: that takes long,
-    and is not looked at here."""
+    and stops; what losses are divided by; and those it tells of, where each micro-step loses its number. Nothing is
+    compiled: that takes long, and is not looked at here."""
     told: list[str] = []
     inputs: list[int] = []
+    divisors: list[int] = []
     numbers = itertools.count(1)
 
     def noted(word: str, function: Callable[..., Any], end: str = "") -> Callable[..., Any]:
@@ -530,6 +561,7 @@ def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
 
     def build(*given: Any, **named: Any) -> engine.Engine:
         built: Any = engine_build(*given, **named)
+        divisors.append(built.accumulation)
         micro_step, built.update = built.micro_step, noted("update", built.update)
 
         def stepped(batch: dict[str, torch.Tensor], reduce: bool) -> torch.Tensor:
@@ -548,7 +580,7 @@ def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
     rank.turn = noted("turn", rank.turn)  # type: ignore[method-assign]
     torch.compile = lambda module: module  # type: ignore[assignment]
     result = getattr(phases, phase)(rank, scale="tiny", tf32=False, **arguments)
-    return {"told": " ".join(told), "inputs": sorted(set(inputs)), "losses": result.get("losses")}
+    return {"told": " ".join(told), "inputs": sorted(set(inputs)), "divisors": divisors, "losses": result.get("losses")}
 
 
 def clocked(rank: Rank) -> dict[str, Any]:
