@@ -132,6 +132,19 @@ def test_inputs_are_drawn_from_the_known_ranges() -> None:
     assert inputs["convnext"] == inputs["vit"] == Images(224, 21_841)
 
 
+@pytest.mark.parametrize(
+    ("recipe", "ranges"),
+    [
+        ("pythia-160m", {"input_ids": [0, 511], "labels": [0, 511]}),
+        ("vit", {"pixels": [0, 1], "labels": [0, 99]}),
+        ("gan", {"pixels": [-1, 1]}),
+    ],
+)
+def test_random_inputs_fill_their_whole_range(in_ranks: InRanks, recipe: str, ranges: dict[str, list[float]]) -> None:
+    [found] = in_ranks("drawn", recipe=recipe)
+    assert {name: found[name] for name in ranges} == ranges
+
+
 def test_an_unknown_model_is_told_with_the_nine_there_are() -> None:
     with pytest.raises(UserError) as error:
         models.find("pythia-1.4b")
@@ -221,6 +234,13 @@ def test_custom_kernels_replace_eager_attention(in_ranks: InRanks, recipe: str) 
 def test_pythia_takes_flash_attn_where_that_is_asked_for_and_no_other_kernel_in_its_place(in_ranks: InRanks) -> None:
     [asked] = in_ranks("asked_attention", recipe="pythia-160m", custom_kernels=True, attention="flash")
     assert re.match(r"flash_attention_2|FlashAttention2 has been toggled on, but", asked)
+
+
+def test_flash_attn_is_read_off_by_its_own_operators(in_ranks: InRanks) -> None:
+    assert in_ranks("attention_of_operators", seen=["mm", "flash_attn::_flash_attn_forward"]) == [
+        "flash_attn::_flash_attn_forward"
+    ]
+    assert in_ranks("attention_of_operators", seen=["mm", "_softmax"]) == ["eager attention"]
 
 
 @pytest.mark.parametrize("custom_kernels", [False, True])

@@ -116,6 +116,12 @@ def test_ranks_accumulate_up_to_the_replication_batch(accumulated: Record) -> No
     assert accumulated.micro_batch * accumulated.accumulation * 2 == 16
 
 
+def test_a_micro_batch_that_is_asked_for_is_taken_though_a_larger_one_fits(measure: Measure) -> None:
+    record = ok(measure("pythia-1b", "naive", micro_batch=4, steps=1))
+    assert (record.micro_batch, record.accumulation) == (4, 4)
+    assert [size for size, _ in record.peaks] == [1, 2, 4]
+
+
 def test_what_ran_is_in_the_record(accumulated: Record, sharded: Record) -> None:
     assert accumulated.wrapper == "DistributedDataParallel"
     assert sharded.wrapper == "FSDPModule"

@@ -26,6 +26,7 @@ from repro.measure import engine, phases
 from repro.measure.batch import random_batch
 from repro.measure.clock import Clock, synchronised
 from repro.measure.engine.base import WrongWrapperError, layers, rate_factor
+from repro.measure.engine.plain import PlainEngine
 from repro.measure.engine.zero import configuration
 from repro.measure.kernels import Watch, kernel_path, optimizer_path
 from repro.measure.rank import SEED, Rank
@@ -116,6 +117,9 @@ def train(
     return {
         "losses": losses,
         "forwards": {calls / (steps * accumulation) for calls in forwards.values()}.pop(),
+        "training": all(child.training for child in built.module.modules()),
+        "gradients_left": any(weight.grad is not None for weight in built.module.parameters()),
+        "scales_loss": isinstance(built, PlainEngine) and built.scaler.is_enabled(),
         "wrapper": built.wrapper,
         "optimizer": optimizer_path(built.adam, watch),
         "ran_precision": built.precision,
@@ -186,6 +190,13 @@ def fsdp_policy(rank: Rank, settings: str) -> dict[str, Any]:
         "dtypes": [[str(each.param_dtype), str(each.reduce_dtype)] for each in policies],
         "whole": {not hasattr(weight, "to_local") for layer in repeated for weight in layer.parameters()}.pop(),
     }
+
+
+def splits_graphs_for_ddp(rank: Rank, settings: str) -> bool:
+    """Whether torch.compile, once the engine is built, is to make a graph for each of DDP's buckets."""
+    described = models.find("pythia-1b", "tiny")
+    engine.build(described, Settings.parse(settings), rank, 1, compiled=True, tf32=False)
+    return bool(torch._dynamo.config.optimize_ddp)
 
 
 def claim(rank: Rank, ran: str, claimed: str) -> str:
@@ -315,6 +326,19 @@ def attention(rank: Rank, recipe: str, custom_kernels: bool) -> str:
     with watch:
         module(**random_batch(described, 1))
     return kernel_path(described, watch)
+
+
+def drawn(rank: Rank, recipe: str) -> dict[str, list[float]]:
+    """The least and the largest of what a large batch of the tiny recipe's inputs holds, by the inputs' names."""
+    batch = random_batch(models.find(recipe, "tiny"), 1024)
+    return {name: [round(float(value.min()), 2), round(float(value.max()), 2)] for name, value in batch.items()}
+
+
+def attention_of_operators(rank: Rank, seen: list[str]) -> str:
+    """Which attention is read off when these operators ran."""
+    watch = Watch()
+    watch.seen.update(seen)
+    return kernel_path(models.find("pythia-1b"), watch)
 
 
 def asked_attention(rank: Rank, recipe: str, custom_kernels: bool, attention: str) -> str:
