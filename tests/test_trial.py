@@ -17,11 +17,11 @@ from repro import gpus
 from repro.build_cache import mend
 from repro.measure.launcher import ForkServer
 from repro.measure.server import Job, Outcome
-from repro.measure.trial import Bench, _fitting, _peaks, _status, _take, run
+from repro.measure.trial import Bench, _fit, _fitting, _peaks, _status, _take, run
 from repro.packages import installed_packages
 from repro.reckon import reckoned
 from repro.rules import Stack
-from repro.trial import Record, Trial
+from repro.trial import Record, Status, Trial
 
 PACKAGES = installed_packages()
 DAY = 24 * 60 * 60
@@ -116,10 +116,17 @@ def test_ranks_accumulate_up_to_the_replication_batch(accumulated: Record) -> No
     assert accumulated.micro_batch * accumulated.accumulation * 2 == 16
 
 
-def test_a_micro_batch_that_is_asked_for_is_taken_though_a_larger_one_fits(measure: Measure) -> None:
-    record = ok(measure("pythia-1b", "naive", micro_batch=4, steps=1))
+def test_a_micro_batch_that_is_asked_for_is_taken_though_a_larger_one_fits(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    server: Any = InEnvironment(fork_server)
+    trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1, micro_batch=4, steps=1)
+    record = ok(run(trial, Bench(server, Stack(PACKAGES, None), None, tmp_path)))
     assert (record.micro_batch, record.accumulation) == (4, 4)
     assert [size for size, _ in record.peaks] == [1, 2, 4]
+    assert server.jobs[-1].arguments["accumulation"] == 4, "whole steps have as many micro-steps as the record says"
+    search, timing = (job.timeout for job in server.jobs)
+    assert trial.timeout >= search > timing, "the time limit is that of both together"
 
 
 def test_what_ran_is_in_the_record(accumulated: Record, sharded: Record) -> None:
@@ -347,6 +354,37 @@ def test_ranks_are_told_as_one() -> None:
         ("ok", "ok", "ok"),
     ):
         assert _status([rank(one), rank(other)]) == _status([rank(other), rank(one)]) == whole
+
+
+@pytest.mark.parametrize(
+    ("end", "start", "searched", "found"),
+    [
+        ("out_of_memory", 1, [(1, 16)], 2),
+        ("out_of_memory", 2, [(2, 16)], 2),
+        ("out_of_memory", 16, [(16, 16), (8, 8), (4, 4), (2, 2)], 2),
+        ("crashed", 1, [(1, 16)], 2),
+        ("crashed", 16, [(16, 16), (1, 8)], 2),
+        ("timed_out", 1, [(1, 16)], 0),
+        ("timed_out", 16, [(16, 16)], 0),
+    ],
+)
+def test_the_search_goes_up_from_its_start_and_where_that_does_not_fit_down(
+    end: Status, start: int, searched: list[tuple[int, int]], found: int
+) -> None:
+    """A micro batch of 2 fits, at 4 the search ends so. After a crash what is below may fit by far less."""
+    asked = []
+
+    def attempt(start: int, largest: int) -> tuple[Status, list[Outcome]]:
+        asked.append((start, largest))
+        reports = [{"fits": size, "peak": size} for size in (1, 2) if start <= size <= largest]
+        status: Status = "ok" if reports and largest <= 2 else end
+        return status, [Outcome(0, status, error="no more", reports=reports)]
+
+    record = Record.of(Trial("vit", "tiny", "naive", "cpu", 1), "ok")
+    assert _fit(attempt, 16, start, record) == found
+    assert asked == searched
+    assert record.status == ("ok" if found else end)
+    assert record.warnings == ["the search crashed at micro batch 4: no more"] * (end == "crashed")
 
 
 def timed(number: int, graphs: dict[str, int] | None = None, skipped: int = 0) -> Outcome:
