@@ -111,6 +111,8 @@ def test_a_mode_trains_as_one_process_does_and_is_what_it_is_called(
     words = settings.split("+")
     mode = next((word for word in words if word in MODES), "naive")
     for rank in training.told:
+        assert rank["training"], "dropout takes its time, too"
+        assert not rank["gradients_left"], "the next micro-step has none to add to"
         assert rank["wrapper"] == MODES[mode]
         assert rank["optimizer"] == "torch Adam (tensor by tensor)"
         assert rank["weights"] == pytest.approx(0.5 if mode in ("zero_3", "fsdp_2", "fsdp_3") else 1, rel=0.02)
@@ -167,7 +169,13 @@ def test_half_precision_trains_the_same_within_its_rounding(
 ) -> None:
     training = train(settings, precision="bf16")
     assert EXACT < apart(training, alone()) < HALF
-    assert {rank["ran_precision"] for rank in training.told} == {"bf16"}
+    assert {(rank["ran_precision"], rank["scales_loss"]) for rank in training.told} == {("bf16", False)}
+
+
+def test_pixels_reach_a_model_that_zero_made_half_precision_as_it_is(
+    train: Callable[..., Training], alone: Callable[..., Training]
+) -> None:
+    assert apart(train("zero_2", "vit", precision="bf16"), alone(recipe="vit")) < HALF
 
 
 @pytest.mark.parametrize(("settings", "ran"), [("naive", "fp16"), ("zero_3", "bf16"), ("fsdp_3", "fp16")])
@@ -177,7 +185,7 @@ def test_zero_runs_fp16_recipes_in_bf16_on_a_cpu_and_says_so(
     training = train(settings, precision="fp16")
     assert apart(training, alone()) < HALF
     for rank in training.told:
-        assert rank["ran_precision"] == ran
+        assert (rank["ran_precision"], rank["scales_loss"]) == (ran, ran == "fp16")
         assert rank["warnings"] == ([] if ran == "fp16" else ["DeepSpeed refuses fp16 on a CPU: asked fp16, ran bf16"])
 
 
@@ -229,7 +237,16 @@ def test_zeros_configuration_is_the_authors_on_a_gpu(in_ranks: InRanks) -> None:
         "offload_optimizer": host,
     }
     assert zero_2["gradient_clipping"] == 0.0
-    assert (zero_2["fp16"]["loss_scale"], zero_2["fp16"]["initial_scale_power"], "bf16" in zero_2) == (0, 16, False)
+    assert "bf16" not in zero_2
+    assert zero_2["fp16"] == {
+        "enabled": True,
+        "loss_scale": 0,  # dynamic
+        "loss_scale_window": 1000,
+        "initial_scale_power": 16,
+        "hysteresis": 2,
+        "min_loss_scale": 1,
+    }
+    assert zero_2["optimizer"]["type"] == "Adam"
     assert zero_2["optimizer"]["params"] == {
         "lr": 4e-4,
         "betas": [0.9, 0.98],
@@ -239,6 +256,10 @@ def test_zeros_configuration_is_the_authors_on_a_gpu(in_ranks: InRanks) -> None:
     }
     assert told("mamba", "zero_1")["optimizer"]["params"]["adam_w_mode"]
     assert told("mamba", "zero_1")["zero_optimization"] == {"stage": 1}
+    widths = {"pythia-6.9b": 4096, "roberta": 1024, "mamba": 2560, "convnext": 2048, "vit": 1024}
+    assert {id: told(id, "zero_3")["zero_optimization"]["reduce_bucket_size"] for id in widths} == {
+        id: width**2 for id, width in widths.items()
+    }, "what the model's configuration calls its hidden size, of several the largest"
     assert "optimizer" not in told("mamba", "zero_1", cuda=False), "torch's stands in for one that is built first"
 
 
@@ -247,6 +268,13 @@ def test_checkpointing_runs_every_layer_of_every_recipe_twice(in_ranks: InRanks)
     assert len(without) == len(with_) == 9
     assert set(without.values()) == {1}
     assert set(with_.values()) == {2}
+
+
+@pytest.mark.parametrize(("settings", "splits"), [("free_lunch", True), ("free_lunch+checkpointing", False)])
+def test_torch_compile_splits_no_graph_that_checkpointing_computes_again(
+    in_ranks: InRanks, settings: str, splits: bool
+) -> None:
+    assert in_ranks("splits_graphs_for_ddp", world=2, settings=settings) == [splits] * 2
 
 
 # --- Negative controls: the comparison fails where it should ---

@@ -12,7 +12,7 @@ from models import gan
 from repro.expected import cells
 from repro.quantities import quantities
 from repro.reading import history
-from repro.recipe import Generation
+from repro.recipe import Generation, Optimizer, Scale
 from repro.rules import Stack, obstacle
 from repro.settings import NAIVE, search_space
 from tests.command_line import answer, refusal, repro
@@ -48,6 +48,15 @@ def test_its_epochs_are_the_labs() -> None:
     assert lab["lab/images"].value == gan.IMAGES
     assert gan.batches(gan.IMAGES, recipe.batch_size) == lab["lab/batches"].value
     assert recipe.training_steps == 20 * lab["lab/batches"].value
+
+
+@pytest.mark.parametrize("scale", ["paper", "tiny"])
+def test_it_trains_as_the_dcgan_of_dive_into_deep_learning(scale: Scale) -> None:
+    """Section 20.2: Adam at 0.005, which stays, with a first beta of 0.5."""
+    recipe = models.find("gan", scale)
+    assert recipe.optimizer == Optimizer("Adam", 5e-3, (0.5, 0.999), 0.0, eps=1e-8)
+    assert (recipe.schedule.warmup_steps, recipe.schedule.floor) == (0, 1.0)
+    assert (recipe.precision, recipe.clip) == ("fp32", None)
 
 
 @pytest.mark.parametrize("scale", ["paper", "tiny"])

@@ -145,6 +145,9 @@ def test_running_out_of_memory_is_recognised_however_it_is_told(error: Exception
     wrapped = ValueError("something failed")
     wrapped.__cause__ = error
     assert is_out_of_memory(wrapped)
+    handling = ValueError("something failed while that was handled")
+    handling.__context__ = error
+    assert is_out_of_memory(handling)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -46,7 +47,7 @@ def driver_of_a_machine_in_mig_mode() -> ModuleType:
             raise errors["NotFound"]
         return 10 * handle + place
 
-    def of_a_whole_gpu(*figures: int) -> object:
+    def of_a_whole_gpu(*figures: int) -> Callable[..., int]:
         def tell(handle: int, *_: object) -> int:
             if handle >= 10:
                 raise errors["NotSupported"]
@@ -74,7 +75,7 @@ def driver_of_a_machine_in_mig_mode() -> ModuleType:
         nvmlDeviceGetUUID=uuids.__getitem__,
         nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(total=(40 if handle >= 10 else 80) * 2**30),
         nvmlDeviceGetCudaComputeCapability=[(8, 0), (9, 0)].__getitem__,
-        nvmlDeviceGetClockInfo=of_a_whole_gpu(1410, 1980),
+        nvmlDeviceGetClockInfo=lambda handle, clock: of_a_whole_gpu(*[(1410, 1980), (1593, 2619)][clock])(handle),
         nvmlDeviceGetPowerUsage=of_a_whole_gpu(400_000, 700_000),
         nvmlDeviceGetTemperature=of_a_whole_gpu(40, 70),
         nvmlDeviceGetCurrentClocksThrottleReasons=of_a_whole_gpu(0, 4),
@@ -126,6 +127,18 @@ def test_a_slice_has_processes_of_its_own_and_the_clocks_of_its_gpu(monkeypatch:
         found.append((state["sm_mhz"], state["power_w"], state["throttle_reasons"], state["processes"]))
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert found == [(1410, 400, 0, 1), (1980, 700, 4, 2), (1980, 700, 4, 1)]
+
+
+@pytest.mark.usefixtures("in_mig_mode")
+def test_each_rank_is_told_of_its_own_gpu_in_the_order_that_the_process_has_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    of_h100 = {"sm_mhz": 1980, "memory_mhz": 2619, "power_w": 700, "temperature_c": 70, "throttle_reasons": 4}
+    of_a100 = {"sm_mhz": 1410, "memory_mhz": 1593, "power_w": 400, "temperature_c": 40, "throttle_reasons": 0}
+    for visible in ("1,0", "MIG-12,0"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        found = [nvml.state(local) for local in (0, 1)]
+        assert found == [of_h100 | {"processes": 3 if visible == "1,0" else 1}, of_a100 | {"processes": 1}]
 
 
 def test_a_question_that_a_driver_refuses_costs_its_answer_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,7 @@ def test_all_that_changes_a_measurement_changes_the_trials_ids(change: dict) -> 
 def test_an_id_tells_all_that_a_trial_is() -> None:
     trial = Trial("vit", "paper", "naive", "A100 40 GB", 4, 3 * 2**29, 5, check_extrapolation=True, nodes=2)
     assert trial.id == "vit/paper/2x4xA100-40-GB/naive/1.5GiB/5-rounds/checked"
+    assert Trial("vit", "tiny", "naive", "cpu", 1, steps=1).id == "vit/tiny/1xcpu/naive/1-rounds"
     assert replace(trial, micro_batch=8).id == f"{trial.id}/micro-batch-8"
     assert Trial("vit", "tiny", "free_lunch", "cpu", 2).id == "vit/tiny/2xcpu/free_lunch"
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -68,6 +69,7 @@ def test_the_nine_recipes_have_the_papers_order_and_names() -> None:
 def test_models_have_the_known_parameters_and_layers(described: dict[str, Any], recipe: str) -> None:
     found = described[f"{recipe}/paper"]
     assert (found["parameters"], found["layers"]) == SIZES[recipe]
+    assert found["held"] in ("ModuleList", "Sequential"), "whole layers, of which the model has a row"
 
 
 @pytest.mark.parametrize("scale", ["paper", "tiny"])
@@ -128,6 +130,19 @@ def test_inputs_are_drawn_from_the_known_ranges() -> None:
     assert inputs["roberta"] == Text(512, 50_265)
     assert inputs["mamba"] == Text(4096, 50_265)
     assert inputs["convnext"] == inputs["vit"] == Images(224, 21_841)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "ranges"),
+    [
+        ("pythia-160m", {"input_ids": [0, 511], "labels": [0, 511]}),
+        ("vit", {"pixels": [0, 1], "labels": [0, 99]}),
+        ("gan", {"pixels": [-1, 1]}),
+    ],
+)
+def test_random_inputs_fill_their_whole_range(in_ranks: InRanks, recipe: str, ranges: dict[str, list[float]]) -> None:
+    [found] = in_ranks("drawn", recipe=recipe)
+    assert {name: found[name] for name in ranges} == ranges
 
 
 def test_an_unknown_model_is_told_with_the_nine_there_are() -> None:
@@ -216,9 +231,23 @@ def test_custom_kernels_replace_eager_attention(in_ranks: InRanks, recipe: str) 
     assert "scaled_dot_product" in custom
 
 
+def test_pythia_takes_flash_attn_where_that_is_asked_for_and_no_other_kernel_in_its_place(in_ranks: InRanks) -> None:
+    [asked] = in_ranks("asked_attention", recipe="pythia-160m", custom_kernels=True, attention="flash")
+    assert re.match(r"flash_attention_2|FlashAttention2 has been toggled on, but", asked)
+
+
+def test_flash_attn_is_read_off_by_its_own_operators(in_ranks: InRanks) -> None:
+    assert in_ranks("attention_of_operators", seen=["mm", "flash_attn::_flash_attn_forward"]) == [
+        "flash_attn::_flash_attn_forward"
+    ]
+    assert in_ranks("attention_of_operators", seen=["mm", "_softmax"]) == ["eager attention"]
+
+
 @pytest.mark.parametrize("custom_kernels", [False, True])
 def test_robertas_attention_is_eager_whatever_is_asked(in_ranks: InRanks, custom_kernels: bool) -> None:
     assert in_ranks("attention", recipe="roberta", custom_kernels=custom_kernels) == ["eager attention"]
+    asked = in_ranks("asked_attention", recipe="roberta", custom_kernels=custom_kernels, attention="sdpa")
+    assert asked == ["eager"], "with dropout torch's own runs as if it were eager on a CPU"
 
 
 def test_compiled_pythia_attends_causally_without_a_mask(in_ranks: InRanks) -> None:
@@ -237,6 +266,23 @@ def test_vit_has_the_authors_dropout_and_no_other(in_ranks: InRanks) -> None:
         "attn_drop": 0.0,
         "head_drop": 0.0,
     }
+
+
+@pytest.mark.parametrize(
+    ("recipe", "shape"),
+    [
+        ("pythia-160m", {"rotated": 0.25, "parallel": True, "epsilons": [1e-5], "tied": False, "dropouts": [0.0]}),
+        ("roberta", {"epsilons": [1e-5], "tied": True, "dropouts": [0.1]}),
+        ("mamba", {"residual_in_fp32": True, "tied": True, "dropouts": []}),
+    ],
+)
+def test_language_models_are_their_authors_also_where_no_count_tells_and_keep_nothing_for_later_tokens(
+    in_ranks: InRanks, recipe: str, shape: dict[str, Any]
+) -> None:
+    """The configurations of EleutherAI's Pythia, roberta-large and state-spaces/mamba-2.8b."""
+    [found] = in_ranks("built_as", recipe=recipe)
+    assert {name: found[name] for name in shape} == shape
+    assert found["returned"] == ["logits", "loss"], "keys and values that are kept take memory"
 
 
 @pytest.fixture

@@ -12,13 +12,16 @@ from typing import Any
 
 import pytest
 
+import models
+from repro import gpus
 from repro.build_cache import mend
 from repro.measure.launcher import ForkServer
 from repro.measure.server import Job, Outcome
-from repro.measure.trial import Bench, _fitting, _peaks, _status, _take, run
+from repro.measure.trial import Bench, _fit, _fitting, _peaks, _status, _take, run
 from repro.packages import installed_packages
+from repro.reckon import reckoned
 from repro.rules import Stack
-from repro.trial import Record, Trial
+from repro.trial import Record, Status, Trial
 
 PACKAGES = installed_packages()
 DAY = 24 * 60 * 60
@@ -113,6 +116,19 @@ def test_ranks_accumulate_up_to_the_replication_batch(accumulated: Record) -> No
     assert accumulated.micro_batch * accumulated.accumulation * 2 == 16
 
 
+def test_a_micro_batch_that_is_asked_for_is_taken_though_a_larger_one_fits(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    server: Any = InEnvironment(fork_server)
+    trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1, micro_batch=4, steps=1)
+    record = ok(run(trial, Bench(server, Stack(PACKAGES, None), None, tmp_path)))
+    assert (record.micro_batch, record.accumulation) == (4, 4)
+    assert [size for size, _ in record.peaks] == [1, 2, 4]
+    assert server.jobs[-1].arguments["accumulation"] == 4, "whole steps have as many micro-steps as the record says"
+    search, timing = (job.timeout for job in server.jobs)
+    assert trial.timeout >= search > timing, "the time limit is that of both together"
+
+
 def test_what_ran_is_in_the_record(accumulated: Record, sharded: Record) -> None:
     assert accumulated.wrapper == "DistributedDataParallel"
     assert sharded.wrapper == "FSDPModule"
@@ -139,7 +155,10 @@ def test_each_rank_holds_its_share(accumulated: Record, sharded: Record) -> None
 
 def test_custom_kernels_are_read_off_what_ran(measure: Measure) -> None:
     assert "scaled_dot_product" in ok(measure("pythia-1b", "free_lunch+zero_1", 2)).kernel_path
-    assert ok(measure("mamba", "free_lunch", 2)).kernel_path == "slow scan (transformers)"
+    mamba = ok(measure("mamba", "free_lunch", 2))
+    assert mamba.kernel_path == "slow scan (transformers)"
+    [warning] = mamba.warnings
+    assert warning.startswith("a CPU has none of Mamba's custom kernels: ")
 
 
 def test_the_optimizer_that_updates_is_read_off_what_ran_within_all_that_wraps_it(
@@ -191,6 +210,22 @@ def test_inputs_are_copied_outside_of_every_clock_and_the_authors_sequence_comes
         )
     assert [len(rank["inputs"]) for rank in both] == [1, 1]
     assert both[0]["inputs"] != both[1]["inputs"], "each rank has examples of its own"
+    assert both[0]["losses"] == [1, 2, 3, 4], "those of the first micro-steps"
+    assert both[0]["divisors"] == [3], "so that an update sees the mean over its micro-steps"
+
+
+def test_on_a_gpu_events_time_the_device_and_nothing_waits_for_it_before_they_are_read(
+    in_ranks: Callable[..., list[Any]],
+) -> None:
+    [found] = in_ranks("clocked")
+    assert found["parts"] == "event work event event work event wait read read"
+    assert found["seconds"] == [1.5, 1.5]
+    assert found["synchronised"] == "wait work wait"
+
+
+def test_a_gpu_is_asked_for_its_state_halfway_through_its_work(in_ranks: Callable[..., list[Any]]) -> None:
+    [found] = in_ranks("asked_at_work", seconds=8.0)
+    assert found == {"told": {"local": 3}, "slept": [4.0], "during": [True]}
 
 
 def test_the_search_takes_a_step_at_each_size_and_two_where_it_starts_above_1(
@@ -278,6 +313,22 @@ def test_throughput_is_the_replication_batch_over_the_true_step(accumulated: Rec
     assert accumulated.examples_per_second == pytest.approx(16 / accumulated.true_step)
 
 
+def test_utilisation_is_by_the_true_clock_over_the_peak_of_the_precision_that_ran() -> None:
+    def found(device: str, recipe: str, tf32: bool) -> float | None:
+        times = {name: {"without": [2.0], "with": [3.0], "update": [1.0]} for name in ("device_times", "synchronised")}
+        record = Record.of(Trial(recipe, "paper", "naive", device, 2), "ok", accumulation=4, tf32=tf32)
+        hurried = {"without": [1.0], "with": [1.0], "update": [1.0]}
+        raw = {name: [parts] * 2 for name, parts in (times | {"host": hurried}).items()}
+        return reckoned(replace(record, **raw), gpus.find(device))["utilisation"]
+
+    step, of_both = 3 * 2.0 + 3.0 + 1.0, 2e12
+    pythia, vit = (models.find(id).flops_per_example * models.find(id).batch_size for id in ("pythia-1b", "vit"))
+    assert found("A100", "pythia-1b", False) == pytest.approx(pythia / step / (312 * of_both))
+    assert found("A100", "vit", False) == pytest.approx(vit / step / (19.5 * of_both))
+    assert found("A100", "vit", True) == pytest.approx(vit / step / (156 * of_both))
+    assert found("cpu", "vit", False) is None
+
+
 def test_the_extrapolation_is_held_against_whole_steps(accumulated: Record, sharded: Record) -> None:
     assert accumulated.true_step is not None
     assert accumulated.whole_steps is not None
@@ -305,7 +356,38 @@ def test_ranks_are_told_as_one() -> None:
         assert _status([rank(one), rank(other)]) == _status([rank(other), rank(one)]) == whole
 
 
-def timed(number: int, graphs: dict[str, int] | None = None) -> Outcome:
+@pytest.mark.parametrize(
+    ("end", "start", "searched", "found"),
+    [
+        ("out_of_memory", 1, [(1, 16)], 2),
+        ("out_of_memory", 2, [(2, 16)], 2),
+        ("out_of_memory", 16, [(16, 16), (8, 8), (4, 4), (2, 2)], 2),
+        ("crashed", 1, [(1, 16)], 2),
+        ("crashed", 16, [(16, 16), (1, 8)], 2),
+        ("timed_out", 1, [(1, 16)], 0),
+        ("timed_out", 16, [(16, 16)], 0),
+    ],
+)
+def test_the_search_goes_up_from_its_start_and_where_that_does_not_fit_down(
+    end: Status, start: int, searched: list[tuple[int, int]], found: int
+) -> None:
+    """A micro batch of 2 fits, at 4 the search ends so. After a crash what is below may fit by far less."""
+    asked = []
+
+    def attempt(start: int, largest: int) -> tuple[Status, list[Outcome]]:
+        asked.append((start, largest))
+        reports = [{"fits": size, "peak": size} for size in (1, 2) if start <= size <= largest]
+        status: Status = "ok" if reports and largest <= 2 else end
+        return status, [Outcome(0, status, error="no more", reports=reports)]
+
+    record = Record.of(Trial("vit", "tiny", "naive", "cpu", 1), "ok")
+    assert _fit(attempt, 16, start, record) == found
+    assert asked == searched
+    assert record.status == ("ok" if found else end)
+    assert record.warnings == ["the search crashed at micro batch 4: no more"] * (end == "crashed")
+
+
+def timed(number: int, graphs: dict[str, int] | None = None, skipped: int = 0) -> Outcome:
     """What a rank tells when it has measured."""
     times = {"without": [1.0] * 3, "with": [1.0] * 3, "update": [1.0] * 3}
     value = {
@@ -314,8 +396,11 @@ def timed(number: int, graphs: dict[str, int] | None = None) -> Outcome:
         "warm_up": 2.0 + number,
         "whole_steps": [4.0 - number, 2.0 + number, 5.0],
         "graphs": graphs,
+        "losses": [6.0 + number],
+        "skipped_updates": skipped,
+        "gpu_state": None,
     }
-    return Outcome(number, "ok", value | dict.fromkeys(("losses", "skipped_updates", "gpu_state")))
+    return Outcome(number, "ok", value)
 
 
 def take(outcomes: list[Outcome], record: Record, folder: Path) -> None:
@@ -331,6 +416,22 @@ def test_the_rank_that_takes_most_tells_memory_warm_up_and_whole_steps(tmp_path:
     assert (record.peak_memory, record.warm_up_seconds) == (101, 3.0)
     assert record.whole_steps == [4.0, 3.0, 5.0]
     assert (record.true_step, record.extrapolation_error) == (3.0, 3 / 4 - 1)
+    assert (record.losses, record.warnings) == ([6.0], []), "the first rank's"
+
+
+def test_timed_updates_that_the_loss_scale_skipped_are_told_for_they_count_too_short(tmp_path: Path) -> None:
+    record = Record.of(Trial("pythia-160m", "tiny", "naive", "cpu", 2), "ok", micro_batch=4, accumulation=2)
+    take([timed(number, skipped=2) for number in range(2)], record, tmp_path)
+    assert record.warnings == ["2 timed updates were skipped by the fp16 loss scale, and count too short"]
+
+
+def test_a_model_that_was_to_be_compiled_and_has_no_graph_is_no_measurement(tmp_path: Path) -> None:
+    for graphs in (None, {"compiled": 0, "breaks": 3, "recompilations": 0}):
+        record = Record.of(Trial("vit", "tiny", "free_lunch", "cpu", 1), "ok", micro_batch=4, accumulation=4)
+        record.compiled = True
+        take([timed(0, graphs)], record, tmp_path)
+        assert (record.status, record.authors_days, record.true_days) == ("crashed", None, None)
+        assert "the model ran uncompiled" in record.reason
 
 
 # --- What cannot be measured ---
@@ -492,8 +593,28 @@ def test_where_nothing_can_be_compiled_free_lunch_is_unsupported(measure: Measur
     assert record.authors_step is None
 
 
+def test_what_a_size_took_is_counted_as_a_limit_counts_it(fork_server: ForkServer, tmp_path: Path) -> None:
+    [outcome] = fork_server.call(Job("tests.training:search_by_its_peaks", {}, 1, str(tmp_path / "log"), timeout=60))
+    assert [report for report in outcome.reports if "fits" in report] == [{"fits": 1, "peak": 7}]
+
+
+def test_tf32_that_is_asked_for_and_does_not_run_is_told(fork_server: ForkServer, tmp_path: Path) -> None:
+    known = {"recipe": "vit", "scale": "tiny", "settings": "naive", "start": 1, "largest": 1}
+    for tf32 in (True, False):
+        job = Job("repro.measure.phases:fit", known | {"tf32": tf32}, 1, str(tmp_path / "log"), timeout=60)
+        [outcome] = fork_server.call(job)
+        [ran] = [report for report in outcome.reports if "ran_tf32" in report]
+        assert not ran["ran_tf32"], "a CPU has none"
+        assert [warning.partition(",")[0] for warning in ran["warnings"]] == ["asked for TF32"] * tf32
+
+
 @pytest.mark.parametrize(
-    ("search", "told"), [("search_in_unasked_tf32", "in TF32 unasked"), ("search_with_a_slow_scan", "slow reference")]
+    ("search", "told"),
+    [
+        ("search_in_unasked_tf32", "in TF32 unasked"),
+        ("search_with_another_share", "naive should hold about"),
+        ("search_with_a_slow_scan", "slow reference"),
+    ],
 )
 def test_what_runs_otherwise_than_asked_fits_nothing(
     fork_server: ForkServer, tmp_path: Path, search: str, told: str

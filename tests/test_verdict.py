@@ -166,15 +166,20 @@ def test_what_needs_more_system_memory_than_the_papers_hosts_have_says_nothing_o
     """64 GB a GPU: less than what Pythia-6.9B offloads on one."""
     infeasible = Cell("1", "Pythia-6.9B", "A100", 1, None, "infeasible", "paper")
     offloaded = replace(record("free_lunch+zero_1+offloading", 900.0), recipe="pythia-6.9b", count=1)
-    whole = [
-        replace(offloaded, settings=settings.id, status="ok" if settings.offloading else "out_of_memory")
-        for settings in search_space(1)
-    ]
+    whole, of_two = (
+        [
+            replace(offloaded, settings=each.id, count=count, status="ok" if each.offloading else "out_of_memory")
+            for each in search_space(count)
+        ]
+        for count in (1, 2)
+    )
     found = verdict_of(infeasible, *whole)
     assert (found.verdict, found.measured_days) == ("no_reference", 900.0)
     assert "64 GB a GPU" in found.reason
     faster = replace(whole[-1], authors_days=850.0)
     assert verdict_of(infeasible, *whole[:-1], faster).measured_days == 850.0, "the fastest, as everywhere"
+    two = verdict_of(replace(infeasible, gpus=2), *of_two)
+    assert two.verdict == "feasibility_differs", "the hosts of two GPUs have enough of it"
     printed = replace(infeasible, days=900, state="days")
     assert verdict_of(printed, *whole).verdict == "reproduced", "the paper's hosts had enough of it"
     ran = [replace(each, status="ok", authors_days=950.0) for each in whole if each.settings == "free_lunch"]
@@ -202,6 +207,13 @@ def test_what_ran_out_of_the_hosts_memory_may_have_been_faster() -> None:
     assert verdict_of(cell(), *fit, published=lost).verdict == "slower"
     fit[0] = record(fit[0].settings, None, "out_of_memory", host_ran_out=True)
     assert verdict_of(cell(), *fit, published=lost).verdict == "not_measured"
+
+
+def test_what_a_guided_search_skipped_is_settled_by_its_bound() -> None:
+    lost = appendix_j(sharding=None)
+    first, *others = [settings.id for settings in lost.readings()]
+    slow = [record(settings, 40.0) for settings in others]
+    assert verdict_of(cell(), *slow, record(first, None, "skipped"), published=lost).verdict == "slower"
 
 
 def test_where_the_papers_hosts_have_too_little_memory_as_well_running_out_of_it_agrees() -> None:

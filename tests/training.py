@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -21,8 +24,9 @@ from models import pythia
 from models.transformer import TextShape
 from repro.measure import engine, phases
 from repro.measure.batch import random_batch
-from repro.measure.clock import Clock
+from repro.measure.clock import Clock, synchronised
 from repro.measure.engine.base import WrongWrapperError, layers, rate_factor
+from repro.measure.engine.plain import PlainEngine
 from repro.measure.engine.zero import configuration
 from repro.measure.kernels import Watch, kernel_path, optimizer_path
 from repro.measure.rank import SEED, Rank
@@ -113,6 +117,9 @@ def train(
     return {
         "losses": losses,
         "forwards": {calls / (steps * accumulation) for calls in forwards.values()}.pop(),
+        "training": all(child.training for child in built.module.modules()),
+        "gradients_left": any(weight.grad is not None for weight in built.module.parameters()),
+        "scales_loss": isinstance(built, PlainEngine) and built.scaler.is_enabled(),
         "wrapper": built.wrapper,
         "optimizer": optimizer_path(built.adam, watch),
         "ran_precision": built.precision,
@@ -183,6 +190,13 @@ def fsdp_policy(rank: Rank, settings: str) -> dict[str, Any]:
         "dtypes": [[str(each.param_dtype), str(each.reduce_dtype)] for each in policies],
         "whole": {not hasattr(weight, "to_local") for layer in repeated for weight in layer.parameters()}.pop(),
     }
+
+
+def splits_graphs_for_ddp(rank: Rank, settings: str) -> bool:
+    """Whether torch.compile, once the engine is built, is to make a graph for each of DDP's buckets."""
+    described = models.find("pythia-1b", "tiny")
+    engine.build(described, Settings.parse(settings), rank, 1, compiled=True, tf32=False)
+    return bool(torch._dynamo.config.optimize_ddp)
 
 
 def claim(rank: Rank, ran: str, claimed: str) -> str:
@@ -258,17 +272,20 @@ def _offloads(built: Any) -> bool:
 
 
 def describe(rank: Rank) -> dict[str, Any]:
-    """Of every recipe, built without memory: its parameters, the classes it is made of, and its repeated layers."""
+    """Of every recipe, built without memory: its parameters, the classes it is made of, its repeated layers, and what
+    holds these."""
     found: dict[str, Any] = {}
     for name in models.IDS:
         for scale in SCALES:
             recipe = models.find(name, scale)
             with torch.device("meta"):
                 module = recipe.build(True, "sdpa")
+            repeated = layers(module, recipe.layer)
             found[f"{name}/{scale}"] = {
                 "parameters": sum(weight.numel() for weight in module.parameters()),
                 "classes": sorted({type(child).__qualname__ for child in module.modules()}),
-                "layers": len(layers(module, recipe.layer)),
+                "layers": len(repeated),
+                "held": {type(each).__name__ for each in module.modules() if {*each.children()} & {*repeated}}.pop(),
             }
     return found
 
@@ -311,6 +328,27 @@ def attention(rank: Rank, recipe: str, custom_kernels: bool) -> str:
     return kernel_path(described, watch)
 
 
+def drawn(rank: Rank, recipe: str) -> dict[str, list[float]]:
+    """The least and the largest of what a large batch of the tiny recipe's inputs holds, by the inputs' names."""
+    batch = random_batch(models.find(recipe, "tiny"), 1024)
+    return {name: [round(float(value.min()), 2), round(float(value.max()), 2)] for name, value in batch.items()}
+
+
+def attention_of_operators(rank: Rank, seen: list[str]) -> str:
+    """Which attention is read off when these operators ran."""
+    watch = Watch()
+    watch.seen.update(seen)
+    return kernel_path(models.find("pythia-1b"), watch)
+
+
+def asked_attention(rank: Rank, recipe: str, custom_kernels: bool, attention: str) -> str:
+    """Which attention the tiny recipe asks transformers for, or what that says where it lacks it."""
+    try:
+        return models.find(recipe, "tiny").build(custom_kernels, attention).model.config._attn_implementation
+    except ImportError as error:
+        return str(error)
+
+
 def compiled_attention(rank: Rank, recipe: str) -> list[dict[str, Any]]:
     """How the compiled tiny recipe with custom kernels calls torch's attention: whether with a mask, whether causal."""
     calls = []
@@ -330,6 +368,26 @@ def dropouts(rank: Rank, recipe: str) -> dict[str, float]:
     """The dropout probabilities of the tiny recipe, by the dropout's own name."""
     module = models.find(recipe, "tiny").build(True, "sdpa")
     return {name.split(".")[-1]: child.p for name, child in module.named_modules() if isinstance(child, nn.Dropout)}
+
+
+def built_as(rank: Rank, recipe: str) -> dict[str, Any]:
+    """Of a tiny language model what no count of weights or FLOPs tells, and what it returns beside loss and logits when
+    it trains; `rotated` is how much of a head is."""
+    described = models.find(recipe, "tiny")
+    model: Any = described.build(False, "sdpa").train().model
+    batch = random_batch(described, 1)
+    config = model.config
+    frequencies = [buffer.numel() for name, buffer in model.named_buffers() if name.endswith("inv_freq")]
+    heads = getattr(config, "num_attention_heads", None)
+    return {
+        "rotated": 2 * frequencies[0] / (config.hidden_size // heads) if frequencies else None,
+        "parallel": getattr(config, "use_parallel_residual", None),
+        "epsilons": sorted({child.eps for child in model.modules() if isinstance(child, nn.LayerNorm)}),
+        "residual_in_fp32": getattr(config, "residual_in_fp32", None),
+        "tied": model.get_output_embeddings().weight is model.get_input_embeddings().weight,
+        "dropouts": sorted({child.p for child in model.modules() if isinstance(child, nn.Dropout)}),
+        "returned": sorted(model(**batch).keys()),
+    }
 
 
 # What the authors' classes call what timm's do, in whichever transformers; timm's qkv is their three, in this order.
@@ -448,8 +506,21 @@ def search_in_unasked_tf32(rank: Rank) -> dict[str, Any]:
     return phases.fit(rank, "vit", "tiny", "naive", tf32=False, start=1, largest=2)
 
 
+def search_with_another_share(rank: Rank) -> dict[str, Any]:
+    """The same where what is held is not what the settings promise of so many weights."""
+    building = engine.build
+
+    def build(*asked: Any, **named: Any) -> engine.Engine:
+        built = building(*asked, **named)
+        built.total *= 2
+        return built
+
+    engine.build = build
+    return phases.fit(rank, "vit", "tiny", "naive", tf32=False, start=1, largest=2)
+
+
 def search_with_a_slow_scan(rank: Rank) -> dict[str, Any]:
-    """The same of Mamba's free lunch, as on a GPU, where there are no custom kernels."""
+    """A search of Mamba's free lunch, as on a GPU, where there are no custom kernels."""
     building = engine.build
 
     def build(*asked: Any, **named: Any) -> engine.Engine:
@@ -459,6 +530,23 @@ def search_with_a_slow_scan(rank: Rank) -> dict[str, Any]:
 
     engine.build = build
     return phases.fit(rank, "mamba", "tiny", "free_lunch", tf32=False, start=1, largest=1)
+
+
+def search_by_its_peaks(rank: Rank) -> dict[str, Any]:
+    """A trial's search where a limit counts 7 bytes, of which 3 are allocated."""
+
+    class Told:
+        def __init__(self, cuda: bool) -> None: ...
+
+        def limited(self) -> int:
+            return 7
+
+        def bytes(self) -> int:
+            return 3
+
+    patched: Any = phases
+    patched.Peak = Told
+    return phases.fit(rank, "vit", "tiny", "naive", tf32=False, start=1, largest=1)
 
 
 def mamba_path(rank: Rank, packages: str) -> list[str]:
@@ -474,9 +562,12 @@ def mamba_path(rank: Rank, packages: str) -> list[str]:
 def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
     """What a phase of a trial does, in its order, and the inputs' sums: `copy` of inputs to the device, micro-steps
     `alone` and with reduction, `update`, `turn`, `ended` for the compiler's processes, [ and ] where a clock starts
-    and stops. Nothing is compiled: that takes long, and is not looked at here."""
+    and stops; what losses are divided by; and those it tells of, where each micro-step loses its number. Nothing is
+    compiled: that takes long, and is not looked at here."""
     told: list[str] = []
     inputs: list[int] = []
+    divisors: list[int] = []
+    numbers = itertools.count(1)
 
     def noted(word: str, function: Callable[..., Any], end: str = "") -> Callable[..., Any]:
         def noting(*given: Any, **named: Any) -> Any:
@@ -494,11 +585,13 @@ def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
 
     def build(*given: Any, **named: Any) -> engine.Engine:
         built: Any = engine_build(*given, **named)
+        divisors.append(built.accumulation)
         micro_step, built.update = built.micro_step, noted("update", built.update)
 
         def stepped(batch: dict[str, torch.Tensor], reduce: bool) -> torch.Tensor:
             told.append("reduce" if reduce else "alone")
-            return micro_step(batch, reduce)
+            micro_step(batch, reduce)
+            return torch.tensor(float(next(numbers)))
 
         built.micro_step = stepped
         return built
@@ -510,8 +603,52 @@ def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
     Clock.part = noted("[", Clock.part, "]")  # type: ignore[method-assign]
     rank.turn = noted("turn", rank.turn)  # type: ignore[method-assign]
     torch.compile = lambda module: module  # type: ignore[assignment]
-    getattr(phases, phase)(rank, scale="tiny", tf32=False, **arguments)
-    return {"told": " ".join(told), "inputs": sorted(set(inputs))}
+    result = getattr(phases, phase)(rank, scale="tiny", tf32=False, **arguments)
+    return {"told": " ".join(told), "inputs": sorted(set(inputs)), "divisors": divisors, "losses": result.get("losses")}
+
+
+def clocked(rank: Rank) -> dict[str, Any]:
+    """What clocks do on a GPU, one that stands in for it, around some `work`, and the device's seconds of two parts
+    whose events are 1,500 ms apart."""
+    told: list[str] = []
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            told.append("event")
+
+        def elapsed_time(self, end: Any) -> float:
+            told.append("read")
+            return 1500.0
+
+    cuda: Any = torch.cuda
+    cuda.Event, cuda.synchronize = Event, lambda: told.append("wait")
+    device = torch.device("cuda")
+    clock = Clock(device)
+    for _ in range(2):
+        clock.part(lambda: told.append("work"))
+    _, seconds = clock.read()
+    parts, told = told, []
+    synchronised(device, lambda: told.append("work"))
+    return {"parts": " ".join(parts), "seconds": seconds, "synchronised": " ".join(told)}
+
+
+def asked_at_work(rank: Rank, seconds: float) -> dict[str, Any]:
+    """Of which GPU the fourth rank of a node tells while work that takes so long goes on, and after how long."""
+    asked, slept = threading.Event(), []
+
+    def state(local: int) -> dict[str, Any]:
+        asked.set()
+        return {"local": local}
+
+    patched: Any = phases
+    patched.time, patched.nvml = SimpleNamespace(sleep=slept.append), SimpleNamespace(state=state)
+    rank.cuda, rank.index, rank.local = True, 7, 3
+    during: list[bool] = []
+    told = phases._state_at_work(rank, lambda: during.append(asked.wait(60)), seconds)
+    return {"told": told, "slept": slept, "during": during}
 
 
 def uncompiled(rank: Rank, times: list[float]) -> tuple[float, float]:

@@ -289,7 +289,7 @@ def _failure(outcomes: list[Outcome]) -> Outcome:
     """The rank whose failure is the trial's: one that died without a word, else the first to fail."""
     status = _status(outcomes)
     failed = [outcome for outcome in outcomes if outcome.status == status]
-    return min(failed, key=lambda outcome: (bool(outcome.traceback), outcome.failed))
+    return min(failed, key=lambda outcome: outcome.failed)  # 0 of one that died
 
 
 def _fail(record: Record, status: Status, failure: Outcome) -> None:
