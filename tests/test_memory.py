@@ -106,7 +106,7 @@ def test_each_rank_has_a_limit_of_its_own(allocate: Callable[..., list[Outcome]]
 
 
 def test_the_rank_that_ran_out_says_so(allocate: Callable[..., list[Outcome]]) -> None:
-    outcomes = allocate(512, 256 * MIB, ranks=2, by="torch", hungry=1)
+    outcomes = allocate(384, 256 * MIB, ranks=2, by="torch", hungry=1)
     assert outcomes[1].status == "out_of_memory"
     assert outcomes[0].status != "ok"
 
