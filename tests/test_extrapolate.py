@@ -10,8 +10,9 @@ SECOND = Parts(without=(1.0, 2.0, 1.0), with_=(1.5, 2.5, 1.5), update=(0.5, 0.5,
 
 
 def test_the_authors_reduce_in_every_micro_step_and_take_means() -> None:
-    # mean(1.5, 1.5, 3) x 4 + 0.5
+    # mean(1.5, 1.5, 3) x 4 + 0.5, and mean(1.5, 2.5, 1.5) x 2 + mean(0.5, 0.5, 1)
     assert authors_step(FIRST, accumulation=4) == pytest.approx(8.5)
+    assert authors_step(SECOND, accumulation=2) == pytest.approx(13 / 3)
 
 
 def test_the_authors_clock_never_looks_at_micro_steps_without_reduction() -> None:

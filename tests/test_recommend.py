@@ -96,12 +96,13 @@ def test_a_budget_alone_buys_the_fastest_a_deadline_alone_the_cheapest_both_the_
     assert choose(offers, 100, None).ranked[0].gpu == "fast"
     assert choose(offers, None, 30).ranked[0].gpu == "fair"
     assert choose(offers, 100, 30).ranked[0].gpu == "fair"
-    for limits, words in (
-        ((100, None), "the fastest"),
-        ((None, 30), "the cheapest"),
-        ((None, None), "the least cost per"),
+    for limits, rule in (
+        ((100, None), "the fastest within the budget of 100 USD"),
+        ((None, 30), "the cheapest within 30 days"),
+        ((100, 30), "the cheapest within 30 days and the budget of 100 USD"),
+        ((None, None), "the least cost per experiment, as no budget or deadline is given"),
     ):
-        assert words in choose(offers, *limits).rule
+        assert choose(offers, *limits).rule == rule
 
 
 def test_with_neither_the_least_cost_per_experiment_on_the_pareto_front_is_chosen() -> None:
