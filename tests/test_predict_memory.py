@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 import models
@@ -138,13 +140,17 @@ def test_a_micro_batch_is_a_power_of_two_within_a_gpus_share_of_the_batch(fitted
                 assert size & (size - 1) == 0
 
 
+def activations(model: str, moment: int) -> Iterator[float]:
+    """Bytes at a moment, without checkpointing and with it."""
+    recipe, trace = models.find(model), traces.find(model, "custom")
+    for settings in (FREE_LUNCH, Settings(True, checkpointing=True)):
+        yield moments(recipe, trace, settings, 1)[moment].at(8, workspace=0.0, spread=1.0).activations
+
+
 @pytest.mark.parametrize("model", models.IDS)
 def test_as_the_backward_pass_starts_checkpointing_holds_what_its_layers_take_in_alone(model: str) -> None:
-    recipe, trace = models.find(model), traces.find(model, "custom")
-    whole, kept = (
-        moments(recipe, trace, settings, 1)[0].at(8, workspace=0.0, spread=1.0).activations
-        for settings in (FREE_LUNCH, Settings(True, checkpointing=True))
-    )
+    trace = traces.find(model, "custom")
+    whole, kept = activations(model, 0)
     saved = sum(part.count * part.cost("saved").at(8) for part in trace.layers)
     taken_in = trace.total("inputs").at(8)
     assert 0 < taken_in < saved
@@ -153,11 +159,8 @@ def test_as_the_backward_pass_starts_checkpointing_holds_what_its_layers_take_in
 
 @pytest.mark.parametrize("model", models.IDS)
 def test_within_the_layers_checkpointing_holds_what_the_largest_unit_saves_again(model: str) -> None:
-    recipe, trace = models.find(model), traces.find(model, "custom")
-    whole, kept = (
-        moments(recipe, trace, settings, 1)[1].at(8, workspace=0.0, spread=1.0).activations
-        for settings in (FREE_LUNCH, Settings(True, checkpointing=True))
-    )
+    trace = traces.find(model, "custom")
+    whole, kept = activations(model, 1)
     saved = sum(part.count * part.cost("saved").at(8) for part in trace.layers)
     unit = max(part.count / part.units * part.cost("saved").at(8) for part in trace.layers)
     assert whole == pytest.approx(trace.total("saved").at(8) + trace.rest.cost("body").at(8))
