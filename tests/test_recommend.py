@@ -145,6 +145,15 @@ def test_of_what_is_told_the_same_the_sooner_done_comes_first_and_then_that_of_f
     for limits in ((None, None), (4000, None), (None, 20)):
         assert choose([large, small], *limits).ranked == (small, large)
     assert pareto_front([large, small]) == [large, small]
+    cheap, soon = offer("cheap", 10, 20), offer("soon", 20, 10)
+    assert cheap.cost_per_experiment == soon.cost_per_experiment
+    assert choose([cheap, soon], None, None).ranked == (soon, cheap)
+
+
+def test_of_equals_the_order_is_the_names_whatever_that_of_the_offers() -> None:
+    one, other = offer("A100", 10, 10), offer("H100", 10, 10)
+    for limits in ((None, None), (100, None), (None, 20)):
+        assert choose([one, other], *limits).ranked == choose([other, one], *limits).ranked == (one, other)
 
 
 def test_predicted_days_and_what_they_cost_are_told_to_three_figures_and_with_their_interval() -> None:
