@@ -63,13 +63,13 @@ def main(given: argparse.Namespace) -> int:
         )
         _check_resale(given, asked.reckoned[0].case, unit)
         rows, notes = asked.reckoned, asked.notes
-        sentences = [f"{_told(rows, unit)}."]
+        sentences = [_told(rows, unit)]
         doubted = doubts(given.model, [run]) if run and given.model else {}
         predicted = believed([run], doubted)[0] if run else None
         if predicted and predicted is not run:
             instead = question.of_machine(predicted, inputs, prices, unit).reckoned
             told_instead = _told(instead, unit)
-            sentences.append(f"{INSTEAD.capitalize()}: {told_instead[0].lower()}{told_instead[1:]}.")
+            sentences.append(f"{INSTEAD.capitalize()}: {told_instead[0].lower()}{told_instead[1:]}")
         notes += told_doubts(doubted)
         notes += _apart(rows[0], unit) + pricelist.old_prices(asked.quoted, date.today())
         if any(math.isinf(row.answer.runs.high) for row in rows):
@@ -172,15 +172,15 @@ def _told(rows: list[Reckoned], unit: str) -> str:
     owning = f"Owning {row.what} for {told(row.case.machine.value, unit)}"
     rent = f"{'the rent' if len(rows) == 1 else 'the least rent'} ({row.provider})"
     if whole is None:
-        return f"{owning} never pays against {rent}: {_why_never(row.case)}"
+        return f"{owning} never pays against {rent}: {_why_never(row.case)}."
     if use > 1:
-        return f"{owning} does not pay against {rent} within its lifespan: it would take {whole:,} runs"
+        return f"{owning} does not pay against {rent} within its lifespan: it would take {whole:,} runs."
     low, high = _bound(runs.low), _bound(runs.high)
     bounds = "" if low == high else f" ({low} to {high})"
     apart = ", before electricity," if _stands_apart(row) else ""
     return (
         f"{owning} pays{apart} against {rent} from run {whole:,} on{bounds}, which is {_share(use)} of its lifespan in "
-        f"use; hours of a run: {row.origin}"
+        f"use; hours of a run: {row.origin}."
     )
 
 
