@@ -11,7 +11,9 @@ from repro.recipe import Optimizer, Precision, Recipe, Schedule, Text
 from .transformer import TextShape, forward_flops, layer_parameters
 
 if TYPE_CHECKING:
-    from torch import nn
+    from collections.abc import Callable
+
+    from torch import Tensor, nn
 
 
 _VOCABULARY = 50_304
@@ -33,7 +35,6 @@ def _build(shape: TextShape, sequence: int, custom_kernels: bool, attention: str
 
     from .objective import LanguageModelling
 
-    custom = "flash_attention_2" if attention == "flash" else _causal_sdpa()
     config = GPTNeoXConfig(
         vocab_size=shape.vocabulary,
         hidden_size=shape.width,
@@ -44,24 +45,40 @@ def _build(shape: TextShape, sequence: int, custom_kernels: bool, attention: str
         rotary_pct=0.25,
         use_parallel_residual=True,
         use_cache=False,
-        attn_implementation=custom if custom_kernels else "eager",
+        attn_implementation=_custom_attention(attention) if custom_kernels else "eager",
     )
     return LanguageModelling(GPTNeoXForCausalLM(config))
 
 
-def _causal_sdpa() -> str:
-    """The name of sdpa that is causal by its flag, as in the authors' transformers, never by a mask.
+def _custom_attention(wanted: str) -> str:
+    """The name of an attention that is causal by its flag, as in the authors' transformers, never by a mask.
 
     Newer versions look for packed sequences first, which a compiled model cannot; it then gets a mask, and with a
-    mask torch's flash kernel is out. An attention that transformers has no mask for gets none.
+    mask torch's flash kernel is out. An attention that transformers has no mask for gets none. Their way to flash-attn
+    logs in each layer that it casts what the rotation left in fp32, where torch.compile breaks, and is compiled anew
+    for each layer's index, up to a limit.
     """
     try:
         from transformers import AttentionInterface, AttentionMaskInterface  # noqa: F401  # since masks have names
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
     except ImportError:
-        return "sdpa"
-    AttentionInterface.register("causal_sdpa", sdpa_attention_forward)
-    return "causal_sdpa"
+        return "flash_attention_2" if wanted == "flash" else "sdpa"
+    name = "causal_dao" if wanted == "flash" else "causal_sdpa"  # one named "flash..." transformers looks for itself
+    AttentionInterface.register(name, _flash_attention() if wanted == "flash" else sdpa_attention_forward)
+    return name
+
+
+def _flash_attention() -> Callable[..., tuple[Tensor, None]]:
+    from flash_attn import flash_attn_func
+
+    def attention(
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: None, **_: object
+    ) -> tuple[Tensor, None]:
+        """From batch x heads x sequence x width to batch x sequence x heads x width, in the values' precision."""
+        query, key, value = (each.to(value.dtype).transpose(1, 2) for each in (query, key, value))
+        return flash_attn_func(query, key, value, causal=True), None
+
+    return attention
 
 
 def _recipe(id: str, name: str, shape: TextShape, rate: float, precision: Precision) -> Recipe:

@@ -506,6 +506,15 @@ def test_sharded_layers_that_are_left_as_they_were_are_told(tmp_path: Path) -> N
     assert warning.startswith("torch.compile left the sharded layers as they are")
 
 
+@pytest.mark.parametrize(("count", "graphs", "told"), [(1, 18, True), (1, 1, False), (2, 1, False)])
+def test_a_model_that_torch_compile_breaks_up_is_told(count: int, graphs: int, told: bool, tmp_path: Path) -> None:
+    record = Record.of(Trial("pythia-1b", "tiny", "free_lunch", "cpu", count), "ok", micro_batch=4, accumulation=1)
+    made = {"compiled": graphs, "breaks": 3, "recompilations": 0}  # DDP breaks around the model, not in it
+    take([timed(number, made) for number in range(count)], record, tmp_path)
+    said = f"torch.compile broke the model into {graphs} graphs: what lies between them ran uncompiled"
+    assert record.warnings == ([said] if told else [])
+
+
 def without_a_compiler(folder: Path) -> dict[str, str]:
     """Variables of a machine without a C++ compiler, and without what an earlier one compiled."""
     return {"PATH": "", "TORCHINDUCTOR_CACHE_DIR": str(folder)}

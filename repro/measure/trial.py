@@ -317,6 +317,9 @@ def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -
         record.warnings.append(
             "torch.compile left the sharded layers as they are: only what is around them is compiled"
         )
+    elif record.graphs and "layers" not in record.graphs and record.graphs["compiled"] > 1:
+        made = f"torch.compile broke the model into {record.graphs['compiled']} graphs"
+        record.warnings.append(f"{made}: what lies between them ran uncompiled")
     record.losses = values[0]["losses"]
     if skipped := values[0]["skipped_updates"]:
         record.warnings.append(f"{skipped} timed updates were skipped by the fp16 loss scale, and count too short")

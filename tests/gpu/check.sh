@@ -14,6 +14,9 @@ trap 'echo "gpu: not all held, see $scratch" >&2' EXIT
 tests/gpu/run.sh "$gpu,2" --gpus 2 --scale tiny --methods all --models pythia-160m --out "$scratch/search" >/dev/null
 tests/gpu/run.sh "$gpu" --gpus 1 --scale tiny --methods free-lunch --models pythia-1b,roberta,convnext,vit \
     --out "$scratch/compiled" >/dev/null
+tests/gpu/flash.sh "$scratch/flash-attn"
+PYTHONPATH=$scratch/flash-attn tests/gpu/run.sh "$gpu" --gpus 1 --scale tiny --methods free-lunch --attention flash \
+    --models pythia-160m,pythia-1b --out "$scratch/flash" >/dev/null
 tests/gpu/run.sh "$gpu" --gpus 1 --scale paper --methods naive --out "$scratch/naive" >/dev/null
 tests/gpu/run.sh "$gpu" predict --gpu H200 --methods naive --format json >"$scratch/predicted.json"
 .venv/gpu/bin/python -P tests/gpu/held.py "$scratch"

@@ -44,12 +44,15 @@ def ran(rows: Rows, number: int) -> int:
         compiled = settings != "naive" and "zero" not in settings
         assert row["compiled"] == compiled, told
         assert not compiled or row["graphs"]["compiled"] > 0, told
+        assert not any("torch.compile" in warning for warning in row["warnings"]), told
+        assert row["kernel_path"].startswith("flash_attn::") == ("flash" in settings), f"{told}: {row['kernel_path']}"
     return lacking
 
 
 def main(folder: Path) -> None:
     lacking = ran(records(folder / "search"), 13 + 23)
     ran(records(folder / "compiled"), 4)
+    ran(records(folder / "flash"), 2)
     naive = records(folder / "naive")
     predicted = {row["model"]: row["micro_batch"] for row in json.loads((folder / "predicted.json").read_text())}
     found = {recipe: row["micro_batch"] for (recipe, _, _), row in naive.items()}
