@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from .devices import Device, name_of
 from .errors import UserError
@@ -21,31 +22,38 @@ _SECONDS = 300.0
 def probe(server: ForkServer | Nodes, devices: Sequence[Device], counts: Iterable[int], log: Path) -> Probes:
     """Probes so many devices at once, by numbers of them; no devices means processes on the CPU. The slowest of them
     counts. Raises UserError where a probe fails."""
+    found, memory = {}, []
     try:
         server.start()
+        started = time.monotonic()
+        for count in counts:
+            values = _values(server, devices, count, log)
+            memory += [value.pop("memory") for value in values]
+            found[count] = _slowest(values)
     except ServerDiedError as error:
         raise UserError(f"nothing can be probed: {error.reason}") from None
-    started, found, memory = time.monotonic(), {}, []
-    for count in counts:
-        job = Job(
-            call="repro.measure.probes:probe",
-            arguments={},
-            ranks=count,
-            log=str(log),
-            timeout=_SECONDS,
-            cuda=bool(devices),
-        )
-        outcomes = server.call(job)
-        for outcome in outcomes:
-            if outcome.status not in ("ok", "stopped"):
-                told = outcome.error or f"did not end within {_SECONDS:.0f} s"
-                raise UserError(f"probing {count} x {name_of(devices)} {outcome.status}: {told}; see {log}")
-        memory += [outcome.value.pop("memory") for outcome in outcomes]
-        found[count] = _slowest([outcome.value for outcome in outcomes])
     seconds = time.monotonic() - started
     if devices:
         return Probes(name_of(devices), int(min(memory)), devices[0].compute_capability, found, seconds)
     return Probes(name_of(devices), host().memory_bytes // max(found), None, found, seconds)
+
+
+def _values(server: ForkServer | Nodes, devices: Sequence[Device], count: int, log: Path) -> list[dict[str, Any]]:
+    """What each of `count` devices was found to do while all of them work."""
+    job = Job(
+        call="repro.measure.probes:probe",
+        arguments={},
+        ranks=count,
+        log=str(log),
+        timeout=_SECONDS,
+        cuda=bool(devices),
+    )
+    outcomes = server.call(job)
+    for outcome in outcomes:
+        if outcome.status not in ("ok", "stopped"):
+            told = outcome.error or f"did not end within {_SECONDS:.0f} s"
+            raise UserError(f"probing {count} x {name_of(devices)} {outcome.status}: {told}; see {log}")
+    return [outcome.value for outcome in outcomes]
 
 
 def _slowest(ranks: Sequence[dict[str, float | None]]) -> Probed:

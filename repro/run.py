@@ -36,6 +36,7 @@ from .report.content import compose
 from .report.write import Written, write
 from .results import BENCHMARK, PAGE, REPORT, TRAININGS, TRIALS, VERDICTS, Results
 from .settings import Settings
+from .soundness import stands
 from .stderr import say
 from .trial import Record, Trial
 from .variables import trial_environment
@@ -229,7 +230,7 @@ class Run:
             return record.wall_seconds >= trial.timeout
         if record.status == "skipped":
             return self.options.search == "guided"
-        return record.status in ("ok", "out_of_memory")
+        return stands(record)
 
     def _can_run(self, trial: Trial) -> bool:
         recipe, settings = models.find(trial.recipe, trial.scale), Settings.parse(trial.settings)

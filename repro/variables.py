@@ -36,9 +36,9 @@ def server_environment(devices: Sequence[Device], torch: str | None = None) -> d
         "CUDA_VISIBLE_DEVICES": ",".join(device.cuda_name for device in devices),
         "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")]),
     }
-    if any("RTX 40" in device.driver_name for device in devices):
+    if any("GeForce RTX 40" in device.driver_name for device in devices):
         # These have no peer-to-peer links; the authors turned NCCL's off for them, too.
-        found |= {"NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
+        found |= {name: os.environ.get(name, "1") for name in ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE")}
     return found
 
 

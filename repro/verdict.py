@@ -15,6 +15,7 @@ from .formats import listing
 from .gpus import paper_gpus
 from .search import standing
 from .settings import NAIVE, Settings, search_space
+from .soundness import unsound
 from .trial import Record
 
 Word = Literal["reproduced", "faster", "slower", "feasibility_differs", "no_reference", "not_measured"]
@@ -132,7 +133,6 @@ def _judge(cell: Cell, there: list[Record], published: set[str], tolerance: floa
         if not there_too:
             why = "infeasible in the paper, whose hosts have 64 GB a GPU; this one has more"
             return verdict("no_reference", why, best)
-        uncompiled = "measured uncompiled, for compiling it crashed" if ran_uncompiled(best) else ""
         if cell.state == "lost":
             return verdict("no_reference", "the paper's mark is lost", best)
         if cell.state == "infeasible":
@@ -143,7 +143,7 @@ def _judge(cell: Cell, there: list[Record], published: set[str], tolerance: floa
         if word == "slower" and unsettled:
             told = f"{best.settings} takes {best.authors_days:.1f} days, {_lacking(unsettled, failed)}"
             return verdict("not_measured", told)
-        return verdict(word, uncompiled, best)
+        return verdict(word, _doubts(best), best)
     others = _ends(record for record in tried if record.status != "out_of_memory" or record in failed)
     if not tried or others:
         return verdict("not_measured", others or "no such settings run")
@@ -164,8 +164,9 @@ def _lacking(unsettled: set[str], failed: Iterable[Record]) -> str:
 
 def _settles(record: Record) -> bool:
     """Whether it tells of its settings. Where the host's memory ran out it does not of those for which the paper's
-    hosts have enough."""
-    return record.status in _SETTLED and not (record.host_ran_out and _fits_papers_hosts(record))
+    hosts have enough, nor where a GPU's did that another process used."""
+    shared = record.status == "out_of_memory" and unsound(record) is not None
+    return record.status in _SETTLED and not shared and not (record.host_ran_out and _fits_papers_hosts(record))
 
 
 def _ends(records: Iterable[Record]) -> str:
@@ -181,6 +182,16 @@ def _end(record: Record) -> str:
 def _fits_papers_hosts(record: Record) -> bool:
     recipe = models.find(record.recipe, record.scale)
     return rules.fits_papers_hosts(recipe, Settings.parse(record.settings), record.world)
+
+
+def _doubts(record: Record) -> str:
+    """How it ran otherwise than its settings, or its GPU, let expect."""
+    found = [
+        "measured uncompiled, for compiling it crashed" if ran_uncompiled(record) else "",
+        "fp32 products ran without the TF32 asked for" if record.tf32 and record.ran_tf32 is False else "",
+        unsound(record) or "",
+    ]
+    return "; ".join(filter(None, found))
 
 
 def ran_uncompiled(record: Record) -> bool:

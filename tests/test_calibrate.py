@@ -97,6 +97,27 @@ def test_a_calibration_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_probe_that_fails_is_one_clear_line_and_keeps_its_log(tmp_path: Path) -> None:
+    out, log = tmp_path / "probes.json", tmp_path / "probes.log"
+    told = repro("calibrate", "--processes", "2", "--out", str(out), GLOO_SOCKET_IFNAME="nowhere")
+    assert (told.returncode, told.stdout) == (2, "")
+    assert "repro: probing 2 x cpu crashed: " in told.stderr
+    assert told.stderr.endswith(f"; see {log}\n")
+    assert "nowhere" in log.read_text()
+    assert not out.exists()
+
+
+def test_a_server_that_is_killed_while_it_probes_is_one_clear_line(tmp_path: Path) -> None:
+    calibration = started("calibrate", "--processes", "2", "--out", str(tmp_path / "probes.json"))
+    while not (ranks := psutil.Process(calibration.pid).children(recursive=True)[1:]):
+        assert calibration.poll() is None
+        time.sleep(0.02)
+    ranks[0].parent().kill()
+    _, said = calibration.communicate(timeout=60)
+    assert calibration.returncode == 2
+    assert said.splitlines()[-1] == "repro: nothing can be probed: the fork server has left"
+
+
 def test_what_was_measured_never_beats_the_data_sheet() -> None:
     gpu = find("A100")
     assert gpu is not None

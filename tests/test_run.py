@@ -218,6 +218,22 @@ def test_what_is_no_sound_record_is_told_kept_and_measured_again(finished, tmp_p
     assert [json.loads(line)["id"] for line in lines[4:]] == ["vit/tiny/1xcpu/naive", "vit/tiny/2xcpu/naive"]
 
 
+@pytest.mark.parametrize(
+    ("known", "waits"),
+    [({}, False), ({"host_ran_out": True}, True), ({"gpu_state": [{"processes": 2}]}, True)],
+    ids=["its own", "the host's", "another's"],
+)
+def test_what_ran_out_of_memory_that_was_not_its_own_is_measured_again(
+    known: dict[str, Any], waits: bool, tmp_path: Path
+) -> None:
+    full = Record.of(Trial("vit", "tiny", "naive", "cpu", 1), "out_of_memory")
+    for name, value in known.items():
+        setattr(full, name, value)
+    options = Options(models=("vit",), methods="naive", scale="tiny", counts=(1,))
+    with Run(results_folder(tmp_path / "run", full), options, []) as run:
+        assert bool(run.waiting) == waits
+
+
 @pytest.mark.parametrize("days", [1.0, None])
 def test_a_run_judges_by_the_records_that_its_report_takes(days: float | None, tmp_path: Path) -> None:
     edited = record("vit", "naive", 7.0)

@@ -259,6 +259,11 @@ def test_no_update_is_timed_or_looked_at_before_the_loss_scale_lets_one_through(
     assert not found["told"], "what the warm-up skips is no warning"
 
 
+def test_what_the_loss_scale_skips_between_timed_updates_is_no_warning(in_ranks: Callable[..., list[Any]]) -> None:
+    [found] = in_ranks("overflowing_when_accumulated")
+    assert found == {"skipped": 2, "told": 0}, "both that clear what accumulated, none that is timed"
+
+
 # --- What follows from it ---
 
 
@@ -423,6 +428,38 @@ def test_timed_updates_that_the_loss_scale_skipped_are_told_for_they_count_too_s
     record = Record.of(Trial("pythia-160m", "tiny", "naive", "cpu", 2), "ok", micro_batch=4, accumulation=2)
     take([timed(number, skipped=2) for number in range(2)], record, tmp_path)
     assert record.warnings == ["2 timed updates were skipped by the fp16 loss scale, and count too short"]
+
+
+def test_a_gpu_that_was_held_down_while_it_was_timed_is_told(tmp_path: Path) -> None:
+    record = Record.of(Trial("pythia-160m", "tiny", "naive", "H100", 1), "ok", micro_batch=4, accumulation=4)
+    outcome = timed(0)
+    outcome.value["gpu_state"] = {"throttle_reasons": 0x40}
+    server: Any = None  # what it told is here
+    bench = Bench(server, Stack(PACKAGES, (9, 0)), None, tmp_path)
+    _take([outcome], Trial("pythia-160m", "tiny", "naive", "H100", 1), bench, record)
+    assert record.warnings == ["the GPU throttled: too hot while it was timed"]
+
+
+@pytest.mark.parametrize(
+    ("processes", "of_host", "ends", "remedy"),
+    [
+        (1, False, "fits", "needs more memory: "),
+        (2, False, "fits; another process used the GPU", "run it again once no other process uses the GPU"),
+        (2, True, "fits: no more", "needs more memory of the host: "),
+    ],
+)
+def test_memory_that_ran_out_on_a_gpu_that_another_process_used_is_told(
+    processes: int, of_host: bool, ends: str, remedy: str
+) -> None:
+    def attempt(start: int, largest: int) -> tuple[Status, list[Outcome]]:
+        state = {"processes": processes, "throttle_reasons": 0x40}
+        full = Outcome(0, "out_of_memory", error="no more", traceback="here", of_host=of_host, gpu_state=state)
+        return "out_of_memory", [full]
+
+    record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
+    assert _fit(attempt, 16, 1, record) == 0
+    assert (record.status, record.reason) == ("out_of_memory", f"not even a micro batch of 1 {ends}")
+    assert record.remedy.startswith(remedy)
 
 
 def test_a_model_that_was_to_be_compiled_and_has_no_graph_is_no_measurement(tmp_path: Path) -> None:

@@ -200,6 +200,13 @@ def test_a_host_with_less_memory_than_the_papers_says_nothing_of_feasibility() -
     assert verdict_of(cell("4", 41), naive).verdict == "not_measured"
 
 
+def test_what_ran_out_of_a_gpus_memory_that_another_process_used_says_nothing_of_feasibility() -> None:
+    full = record("free_lunch+zero_1", None, "out_of_memory", gpu_state=[{"processes": 1}])
+    assert verdict_of(cell(), full).verdict == "feasibility_differs"
+    shared = verdict_of(cell(), replace(full, gpu_state=[{"processes": 2}]))
+    assert (shared.verdict, shared.reason) == ("not_measured", "out_of_memory: for a reason")
+
+
 def test_what_ran_out_of_the_hosts_memory_may_have_been_faster() -> None:
     """Of a row with a lost mark the reading that the host has no memory for may be the paper's."""
     lost = appendix_j(sharding=None)
@@ -225,6 +232,20 @@ def test_where_the_papers_hosts_have_too_little_memory_as_well_running_out_of_it
         for settings in search_space(1)
     ]
     assert verdict_of(infeasible, *whole).verdict == "reproduced"
+
+
+@pytest.mark.parametrize(
+    ("known", "why"),
+    [
+        ({"gpu_state": [{"throttle_reasons": 0x40}]}, "the GPU throttled: too hot"),
+        ({"gpu_state": [None, {"processes": 2}]}, "another process used the GPU"),
+        ({"ran_tf32": False}, "fp32 products ran without the TF32 asked for"),
+        ({"ran_tf32": True, "gpu_state": [{"processes": 1, "throttle_reasons": 0}]}, ""),
+    ],
+)
+def test_a_cell_says_what_its_gpu_lets_doubt(known: dict[str, object], why: str) -> None:
+    slow = verdict_of(cell(), record("free_lunch+zero_1", 30.0, **known))
+    assert (slow.verdict, slow.reason) == ("slower", why)
 
 
 def test_feasibility_can_differ_both_ways() -> None:

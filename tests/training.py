@@ -681,6 +681,35 @@ def overflowing(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
     return {"skipped": engines[0].skipped_updates(), "told": result.get("skipped_updates")}
 
 
+def overflowing_when_accumulated(rank: Rank) -> dict[str, Any]:
+    """A trial whose gradients overflow where more than two micro-steps add up: how many updates the loss scale skipped
+    in all, and of how many timed ones the trial tells."""
+    engine_build, skipped, added = engine.build, 0, 0
+
+    def kept(*given: Any, **named: Any) -> engine.Engine:
+        built: Any = engine_build(*given, **named)
+        micro_step, update = built.micro_step, built.update
+
+        def counted(*given: Any) -> torch.Tensor:
+            nonlocal added
+            added += 1
+            return micro_step(*given)
+
+        def skipping() -> None:
+            nonlocal skipped, added
+            skipped += added > 2
+            added = 0
+            update()
+
+        built.micro_step, built.update, built.skipped_updates = counted, skipping, lambda: skipped
+        return built
+
+    phases.engine.build = kept
+    asked = {"compiled": False, "micro_batch": 1, "accumulation": 1, "steps": 3, "check_extrapolation": False}
+    told = phases.measure(rank, recipe="vit", scale="tiny", settings="naive", tf32=False, **asked)  # type: ignore[arg-type]
+    return {"skipped": skipped, "told": told["skipped_updates"]}
+
+
 def compiler_processes(rank: Rank) -> tuple[int, int]:
     """How many processes a rank has that compiles, before and after it ended them."""
     import psutil

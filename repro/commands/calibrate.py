@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 import tempfile
 from dataclasses import asdict
@@ -38,10 +39,16 @@ def main(given: argparse.Namespace) -> int:
     check_disk(given.out.parent)
     stop_on_sigterm()
     say(f"probing {', '.join(map(str, counts))} x {name_of(devices)}, after loading torch")
-    with tempfile.TemporaryDirectory(prefix="repro-") as folder:
-        log = Path(folder, "log")
+    log = given.out.with_suffix(".log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as tidy, tempfile.TemporaryDirectory(prefix="repro-") as folder:
+        tidy.callback(log.unlink, missing_ok=True)
         with ForkServer(Path(folder, "server.log"), trial_environment(devices), modules=("torch",)) as server:
-            probes = probe(server, devices, counts, log)
+            try:
+                probes = probe(server, devices, counts, log)
+            except UserError:
+                tidy.pop_all()  # it names the log
+                raise
     probes.save(given.out)
     rows = [{"device": probes.device, "count": count, **asdict(probed)} for count, probed in probes.counts.items()]
     if given.format in FOR_MACHINES:

@@ -33,6 +33,7 @@ from ..measure.turns import Turns
 from ..reading import history
 from ..results import Results
 from ..settings import Settings
+from ..soundness import unsound
 from ..stack import PRELOADED
 from ..trial import Record, Trial
 from ..variables import trial_environment
@@ -41,7 +42,6 @@ from .ratio import of_pairs, of_separate
 from .rule import decide, noise_floor, settled
 from .second import Stack, folder
 from .side import Side, step_seconds
-from .soundness import unsound
 from .trials import Compared, Judge, Judged, compare_trial
 
 ARMS = ("before", "after", "again")

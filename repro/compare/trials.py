@@ -8,12 +8,12 @@ from statistics import median
 from typing import Literal, get_args
 
 from ..errors import UserError, cut
+from ..soundness import unsound
 from ..trial import Record
 from .changes import Change, changes
 from .ratio import Ratio, of_separate
 from .rule import SEPARATE_A_ROUND, Decision, decide, noise_floor
 from .side import Side, middle, step_seconds
-from .soundness import unsound
 
 Status = Literal["regressed", "improved", "unchanged", "inconclusive", "incomparable", "broke", "fixed"]
 STATUSES: tuple[Status, ...] = get_args(Status)

@@ -1,1 +1,1 @@
-"""All that touches processes and devices: one trial in, one record out."""
+"""All that forks trials and computes on devices: one trial in, one record out."""

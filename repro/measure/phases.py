@@ -148,9 +148,11 @@ def measure(
     warm_up = time.perf_counter() - started
     if compiled:
         _end_compiler()
-    skipped = built.skipped_updates()
+    skipped = 0
 
     def rounds(part: Callable[[str, Callable[[], Any]], None]) -> None:
+        nonlocal skipped
+        skipped -= built.skipped_updates()
         for _ in range(steps):
             rank.turn()
             part("with", micro_step(reduce=True))
@@ -159,8 +161,9 @@ def measure(
         for _ in range(steps):
             rank.turn()
             part("without", micro_step(reduce=False))
+        skipped += built.skipped_updates()  # of the timed ones: the next may be, for all that accumulated
         micro_step(reduce=True)()
-        built.update()  # clears what accumulated
+        built.update()  # clears it
 
     clocks = {name: Clock(rank.device) for name in ("without", "with", "update")}
     rounds(lambda name, work: clocks[name].part(work))
@@ -171,7 +174,6 @@ def measure(
     synced: dict[str, list[float]] = {"without": [], "with": [], "update": []}
     rounds(lambda name, work: synced[name].append(synchronised(rank.device, work)))
     peak_bytes = peak.bytes()
-    skipped = built.skipped_updates() - skipped
     state = _state_at_work(rank, micro_step(reduce=True), median(synced["with"]))
     built.update()
     wait(rank.device)

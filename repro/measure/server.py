@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from repro import stack
+from repro import nvml, stack
 from repro.build_cache import mend
 from repro.checkout import ROOT
 from repro.errors import UserError, one_line
@@ -71,7 +71,7 @@ class Outcome:
     """What became of one rank: `ok` with a value, `out_of_memory` or `crashed` with the error, `timed_out`, or
     `stopped`, by another rank's failure or a word of the near end. `error` is one line, `reports` are in their order,
     `failed` the seconds from the job's sending to an error. `of_host` says of memory that ran out beside a GPU that it
-    was the host's.
+    was the host's; `gpu_state` is what the GPU told of itself then.
     """
 
     rank: int
@@ -81,6 +81,7 @@ class Outcome:
     traceback: str = ""
     failed: float = 0.0
     of_host: bool = False
+    gpu_state: dict[str, Any] | None = None
     reports: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -128,13 +129,15 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int) -> N
             send("ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))
             code = 0
         except BaseException as error:
+            full = is_out_of_memory(error)
             told = {
                 "error": one_line(error),
                 "traceback": _traceback(),
                 "failed": time.time() - job.sent,
                 "of_host": job.cuda and is_the_hosts(error),
+                "gpu_state": nvml.state(local) if full and job.cuda else None,
             }
-            send("out_of_memory" if is_out_of_memory(error) else "crashed", told)
+            send("out_of_memory" if full else "crashed", told)
             traceback.print_exc()
         sys.stdout.flush()  # a log that cannot be written costs nothing that was sent before
         sys.stderr.flush()

@@ -17,6 +17,7 @@ from repro.gpus import Gpu
 from repro.recipe import Recipe
 from repro.reckon import reckoned
 from repro.settings import Settings
+from repro.soundness import unsound
 from repro.trial import Record, Status, Trial
 from repro.units import duration
 
@@ -51,6 +52,7 @@ _REMEDIES: dict[str, str] = {
     "out_of_memory": "needs more memory: activation checkpointing, sharding over more devices, or offloading, which "
     "takes the host's",
     "host": "needs more memory of the host: settings without offloading, more GPUs, or another host",
+    "shared": "run it again once no other process uses the GPU",
     "timed_out": "raise --trial-timeout",
     "crashed": "read the traceback in trials.jsonl and the log",
 }
@@ -297,10 +299,13 @@ def _fail(record: Record, status: Status, failure: Outcome) -> None:
     if record.status != "ok":
         return
     record.status, record.host_ran_out = status, failure.of_host
+    record.gpu_state = [failure.gpu_state] if failure.gpu_state else None
     record.remedy = _REMEDIES["host" if failure.of_host else status]
     record.reason = "not even a micro batch of 1 fits" if status == "out_of_memory" else failure.error
     if status == "out_of_memory" and (failure.of_host or not failure.traceback):  # a rank that was killed has none
         record.reason += f": {failure.error}"
+    if not failure.of_host and (shared := unsound(record)):
+        record.reason, record.remedy = f"{record.reason}; {shared}", _REMEDIES["shared"]
     record.traceback = failure.traceback
 
 
@@ -324,6 +329,8 @@ def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -
     if skipped := values[0]["skipped_updates"]:
         record.warnings.append(f"{skipped} timed updates were skipped by the fp16 loss scale, and count too short")
     record.gpu_state = [value["gpu_state"] for value in values] if bench.cuda else None
+    if held_down := unsound(record):
+        record.warnings.append(f"{held_down} while it was timed")
     if record.compiled and not (record.graphs and record.graphs["compiled"]):
         silent = "torch.compile made no graph and said nothing: the model ran uncompiled"
         _fail(record, "crashed", Outcome(0, "crashed", error=silent))

@@ -135,7 +135,9 @@ def workspace(allowance: Allowance, gpus: int) -> float:
 def moments(recipe: Recipe, trace: Trace, settings: Settings, gpus: int) -> tuple[Moment, ...]:
     """Where a step may peak: as the backward pass starts, in its layers, at its end, and in the update.
 
-    The authors' search keeps plain torch's gradients from size to size; the other libraries drop theirs.
+    Plain torch is charged for gradients from a step's start on. The authors' code drops them after each step (v1.0.0,
+    src/benchmarking/utils.py), as does a search here; but so charged, 131 of Appendix J's micro batches are as printed,
+    and 125 otherwise. What else takes that memory there is not known.
     """
     state = _state(recipe, trace, settings, gpus)
     saved, body = trace.total("saved"), trace.rest.cost("body")

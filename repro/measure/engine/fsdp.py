@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .base import CHECKPOINT, HALF, Held, WrongWrapperError, adam_moments, layers, local, schedule, torch_optimizer
-from .plain import PlainEngine
+from .plain import FIRST_SCALE, PlainEngine
 
 
 class FullyShardedEngine(PlainEngine):
@@ -45,7 +45,7 @@ class FullyShardedEngine(PlainEngine):
         self.wrapper = "FSDPModule"
         self.optimizer = torch_optimizer(self.recipe, self.module.parameters())
         self.schedule = schedule(self.recipe)(self.optimizer)
-        self.scaler = ShardedGradScaler(self.rank.device.type, enabled=self.precision == "fp16")
+        self.scaler = ShardedGradScaler(self.rank.device.type, FIRST_SCALE, enabled=self.precision == "fp16")
         self.parallel = self.module
         self.forward = torch.compile(self.module) if compiled else self.module
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from .base import HALF, Engine, Held, adam_moments, schedule, torch_optimizer
 
-_FIRST_SCALE = 2.0**16  # of torch's GradScaler
+FIRST_SCALE = 2.0**16  # torch's own
 
 
 class PlainEngine(Engine):
@@ -20,7 +20,7 @@ class PlainEngine(Engine):
         self.module.to(self.rank.device)
         self.optimizer = torch_optimizer(self.recipe, self.module.parameters())
         self.schedule = schedule(self.recipe)(self.optimizer)
-        self.scaler = torch.amp.GradScaler(self.rank.device.type, enabled=self.precision == "fp16")
+        self.scaler = torch.amp.GradScaler(self.rank.device.type, FIRST_SCALE, enabled=self.precision == "fp16")
         self.parallel: nn.Module = self.module
         if self.rank.world > 1:
             self.rank.join()
@@ -54,7 +54,7 @@ class PlainEngine(Engine):
         if not self.scaler.is_enabled():
             return 0
         # Every skipped update halves the scale; it doubles again only after thousands.
-        return round(math.log2(_FIRST_SCALE / self.scaler.get_scale()))
+        return round(math.log2(FIRST_SCALE / self.scaler.get_scale()))
 
     def held(self) -> Held:
         return Held(sum(weight.numel() for weight in self.module.parameters()), adam_moments(self.adam))
