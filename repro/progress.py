@@ -4,6 +4,8 @@ left in each line where stderr is no terminal."""
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Sequence
 
 from .formats import counted, figures
@@ -12,57 +14,80 @@ from .units import duration
 
 
 class Progress:
-    """A bar over trials, or parts of a check, weighted by how long each should take, and what comes `after` them. A
-    context manager."""
+    """A bar over trials, or parts of a check, in their order, weighted by how long each should take, and what comes
+    `after` them. It moves while one runs, and names it. A context manager."""
 
     def __init__(self, seconds: dict[str, float], after: float) -> None:
-        self._seconds, self._done, self._left = seconds, 0, sum(seconds.values()) + after
+        self._seconds, self._waiting, self._after = seconds, dict(seconds), after
+        self._estimate = sum(seconds.values())
+        self._total = self._estimate + after
         self._took = self._reckoned = 0.0  # by those that ran
+        self._began = time.monotonic()
+        self._closing = threading.Event()
 
     def __enter__(self) -> Progress:
         from tqdm import tqdm
 
         self._bar = tqdm(
-            total=round(self._left),
-            bar_format="{percentage:3.0f}% |{bar}| {elapsed}, about {remaining} left",
+            total=self._total,
+            bar_format="{percentage:3.0f}% |{bar}| {elapsed}{postfix}",
             file=sys.stderr,
             disable=None,  # no bar where stderr is no terminal
             dynamic_ncols=True,
             leave=False,
         )
+        self._began = time.monotonic()
+        self._mover = threading.Thread(target=self._keep_moving, daemon=True)
+        self._mover.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._closing.set()
+        self._mover.join()
         self._bar.close()
 
     def tell(self, trial: Trial, record: Record | None, earlier: bool) -> None:
         """A trial is done: says so in one line, and moves the bar."""
         self._count(trial.id, None if record is None or earlier else record.wall_seconds)
         self._write(f"{trial.id}: {_told(record, earlier)}", time_left=not earlier)
-        self._bar.update(round(self._seconds[trial.id]))
 
     def tell_part(self, part: str, took: float | None) -> None:
         """The same of a part that took so many seconds; None where an earlier check had done it, which needs no line
         and says nothing of the pace."""
         self._count(part, took)
         if took is None:
-            self._bar.total = (self._bar.total or 0) - round(self._seconds[part])
+            self._total -= self._seconds[part]
             return
         self._write(f"{part}: {took:.0f} s", time_left=True)
-        self._bar.update(round(self._seconds[part]))
 
     def _count(self, name: str, took: float | None) -> None:
-        self._done += 1
-        self._left -= self._seconds[name]
+        del self._waiting[name]
+        self._began = time.monotonic()
         if took is not None:
             self._took, self._reckoned = self._took + took, self._reckoned + self._seconds[name]
 
+    def _left(self) -> tuple[float, float]:
+        """Seconds to go, as estimated, and at the pace so far, to which a tenth of the estimate counts as run."""
+        pace = 1.0
+        if self._took and self._reckoned:
+            believed = self._estimate / 10
+            pace = (self._took + believed) / (self._reckoned + believed)
+        running = next(iter(self._waiting.values()), self._after)
+        left = sum(self._waiting.values()) + self._after
+        left -= min((time.monotonic() - self._began) / pace, running)
+        return left, left * pace
+
+    def _keep_moving(self) -> None:
+        while not (self._bar.disable or self._closing.wait(1.0)):
+            estimated, left = self._left()
+            self._bar.total, self._bar.n = self._total, self._total - estimated
+            self._bar.set_postfix_str(f"about {duration(left)} left; {next(iter(self._waiting), 'the report')}")
+
     def _write(self, told: str, time_left: bool) -> None:
-        count = f"[{self._done:>{len(str(len(self._seconds)))}}/{len(self._seconds)}]"
-        if self._bar.disable and time_left and self._done < len(self._seconds):
-            pace = self._took / self._reckoned if self._took and self._reckoned else 1.0  # the bar keeps it by itself
-            told += f"; about {duration(self._left * pace)} left"
-        self._bar.write(f"{count} {told}", file=sys.stderr)
+        total, done = len(self._seconds), len(self._seconds) - len(self._waiting)
+        if self._bar.disable and time_left and self._waiting:
+            told += f"; about {duration(self._left()[1])} left"
+        self._bar.write(f"[{done:>{len(str(total))}}/{total}] {told}", file=sys.stderr)
         sys.stderr.flush()
 
 

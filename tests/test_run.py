@@ -6,11 +6,13 @@ import csv
 import io
 import json
 import os
+import pty
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from functools import partial
 from pathlib import Path
@@ -121,7 +123,21 @@ def test_time_left_goes_by_how_long_trials_take_here(capsys: pytest.CaptureFixtu
         for trial, took in zip(trials, (10.0, 99.0, 2.0, 2.0), strict=True):
             bar.tell(trial, Record.of(trial, "crashed", reason="as told", wall_seconds=took), took == 99.0)
     told = re.findall(r"about (.*) left", capsys.readouterr().err)
-    assert told == ["40 s", "18 s"], "5 x (2 + 2 + 4), then 12 / 4 x (2 + 4)"
+    assert told == ["33 s", "16 s"], "10.6 / 2.6 x (2 + 2 + 4), then 12.6 / 4.6 x (2 + 4)"
+
+
+def test_on_a_terminal_the_bar_moves_while_a_trial_runs_and_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 100))
+    with os.fdopen(theirs, "w") as terminal, os.fdopen(ours, "rb", 0) as seen:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        trials = [Trial(recipe, "tiny", "naive", "cpu", 1) for recipe in ("vit", "roberta")]
+        with Progress({trial.id: 4.0 for trial in trials}, 2.0) as bar:
+            bar.tell(trials[0], None, False)
+            time.sleep(2.5)
+        told = seen.read(1 << 16).decode()
+    moved = re.findall(r"([0-9]+)% [^%]*?about ([0-9]+) s left; roberta/tiny/1xcpu/naive", told)
+    assert moved[:2] == [("50", "5"), ("60", "4")]
 
 
 def test_the_report_says_what_was_measured_and_that_nothing_of_the_paper_was_verified(finished) -> None:

@@ -100,7 +100,6 @@ def main(given: argparse.Namespace) -> int:
     with run, Tracker(given.track, folder) as tracker:
         waiting = run.waiting
         seconds = {trial.id: run.estimate(trial) if trial in waiting else 0.0 for trial in run.chosen}
-        bar = progress.Progress(seconds, REPORTING)
         where = ", ".join(device.driver_name for device in devices) or "the CPU"
         if health:
             say(health)
@@ -111,7 +110,8 @@ def main(given: argparse.Namespace) -> int:
             run.load()
             if options.search == "guided":
                 run.guide()
-            with bar:
+            ordered = {trial.id: seconds[trial.id] for trial in run.trials if trial.id in seconds}
+            with progress.Progress(ordered, REPORTING) as bar:
                 code = run_cases(run, given.k)
         except KeyboardInterrupt:
             code = INTERRUPTED
