@@ -177,12 +177,12 @@ def why(first: Trained, all: Trained) -> list[str]:
     """What the first epoch took more than a later one, and in what, in sentences."""
     alone, begin, later = epochs_of(first, all, None)
     surplus, reading = begin.total - later.total, begin.reading - later.reading
-    early = slice(0, _FIRST_BATCHES)
+    early = slice(0, min(_FIRST_BATCHES, len(all.training[0])))
     warm_up = sum(all.training[0][early]) - mean(sum(times[early]) for times in all.training[1:])
     told = [
         f"The first of {len(all.seconds)} epochs took {figures(begin.total)} s, a later one {figures(later.total)} s: "
         f"{_signed(surplus)} s ({surplus / later.total:+.1%}).",
-        f"Warm-up: training on its first {_FIRST_BATCHES} batches took {_signed(warm_up)} s against a later epoch's, "
+        f"Warm-up: training on its first {early.stop} batches took {_signed(warm_up)} s against a later epoch's, "
         f"on the others {_signed(surplus - reading - warm_up)} s. Caching: reading took {_signed(reading)} s; "
         "the image file was out of the page cache when the first epoch began, and in it later.",
     ]

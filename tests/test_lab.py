@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -99,6 +99,13 @@ def test_the_first_epochs_surplus_is_told_by_what_it_went_into() -> None:
     assert "batches took +3 s against a later epoch's" in parts
     assert "reading took +3 s" in parts
     assert not any("not out of their line" in line for line in rest)
+
+
+def test_epochs_of_few_batches_are_told_by_those_that_there_are() -> None:
+    first, all = trained(1, 16.0, 10.0), trained(20, 16.0, 10.0)
+    short = replace(all, reading=[[*times[:4]] for times in all.reading], training=[[*t[:4]] for t in all.training])
+    assert "training on its first 4 batches took" in why(first, short)[1]
+    assert "training on its first 10 batches took" in why(first, all)[1]
 
 
 def test_epochs_of_hours_are_told_in_plain_digits() -> None:
