@@ -52,9 +52,9 @@ def answer(*arguments: str) -> Any:
     return json.loads(done.stdout, parse_constant=pytest.fail)
 
 
-def refusal(*arguments: str, **variables: str) -> str:
+def refusal(*arguments: str, cwd: Path = ROOT, **variables: str) -> str:
     """The one line with which a command refuses bad input."""
-    done = repro(*arguments, **variables)
+    done = repro(*arguments, cwd=cwd, **variables)
     assert (done.returncode, done.stdout) == (2, ""), done.stdout
     assert len(done.stderr.splitlines()) == 1, done.stderr
     return done.stderr

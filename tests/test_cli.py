@@ -323,8 +323,8 @@ def test_a_folder_in_the_place_of_a_file_is_told_before_any_work(command: str, n
     ],
 )
 def test_what_is_refused_leaves_no_folder_behind(command: str, tmp_path: Path) -> None:
-    refusal(*command.split(), "--out", str(tmp_path / "new" / "out"), CUDA_VISIBLE_DEVICES="")
-    assert [*tmp_path.iterdir()] == []
+    refusal(*command.split(), "--out", str(tmp_path / "new" / "out"), cwd=tmp_path, CUDA_VISIBLE_DEVICES="")
+    assert [*tmp_path.iterdir()] == [], "neither there nor where it was started"
 
 
 def test_a_broken_table_is_told_with_file_line_and_column_before_any_trial(tmp_path: Path) -> None:

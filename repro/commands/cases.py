@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,13 +87,14 @@ def _go_through(plugin: _Plugin, expression: str | None, *more: str) -> int:
 
     for name in _NOT_FOR_CASES:
         os.environ.pop(name, None)
-    with contextlib.redirect_stdout(sys.stderr):
+    with contextlib.redirect_stdout(sys.stderr), tempfile.TemporaryDirectory(prefix="repro-") as unused:
         code = pytest.main(
             [
                 *(str(ROOT / "tests" / "benchmark" / name) for name in _IN_ORDER),
                 f"--rootdir={ROOT}",
                 f"--config-file={ROOT / 'pyproject.toml'}",
                 f"--benchmark-json={plugin.file}",
+                f"--benchmark-storage=file://{unused}",  # which it makes, where people start a run
                 "--benchmark-disable-gc",
                 "--benchmark-quiet",
                 "-p",
