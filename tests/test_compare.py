@@ -187,7 +187,7 @@ def test_trials_of_another_size_are_not_the_same_trial(changed: dict[str, Any]) 
 @pytest.mark.parametrize(
     ("statuses", "code"),
     [
-        (["unchanged", "improved", "fixed", "incomparable"], 0),  # one that cannot be compared says nothing
+        (["unchanged", "improved", "fixed", "incomparable"], 0),  # what ran on neither side is no question
         (["incomparable", "incomparable"], 3),
         (["unchanged", "inconclusive"], 3),
         (["inconclusive", "broke"], 1),
@@ -197,6 +197,23 @@ def test_trials_of_another_size_are_not_the_same_trial(changed: dict[str, Any]) 
 def test_the_exit_code_is_the_worst_that_is_known(statuses: list[Any], code: int) -> None:
     half = Half(0, 0, None, None, None)
     assert exit_code([Compared(processes(count=1)[0], half, half, each, "") for each in statuses]) == code
+
+
+def test_a_measured_trial_that_is_incomparable_leaves_the_answer_open_and_is_named(tmp_path: Path) -> None:
+    other = [record("vit", "naive", 3.0, micro_batch=size) for size in (4, 2)]
+    found, code = compared(tmp_path, [*processes(), other[0]], [*processes(seed=2), other[1]])
+    assert ([row["status"] for row in found["trials"]], code) == (["unchanged", "incomparable"], 3)
+    told = (
+        "inconclusive (1 unchanged, 1 incomparable): vit, naive, 4 x A100 incomparable (another largest micro batch: 4,"
+    )
+    assert told in found["verdict"]
+
+
+def test_what_runs_on_neither_side_spoils_no_answer(tmp_path: Path) -> None:
+    never = record("vit", "naive", None, status="unsupported", reason="no such kernel")
+    found, code = compared(tmp_path, [*processes(), never], [*processes(seed=2), never])
+    assert ([row["status"] for row in found["trials"]], code) == (["unchanged", "incomparable"], 0)
+    assert found["verdict"].endswith("nothing regressed (1 unchanged, 1 incomparable).")
 
 
 def test_a_step_is_that_from_an_idle_device_to_an_idle_device() -> None:

@@ -47,21 +47,24 @@ _COLUMNS: dict[str, Callable[[Compared], Any]] = {
 
 
 def exit_code(compared: Sequence[Compared]) -> int:
-    """1 where something regressed or broke, 3 where something is inconclusive or nothing could be compared, else 0."""
+    """1 where something regressed or broke, 3 where something is inconclusive, or was measured and is incomparable, or
+    nothing could be compared, else 0."""
     statuses = {each.status for each in compared}
     if statuses & {"regressed", "broke"}:
         return FAILED
-    return INCONCLUSIVE if "inconclusive" in statuses or statuses == {"incomparable"} else OK
+    open_ones = "inconclusive" in statuses or any(each.unanswered for each in compared)
+    return INCONCLUSIVE if open_ones or statuses == {"incomparable"} else OK
 
 
 def verdict(compared: Sequence[Compared], before: str, after: str) -> str:
-    """One line. It names what regressed or broke, else what is best known."""
+    """One line. It names what regressed or broke, else what was measured and is incomparable."""
     if not compared:
         return f"Verdict on {after} after {before}: no package that a trial may import differs, nothing was measured."
     counts = Counter(each.status for each in compared)
     told = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
     word = {FAILED: "slower or broken", INCONCLUSIVE: "inconclusive", OK: "nothing regressed"}[exit_code(compared)]
     worst = [each for each in compared if each.status in ("regressed", "broke")]
+    worst = worst or [each for each in compared if each.unanswered]
     named = first([f"{_name(each)} {_how(each)}" for each in worst])
     return f"Verdict on {after} after {before}: {word} ({told}){': ' if named else ''}{named}."
 
@@ -171,4 +174,6 @@ def _name(each: Compared) -> str:
 
 
 def _how(each: Compared) -> str:
+    if each.status == "incomparable":
+        return f"incomparable ({each.reason})"
     return change(each.judged.ratio.value) if each.judged else each.reason

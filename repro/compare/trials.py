@@ -53,6 +53,13 @@ class Compared:
     judged: Judged | None = None
     changes: tuple[Change, ...] = ()
 
+    @property
+    def unanswered(self) -> bool:
+        """Whether a side measured it, and nothing can be said of a change. What ran on neither side is no question."""
+        return self.status == "incomparable" and any(
+            half.processes + half.discarded for half in (self.before, self.after)
+        )
+
 
 Judge = Callable[[Sequence[Record], Sequence[Record]], Judged]
 Key = tuple[str, str, str, int, int, int | None]
