@@ -158,6 +158,71 @@ def test_a_crash_that_was_mended_counts_no_more(tmp_path: Path) -> None:
     assert status(tmp_path, processes(), [failed, *processes(seed=2)])[0] == "unchanged"
 
 
+def starts(folder: Path, factor: float, failing: Sequence[int], status: Any = "crashed") -> str:
+    """A folder of eight results folders, of which these failed."""
+    failed = record("pythia-1b", "naive", None, status=status, reason="no such kernel")
+    for number, each in enumerate(processes(factor, count=8)):
+        results_folder(folder / str(number), failed if number in failing else each)
+    return str(folder)
+
+
+def of_starts(folder: Path, before: Sequence[int], after: Sequence[int], factor: float = 1.0) -> tuple[Any, int]:
+    """What is said of two sides of eight starts of which these crashed."""
+    sides = starts(folder / "before", 1.0, before), starts(folder / "after", factor, after)
+    done = repro("compare", *sides, "--format", "json")
+    [row] = json.loads(done.stdout)["trials"]
+    assert (row["before_failed"], row["after_failed"]) == (len(before), len(after))
+    return row, done.returncode
+
+
+@pytest.mark.parametrize("failing", [[0], [7], [3], range(7), range(1, 8), range(8)], ids=str)
+def test_a_trial_that_fails_in_any_start_where_none_failed_broke_and_the_other_way_round_is_fixed(
+    tmp_path: Path, failing: Sequence[int]
+) -> None:
+    why = f"{len(failing)} of 8 processes crashed: no such kernel"
+    row, code = of_starts(tmp_path / "broke", [], failing)
+    assert (row["status"], row["reason"], code) == ("broke", why, 1)
+    row, code = of_starts(tmp_path / "fixed", failing, [])
+    assert (row["status"], row["reason"].split(";")[0], code) == ("fixed", why, 0)
+
+
+def test_a_trial_that_fails_no_more_and_may_be_slower_is_not_called_fixed(tmp_path: Path) -> None:
+    row, code = of_starts(tmp_path, [0], [], factor=1.2)
+    assert (row["status"], code) == ("inconclusive", 3)
+    assert row["reason"].startswith("1 of 8 processes crashed: no such kernel; 20.0% slower ")
+
+
+def test_where_both_sides_fail_both_counts_are_told_and_failing_more_often_is_not_unchanged(tmp_path: Path) -> None:
+    told = "before, {} of 8 processes crashed: no such kernel; after, {} of 8 processes crashed: no such kernel; "
+    row, code = of_starts(tmp_path / "less", [0, 5], [3])
+    assert (row["status"], code) == ("unchanged", 0)
+    assert row["reason"].startswith(told.format(2, 1))
+    row, code = of_starts(tmp_path / "more", [3], [0, 5])
+    assert (row["status"], code) == ("inconclusive", 3)
+    assert row["reason"].startswith("fails more often: " + told.format(1, 2))
+
+
+def test_failures_are_told_by_status_in_any_order() -> None:
+    known = Environment(host=Host("One"))
+    failed = [
+        record("pythia-1b", "naive", None, status="timed_out", reason="an hour"),
+        *(record("pythia-1b", "naive", None, status="crashed", reason=why) for why in ("a bus", "a fork", "a fork")),
+    ]
+    for order in (failed, failed[::-1]):
+        after = Side("after", (*order, *processes(count=4)), known)
+        [one] = compare(Side("before", tuple(processes()), known), after)
+        assert one.reason == "3 of 8 processes crashed: a fork, 1 of 8 processes timed_out: an hour"
+
+
+@pytest.mark.parametrize("last", ["ok", "interrupted"])
+def test_what_was_measured_again_in_its_folder_is_no_start_of_its_own(tmp_path: Path, last: Any) -> None:
+    failed, again = (record("pythia-1b", "naive", None, status="crashed", reason=why) for why in ("once", "twice"))
+    end = processes()[0] if last == "ok" else record("pythia-1b", "naive", None, status=last)
+    results_folder(tmp_path / "1", failed, again, end)
+    told = [each.reason for each in read_side(tmp_path).records if each.status == "crashed"]
+    assert told == ([] if last == "ok" else ["twice"])
+
+
 @pytest.mark.parametrize(
     ("other", "why"),
     [

@@ -39,6 +39,8 @@ _COLUMNS: dict[str, Callable[[Compared], Any]] = {
     "after_processes": lambda each: each.after.processes,
     "before_discarded": lambda each: each.before.discarded,
     "after_discarded": lambda each: each.after.discarded,
+    "before_failed": lambda each: each.before.failed,
+    "after_failed": lambda each: each.after.failed,
     "smallest_p": lambda each: each.judged and each.judged.ratio.smallest_p,
     "noise_floor": lambda each: each.judged and each.judged.floor,
     "threshold": lambda each: each.judged and each.judged.decision.threshold,
@@ -155,9 +157,12 @@ def _people(each: Compared) -> dict[str, Any]:
         "processes": f"{each.before.processes}, {each.after.processes}",
         "status": each.status,
     }
-    discarded = each.before.discarded + each.after.discarded
-    if discarded:
-        found["processes"] += f" ({discarded} discarded)"
+    counts = {
+        "discarded": each.before.discarded + each.after.discarded,
+        "failed": each.before.failed + each.after.failed,
+    }
+    if lost := ", ".join(f"{count} {what}" for what, count in counts.items() if count):
+        found["processes"] += f" ({lost})"
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -18,11 +18,15 @@ from ..reading import Problem, all_sound_records, environment_of, print_problems
 from ..results import BENCHMARK, TRIALS, Line
 from ..trial import Record
 
+SILENT = ("interrupted", "skipped")  # of which no answer is known
+Key = tuple[str, str, str, int, int, int | None]
+
 
 @dataclass(frozen=True)
 class Side:
-    """`records` are oldest first, several of one trial where several processes ran it. `environment` is what it ran
-    on, as far as it is known. `baseline_of` names the machine of a baseline."""
+    """`records` are oldest first, several of one trial where several processes ran it; what failed and was mended is
+    none of them. `environment` is what it ran on, as far as it is known. `baseline_of` names the machine of a
+    baseline."""
 
     name: str
     records: tuple[Record, ...]
@@ -55,6 +59,11 @@ def read_side(place: Path) -> Side:
     return Side(str(place), tuple(records), told[0][1] if told else Environment())
 
 
+def key(record: Record) -> Key:
+    """All that names a trial except its device, micro batch and rounds."""
+    return record.recipe, record.scale, record.settings, record.count, record.nodes, record.memory_limit
+
+
 def step_seconds(record: Record) -> float | None:
     """Seconds of a training step: from an idle device to an idle device, where the record has that."""
     return record.synchronised_step if record.synchronised_step is not None else record.true_step
@@ -73,9 +82,19 @@ def _folders(place: Path) -> list[Path]:
 
 def _of_run(folder: Path) -> tuple[list[Record], Environment]:
     problems: list[Problem] = []
-    found = all_sound_records(folder, problems), environment_of(folder, problems)
+    found = _unmended(all_sound_records(folder, problems)), environment_of(folder, problems)
     print_problems(replace(problem, where=str(folder / problem.where)) for problem in problems)
     return found
+
+
+def _unmended(records: Sequence[Record]) -> list[Record]:
+    """The records of a folder without what failed and was measured again since, or runs in any number of rounds: that
+    was no start of its own. Of what still fails the latest stands."""
+    of_id = {record.id: record for record in records if record.status not in SILENT}
+    latest = [record for record in records if of_id.get(record.id) is record]
+    stands = {key(record): record for record in latest}
+    stands |= {key(record): record for record in latest if record.status == "ok"}
+    return [each for each in records if each.status in ("ok", *SILENT) or each is stands[key(each)]]
 
 
 @dataclass(frozen=True)
