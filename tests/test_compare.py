@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import models
 from repro.compare.baseline import accept
 from repro.compare.changes import changes
 from repro.compare.ratio import of_separate
@@ -379,13 +380,39 @@ def number_of(name: str) -> int:
     return len(name)
 
 
-def test_trials_of_one_side_alone_are_left_out_and_told(tmp_path: Path) -> None:
-    before = results_folder(tmp_path / "before", *processes(), record("vit", "naive", 3.0))
-    after = results_folder(tmp_path / "after", *processes(seed=2))
+def test_trials_of_one_side_alone_are_left_out_and_named(tmp_path: Path) -> None:
+    stopped = record("vit", "naive", None, status="interrupted")
+    before = results_folder(tmp_path / "before", *processes(), *(record(id, "naive", 3.0) for id in ("vit", "roberta")))
+    after = results_folder(tmp_path / "after", *processes(seed=2), stopped, record("mamba", "naive", 3.0))
     done = repro("compare", str(before), str(after))
     assert done.returncode == 0
-    assert f"Only in {before}, and left out: 1 trial." in done.stdout
+    assert "nothing regressed (1 unchanged; 2 trials only before; 1 trial only after)." in done.stdout.splitlines()[0]
+    named = "vit, naive, 4 x A100 (interrupted in the other); roberta, naive, 4 x A100"
+    assert f"Only in {before}, and left out: 2 trials: {named}." in done.stdout
+    assert f"Only in {after}, and left out: 1 trial: mamba, naive, 4 x A100." in done.stdout
     assert "vit" not in done.stdout.split("TRIALS")[1].split("WHY")[0]
+
+    found = json.loads(repro("compare", str(before), str(after), "--format", "json").stdout)
+    left_out = [*found["only_before"], *found["only_after"]]
+    told = [tuple(row[name] for name in ("recipe", "status", "reason")) for row in left_out]
+    assert told == [
+        ("vit", "only_before", "interrupted after"),
+        ("roberta", "only_before", "not recorded after"),
+        ("mamba", "only_after", "not recorded before"),
+    ]
+    rows = list(csv.DictReader(io.StringIO(repro("compare", str(before), str(after), "--format", "csv").stdout)))
+    assert [row["recipe"] for row in rows] == ["pythia-1b", "vit", "roberta", "mamba"]
+    assert [float(row["before_median"]) for row in rows[1:3]] == [row["before_median"] for row in left_out[:2]]
+
+
+def test_of_many_trials_of_one_side_alone_the_first_are_named(tmp_path: Path) -> None:
+    ids = [id for id in models.IDS if id != "pythia-1b"]
+    more = [record(id, settings, 3.0) for settings in ("naive", "free_lunch") for id in ids]
+    before = results_folder(tmp_path / "before", *processes(), *more)
+    after = results_folder(tmp_path / "after", *processes(seed=2))
+    told = repro("compare", str(before), str(after)).stdout
+    assert f"left out: {len(more)} trials: {ids[0]}, naive, 4 x A100; " in told
+    assert f"; and {len(more) - 8} more, named by --format json." in told
 
 
 def test_it_answers_within_a_second_without_torch() -> None:

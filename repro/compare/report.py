@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 from ..exit_codes import FAILED, INCONCLUSIVE, OK
 from ..formats import Format, as_json, counted, figures, first, render
@@ -13,7 +13,7 @@ from ..interval import Interval
 from ..packages import PACKAGES
 from .environments import Difference
 from .rule import change
-from .trials import STATUSES, Compared
+from .trials import STATUSES, Alone, Compared, Half
 
 _MIB = 2**20
 _FEW = 8
@@ -58,12 +58,21 @@ def exit_code(compared: Sequence[Compared]) -> int:
     return INCONCLUSIVE if open_ones or statuses == {"incomparable"} else OK
 
 
-def verdict(compared: Sequence[Compared], before: str, after: str) -> str:
-    """One line. It names what regressed or broke, else what was measured and is incomparable."""
+def verdict(
+    compared: Sequence[Compared],
+    before: str,
+    after: str,
+    only_before: Sequence[Alone] = (),
+    only_after: Sequence[Alone] = (),
+) -> str:
+    """One line. It names what regressed or broke, else what was measured and is incomparable, and counts what has no
+    counterpart."""
     if not compared:
         return f"Verdict on {after} after {before}: no package that a trial may import differs, nothing was measured."
     counts = Counter(each.status for each in compared)
     told = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
+    for side, alone in (("before", only_before), ("after", only_after)):
+        told += f"; {counted(len(alone), 'trial')} only {side}" if alone else ""
     word = {FAILED: "slower or broken", INCONCLUSIVE: "inconclusive", OK: "nothing regressed"}[exit_code(compared)]
     worst = [each for each in compared if each.status in ("regressed", "broke")]
     worst = worst or [each for each in compared if each.unanswered]
@@ -78,12 +87,16 @@ def report(
     after: str,
     notes: Sequence[str],
     format: Format,
+    only_before: Sequence[Alone] = (),
+    only_after: Sequence[Alone] = (),
 ) -> str:
-    """CSV is one row a trial; JSON holds the environment, the trials, and the verdict."""
-    rows = [{name: take(each) for name, take in _COLUMNS.items()} for each in compared]
-    line = verdict(compared, before, after)
+    """CSV is one row a trial, those of one side alone last; JSON holds the environment, the trials, and the
+    verdict."""
+    rows = [_row(each) for each in compared]
+    alone = [_row_of_one(each, "before") for each in only_before], [_row_of_one(each, "after") for each in only_after]
+    line = verdict(compared, before, after, only_before, only_after)
     if format == "csv":
-        lines = [known | {"changes": "; ".join(known["changes"])} for known in rows]
+        lines = [known | {"changes": "; ".join(known["changes"])} for known in (*rows, *alone[0], *alone[1])]
         return render(lines, "csv") if lines else ",".join(_COLUMNS)
     if format == "json":
         return as_json(
@@ -92,6 +105,8 @@ def report(
                 "after": after,
                 "environment": [asdict(difference) for difference in environment],
                 "trials": rows,
+                "only_before": alone[0],
+                "only_after": alone[1],
                 "counts": {status: sum(each.status == status for each in compared) for status in STATUSES},
                 "verdict": line,
                 "exit_code": exit_code(compared),
@@ -107,7 +122,29 @@ def report(
     changed = [f"- {_name(each)}: {found}" for each in compared for found in each.changes]
     parts += [title("What changed besides speed"), "\n".join(changed) or "Nothing that is recorded."]
     parts += notes
+    for side, left_out in ((before, only_before), (after, only_after)):
+        if left_out:
+            parts.append(f"Only in {side}, and left out: {counted(len(left_out), 'trial')}: {_left_out(left_out)}.")
     return "\n\n".join(parts)
+
+
+def _row(each: Compared) -> dict[str, Any]:
+    return {name: take(each) for name, take in _COLUMNS.items()}
+
+
+def _row_of_one(each: Alone, side: Literal["before", "after"]) -> dict[str, Any]:
+    """A trial of one side alone, as if the other had measured nothing of it."""
+    nothing = Half(0, 0, None, None, None)
+    halves, other = ((each.half, nothing), "after") if side == "before" else ((nothing, each.half), "before")
+    told = Compared(each.trial, *halves, "incomparable", f"{each.there or 'not recorded'} {other}")
+    return _row(told) | {"status": f"only_{side}"}
+
+
+def _left_out(found: Sequence[Alone]) -> str:
+    """All of a few, of many the first, the others counted."""
+    named = [f"{_name(each)} ({each.there} in the other)" if each.there else _name(each) for each in found[:_FEW]]
+    more = [f"and {len(found) - _FEW} more, named by --format json"] if len(found) > _FEW else []
+    return "; ".join([*named, *more])
 
 
 def _environment(environment: Sequence[Difference], format: Format) -> list[str]:
@@ -174,7 +211,7 @@ def _both(before: float | None, after: float | None, unit: float = 1.0) -> str:
     return ", ".join("-" if value is None else figures(value / unit, 4) for value in (before, after))
 
 
-def _name(each: Compared) -> str:
+def _name(each: Compared | Alone) -> str:
     return f"{each.trial.recipe}, {each.trial.settings}, {each.trial.machine}"
 
 

@@ -63,6 +63,16 @@ class Compared:
         )
 
 
+@dataclass(frozen=True)
+class Alone:
+    """A trial of one side alone. `there` is what the other side has in place of an answer, `interrupted` or `skipped`;
+    nothing where it has no record of it."""
+
+    trial: Record
+    half: Half
+    there: str
+
+
 Judge = Callable[[Sequence[Record], Sequence[Record]], Judged]
 
 
@@ -89,9 +99,20 @@ def compare(before: Side, after: Side) -> list[Compared]:
     return found
 
 
-def only_in(side: Side, other: Side) -> int:
-    """How many trials of a side the other lacks."""
-    return len(_by_trial(side).keys() - _by_trial(other).keys())
+def only_in(side: Side, other: Side) -> list[Alone]:
+    """The trials of a side to which the other has no answer."""
+    answered = _by_trial(other).keys()
+    silent = {key(record): record.status for record in other.records}
+    return [
+        Alone(_shown(records), _half(records), silent.get(named, ""))
+        for named, records in _by_trial(side).items()
+        if named not in answered
+    ]
+
+
+def _shown(records: Sequence[Record]) -> Record:
+    """The latest that ran, else the latest, which tells what trial it is."""
+    return next((record for record in reversed(records) if record.status == "ok"), records[-1])
 
 
 def compare_trial(
@@ -104,7 +125,7 @@ def compare_trial(
     ran = [[record for record in side if record.status == "ok"] for side in (before, after)]
     shares = [1 - len(runs) / len(side) for runs, side in zip(ran, (before, after), strict=True)]
     failures = _failures(before, after)
-    told = Compared((ran[0] or before)[-1], _half(before), _half(after), "incomparable", obstacle)
+    told = Compared(_shown(before), _half(before), _half(after), "incomparable", obstacle)
     if obstacle:
         return told
     if not any(ran):
