@@ -516,6 +516,52 @@ def test_environments_are_compared_package_by_package_on_top(tmp_path: Path) -> 
     assert text.index("transformers") < text.index("Only after: newcomer 1.0.") < text.index("TRIALS")
 
 
+def pair(folder: Path, *known: dict[str, Any]) -> Path:
+    """A side of two runs, each with its environment."""
+    for number, changed in enumerate(known):
+        environment(results_folder(folder / str(number), *processes(count=1)), **changed)
+    return folder
+
+
+def test_what_the_runs_of_a_side_do_not_agree_on_is_told(tmp_path: Path) -> None:
+    one, other = {"commit": "a", "host": {"kernel": "6.1"}}, {"commit": "b", "host": {"kernel": "6.2"}}
+    mixed = pair(tmp_path / "mixed", one, other | {"variables": {"OMP_NUM_THREADS": "1"}})
+    turned = pair(tmp_path / "turned", other, one)
+    for sides, kernels in (([mixed, pair(tmp_path / "plain", one, one)], "6.1"), ([mixed, turned], "6.1; 6.2")):
+        found = json.loads(repro("compare", *map(str, sides), "--format", "json").stdout)["environment"]
+        rows = {row["what"]: (row["before"], row["after"]) for row in found}
+        assert rows["kernel"] == ("6.1; 6.2", kernels)
+        assert rows["repro"][0] == "a; b"
+        assert rows["variable OMP_NUM_THREADS"] == ("1; not set", None)
+
+
+def test_a_side_of_two_cpus_is_another_machine_than_a_side_of_one() -> None:
+    one, other = (Environment(host=Host(cpu)) for cpu in ("One", "Other"))
+    ran = tuple(replace(each, device="cpu") for each in processes(count=1))
+    [found] = compare(Side("before", ran, one, others=(other,)), Side("after", ran, one))
+    assert (found.status, found.reason) == ("incomparable", "another machine: One; Other, then One")
+
+
+def test_of_two_benchmarks_kernel_and_commit_are_compared_and_what_neither_records_is_told(tmp_path: Path) -> None:
+    content = json.loads((RUN / "benchmark.json").read_text())
+    content["commit_info"] |= {"id": "0123", "dirty": True}
+    content["machine_info"]["release"] = "9.9"
+    (tmp_path / "other.json").write_text(json.dumps(content))
+    sides = str(RUN / "benchmark.json"), str(tmp_path / "other.json")
+    told = json.loads(repro("compare", *sides, "--format", "json").stdout)["environment"]
+    rows = {row["what"]: row["after"] for row in told}
+    assert rows == {"kernel": "9.9", "repro": "0123-dirty", "packages": None, "variables": None}
+    assert "Recorded on neither side: packages, variables." in repro("compare", *sides).stdout
+    assert "neither side" not in repro("compare", str(RUN), str(RUN)).stdout
+
+
+def test_a_benchmark_from_outside_of_a_checkout_says_no_commit(tmp_path: Path) -> None:
+    content = json.loads((RUN / "benchmark.json").read_text())
+    for nothing in ({"id": "unversioned"}, {"id": "unknown", "dirty": True}, None):
+        (tmp_path / "one.json").write_text(json.dumps(content | {"commit_info": nothing}))
+        assert read_side(tmp_path / "one.json").environment.commit is None
+
+
 def test_of_many_packages_that_one_side_has_alone_those_that_matter_are_named(tmp_path: Path) -> None:
     before, after = (results_folder(tmp_path / name, *processes()) for name in ("before", "after"))
     tools = {f"tool-{number}": "1.0" for number in range(8)}

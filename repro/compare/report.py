@@ -156,6 +156,8 @@ def _environment(environment: Sequence[Difference], format: Format) -> list[str]
     for side, alone in (("before", only_before), ("after", only_after)):
         if alone:
             parts.append(f"Only {side}: {_alone(alone)}.")
+    if neither := [each.what for each in environment if each.before is None and each.after is None]:
+        parts.append(f"Recorded on neither side: {', '.join(neither)}.")
     return parts
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import median, mode
 from typing import Literal, get_args
 
+from ..environment import Environment
 from ..errors import UserError, cut
 from ..soundness import unsound
 from ..trial import Record
@@ -242,14 +243,17 @@ def _another_machine(before: Side, after: Side, old: Record, new: Record) -> str
     """Why times of two machines cannot be compared, or nothing."""
     if old.device != new.device:
         return f"another device: {old.device}, then {new.device}"
-    if old.device == "cpu":
-        names = [side.environment.host.cpu or None for side in (before, after)]
-    else:
-        names = [
-            ", ".join(sorted({gpu.driver_name for gpu in side.environment.gpus or []})) or None
-            for side in (before, after)
-        ]
-    return f"another machine: {names[0]}, then {names[1]}" if None not in names and names[0] != names[1] else ""
+    names = [side.said(_cpu if old.device == "cpu" else _gpus) for side in (before, after)]
+    alike = names[0] == names[1] or not all(names)
+    return "" if alike else f"another machine: {'; '.join(names[0])}, then {'; '.join(names[1])}"
+
+
+def _cpu(known: Environment) -> str | None:
+    return known.host.cpu or None
+
+
+def _gpus(known: Environment) -> str | None:
+    return ", ".join(sorted({gpu.driver_name for gpu in known.gpus or []})) or None
 
 
 def _another_recipe(old: Record, new: Record) -> str:
