@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import models
 from repro.compare.baseline import accept
 from repro.compare.changes import changes
 from repro.compare.ratio import of_separate
@@ -158,6 +159,71 @@ def test_a_crash_that_was_mended_counts_no_more(tmp_path: Path) -> None:
     assert status(tmp_path, processes(), [failed, *processes(seed=2)])[0] == "unchanged"
 
 
+def starts(folder: Path, factor: float, failing: Sequence[int], status: Any = "crashed") -> str:
+    """A folder of eight results folders, of which these failed."""
+    failed = record("pythia-1b", "naive", None, status=status, reason="no such kernel")
+    for number, each in enumerate(processes(factor, count=8)):
+        results_folder(folder / str(number), failed if number in failing else each)
+    return str(folder)
+
+
+def of_starts(folder: Path, before: Sequence[int], after: Sequence[int], factor: float = 1.0) -> tuple[Any, int]:
+    """What is said of two sides of eight starts of which these crashed."""
+    sides = starts(folder / "before", 1.0, before), starts(folder / "after", factor, after)
+    done = repro("compare", *sides, "--format", "json")
+    [row] = json.loads(done.stdout)["trials"]
+    assert (row["before_failed"], row["after_failed"]) == (len(before), len(after))
+    return row, done.returncode
+
+
+@pytest.mark.parametrize("failing", [[0], [7], [3], range(7), range(1, 8), range(8)], ids=str)
+def test_a_trial_that_fails_in_any_start_where_none_failed_broke_and_the_other_way_round_is_fixed(
+    tmp_path: Path, failing: Sequence[int]
+) -> None:
+    why = f"{len(failing)} of 8 processes crashed: no such kernel"
+    row, code = of_starts(tmp_path / "broke", [], failing)
+    assert (row["status"], row["reason"], code) == ("broke", why, 1)
+    row, code = of_starts(tmp_path / "fixed", failing, [])
+    assert (row["status"], row["reason"].split(";")[0], code) == ("fixed", why, 0)
+
+
+def test_a_trial_that_fails_no_more_and_may_be_slower_is_not_called_fixed(tmp_path: Path) -> None:
+    row, code = of_starts(tmp_path, [0], [], factor=1.2)
+    assert (row["status"], code) == ("inconclusive", 3)
+    assert row["reason"].startswith("1 of 8 processes crashed: no such kernel; 20.0% slower ")
+
+
+def test_where_both_sides_fail_both_counts_are_told_and_failing_more_often_is_not_unchanged(tmp_path: Path) -> None:
+    told = "before, {} of 8 processes crashed: no such kernel; after, {} of 8 processes crashed: no such kernel; "
+    row, code = of_starts(tmp_path / "less", [0, 5], [3])
+    assert (row["status"], code) == ("unchanged", 0)
+    assert row["reason"].startswith(told.format(2, 1))
+    row, code = of_starts(tmp_path / "more", [3], [0, 5])
+    assert (row["status"], code) == ("inconclusive", 3)
+    assert row["reason"].startswith("fails more often: " + told.format(1, 2))
+
+
+def test_failures_are_told_by_status_in_any_order() -> None:
+    known = Environment(host=Host("One"))
+    failed = [
+        record("pythia-1b", "naive", None, status="timed_out", reason="an hour"),
+        *(record("pythia-1b", "naive", None, status="crashed", reason=why) for why in ("a bus", "a fork", "a fork")),
+    ]
+    for order in (failed, failed[::-1]):
+        after = Side("after", (*order, *processes(count=4)), known)
+        [one] = compare(Side("before", tuple(processes()), known), after)
+        assert one.reason == "3 of 8 processes crashed: a fork, 1 of 8 processes timed_out: an hour"
+
+
+@pytest.mark.parametrize("last", ["ok", "interrupted"])
+def test_what_was_measured_again_in_its_folder_is_no_start_of_its_own(tmp_path: Path, last: Any) -> None:
+    failed, again = (record("pythia-1b", "naive", None, status="crashed", reason=why) for why in ("once", "twice"))
+    end = processes()[0] if last == "ok" else record("pythia-1b", "naive", None, status=last)
+    results_folder(tmp_path / "1", failed, again, end)
+    told = [each.reason for each in read_side(tmp_path).records if each.status == "crashed"]
+    assert told == ([] if last == "ok" else ["twice"])
+
+
 @pytest.mark.parametrize(
     ("other", "why"),
     [
@@ -187,7 +253,7 @@ def test_trials_of_another_size_are_not_the_same_trial(changed: dict[str, Any]) 
 @pytest.mark.parametrize(
     ("statuses", "code"),
     [
-        (["unchanged", "improved", "fixed", "incomparable"], 0),  # one that cannot be compared says nothing
+        (["unchanged", "improved", "fixed", "incomparable"], 0),  # what ran on neither side is no question
         (["incomparable", "incomparable"], 3),
         (["unchanged", "inconclusive"], 3),
         (["inconclusive", "broke"], 1),
@@ -197,6 +263,23 @@ def test_trials_of_another_size_are_not_the_same_trial(changed: dict[str, Any]) 
 def test_the_exit_code_is_the_worst_that_is_known(statuses: list[Any], code: int) -> None:
     half = Half(0, 0, None, None, None)
     assert exit_code([Compared(processes(count=1)[0], half, half, each, "") for each in statuses]) == code
+
+
+def test_a_measured_trial_that_is_incomparable_leaves_the_answer_open_and_is_named(tmp_path: Path) -> None:
+    other = [record("vit", "naive", 3.0, micro_batch=size) for size in (4, 2)]
+    found, code = compared(tmp_path, [*processes(), other[0]], [*processes(seed=2), other[1]])
+    assert ([row["status"] for row in found["trials"]], code) == (["unchanged", "incomparable"], 3)
+    told = (
+        "inconclusive (1 unchanged, 1 incomparable): vit, naive, 4 x A100 incomparable (another largest micro batch: 4,"
+    )
+    assert told in found["verdict"]
+
+
+def test_what_runs_on_neither_side_spoils_no_answer(tmp_path: Path) -> None:
+    never = record("vit", "naive", None, status="unsupported", reason="no such kernel")
+    found, code = compared(tmp_path, [*processes(), never], [*processes(seed=2), never])
+    assert ([row["status"] for row in found["trials"]], code) == (["unchanged", "incomparable"], 0)
+    assert found["verdict"].endswith("nothing regressed (1 unchanged, 1 incomparable).")
 
 
 def test_a_step_is_that_from_an_idle_device_to_an_idle_device() -> None:
@@ -297,13 +380,39 @@ def number_of(name: str) -> int:
     return len(name)
 
 
-def test_trials_of_one_side_alone_are_left_out_and_told(tmp_path: Path) -> None:
-    before = results_folder(tmp_path / "before", *processes(), record("vit", "naive", 3.0))
-    after = results_folder(tmp_path / "after", *processes(seed=2))
+def test_trials_of_one_side_alone_are_left_out_and_named(tmp_path: Path) -> None:
+    stopped = record("vit", "naive", None, status="interrupted")
+    before = results_folder(tmp_path / "before", *processes(), *(record(id, "naive", 3.0) for id in ("vit", "roberta")))
+    after = results_folder(tmp_path / "after", *processes(seed=2), stopped, record("mamba", "naive", 3.0))
     done = repro("compare", str(before), str(after))
     assert done.returncode == 0
-    assert f"Only in {before}, and left out: 1 trial." in done.stdout
+    assert "nothing regressed (1 unchanged; 2 trials only before; 1 trial only after)." in done.stdout.splitlines()[0]
+    named = "vit, naive, 4 x A100 (interrupted in the other); roberta, naive, 4 x A100"
+    assert f"Only in {before}, and left out: 2 trials: {named}." in done.stdout
+    assert f"Only in {after}, and left out: 1 trial: mamba, naive, 4 x A100." in done.stdout
     assert "vit" not in done.stdout.split("TRIALS")[1].split("WHY")[0]
+
+    found = json.loads(repro("compare", str(before), str(after), "--format", "json").stdout)
+    left_out = [*found["only_before"], *found["only_after"]]
+    told = [tuple(row[name] for name in ("recipe", "status", "reason")) for row in left_out]
+    assert told == [
+        ("vit", "only_before", "interrupted after"),
+        ("roberta", "only_before", "not recorded after"),
+        ("mamba", "only_after", "not recorded before"),
+    ]
+    rows = list(csv.DictReader(io.StringIO(repro("compare", str(before), str(after), "--format", "csv").stdout)))
+    assert [row["recipe"] for row in rows] == ["pythia-1b", "vit", "roberta", "mamba"]
+    assert [float(row["before_median"]) for row in rows[1:3]] == [row["before_median"] for row in left_out[:2]]
+
+
+def test_of_many_trials_of_one_side_alone_the_first_are_named(tmp_path: Path) -> None:
+    ids = [id for id in models.IDS if id != "pythia-1b"]
+    more = [record(id, settings, 3.0) for settings in ("naive", "free_lunch") for id in ids]
+    before = results_folder(tmp_path / "before", *processes(), *more)
+    after = results_folder(tmp_path / "after", *processes(seed=2))
+    told = repro("compare", str(before), str(after)).stdout
+    assert f"left out: {len(more)} trials: {ids[0]}, naive, 4 x A100; " in told
+    assert f"; and {len(more) - 8} more, named by --format json." in told
 
 
 def test_it_answers_within_a_second_without_torch() -> None:
@@ -405,6 +514,52 @@ def test_environments_are_compared_package_by_package_on_top(tmp_path: Path) -> 
     }
     text = repro("compare", str(before), str(after)).stdout
     assert text.index("transformers") < text.index("Only after: newcomer 1.0.") < text.index("TRIALS")
+
+
+def pair(folder: Path, *known: dict[str, Any]) -> Path:
+    """A side of two runs, each with its environment."""
+    for number, changed in enumerate(known):
+        environment(results_folder(folder / str(number), *processes(count=1)), **changed)
+    return folder
+
+
+def test_what_the_runs_of_a_side_do_not_agree_on_is_told(tmp_path: Path) -> None:
+    one, other = {"commit": "a", "host": {"kernel": "6.1"}}, {"commit": "b", "host": {"kernel": "6.2"}}
+    mixed = pair(tmp_path / "mixed", one, other | {"variables": {"OMP_NUM_THREADS": "1"}})
+    turned = pair(tmp_path / "turned", other, one)
+    for sides, kernels in (([mixed, pair(tmp_path / "plain", one, one)], "6.1"), ([mixed, turned], "6.1; 6.2")):
+        found = json.loads(repro("compare", *map(str, sides), "--format", "json").stdout)["environment"]
+        rows = {row["what"]: (row["before"], row["after"]) for row in found}
+        assert rows["kernel"] == ("6.1; 6.2", kernels)
+        assert rows["repro"][0] == "a; b"
+        assert rows["variable OMP_NUM_THREADS"] == ("1; not set", None)
+
+
+def test_a_side_of_two_cpus_is_another_machine_than_a_side_of_one() -> None:
+    one, other = (Environment(host=Host(cpu)) for cpu in ("One", "Other"))
+    ran = tuple(replace(each, device="cpu") for each in processes(count=1))
+    [found] = compare(Side("before", ran, one, others=(other,)), Side("after", ran, one))
+    assert (found.status, found.reason) == ("incomparable", "another machine: One; Other, then One")
+
+
+def test_of_two_benchmarks_kernel_and_commit_are_compared_and_what_neither_records_is_told(tmp_path: Path) -> None:
+    content = json.loads((RUN / "benchmark.json").read_text())
+    content["commit_info"] |= {"id": "0123", "dirty": True}
+    content["machine_info"]["release"] = "9.9"
+    (tmp_path / "other.json").write_text(json.dumps(content))
+    sides = str(RUN / "benchmark.json"), str(tmp_path / "other.json")
+    told = json.loads(repro("compare", *sides, "--format", "json").stdout)["environment"]
+    rows = {row["what"]: row["after"] for row in told}
+    assert rows == {"kernel": "9.9", "repro": "0123-dirty", "packages": None, "variables": None}
+    assert "Recorded on neither side: packages, variables." in repro("compare", *sides).stdout
+    assert "neither side" not in repro("compare", str(RUN), str(RUN)).stdout
+
+
+def test_a_benchmark_from_outside_of_a_checkout_says_no_commit(tmp_path: Path) -> None:
+    content = json.loads((RUN / "benchmark.json").read_text())
+    for nothing in ({"id": "unversioned"}, {"id": "unknown", "dirty": True}, None):
+        (tmp_path / "one.json").write_text(json.dumps(content | {"commit_info": nothing}))
+        assert read_side(tmp_path / "one.json").environment.commit is None
 
 
 def test_of_many_packages_that_one_side_has_alone_those_that_matter_are_named(tmp_path: Path) -> None:

@@ -315,6 +315,20 @@ def test_starts_are_judged_as_pairs() -> None:
     assert judged.floor == pytest.approx(0.001, rel=0.1)
 
 
+def test_a_noise_floor_is_told_as_a_range_only_where_its_ends_print_unlike(tmp_path: Path) -> None:
+    stack = Stack("one", sys.executable, {})
+    check = Check(tmp_path, [], (stack, stack), [], pairs=6, budget=60.0, tell=unheard)
+
+    def told(*floors: float) -> str:
+        one = compare_trial(samples(1.0), samples(1.0))
+        assert one.judged is not None
+        each = [replace(one, judged=replace(one.judged, floor=floor)) for floor in floors]
+        return upgrade_check._note(Namespace(budget="1m"), check, each).partition(",")[0]
+
+    assert told(0.0151, 0.0149) == "Noise floor: 1.5%"
+    assert told(0.02, 0.01) == "Noise floor: 1.0% to 2.0%"
+
+
 def test_a_second_round_that_was_cut_short_neither_confirms_nor_denies() -> None:
     judge = judge_pairs(samples(*[1.0] * 6), 6, 1, 4)
     for ratio, call in ((1.1, "inconclusive"), (1.0, "unchanged")):

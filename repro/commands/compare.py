@@ -9,7 +9,7 @@ from ..compare import environments, report, trials
 from ..compare.ratio import ALPHA
 from ..compare.rule import SEPARATE_A_ROUND
 from ..compare.side import read_side
-from ..formats import add_format, counted
+from ..formats import add_format
 from ..units import path
 
 _PLACES = (
@@ -35,9 +35,7 @@ def main(given: argparse.Namespace) -> int:
         f"{2 * SEPARATE_A_ROUND} starts a side, of which each half has to say so by itself; {command()} upgrade-check "
         "runs them interleaved."
     ]
-    for side, other in ((before, after), (after, before)):
-        if count := trials.only_in(side, other):
-            notes.append(f"Only in {side.name}, and left out: {counted(count, 'trial')}.")
     found = environments.differences(before, after)
-    print(report.report(compared, found, before.name, after.name, notes, given.format))
+    only = trials.only_in(before, after), trials.only_in(after, before)
+    print(report.report(compared, found, before.name, after.name, notes, given.format, *only))
     return report.exit_code(compared)

@@ -170,7 +170,8 @@ def _parts(trials: Sequence[Trial], devices: Sequence[Device], pairs: int) -> di
 
 def _note(given: argparse.Namespace, check: Check, compared: Sequence[Compared]) -> str:
     floors = [each.judged.floor for each in compared if each.judged and each.judged.floor is not None]
-    told = f"Noise floor: {min(floors):.1%} to {max(floors):.1%}, of this stack against itself. " if floors else ""
+    ends = dict.fromkeys(f"{end:.1%}" for end in (min(floors), max(floors))) if floors else {}
+    told = f"Noise floor: {' to '.join(ends)}, of this stack against itself. " if ends else ""
     short = "" if check.complete else f" The budget of {given.budget} ended it early: the same command goes on."
     return (
         f"{told}Each process is a fresh one, interleaved with the other stack's; {check.pairs} starts of each stack "

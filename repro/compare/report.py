@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 from ..exit_codes import FAILED, INCONCLUSIVE, OK
 from ..formats import Format, as_json, counted, figures, first, render
@@ -13,7 +13,7 @@ from ..interval import Interval
 from ..packages import PACKAGES
 from .environments import Difference
 from .rule import change
-from .trials import STATUSES, Compared
+from .trials import STATUSES, Alone, Compared, Half
 
 _MIB = 2**20
 _FEW = 8
@@ -39,6 +39,8 @@ _COLUMNS: dict[str, Callable[[Compared], Any]] = {
     "after_processes": lambda each: each.after.processes,
     "before_discarded": lambda each: each.before.discarded,
     "after_discarded": lambda each: each.after.discarded,
+    "before_failed": lambda each: each.before.failed,
+    "after_failed": lambda each: each.after.failed,
     "smallest_p": lambda each: each.judged and each.judged.ratio.smallest_p,
     "noise_floor": lambda each: each.judged and each.judged.floor,
     "threshold": lambda each: each.judged and each.judged.decision.threshold,
@@ -47,21 +49,33 @@ _COLUMNS: dict[str, Callable[[Compared], Any]] = {
 
 
 def exit_code(compared: Sequence[Compared]) -> int:
-    """1 where something regressed or broke, 3 where something is inconclusive or nothing could be compared, else 0."""
+    """1 where something regressed or broke, 3 where something is inconclusive, or was measured and is incomparable, or
+    nothing could be compared, else 0."""
     statuses = {each.status for each in compared}
     if statuses & {"regressed", "broke"}:
         return FAILED
-    return INCONCLUSIVE if "inconclusive" in statuses or statuses == {"incomparable"} else OK
+    open_ones = "inconclusive" in statuses or any(each.unanswered for each in compared)
+    return INCONCLUSIVE if open_ones or statuses == {"incomparable"} else OK
 
 
-def verdict(compared: Sequence[Compared], before: str, after: str) -> str:
-    """One line. It names what regressed or broke, else what is best known."""
+def verdict(
+    compared: Sequence[Compared],
+    before: str,
+    after: str,
+    only_before: Sequence[Alone] = (),
+    only_after: Sequence[Alone] = (),
+) -> str:
+    """One line. It names what regressed or broke, else what was measured and is incomparable, and counts what has no
+    counterpart."""
     if not compared:
         return f"Verdict on {after} after {before}: no package that a trial may import differs, nothing was measured."
     counts = Counter(each.status for each in compared)
     told = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
+    for side, alone in (("before", only_before), ("after", only_after)):
+        told += f"; {counted(len(alone), 'trial')} only {side}" if alone else ""
     word = {FAILED: "slower or broken", INCONCLUSIVE: "inconclusive", OK: "nothing regressed"}[exit_code(compared)]
     worst = [each for each in compared if each.status in ("regressed", "broke")]
+    worst = worst or [each for each in compared if each.unanswered]
     named = first([f"{_name(each)} {_how(each)}" for each in worst])
     return f"Verdict on {after} after {before}: {word} ({told}){': ' if named else ''}{named}."
 
@@ -73,12 +87,16 @@ def report(
     after: str,
     notes: Sequence[str],
     format: Format,
+    only_before: Sequence[Alone] = (),
+    only_after: Sequence[Alone] = (),
 ) -> str:
-    """CSV is one row a trial; JSON holds the environment, the trials, and the verdict."""
-    rows = [{name: take(each) for name, take in _COLUMNS.items()} for each in compared]
-    line = verdict(compared, before, after)
+    """CSV is one row a trial, those of one side alone last; JSON holds the environment, the trials, and the
+    verdict."""
+    rows = [_row(each) for each in compared]
+    alone = [_row_of_one(each, "before") for each in only_before], [_row_of_one(each, "after") for each in only_after]
+    line = verdict(compared, before, after, only_before, only_after)
     if format == "csv":
-        lines = [known | {"changes": "; ".join(known["changes"])} for known in rows]
+        lines = [known | {"changes": "; ".join(known["changes"])} for known in (*rows, *alone[0], *alone[1])]
         return render(lines, "csv") if lines else ",".join(_COLUMNS)
     if format == "json":
         return as_json(
@@ -87,6 +105,8 @@ def report(
                 "after": after,
                 "environment": [asdict(difference) for difference in environment],
                 "trials": rows,
+                "only_before": alone[0],
+                "only_after": alone[1],
                 "counts": {status: sum(each.status == status for each in compared) for status in STATUSES},
                 "verdict": line,
                 "exit_code": exit_code(compared),
@@ -102,7 +122,29 @@ def report(
     changed = [f"- {_name(each)}: {found}" for each in compared for found in each.changes]
     parts += [title("What changed besides speed"), "\n".join(changed) or "Nothing that is recorded."]
     parts += notes
+    for side, left_out in ((before, only_before), (after, only_after)):
+        if left_out:
+            parts.append(f"Only in {side}, and left out: {counted(len(left_out), 'trial')}: {_left_out(left_out)}.")
     return "\n\n".join(parts)
+
+
+def _row(each: Compared) -> dict[str, Any]:
+    return {name: take(each) for name, take in _COLUMNS.items()}
+
+
+def _row_of_one(each: Alone, side: Literal["before", "after"]) -> dict[str, Any]:
+    """A trial of one side alone, as if the other had measured nothing of it."""
+    nothing = Half(0, 0, None, None, None)
+    halves, other = ((each.half, nothing), "after") if side == "before" else ((nothing, each.half), "before")
+    told = Compared(each.trial, *halves, "incomparable", f"{each.there or 'not recorded'} {other}")
+    return _row(told) | {"status": f"only_{side}"}
+
+
+def _left_out(found: Sequence[Alone]) -> str:
+    """All of a few, of many the first, the others counted."""
+    named = [f"{_name(each)} ({each.there} in the other)" if each.there else _name(each) for each in found[:_FEW]]
+    more = [f"and {len(found) - _FEW} more, named by --format json"] if len(found) > _FEW else []
+    return "; ".join([*named, *more])
 
 
 def _environment(environment: Sequence[Difference], format: Format) -> list[str]:
@@ -114,6 +156,8 @@ def _environment(environment: Sequence[Difference], format: Format) -> list[str]
     for side, alone in (("before", only_before), ("after", only_after)):
         if alone:
             parts.append(f"Only {side}: {_alone(alone)}.")
+    if neither := [each.what for each in environment if each.before is None and each.after is None]:
+        parts.append(f"Recorded on neither side: {', '.join(neither)}.")
     return parts
 
 
@@ -152,9 +196,12 @@ def _people(each: Compared) -> dict[str, Any]:
         "processes": f"{each.before.processes}, {each.after.processes}",
         "status": each.status,
     }
-    discarded = each.before.discarded + each.after.discarded
-    if discarded:
-        found["processes"] += f" ({discarded} discarded)"
+    counts = {
+        "discarded": each.before.discarded + each.after.discarded,
+        "failed": each.before.failed + each.after.failed,
+    }
+    if lost := ", ".join(f"{count} {what}" for what, count in counts.items() if count):
+        found["processes"] += f" ({lost})"
     return found
 
 
@@ -166,9 +213,11 @@ def _both(before: float | None, after: float | None, unit: float = 1.0) -> str:
     return ", ".join("-" if value is None else figures(value / unit, 4) for value in (before, after))
 
 
-def _name(each: Compared) -> str:
+def _name(each: Compared | Alone) -> str:
     return f"{each.trial.recipe}, {each.trial.settings}, {each.trial.machine}"
 
 
 def _how(each: Compared) -> str:
+    if each.status == "incomparable":
+        return f"incomparable ({each.reason})"
     return change(each.judged.ratio.value) if each.judged else each.reason

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -18,16 +18,31 @@ from ..reading import Problem, all_sound_records, environment_of, print_problems
 from ..results import BENCHMARK, TRIALS, Line
 from ..trial import Record
 
+SILENT = ("interrupted", "skipped")  # of which no answer is known
+Key = tuple[str, str, str, int, int, int | None]
+
 
 @dataclass(frozen=True)
 class Side:
-    """`records` are oldest first, several of one trial where several processes ran it. `environment` is what it ran
-    on, as far as it is known. `baseline_of` names the machine of a baseline."""
+    """`records` are oldest first, several of one trial where several processes ran it; what failed and was mended is
+    none of them. `environment` is what it ran on, as far as it is known, `others` the same of its other runs.
+    `baseline_of` names the machine of a baseline."""
 
     name: str
     records: tuple[Record, ...]
     environment: Environment
     baseline_of: str | None = None
+    others: tuple[Environment, ...] = ()
+
+    @property
+    def environments(self) -> tuple[Environment, ...]:
+        """One a run, as far as the runs are told apart."""
+        return self.environment, *self.others
+
+    def said(self, take: Callable[[Environment], object]) -> tuple[str, ...]:
+        """What its runs say of one thing, each answer once: several where they differ, none where nobody says."""
+        found = map(take, self.environments)
+        return tuple(sorted({str(answer) for answer in found if answer is not None}))
 
 
 def read_side(place: Path) -> Side:
@@ -48,11 +63,18 @@ def read_side(place: Path) -> Side:
     records = [record for sound_ones, _ in found for record in sound_ones]
     if not records:
         raise unusable(place)
-    told = [(folder, known) for folder, (_, known) in zip(runs, found, strict=True) if known.packages is not None]
-    for folder, known in told:
-        if known.packages != told[0][1].packages:
-            raise UserError(f"{folder} and {told[0][0]} are runs of different packages: a side is one stack")
-    return Side(str(place), tuple(records), told[0][1] if told else Environment())
+    known = [(folder, environment) for folder, (_, environment) in zip(runs, found, strict=True)]
+    known.sort(key=lambda run: run[1].packages is None)  # one that does not say is taken for what the others are
+    for folder, environment in known:
+        if environment.packages not in (None, known[0][1].packages):
+            raise UserError(f"{folder} and {known[0][0]} are runs of different packages: a side is one stack")
+    first, *others = (environment for _, environment in known)
+    return Side(str(place), tuple(records), first, others=tuple(others))
+
+
+def key(record: Record) -> Key:
+    """All that names a trial except its device, micro batch and rounds."""
+    return record.recipe, record.scale, record.settings, record.count, record.nodes, record.memory_limit
 
 
 def step_seconds(record: Record) -> float | None:
@@ -73,9 +95,22 @@ def _folders(place: Path) -> list[Path]:
 
 def _of_run(folder: Path) -> tuple[list[Record], Environment]:
     problems: list[Problem] = []
-    found = all_sound_records(folder, problems), environment_of(folder, problems)
+    found = _unmended(all_sound_records(folder, problems)), environment_of(folder, problems)
     print_problems(replace(problem, where=str(folder / problem.where)) for problem in problems)
     return found
+
+
+def _unmended(records: Sequence[Record]) -> list[Record]:
+    """The records of a folder without what failed and was measured again since, or runs in any number of rounds: that
+    was no start of its own. Of what still fails the latest stands."""
+    of_id = {record.id: record for record in records if record.status not in SILENT}
+    latest = [record for record in records if of_id.get(record.id) is record]
+    stands = {key(record): record for record in latest}
+    stands |= {key(record): record for record in latest if record.status == "ok"}
+    return [each for each in records if each.status in ("ok", *SILENT) or each is stands[key(each)]]
+
+
+_NO_COMMIT = (None, "unversioned", "unknown")  # what pytest-benchmark writes outside of a checkout
 
 
 @dataclass(frozen=True)
@@ -87,6 +122,17 @@ class _Cpu:
 class _Machine:
     python_version: str | None = None
     cpu: _Cpu | None = None
+    release: str | None = None
+
+
+@dataclass(frozen=True)
+class _Commit:
+    id: str | None = None
+    dirty: bool = False
+
+    def __str__(self) -> str:
+        """As environment.json has it."""
+        return f"{self.id}-dirty" if self.dirty else str(self.id)
 
 
 @dataclass(frozen=True)
@@ -100,6 +146,7 @@ class _Benchmarks:
 
     benchmarks: list[_Case] = field(default_factory=list)
     machine_info: _Machine | None = None
+    commit_info: _Commit | None = None
 
 
 @dataclass(frozen=True)
@@ -129,9 +176,13 @@ def _of_benchmark(path: Path, name: str) -> Side:
         raise UserError(
             f"{path} holds no trials that can be used: expected pytest-benchmark's JSON of a run, with its extra_info"
         )
-    machine = told.machine_info or _Machine()
+    machine, commit = told.machine_info or _Machine(), told.commit_info or _Commit()
     cpu = machine.cpu.brand_raw if machine.cpu else None
-    known = Environment(python=machine.python_version, host=Host(cpu=cpu or ""))
+    known = Environment(
+        commit=None if commit.id in _NO_COMMIT else str(commit),
+        python=machine.python_version,
+        host=Host(cpu=cpu or "", kernel=machine.release or ""),
+    )
     return Side(name, tuple(records), known)
 
 

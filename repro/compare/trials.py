@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, replace
+from statistics import median, mode
 from typing import Literal, get_args
 
+from ..environment import Environment
 from ..errors import UserError, cut
 from ..soundness import unsound
 from ..trial import Record
 from .changes import Change, changes
 from .ratio import Ratio, of_separate
 from .rule import SEPARATE_A_ROUND, Decision, decide, noise_floor
-from .side import Side, middle, step_seconds
+from .side import SILENT, Key, Side, key, middle, step_seconds
 
 Status = Literal["regressed", "improved", "unchanged", "inconclusive", "incomparable", "broke", "fixed"]
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -23,13 +24,15 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 class Half:
     """One side of a trial: medians over its processes, of seconds, bytes and days; None where nothing was measured.
 
-    `discarded` counts samples that were measured and are not sound, see soundness.py."""
+    `discarded` counts samples that were measured and are not sound, see soundness.py, `failed` processes that left
+    none."""
 
     processes: int
     discarded: int
     median: float | None
     peak_memory: float | None
     days: float | None
+    failed: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,9 +56,25 @@ class Compared:
     judged: Judged | None = None
     changes: tuple[Change, ...] = ()
 
+    @property
+    def unanswered(self) -> bool:
+        """Whether a side measured it, and nothing can be said of a change. What ran on neither side is no question."""
+        return self.status == "incomparable" and any(
+            half.processes + half.discarded for half in (self.before, self.after)
+        )
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A trial of one side alone. `there` is what the other side has in place of an answer, `interrupted` or `skipped`;
+    nothing where it has no record of it."""
+
+    trial: Record
+    half: Half
+    there: str
+
 
 Judge = Callable[[Sequence[Record], Sequence[Record]], Judged]
-Key = tuple[str, str, str, int, int, int | None]
 
 
 def compare(before: Side, after: Side) -> list[Compared]:
@@ -68,12 +87,12 @@ def compare(before: Side, after: Side) -> list[Compared]:
             raise UserError(f"{side.name} is a baseline of {side.baseline_of}, and {other.name} is not: {problem}")
     sides = _by_trial(before), _by_trial(after)
     found = [
-        compare_trial(records, sides[1][key], _another_machine(before, after, records[0], sides[1][key][0]))
-        for key, records in sides[0].items()
-        if key in sides[1]
+        compare_trial(records, sides[1][named], _another_machine(before, after, records[0], sides[1][named][0]))
+        for named, records in sides[0].items()
+        if named in sides[1]
     ]
     if not found:
-        names = [cut(", ".join(dict.fromkeys(f"{key[0]} {key[2]}" for key in side)), 80) for side in sides]
+        names = [cut(", ".join(dict.fromkeys(f"{named[0]} {named[2]}" for named in side)), 80) for side in sides]
         raise UserError(
             f"{before.name} and {after.name} have no trial in common (recipe, scale, settings, count, --memory): "
             f"{names[0]} against {names[1]}"
@@ -81,53 +100,97 @@ def compare(before: Side, after: Side) -> list[Compared]:
     return found
 
 
-def only_in(side: Side, other: Side) -> int:
-    """How many trials of a side the other lacks."""
-    return len(_by_trial(side).keys() - _by_trial(other).keys())
+def only_in(side: Side, other: Side) -> list[Alone]:
+    """The trials of a side to which the other has no answer."""
+    answered = _by_trial(other).keys()
+    silent = {key(record): record.status for record in other.records}
+    return [
+        Alone(_shown(records), _half(records), silent.get(named, ""))
+        for named, records in _by_trial(side).items()
+        if named not in answered
+    ]
+
+
+def _shown(records: Sequence[Record]) -> Record:
+    """The latest that ran, else the latest, which tells what trial it is."""
+    return next((record for record in reversed(records) if record.status == "ok"), records[-1])
 
 
 def compare_trial(
     before: Sequence[Record], after: Sequence[Record], obstacle: str = "", judge: Judge | None = None
 ) -> Compared:
-    """One trial from its records on both sides, oldest first: the latest, of any number of rounds, says whether it
-    runs. `obstacle` says why the machines cannot be compared. A `judge` gets all that ran, as it may pair them by their
+    """One trial from its records on both sides, oldest first, each of a process of its own. It broke where it ran
+    before and runs in none now, or fails in some where none failed, whichever they are; `fixed` is the other way round.
+    `obstacle` says why the machines cannot be compared. A `judge` gets all that ran, as it may pair them by their
     order."""
     ran = [[record for record in side if record.status == "ok"] for side in (before, after)]
-    halves = _half(ran[0]), _half(ran[1])
-    latest = [{record.id: record for record in side}.values() for side in (before, after)]
-    runs = [any(record.status == "ok" for record in side) for side in latest]
-
-    def told(status: Status, reason: str) -> Compared:
-        return Compared(before[-1], *halves, status, reason)
-
-    if not obstacle and not all(runs):
-        if any(runs):
-            failed = (before if runs[1] else after)[-1]
-            return told("fixed" if runs[1] else "broke", f"{failed.status}: {failed.reason or 'no reason recorded'}")
-        return told("incomparable", f"ran on neither side: {after[-1].status}, {after[-1].reason}")
-    obstacle = obstacle or _another_recipe(before[-1], after[-1])
+    shares = [1 - len(runs) / len(side) for runs, side in zip(ran, (before, after), strict=True)]
+    failures = _failures(before, after)
+    told = Compared(_shown(before), _half(before), _half(after), "incomparable", obstacle)
     if obstacle:
-        return told("incomparable", obstacle)
+        return told
+    if not any(ran):
+        return replace(told, reason=f"ran on neither side: {_failed(after)}")
+    if not ran[1] or (shares[1] and not shares[0]):
+        return replace(told, status="broke", reason=failures)
+    if not ran[0]:
+        return replace(told, status="fixed", reason=failures)
+    found = _of_what_ran(told, ran, judge)
+    if not failures:
+        return found
+    more = "fails more often: " if shares[1] > shares[0] else ""
+    return replace(found, status=_beside(found, *shares), reason=f"{more}{failures}; {found.reason}")
+
+
+def _of_what_ran(told: Compared, ran: Sequence[Sequence[Record]], judge: Judge | None) -> Compared:
+    """The same by the times of both sides, of which each has some."""
+    if obstacle := _another_recipe(ran[0][-1], ran[1][-1]):
+        return replace(told, reason=obstacle)
     sizes = [{record.micro_batch for record in side} for side in ran]
     common = sizes[0] & sizes[1]
     if not common:
-        return told("incomparable", f"another largest micro batch: {_listed(sizes[0])}, then {_listed(sizes[1])}")
-    in_order = ran
-    ran = [[record for record in side if record.micro_batch in common] for side in ran]
-    sound = [[record for record in side if unsound(record) is None] for side in ran]
-    for side, kept in zip(ran, sound, strict=True):
+        what = f"another largest micro batch: {_listed(sizes[0])}, then {_listed(sizes[1])}"
+        return replace(told, reason=what)
+    alike = [[record for record in side if record.micro_batch in common] for side in ran]
+    sound = [[record for record in side if unsound(record) is None] for side in alike]
+    for side, kept in zip(alike, sound, strict=True):
         if not kept:
-            return told("incomparable", f"every one of {len(side)} samples was discarded: {unsound(side[-1])}")
-    judged = judge(*in_order) if judge else judge_separate(*ran)
+            return replace(told, reason=f"every one of {len(side)} samples was discarded: {unsound(side[-1])}")
+    judged = judge(*ran) if judge else judge_separate(*alike)
     return Compared(
-        before[-1],
-        _half(ran[0]),
-        _half(ran[1]),
+        told.trial,
+        replace(_half(alike[0]), failed=told.before.failed),
+        replace(_half(alike[1]), failed=told.after.failed),
         judged.decision.call,
         judged.decision.reason,
         judged,
         tuple(changes(*sound)),
     )
+
+
+def _beside(found: Compared, before: float, after: float) -> Status:
+    """What is said of a trial that runs on both sides and failed in these shares of their processes. One that fails no
+    more is fixed, unless what ran before was faster; one that fails more often is not as it was."""
+    if found.judged and not after:
+        slower = found.judged.ratio.value > 1 + found.judged.decision.threshold
+        return found.status if slower else "fixed"
+    return "inconclusive" if after > before and found.status in ("unchanged", "improved") else found.status
+
+
+def _failures(before: Sequence[Record], after: Sequence[Record]) -> str:
+    """How often and why either side failed; nothing where none did."""
+    told = [_failed(side) for side in (before, after)]
+    return f"before, {told[0]}; after, {told[1]}" if all(told) else "".join(told)
+
+
+def _failed(side: Sequence[Record]) -> str:
+    """The same of one side: by status, with the most frequent reason of each."""
+    reasons: dict[str, list[str]] = {}
+    for record in side:
+        if record.status != "ok":
+            reasons.setdefault(record.status, []).append(record.reason or "no reason recorded")
+    count = (lambda number: f"{number} of {len(side)} processes ") if len(side) > 1 else lambda number: ""
+    return ", ".join(f"{count(len(said))}{status}: {mode(sorted(said))}" for status, said in sorted(reasons.items()))
 
 
 def judge_separate(before: Sequence[Record], after: Sequence[Record]) -> Judged:
@@ -154,11 +217,13 @@ def _samples(records: Sequence[Record]) -> list[float]:
     return [median(times) for times in starts.values()]
 
 
-def _half(measured: Sequence[Record]) -> Half:
+def _half(records: Sequence[Record]) -> Half:
+    measured = [record for record in records if record.status == "ok"]
     sound = [record for record in measured if unsound(record) is None]
     return Half(
         processes=len(sound),
         discarded=len(measured) - len(sound),
+        failed=len(records) - len(measured),
         median=middle(step_seconds(record) for record in sound),
         peak_memory=middle(record.peak_memory for record in sound),
         days=middle(record.true_days for record in sound),
@@ -166,20 +231,11 @@ def _half(measured: Sequence[Record]) -> Half:
 
 
 def _by_trial(side: Side) -> dict[Key, list[Record]]:
-    """Records by all that names a trial except its device and micro batch; one that was interrupted, or that a guided
-    search skipped, says nothing."""
+    """One that was interrupted, or that a guided search skipped, says nothing."""
     found: dict[Key, list[Record]] = {}
     for record in side.records:
-        if record.status not in ("interrupted", "skipped"):
-            key = (
-                record.recipe,
-                record.scale,
-                record.settings,
-                record.count,
-                record.nodes,
-                record.memory_limit,
-            )
-            found.setdefault(key, []).append(record)
+        if record.status not in SILENT:
+            found.setdefault(key(record), []).append(record)
     return found
 
 
@@ -187,14 +243,17 @@ def _another_machine(before: Side, after: Side, old: Record, new: Record) -> str
     """Why times of two machines cannot be compared, or nothing."""
     if old.device != new.device:
         return f"another device: {old.device}, then {new.device}"
-    if old.device == "cpu":
-        names = [side.environment.host.cpu or None for side in (before, after)]
-    else:
-        names = [
-            ", ".join(sorted({gpu.driver_name for gpu in side.environment.gpus or []})) or None
-            for side in (before, after)
-        ]
-    return f"another machine: {names[0]}, then {names[1]}" if None not in names and names[0] != names[1] else ""
+    names = [side.said(_cpu if old.device == "cpu" else _gpus) for side in (before, after)]
+    alike = names[0] == names[1] or not all(names)
+    return "" if alike else f"another machine: {'; '.join(names[0])}, then {'; '.join(names[1])}"
+
+
+def _cpu(known: Environment) -> str | None:
+    return known.host.cpu or None
+
+
+def _gpus(known: Environment) -> str | None:
+    return ", ".join(sorted({gpu.driver_name for gpu in known.gpus or []})) or None
 
 
 def _another_recipe(old: Record, new: Record) -> str:
