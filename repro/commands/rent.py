@@ -226,8 +226,9 @@ def _notes(found: Sequence[Rented], spot: Spot | None) -> list[str]:
     notes = []
     if any(row.rental.terms == "spot" for row in found):
         if spot is None:
+            passed_over = ", and not taken for the cheapest" if _best(found, spot).rental.terms != "spot" else ""
             notes.append(
-                "Spot instances are reckoned as if never interrupted, a lower bound, and not taken for the cheapest; "
+                f"Spot instances are reckoned as if never interrupted, a lower bound{passed_over}; "
                 "--interrupted-every, --checkpoint-time and --restart-time reckon with interruptions."
             )
         else:
@@ -235,6 +236,11 @@ def _notes(found: Sequence[Rented], spot: Spot | None) -> list[str]:
                 "On spot instances days and sums are expected values. Best is a checkpoint every "
                 f"{young(spot.faced) * 60:.3g} min by Young (1974), {daly(spot.faced) * 60:.3g} min by Daly (2006)."
             )
+    elif spot is not None:
+        notes.append(
+            "No spot price serves the run: its interruptions and checkpoints change nothing; a [[rental]] in --prices, "
+            "with terms spot, brings one."
+        )
     if any(math.isinf(row.hours) for row in found):
         notes.append("No days and no cost: interrupted so often, the run is not to be expected to finish there.")
     if any(renting.committed(row.rental) for row in found):
