@@ -504,6 +504,12 @@ def test_a_price_file_that_is_not_there_is_told() -> None:
     assert "nowhere.toml: cannot be read" in refusal(*PYTHIA, "--prices", "nowhere.toml")
 
 
+@pytest.mark.parametrize("asked", [PYTHIA, ("rent",), ("breakeven",), ("scaling", "--model", "vit")], ids=" ".join)
+def test_of_two_price_files_none_is_dropped_without_a_word(asked: tuple[str, ...]) -> None:
+    told = "--prices a.toml and --prices b.toml: expected one file; write all prices into one"
+    assert told in refusal(*asked, "--prices", "a.toml", "--prices", "b.toml")
+
+
 # --- What nothing meets, and other bad input ---
 
 
