@@ -108,16 +108,25 @@ def test_at_the_break_even_the_two_lines_of_the_plot_meet() -> None:
     [
         (
             ["--machine", "0"],
-            "for 0.00 USD pays against the rent (Exoscale) from run 1 on, which is less than 1% of its",
+            "for 0.00 USD pays against the rent (Exoscale) from run 1 on: both have cost the same after less than 1%",
         ),
-        (["--machine", "100", "--resale", "100"], "from run 1 on, which is less than 1% of its lifespan in use"),
-        (["--machine", "0..5"], "from run 1 on, which is less than 1% of"),
-        (["--hours", "1"], "from run 6,172 on, which is 14% of its lifespan in use"),
+        (
+            ["--machine", "100", "--resale", "100"],
+            "from run 1 on: both have cost the same after less than 1% of its lifespan",
+        ),
+        (["--machine", "0..5"], "from run 1 on: both have cost the same after less than 1% of"),
+        (["--hours", "1"], "from run 6,172 on: both have cost the same after 14% of its lifespan in use"),
         (["--machine", "4000..7000", "--hours", "1"], "(3,085.7 to 5,399.9)"),
     ],
 )
 def test_what_pays_from_the_start_pays_from_the_first_run_on(arguments: list[str], told: str) -> None:
     assert told in answer("breakeven", *arguments)["answer"]
+
+
+def test_the_share_of_its_lifespan_is_told_of_the_break_even_and_not_of_whole_runs() -> None:
+    found = answer("breakeven", "--model", "pythia-2.8b", "--gpu", "A6000")
+    assert found["rows"][0]["runs"] == 0.316, "a run takes half its lifespan"
+    assert "from run 1 on: both have cost the same after 16% of its lifespan in use" in found["answer"]
 
 
 def test_where_electricity_costs_more_than_the_rent_owning_never_pays() -> None:
@@ -176,7 +185,7 @@ def test_the_largest_and_the_smallest_numbers_that_are_read_give_numbers_again()
     least, most = f"0.{'0' * 19}1", "9" * 20
     never = only("--machine", most, "--rent", least, "--hours", least, "--electricity", "0")
     assert never["runs"] == pytest.approx(1e60)
-    assert only("--machine", least, "--rent", most, "--hours", most, "--power", most, "--pue", most)["runs"] is None
+    assert only("--machine", least, "--rent", most, "--hours", most, "--power", "100", "--pue", most)["runs"] is None
 
 
 # --- A machine of ours ---
@@ -333,7 +342,7 @@ def test_electricity_in_another_currency_stands_apart_until_a_rate_is_given(tmp_
 
 BAD_INPUT = [
     (["--machine", "-5"], "--machine -5"),
-    (["--machine", "5..3"], "--machine 5..3: expected a sum in plain digits"),
+    (["--machine", "5..3"], "--machine 5..3: expected the lower bound first, 3..5"),
     *(
         (["--machine", sum_], f"--machine {sum_}: expected a sum in plain digits such as 8000, 0.13EUR or, with bounds")
         for sum_ in ("nan", "inf", "8 000 USD", "8_000", "1e308", "1..inf", "USD", "")
@@ -347,6 +356,9 @@ BAD_INPUT = [
     (["--machine", "8000usd"], "--machine 8000usd: unknown currency 'usd'; did you mean USD"),
     (["--hours", "1e-300"], "--hours 1e-300: expected a number from 0 up in plain digits"),
     (["--power", "0_5"], "--power 0_5: expected a number from 0 up in plain digits"),
+    (["--power", "500"], "--power 500: expected at most 100 kW; 500 W are 0.5"),
+    (["--power", "0.5..101"], "--power 0.5..101: expected at most 100 kW"),
+    (["--gpu", "A100", "--gpus", "64", "--hours", "5", "--power", "641"], "--power 641: expected at most 640 kW"),
     (["--rent", "1XYZ"], "unknown currency 'XYZ'"),
     (["--rent", "1EUR"], "no rate from EUR to USD"),
     (["--hours", "\uff15"], "--hours \uff15: expected a number from 0 up"),  # a full-width 5

@@ -26,6 +26,7 @@ from ..quantities import quantities
 from .money import add_shared, check_run, read_gpu, read_prices, read_sum
 from .printout import finite, printout
 
+_MOST_KILOWATTS, _MOST_KILOWATTS_A_GPU = 100, 10  # of a machine: who writes more means watts
 _INPUTS = ("machine", "resale", "rent", "hours", "power", "pue", "electricity")
 
 
@@ -133,6 +134,10 @@ def _inputs(given: argparse.Namespace, prices: PriceList, unit: str, grams: Inte
         raise UserError(f"--hours {given.hours}: expected more than 0, such as 100 or 700..800")
     if found.pue is not None and found.pue.low < 1:
         raise UserError(f"--pue {given.pue}: expected at least 1, the machine itself; such as 1.2 or 1.1..1.5")
+    gpus = units.count_if_given(given.gpus, "--gpus") or 1
+    most = max(_MOST_KILOWATTS, gpus * _MOST_KILOWATTS_A_GPU)
+    if found.kilowatts is not None and found.kilowatts.high > most:
+        raise UserError(f"--power {given.power}: expected at most {most:,} kW; 500 W are 0.5")
     return found
 
 
@@ -179,8 +184,8 @@ def _told(rows: list[Reckoned], unit: str) -> str:
     bounds = "" if low == high else f" ({low} to {high})"
     apart = ", before electricity," if _stands_apart(row) else ""
     return (
-        f"{owning} pays{apart} against {rent} from run {whole:,} on{bounds}, which is {_share(use)} of its lifespan in "
-        f"use; hours of a run: {row.origin}."
+        f"{owning} pays{apart} against {rent} from run {whole:,} on{bounds}: both have cost the same after "
+        f"{_share(use)} of its lifespan in use; hours of a run: {row.origin}."
     )
 
 
