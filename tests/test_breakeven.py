@@ -311,6 +311,40 @@ def test_the_comments_electricity_takes_a_rate_that_is_given(tmp_path: Path) -> 
     assert counted["runs"] > apart["runs"]
 
 
+def test_a_rate_of_ones_own_goes_over_the_comments_and_the_note_says_which_it_was(tmp_path: Path) -> None:
+    mine = price_file(tmp_path, '[[rate]]\nfrom = "EUR"\nto = "USD"\nrate = 2.0\n')
+    its, own = answer("breakeven", "--machine", "9000"), answer("breakeven", "--machine", "9000", "--prices", mine)
+    assert its["rows"][0]["electricity_a_run_usd"] == pytest.approx(48.81 * 69 / 57, abs=0.01)
+    assert own["rows"][0]["electricity_a_run_usd"] == pytest.approx(48.81 * 2, abs=0.01)
+    assert "EUR become USD at the comment's own rate, 69/57." in its["notes"]
+    assert "EUR become USD at the rate in --prices, 2." in own["notes"]
+    assert own["rows"] == answer("breakeven", "--machine", "9000", "--electricity", "0.13EUR", "--prices", mine)["rows"]
+
+
+def test_prices_that_change_nothing_of_the_comments_own_sum_are_refused(tmp_path: Path) -> None:
+    told = "changes nothing of the comment's own sum: give an input of your own too, such as --machine SUM"
+    assert told in refusal("breakeven", "--prices", price_file(tmp_path, ""))
+
+
+def test_a_rental_without_a_rate_is_said_to_be_left_out(tmp_path: Path) -> None:
+    rental = """
+    [[rental]]
+    gpu = "{}"
+    gpus = 8
+    provider = "shop"
+    terms = "on-demand"
+    hours = 1
+    price = 1
+    currency = "EUR"
+    """
+    told = "Rentals left out: no rate from EUR to USD, a [[rate]] in --prices brings one"
+    mine = price_file(tmp_path, rental.format("A100"))
+    assert f"{told}." in answer(*MACHINE, "--prices", mine)["notes"]
+    assert f"{told}." not in answer(*MACHINE, "--prices", mine, "--rent", "20")["notes"]
+    mine = price_file(tmp_path, rental.format("RTX 3090"))
+    assert told in refusal("breakeven", "--gpu", "RTX 3090", "--gpus", "8", "--hours", "5", "--prices", mine)
+
+
 def test_its_own_price_of_electricity_given_in_euros_changes_nothing() -> None:
     (given,) = answer("breakeven", "--electricity", "0.13EUR")["rows"]
     assert given["runs"] == answer("breakeven")["rows"][2]["runs"]

@@ -10,7 +10,7 @@ import models
 
 from ..economics import pricelist, scaling
 from ..economics.days import TrainingDays, days_on
-from ..economics.doubts import INSTEAD, believed, doubts, told_doubts
+from ..economics.doubts import INSTEAD, believed, doubts, told_doubts, told_traces
 from ..economics.offers import lifespan_years
 from ..economics.scaling import Step, stops
 from ..economics.told import told
@@ -51,6 +51,7 @@ def main(given: argparse.Namespace) -> int:
         notes.append(f"More than proportional, whatever the days within their bounds: {', '.join(more)}.")
     notes += told_bounds(step.bounds for step in listed)
     notes += told_doubts(doubted)
+    notes += told_traces(days, doubted)
     notes += unpriced([step.machine for step in listed if step.cost is None], unit, "without costs")
     used = [(name, prices.gpus[name].quoted) for name in names if name in prices.gpus]
     notes += pricelist.old_prices(used, date.today())
