@@ -16,7 +16,17 @@ DAYS_A_YEAR = 365  # as the paper reckons what a machine's life costs
 _DIGITS = 20  # on either side of the point
 SMALLEST, LARGEST = 10.0**-_DIGITS, 10.0**_DIGITS
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": SECONDS_A_DAY}
-_BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_BYTES = {
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
 
 
 def seconds(text: str, option: str) -> float:
@@ -109,8 +119,10 @@ def bounds(text: str, place: str, expected: str) -> Interval:
     low, dots, high = text.strip().partition("..")
     least = number(low, place)
     most = number(high, place) if dots else least
-    if least is None or most is None or least > most:
+    if least is None or most is None:
         raise UserError(f"{place}: expected {expected}")
+    if least > most:
+        raise UserError(f"{place}: expected the lower bound first, {high}..{low}")
     return Interval((least + most) / 2, least, most)
 
 

@@ -108,16 +108,25 @@ def test_at_the_break_even_the_two_lines_of_the_plot_meet() -> None:
     [
         (
             ["--machine", "0"],
-            "for 0.00 USD pays against the rent (Exoscale) from run 1 on, which is less than 1% of its",
+            "for 0.00 USD pays against the rent (Exoscale) from run 1 on: both have cost the same after less than 1%",
         ),
-        (["--machine", "100", "--resale", "100"], "from run 1 on, which is less than 1% of its lifespan in use"),
-        (["--machine", "0..5"], "from run 1 on, which is less than 1% of"),
-        (["--hours", "1"], "from run 6,172 on, which is 14% of its lifespan in use"),
+        (
+            ["--machine", "100", "--resale", "100"],
+            "from run 1 on: both have cost the same after less than 1% of its lifespan",
+        ),
+        (["--machine", "0..5"], "from run 1 on: both have cost the same after less than 1% of"),
+        (["--hours", "1"], "from run 6,172 on: both have cost the same after 14% of its lifespan in use"),
         (["--machine", "4000..7000", "--hours", "1"], "(3,085.7 to 5,399.9)"),
     ],
 )
 def test_what_pays_from_the_start_pays_from_the_first_run_on(arguments: list[str], told: str) -> None:
     assert told in answer("breakeven", *arguments)["answer"]
+
+
+def test_the_share_of_its_lifespan_is_told_of_the_break_even_and_not_of_whole_runs() -> None:
+    found = answer("breakeven", "--model", "pythia-2.8b", "--gpu", "A6000")
+    assert found["rows"][0]["runs"] == 0.316, "a run takes half its lifespan"
+    assert "from run 1 on: both have cost the same after 16% of its lifespan in use" in found["answer"]
 
 
 def test_where_electricity_costs_more_than_the_rent_owning_never_pays() -> None:
@@ -176,7 +185,7 @@ def test_the_largest_and_the_smallest_numbers_that_are_read_give_numbers_again()
     least, most = f"0.{'0' * 19}1", "9" * 20
     never = only("--machine", most, "--rent", least, "--hours", least, "--electricity", "0")
     assert never["runs"] == pytest.approx(1e60)
-    assert only("--machine", least, "--rent", most, "--hours", most, "--power", most, "--pue", most)["runs"] is None
+    assert only("--machine", least, "--rent", most, "--hours", most, "--power", "100", "--pue", most)["runs"] is None
 
 
 # --- A machine of ours ---
@@ -302,6 +311,40 @@ def test_the_comments_electricity_takes_a_rate_that_is_given(tmp_path: Path) -> 
     assert counted["runs"] > apart["runs"]
 
 
+def test_a_rate_of_ones_own_goes_over_the_comments_and_the_note_says_which_it_was(tmp_path: Path) -> None:
+    mine = price_file(tmp_path, '[[rate]]\nfrom = "EUR"\nto = "USD"\nrate = 2.0\n')
+    its, own = answer("breakeven", "--machine", "9000"), answer("breakeven", "--machine", "9000", "--prices", mine)
+    assert its["rows"][0]["electricity_a_run_usd"] == pytest.approx(48.81 * 69 / 57, abs=0.01)
+    assert own["rows"][0]["electricity_a_run_usd"] == pytest.approx(48.81 * 2, abs=0.01)
+    assert "EUR become USD at the comment's own rate, 69/57." in its["notes"]
+    assert "EUR become USD at the rate in --prices, 2." in own["notes"]
+    assert own["rows"] == answer("breakeven", "--machine", "9000", "--electricity", "0.13EUR", "--prices", mine)["rows"]
+
+
+def test_prices_that_change_nothing_of_the_comments_own_sum_are_refused(tmp_path: Path) -> None:
+    told = "changes nothing of the comment's own sum: give an input of your own too, such as --machine SUM"
+    assert told in refusal("breakeven", "--prices", price_file(tmp_path, ""))
+
+
+def test_a_rental_without_a_rate_is_said_to_be_left_out(tmp_path: Path) -> None:
+    rental = """
+    [[rental]]
+    gpu = "{}"
+    gpus = 8
+    provider = "shop"
+    terms = "on-demand"
+    hours = 1
+    price = 1
+    currency = "EUR"
+    """
+    told = "Rentals left out: no rate from EUR to USD, a [[rate]] in --prices brings one"
+    mine = price_file(tmp_path, rental.format("A100"))
+    assert f"{told}." in answer(*MACHINE, "--prices", mine)["notes"]
+    assert f"{told}." not in answer(*MACHINE, "--prices", mine, "--rent", "20")["notes"]
+    mine = price_file(tmp_path, rental.format("RTX 3090"))
+    assert told in refusal("breakeven", "--gpu", "RTX 3090", "--gpus", "8", "--hours", "5", "--prices", mine)
+
+
 def test_its_own_price_of_electricity_given_in_euros_changes_nothing() -> None:
     (given,) = answer("breakeven", "--electricity", "0.13EUR")["rows"]
     assert given["runs"] == answer("breakeven")["rows"][2]["runs"]
@@ -333,7 +376,7 @@ def test_electricity_in_another_currency_stands_apart_until_a_rate_is_given(tmp_
 
 BAD_INPUT = [
     (["--machine", "-5"], "--machine -5"),
-    (["--machine", "5..3"], "--machine 5..3: expected a sum in plain digits"),
+    (["--machine", "5..3"], "--machine 5..3: expected the lower bound first, 3..5"),
     *(
         (["--machine", sum_], f"--machine {sum_}: expected a sum in plain digits such as 8000, 0.13EUR or, with bounds")
         for sum_ in ("nan", "inf", "8 000 USD", "8_000", "1e308", "1..inf", "USD", "")
@@ -347,6 +390,9 @@ BAD_INPUT = [
     (["--machine", "8000usd"], "--machine 8000usd: unknown currency 'usd'; did you mean USD"),
     (["--hours", "1e-300"], "--hours 1e-300: expected a number from 0 up in plain digits"),
     (["--power", "0_5"], "--power 0_5: expected a number from 0 up in plain digits"),
+    (["--power", "500"], "--power 500: expected at most 100 kW; 500 W are 0.5"),
+    (["--power", "0.5..101"], "--power 0.5..101: expected at most 100 kW"),
+    (["--gpu", "A100", "--gpus", "64", "--hours", "5", "--power", "641"], "--power 641: expected at most 640 kW"),
     (["--rent", "1XYZ"], "unknown currency 'XYZ'"),
     (["--rent", "1EUR"], "no rate from EUR to USD"),
     (["--hours", "\uff15"], "--hours \uff15: expected a number from 0 up"),  # a full-width 5

@@ -17,6 +17,7 @@ from repro.economics.days import training_days
 from repro.economics.offers import Offer, machine_price, owned
 from repro.economics.pricelist import old, price_list
 from repro.errors import UserError
+from repro.predict.traces import PAPER_STACK, nearest_here
 from repro.trial import Record, Trial
 from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
 
@@ -170,7 +171,23 @@ def test_predicted_days_and_what_they_cost_are_told_to_three_figures_and_with_th
         assert any("8 of 10 of the paper's plausible cells" in note for note in found["notes"])
     assert not any("8 of 10" in note for note in answer("rent", "--model", "pythia-1b")["notes"])
     of_seven = answer(*PYTHIA, "--runs", "7", "--predicted", "--rent")["rows"]
-    assert {row["days"] for row in of_seven if row["origin"] == "predicted"} == {1500, 945, 393, 203}
+    assert {row["days"] for row in of_seven if row["origin"] == "predicted"} == {1490, 868, 396, 204}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [(*PYTHIA, "--rent"), ("rent", "--model", "pythia-1b"), ("scaling", "--model", "pythia-1b"),
+     ("breakeven", "--model", "pythia-1b", "--gpu", "RTX 4090")],
+    ids=" ".join,
+)  # fmt: skip
+def test_all_predicted_days_of_an_answer_are_of_the_stack_that_the_papers_are_of(asked: tuple[str, ...]) -> None:
+    price = ("--machine", "3000") if asked[0] == "breakeven" else ()
+    found = answer(*asked, *price, "--predicted")
+    sources = {row["source"] for row in found["rows"] if row.get("source", "").startswith("repro predict")}
+    assert all("transformers 4.42.3, " in source for source in sources)
+    [note] = [note for note in found["notes"] if "Predicted days are from traces" in note]
+    assert "of transformers 4.42.3, as the paper's days beside them are" in note
+    assert f"those of {nearest_here().transformers}, " in note or nearest_here() == PAPER_STACK
 
 
 def test_rows_are_ranked_best_first_and_say_what_fits() -> None:
@@ -423,6 +440,17 @@ def test_another_currency_needs_a_rate_and_is_never_mixed(tmp_path: Path) -> Non
     assert "USD" not in in_euros["answer"]
 
 
+def test_a_rental_without_a_rate_is_said_to_be_left_out_where_one_may_rent(tmp_path: Path) -> None:
+    told = "Rentals left out: no rate from EUR to USD, a [[rate]] in --prices brings one."
+    for terms, rate, said in (("--rent", False, 1), ("--either", False, 1), ("--own", False, 0), ("--rent", True, 0)):
+        text = rental_table().replace('"USD"', '"EUR"') + (RATE.format("EUR", "USD") if rate else "")
+        assert answer(*PYTHIA, terms, "--prices", prices(tmp_path, text))["notes"].count(told) == said
+    spot = prices(tmp_path, rental_table("spot").replace('"USD"', '"EUR"'))
+    assert told not in answer(*PYTHIA, "--rent", "--prices", spot)["notes"], (
+        "spot is left to rent, whatever its currency"
+    )
+
+
 @pytest.mark.parametrize("code", ["BGN", "EUR", "XCG", "ZWG", "ANG", "ZWL"])
 def test_currencies_of_today_are_known_and_those_they_replaced(code: str) -> None:
     """Bulgaria took the euro in 2026, XCG came for ANG in 2025, ZWG for ZWL in 2024."""
@@ -502,6 +530,12 @@ def test_a_price_of_a_day_to_come_is_told_with_todays(tmp_path: Path) -> None:
 
 def test_a_price_file_that_is_not_there_is_told() -> None:
     assert "nowhere.toml: cannot be read" in refusal(*PYTHIA, "--prices", "nowhere.toml")
+
+
+@pytest.mark.parametrize("asked", [PYTHIA, ("rent",), ("breakeven",), ("scaling", "--model", "vit")], ids=" ".join)
+def test_of_two_price_files_none_is_dropped_without_a_word(asked: tuple[str, ...]) -> None:
+    told = "--prices a.toml and --prices b.toml: expected one file; write all prices into one"
+    assert told in refusal(*asked, "--prices", "a.toml", "--prices", "b.toml")
 
 
 # --- What nothing meets, and other bad input ---

@@ -332,13 +332,36 @@ def test_an_offer_on_which_the_run_never_ends_comes_last_and_has_no_days_and_no_
 
 
 def test_where_the_run_ends_on_no_offer_none_is_called_the_cheapest(tmp_path: Path) -> None:
+    told = answer(*spot_alone(tmp_path), *HOPELESS)
+    assert "None of these ends" in told["answer"]
+
+
+def spot_alone(tmp_path: Path) -> tuple[str, ...]:
     own = tmp_path / "own.toml"
     own.write_text(
         '[[rental]]\ngpu = "T4"\ngpus = 1\nprovider = "a friend"\nterms = "spot"\nhours = 1\nprice = 1\n'
         'currency = "USD"\nquoted = 2026-11-01\nsource = "me"\n'
     )
-    told = answer("rent", "--hours", "100", "--gpu", "T4", "--prices", str(own), *HOPELESS)
-    assert "None of these ends" in told["answer"]
+    return "rent", "--hours", "100", "--gpu", "T4", "--prices", str(own)
+
+
+def test_a_spot_price_that_is_the_only_one_is_taken_and_not_said_to_be_passed_over(tmp_path: Path) -> None:
+    alone, beside = answer(*spot_alone(tmp_path)), answer(*RUN)
+    assert "The cheapest is 1 T4 at a friend, spot" in alone["answer"]
+    for found, passed_over in ((alone, False), (beside, True)):
+        [note] = [note for note in found["notes"] if "as if never interrupted" in note]
+        assert ("not taken for the cheapest" in note) == passed_over
+
+
+def test_where_no_spot_price_serves_the_run_its_interruptions_are_said_to_change_nothing() -> None:
+    asked = ("rent", "--model", "pythia-1b", "--gpu", "H100")
+    plain, faced = answer(*asked), answer(*asked, *SPOT)
+    assert plain["rows"] == faced["rows"]
+    [note] = [note for note in faced["notes"] if note not in plain["notes"]]
+    assert note.startswith(
+        "No spot price serves the run: its interruptions and checkpoints change nothing; a [[rental]]"
+    )
+    assert not any("No spot price" in note for note in answer(*RUN, *SPOT)["notes"])
 
 
 # --- Bad input ---

@@ -157,6 +157,7 @@ def test_where_no_machine_has_a_price_in_the_currency_the_way_to_one_is_named() 
     assert "without a price in CHF it is not known where one more stops paying" in found["answer"]
     way_out = "give prices, or a [[rate]] to CHF, with --prices"
     assert f"Without a price in CHF, and so without costs: 1, 2, 4 and 8 H100; {way_out}." in found["notes"]
+    assert not any("older than a year" in note for note in found["notes"]), "none was taken"
     assert not any("Without a price" in note for note in answer("scaling", "--model", "vit", "--gpu", "H100")["notes"])
 
 

@@ -20,8 +20,8 @@ def test_a_duration_is_so_many_of_its_unit(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("7B", 7), ("3kB", 3_000), ("5MB", 5_000_000), ("80GB", 80_000_000_000),
-     ("3KiB", 3_072), ("1.5MiB", 1_572_864), ("2GiB", 2_147_483_648)],
+    [("7B", 7), ("3kB", 3_000), ("5MB", 5_000_000), ("80GB", 80_000_000_000), ("1TB", 10**12),
+     ("3KiB", 3_072), ("1.5MiB", 1_572_864), ("2GiB", 2_147_483_648), ("1TiB", 2**40)],
 )  # fmt: skip
 def test_a_size_is_in_powers_of_1000_or_with_an_i_of_1024(text: str, size: int) -> None:
     assert units.bytes_(text, "--memory") == size
@@ -56,10 +56,15 @@ def test_of_bounds_the_middle_counts(text: str, read: Interval) -> None:
     assert units.interval(text, "--electricity") == read
 
 
-@pytest.mark.parametrize("text", ["4..3", "3..", "..3", "1..2..3", "-1", "1e3", "", "1_0", "½"])
+@pytest.mark.parametrize("text", ["3..", "..3", "1..2..3", "-1", "1e3", "", "1_0", "½"])
 def test_what_is_no_number_and_no_bounds_is_refused(text: str) -> None:
     with pytest.raises(UserError, match=r"expected a number from 0 up in plain digits such as 0.13, or bounds"):
         units.interval(text, "--electricity")
+
+
+def test_bounds_in_the_wrong_order_are_told_in_the_right_one() -> None:
+    with pytest.raises(UserError, match=r"^--electricity 0\.2\.\.0\.1: expected the lower bound first, 0\.1\.\.0\.2$"):
+        units.interval("0.2..0.1", "--electricity")
 
 
 def test_a_number_has_up_to_20_digits_on_either_side_of_the_point() -> None:

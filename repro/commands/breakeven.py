@@ -14,7 +14,7 @@ from ..currency import amount, worth
 from ..economics import comment, energy, pricelist, question
 from ..economics.breakeven import Case
 from ..economics.days import TrainingDays, days_on
-from ..economics.doubts import INSTEAD, believed, doubts, told_doubts
+from ..economics.doubts import INSTEAD, believed, doubts, told_doubts, told_traces
 from ..economics.pricelist import PriceList
 from ..economics.question import Given
 from ..economics.reckoning import Reckoned, Tariff
@@ -26,6 +26,7 @@ from ..quantities import quantities
 from .money import add_shared, check_run, read_gpu, read_prices, read_sum
 from .printout import finite, printout
 
+_MOST_KILOWATTS, _MOST_KILOWATTS_A_GPU = 100, 10  # of a machine: who writes more means watts
 _INPUTS = ("machine", "resale", "rent", "hours", "power", "pue", "electricity")
 
 
@@ -53,6 +54,11 @@ def main(given: argparse.Namespace) -> int:
     grams, grams_source = (None, None) if given.co2 is None else energy.intensity(given.co2, "--co2")
     run, instead = _run(given), list[Reckoned]()
     if run is None and unit == "USD" and all(getattr(given, name) is None for name in _INPUTS):
+        if given.prices is not None:
+            raise UserError(
+                f"--prices {given.prices} changes nothing of the comment's own sum: give an input of your own too, "
+                "such as --machine SUM, or --gpu NAME"
+            )
         rows = comment.reckonings(grams)
         sentence, notes = _comment_told(rows)
         sentences = [sentence]
@@ -71,6 +77,7 @@ def main(given: argparse.Namespace) -> int:
             told_instead = _told(instead, unit)
             sentences.append(f"{INSTEAD.capitalize()}: {told_instead[0].lower()}{told_instead[1:]}")
         notes += told_doubts(doubted)
+        notes += told_traces([run] if run else [], doubted)
         notes += _apart(rows[0], unit) + pricelist.old_prices(asked.quoted, date.today())
         if any(math.isinf(row.answer.runs.high) for row in rows):
             notes.append("No number of runs: there owning never pays, as its electricity costs no less than the rent.")
@@ -133,6 +140,10 @@ def _inputs(given: argparse.Namespace, prices: PriceList, unit: str, grams: Inte
         raise UserError(f"--hours {given.hours}: expected more than 0, such as 100 or 700..800")
     if found.pue is not None and found.pue.low < 1:
         raise UserError(f"--pue {given.pue}: expected at least 1, the machine itself; such as 1.2 or 1.1..1.5")
+    gpus = units.count_if_given(given.gpus, "--gpus") or 1
+    most = max(_MOST_KILOWATTS, gpus * _MOST_KILOWATTS_A_GPU)
+    if found.kilowatts is not None and found.kilowatts.high > most:
+        raise UserError(f"--power {given.power}: expected at most {most:,} kW; 500 W are 0.5")
     return found
 
 
@@ -160,9 +171,8 @@ def _comment_told(rows: list[Reckoned]) -> tuple[str, list[str]]:
         f"Its {its('hours_charged')} h x {its('power')} kW x {its('electricity')} EUR/kWh are {euros.value:.2f} EUR "
         f"where it has {its('electricity_a_run')}; its {its('minutes')} min on {its('gpus')} GPUs are {hours:.0f} "
         f"GPU-hours where it charges {its('hours_charged')}.",
-        f"EUR become USD at the comment's own rate, {its('electricity_a_run_usd')}/{its('electricity_a_run')}, and its "
-        "sums are of 2021-01-14. It holds its card to be as fast as a V100: a run then takes the machine "
-        f"{hours / 24:.0f} days.",
+        f"{comment.rate_told()}, and its sums are of 2021-01-14. It holds its card to be as fast as a V100: a run then "
+        f"takes the machine {hours / 24:.0f} days.",
     ]
 
 
@@ -179,8 +189,8 @@ def _told(rows: list[Reckoned], unit: str) -> str:
     bounds = "" if low == high else f" ({low} to {high})"
     apart = ", before electricity," if _stands_apart(row) else ""
     return (
-        f"{owning} pays{apart} against {rent} from run {whole:,} on{bounds}, which is {_share(use)} of its lifespan in "
-        f"use; hours of a run: {row.origin}."
+        f"{owning} pays{apart} against {rent} from run {whole:,} on{bounds}: both have cost the same after "
+        f"{_share(use)} of its lifespan in use; hours of a run: {row.origin}."
     )
 
 

@@ -11,7 +11,7 @@ import models
 from .. import command, units
 from ..economics import choice, offers, pricelist
 from ..economics.days import TrainingDays, training_days
-from ..economics.doubts import INSTEAD, believed, doubts, told_doubts
+from ..economics.doubts import INSTEAD, believed, doubts, told_doubts, told_traces
 from ..economics.offers import Offer
 from ..economics.renting import told_in_proportion
 from ..errors import UserError
@@ -75,7 +75,9 @@ def main(given: argparse.Namespace) -> int:
         *(["Ranked by cost per experiment, what no other offer beats first."] if budget is deadline is None else []),
         *told_bounds(offer.bounds for offer in found),
         *told_doubts(doubted),
+        *told_traces(found, doubted),
         *([told_in_proportion(), _SPOT] if given.terms != "own" else []),
+        *(offers.rentals_left_out(days, prices, unit) if given.terms != "own" else []),
         *unpriced(without, unit, "not here to buy" if given.terms == "either" else "not here"),
         *pricelist.old_prices([(offer.gpu, offer.quoted) for offer in found], today),
     ]

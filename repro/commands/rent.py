@@ -11,10 +11,9 @@ from typing import Any
 import models
 
 from .. import units
-from ..currency import worth
 from ..economics import pricelist, renting
 from ..economics.days import TrainingDays, days_on
-from ..economics.doubts import INSTEAD, believed, doubts, told_doubts
+from ..economics.doubts import INSTEAD, believed, doubts, told_doubts, told_traces
 from ..economics.interruptions import Interruptions, daly, young
 from ..economics.offers import machine_price
 from ..economics.pricelist import PriceList
@@ -116,11 +115,9 @@ def _runs(
     """A run on every rental that serves it, and the best with predicted days where doubted ones decide."""
     runs, spot, storage = _asked(given, gpu, gpus), _spot(given), _storage(given, prices, unit)
     found = renting.rented_runs(runs, prices.rentals, unit, prices.rates, spot, storage)
-    serving = [rental for run in runs for rental in renting.serving(prices.rentals, run.gpu, run.gpus)]
-    foreign = sorted({row.currency for row in serving if worth(row.currency, unit, prices.rates) is None})
-    lacking = f"no rate from {', '.join(foreign)} to {unit}, a [[rate]] in --prices brings one"
+    lacking = renting.unrated(runs, prices.rentals, unit, prices.rates)
     if not found:
-        raise UserError(lacking) if foreign else _nobody_rents(", ".join(run.machine for run in runs))
+        raise UserError(lacking) if lacking else _nobody_rents(", ".join(run.machine for run in runs))
     today = date.today()
     best, doubted = _best(found, spot), doubts(given.model, [row.run for row in found]) if given.model else {}
     predicted = renting.rented_runs(believed(runs, doubted), prices.rentals, unit, prices.rates, spot, storage)
@@ -133,12 +130,13 @@ def _runs(
             between = f" ({bounds_told(other.bounds)})" if other.bounds else ""
             sentences.append(f"{INSTEAD.capitalize()}: {_taken(other, unit)}{between}.")
             instead = _row(other, unit, today)
-    notes = [f"Left out: {lacking}."] if foreign else []
+    notes = renting.told_unrated(lacking)
     notes += _notes(found, spot)
     one = {rental.gpu for rental in prices.rentals if rental.gpus == 1}
     notes += [renting.told_in_proportion()] if any(run.gpus > 1 and run.gpu in one for run in runs) else []
     notes += told_bounds(row.bounds for row in found)
     notes += told_doubts(doubted)
+    notes += told_traces((row.run for row in found), doubted)
     notes += pricelist.old_prices(
         [(f"{row.rental.gpu} at {row.rental.provider}", row.rental.quoted) for row in found], today
     )
@@ -226,8 +224,9 @@ def _notes(found: Sequence[Rented], spot: Spot | None) -> list[str]:
     notes = []
     if any(row.rental.terms == "spot" for row in found):
         if spot is None:
+            passed_over = ", and not taken for the cheapest" if _best(found, spot).rental.terms != "spot" else ""
             notes.append(
-                "Spot instances are reckoned as if never interrupted, a lower bound, and not taken for the cheapest; "
+                f"Spot instances are reckoned as if never interrupted, a lower bound{passed_over}; "
                 "--interrupted-every, --checkpoint-time and --restart-time reckon with interruptions."
             )
         else:
@@ -235,6 +234,11 @@ def _notes(found: Sequence[Rented], spot: Spot | None) -> list[str]:
                 "On spot instances days and sums are expected values. Best is a checkpoint every "
                 f"{young(spot.faced) * 60:.3g} min by Young (1974), {daly(spot.faced) * 60:.3g} min by Daly (2006)."
             )
+    elif spot is not None:
+        notes.append(
+            "No spot price serves the run: its interruptions and checkpoints change nothing; a [[rental]] in --prices, "
+            "with terms spot, brings one."
+        )
     if any(math.isinf(row.hours) for row in found):
         notes.append("No days and no cost: interrupted so often, the run is not to be expected to finish there.")
     if any(renting.committed(row.rental) for row in found):

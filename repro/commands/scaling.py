@@ -9,8 +9,8 @@ from typing import Any
 import models
 
 from ..economics import pricelist, scaling
-from ..economics.days import TrainingDays, days_on
-from ..economics.doubts import INSTEAD, believed, doubts, told_doubts
+from ..economics.days import days_on
+from ..economics.doubts import INSTEAD, believed, doubts, told_doubts, told_traces
 from ..economics.offers import lifespan_years
 from ..economics.scaling import Step, stops
 from ..economics.told import told
@@ -27,17 +27,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     unit, prices = read_prices(given)
     days = days_on(read_gpu(given), None, given.model, given.measured, given.predicted)
-    names = list(dict.fromkeys(row.gpu for row in days))
-
-    def by_name(days: list[TrainingDays]) -> dict[str, list[Step]]:
-        return {name: scaling.steps([row for row in days if row.gpu == name], prices, unit) for name in names}
-
-    by_gpu, doubted = by_name(days), doubts(given.model, days)
-    instead = {}  # where one more stops paying by days that are not doubted, if those decide
-    for name, steps in by_name(believed(days, doubted)).items():
-        best, other = stops(by_gpu[name]), stops(steps)
-        if best and other and (best.machine in doubted or other.gpus != best.gpus):
-            instead[name] = other
+    by_gpu, doubted = scaling.steps_by_gpu(days, prices, unit), doubts(given.model, days)
+    by_believed = scaling.steps_by_gpu(believed(days, doubted), prices, unit)
+    instead = scaling.stops_instead(by_gpu, by_believed, doubted)
     listed = [step for steps in by_gpu.values() for step in steps]
     notes = [
         "efficiency: the speed-up over the fewest GPUs, divided by how many times more GPUs; low and high are from the "
@@ -51,8 +43,9 @@ def main(given: argparse.Namespace) -> int:
         notes.append(f"More than proportional, whatever the days within their bounds: {', '.join(more)}.")
     notes += told_bounds(step.bounds for step in listed)
     notes += told_doubts(doubted)
+    notes += told_traces(days, doubted)
     notes += unpriced([step.machine for step in listed if step.cost is None], unit, "without costs")
-    used = [(name, prices.gpus[name].quoted) for name in names if name in prices.gpus]
+    used = [(name, prices.gpus[name].quoted) for name, steps in by_gpu.items() if stops(steps)]
     notes += pricelist.old_prices(used, date.today())
     print(
         printout(

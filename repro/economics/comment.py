@@ -32,6 +32,12 @@ def use() -> Use:
     return Use(kilowatts=_its("power"), tariff=Tariff(_its("electricity"), "EUR", rate))
 
 
+def rate_told() -> str:
+    """By which rate its electricity comes to be in its currency."""
+    dollars, euros = (f"{_its(name).value:g}" for name in ("electricity_a_run_usd", "electricity_a_run"))
+    return f"EUR become USD at the comment's own rate, {dollars}/{euros}"
+
+
 def rents() -> dict[str, Interval]:
     """USD per V100 and hour, by provider, the cheapest first: the comment's choice."""
     cited = [rentals()["V100", 1, provider, "on-demand"] for provider in ("Exoscale", "Google Cloud")]

@@ -17,7 +17,7 @@ from ..interval import Interval
 from ..predict.forecast import Forecast
 from ..predict.machine import Machine
 from ..predict.tables import fastest
-from ..predict.traces import Traced, nearest_here
+from ..predict.traces import PAPER_STACK
 from ..reading import measured as read_measured
 from ..search import searches
 from ..settings import NAIVE
@@ -110,14 +110,16 @@ def expected_days(model: str) -> list[TrainingDays]:
 
 
 def predicted_days(model: str) -> list[TrainingDays]:
-    """The best of the search space on every GPU of the catalogue, predicted; the bounds hold 8 of 10 such cells."""
-    recipe, stack = models.find_of_paper(model), nearest_here()
+    """The best of the search space on every GPU of the catalogue, predicted; the bounds hold 8 of 10 such cells. They
+    stand beside the paper's days, and so they are of its stack, whatever is installed here."""
+    recipe = models.find_of_paper(model)
     machines = [Machine(gpu, gpus) for gpu in catalogue() for gpus in COUNTS]
-    return [found for each in machines if (found := foretold(fastest(recipe, each, stack), stack)) is not None]
+    return [found for each in machines if (found := foretold(fastest(recipe, each, PAPER_STACK))) is not None]
 
 
-def foretold(best: Forecast, stack: Traced) -> TrainingDays | None:
-    """The days of a prediction by a stack's traces, in the figures that it is good for; None where it has none."""
+def foretold(best: Forecast) -> TrainingDays | None:
+    """The days of a prediction by the traces of the paper's stack, in the figures that it is good for; None where it
+    has none."""
     if best.days is None:
         return None
     return TrainingDays(
@@ -125,7 +127,7 @@ def foretold(best: Forecast, stack: Traced) -> TrainingDays | None:
         best.machine.gpus,
         Interval(*map(rough, (best.days.value, best.days.low, best.days.high))),
         "predicted",
-        f"repro predict, transformers {stack.transformers}, {best.settings.id}",
+        f"repro predict, transformers {PAPER_STACK.transformers}, {best.settings.id}",
     )
 
 

@@ -12,7 +12,7 @@ from ..audit import audit
 from ..findings import by_place
 from ..predict import calibration
 from ..predict.tables import predicted
-from ..predict.traces import PAPER_STACK
+from ..predict.traces import PAPER_STACK, nearest_here
 from .days import TrainingDays, foretold
 from .offers import Offer
 from .told import days_told
@@ -40,7 +40,7 @@ def doubts(model: str, machines: Iterable[TrainingDays | Offer]) -> dict[str, Do
     return {
         machine: Doubt(
             f"{row.verdict}, {row.utilisation.value:.0%} of the peak",
-            foretold(predicted(by_place("1")[row.place], fitted), PAPER_STACK),
+            foretold(predicted(by_place("1")[row.place], fitted)),
         )
         for machine, row in named.items()
         if row.verdict != "plausible"
@@ -62,3 +62,15 @@ def told_doubts(doubts: Mapping[str, Doubt]) -> list[str]:
         for machine, doubt in doubts.items()
     )
     return [f"Printed days of one training that the audit doubts ({command()} audit): {told}."] if told else []
+
+
+def told_traces(days: Iterable[TrainingDays | Offer], doubts: Mapping[str, Doubt]) -> list[str]:
+    """A sentence on the traces that predicted days are from, and where `repro predict` has others; none without any."""
+    if not any(row.origin == "predicted" for row in days) and not any(doubt.instead for doubt in doubts.values()):
+        return []
+    here = nearest_here()
+    others = f"; {command()} predict --gpu takes those of {here.transformers}, nearest to what is installed here"
+    return [
+        "Predicted days are from traces of the models of transformers "
+        f"{PAPER_STACK.transformers}, as the paper's days beside them are{others if here != PAPER_STACK else ''}."
+    ]

@@ -9,11 +9,12 @@ from datetime import date
 from ..currency import worth
 from ..datafile import read_once, records
 from ..gpus import known_gpu
+from ..prices import Rental
 from ..quantities import quantities
 from ..units import DAYS_A_YEAR
 from .days import Origin, TrainingDays
 from .pricelist import PriceList
-from .renting import committed, reckoned_from_one, rented_runs
+from .renting import committed, reckoned_from_one, rented_runs, told_unrated, unrated
 from .told import days_read, sum_read
 
 
@@ -110,7 +111,6 @@ def owned(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs: 
 def rented(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs: int) -> list[Offer]:
     """Every rental that serves one of the days, at the cost of all runs. Spot prices are left out: what they cost
     depends on interruptions."""
-    steady = [rental for rental in prices.rentals if rental.terms != "spot"]
     return [
         _offer(
             row.run,
@@ -123,8 +123,17 @@ def rented(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs:
             runs,
             row.rental.quoted,
         )
-        for row in rented_runs((row.times(runs) for row in days), steady, currency, prices.rates)
+        for row in rented_runs((row.times(runs) for row in days), _steady(prices), currency, prices.rates)
     ]
+
+
+def rentals_left_out(days: Iterable[TrainingDays], prices: PriceList, currency: str) -> list[str]:
+    """A sentence on those of these rentals that no rate brings to the currency; none where there are none."""
+    return told_unrated(unrated(days, _steady(prices), currency, prices.rates))
+
+
+def _steady(prices: PriceList) -> list[Rental]:
+    return [rental for rental in prices.rentals if rental.terms != "spot"]
 
 
 def unpriced(days: Iterable[TrainingDays], offers: Iterable[Offer]) -> list[str]:

@@ -13,7 +13,7 @@ from ..prices import Rental, Terms
 from . import comment
 from .days import TrainingDays
 from .energy import gpu_power
-from .offers import machine_price
+from .offers import machine_price, rentals_left_out
 from .pricelist import PriceList
 from .reckoning import Reckoned, Tariff, Use, reckon
 from .renting import per_hour, priced, reckoned_from_one, serving, told_in_proportion
@@ -50,12 +50,17 @@ def of_comment(given: Given, currency: str, rates: Iterable[Rate]) -> Asked:
         raise UserError(f"--currency {currency}: the comment's sums are in USD; give --machine and --rent, or --gpu")
     mended = comment.use()
     use = Use(given.kilowatts or mended.kilowatts, given.pue or mended.pue, given.tariff or mended.tariff, given.grams)
-    its, mine = mended.tariff, given.tariff
+    its, tariff, notes = mended.tariff, use.tariff, list[str]()
     assert its is not None
-    if mine is None and currency != "USD":
-        use = replace(use, tariff=replace(its, worth=worth(its.currency, currency, rates)))
-    if mine is not None and mine.worth is None and (mine.currency, currency) == (its.currency, "USD"):
-        use = replace(use, tariff=replace(mine, worth=its.worth))  # its own rate is one of its inputs
+    assert tariff is not None
+    if tariff.currency != currency:
+        rate = worth(tariff.currency, currency, rates)
+        if rate is not None:
+            notes.append(f"{tariff.currency} become {currency} at the rate in --prices, {rate:g}.")
+        elif (tariff.currency, currency) == (its.currency, "USD"):
+            rate = its.worth  # its own rate is one of its inputs
+            notes.append(f"{comment.rate_told()}.")
+        use = replace(use, tariff=replace(tariff, worth=rate))
     provider, rent = next(iter(comment.rents().items()))
     row = reckon(
         "the comment's workstation",
@@ -67,7 +72,8 @@ def of_comment(given: Given, currency: str, rates: Iterable[Rate]) -> Asked:
         use,
         given.resale,
     )
-    return Asked([row], ["What was not given is the comment's of 2021-01-14, with its GPU-hours reckoned right."], [])
+    notes.insert(0, "What was not given is the comment's of 2021-01-14, with its GPU-hours reckoned right.")
+    return Asked([row], notes, [])
 
 
 def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str) -> Asked:
@@ -86,8 +92,12 @@ def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str
         for rental, each in rentals
     ]
     rents = rents if given.rent is None else [("--rent", given.rent)]
+    left_out = rentals_left_out([run], prices, currency) if given.rent is None else []
     if not rents:
-        raise UserError(f"no price in {currency} for renting {name} by the hour; give --rent SUM, or --prices FILE")
+        why = " ".join(each.rstrip(".") + "; " for each in left_out)
+        raise UserError(
+            f"no price in {currency} for renting {name} by the hour; {why}give --rent SUM, or --prices FILE"
+        )
     power = gpu_power(run)
     use = Use(
         given.kilowatts or (power.kilowatts if power else None), given.pue or Use().pue, given.tariff, given.grams
@@ -100,6 +110,7 @@ def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str
     if given.tariff is None:
         notes.append("Electricity is not counted; --electricity SUM, the price of a kWh, counts it.")
     notes += [told_in_proportion()] if any(rental.gpus < run.gpus for rental, _ in rentals) else []
+    notes += left_out
     reserved = _rentals(run, prices, currency, "reserved")
     notes += [_against(rental, rental.price * each, machine, currency) for rental, each in reserved]
     quoted = [(f"{name} to buy", price[1])] if given.machine is None and price else []

@@ -82,6 +82,24 @@ def priced(rentals: Iterable[Rental], currency: str, rates: Sequence[Rate]) -> I
             yield rental, each
 
 
+def unrated(runs: Iterable[TrainingDays], rentals: Sequence[Rental], currency: str, rates: Sequence[Rate]) -> str:
+    """Why rentals that serve these runs are left out, and the way out; nothing where none is."""
+    foreign = sorted(
+        {
+            rental.currency
+            for run in runs
+            for rental in serving(rentals, run.gpu, run.gpus)
+            if worth(rental.currency, currency, rates) is None
+        }
+    )
+    return f"no rate from {', '.join(foreign)} to {currency}, a [[rate]] in --prices brings one" if foreign else ""
+
+
+def told_unrated(lacking: str) -> list[str]:
+    """The same as a sentence; none where no rental is left out."""
+    return [f"Rentals left out: {lacking}."] if lacking else []
+
+
 @dataclass(frozen=True)
 class Rented:
     """A run on a rental: hours from start to end, rent and storage in the currency that was asked for. On a spot

@@ -7,7 +7,7 @@ days are bought dearly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -73,6 +73,24 @@ def steps(days: Sequence[TrainingDays], prices: PriceList, currency: str) -> lis
             )
         )
     return found
+
+
+def steps_by_gpu(days: Sequence[TrainingDays], prices: PriceList, currency: str) -> dict[str, list[Step]]:
+    """The steps of each GPU type."""
+    names = dict.fromkeys(row.gpu for row in days)
+    return {name: steps([row for row in days if row.gpu == name], prices, currency) for name in names}
+
+
+def stops_instead(
+    found: Mapping[str, Sequence[Step]], believed: Mapping[str, Sequence[Step]], doubted: Container[str]
+) -> dict[str, Step]:
+    """Where one more stops paying by days that are not doubted, of those GPU types where doubted machines decide."""
+    instead = {}
+    for name, steps in believed.items():
+        best, other = stops(found[name]), stops(steps)
+        if best and other and (best.machine in doubted or other.gpus != best.gpus):
+            instead[name] = other
+    return instead
 
 
 def stops(found: Sequence[Step]) -> Step | None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import models
 
 from ..economics.breakeven import spending
 from ..economics.comment import reckonings
 from ..economics.days import expected_days
+from ..economics.doubts import INSTEAD, believed, doubts
 from ..economics.pricelist import price_list
-from ..economics.scaling import Step, steps, stops
+from ..economics.scaling import Step, steps_by_gpu, stops, stops_instead
 from .panels import Curve, Figure, Panel, Reference
 
 _RUNS = range(13)
@@ -37,12 +36,14 @@ def _break_even() -> Figure:
 
 
 def _scaling() -> Figure:
-    panels, told = [], []
+    panels, told, told_instead = [], [], []
     prices = price_list()
     for id in ("pythia-1b", "pythia-6.9b", "vit"):
         name = models.find(id).name
-        by_gpu = list(_by_gpu(id))
-        rows = [Curve(step.gpu, step.gpus, step.efficiency.value) for found in by_gpu for step in found]
+        days = expected_days(id)
+        doubted, by_gpu = doubts(id, days), steps_by_gpu(days, prices, "USD")
+        instead = stops_instead(by_gpu, steps_by_gpu(believed(days, doubted), prices, "USD"), doubted)
+        rows = [Curve(step.gpu, step.gpus, step.efficiency.value) for found in by_gpu.values() for step in found]
         source = "Table 1; the days are rounded, which moves small ones"
         panels.append(
             Panel(
@@ -56,16 +57,17 @@ def _scaling() -> Figure:
                 y="parallel efficiency",
             )
         )
-        last = [stop for found in by_gpu if (stop := stops(found)) is not None]
-        told.append(f"{name} on {', '.join(f'{step.gpus} {step.gpu}' for step in last)}")
+        last = [stop for found in by_gpu.values() if (stop := stops(found)) is not None]
+        told.append(_cheapest(name, last))
+        told_instead += [_cheapest(name, list(instead.values()))] if instead else []
     says = (
         "Speed-up over the fewest GPUs that train the model, as a share of the GPUs' ratio: 1 is proportional. An "
         f"experiment is cheapest with {'; '.join(told)} (prices of {max(p.quoted for p in prices.gpus.values())})."
     )
+    if told_instead:
+        says += f" {INSTEAD.capitalize()}: {'; '.join(told_instead)}."
     return Figure("", "What more GPUs bring", says, panels)
 
 
-def _by_gpu(id: str) -> Iterable[list[Step]]:
-    days = expected_days(id)
-    for gpu in dict.fromkeys(row.gpu for row in days):
-        yield steps([row for row in days if row.gpu == gpu], price_list(), "USD")
+def _cheapest(model: str, steps: list[Step]) -> str:
+    return f"{model} on {', '.join(step.machine for step in steps)}"
