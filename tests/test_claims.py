@@ -445,6 +445,8 @@ BROKEN = [
     (",equals,4.3,", ",about,4.3,", "column 4 (relation): found 'about', expected one of equals, at_most, at_least"),
     (",equals,4.3,", ",equals,four,", "column 5 (published): found 'four', expected a number"),
     (",4.3,0.1,", ",4.3,0,", "column 6 (precision): found '0', expected a positive number"),
+    (",equals,4.3,", ",equals,nan,", "column 5 (published): found 'nan', expected a number"),
+    (",4.3,0.1,", ",4.3,inf,", "column 6 (precision): found 'inf', expected a positive number"),
     (",4.3,0.1,", ",4.3,-,", "column 6 (precision): found '-', expected a positive number, as the claim is"),
     ("mean-speedup,", "mean-speed-up,", "/claims.csv: no function here checks the claim mean-speed-up; remove it"),
 ]  # fmt: skip
@@ -474,6 +476,13 @@ def test_a_row_that_claims_need_and_a_file_lacks_is_told_in_one_line(
     assert f"\n{old}" in text
     (expected / file).write_text(text.replace(f"\n{old}", f"\n{new}", 1))
     assert f"{expected / file}: found {told}" in refusal("claims")
+
+
+def test_a_table_4_without_days_is_told_in_one_line(expected: Path, tmp_path: Path) -> None:
+    file = expected / "table4.csv"
+    file.write_text(re.sub("^([^,]+,[^,]+,[0-9]+),[0-9]+,", r"\1,-,", file.read_text(), flags=re.MULTILINE))
+    for command in (("claims",), ("claims", "mean-speedup"), ("report", "--out", str(tmp_path / "out"))):
+        assert f"{file}: found no days" in refusal(*command)
 
 
 def test_a_paper_that_is_none_of_the_five_and_an_empty_list_are_told(expected: Path) -> None:
