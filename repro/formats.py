@@ -44,6 +44,11 @@ def listing(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
+def from_to(values: Sequence[float], format: str) -> str:
+    """Between which ends they lie, one where both look alike."""
+    return " to ".join(dict.fromkeys(f"{end:{format}}" for end in (min(values), max(values))))
+
+
 def tallied(names: Iterable[str]) -> str:
     """As people count equals: 2 x A, 1 x B; none where there are none."""
     return ", ".join(f"{count} x {name}" for name, count in Counter(names).items()) or "none"
