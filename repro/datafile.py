@@ -221,14 +221,14 @@ def _text(text: str) -> str:
     return text
 
 
-def _number(text: str) -> float:
+def number(text: str) -> float:
     if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,6})?(e[0-9]{1,2})?", text):
         raise ValueError
     return float(text)
 
 
-def _positive(text: str) -> float:
-    if _number(text) == 0:
+def positive(text: str) -> float:
+    if number(text) == 0:
         raise ValueError
     return float(text)
 
@@ -248,11 +248,11 @@ def _reader(kind: Any) -> tuple[Callable[[str], Any], str]:
 _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
     str: (_text, "some text"),
     int: (positive_int, "a whole number from 1 up"),
-    float: (_number, "a number from 0 up"),
-    Positive: (_positive, "a number above 0"),
+    float: (number, "a number from 0 up"),
+    Positive: (positive, "a number above 0"),
     date: (date.fromisoformat, "a day such as 2024-09-21"),
     datetime: (datetime.fromisoformat, "a time such as 2023-03-11T15:18:59"),
     str | None: (_optional(_text), "some text, or -"),
     int | None: (_optional(positive_int), "a whole number from 1 up, or -"),
-    Positive | None: (_optional(_positive), "a number above 0, or -"),
+    Positive | None: (_optional(positive), "a number above 0, or -"),
 }

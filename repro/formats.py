@@ -29,9 +29,24 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def are(number: int) -> str:
+    """The verb of so many: 1 is, 2 are."""
+    return "is" if number == 1 else "are"
+
+
+def were(number: int) -> str:
+    """The same of what is past: 1 was, 2 were."""
+    return "was" if number == 1 else "were"
+
+
 def listing(names: Sequence[str]) -> str:
     """As people say it: A, B and C."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def from_to(values: Sequence[float], format: str) -> str:
+    """Between which ends they lie, one where both look alike."""
+    return " to ".join(dict.fromkeys(f"{end:{format}}" for end in (min(values), max(values))))
 
 
 def tallied(names: Iterable[str]) -> str:

@@ -145,7 +145,7 @@ def contradiction(record: Record, gpu: Gpu | None) -> str | None:
         return f"its id is {record.id}, what it says of itself makes {trial.id}"
     if record.status != "ok":
         told = [name for name in ("authors_step", "true_step", "true_days") if getattr(record, name) is not None]
-        return f"its status is {record.status}, and yet it has a {told[0]}" if told else None
+        return f"its status is {record.status}, and yet it has {told[0]}" if told else None
     micro_batch, accumulation = record.micro_batch, record.accumulation
     if micro_batch is None or accumulation is None or trial.world * micro_batch * accumulation != recipe.batch_size:
         return (
@@ -282,11 +282,12 @@ def _look_for_planned(
     done = {record.id for record in records}
     missing = [trial.id for trial in planned if trial.id not in done]
     if missing:
+        have = "has" if len(missing) == 1 else "have"
         problems.append(
             Problem(
                 results.TRIALS,
-                f"{len(missing)} of the {len(planned)} trials of the run have no sound record, the first is "
-                f"{missing[0]}: it was stopped, or told to leave them out",
+                f"{len(missing)} of the {len(planned)} trials that the last command asked for {have} no sound record, "
+                f"the first is {missing[0]}: it was stopped, or told to leave them out",
                 f"{len(records)} records were used, and the same command again measures the rest",
             )
         )

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -220,3 +221,14 @@ def test_a_run_without_paper_scale_days_says_so() -> None:
 def test_a_folder_without_trials_is_one_clear_line(tmp_path: Path) -> None:
     refused = refusal("audit", "--measured", str(tmp_path))
     assert refused == f"repro: {tmp_path} holds no trials: name the results folder of a run (its --out)\n"
+
+
+def test_pythia_160m_suffers_most_of_the_fp16_models_alone() -> None:
+    shares: dict[tuple[str, str], list[float]] = {}
+    for row in audit():
+        if row.table == "1":
+            shares.setdefault((row.precision, row.model), []).append(row.utilisation.value)
+    middle = {name: median(found) for name, found in shares.items()}
+    assert max(middle, key=lambda name: (name[0] == "fp16", middle[name])) == ("fp16", "Pythia-160M")
+    assert max(middle, key=lambda name: middle[name]) == ("bf16", "Pythia-1B")
+    assert "of the fp16 models the shallow Pythia-160M suffers most" in causes(audit(), ())[0].evidence_for

@@ -208,7 +208,7 @@ def test_every_chart_has_a_name_a_description_and_its_numbers_below(opened) -> N
     images = [node for node in nodes if node["role"]["value"] in ("image", "img")]
     assert len(images) == opened.locator("figure svg").count() == opened.locator(".panel > .numbers").count()
     for image in images:
-        assert image["name"]["value"].endswith(("(measured)", "(published)", "(measured and published)"))
+        assert image["name"]["value"].endswith(("(measured)", "(published)", "(measured and published)", "(computed)"))
         assert image["description"]["value"].endswith("The numbers follow as a table.")
     table = opened.locator(".numbers table").first
     assert not table.is_visible()

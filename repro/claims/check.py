@@ -96,13 +96,8 @@ def _check(claim: Claim, records: Sequence[Record] | None) -> Checked:
     found = MEASURED[claim.id](records or ())
     if not isinstance(found, Missing):
         return Checked(claim, *judge(claim, found), found)
-    if found.largest_so_far and found.so_far and _reaches(claim, found.so_far):
-        return Checked(claim, *judge(claim, found.so_far), found.so_far)
+    if found.largest_so_far and found.so_far and found.so_far.value.value > float(claim.published):
+        verdict, reason = judge(claim, found.so_far)
+        if verdict == "differs":
+            return Checked(claim, verdict, reason, found.so_far)
     return Checked(claim, "needs_measurement", found.reason, found.so_far)
-
-
-def _reaches(claim: Claim, largest: Working) -> bool:
-    """Whether a number that more records can only raise is up to what is published, or above its bound."""
-    if claim.relation == "at_most":
-        return largest.value.value > float(claim.published)
-    return largest.value.value >= claim.printed.low

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
-from ..datafile import columns, expected_folder, problem, read_once, rows
+from ..datafile import columns, expected_folder, number, positive, problem, read_once, rows
 from ..interval import Interval
 
 Paper = Literal["paper", "review", "comment", "lab", "thesis"]
@@ -67,7 +67,7 @@ def listed() -> tuple[Claim, ...]:
         row.once("id", row.parse("id", _id, "lower-case words joined by hyphens"), seen)
         precision = row.parse("precision", _precision, "a positive number, or - where the published is none")
         if precision is not None:
-            row.parse("published", float, "a number, as its precision is one")
+            row.parse("published", number, "a number, as its precision is one")
         reason = None if row["not_checkable"] == "-" else row.text("not_checkable")
         if precision is None and reason is None:
             row.problem("precision", "a positive number, as the claim is to be checked")
@@ -105,6 +105,4 @@ def _source(text: str) -> str:
 def _precision(text: str) -> float | None:
     if text == "-":
         return None
-    if not float(text) > 0:
-        raise ValueError
-    return float(text)
+    return positive(text)

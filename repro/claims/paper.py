@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..datafile import absent
 from ..expected import COUNTS, Table
 from ..findings import PYTHIA, GpuDays, Speedup, by_place, days_at_peak, gpu_days, speedups
 from ..gpus import paper_gpus
@@ -122,6 +123,8 @@ def _optimism(others: dict[str, Working]) -> Working:
         row = Row("figure9.csv", model, f"{shown(printed.training_flops)} FLOPs", printed.source)
         step = f"{model} on {gpus} {gpu}: {cell.days} / {shown(estimate.value)} analytic = {shown(ratio.value)}"
         ratios.append(Working(ratio, (*naive.rows, row, *peak.rows), (step,)))
+    if not ratios:
+        absent("table4.csv", "days", "any Pythia model")
     return mean(ratios)
 
 

@@ -15,7 +15,7 @@ from .working import Working
 class Missing:
     """Why records do not settle a claim: what they lack, and what they give so far.
 
-    With `largest_so_far`, more records can only raise the number: it settles the claim once it reaches the published
+    With `largest_so_far`, more records can only raise the number: it refutes the claim once it is above the published
     one.
     """
 

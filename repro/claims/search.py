@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..expected import COUNTS
 from ..formats import listing
-from ..gpus import paper_gpus
 from ..interval import Interval
 from ..search import Search, Spread
 from ..trial import Record
 from .registry import Missing, measures
-from .searched import COMMAND, Searched, name, rows, searched
+from .searched import Searched, name, rows, searched
 from .working import Working, mean, shown
 
 
@@ -40,19 +39,15 @@ def memory_saving_gain(records: Sequence[Record]) -> Working | Missing:
     """Figure 4: the largest of its bars, in per cent of the days of free lunch alone that memory saving saves. A bar is
     the mean over the models on so many of a GPU, or over 2, 4 and 8 of a GPU with one model."""
     found = searched(records, COUNTS)
-    largest = _largest(found, _bars(found.cells))
-    others = [gpu for gpu in paper_gpus() if gpu not in found.devices]
-    if isinstance(largest, Missing) or not others:
-        return largest
-    here = f"{shown(largest.value.value)} % on {listing(found.devices)}"
-    return Missing(f"{here}; it may be more on {listing(others)}, where {COMMAND} measures it", largest, True)
+    # A bar is a mean, which the cells that are not searched may lower.
+    return _largest(found, _bars(found.cells), settled=not found.untried)
 
 
 @measures("one-gpu-memory-saving")
 def one_gpu_memory_saving(records: Sequence[Record]) -> Working | Missing:
     """Figure 4: the largest gain of any cell with one GPU, in per cent; none is above zero if memory saving hurts."""
     found = searched(records, (1,))
-    return _largest(found, [gain for cell in found.cells if (gain := _gain(cell)) is not None])
+    return _largest(found, [gain for cell in found.cells if (gain := _gain(cell)) is not None], settled=True)
 
 
 def _mean(
@@ -74,21 +69,31 @@ def _mean(
     if not ratios:
         return _none(found)
     average = mean(ratios).told(found.where)
-    return Missing(found.missing, average) if found.missing else average
+    return Missing(_so_far(found, average, "x"), average) if found.missing else average
 
 
-def _largest(found: Searched, numbers: list[Working]) -> Working | Missing:
+def _largest(found: Searched, numbers: list[Working], settled: bool) -> Working | Missing:
+    """The largest of these per cents; `settled` says that more records change none of them."""
     if not numbers:
         return _none(found)
     largest = max(numbers, key=lambda number: number.value.value)
     told = largest.after(*numbers).saying(f"the largest of the {len(numbers)}: {shown(largest.value.value)} %")
     told = told.told(found.where)
-    return Missing(found.missing, told, largest_so_far=True) if found.missing else told
+    if not found.missing:
+        return told
+    return Missing(_so_far(found, told, "%"), told, largest_so_far=settled and found.of_paper)
+
+
+def _so_far(found: Searched, number: Working, unit: str) -> str:
+    return f"{shown(number.value.value)} {unit}, {found.where}; {found.missing}"
 
 
 def _none(found: Searched) -> Missing:
+    if found.untried:
+        return Missing(found.untried)
     full = "every memory-saving settings" if found.cells else "free lunch alone"
-    return Missing(found.missing or f"on {listing(found.devices)} {full} ran out of memory in every cell")
+    told = f"on {listing(found.devices)} {full} ran out of memory in every cell"
+    return Missing("; ".join(filter(None, [told, found.missing])))
 
 
 def _bars(cells: Iterable[Search]) -> list[Working]:

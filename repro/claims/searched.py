@@ -2,7 +2,8 @@
 
 Only records at the paper's scale, on GPUs of one node, of the GPU's whole memory count. A cell, a Pythia model on some
 GPUs, is searched if every settings of the search space ran there or ran out of memory, or if free lunch alone ran out:
-the figures leave such cells out. The cells of one type of GPU settle a claim once all of them are searched.
+the figures leave such cells out. The paper's numbers are of its four GPUs: what some of them give, or another, is told
+beside and settles nothing, but that a largest number is above the paper's.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 import models
 
 from .. import command
-from ..formats import listing
+from ..formats import are, counted, listing
 from ..gpus import paper_gpus
 from ..results import TRIALS
 from ..search import Search, searches
@@ -29,25 +30,35 @@ _NAMED = 3  # so many of the cells that are not searched are named, the others c
 
 @dataclass(frozen=True)
 class Searched:
-    """The searched cells of the GPUs that settle a claim, or, where `missing` says what is, of the GPU that comes
-    nearest. Cells where free lunch alone does not fit are left out."""
+    """The searched cells of the GPUs whose cells are all searched, or, where `untried` says which are not, of the GPU
+    that comes nearest. Cells where free lunch alone does not fit are left out."""
 
     cells: tuple[Search, ...]
     devices: tuple[str, ...]
-    missing: str
+    untried: str
+
+    @property
+    def of_paper(self) -> bool:
+        return set(self.devices) <= set(paper_gpus())
 
     @property
     def where(self) -> str:
         """What was measured, and on which GPUs."""
-        told = f"measured in {len(self.cells)} cells of {listing(self.devices)}"
-        if not set(self.devices) <= set(paper_gpus()):
-            return f"{told}, none of the paper's GPUs"
-        return told if set(self.devices) == set(paper_gpus()) else f"{told}, of the paper's four GPUs"
+        told = f"measured in {counted(len(self.cells), 'cell')} of {listing(self.devices)}"
+        return told if self.of_paper else f"{told}, none of the paper's GPUs"
+
+    @property
+    def missing(self) -> str:
+        """What else the paper's numbers are of; nothing where all of it is there."""
+        others = [gpu for gpu in paper_gpus() if gpu not in self.devices]
+        if self.untried or not others:
+            return self.untried
+        return f"the paper's {listing(others)} {are(len(others))} missing, where {COMMAND} measures it"
 
 
 def searched(records: Sequence[Record], counts: Sequence[int]) -> Searched:
     """The cells with these numbers of GPUs: of the paper's GPUs whose cells are all searched, else of other such GPUs,
-    else of the nearest."""
+    else of the nearest, one of the paper's where any was measured."""
     there = {(each.recipe, each.device, each.count): each for each in searches(at_scale(records))}
     devices = tuple(dict.fromkeys(device for recipe, device, _ in there if recipe in _PYTHIA))
     if not devices:
@@ -61,13 +72,18 @@ def searched(records: Sequence[Record], counts: Sequence[int]) -> Searched:
         for device in devices
     }
     whole = [device for device in devices if not any(map(_lacks, cells[device]))]
-    settling = [device for device in whole if device in paper_gpus()] or whole
-    missing = ""
-    if not settling:
-        settling = [max(devices, key=lambda device: sum(not _lacks(cell) for cell in cells[device]))]
-        missing = _untried(cells[settling[0]])
-    fit = (cell for device in settling for cell in cells[device] if cell.free_lunch_fits and cell.whole)
-    return Searched(tuple(fit), tuple(settling), missing)
+    taken = _of_paper(whole)
+    untried = ""
+    if not taken:
+        taken = [max(_of_paper(devices), key=lambda device: sum(not _lacks(cell) for cell in cells[device]))]
+        untried = _untried(cells[taken[0]])
+    fit = (cell for device in taken for cell in cells[device] if cell.free_lunch_fits and cell.whole)
+    return Searched(tuple(fit), tuple(taken), untried)
+
+
+def _of_paper(devices: Sequence[str]) -> Sequence[str]:
+    """The paper's among them, all where there are none."""
+    return [device for device in devices if device in paper_gpus()] or devices
 
 
 def at_scale(records: Sequence[Record]) -> list[Record]:
@@ -118,6 +134,7 @@ def _untried(cells: Sequence[Search]) -> str:
         for cell in lacking[:_NAMED]
     ]
     if len(lacking) > _NAMED:
-        named.append(f"{len(lacking) - _NAMED} more cells lack some")
-    counted = f"{len(cells) - len(lacking)} of the {len(cells)} cells of {cells[0].device} are searched"
-    return f"{counted}: {', '.join(named)}; {COMMAND} measures them"
+        named.append(f"{counted(len(lacking) - _NAMED, 'other')} likewise")
+    searched = len(cells) - len(lacking)
+    told = f"{searched} of the {len(cells)} cells of {cells[0].device} {are(searched)} searched"
+    return f"{told}: {', '.join(named)}; {COMMAND} measures them"

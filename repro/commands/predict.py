@@ -177,8 +177,8 @@ def _tables(given: argparse.Namespace, names: set[str]) -> int:
         return 0
     for table in TABLES:
         what = "the best of the search" if table == "1" else "naive settings"
-        print(f"Table {table}, days with {what}: expected (predicted)\n")
-        print(render(report.grid(row for row in rows if row["table"] == table), given.format), end="\n\n")
+        told = render(report.grid(row for row in rows if row["table"] == table), given.format)
+        print(f"Table {table}, days with {what}: expected (predicted)\n\n{told}\n")
     low, high = fitted.interval
     print(
         "A dash is infeasible, ? a mark that the copy at hand has lost; with --measured a measured number follows a "

@@ -13,7 +13,7 @@ from ..audit import Cause, audit, audit_measured, causes
 from ..claims import check_all
 from ..environment import Environment
 from ..expected import TABLES, TOLERANCE
-from ..formats import counted, listing, tallied
+from ..formats import counted, listing, tallied, were
 from ..packages import PACKAGES
 from ..reading import Problem, Reading
 from ..search import searches
@@ -109,13 +109,13 @@ def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], records: Sequen
     counts = Counter(verdict.verdict for verdict in verdicts)
     reproduced, failed = counts["reproduced"], sum(counts[word] for word in FAILED)
     compared, missing = reproduced + failed, counts["not_measured"]
-    quote = f"Of the {len(verdicts)} cells of Tables 1 and 4, {compared or 'none'} {_was(compared)} compared"
+    quote = f"Of the {len(verdicts)} cells of Tables 1 and 4, {compared or 'none'} {were(compared or 1)} compared"
     if compared:
         quote += f": {reproduced} reproduced, {failed} differing{f' ({differing(counts)})' if failed else ''}"
     if missing:
-        quote += f"; {missing} {_was(missing)} not measured"
+        quote += f"; {missing} {were(missing)} not measured"
     if counts["no_reference"]:
-        quote += f", {counts['no_reference']} has no legible reference"
+        quote += f", {counts['no_reference']} without a reference"
     behind = list(lines)
     if records:
         statuses = Counter(record.status.replace("_", " ") for record in records)
@@ -138,10 +138,6 @@ def _commits(reading: Reading) -> str:
 def _short(commit: str) -> str:
     """12 digits of a whole hash, which name it too; the records have it whole."""
     return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{28}\b", r"\1", commit)
-
-
-def _was(count: int) -> str:
-    return "was" if count in (0, 1) else "were"
 
 
 def _environment(reading: Reading) -> list[tuple[str, str]]:

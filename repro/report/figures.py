@@ -8,7 +8,7 @@ from statistics import fmean
 import models
 
 from ..findings import PYTHIA, analytic_days, gpu_days, paper_peak, recipe_of, speedups, training_flops
-from ..formats import counted
+from ..formats import counted, from_to
 from ..originals import analytic_peaks, training_compute
 from ..search import Search
 from ..settings import FREE_LUNCH, Settings
@@ -55,12 +55,9 @@ def _speedups(searches: Sequence[Search]) -> Figure:
         f"naive ones, on average of the {len(published)} cells that have both; the analytic estimate promises "
         f"{optimistic:.1f} times."
     )
-    here = [row.value for row in measured if row.series == "best settings"]
+    here = [row.value for row in measured if row.series == "best settings" and row.group in PYTHIA]
     if here:
-        says += f" Measured here: {fmean(here):.2f} times"
-        if len(here) > 1:
-            says += f" on average over {len(here)} places, {min(here):.2f} to {max(here):.2f}"
-        says += "."
+        says += f" Measured here, Pythia too: {_times(here)}."
     title = "Speed-ups over naive settings"
     x, naive = "times as fast as naive settings", Reference(1.0, "naive settings")
     return Figure(
@@ -82,6 +79,14 @@ def _speedups(searches: Sequence[Search]) -> Figure:
             ),
         ],
     )
+
+
+def _times(ratios: Sequence[float]) -> str:
+    """A ratio, or the mean of those of several places, and its ends."""
+    told = f"{fmean(ratios):.2f} times"
+    if len(ratios) == 1:
+        return told
+    return f"{told} (on average of {len(ratios)} places, {from_to(ratios, '.2f')})"
 
 
 # Gains and spread of memory-saving settings, figures 4, 11 and 5
@@ -107,7 +112,8 @@ def _gains(searches: Sequence[Search]) -> Figure:
 
 
 def _spread(searches: Sequence[Search]) -> Figure:
-    panels, told = [], []
+    panels: list[Panel] = []
+    over_median, over_worst, over_free_lunch = list[float](), list[float](), list[float]()
     for search in _whole(searches):
         spread = search.spread
         if spread is None:
@@ -120,17 +126,23 @@ def _spread(searches: Sequence[Search]) -> Figure:
         title = f"{place}: {len(rows)} settings"
         x = "time, best saving memory = 1"
         panels += measured_panels(title, "bars", x, rows, [search], groups="settings")
-        line = (
-            f"{place}: the best memory-saving settings are {spread.median / spread.best:.1f} times as fast as the "
-            f"median of them and {spread.worst / spread.best:.1f} times as fast as the worst"
-        )
+        over_median.append(spread.median / spread.best)
+        over_worst.append(spread.worst / spread.best)
         if search.free_lunch is not None:
-            line += f"; the median takes {spread.median / search.free_lunch:.1f} times as long as free lunch alone"
-        told.append(line + ".")
+            over_free_lunch.append(spread.median / search.free_lunch)
+    says = "How much the choice of settings matters."
+    if panels:
+        says = (
+            f"The best memory-saving settings are {_times(over_median)} as fast as the median of them and "
+            f"{_times(over_worst)} as fast as the worst"
+        )
+        if over_free_lunch:
+            says += f"; the median takes {_times(over_free_lunch)} as long as free lunch alone"
+        says += "."
     return Figure(
         "5",
         "Best memory-saving settings against median and worst",
-        " ".join(told) or "How much the choice of settings matters.",
+        says,
         panels,
         "The paper draws averages over its searches and does not print the searches.",
         SEARCH,
@@ -209,9 +221,9 @@ def _compute(searches: Sequence[Search]) -> Figure:
             *measured_panels(
                 "Fastest settings here", "strips", f"model {name} a device", measured, searches, clock="true"
             ),
-            Panel("published", "FLOPs of a training", "pairs", "FLOPs", flops, "figure 9(a); closed forms in models/"),
+            Panel("computed", "FLOPs of a training", "pairs", "FLOPs", flops, "figure 9(a); closed forms in models/"),
             Panel(
-                "published",
+                "computed",
                 "16-bit throughput of a GPU",
                 "pairs",
                 "TFLOP/s, dense",

@@ -29,7 +29,7 @@ def _break_even() -> Figure:
         rows += [Curve("renting", row.runs, row.renting) for row in spent]
         title = reckoned.what[0].upper() + reckoned.what[1:]
         source = "rent-or-buy comment, quantities.csv and rental.csv"
-        panels.append(Panel("published", title, "lines", "runs of BERT", rows, source, y="US dollars spent"))
+        panels.append(Panel("computed", title, "lines", "runs of BERT", rows, source, y="US dollars spent"))
         told.append(f"from run {reckoned.answer.whole_runs} on ({reckoned.what})")
     says = f"A workstation against {first.provider}'s V100s by the hour. Owning is cheaper {', or '.join(told)}."
     return Figure("", "When owning beats renting", says, panels)
@@ -47,7 +47,7 @@ def _scaling() -> Figure:
         source = "Table 1; the days are rounded, which moves small ones"
         panels.append(
             Panel(
-                "published",
+                "computed",
                 name,
                 "lines",
                 "GPUs, log scale",

@@ -1,4 +1,5 @@
-"""A figure as rows of data: panels, measured here, from the numbers that the paper prints, or both."""
+"""A figure as rows of data: panels, measured here, from the numbers that the paper prints, or both, or computed from
+other sources too."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from ..formats import listing
 from ..search import Search
 from .order import machines
 
-Origin = Literal["measured", "published", "measured and published"]
+Origin = Literal["measured", "published", "measured and published", "computed"]
 Draw = Literal["strips", "bars", "pairs", "grid", "trades", "lines"]
 State = Literal["feasible", "infeasible", "naive", "free lunch", "memory saving", "lost", "not known"]
 SEARCH = f"{command()} --gpus all --methods all"  # measures what the figures on whole searches need

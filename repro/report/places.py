@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..formats import figures
+from ..formats import figures, from_to, were
 from ..search import Search
 from ..settings import NAIVE, Settings, search_space
 from ..trial import Record
@@ -33,7 +33,8 @@ def place_of(search: Search, verdicts: Iterable[Verdict], nearest: str | None) -
     space = set(search_space(search.world))
     tried = {Settings.parse(trial.settings).base for trial in search.tried}
     naive = ", and naive settings" if NAIVE in tried else ""
-    says = [f"{len(tried & space)} of the {len(space)} settings of the paper's search were tried{naive}."]
+    searched = len(tried & space)
+    says = [f"{searched} of the {len(space)} settings of the paper's search {were(searched)} tried{naive}."]
     if search.guided:
         says.append(f"Guided by predictions: {search.guided}.")
     if search.fastest is not None:
@@ -62,8 +63,7 @@ def _told(search: Search) -> str:
         told.append(f"fastest apart from naive {figures(search.best)} s a step by the authors' clock")
     ratios = [ratio for trial in search.trials if (ratio := trial.clocks_ratio) is not None]
     if ratios:
-        ends = dict.fromkeys(f"{end:.2f}" for end in (min(ratios), max(ratios)))
-        told.append(f"authors' clock {' to '.join(ends)} of the true one")
+        told.append(f"authors' clock {from_to(ratios, '.2f')} of the true one")
     return "; ".join(told)
 
 

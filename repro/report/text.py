@@ -13,7 +13,7 @@ import models
 from ..devices import Device
 from ..expected import TABLES, Table
 from ..findings import by_place, paper_gpu
-from ..formats import Format, as_json, figures, first, listing, render
+from ..formats import Format, are, as_json, counted, figures, first, listing, render
 from ..gpus import catalogue, find, paper_gpus
 from ..search import Search, searches
 from ..settings import NAIVE
@@ -133,10 +133,12 @@ def summary(verdicts: Sequence[Verdict], devices: Sequence[Device] | None, recor
         if reproduced + failed == 0:
             told = f"Table {table}: none of its {len(rows)} cells was verified"
         else:
-            told = f"Table {table}: {reproduced} of the {reproduced + failed} cells compared are reproduced"
+            told = f"Table {table}: of {counted(reproduced + failed, 'cell')} compared {reproduced} "
+            told += f"{are(reproduced)} reproduced"
             if failed:
                 told += f", {differing(counts)}"
         lines.append(f"{told}; {counts['not_measured']} not measured, {counts['no_reference']} without a reference.")
+    unverified = [table for table in TABLES if not any(v.compared for v in verdicts if v.table == table)]
     if devices is None:
         lines.append("Why not: there is no run here, these are the published numbers alone.")
     elif all(record.device == "cpu" for record in records) and not devices:
@@ -147,11 +149,12 @@ def summary(verdicts: Sequence[Verdict], devices: Sequence[Device] | None, recor
         lines.append(f"Why not: no GPU took part in this run. {here}")
     elif devices and not any(device.gpu and device.gpu.paper_name for device in devices):
         lines.append(f"Why not: the paper has no {devices[0].name}; its four are {listing(paper_gpus())}.")
-    elif not any(verdict.compared for verdict in verdicts):
+    elif unverified:
+        of = "" if len(unverified) == len(TABLES) else f" of Table {unverified[0]}"
         lines.append(
-            "Why not: a trial stands for a cell at the paper's scale, on one node, with all of the GPU's memory, with "
-            "naive or Appendix J's settings and their TF32, once it runs or runs out of memory; none here did, or the "
-            "mark of its cell is lost."
+            f"Why not{of}: a trial stands for a cell at the paper's scale, on one node, with all of the GPU's memory, "
+            "with naive or Appendix J's settings and their TF32, once it runs or runs out of memory; none here did, or "
+            "its cell has no reference."
         )
     return lines
 
