@@ -60,7 +60,7 @@ class Progress:
     def _write(self, told: str, time_left: bool) -> None:
         count = f"[{self._done:>{len(str(len(self._seconds)))}}/{len(self._seconds)}]"
         if self._bar.disable and time_left and self._done < len(self._seconds):
-            pace = self._took / self._reckoned if self._took and self._reckoned else 1.0  # the bar keeps it by itself
+            pace = self._took / self._reckoned if self._took else 1.0  # the bar keeps it by itself
             told += f"; about {duration(self._left * pace)} left"
         self._bar.write(f"{count} {told}", file=sys.stderr)
         sys.stderr.flush()
@@ -70,7 +70,7 @@ def _told(record: Record | None, earlier: bool) -> str:
     if record is None:
         return "not measured, the time budget would not suffice"
     again = " (from an earlier run)" if earlier else f" ({record.wall_seconds:.1f} s)"
-    if record.status != "ok" or record.true_step is None:
+    if record.true_step is None:
         return f"{record.status}, {record.reason}{again}"
     return f"{figures(record.true_step)} s a training step, MBS {record.micro_batch}{again}"
 
