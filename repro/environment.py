@@ -143,10 +143,8 @@ def keep(now: Environment, folder: Path) -> None:
     with contextlib.suppress(jsonfile.NotAsDeclaredError):  # the report tells of it
         then = read(folder)
     asked = json.loads(json.dumps(now.options))
-    earlier: list[dict[str, Any]] = []
-    for options in [*then.earlier, then.options or asked] if then else []:
-        if options != asked and options not in earlier:
-            earlier.append(options)
+    before = [*then.earlier, then.options] if then else []
+    earlier = [options for options in before if options and options != asked]  # each once, as it is kept
     jsonfile.write(folder / FILE, asdict(replace(now, earlier=earlier)))
 
 

@@ -54,9 +54,10 @@ class Progress:
     def tell_part(self, part: str, took: float | None) -> None:
         """The same of a part that took so many seconds; None where an earlier check had done it, which needs no line
         and says nothing of the pace."""
-        self._count(part, took)
         if took is None:
             self._total -= self._seconds[part]
+        self._count(part, took)
+        if took is None:
             return
         self._write(f"{part}: {took:.0f} s", time_left=True)
 
@@ -65,6 +66,7 @@ class Progress:
         self._began = time.monotonic()
         if took is not None:
             self._took, self._reckoned = self._took + took, self._reckoned + self._seconds[name]
+        self._move()
 
     def _left(self) -> tuple[float, float]:
         """Seconds to go, as estimated, and at the pace so far, to which a tenth of the estimate counts as run."""
@@ -77,11 +79,16 @@ class Progress:
         left -= min((time.monotonic() - self._began) / pace, running)
         return left, left * pace
 
+    def _move(self) -> None:
+        estimated, left = self._left()
+        self._bar.total, self._bar.n = self._total, self._total - estimated
+        running = next(iter(self._waiting), "the report")
+        self._bar.set_postfix_str(f"about {duration(left)} left; {running}", refresh=False)
+
     def _keep_moving(self) -> None:
         while not (self._bar.disable or self._closing.wait(1.0)):
-            estimated, left = self._left()
-            self._bar.total, self._bar.n = self._total, self._total - estimated
-            self._bar.set_postfix_str(f"about {duration(left)} left; {next(iter(self._waiting), 'the report')}")
+            self._move()
+            self._bar.refresh()
 
     def _write(self, told: str, time_left: bool) -> None:
         total, done = len(self._seconds), len(self._seconds) - len(self._waiting)
@@ -95,7 +102,7 @@ def _told(record: Record | None, earlier: bool) -> str:
     if record is None:
         return "not measured, the time budget would not suffice"
     again = " (from an earlier run)" if earlier else f" ({record.wall_seconds:.1f} s)"
-    if record.status != "ok" or record.true_step is None:
+    if record.true_step is None:
         return f"{record.status}, {record.reason}{again}"
     return f"{figures(record.true_step)} s a training step, MBS {record.micro_batch}{again}"
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -15,7 +17,7 @@ import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from repro.measure import phases
-from repro.measure.memory import Peak, is_out_of_memory
+from repro.measure.memory import Peak, is_out_of_memory, limit_memory
 from repro.measure.rank import STACK_STARTED, Rank
 
 NEVER = 10_000.0  # seconds: longer than any test
@@ -131,6 +133,29 @@ def peaks(rank: Rank, megabytes: int) -> list[float]:
     before = peak.bytes()
     torch.ones(megabytes << 20, dtype=torch.uint8)
     return [before / 2**20, peak.bytes() / 2**20]
+
+
+def on_a_gpu(rank: Rank, limits: list[int | None]) -> dict[str, Any]:
+    """What limits and peaks ask of the allocator of a GPU, the fourth of some that stand in for it."""
+    shares: list[float] = []
+    begun: list[bool] = []
+    cuda: Any = torch.cuda
+    cuda.current_device = lambda: 3
+    cuda.get_device_properties = lambda device: SimpleNamespace(total_memory=2**32 if device == 3 else 2**31)
+    cuda.set_per_process_memory_fraction = shares.append
+    cuda.reset_peak_memory_stats = lambda: begun.append(True)
+    cuda.max_memory_reserved, cuda.max_memory_allocated = lambda: "reserved", lambda: "allocated"
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    for limit in limits:
+        limit_memory(limit, cuda=True)
+    peak = Peak(cuda=True)
+    return {
+        "shares": shares,
+        "host_limited": resource.getrlimit(resource.RLIMIT_DATA) != before,
+        "peaks_begin": len(begun),
+        "limited": peak.limited(),
+        "bytes": peak.bytes(),
+    }
 
 
 def goes_back(rank: Rank) -> bool:

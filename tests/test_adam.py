@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import models
-from repro import adam
+from repro import adam, doctor, environment, nvml
+from repro.devices import Device
 from repro.measure.adam import build, compile_adam
 from repro.measure.launcher import ForkServer
 from repro.measure.nodes import Nodes
@@ -23,6 +24,7 @@ from repro.settings import Settings
 from repro.trial import Trial
 
 ZERO = Settings(True, sharding="zero_2")
+GPU = Device(0, 0, "GPU-0", "NVIDIA H100 80GB HBM3", None, 80 * 10**9, (9, 0))
 
 
 @pytest.fixture
@@ -107,6 +109,24 @@ def test_one_that_is_built_in_needs_no_nvcc(machine: Callable[..., Path], tmp_pa
     assert adam.built_in("cpu_adam")
 
 
+def test_doctor_tells_of_both_adams_built_in_or_else_of_the_gpus(
+    machine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def told(*devices: Device, deepspeed: str | None = "0.19.8") -> tuple[str, ...]:
+        monkeypatch.setattr(doctor, "installed", {"deepspeed": deepspeed}.get)
+        monkeypatch.setattr(nvml, "visible_devices", lambda: list(devices))
+        return doctor.examine().kernels
+
+    machine("'12.8'", "13.0")
+    why = "nvcc is of CUDA 13.0, torch was built with 12.8"
+    assert told(GPU) == (f"DeepSpeed's Adam, not to be built: {why}",)
+    assert told(GPU, deepspeed=None) == told() == ()
+    build_in(tmp_path / "deepspeed", "cuda", "fused_adam")
+    assert told(GPU) == ("DeepSpeed's Adam, built when needed",), "the host's is not there"
+    build_in(tmp_path / "deepspeed", "cuda", "cpu_adam")
+    assert told(GPU) == told() == ("DeepSpeed's Adam, built in",)
+
+
 @pytest.mark.parametrize("written", [True, False])
 def test_one_that_was_built_where_no_gpu_was_seen_serves_no_gpu(
     machine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, written: bool
@@ -128,6 +148,9 @@ def test_the_one_for_offloaded_states_needs_a_compiler_of_cpp_alone(
     assert [adam.obstacle(), adam.obstacle_on_host()] == ["there is no nvcc", None]
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert adam.obstacle_on_host() == "there is no C++ compiler (no-such-compiler)"
+    stack, without = environment.stack([GPU], {}), environment.stack([], {})
+    assert (stack.adam, stack.host_adam) == ("there is no nvcc", "there is no C++ compiler (no-such-compiler)")
+    assert (without.adam, without.host_adam) == (None, None), "it does without on a CPU"
     monkeypatch.setattr(adam, "installed", lambda package: "0.14.4")
     assert adam.obstacle_on_host() == "there is no nvcc", "the paper's version builds it with nvcc"
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -23,6 +25,7 @@ from repro.predict.traces import PAPER_STACK
 from repro.settings import FREE_LUNCH
 from tests.command_line import ROOT, answer, refusal, repro, started
 
+InRanks = Callable[..., list[Any]]
 PROBED = Probed(fp32=5e10, tf32=None, fp16=2e9, bf16=1e11, copy=1e10, host=1e10, launch=3e-6, ring=1e9, latency=2e-4)
 
 
@@ -48,6 +51,39 @@ def test_products_copies_launches_and_exchanges_are_measured(probes: Path) -> No
     pair = found["counts"]["2"]
     assert 1e-6 < pair["latency"] < 0.1
     assert 1e6 < pair["ring"] < pair["copy"]
+
+
+def test_what_is_measured_is_reckoned_a_second(in_ranks: InRanks) -> None:
+    """Where every probe takes 2 s. Products are of 512 x 512, copies of 64 MiB, exchanges of 16 MiB."""
+    for told in in_ranks("probed", world=2):
+        assert told["exchanging"] == 1, "all ranks do so equally often"
+        assert told["backward"] == 1
+        assert told["found"] == {
+            **dict.fromkeys(("fp32", "fp16", "bf16"), 512**3),
+            "tf32": None,
+            **dict.fromkeys(("copy", "host"), 2**26),  # read and written
+            "memory": None,
+            "launch": 2 / 800,  # 200 forward, and 600 backward
+            "ring": 2**24 / 2,  # each of two sends half of it, twice
+            "latency": 2.0,  # the mean of both kinds
+        }
+
+
+@pytest.mark.parametrize("capability", [(7, 5), (8, 0)])
+def test_a_gpus_host_memory_and_arithmetics_are_measured_too(in_ranks: InRanks, capability: tuple[int, int]) -> None:
+    [told] = in_ranks("probed", capability=capability)
+    found, ampere = told["found"], capability == (8, 0)
+    assert (found["fp32"], found["fp16"], found["copy"]) == (512**3, 512**3, 2**26)
+    assert found["tf32"] == found["bf16"] == (512**3 if ampere else None)
+    assert (found["host"], found["memory"], told["pinned"]) == (2**25, 7, 1)
+    assert (found["ring"], found["latency"]) == (None, None)
+    assert told["tf32"] == [False, ampere, False, False], "as each product is asked for"
+
+
+def test_the_fastest_time_counts_after_a_warm_up_and_of_a_tenth_of_a_second_at_least(in_ranks: InRanks) -> None:
+    times = [9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0]
+    assert in_ranks("best_of", times=times, exchanges=True) == [{"best": 3.0, "ran": 2 + 7}]
+    assert in_ranks("best_of", times=times, exchanges=False) == [{"best": 2.0, "ran": 2 + 7 + 4}]
 
 
 def test_a_probed_machine_is_predicted(probes: Path) -> None:

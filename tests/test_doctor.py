@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,13 +25,18 @@ ONE_OF_EACH = {gpu.generation: gpu for gpu in catalogue()}
 
 
 def here(
-    monkeypatch: pytest.MonkeyPatch, *devices: Device, image: str = "", compiled: str = "", torch: str = "2.10.0"
+    monkeypatch: pytest.MonkeyPatch,
+    *devices: Device,
+    image: str = "",
+    compiled: str = "",
+    torch: str | None = "2.10.0",
+    tf32: str = "",
 ) -> doctor.Health:
     monkeypatch.setattr(doctor, "installed", {"torch": torch}.get)
     monkeypatch.setattr(nvml, "visible_devices", lambda: list(devices))
     monkeypatch.setenv("REPRO_IMAGE", image)
     monkeypatch.setenv("REPRO_ARCHITECTURES", compiled)
-    monkeypatch.delenv("REPRO_TF32", raising=False)
+    monkeypatch.setenv("REPRO_TF32", tf32)
     return doctor.examine()
 
 
@@ -52,6 +59,20 @@ def test_a_torch_without_cuda_is_wrong_where_there_is_a_gpu(monkeypatch: pytest.
     assert complaint is not None
     assert "torch 2.13.0+cpu was built without CUDA" in complaint
     assert "set up the GPU's stack, requirements.lock, with ./run_all.sh" in complaint
+
+
+def test_an_image_for_no_gpu_is_wrong_on_one_whatever_its_torch_was_built_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    complaint = here(monkeypatch, of("Hopper"), image="cpu", torch="2.13.0+cpu").complaint
+    assert complaint is not None
+    assert complaint.startswith("this image, cpu, is for machines without a GPU, and ")
+
+
+def test_what_is_not_known_or_not_installed_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "driver", lambda: None)
+    assert here(monkeypatch, of("Hopper"), torch=None).line == (
+        f"1 x {of('Hopper').name} (Hopper), driver unknown; no image; torch is not installed; kernels of torch alone; "
+        "TF32 on with free lunch"
+    )
 
 
 def test_json_has_what_the_line_has() -> None:
@@ -82,7 +103,9 @@ def test_images_of_several_generations_refuse_what_their_torch_does_not_know(
     assert {g for g in GENERATIONS if here(monkeypatch, of(g), image=image).complaint is not None} == refused
 
 
-@pytest.mark.parametrize(("compiled", "fits"), [("80 90", True), ("80", True), ("90", False), ("75 120", False)])
+@pytest.mark.parametrize(
+    ("compiled", "fits"), [("80 90", True), ("80", True), ("86", True), ("90", False), ("75 120", False)]
+)
 def test_an_image_that_was_compiled_for_some_gpus_alone_refuses_others(
     monkeypatch: pytest.MonkeyPatch, compiled: str, fits: bool
 ) -> None:
@@ -91,6 +114,17 @@ def test_an_image_that_was_compiled_for_some_gpus_alone_refuses_others(
     assert (complaint is None) == fits
     if complaint is not None:
         assert "has 8.6: docker build --target every --build-arg ARCHITECTURES=86 " in complaint
+
+
+def test_gpus_are_counted_by_type_and_the_one_that_an_image_is_not_for_is_told_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doctor, "_shared_memory", lambda: 2**26)
+    ampere, hopper = of("Ampere"), of("Hopper")
+    health = here(monkeypatch, ampere, hopper, ampere, image="ampere")
+    assert health.gpus == (f"2 x {ampere.name} (Ampere)", f"1 x {hopper.name} (Hopper)")
+    assert health.line.endswith("; " + (health.complaint or "nothing is wrong"))
+    assert "--shm-size 1g" in health.line
 
 
 def test_outside_of_an_image_nothing_is_wrong_with_any_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,8 +158,29 @@ def test_shared_memory_is_advice_in_the_line_and_no_complaint(monkeypatch: pytes
     assert here(monkeypatch, of("Hopper")).advice is None
 
 
+def test_shared_memory_is_as_large_as_its_file_system_whatever_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told() -> str | None:
+        return here(monkeypatch, of("Hopper"), of("Hopper")).advice
+
+    sizes = SimpleNamespace(f_frsize=4096, f_blocks=2**18, f_bavail=2**10)
+    monkeypatch.setattr(os, "statvfs", {"/dev/shm": sizes}.__getitem__)
+    assert told() is None
+    sizes.f_blocks = 2**14
+    assert (told() or "").startswith("/dev/shm has 64 MiB")
+
+
+def test_without_a_place_for_shared_memory_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(place: str) -> None:
+        raise FileNotFoundError(place)
+
+    monkeypatch.setattr(os, "statvfs", refused)
+    assert (here(monkeypatch, of("Hopper"), of("Hopper")).advice or "").startswith("/dev/shm has 0 MiB")
+
+
 def test_a_gpu_without_tf32_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     assert here(monkeypatch, of("Turing")).tf32 == "off, the GPU has none"
+    assert here(monkeypatch, of("Turing"), tf32="on").tf32 == "off, the GPU has none"
+    assert here(monkeypatch, of("Ampere"), tf32="off").tf32 == "off"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from repro import environment, jsonfile
+from repro import environment, jsonfile, nvml
 from repro.devices import Device
 from repro.environment import Environment, RunGpu
 from repro.errors import UserError
@@ -59,6 +59,11 @@ def test_every_difference_is_listed_and_then_it_is_not_the_lock(file: str) -> No
     }
 
 
+def test_without_a_lock_there_is_none_to_compare_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    assert environment.lock({"torch": "2.0.0"}) == environment.Lock()
+
+
 def test_nothing_installed_is_no_lock() -> None:
     found = environment.lock({})
     assert not found.is_the_lock
@@ -86,7 +91,9 @@ def test_what_earlier_versions_kept_is_read_and_saved_as_it_was(path: Path, tmp_
     assert list(saved) == [each.name for each in fields(Environment)]
 
 
-def test_a_run_is_described_in_json() -> None:
+def test_a_run_is_described_in_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "driver", lambda: "570.2")
+    monkeypatch.setenv("REPRO_IMAGE", "hopper")
     packages = installed_packages()
     device = Device(0, 0, "GPU-0", "NVIDIA Something", None, 2**34, (8, 0))
     described = environment.describe(
@@ -99,14 +106,27 @@ def test_a_run_is_described_in_json() -> None:
     assert described.gpus == [RunGpu("unknown GPU (NVIDIA Something)", "NVIDIA Something", 2**34)]
     assert described.python == ".".join(map(str, sys.version_info[:3]))
     assert described.host.memory_bytes > 2**28
+    assert (described.driver, described.image) == ("570.2", "hopper")
 
 
-def test_only_variables_that_steer_the_stack_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    monkeypatch.setenv("SOME_TOKEN", "secret")
-    variables = environment.describe([], {}, 0, {}, {}).variables
-    assert variables["CUDA_VISIBLE_DEVICES"] == "0,1"
-    assert "SOME_TOKEN" not in variables
+def test_only_variables_that_steer_the_stack_are_kept_and_those_of_trials_before_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steering = {
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "DS_SKIP_CUDA_CHECK": "1",
+        "NCCL_P2P_LEVEL": "SYS",
+        "NVIDIA_TF32_OVERRIDE": "0",
+        "OMP_NUM_THREADS": "4",
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+        "TORCH_CUDNN_SDPA_DEPRIORITIZED": "1",
+    }
+    others = {"SOME_TOKEN": "secret", "NVIDIA_VISIBLE_DEVICES": "all", "TORCHINDUCTOR_CACHE_DIR": "/somewhere"}
+    for name, value in (steering | others).items():
+        monkeypatch.setenv(name, value)
+    variables = environment.describe([], {}, 0, {}, {"OMP_NUM_THREADS": "1"}).variables
+    assert variables.items() >= (steering | {"OMP_NUM_THREADS": "1"}).items()
+    assert not variables.keys() & others
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git, which an image has not")
@@ -116,6 +136,7 @@ def test_the_commit_is_the_checkout_s_and_says_where_files_differ(
     monkeypatch.setattr(environment, "ROOT", tmp_path)
     assert environment.describe([], {}, 0, {}, {}).commit is None
     git(tmp_path, "init", "--quiet")
+    assert environment.describe([], {}, 0, {}, {}).commit is None, "it has none yet"
     (tmp_path / "file").write_text("as committed")
     git(tmp_path, "add", "file")
     git(tmp_path, "commit", "--quiet", "--message", "first")
@@ -127,6 +148,20 @@ def test_the_commit_is_the_checkout_s_and_says_where_files_differ(
     (tmp_path / "unpacked").mkdir()
     monkeypatch.setattr(environment, "ROOT", tmp_path / "unpacked")
     assert environment.describe([], {}, 0, {}, {}).commit is None, "the repository around it is another's"
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("git"), subprocess.TimeoutExpired("git", 5)])
+def test_where_git_is_missing_or_does_not_answer_no_commit_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def run(*_: object, **__: object) -> None:
+        raise error
+
+    (tmp_path / ".git").mkdir()
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.delenv("REPRO_COMMIT", raising=False)
+    assert environment.commit() is None
 
 
 def test_an_image_says_the_commit_that_it_was_built_from(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,6 +190,8 @@ def test_a_folder_of_another_stack_is_refused_by_name(tmp_path: Path) -> None:
     another_cudnn = replace(now, packages={**packages, "nvidia-cudnn-cu12": "9.5.0"})
     with pytest.raises(UserError, match=r"nvidia-cudnn-cu12 was .*, is 9\.5\.0"):
         environment.refuse_another(tmp_path, another_cudnn)
+    with pytest.raises(UserError, match=r"nvidia-cudnn-cu12 was 9\.5\.0, is None"):
+        environment.refuse_another(_kept(another_cudnn, tmp_path / "cudnn"), now)
     another_tqdm = replace(now, packages={**packages, "tqdm": "4.0.0"})
     environment.refuse_another(tmp_path, another_tqdm)
     with pytest.raises(UserError, match=r"tqdm was .*, is 4\.0\.0"):
@@ -162,9 +199,51 @@ def test_a_folder_of_another_stack_is_refused_by_name(tmp_path: Path) -> None:
     with_gpu = replace(now, gpus=[RunGpu("A6000", "NVIDIA RTX A6000", 48 * 10**9)])
     with pytest.raises(UserError, match=r"the GPU was none, is NVIDIA RTX A6000"):
         environment.refuse_another(tmp_path, with_gpu)
+    for changed, told in (
+        (replace(now, driver="570.2"), f"driver was {now.driver}, is 570.2"),
+        (replace(now, python="3.9.0"), f"python was {now.python}, is 3.9.0"),
+        (replace(now, host=replace(now.host, cpu="Another CPU")), f"the CPU was {now.host.cpu}, is Another CPU"),
+    ):
+        with pytest.raises(UserError, match=re.escape(f"({told})")):
+            environment.refuse_another(tmp_path, changed)
 
 
-@pytest.mark.parametrize("broken", ["", "{", "[]", "{}", '{"packages": []}', '{"packages": {}, "driver": null}'])
+def test_a_folder_that_does_not_say_whether_it_had_tf32_is_taken(tmp_path: Path) -> None:
+    now = environment.describe([], {}, seed=7, options={}, variables={})
+    environment.refuse_another(_kept(replace(now, tf32=None), tmp_path), now)
+
+
+def _kept(described: Environment, folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    environment.keep(described, folder)
+    return folder
+
+
+def test_what_runs_before_this_one_were_asked_for_is_kept_once_each(tmp_path: Path) -> None:
+    now = environment.describe([], {}, seed=7, options={}, variables={})
+    for model in ("vit", "vit", "mamba", "vit", "mamba", "gan"):
+        environment.keep(replace(now, options={"models": (model,)}), tmp_path)
+    found = environment.read(tmp_path)
+    assert found is not None
+    assert found.options == {"models": ["gan"]}
+    assert found.earlier == [{"models": ["vit"]}, {"models": ["mamba"]}]
+
+
+@pytest.mark.parametrize("there", ["{", '{"packages": {}}'])
+def test_a_description_that_tells_of_no_run_before_is_replaced(tmp_path: Path, there: str) -> None:
+    now = environment.describe([], {}, seed=7, options={"gpus": 1}, variables={})
+    (tmp_path / "environment.json").write_text(there)
+    environment.keep(now, tmp_path)
+    assert environment.read(tmp_path) == now
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        *("", "{", "[]", "{}", '{"packages": []}', '{"packages": {}, "driver": null}'),
+        *('{"packages": {}, "gpus": []}', '{"packages": {}, "python": "3.11.9"}'),
+    ],
+)
 def test_a_folder_whose_stack_cannot_be_told_is_refused(tmp_path: Path, broken: str) -> None:
     (tmp_path / "environment.json").write_text(broken)
     now = environment.describe([], {}, seed=7, options={}, variables={})

@@ -8,11 +8,12 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -349,6 +350,131 @@ def test_a_far_end_that_cannot_be_reached_any_more_has_left(error: OSError) -> N
         with pytest.raises(ServerDiedError, match=r"node 2 \(10.0.0.2\) has left"):
             stream.receive(1.0)
         stream.stop()
+
+
+def test_what_comes_bit_by_bit_is_waited_for_no_longer_than_said() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        dripping = [threading.Timer(0.05 * number, far.sendall, (b"1",)) for number in range(20)]
+        for timer in dripping:
+            timer.start()
+        began = time.monotonic()
+        with pytest.raises(ServerDiedError, match="the fork server does not answer"):
+            Stream(near).receive(0.2)
+        assert time.monotonic() - began < 0.8
+        for timer in dripping:
+            timer.cancel()
+            timer.join()
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Callable[..., ForkServer]:
+    """A server whose interpreter is a shell's script, hears this end by <&$3, and says something by `say`."""
+
+    def server(script: str, **environment: str) -> ForkServer:
+        python = tmp_path / "python"
+        python.write_text(f'#!/bin/bash\nsay() {{ eval "echo \\$1 >&$socket"; }}\nsocket=$3\n{script}\n')
+        python.chmod(0o755)
+        return ForkServer(tmp_path / "server.log", environment, str(python))
+
+    return server
+
+
+def test_a_server_that_ends_while_it_loads_is_told_with_the_end_of_its_log_which_keeps_all(
+    serving: Callable[..., ForkServer], tmp_path: Path
+) -> None:
+    with serving("seq 1 20; printf '\\377\\n'") as server:
+        for _ in range(2):
+            with pytest.raises(ServerDiedError) as told:
+                server.start()
+            assert told.value.reason == "the fork server has left"
+            end = [*map(str, range(7, 21)), "\ufffd"]
+            assert str(told.value).splitlines() == ["the fork server has left", "the end of its log:", *end]
+    assert len((tmp_path / "server.log").read_bytes().splitlines()) == 2 * 21
+
+
+READY = """say '{"ready": true}'"""
+
+
+def test_a_server_that_ended_while_nobody_looked_is_started_again(
+    serving: Callable[..., ForkServer], tmp_path: Path
+) -> None:
+    with serving(f"echo started; {READY}") as server:
+        server.start()
+        deadline = time.monotonic() + 10
+        while (tmp_path / "server.log").read_text() != "started\n" * 2:
+            assert time.monotonic() < deadline, "it was not"
+            server.launch()
+            time.sleep(0.02)
+
+
+def test_a_server_that_is_loaded_is_told_to_end_and_killed_where_it_does_not(
+    serving: Callable[..., ForkServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(f"{READY}; eval 'read word <&'$3; sleep 0.1; echo ended") as server:
+        server.start()
+    assert (tmp_path / "server.log").read_text() == "ended\n"
+    wait = subprocess.Popen.wait
+    monkeypatch.setattr(subprocess.Popen, "wait", lambda each, timeout=None: wait(each, timeout and 0.2))
+    before = set(psutil.Process().children())
+    with serving(f"{READY}; exec sleep 60") as server:
+        server.start()
+    assert set(psutil.Process().children()) <= before
+
+
+def test_a_server_that_speaks_as_none_does_is_ended(serving: Callable[..., ForkServer]) -> None:
+    before, began = set(psutil.Process().children()), time.monotonic()
+    with serving(f"say {'nonsense' * 10}; exec sleep 60") as server:
+        told = f"the fork server speaks as no fork server does: b'{'nonsense' * 5}'"
+        with pytest.raises(ServerDiedError, match=f"^{told}"):
+            server.start()
+        assert set(psutil.Process().children()) <= before
+        assert time.monotonic() - began < 5, "it has forked nothing that it would have to end"
+
+
+def test_who_waits_for_a_stream_that_is_closed_is_woken() -> None:
+    near, far = socket.socketpair()
+    told: list[str] = []
+
+    def wait() -> None:
+        try:
+            stream.receive(None)
+        except ServerDiedError as error:
+            told.append(error.reason)
+
+    with far:
+        stream = Stream(near)
+        waiting = threading.Thread(target=wait, daemon=True)
+        waiting.start()
+        time.sleep(0.1)
+        stream.close()
+        waiting.join(10)
+    assert told == ["the fork server has left"]
+
+
+def test_a_stream_whose_far_end_broke_it_off_is_closed_without_a_word() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near = socket.create_connection(server.getsockname())
+        far, _ = server.accept()
+    far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    far.close()
+    stream = Stream(near)
+    with pytest.raises(ServerDiedError, match="has left"):
+        stream.receive(5)
+    stream.close()
+
+
+@pytest.mark.parametrize(("paths", "told"), [("", f"{ROOT}"), ("/somewhere", f"{ROOT}{os.pathsep}/somewhere")])
+def test_a_server_has_its_own_variables_before_ours_this_checkout_and_a_session_of_its_own(
+    serving: Callable[..., ForkServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paths: str, told: str
+) -> None:
+    for name, value in {"OURS": "ours", "BOTH": "ours", "PYTHONPATH": paths}.items():
+        monkeypatch.setenv(name, value)
+    session = "read pid name state parent group session rest < /proc/$$/stat; [ $session = $$ ] && echo alone"
+    script = f'echo "$OURS $BOTH $PYTHONPATH"; {session}; cat'
+    with serving(script, BOTH="its own") as server, pytest.raises(ServerDiedError):
+        server.start()
+    assert (tmp_path / "server.log").read_text() == f"ours its own {told}\nalone\n"
 
 
 def test_a_dead_server_is_told_and_the_next_job_starts_another(

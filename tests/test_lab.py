@@ -10,9 +10,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -26,6 +28,7 @@ from repro.lab import Trained, Training, epochs_of, lab_predictions, lab_ratios,
 from repro.lab_report import Report
 from tests.command_line import ROOT, record, refusal, repro, results_folder, started
 
+InRanks = Callable[..., list[Any]]
 SMALL = ["--epochs", "3", "--images", "200"]  # 13 batches of 16, the last of 8
 
 
@@ -136,6 +139,51 @@ def test_a_known_gpu_is_held_against_the_reports_two_and_anything_else_against_n
         assert row.measured_1 == pytest.approx(10.0)  # 86.5 s there
         assert row.measured_n == pytest.approx(1528.2 / sum(all.seconds))
     assert ratios(first, all, None) == []
+
+
+# --- What a training does ---
+
+
+def test_each_epoch_takes_every_image_once_in_an_order_of_its_own(in_ranks: InRanks, tmp_path: Path) -> None:
+    [found] = in_ranks("lab_training", folder=str(tmp_path), images=40, epochs=2, warm=False)
+    one, two = ([image for batch in found["reads"][first : first + 3] for image in batch] for first in (0, 3))
+    assert sorted(one) == sorted(two) == [*range(40)]
+    assert len({tuple(one), tuple(two), tuple(range(40))}) == 3
+    batch = ["read", "wait", "step", "update", "wait"]
+    assert found["told"] == ["started", *batch * 6]
+    assert [len(batch) for batch in found["reads"]] == [16, 16, 8] * 2
+    assert found["asked"] == ["gan", 16, "naive", 1, {"compiled": False, "tf32": False}]
+    assert found["bar"] == 6, "a byte a batch"
+    assert (found["reading"], found["training"]) == ([[1.0] * 3] * 2, [[3.0] * 3] * 2)
+    assert found["seconds"] == [12.0, 12.0]
+
+
+def test_a_warm_up_reads_all_images_and_trains_on_ten_batches_before_the_first_epoch(
+    in_ranks: InRanks, tmp_path: Path
+) -> None:
+    [found] = in_ranks("lab_training", folder=str(tmp_path), images=200, epochs=1, warm=True)
+    assert found["reads"][0] == [*range(200)]
+    assert [len(batch) for batch in found["reads"][1:]] == [16] * 10 + [16] * 12 + [8]
+    before = found["told"][: found["told"].index("started")]
+    assert (before.count("read"), before.count("update")) == (1 + 10, 10)
+    assert [len(times[0]) for times in (found["reading"], found["training"])] == [13, 13]
+    assert found["bar"] == 10 + 13
+
+
+def test_images_are_random_colours_in_a_file_that_the_page_cache_has_forgotten(
+    in_ranks: InRanks, tmp_path: Path
+) -> None:
+    [found] = in_ranks("image_file", folder=str(tmp_path), images=1100)
+    assert found == {
+        "shape": [1100, 3, 2, 2],
+        "from": [-1.0, 1.0],
+        "different": 1100,
+        "overlap": False,
+        "as_chosen": True,
+        "told": ["written", "forgotten"],
+        "left": [],
+        "closed": True,
+    }
 
 
 # --- On the command line ---

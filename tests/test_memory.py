@@ -126,6 +126,21 @@ def test_the_peak_is_what_was_held_since_the_start(fork_server: ForkServer, tmp_
     assert after == pytest.approx(128, abs=16)
 
 
+def test_on_a_gpu_a_limit_is_its_allocators_share_and_peaks_are_the_allocators(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    """Of the fourth GPU here, which has 4 GiB; the others have another size."""
+    limits = [2**30, 2**33, None]
+    [outcome] = fork_server.call(Job("tests.ranks:on_a_gpu", {"limits": limits}, 1, str(tmp_path / "log"), timeout=60))
+    assert outcome.value == {
+        "shares": [0.25, 1.0],
+        "host_limited": False,
+        "peaks_begin": 1,
+        "limited": "reserved",
+        "bytes": "allocated",
+    }
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -135,8 +150,15 @@ def test_the_peak_is_what_was_held_since_the_start(fork_server: ForkServer, tmp_
             "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you tried"
         ),
         RuntimeError("std::bad_alloc"),
+        RuntimeError("unable to mmap 64 bytes from file </torch_1_2_3>: Cannot allocate memory (12)"),
+        RuntimeError("could not create a memory object"),
+        RuntimeError("Failed to allocate memory for requested buffer of size 64"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
+        RuntimeError("NCCL error in: NCCLUtils.cpp:9\nLast error:\nFailed to CUDA calloc async 64 bytes"),
         type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        type("OutOfMemoryError", (RuntimeError,), {})("Allocation on device 0"),  # its type is enough
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -155,6 +177,7 @@ def test_running_out_of_memory_is_recognised_however_it_is_told(error: Exception
     [
         RuntimeError("mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)"),
         ValueError("memory"),
+        ValueError("out of memory"),
         OSError(errno.ENOSPC, "No space left on device"),
         None,
     ],
@@ -169,6 +192,30 @@ def pin_memory(error: Exception) -> Exception:
         raise error
     except RuntimeError as raised:
         return raised
+
+
+def asked_to_pin(error: Exception) -> Exception:
+    """The error, as a line raises it that has torch pin what it allocates."""
+    try:
+        raise error  # torch.empty(size, pin_memory=True)
+    except RuntimeError as raised:
+        return raised
+
+
+def called_to_pin(error: Exception) -> Exception:
+    """The error, as something else raises it that pinning memory calls."""
+
+    def fail() -> None:
+        raise error
+
+    def pin_memory() -> None:
+        fail()
+
+    try:
+        pin_memory()
+    except RuntimeError as raised:
+        return raised
+    raise AssertionError
 
 
 def foreach_reduce(error: Exception) -> Exception:
@@ -189,7 +236,10 @@ OF_TORCH = type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory. Tr
         (MemoryError(), True),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), True),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), True),
+        (RuntimeError("unable to mmap 64 bytes from file </torch_1_2_3>: Cannot allocate memory (12)"), True),
         (pin_memory(RuntimeError("CUDA error: out of memory")), True),
+        (asked_to_pin(RuntimeError("CUDA error: out of memory")), True),
+        (called_to_pin(RuntimeError("CUDA error: out of memory")), False),
         (CUDA_HAS_NONE, False),
         (OF_TORCH, False),
         (foreach_reduce(RuntimeError("CUDA error: out of memory")), True),

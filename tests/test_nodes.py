@@ -21,10 +21,12 @@ import pytest
 
 from repro import command
 from repro.errors import UserError
+from repro.measure import nodes
 from repro.measure.launcher import ForkServer, ServerDiedError
 from repro.measure.nodes import Nodes, parse_address
 from repro.measure.rank import interface
 from repro.measure.server import Job
+from repro.packages import installed
 from repro.plan import Options
 from repro.run import Run
 from tests import command_line
@@ -108,10 +110,15 @@ def test_a_node_that_leaves_is_a_crash_of_the_trial_and_no_process_stays(
 def test_a_node_that_left_between_two_jobs_ends_the_next_one_at_once(tmp_path: Path) -> None:
     here, address = ForkServer(tmp_path / "server.log", {}, modules=("torch",)), free_address()
     others = set(psutil.Process().children())  # of other tests, such as their fork server
-    with Nodes(here, 2, address, lambda line: None, "cpu", 0) as nodes:
-        with socket.create_connection(parse_address(address)) as node:
-            node.sendall(b'{"device": "cpu"}\n{"ready": true}\n')
-            nodes.start()
+    told: list[str] = []
+    with Nodes(here, 2, address, told.append, "cpu", 0) as nodes:
+
+        def join() -> None:
+            with socket.create_connection(parse_address(address)) as node:
+                node.sendall(b'{"device": "cpu"}\n{"ready": true}\n')
+                nodes.start()
+
+        join()
         [server] = set(psutil.Process().children()) - others
         server.suspend()  # so that it finds the job and the word that ends it at once
         threading.Timer(0.5, server.resume).start()
@@ -119,6 +126,8 @@ def test_a_node_that_left_between_two_jobs_ends_the_next_one_at_once(tmp_path: P
         with pytest.raises(ServerDiedError):
             nodes.call(Job("tests.ranks:hang", {"pids": str(tmp_path)}, 1, str(tmp_path / "log"), timeout=20))
         assert time.monotonic() - began < 10
+        join()
+        assert [line.split(":")[0] for line in told] == ["waiting for node 2 of 2"] * 2
 
 
 def test_who_says_nothing_has_too_few_gpus_or_cannot_load_is_let_go_with_the_reason(
@@ -129,6 +138,7 @@ def test_who_says_nothing_has_too_few_gpus_or_cannot_load_is_let_go_with_the_rea
     here, address = ForkServer(tmp_path / "server.log", {}, modules=("torch",)), free_address()
     guests = [
         (None, b"", "node 2 (127.0.0.1) does not answer"),
+        (None, b'{"GPUs": 2}\n', "node 2 (127.0.0.1) does not say what it has, as repro join does"),
         (1, b"", "it has 1 of the 2 GPUs that the run takes of each node; give it as many"),
         (2, b'{"error": "RuntimeError: no luck"}\n', "its stack does not import: RuntimeError: no luck"),
         (2, b"[1]\n", "node 2 (127.0.0.1) does not say that it is ready, as repro join does: [1]"),
@@ -141,7 +151,7 @@ def test_who_says_nothing_has_too_few_gpus_or_cannot_load_is_let_go_with_the_rea
             guest.sendall(hello + said)
         nodes.start()
     answers = [line for line in told if line.startswith("let go: ")]
-    assert len(answers) == 4
+    assert len(answers) == 5
     assert all(answer in line for line, (*_, answer) in zip(answers, guests, strict=False))
 
 
@@ -165,6 +175,38 @@ def test_nodes_whose_run_cannot_begin_leave_the_address_free(tmp_path: Path) -> 
     with pytest.raises(UserError, match="cannot write to"):
         run.__enter__()
     socket.create_server(parse_address(address)).close()
+
+
+@pytest.mark.parametrize("address", ["host:0", "host:65536", "host:-1", "host:\u00b2", "host:", ":80", "host"])
+def test_an_address_is_a_host_and_a_port(address: str) -> None:
+    assert parse_address("host:65535") == ("host", 65535)
+    with pytest.raises(UserError, match="expected HOST:PORT"):
+        parse_address(address)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "*"])
+def test_every_address_is_none_by_which_others_reach_this_machine(host: str) -> None:
+    with pytest.raises(UserError, match="not every address"):
+        parse_address(f"{host}:80")
+
+
+def test_a_node_says_what_it_has_and_waits_as_long_as_the_run_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def serve(connection: socket.socket, logs: Path) -> bool:
+        assert connection.gettimeout() is None
+        assert logs.is_dir()
+        return True
+
+    monkeypatch.setattr(nodes, "serve", serve)
+    monkeypatch.setenv("REPRO_COMMIT", "0123abc")
+    with socket.create_server(("127.0.0.1", 0)) as run:
+        nodes.join(f"127.0.0.1:{run.getsockname()[1]}", tmp_path / "new" / "logs", "H100", 2)
+        connection, _ = run.accept()
+        with connection:
+            said = json.loads(connection.makefile().readline())
+    assert said.items() >= {"device": "H100", "GPUs": 2, "commit": "0123abc", "torch": installed("torch")}.items()
+    assert None not in said.values(), "what it does not know it does not say"
 
 
 def test_joining_where_no_run_listens_is_one_clear_line(started: Start, tmp_path: Path) -> None:

@@ -239,11 +239,31 @@ def test_an_estimate_knows_that_offloading_takes_longer_and_that_what_does_not_f
     assert estimate(replace(shared, nodes=2), a6000) > estimate(shared, a6000), "it fits on two nodes alone"
     too_large = Trial("pythia-6.9b", "paper", "naive", "RTX 3090", 1)
     assert estimate(too_large, find("RTX 3090")) == 10 + models.find("pythia-6.9b").parameters / 1e8
+    limited = Trial("pythia-1b", "paper", "naive", "A100", 1, memory_limit=2**30)
+    assert estimate(limited, find("A100")) == 10 + models.find("pythia-1b").parameters / 1e8
     unknown = [Trial(id, "paper", "naive", "X1", 1) for id in ("vit", "gan")]
     assert all(estimate(trial, None) > 10 for trial in unknown)
     a100 = find("A100")
     assert estimate(replace(unknown[1], device="A100"), a100) > 10, "nobody traced it"
     assert estimate(free, replace(a100, bandwidth_gb_s=None)) > 10, "nothing can be predicted of it"
+
+
+def test_what_nobody_can_predict_is_taken_for_four_examples_a_micro_step_at_a_third_of_the_gpus_peak() -> None:
+    gan, a100 = models.find("gan"), find("A100")
+    for gpu, settings, peak in ((a100, "naive", 19.5e12), (a100, "free_lunch", 156e12), (None, "naive", 100e12)):
+        trial = Trial("gan", "paper", settings, "A100", 2, steps=3)
+        micro_step = 4 * gan.flops_per_example / (peak / 3)
+        around = 10 + gan.parameters / 1e8 + (90 if settings == "free_lunch" else 0)
+        assert estimate(trial, gpu) == pytest.approx(around + 22 * micro_step)
+        checked = estimate(replace(trial, check_extrapolation=True), gpu) - estimate(trial, gpu)
+        assert checked == pytest.approx(3 * 256 / 2 / 4 * micro_step)
+
+
+def test_a_tiny_trial_takes_a_tenth_of_a_second_a_round_and_longer_where_it_compiles() -> None:
+    naive, compiled = (Trial("vit", "tiny", settings, "cpu", 1, steps=3) for settings in ("naive", "free_lunch"))
+    assert estimate(replace(naive, steps=13), None) - estimate(naive, None) == pytest.approx(1.0)
+    assert estimate(compiled, None) - estimate(naive, None) == pytest.approx(12.0)
+    assert estimate(naive, None) < 5
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import termios
 import time
+from contextlib import redirect_stderr
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -137,7 +138,54 @@ def test_on_a_terminal_the_bar_moves_while_a_trial_runs_and_names_it(monkeypatch
             time.sleep(2.5)
         told = seen.read(1 << 16).decode()
     moved = re.findall(r"([0-9]+)% [^%]*?about ([0-9]+) s left; roberta/tiny/1xcpu/naive", told)
-    assert moved[:2] == [("50", "5"), ("60", "4")]
+    assert moved[0] == ("40", "6"), "2 of the report, 4 of the trial"
+    assert int(moved[-1][0]) >= 50, "a second later at least"
+
+
+def test_what_takes_no_time_says_nothing_of_the_pace(capsys: pytest.CaptureFixture[str]) -> None:
+    trials = [Trial(recipe, "tiny", "naive", "cpu", 1) for recipe in ("vit", "mamba")]
+    with Progress({trial.id: 30.0 for trial in trials}, 4.0) as bar:
+        bar.tell(trials[0], Record.of(trials[0], "unsupported", reason="as told", wall_seconds=0.0), False)
+    assert "about 34 s left" in capsys.readouterr().err
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_a_line_a_trial_tells_what_became_of_it() -> None:
+    measured = record("vit", "naive", 7.0, wall_seconds=12.34)
+    trials = [Trial(recipe, "tiny", "naive", "cpu", 1) for recipe in ("vit", "roberta", "mamba", "convnext")]
+    with redirect_stderr(Terminal()) as terminal, Progress({trial.id: 10.0 for trial in trials}, 0.0) as bar:
+        bar.tell(trials[0], measured, earlier=True)
+        bar.tell(trials[1], measured, earlier=False)
+        bar.tell(trials[2], Record.of(trials[2], "crashed", reason="as told", wall_seconds=2.0), earlier=False)
+        bar.tell(trials[3], None, earlier=False)
+    assert re.findall(r"\[./4\] .*", terminal.getvalue()) == [
+        f"[1/4] {trials[0].id}: {measured.true_step:.3g} s a training step, MBS 4 (from an earlier run)",
+        f"[2/4] {trials[1].id}: {measured.true_step:.3g} s a training step, MBS 4 (12.3 s)",
+        f"[3/4] {trials[2].id}: crashed, as told (2.0 s)",
+        f"[4/4] {trials[3].id}: not measured, the time budget would not suffice",
+    ]
+
+
+def test_on_a_terminal_a_bar_moves_by_what_was_reckoned_and_is_gone_at_the_end() -> None:
+    trial = Trial("vit", "tiny", "naive", "cpu", 1)
+    seconds = {trial.id: 30.0, "one": 10.0, "earlier": 20.0, "two": 20.0}
+    with redirect_stderr(Terminal()) as terminal, Progress(seconds, 20.0) as bar:
+        bar.tell(trial, None, earlier=False)
+        bar.tell_part("one", 5.0)
+        bar.tell_part("earlier", None)
+        bar.tell_part("two", 7.0)
+    drawn = {line: re.search(r"([0-9]+)%", bar)[1] for line, bar in _lines_and_bars(terminal.getvalue())}  # type: ignore[index]
+    assert drawn == {"one: 5 s": "40", "two: 7 s": "75"}, "40 of 100, and 60 of the 80 that are left without one"
+    assert re.search(r"\r +\r$", terminal.getvalue())
+
+
+def _lines_and_bars(told: str) -> list[tuple[str, str]]:
+    """What is told of each part, and the bar below it."""
+    return re.findall(r"\[[0-9]/4\] (one.*|two.*)\n\r?(.*\|)", told)
 
 
 def test_the_report_says_what_was_measured_and_that_nothing_of_the_paper_was_verified(finished) -> None:

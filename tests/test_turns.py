@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import select
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -62,6 +64,35 @@ def test_one_that_ends_early_or_never_takes_a_turn_keeps_nobody_waiting() -> Non
     assert told.count("b") == 4
 
 
+def test_who_has_had_its_turn_is_left_a_moment_before_the_next_one_begins() -> None:
+    times: list[float] = []
+    with Turns() as turns:
+
+        def work() -> None:
+            place = Place(turns.address)
+            for _ in range(3):
+                place.turn()
+                times.extend((time.monotonic(), time.monotonic()))
+
+        turns.run([work, work], [])
+    ended_and_began = zip(times[1:-1:2], times[2::2], strict=True)
+    assert all(began - ended > 0.004 for ended, began in ended_and_began)
+
+
+def test_one_that_ends_before_it_notices_its_turn_keeps_nobody_waiting() -> None:
+    told: list[str] = []
+    with Turns() as turns:
+
+        def leaves() -> str:
+            with socket.socket(socket.AF_UNIX) as place:
+                place.connect(f"\0{turns.address}")
+                select.select([place], [], [])
+            return "left"
+
+        assert turns.run([leaves, player(turns, "b", told)], []) == ["left", "b"]
+    assert told.count("b") == 3
+
+
 def test_one_that_fails_is_told_once_the_others_have_ended() -> None:
     told: list[str] = []
     with Turns() as turns:
@@ -86,6 +117,19 @@ def test_one_that_comes_again_is_let_in() -> None:
             return player(turns, "again", told, 1)()
 
         assert turns.run([twice, player(turns, "b", told)], []) == ["again", "b"]
+    assert told.count("again") == 1
+
+
+def test_one_that_comes_again_after_a_while_is_let_in_where_nobody_else_waits() -> None:
+    told: list[str] = []
+    with Turns() as turns:
+
+        def twice() -> None:
+            player(turns, "first", told, 1)()
+            time.sleep(0.1)
+            player(turns, "again", told, 1)()
+
+        turns.run([twice], [])
     assert told.count("again") == 1
 
 
@@ -119,7 +163,7 @@ def test_an_interruption_ends_who_waits_and_lets_nobody_in() -> None:
         finally:
             signal.signal(signal.SIGALRM, before)
     assert stopped.is_set()
-    assert sent_home
+    assert "nobody gives turns any more" in sent_home
     assert len(refused) == 2
 
 

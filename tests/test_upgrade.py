@@ -10,7 +10,10 @@ import re
 import sys
 import sysconfig
 from argparse import Namespace
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +23,9 @@ import models
 from repro import nvml
 from repro.cli import main
 from repro.commands import upgrade_check
-from repro.compare import culprit, second
+from repro.compare import culprit, interleave, second
 from repro.compare.baseline import accept, machine
+from repro.compare.changes import Change
 from repro.compare.coverage import choose, features
 from repro.compare.interleave import FORKS, Check, by_start, judge_pairs
 from repro.compare.second import Stack, build, differ, pinned, requirements, this_stack
@@ -31,9 +35,11 @@ from repro.devices import Device
 from repro.errors import UserError
 from repro.gpus import find
 from repro.host import Host
+from repro.measure.trial import Bench
 from repro.reading import history
+from repro.recipe import Scale
 from repro.results import Results
-from repro.trial import Record, Trial
+from repro.trial import Record, Status, Trial
 from tests.command_line import ROOT, record, refusal, repro, results_folder
 from tests.wheels import linked, pin, wheel
 
@@ -62,6 +68,7 @@ def test_gpus_are_taken_in_a_number_that_batches_divide_by_and_of_one_type(monke
     monkeypatch.setattr(nvml, "visible_devices", lambda: seen(*["NVIDIA H200"] * 3))
     devices, trials = upgrade_check._candidates(asked)
     assert (len(devices), [trial.count for trial in trials]) == (2, [2])
+    assert ([trial.steps for trial in trials], interleave.forks(devices)) == ([5], 1), "processes that nobody is beside"
     monkeypatch.setattr(nvml, "visible_devices", lambda: seen("NVIDIA H200", "NVIDIA A40"))
     with pytest.raises(UserError, match="of several types"):
         upgrade_check._candidates(asked)
@@ -159,7 +166,7 @@ def test_tools_that_no_trial_imports_are_no_difference_and_kernels_are() -> None
     assert differ(replace(stack, packages={**stack.packages, "mamba-ssm": "2"}), bare)
 
 
-@pytest.mark.parametrize("missing", ["triton", "numpy", "accelerate", "nvidia-cudnn-cu12"])
+@pytest.mark.parametrize("missing", ["triton", "numpy", "accelerate", "psutil", "nvidia-cudnn-cu12"])
 def test_a_stack_without_what_makes_a_difference_to_a_measurement_is_another(missing: str) -> None:
     stack = Stack("one", sys.executable, {"torch": "2", "pytest": "8", missing: "1"})
     assert differ(stack, replace(stack, packages={"torch": "2"}))
@@ -299,6 +306,246 @@ def test_what_failed_is_measured_again_by_the_same_command(tmp_path: Path) -> No
     assert [each.status for each in check.samples("before", trial)] == ["ok", "ok"], "the third pairs with the second"
 
 
+class Rehearsal:
+    """A check of GPUs, or of `devices`, without them: what its servers and trials are given is noted, and a trial's
+    record is what `measured` makes of its arm and of how many processes of the arm took it before, a day by default."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *settings: str) -> None:
+        self.folder, self.devices = folder, [Device(0, 0, "GPU-0", "NVIDIA H200", find("H200"), 80 * 10**9, (9, 0))]
+        self.trials = [Trial("pythia-1b", "tiny", each, "H200", 1) for each in settings or ("naive",)]
+        self.measured: Callable[[str, Trial, int], Record] = lambda arm, trial, before: self.of(trial, 1.0)
+        self.stacks = this_stack(), Stack("its twin", "/second/bin/python", this_stack().packages, "a-key")
+        self.events: list[str] = []
+        self.told: list[str] = []
+        self.servers: dict[str, Any] = {}
+        self.benches: list[Bench] = []
+        self.clock = 0.0
+        rehearsal = self
+
+        class Server(nullcontext[Any]):
+            def __init__(self, log: Path, environment: Any, python: str, modules: Any) -> None:
+                super().__init__(self)
+                self.arm = str(log.parent.parent.relative_to(rehearsal.folder))
+                self.environment, self.python, self.modules = environment, python, modules
+                rehearsal.servers[self.arm] = self
+
+            def launch(self) -> None: ...
+
+            def stop(self) -> None: ...
+
+            def start(self) -> None:
+                rehearsal.events.append(f"{self.arm} loads")
+
+        def run_trial(trial: Trial, bench: Bench, start: int) -> Record:
+            arm = bench.server.arm  # type: ignore[union-attr]
+            assert start == (trial.micro_batch or 1)
+            before = rehearsal.events.count(f"{arm} {trial.id}")
+            rehearsal.events.append(f"{arm} {trial.id}")
+            rehearsal.benches.append(bench)
+            return replace(rehearsal.measured(arm, trial, before), id=trial.id)
+
+        monkeypatch.setattr(interleave, "ForkServer", Server)
+        monkeypatch.setattr(interleave, "run_trial", run_trial)
+        monkeypatch.setattr(interleave, "time", Namespace(monotonic=lambda: self.clock))
+
+    def of(self, trial: Trial, days: float, micro_batch: int = 4) -> Record:
+        known = {"gpu": trial.device, "count": 1, "scale": trial.scale, "micro_batch": micro_batch}
+        return record(trial.recipe, trial.settings, days, **known)
+
+    def run(self, pairs: int = 6, budget: float = 1e9) -> Check:
+        def tell(part: str, took: float | None) -> None:
+            if took is not None:
+                self.told.append(part)
+
+        check = Check(self.folder, self.trials, self.stacks, self.devices, pairs, budget, tell)
+        check.run()
+        return check
+
+    def taken(self, number: int = 0) -> list[int]:
+        """How many processes of each arm took a trial."""
+        id = self.trials[number].id
+        return [sum(each.startswith(f"{arm} {id}/micro") for each in self.events) for arm in interleave.ARMS]
+
+
+@pytest.fixture
+def rehearsal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Rehearsal]:
+    monkeypatch.setenv("REPRO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("REPRO_COMMIT", "0" * 40)  # git takes a moment
+    return partial(Rehearsal, tmp_path / "check", monkeypatch)
+
+
+def test_where_a_larger_micro_batch_fits_on_one_stack_alone_both_take_the_smaller(
+    rehearsal: Callable[..., Rehearsal],
+) -> None:
+    on_gpus = rehearsal()
+    on_gpus.measured = lambda arm, trial, _: on_gpus.of(trial, 1.0, 8 if arm == "before/largest" else 4)
+    [compared] = on_gpus.run().compared()
+    assert (compared.status, on_gpus.taken()) == ("unchanged", [6, 6, 6])
+    assert Change("largest micro batch", "8", "4") in compared.changes
+
+
+def test_a_trial_that_one_stack_has_no_memory_for_is_told_and_not_repeated(rehearsal: Callable[..., Rehearsal]) -> None:
+    on_gpus = rehearsal()
+
+    def measured(arm: str, trial: Trial, _: int) -> Record:
+        fits = arm == "before/largest"
+        return on_gpus.of(trial, 1.0) if fits else Record.of(trial, "out_of_memory", reason="not even 1 fits")
+
+    on_gpus.measured = measured
+    [compared] = on_gpus.run().compared()
+    assert (compared.status, compared.reason) == ("broke", "out_of_memory: not even 1 fits")
+    assert on_gpus.taken() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("status", "later"), [("crashed", [6, 7, 6]), ("out_of_memory", [1, 2, 2])])
+def test_a_trial_that_fails_is_left_alone_until_the_same_command_and_the_others_go_on(
+    rehearsal: Callable[..., Rehearsal], status: Status, later: list[int]
+) -> None:
+    on_gpus = rehearsal("naive", "checkpointing")
+
+    def measured(arm: str, trial: Trial, before: int) -> Record:
+        if arm == "after" and trial.settings == "naive" and before == 1:
+            return Record.of(trial, status, reason="as told")
+        return on_gpus.of(trial, 1.0)
+
+    on_gpus.measured = measured
+    on_gpus.run()
+    assert on_gpus.taken(0) == [1, 2, 2], "in the second start the copy went first, and the first stack no more"
+    assert on_gpus.taken(1) == [6, 6, 6]
+    on_gpus.run()
+    assert on_gpus.taken(0) == later
+
+
+def test_a_trial_that_fails_beside_others_on_a_cpu_is_left_alone_in_that_start_too(
+    rehearsal: Callable[..., Rehearsal],
+) -> None:
+    on_cpu = rehearsal()
+    on_cpu.devices, on_cpu.trials = [], [replace(on_cpu.trials[0], device="cpu")]
+
+    def measured(arm: str, trial: Trial, before: int) -> Record:
+        return Record.of(trial, "crashed") if (arm, before) == ("after", 1) else on_cpu.of(trial, 1.0)
+
+    on_cpu.measured = measured
+    on_cpu.run()
+    assert on_cpu.taken() == [2, 2, 2]
+
+
+def test_only_what_a_first_round_leaves_unsettled_is_measured_in_a_second(rehearsal: Callable[..., Rehearsal]) -> None:
+    on_gpus = rehearsal("naive", "checkpointing")
+    slower = {("after", "checkpointing"): 1.1}
+    on_gpus.measured = lambda arm, trial, _: on_gpus.of(trial, slower.get((arm, trial.settings), 1.0))
+    same, other = on_gpus.run().compared()
+    assert (same.status, on_gpus.taken(0)) == ("unchanged", [6, 6, 6])
+    assert not any(change.what == "largest micro batch" for change in same.changes)
+    assert (other.status, on_gpus.taken(1)) == ("regressed", [12, 12, 12])
+    assert on_gpus.told == [part for parts in interleave.parts(6) for part in parts]
+    first = on_gpus.events.index("before loads")
+    assert on_gpus.events[first + 1 : first + 3] == ["after loads", "again loads"], "all of them before one is timed"
+
+
+def test_a_first_round_of_which_no_sample_is_sound_settles_nothing(rehearsal: Callable[..., Rehearsal]) -> None:
+    on_gpus = rehearsal()
+    held_down = [{"throttle_reasons": 0x40}]
+    on_gpus.measured = lambda arm, trial, _: replace(on_gpus.of(trial, 1.0), gpu_state=held_down)
+    [compared] = on_gpus.run().compared()
+    assert (compared.status, on_gpus.taken()) == ("incomparable", [12, 12, 12])
+
+
+def test_a_second_round_that_was_interrupted_goes_on_whatever_its_samples_say(
+    rehearsal: Callable[..., Rehearsal],
+) -> None:
+    on_gpus = rehearsal()
+
+    def measured(arm: str, trial: Trial, before: int) -> Record:
+        if arm == "after" and before == 10 and not interrupted:
+            interrupted.append(True)
+            raise KeyboardInterrupt
+        return on_gpus.of(trial, 1.2 if (arm, before) == ("after", 0) else 1.0)
+
+    interrupted: list[bool] = []
+    on_gpus.measured = measured
+    with pytest.raises(KeyboardInterrupt):
+        on_gpus.run()
+    on_gpus.run()
+    assert on_gpus.taken() == [12, 13, 12], "the one that was interrupted once more, and what the others had not"
+
+
+def test_no_start_begins_that_would_end_after_the_budget_if_it_took_as_long_as_the_longest(
+    rehearsal: Callable[..., Rehearsal],
+) -> None:
+    def starts(budget: float) -> int:
+        on_gpus = rehearsal()
+        on_gpus.folder = on_gpus.folder / str(budget)
+
+        def measured(arm: str, trial: Trial, before: int) -> Record:
+            on_gpus.clock += 1.0 if before else 10.0
+            return on_gpus.of(trial, 1.0)
+
+        on_gpus.measured = measured
+        check = on_gpus.run(budget=budget)
+        assert not check.complete
+        return on_gpus.taken()[0]
+
+    assert [starts(budget) for budget in (79.0, 80.0, 82.0, 83.0)] == [1, 2, 2, 3]
+
+
+def test_each_stack_has_its_own_interpreter_caches_and_tools_and_loads_what_its_trials_use(
+    rehearsal: Callable[..., Rehearsal],
+) -> None:
+    on_gpus = rehearsal()
+    on_gpus.run()
+    before, after, again = (on_gpus.servers[arm] for arm in interleave.ARMS)
+    assert (before.python, after.python, again.python) == (sys.executable, "/second/bin/python", sys.executable)
+    assert before.environment == again.environment
+    assert after.environment["PATH"] == f"/second/bin{os.pathsep}{before.environment['PATH']}"
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR"):
+        assert Path(after.environment[name]).parent == second.folder("a-key")
+        assert Path(before.environment[name]).parent == second.folder("a-key").parent.parent
+    loaded = {}
+    for settings in ("naive", "free_lunch", "zero_2"):
+        trial = Trial("pythia-1b", "tiny", settings, "H200", 2)
+        loaded[settings] = {module.split(".")[0] for module in interleave._modules([trial])} | {
+            module for module in interleave._modules([trial]) if module == "torch._dynamo"
+        }
+    assert loaded["naive"] == {"torch", "transformers"}
+    assert loaded["free_lunch"] == {"torch", "transformers", "torch._dynamo"}
+    assert loaded["zero_2"] == {"torch", "transformers", "deepspeed"}
+
+
+def test_processes_take_turns_where_memory_holds_all_of_them(rehearsal: Callable[..., Rehearsal]) -> None:
+    def in_turns(scale: Scale, device: str) -> bool:
+        check = rehearsal()
+        check.folder = check.folder / f"{scale}-{device}"
+        check.trials = [replace(check.trials[0], scale=scale, device=device)]
+        check.devices = check.devices if device == "H200" else []
+        check.run(pairs=1)
+        [told] = {bench.turns is not None for bench in check.benches[2:]}
+        return told
+
+    assert [in_turns("tiny", "cpu"), in_turns("paper", "cpu"), in_turns("tiny", "H200")] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "told"),
+    [
+        ({}, {"torch": "2.0.0"}, r"torch was .*, is 2\.0\.0"),
+        ({}, {"tqdm": "4.0.0"}, r"tqdm was .*, is 4\.0\.0"),
+        ({"tqdm": "4.0.0"}, {}, r"tqdm was 4\.0\.0, is "),
+    ],
+)
+def test_a_check_whose_stacks_differ_otherwise_than_they_did_is_refused_also_after_its_searches_alone(
+    rehearsal: Callable[..., Rehearsal], then: dict[str, str], now: dict[str, str], told: str
+) -> None:
+    on_gpus = rehearsal()
+    ours, other = on_gpus.stacks
+    on_gpus.stacks = ours, replace(other, packages=ours.packages | then)
+    on_gpus.run(budget=-1.0)
+    on_gpus.stacks = ours, replace(other, packages=ours.packages | now)
+    with pytest.raises(UserError, match=told):
+        on_gpus.run()
+    assert on_gpus.taken() == [0, 0, 0]
+
+
 def samples(*seconds: float, **known: Any) -> list[Record]:
     found = [record("pythia-1b", "naive", 60.0, **known) for _ in seconds]
     for each, step in zip(found, seconds, strict=True):
@@ -364,6 +611,20 @@ def test_a_pair_without_a_sound_sample_is_left_out() -> None:
     assert judged.decision.call == "regressed"
 
 
+def test_without_a_sound_sample_of_the_copy_there_is_no_floor() -> None:
+    hot = samples(*[9.0] * 12, gpu_state=[{"throttle_reasons": 0x40}])
+    judged = judge_pairs(hot, 6, 1, 4)(samples(*[1.0] * 12), samples(*[1.1] * 12))
+    assert (judged.decision.call, judged.floor) == ("regressed", None)
+
+
+def test_where_no_pair_is_sound_what_there_is_of_each_stack_is_told_and_decides_nothing() -> None:
+    hot = samples(9.0, gpu_state=[{"throttle_reasons": 0x40}])
+    judge = judge_pairs(samples(1.0, 1.0), 2, 1, 4)
+    judged = judge([*samples(1.0), *hot], [*hot, *samples(1.2)])
+    assert (judged.decision.call, judged.floor) == ("inconclusive", None)
+    assert judged.ratio.value == pytest.approx(1.2)
+
+
 # --- Which trials ---
 
 
@@ -407,6 +668,106 @@ def test_what_a_budget_leaves_buys_more_pairs() -> None:
         pairs("60s", 7)
 
 
+@pytest.fixture
+def unbuilt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Namespace]:
+    """A stack of requirements beside one of these packages, as it would be built."""
+
+    def wanted(against: str, **packages: str) -> Namespace:
+        first = Stack("one", sys.executable, {"torch": "2.10.0", "timm": "1.0", **packages})
+        return pinned(requirements(against), first)  # type: ignore[return-value]
+
+    def built(key: str, name: str, lock: str, wanted: str) -> Namespace:
+        return Namespace(key=key, name=name, preferred=lock.split(), wanted=wanted.split())
+
+    monkeypatch.setattr(second, "_built", built)
+    return wanted
+
+
+@pytest.mark.parametrize(
+    ("against", "torch", "wanted"),
+    [
+        ("timm==2.0", "2.10.0+cpu", ["torch==2.10.0+cpu", "timm==2.0"]),
+        ("torch==2.11.0", "2.10.0+cpu", ["torch==2.11.0+cpu", "timm"]),
+        ("torch==2.11.0+cu128", "2.10.0+cpu", ["torch==2.11.0+cu128", "timm"]),
+        ("torch==2.11.0", "2.10.0", ["torch==2.11.0", "timm"]),
+    ],
+)
+def test_a_second_stack_has_the_firsts_build_of_torch_unless_another_is_named(
+    unbuilt: Callable[..., Namespace], against: str, torch: str, wanted: list[str]
+) -> None:
+    found = unbuilt(against, torch=torch)
+    assert (found.name, found.wanted) == (against, wanted)
+    assert found.preferred == ["timm==1.0", f"torch=={torch}"], "all else as it is here, as far as that goes with it"
+
+
+def test_a_second_stack_is_built_anew_for_other_requirements_beside_another_stack_and_for_another_python(
+    unbuilt: Callable[..., Namespace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [unbuilt("timm==2.0").key, unbuilt("timm==3.0").key, unbuilt("timm==2.0", numpy="2.0").key]
+    assert unbuilt("timm==2.0", torch="2.10.0", timm="1.0").key == keys[0]
+    monkeypatch.setattr(sys, "executable", "/another/bin/python")
+    keys.append(unbuilt("timm==2.0").key)
+    assert len(set(keys)) == 4
+
+
+@pytest.fixture
+def building(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Stack]:
+    """Builds a lock's stack by another script, a shell's, for which $3 is our copy of the lock, and $2 the stack."""
+
+    def built(script: str) -> Stack:
+        place, lock = tmp_path / "second.sh", tmp_path / "a lock"
+        place.write_text(f"#!/bin/sh\n{script}\n")
+        place.chmod(0o755)
+        lock.write_text("a==1\n")
+        monkeypatch.setattr(second, "_SCRIPT", place)
+        monkeypatch.setenv("REPRO_CACHE", str(tmp_path / "cache"))
+        return second.locked(lock)
+
+    return built
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "  \u00d7 No solution found when resolving dependencies:\n  \u2570\u2500\u25b6 Because"
+            " a is\n      not here, none is.\nsecond.sh: does not resolve, see above",
+            "Because a is not here, none is.",
+        ),
+        ("error: bad line in `$3`\nsecond.sh: could not be installed, see above", "bad line in `{lock}`"),
+        ("error: bad line in `${{3%/*}}/wanted.in`", "bad line in `{lock}`"),
+        ("error: no room, see above\nfor all of it", "no room, see above for all of it"),
+        ("second.sh: there is no uv", "there is no uv"),
+        ("warning: a is old\nsecond.sh: there is no room", "warning: a is old there is no room"),
+        ("second.sh: could not be installed, see above", "could not be installed, see above"),
+        ("x" * 401, "x" * 400 + " ..."),
+    ],
+)
+def test_why_a_stack_cannot_be_built_is_one_line_of_what_the_resolver_says(
+    building: Callable[[str], Stack], tmp_path: Path, said: str, told: str
+) -> None:
+    text = said.replace("`", "\\`").replace("{{", "{").replace("}}", "}")
+    with pytest.raises(UserError) as refused:
+        building(f'echo "{text}" >&2; exit 2')
+    assert str(refused.value) == f"--against {tmp_path / 'a lock'}: {told.format(lock=tmp_path / 'a lock')}"
+
+
+def test_a_build_that_is_interrupted_interrupts(building: Callable[[str], Stack]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        building("exit 130")
+
+
+@pytest.mark.parametrize(("said", "told"), [("one\ntwo\n", "two"), ("", "no message")])
+def test_an_interpreter_that_does_not_run_is_told_by_its_last_line(
+    building: Callable[[str], Stack], said: str, told: str
+) -> None:
+    with pytest.raises(UserError, match=rf"/venv/bin/python does not run: {told}$"):
+        building(
+            f"mkdir -p $2/bin; printf '#!/bin/sh\\nprintf \"{said}\" >&2; exit 1\\n' > $2/bin/python\n"
+            "chmod +x $2/bin/python"
+        )
+
+
 def test_requirements_are_read_by_name() -> None:
     assert requirements("torch==2.11.0, Flash_Attn==2.8.3.post2") == {
         "torch": "torch==2.11.0",
@@ -419,8 +780,8 @@ def test_requirements_are_read_by_name() -> None:
 # --- The culprit ---
 
 
-def test_a_stack_may_differ_in_more_packages_than_a_file_name_has_letters(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_stack_may_differ_in_more_packages_than_a_file_name_has_letters_and_is_built_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if not os.access(ROOT, os.W_OK):
         pytest.skip("an image brings nothing to build a second stack with")
@@ -430,9 +791,11 @@ def test_a_stack_may_differ_in_more_packages_than_a_file_name_has_letters(
     variables = {"REPRO_CACHE": tmp_path / "cache", "UV_FIND_LINKS": tmp_path / "wheels", "UV_NO_INDEX": "1"}
     for name, value in variables.items():
         monkeypatch.setenv(name, str(value))
+    monkeypatch.chdir(tmp_path)  # so that nothing is imported from here by chance
     bare = Stack("bare", sys.executable, {})
     assert pinned(wanted, bare).packages == dict.fromkeys(wanted, "1.0")
     assert build(LONG, bare) == pinned(wanted, bare)
+    assert capsys.readouterr().err == f"repro: building the stack of {LONG}\n"
 
 
 def test_a_stack_that_cannot_be_built_ends_bisecting_and_not_the_check(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 import re
 import sys
 import threading
@@ -22,7 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import models
 from models import pythia
 from models.transformer import TextShape
-from repro.measure import engine, phases
+from repro.measure import engine, epochs, phases, probes
 from repro.measure.batch import random_batch
 from repro.measure.clock import Clock, synchronised
 from repro.measure.engine.base import WrongWrapperError, layers, rate_factor
@@ -708,6 +709,123 @@ def overflowing_when_accumulated(rank: Rank) -> dict[str, Any]:
     asked = {"compiled": False, "micro_batch": 1, "accumulation": 1, "steps": 3, "check_extrapolation": False}
     told = phases.measure(rank, recipe="vit", scale="tiny", settings="naive", tf32=False, **asked)  # type: ignore[arg-type]
     return {"skipped": skipped, "told": told["skipped_updates"]}
+
+
+def lab_training(rank: Rank, folder: str, **arguments: Any) -> dict[str, Any]:
+    """What a training of the lab's GAN reads, image by image, and does, with a second for a reading and three for a
+    step; which engine it asks for, how far its bar is at the end, and its times."""
+    clock = [0.0]
+    told: list[str] = []
+    reads: list[list[int]] = []
+    asked: list[Any] = []
+    read = epochs._ImageFile.read
+
+    class Engine:
+        def micro_step(self, batch: dict[str, torch.Tensor], reduce: bool) -> None:
+            clock[0] += 3.0
+            assert reduce
+            assert [*batch["latents"].shape] == [len(batch["pixels"]), 100]
+            told.append("step")
+
+        def update(self) -> None:
+            told.append("update")
+
+    def build(*given: Any, **named: Any) -> Engine:
+        asked.extend([given[0].id, given[0].batch_size, given[1].id, *given[3:], named])
+        return Engine()
+
+    def noted(file: Any, chosen: torch.Tensor) -> torch.Tensor:
+        clock[0] += 1.0
+        told.append("read")
+        reads.append(chosen.tolist())
+        return read(file, chosen)
+
+    patched: Any = epochs
+    patched.engine.build, patched._ImageFile.read = build, noted
+    patched.wait, patched.time = lambda device: told.append("wait"), SimpleNamespace(perf_counter=lambda: clock[0])
+    rank.report = lambda **said: told.append(*said)
+    progress = Path(folder, "progress")
+    times = epochs.train(rank, "gan", "tiny", folder=folder, progress=str(progress), **arguments)
+    return {"told": told, "reads": reads, "asked": asked, "bar": progress.stat().st_size, **times}
+
+
+def image_file(rank: Rank, folder: str, images: int) -> dict[str, Any]:
+    """What a file of images of 2 x 2 pixels holds, and what becomes of it and of what the page cache has of it."""
+    told: list[str] = []
+    patched: Any = epochs
+    patched.os = SimpleNamespace(
+        fsync=lambda file: told.append("written"),
+        posix_fadvise=lambda file, *what: told.append("forgotten" if what == (0, 0, os.POSIX_FADV_DONTNEED) else ""),
+        POSIX_FADV_DONTNEED=os.POSIX_FADV_DONTNEED,
+        pread=os.pread,
+    )
+    with epochs._ImageFile(folder, images, 2, torch.Generator().manual_seed(0)) as file:
+        pixels, some = file.read(torch.arange(images)), file.read(torch.tensor([images - 1, 3]))
+        left = os.listdir(folder)
+    return {
+        "shape": [*pixels.shape],
+        "from": [float(pixels.min()), float(pixels.max())],
+        "different": len(pixels.flatten(1).unique(dim=0)),
+        "overlap": bool((pixels[1].flatten()[:-1] == pixels[0].flatten()[1:]).all()),
+        "as_chosen": bool((some == pixels[[images - 1, 3]]).all()),
+        "told": told,
+        "left": left,
+        "closed": file._file.closed,
+    }
+
+
+def probed(rank: Rank, capability: tuple[int, int] | None = None) -> dict[str, Any]:
+    """What is reckoned where every probe takes 2 s, and a small exchange now and then nothing, else 1 s or 3 s by its
+    kind; on this CPU or, with a compute capability, on a GPU that it stands in for, with 7 bytes of memory."""
+    exchanging: list[bool] = []
+    tf32: list[bool] = []
+    pinned: list[bool] = []
+    backward_passes: list[bool] = []
+    small, ones = itertools.count(), torch.ones
+
+    def best(rank: Rank, work: Callable[[], object], exchanges: bool = False) -> float:
+        work()
+        exchanging.append(exchanges)
+        tf32.append(torch.backends.cuda.matmul.allow_tf32)
+        return 2.0
+
+    def exchanged(device: torch.device, work: Callable[[], object]) -> float:
+        work()
+        number = next(small)
+        return 0.0 if number % 50 < 10 else 1.0 if number < 50 else 3.0
+
+    def allocated(*size: Any, pin_memory: bool = False, **named: Any) -> torch.Tensor:
+        pinned.append(pin_memory)
+        return ones(*size, **named)
+
+    backward, tensor = torch.Tensor.backward, torch.Tensor  # type: Any, Any
+    tensor.backward = lambda each: backward_passes.append(True) or backward(each)
+    patched, cuda, where = probes, torch.cuda, rank  # type: Any, Any, Any
+    patched._best, patched.synchronised = best, exchanged
+    if capability is not None:
+        torch.ones = allocated  # type: ignore[assignment]
+        cuda.get_device_capability = lambda: tuple(capability)
+        cuda.get_device_properties = lambda device: SimpleNamespace(total_memory=7)
+        where = SimpleNamespace(cuda=True, device=torch.device("cpu"), world=1)
+    found = probes.probe(where)
+    told = {"exchanging": sum(exchanging), "tf32": tf32[:4], "pinned": sum(pinned), "backward": len(backward_passes)}
+    return {"found": found, **told}
+
+
+def best_of(rank: Rank, times: list[float], exchanges: bool) -> dict[str, Any]:
+    """Of a work that takes these times, and always the last one from then on: what counts, and how often it ran."""
+    clock, ran, taken = [0.0], [], iter(times)
+    last = times[-1]
+
+    def timed(device: torch.device, work: Callable[[], object]) -> float:
+        work()
+        clock[0] += 0.03
+        return next(taken, last)
+
+    patched: Any = probes
+    patched.synchronised, patched.time = timed, SimpleNamespace(perf_counter=lambda: clock[0])
+    best = probes._best(rank, lambda: ran.append(True), exchanges)
+    return {"best": best, "ran": len(ran)}
 
 
 def compiler_processes(rank: Rank) -> tuple[int, int]:

@@ -83,7 +83,7 @@ def pinned(wanted: Mapping[str, str], first: Stack) -> Stack:
         line = wanted.get(name, name)
         if name == "torch" and name not in wanted:
             line = f"torch=={torch}"  # its CPU and CUDA builds share a version: a mere preference could change it
-        elif name == "torch" and torch.endswith("+cpu") and re.fullmatch(r"torch==[0-9.]+", line):
+        elif torch.endswith("+cpu") and re.fullmatch(r"torch==[0-9.]+", line):
             line += "+cpu"
         lines.append(line + "\n")
     text = "".join(lines)

@@ -41,7 +41,6 @@ class Turns:
         """Sends home who still waits, and lets nobody in any more."""
         for process in (self._listener, *self._waiting):
             process.close()
-        self._waiting = []
 
     def run(self, works: Sequence[Callable[[], T]], stops: Sequence[Callable[[], None]]) -> list[T]:
         """What each work returns, which is to run one job that takes turns here. They begin one after the other, so
