@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -233,7 +232,7 @@ def test_custom_kernels_replace_eager_attention(in_ranks: InRanks, recipe: str) 
 
 def test_pythia_takes_flash_attn_where_that_is_asked_for_and_no_other_kernel_in_its_place(in_ranks: InRanks) -> None:
     [asked] = in_ranks("asked_attention", recipe="pythia-160m", custom_kernels=True, attention="flash")
-    assert re.match(r"flash_attention_2|FlashAttention2 has been toggled on, but", asked)
+    assert asked in ("causal_dao", "flash_attention_2", "No module named 'flash_attn'")
 
 
 def test_flash_attn_is_read_off_by_its_own_operators(in_ranks: InRanks) -> None:
