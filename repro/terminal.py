@@ -86,8 +86,13 @@ def laid_out(table: Sequence[Column], width: int) -> list[list[Column]]:
 
 
 def _balanced(table: Sequence[Column], width: int) -> list[list[Column]]:
-    """As few parts as fit, and of those about as wide as each other."""
+    """As few parts as fit, and of those about as wide as each other. Rows have a number in every part where what tells
+    them apart is too wide for that."""
     keys = _telling_apart(table, width // 2)
+    rows = len(table[0].cells)
+    if len(set(zip(*(table[key].cells for key in keys), strict=True))) < rows:
+        table = [Column("row", tuple(map(str, range(1, rows + 1))), right=True), *table]
+        keys = [0, *(key + 1 for key in keys)]
     number = len(_parts(table, keys, width))
     return next(parts for limit in range(width + 1) if len(parts := _parts(table, keys, limit)) == number)
 

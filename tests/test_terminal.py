@@ -142,6 +142,17 @@ def test_a_column_that_is_the_same_in_all_rows_tells_none_apart() -> None:
     assert [part[0] for part in more] == [settings]
 
 
+def test_rows_are_numbered_where_what_tells_them_apart_is_too_wide_for_every_part() -> None:
+    model = Column("model", ("roberta", "roberta", "mamba"), False)
+    settings = Column("settings", ("free_lunch+checkpointing", "free_lunch+zero_1", "free_lunch+zero_1"), False)
+    numbers = (Column(f"column{n}", ("1", "2", "3"), True) for n in range(4))
+    first, *more = laid_out([model, settings, *numbers], 40)
+    row = Column("row", ("1", "2", "3"), True)
+    assert first[:3] == [row, model, settings]
+    assert more
+    assert all(part[:2] == [row, model] for part in more)
+
+
 def test_parts_are_about_as_wide_as_each_other() -> None:
     table = [Column("key", ("a", "b"), False), *(Column(f"column{n}", ("1", "2"), True) for n in range(10))]
     parts = laid_out(table, 95)
