@@ -63,7 +63,7 @@ class _Finder:
     ) -> importlib.machinery.ModuleSpec | None:
         if name != _TARGET:
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         spec = find_spec(name)
         assert spec is not None
         loader: Any = spec.loader

@@ -7,11 +7,12 @@ from typing import Any
 
 import models
 from models import gan
+from models.gan import EPOCHS
 
 from . import lab
 from .formats import Format, as_json, render
 from .gpus import Gpu
-from .lab import EPOCHS, Epoch, Prediction, Ratio, Trained, Training
+from .lab import Epoch, Prediction, Ratio, Trained, Training
 from .units import duration
 
 

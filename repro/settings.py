@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product, starmap
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 from .errors import UserError
 
@@ -53,7 +53,7 @@ class Settings:
         return cls(
             free_lunch="free_lunch" in words,
             checkpointing="checkpointing" in words,
-            sharding=cast(Sharding, shardings[0]) if shardings else "none",
+            sharding=shardings[0] if shardings else "none",
             offloading="offloading" in words,
             attention="flash" if "flash" in words else "sdpa",
         )

@@ -11,12 +11,13 @@ from typing import get_args
 
 import models
 from models import gan
+from models.gan import EPOCHS
 
 from .. import files, nvml
 from ..devices import Device, gpu_of
 from ..exit_codes import FAILED, OK
 from ..formats import add_format, counted, figures
-from ..lab import EPOCHS, Trained, Training
+from ..lab import Trained, Training
 from ..lab_report import Report, scaled_down, what
 from ..plan import default_scale
 from ..recipe import Scale

@@ -20,10 +20,11 @@ from ..search import searches
 from ..trial import Record
 from ..verdict import FAILED, Verdict, differing, judge_tables, ran_uncompiled
 from . import claims
-from .figures import Figure, figures
+from .figures import figures
 from .further import further
 from .grids import Grid, audit_grid, verdict_grid
 from .order import in_order, machines
+from .panels import Figure
 from .places import Place, place_of
 from .rerun import rerun
 from .text import compared_rows, failures, legend, nearest_paper_gpu, summary

@@ -81,7 +81,7 @@ class FusedMixer(torch.autograd.Function):
         return _flat(gated).matmul(to_out.t()).view(xz.shape[0], xz.shape[2], -1)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
         xz, projected, b, c, states, out, *rest = ctx.saved_tensors
         weights, (to_states, to_delta, to_out) = rest[:8], rest[8:]
         convolution, decay = weights[0], weights[4]

@@ -143,7 +143,7 @@ def _patches(recipe: Recipe, variant: Variant) -> list[tuple[Any, str, Any]]:
     if recipe.family == "mamba" and variant != "naive":
         module = sys.modules["transformers.models.mamba.modeling_mamba"]
         patches = [(module, "mamba_inner_fn", fused_mamba.mamba_inner_fn)]
-        mixer = module.MambaMixer  # type: ignore[attr-defined]
+        mixer = module.MambaMixer
         if hasattr(mixer, "cuda_kernels_forward"):  # transformers before 5 takes it on a GPU only
             patches.append((mixer, "forward", mixer.cuda_kernels_forward))
         return patches
