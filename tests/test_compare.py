@@ -237,6 +237,39 @@ def test_what_is_not_alike_is_incomparable(tmp_path: Path, other: dict[str, Any]
     assert status(tmp_path, before, after) == ("incomparable", why, 3)
 
 
+def sized(side: Sequence[Record], halved: Sequence[int]) -> list[Record]:
+    """The same where these processes had to halve their micro batch, and took 1.3 times as long."""
+    half = processes(1.3, count=len(side), micro_batch=2)
+    return [half[number] if number in halved else each for number, each in enumerate(side)]
+
+
+def test_processes_that_had_to_halve_their_micro_batch_are_told_and_in_no_ratio(tmp_path: Path) -> None:
+    before, after, few = processes(count=12), processes(count=12, seed=2), [2, 5, 11]
+    found, code = compared(tmp_path / "more", before, sized(after, few))
+    [row] = found["trials"]
+    assert (row["status"], row["after_processes"], row["micro_batch"], code) == ("inconclusive", 9, 4, 3)
+    assert row["ratio"] == pytest.approx(1.0, abs=0.01)
+    assert row["reason"].startswith(
+        "a smaller micro batch more often: of all processes those of micro batch 4 alone are compared, 12 of 12 before "
+        "and 9 of 12 after (micro batch 4 in 12; then 4 in 9 and 2 in 3); "
+    )
+    assert "micro batch: 4 in 12 processes, then 4 in 9 and 2 in 3 processes" in row["changes"]
+
+    found, code = compared(tmp_path / "fewer", sized(before, few), after)
+    [row] = found["trials"]
+    assert (row["status"], row["before_processes"], row["micro_batch"], code) == ("unchanged", 9, 4, 0)
+    assert row["reason"].startswith("of all processes those of micro batch 4 alone are compared, 9 of 12 before and 12")
+    assert status(tmp_path / "slower", before, sized(processes(1.1, count=12, seed=2), few))[::2] == ("regressed", 1)
+
+
+def test_of_two_micro_batches_that_both_sides_had_the_one_of_most_processes_is_compared(tmp_path: Path) -> None:
+    before, after = (sized(processes(count=12, seed=seed), range(few)) for seed, few in ((1, 3), (2, 5)))
+    found, _ = compared(tmp_path, before, after)
+    [row] = found["trials"]
+    assert (row["micro_batch"], row["before_processes"], row["after_processes"]) == (4, 9, 7)
+    assert row["ratio"] == pytest.approx(1.0, abs=0.01)
+
+
 def sides(**changed: Any) -> list[Side]:
     """Ten processes twice, those of the second side changed."""
     known = Environment(host=Host("One"))

@@ -556,7 +556,7 @@ def samples(*seconds: float, **known: Any) -> list[Record]:
 def test_starts_are_judged_as_pairs() -> None:
     drift = [1.0 + 0.3 * number for number in range(12)]
     before, again = samples(*drift), samples(*(1.001 * each for each in drift[:6]))
-    judged = judge_pairs(again, 6, 1, 4)(before, samples(*(1.1 * each for each in drift)))
+    judged = judge_pairs(again, 6, 1)(before, samples(*(1.1 * each for each in drift)), 4)
     assert judged.decision.call == "regressed"
     assert judged.ratio.value == pytest.approx(1.1)
     assert judged.floor == pytest.approx(0.001, rel=0.1)
@@ -577,11 +577,11 @@ def test_a_noise_floor_is_told_as_a_range_only_where_its_ends_print_unlike(tmp_p
 
 
 def test_a_second_round_that_was_cut_short_neither_confirms_nor_denies() -> None:
-    judge = judge_pairs(samples(*[1.0] * 6), 6, 1, 4)
+    judge = judge_pairs(samples(*[1.0] * 6), 6, 1)
     for ratio, call in ((1.1, "inconclusive"), (1.0, "unchanged")):
-        judged = judge(samples(*[1.0] * 8), samples(*[ratio] * 8))
+        judged = judge(samples(*[1.0] * 8), samples(*[ratio] * 8), 4)
         assert judged.decision.call == call
-    assert "a second round has to confirm it" in judge(samples(*[1.0] * 8), samples(*[1.1] * 8)).decision.reason
+    assert "a second round has to confirm it" in judge(samples(*[1.0] * 8), samples(*[1.1] * 8), 4).decision.reason
 
 
 def test_a_sample_is_the_median_ratio_of_a_starts_sound_pairs() -> None:
@@ -595,32 +595,39 @@ def test_a_sample_is_the_median_ratio_of_a_starts_sound_pairs() -> None:
 def test_a_process_that_had_to_halve_its_micro_batch_takes_its_pair_with_it_and_no_other() -> None:
     drift = [1.0 + 0.035 * number for number in range(16)]
     halved = samples(1.5, micro_batch=2)
-    judge = judge_pairs(samples(*drift), 8, 1, 4)
+    judge = judge_pairs(samples(*drift), 8, 1)
     found = compare_trial(samples(*drift), [*halved, *samples(*drift[1:])], judge=judge)
     assert found.judged is not None
     assert (found.judged.ratio.samples, found.judged.ratio.value) == (15, 1.0)
-    assert found.status == "unchanged"
-    assert found.after.processes == 15
+    assert (found.status, found.after.processes) == ("inconclusive", 15)  # it needs more memory than it did
+    assert found.reason.startswith("a smaller micro batch more often: ")
+
+
+def test_where_every_process_had_to_halve_its_micro_batch_the_halves_are_compared() -> None:
+    halved = samples(*[1.0] * 12, micro_batch=2)
+    for before in (halved, [*samples(1.0), *halved[1:]]):
+        found = compare_trial(before, halved, judge=judge_pairs(halved, 6, 1))
+        assert (found.judged and found.judged.ratio.value, found.trial.micro_batch) == (1.0, 2)
 
 
 def test_a_pair_without_a_sound_sample_is_left_out() -> None:
     hot = samples(9.0, gpu_state=[{"throttle_reasons": 0x40}])
     before, again = samples(*[1.0] * 13), samples(*[1.0] * 7)
-    judged = judge_pairs(again, 7, 1, 4)(before, [*samples(1.1), *hot, *samples(*[1.1] * 11)])
+    judged = judge_pairs(again, 7, 1)(before, [*samples(1.1), *hot, *samples(*[1.1] * 11)], 4)
     assert judged.ratio.samples == 12
     assert judged.decision.call == "regressed"
 
 
 def test_without_a_sound_sample_of_the_copy_there_is_no_floor() -> None:
     hot = samples(*[9.0] * 12, gpu_state=[{"throttle_reasons": 0x40}])
-    judged = judge_pairs(hot, 6, 1, 4)(samples(*[1.0] * 12), samples(*[1.1] * 12))
+    judged = judge_pairs(hot, 6, 1)(samples(*[1.0] * 12), samples(*[1.1] * 12), 4)
     assert (judged.decision.call, judged.floor) == ("regressed", None)
 
 
 def test_where_no_pair_is_sound_what_there_is_of_each_stack_is_told_and_decides_nothing() -> None:
     hot = samples(9.0, gpu_state=[{"throttle_reasons": 0x40}])
-    judge = judge_pairs(samples(1.0, 1.0), 2, 1, 4)
-    judged = judge([*samples(1.0), *hot], [*hot, *samples(1.2)])
+    judge = judge_pairs(samples(1.0, 1.0), 2, 1)
+    judged = judge([*samples(1.0), *hot], [*hot, *samples(1.2)], 4)
     assert (judged.decision.call, judged.floor) == ("inconclusive", None)
     assert judged.ratio.value == pytest.approx(1.2)
 
@@ -808,7 +815,7 @@ def test_a_stack_that_cannot_be_built_ends_bisecting_and_not_the_check(
     trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1)
     stacks = Stack("one", sys.executable, {"a": "1", "b": "1"}), Stack("other", sys.executable, {"a": "2", "b": "2"})
     check = Check(tmp_path, [trial], stacks, [], pairs=6, budget=60.0, tell=unheard)
-    slower = compare_trial(samples(*[1.0] * 12), samples(*[1.1] * 12), judge=judge_pairs(samples(*[1.0] * 12), 6, 1, 4))
+    slower = compare_trial(samples(*[1.0] * 12), samples(*[1.1] * 12), judge=judge_pairs(samples(*[1.0] * 12), 6, 1))
     assert slower.status == "regressed"
     told = upgrade_check._bisect(Namespace(out=tmp_path), check, [slower], stacks, [], 60.0)
     assert told == "Bisecting pythia-1b, naive ended without an answer: --against a==2: a 2 needs b 2."

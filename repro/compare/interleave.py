@@ -213,10 +213,7 @@ class Check:
         return judged is not None and settled(judged.ratio)
 
     def _judge(self, trial: Trial) -> Judge:
-        sampled = self._sampled(trial)
-        return judge_pairs(
-            self.samples("again", trial), self.pairs, self._forks, sampled.micro_batch if sampled else None
-        )
+        return judge_pairs(self.samples("again", trial), self.pairs, self._forks)
 
     def _sampled(self, trial: Trial) -> Trial | None:
         """The trial that both stacks repeat, at a micro batch that fits on both; None where one cannot run it."""
@@ -295,11 +292,11 @@ def rounds(devices: Sequence[Device]) -> int:
     return 5 if devices else 10
 
 
-def judge_pairs(again: Sequence[Record], first: int, forks: int, micro_batch: int | None) -> Judge:
+def judge_pairs(again: Sequence[Record], first: int, forks: int) -> Judge:
     """Judges starts, of `forks` processes each: the first `first` of them as the first round; `again` is the first
-    stack's copy. A start without a sound pair at the micro batch that all were to take is left out."""
+    stack's copy. A start without a sound pair at the micro batch to judge is left out."""
 
-    def judge(before: Sequence[Record], after: Sequence[Record]) -> Judged:
+    def judge(before: Sequence[Record], after: Sequence[Record], micro_batch: int | None) -> Judged:
         starts, same = (by_start(before, side, forks, micro_batch) for side in (after, again))
         rounds = [of_pairs(part) for half in (starts[:first], starts[first:]) if (part := _known(half))]
         if len(rounds) > 1 and rounds[1].interval is None:

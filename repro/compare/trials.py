@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median, mode
 from typing import Literal, get_args
@@ -74,7 +75,7 @@ class Alone:
     there: str
 
 
-Judge = Callable[[Sequence[Record], Sequence[Record]], Judged]
+Judge = Callable[[Sequence[Record], Sequence[Record], int | None], Judged]  # both sides, and the micro batch to judge
 
 
 def compare(before: Side, after: Side) -> list[Compared]:
@@ -146,18 +147,21 @@ def _of_what_ran(told: Compared, ran: Sequence[Sequence[Record]], judge: Judge |
     """The same by the times of both sides, of which each has some."""
     if obstacle := _another_recipe(ran[0][-1], ran[1][-1]):
         return replace(told, reason=obstacle)
-    sizes = [{record.micro_batch for record in side} for side in ran]
-    common = sizes[0] & sizes[1]
+    sizes = [Counter(record.micro_batch or 0 for record in side) for side in ran]
+    common = sizes[0].keys() & sizes[1].keys()
     if not common:
         what = f"another largest micro batch: {_listed(sizes[0])}, then {_listed(sizes[1])}"
         return replace(told, reason=what)
-    alike = [[record for record in side if record.micro_batch in common] for side in ran]
+    # Of several that both have the one that leaves most to compare: two mixed would tell of the mixture.
+    size = max(common, key=lambda one: (min(side[one] for side in sizes), one))
+    alike = [[record for record in side if (record.micro_batch or 0) == size] for side in ran]
+    told = replace(told, trial=alike[0][-1])
     sound = [[record for record in side if unsound(record) is None] for side in alike]
     for side, kept in zip(alike, sound, strict=True):
         if not kept:
             return replace(told, reason=f"every one of {len(side)} samples was discarded: {unsound(side[-1])}")
-    judged = judge(*ran) if judge else judge_separate(*alike)
-    return Compared(
+    judged = judge(ran[0], ran[1], alike[0][-1].micro_batch) if judge else judge_separate(*alike)
+    found = Compared(
         told.trial,
         replace(_half(alike[0]), failed=told.before.failed),
         replace(_half(alike[1]), failed=told.after.failed),
@@ -166,6 +170,26 @@ def _of_what_ran(told: Compared, ran: Sequence[Sequence[Record]], judge: Judge |
         judged,
         tuple(changes(*sound)),
     )
+    return found if len(sizes[0] | sizes[1]) == 1 else _of_one_size(found, size, *sizes)
+
+
+def _of_one_size(found: Compared, size: int, before: Mapping[int, int], after: Mapping[int, int]) -> Compared:
+    """The same, where some processes had to take another micro batch and so are in no ratio. One that takes a smaller
+    one more often than before is not as it was, whatever the others say."""
+    smaller, told = [], []
+    for side in (before, after):
+        smaller.append(sum(count for one, count in side.items() if one < size) / sum(side.values()))
+        told.append(" and ".join(f"{one} in {side[one]}" for one in sorted(side, reverse=True)))
+    why = (
+        f"of all processes those of micro batch {size} alone are compared, {before[size]} of {sum(before.values())} "
+        f"before and {after[size]} of {sum(after.values())} after (micro batch {told[0]}; then {told[1]})"
+    )
+    changed = (Change("micro batch", *(f"{each} processes" for each in told)),) if before != after else ()
+    status = found.status
+    if smaller[1] > smaller[0]:
+        why = f"a smaller micro batch more often: {why}"
+        status = "inconclusive" if status in ("unchanged", "improved") else status
+    return replace(found, status=status, reason=f"{why}; {found.reason}", changes=(*found.changes, *changed))
 
 
 def _beside(found: Compared, before: float, after: float) -> Status:
@@ -274,5 +298,5 @@ def _batch(record: Record) -> int | None:
     return record.micro_batch * record.accumulation * record.world
 
 
-def _listed(sizes: set[int | None]) -> str:
-    return " or ".join(str(size) for size in sorted(size or 0 for size in sizes))
+def _listed(sizes: Collection[int]) -> str:
+    return " or ".join(map(str, sorted(sizes)))
