@@ -568,6 +568,15 @@ def test_what_the_runs_of_a_side_do_not_agree_on_is_told(tmp_path: Path) -> None
         assert rows["variable OMP_NUM_THREADS"] == ("1; not set", None)
 
 
+def test_commits_are_those_of_the_records_as_a_folder_may_have_gone_on_at_another(tmp_path: Path) -> None:
+    one, other = processes(count=2, commit="a"), processes(count=2, commit="b")
+    for name, records in (("resumed", [*one, *other]), ("later", other)):
+        environment(results_folder(tmp_path / name, *records), commit="b")
+    done = repro("compare", str(tmp_path / "resumed"), str(tmp_path / "later"), "--format", "json")
+    told = {row["what"]: (row["before"], row["after"]) for row in json.loads(done.stdout)["environment"]}
+    assert told["repro"] == ("a; b", "b")
+
+
 def test_a_side_of_two_cpus_is_another_machine_than_a_side_of_one() -> None:
     one, other = (Environment(host=Host(cpu)) for cpu in ("One", "Other"))
     ran = tuple(replace(each, device="cpu") for each in processes(count=1))
@@ -579,6 +588,8 @@ def test_of_two_benchmarks_kernel_and_commit_are_compared_and_what_neither_recor
     content = json.loads((RUN / "benchmark.json").read_text())
     content["commit_info"] |= {"id": "0123", "dirty": True}
     content["machine_info"]["release"] = "9.9"
+    for case in content["benchmarks"]:
+        case["extra_info"]["commit"] = None
     (tmp_path / "other.json").write_text(json.dumps(content))
     sides = str(RUN / "benchmark.json"), str(tmp_path / "other.json")
     told = json.loads(repro("compare", *sides, "--format", "json").stdout)["environment"]
