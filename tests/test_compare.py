@@ -413,6 +413,19 @@ def number_of(name: str) -> int:
     return len(name)
 
 
+def test_a_folder_without_trials_among_those_of_a_side_is_told(tmp_path: Path) -> None:
+    good = results_folder(tmp_path / "good", *processes())
+    environment(good)
+    for number, each in enumerate(processes(count=2)):
+        environment(results_folder(tmp_path / "side" / str(number), each))
+    environment(results_folder(tmp_path / "side" / "2"))
+    (tmp_path / "side" / "3").mkdir()
+    (tmp_path / "side" / "3" / "benchmark.json").write_text((RUN / "benchmark.json").read_text())
+    told = repro("compare", str(tmp_path / "side"), str(good)).stderr.splitlines()
+    side = tmp_path / "side"
+    assert told == [f"repro: {side / name}: it holds no trials that can be used; it was left out" for name in "23"]
+
+
 def test_trials_of_one_side_alone_are_left_out_and_named(tmp_path: Path) -> None:
     stopped = record("vit", "naive", None, status="interrupted")
     before = results_folder(tmp_path / "before", *processes(), *(record(id, "naive", 3.0) for id in ("vit", "roberta")))

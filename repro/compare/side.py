@@ -63,6 +63,13 @@ def read_side(place: Path) -> Side:
     records = [record for sound_ones, _ in found for record in sound_ones]
     if not records:
         raise unusable(place)
+    if place not in runs:  # a start fewer than a person may think
+        used = [folder for folder, (records, _) in zip(runs, found, strict=True) if records]
+        print_problems(
+            Problem(str(folder), "it holds no trials that can be used", "it was left out")
+            for folder in _folders(place)
+            if folder not in used
+        )
     known = [(folder, environment) for folder, (_, environment) in zip(runs, found, strict=True)]
     known.sort(key=lambda run: run[1].packages is None)  # one that does not say is taken for what the others are
     for folder, environment in known:
