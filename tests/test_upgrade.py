@@ -200,6 +200,11 @@ def test_a_lock_that_cannot_be_installed_is_one_clear_line(tmp_path: Path, conte
     assert "second" not in last
 
 
+def test_that_another_set_up_was_waited_for_is_no_part_of_what_went_wrong() -> None:
+    told = "second.sh: another set-up is running: waiting for it\nerror: no such wheel\nsecond.sh: X, see above\n"
+    assert second._one_line(told, "key", "a lock") == "no such wheel"
+
+
 def test_an_empty_lock_is_refused_before_anything_is_built(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text("\n")
     told = refusal("upgrade-check", "--against", str(tmp_path / "lock"), "--out", str(tmp_path / "out"))
@@ -214,6 +219,7 @@ def test_an_empty_lock_is_refused_before_anything_is_built(tmp_path: Path) -> No
         (["--against", "locks"], ["it is a folder, expected a lock file"]),
         (["--against", "/proc/self/mem"], ["--against /proc/self/mem: it cannot be read (Input/output error)"]),
         (["--against", f"{LONG} and torch"], ["no such file, and 'and' is not of the form package==version"]),
+        (["--against", "torch==2.0.0 Torch==2.1.0"], ["torch==2.0.0 and Torch==2.1.0: name one version of a package"]),
         ([], ["--against"]),
         (["--against", "torch==2.0.0", "--pairs", "5"], ["--pairs 5", "from 6 to "]),
         (["--against", "torch==2.0.0", "--budget", "soon"], ["--budget soon"]),
