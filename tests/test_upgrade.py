@@ -108,7 +108,8 @@ def test_a_stack_that_cannot_run_a_trial_broke_it(tmp_path: Path) -> None:
     found = check(tmp_path, lock(tmp_path, linked(tmp_path / "wheels", "without_transformers", start=gone)), "--accept")
     assert found.returncode == 1, found.stderr
     told = json.loads((tmp_path / "out" / "check.json").read_text())
-    [row] = told["trials"]
+    [row], [note] = told["trials"], told["notes"]
+    assert note in (tmp_path / "out" / "report.md").read_text()
     assert (row["status"], row["reason"]) == ("broke", "unsupported: transformers is not installed")
     assert "slower or broken (1 broke): pythia-1b, naive, 1 x cpu unsupported" in found.stdout.splitlines()[0]
     assert {"what": "transformers", "before": this_stack().packages["transformers"], "after": None} in told[

@@ -90,8 +90,8 @@ def report(
     only_before: Sequence[Alone] = (),
     only_after: Sequence[Alone] = (),
 ) -> str:
-    """CSV is one row a trial, those of one side alone last; JSON holds the environment, the trials, and the
-    verdict."""
+    """CSV is one row a trial, those of one side alone last; JSON holds the environment, the trials, the
+    notes, such as what bisecting found, and the verdict."""
     rows = [_row(each) for each in compared]
     alone = [_row_of_one(each, "before") for each in only_before], [_row_of_one(each, "after") for each in only_after]
     line = verdict(compared, before, after, only_before, only_after)
@@ -107,6 +107,7 @@ def report(
                 "trials": rows,
                 "only_before": alone[0],
                 "only_after": alone[1],
+                "notes": list(notes),
                 "counts": {status: sum(each.status == status for each in compared) for status in STATUSES},
                 "verdict": line,
                 "exit_code": exit_code(compared),
