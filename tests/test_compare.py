@@ -607,8 +607,8 @@ def test_of_two_benchmarks_kernel_and_commit_are_compared_and_what_neither_recor
     sides = str(RUN / "benchmark.json"), str(tmp_path / "other.json")
     told = json.loads(repro("compare", *sides, "--format", "json").stdout)["environment"]
     rows = {row["what"]: row["after"] for row in told}
-    assert rows == {"kernel": "9.9", "repro": "0123-dirty", "packages": None, "variables": None}
-    assert "Recorded on neither side: packages, variables." in repro("compare", *sides).stdout
+    assert rows == {"kernel": "9.9", "repro": "0123-dirty", "packages": None, "CPU cores": None, "variables": None}
+    assert "Recorded on neither side: packages, CPU cores, variables." in repro("compare", *sides).stdout
     assert "neither side" not in repro("compare", str(RUN), str(RUN)).stdout
 
 
@@ -632,13 +632,20 @@ def test_of_many_packages_that_one_side_has_alone_those_that_matter_are_named(tm
 
 
 def test_another_cpu_is_another_machine(tmp_path: Path) -> None:
-    sides = []
-    for name, cpu in (("before", "One"), ("after", "Other")):
-        folder = results_folder(tmp_path / name, record("pythia-1b", "naive", 1.0, gpu="cpu", scale="tiny"))
-        environment(folder, host={"cpu": cpu})
-        sides.append(str(folder))
-    [row] = json.loads(repro("compare", *sides, "--format", "json").stdout)["trials"]
-    assert (row["status"], row["reason"]) == ("incomparable", "another machine: One, then Other")
+    hosts = {
+        "one": {"cpu": "One", "physical_cores": 2},
+        "other": {"cpu": "Other"},
+        "more": {"cpu": "One", "physical_cores": 64},
+    }
+    for name, host in hosts.items():
+        environment(
+            results_folder(tmp_path / name, record("pythia-1b", "naive", 1.0, gpu="cpu", scale="tiny")), host=host
+        )
+    for name, told in (("other", "One, then Other"), ("more", "2 cores, then 64 cores")):
+        sides = str(tmp_path / "one"), str(tmp_path / name)
+        [row] = json.loads(repro("compare", *sides, "--format", "json").stdout)["trials"]
+        assert (row["status"], row["reason"]) == ("incomparable", f"another machine: {told}")
+    assert "CPU cores" in repro("compare", *sides).stdout
 
 
 def test_what_changed_besides_speed_is_told(tmp_path: Path) -> None:

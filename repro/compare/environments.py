@@ -15,6 +15,7 @@ _MACHINE: dict[str, Callable[[Environment], object]] = {
     "driver": lambda known: known.driver,
     "GPUs": lambda known: None if known.gpus is None else tallied(gpu.driver_name for gpu in known.gpus),
     "CPU": lambda known: known.host.cpu or None,
+    "CPU cores": lambda known: known.host.physical_cores,
     "kernel": lambda known: known.host.kernel or None,
     "repro": lambda known: known.commit or known.repro,
 }

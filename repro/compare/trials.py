@@ -267,13 +267,19 @@ def _another_machine(before: Side, after: Side, old: Record, new: Record) -> str
     """Why times of two machines cannot be compared, or nothing."""
     if old.device != new.device:
         return f"another device: {old.device}, then {new.device}"
-    names = [side.said(_cpu if old.device == "cpu" else _gpus) for side in (before, after)]
-    alike = names[0] == names[1] or not all(names)
-    return "" if alike else f"another machine: {'; '.join(names[0])}, then {'; '.join(names[1])}"
+    for take in (_cpu, _cores) if old.device == "cpu" else (_gpus,):
+        names = [side.said(take) for side in (before, after)]
+        if names[0] != names[1] and all(names):
+            return f"another machine: {'; '.join(names[0])}, then {'; '.join(names[1])}"
+    return ""
 
 
 def _cpu(known: Environment) -> str | None:
     return known.host.cpu or None
+
+
+def _cores(known: Environment) -> str | None:
+    return f"{known.host.physical_cores} cores" if known.host.physical_cores else None
 
 
 def _gpus(known: Environment) -> str | None:
