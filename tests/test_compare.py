@@ -237,6 +237,12 @@ def test_what_is_not_alike_is_incomparable(tmp_path: Path, other: dict[str, Any]
     assert status(tmp_path, before, after) == ("incomparable", why, 3)
 
 
+def test_a_side_of_two_recipes_is_incomparable(tmp_path: Path) -> None:
+    mixed = [*processes(count=5, weights=1), *processes(count=5, weights=2)]
+    found = status(tmp_path, mixed, processes(seed=2, weights=2))
+    assert found == ("incomparable", "another recipe: weights 1 or 2, then 2", 3)
+
+
 def sized(side: Sequence[Record], halved: Sequence[int]) -> list[Record]:
     """The same where these processes had to halve their micro batch, and took 1.3 times as long."""
     half = processes(1.3, count=len(side), micro_batch=2)

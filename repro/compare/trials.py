@@ -145,7 +145,7 @@ def compare_trial(
 
 def _of_what_ran(told: Compared, ran: Sequence[Sequence[Record]], judge: Judge | None) -> Compared:
     """The same by the times of both sides, of which each has some."""
-    if obstacle := _another_recipe(ran[0][-1], ran[1][-1]):
+    if obstacle := _another_recipe(*ran):
         return replace(told, reason=obstacle)
     sizes = [Counter(record.micro_batch or 0 for record in side) for side in ran]
     common = sizes[0].keys() & sizes[1].keys()
@@ -286,14 +286,17 @@ def _gpus(known: Environment) -> str | None:
     return ", ".join(sorted({gpu.driver_name for gpu in known.gpus or []})) or None
 
 
-def _another_recipe(old: Record, new: Record) -> str:
-    for what, a, b in (
-        ("weights", old.weights, new.weights),
-        ("precision", old.precision or None, new.precision or None),
-        ("batch", _batch(old), _batch(new)),
-    ):
-        if a is not None and b is not None and a != b:
-            return f"another recipe: {what} {a}, then {b}"
+def _another_recipe(before: Sequence[Record], after: Sequence[Record]) -> str:
+    """Also where a side's own records are of two: a folder may have gone on after a recipe was changed."""
+    takes: dict[str, Callable[[Record], object]] = {
+        "weights": lambda record: record.weights,
+        "precision": lambda record: record.precision or None,
+        "batch": _batch,
+    }
+    for what, take in takes.items():
+        told = [sorted({str(said) for said in map(take, side) if said is not None}) for side in (before, after)]
+        if all(told) and (told[0] != told[1] or len(told[0]) > 1):
+            return f"another recipe: {what} {' or '.join(told[0])}, then {' or '.join(told[1])}"
     return ""
 
 
