@@ -383,6 +383,19 @@ def test_samples_of_a_throttled_gpu_are_discarded_and_counted(tmp_path: Path) ->
     assert "throttled" in row["reason"]
 
 
+def test_memory_that_another_process_held_breaks_nothing(tmp_path: Path) -> None:
+    full = record("pythia-1b", "naive", None, status="out_of_memory", reason="full", gpu_state=[{"processes": 2}])
+    broken = record("pythia-1b", "naive", None, status="out_of_memory", reason="full", gpu_state=[{"processes": 1}])
+    told = "its one sample was discarded: another process used the GPU"
+    assert status(tmp_path / "all", processes(), [full]) == ("incomparable", told, 3)
+    assert status(tmp_path / "alone", processes(), [broken])[::2] == ("broke", 1)
+    for name, each in (("1", full), *((str(number), one) for number, one in enumerate(processes(count=10), 2))):
+        results_folder(tmp_path / "some" / name, each)
+    good = results_folder(tmp_path / "good", *processes())
+    [row] = json.loads(repro("compare", str(good), str(tmp_path / "some"), "--format", "json").stdout)["trials"]
+    assert (row["status"], row["after_discarded"], row["after_failed"]) == ("unchanged", 1, 0)
+
+
 # --- Where the records come from ---
 
 

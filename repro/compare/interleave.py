@@ -33,7 +33,7 @@ from ..measure.turns import Turns
 from ..reading import history
 from ..results import Results
 from ..settings import Settings
-from ..soundness import unsound
+from ..soundness import shared, unsound
 from ..stack import PRELOADED
 from ..trial import Record, Trial
 from ..variables import trial_environment
@@ -101,7 +101,7 @@ class Check:
         left out."""
         sampled = self._sampled(trial)
         there = [] if sampled is None else [each for each in history(self.folder / arm) if each.id == sampled.id]
-        return [each for each in there if each.status in _STANDS or each is there[-1]]
+        return [each for each in there if _stands(each) or each is there[-1]]
 
     def _refuse_others(self) -> None:
         """What both stacks have alike may be another version now, where it makes no difference to a measurement."""
@@ -333,7 +333,11 @@ def _known(values: Iterable[float | None]) -> list[float]:
 
 def _standing(folder: Path) -> list[Record]:
     """What was measured into a folder, and stands."""
-    return [record for record in history(folder) if record.status in _STANDS]
+    return [record for record in history(folder) if _stands(record)]
+
+
+def _stands(record: Record) -> bool:
+    return record.status in _STANDS and not shared(record)
 
 
 def _latest(folder: Path, trial: Trial) -> Record:

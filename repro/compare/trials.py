@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from ..environment import Environment
 from ..errors import UserError, cut
-from ..soundness import unsound
+from ..soundness import shared, unsound
 from ..trial import Record
 from .changes import Change, changes
 from .ratio import Ratio, of_separate
@@ -122,16 +122,20 @@ def compare_trial(
 ) -> Compared:
     """One trial from its records on both sides, oldest first, each of a process of its own. It broke where it ran
     before and runs in none now, or fails in some where none failed, whichever they are; `fixed` is the other way round.
-    `obstacle` says why the machines cannot be compared. A `judge` gets all that ran, as it may pair them by their
-    order."""
-    ran = [[record for record in side if record.status == "ok"] for side in (before, after)]
-    shares = [1 - len(runs) / len(side) for runs, side in zip(ran, (before, after), strict=True)]
-    failures = _failures(before, after)
+    `obstacle` says why the machines cannot be compared. What ran out of memory that another process held is discarded.
+    A `judge` gets all that ran, as it may pair them by their order."""
     told = Compared(_shown(before), _half(before), _half(after), "incomparable", obstacle)
     if obstacle:
         return told
+    sides = [[record for record in side if not shared(record)] for side in (before, after)]
+    for side, kept in zip((before, after), sides, strict=True):
+        if not kept:
+            return replace(told, reason=_all_discarded(side))
+    ran = [[record for record in side if record.status == "ok"] for side in sides]
+    shares = [1 - len(runs) / len(side) for runs, side in zip(ran, sides, strict=True)]
+    failures = _failures(*sides)
     if not any(ran):
-        return replace(told, reason=f"ran on neither side: {_failed(after)}")
+        return replace(told, reason=f"ran on neither side: {_failed(sides[1])}")
     if not ran[1] or (shares[1] and not shares[0]):
         return replace(told, status="broke", reason=failures)
     if not ran[0]:
@@ -147,28 +151,27 @@ def _of_what_ran(told: Compared, ran: Sequence[Sequence[Record]], judge: Judge |
     """The same by the times of both sides, of which each has some."""
     if obstacle := _another_recipe(*ran):
         return replace(told, reason=obstacle)
-    sizes = [Counter(record.micro_batch or 0 for record in side) for side in ran]
+    sound = [[record for record in side if unsound(record) is None] for side in ran]
+    for side, kept in zip(ran, sound, strict=True):
+        if not kept:
+            return replace(told, reason=_all_discarded(side))
+    sizes = [Counter(record.micro_batch or 0 for record in side) for side in sound]
     common = sizes[0].keys() & sizes[1].keys()
     if not common:
         what = f"another largest micro batch: {_listed(sizes[0])}, then {_listed(sizes[1])}"
         return replace(told, reason=what)
     # Of several that both have the one that leaves most to compare: two mixed would tell of the mixture.
     size = max(common, key=lambda one: (min(side[one] for side in sizes), one))
-    alike = [[record for record in side if (record.micro_batch or 0) == size] for side in ran]
-    told = replace(told, trial=alike[0][-1])
-    sound = [[record for record in side if unsound(record) is None] for side in alike]
-    for side, kept in zip(alike, sound, strict=True):
-        if not kept:
-            return replace(told, reason=f"every one of {len(side)} samples was discarded: {unsound(side[-1])}")
+    alike = [[record for record in side if (record.micro_batch or 0) == size] for side in sound]
     judged = judge(ran[0], ran[1], alike[0][-1].micro_batch) if judge else judge_separate(*alike)
     found = Compared(
-        told.trial,
-        replace(_half(alike[0]), failed=told.before.failed),
-        replace(_half(alike[1]), failed=told.after.failed),
+        alike[0][-1],
+        replace(_half(alike[0]), discarded=told.before.discarded, failed=told.before.failed),
+        replace(_half(alike[1]), discarded=told.after.discarded, failed=told.after.failed),
         judged.decision.call,
         judged.decision.reason,
         judged,
-        tuple(changes(*sound)),
+        tuple(changes(*alike)),
     )
     return found if len(sizes[0] | sizes[1]) == 1 else _of_one_size(found, size, *sizes)
 
@@ -217,6 +220,11 @@ def _failed(side: Sequence[Record]) -> str:
     return ", ".join(f"{count(len(said))}{status}: {mode(sorted(said))}" for status, said in sorted(reasons.items()))
 
 
+def _all_discarded(side: Sequence[Record]) -> str:
+    all_of_it = "its one sample" if len(side) == 1 else f"every one of {len(side)} samples"
+    return f"{all_of_it} was discarded: {unsound(side[-1])}"
+
+
 def judge_separate(before: Sequence[Record], after: Sequence[Record]) -> Judged:
     """Of runs that were not interleaved. Where there are samples enough the two halves of each side are the two
     rounds, and every other sample of `before` against the rest is the noise floor."""
@@ -242,12 +250,12 @@ def _samples(records: Sequence[Record]) -> list[float]:
 
 
 def _half(records: Sequence[Record]) -> Half:
-    measured = [record for record in records if record.status == "ok"]
-    sound = [record for record in measured if unsound(record) is None]
+    sound = [record for record in records if record.status == "ok" and unsound(record) is None]
+    failed = sum(record.status != "ok" and not shared(record) for record in records)
     return Half(
         processes=len(sound),
-        discarded=len(measured) - len(sound),
-        failed=len(records) - len(measured),
+        discarded=len(records) - len(sound) - failed,
+        failed=failed,
         median=middle(step_seconds(record) for record in sound),
         peak_memory=middle(record.peak_memory for record in sound),
         days=middle(record.true_days for record in sound),
