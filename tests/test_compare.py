@@ -348,6 +348,14 @@ def test_small_warm_ups_and_the_last_digits_of_a_loss_are_no_change() -> None:
     ]
 
 
+def test_the_same_kernels_in_another_order_are_no_change() -> None:
+    one, other = (processes(count=1, kernel_path=f"{name} attention")[0] for name in ("flash", "math"))
+    assert changes([one, other], [other, one]) == []
+    assert [str(found) for found in changes([other, one], [one])] == [
+        "kernel path: flash attention or math attention, then flash attention"
+    ]
+
+
 def baseline(folder: Path, **changed: Any) -> Path:
     """The baseline of ten processes, each of its records changed."""
     found = processes()

@@ -67,7 +67,7 @@ def _moved(
 
 
 def _said(records: Sequence[Record], say: Callable[[Record], str | None]) -> str:
-    return " or ".join(dict.fromkeys(filter(None, map(say, records))))
+    return " or ".join(sorted(set(filter(None, map(say, records)))))  # in an order that the processes' does not change
 
 
 def _peak_mib(record: Record) -> float | None:
