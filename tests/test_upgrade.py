@@ -27,6 +27,7 @@ from repro.compare import culprit, interleave, second
 from repro.compare.baseline import accept, machine
 from repro.compare.changes import Change
 from repro.compare.coverage import choose, features
+from repro.compare.environments import differences
 from repro.compare.interleave import FORKS, Check, by_start, judge_pairs
 from repro.compare.second import Stack, build, differ, pinned, requirements, this_stack
 from repro.compare.side import Side, read_side
@@ -438,6 +439,19 @@ def test_a_trial_that_fails_beside_others_on_a_cpu_is_left_alone_in_that_start_t
     on_cpu.measured = measured
     on_cpu.run()
     assert on_cpu.taken() == [2, 2, 2]
+
+
+def test_a_check_that_goes_on_at_another_commit_says_so(
+    rehearsal: Callable[..., Rehearsal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_gpus = rehearsal()
+    on_gpus.run(budget=-1.0)
+    first = on_gpus.run().sides()[0].records[0]
+    assert first.commit == "0" * 40
+    monkeypatch.setenv("REPRO_COMMIT", "1" * 40)
+    results_folder(on_gpus.folder / "before", replace(first, commit="1" * 40))
+    rows = {found.what: found.before for found in differences(*on_gpus.run().sides())}
+    assert rows["repro"] == f"{'0' * 40}; {'1' * 40}"
 
 
 def test_only_what_a_first_round_leaves_unsettled_is_measured_in_a_second(rehearsal: Callable[..., Rehearsal]) -> None:

@@ -190,7 +190,7 @@ class Check:
             environment.keep(found, folder)
             server.launch()
             bench = Bench(server, environment.stack(self._devices, stack.packages), gpu_of(self._devices), results.logs)
-            yield _Opened(stack.name, self.folder, results, server, bench)
+            yield _Opened(stack.name, self.folder, found.commit, results, server, bench)
 
     def _compare(self, trial: Trial) -> Compared:
         largest = [_latest(self.folder / arm / "largest", trial) for arm in ("before", "after")]
@@ -236,10 +236,11 @@ class Check:
 
 @dataclass(frozen=True)
 class _Opened:
-    """An arm whose server runs. `kept` is the check's folder, to be told to people."""
+    """An arm whose server runs. `kept` is the check's folder, to be told to people, `commit` this checkout's."""
 
     stack: str
     kept: Path
+    commit: str | None
     results: Results
     server: ForkServer
     bench: Bench
@@ -258,6 +259,7 @@ class _Opened:
 
     def keep(self, record: Record) -> Record:
         """Writes a record to the arm's results, and returns it."""
+        record.commit = self.commit
         self.results.append(record)
         return record
 
