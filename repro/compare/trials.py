@@ -83,12 +83,12 @@ def compare(before: Side, after: Side) -> list[Compared]:
     another machine."""
     for side, other in ((before, after), (after, before)):
         if side.baseline_of is not None and (
-            problem := _another_machine(before, after, before.records[0], after.records[0])
+            problem := _another_machine(before, after, before.records[:1], after.records[:1])
         ):
             raise UserError(f"{side.name} is a baseline of {side.baseline_of}, and {other.name} is not: {problem}")
     sides = _by_trial(before), _by_trial(after)
     found = [
-        compare_trial(records, sides[1][named], _another_machine(before, after, records[0], sides[1][named][0]))
+        compare_trial(records, sides[1][named], _another_machine(before, after, records, sides[1][named]))
         for named, records in sides[0].items()
         if named in sides[1]
     ]
@@ -271,11 +271,12 @@ def _by_trial(side: Side) -> dict[Key, list[Record]]:
     return found
 
 
-def _another_machine(before: Side, after: Side, old: Record, new: Record) -> str:
-    """Why times of two machines cannot be compared, or nothing."""
-    if old.device != new.device:
-        return f"another device: {old.device}, then {new.device}"
-    for take in (_cpu, _cores) if old.device == "cpu" else (_gpus,):
+def _another_machine(before: Side, after: Side, old: Sequence[Record], new: Sequence[Record]) -> str:
+    """Why times of two machines cannot be compared, or nothing. The runs of one side may be of several, too."""
+    devices = [sorted({record.device for record in records}) for records in (old, new)]
+    if devices[0] != devices[1] or len(devices[0]) > 1:
+        return f"another device: {' or '.join(devices[0])}, then {' or '.join(devices[1])}"
+    for take in (_cpu, _cores) if devices[0] == ["cpu"] else (_gpus,):
         names = [side.said(take) for side in (before, after)]
         if names[0] != names[1] and all(names):
             return f"another machine: {'; '.join(names[0])}, then {'; '.join(names[1])}"
