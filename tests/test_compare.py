@@ -354,6 +354,17 @@ def test_small_warm_ups_and_the_last_digits_of_a_loss_are_no_change() -> None:
     ]
 
 
+def test_a_peak_on_a_cpu_has_moved_only_where_its_starts_say_so() -> None:
+    def peaks(*mib: int, device: str = "cpu") -> list[Record]:
+        return [replace(processes(count=1)[0], device=device, peak_memory=each * 2**20) for each in mib]
+
+    assert changes(peaks(100), peaks(120)) == []
+    assert [found.what for found in changes(peaks(100), peaks(-1))] == ["peak memory"], "no traceback"
+    assert changes(peaks(100, 101, 119, 121), peaks(120, 102, 123, 118)) == []
+    assert [found.what for found in changes(peaks(100, 101, 102, 103), peaks(120, 121, 122, 123))] == ["peak memory"]
+    assert [found.what for found in changes(peaks(100, device="A100"), peaks(120, device="A100"))] == ["peak memory"]
+
+
 def test_the_same_kernels_in_another_order_are_no_change() -> None:
     one, other = (processes(count=1, kernel_path=f"{name} attention")[0] for name in ("flash", "math"))
     assert changes([one, other], [other, one]) == []

@@ -95,6 +95,18 @@ def middle(values: Iterable[float | None]) -> float | None:
     return median(known) if known else None
 
 
+def of_starts(records: Iterable[Record], take: Callable[[Record], float | None]) -> list[float]:
+    """The median over the processes of each start of the stack, oldest first, of what is known and above 0. Where
+    no start is recorded each process is its own."""
+    starts: dict[tuple[float | None, int | None], list[float]] = {}
+    for number, record in enumerate(records):
+        value = take(record)
+        if value is not None and value > 0:  # of a peak a file may say anything
+            start = (None, number) if record.stack_started is None else (record.stack_started, None)
+            starts.setdefault(start, []).append(value)
+    return [median(values) for values in starts.values()]
+
+
 def _folders(place: Path) -> list[Path]:
     """In the order that people number them: 2 before 10."""
     return sorted((path for path in place.iterdir() if path.is_dir()), key=lambda path: (len(path.name), path.name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median, mode
+from statistics import mode
 from typing import Literal, get_args
 
 from ..environment import Environment
@@ -15,7 +15,7 @@ from ..trial import Record
 from .changes import Change, changes
 from .ratio import Ratio, of_separate
 from .rule import SEPARATE_A_ROUND, Decision, decide, noise_floor
-from .side import SILENT, Key, Side, key, middle, step_seconds
+from .side import SILENT, Key, Side, key, middle, of_starts, step_seconds
 
 Status = Literal["regressed", "improved", "unchanged", "inconclusive", "incomparable", "broke", "fixed"]
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -239,14 +239,8 @@ def judge_separate(before: Sequence[Record], after: Sequence[Record]) -> Judged:
 
 
 def _samples(records: Sequence[Record]) -> list[float]:
-    """Seconds of a training step: the median of the sound processes of each start of the stack, oldest first. Where no
-    start is recorded each process is its own."""
-    starts: dict[tuple[float | None, int | None], list[float]] = {}
-    for number, record in enumerate(records):
-        if unsound(record) is None and (seconds := step_seconds(record)):
-            start = (None, number) if record.stack_started is None else (record.stack_started, None)
-            starts.setdefault(start, []).append(seconds)
-    return [median(times) for times in starts.values()]
+    """Seconds of a training step, of the sound processes of each start."""
+    return of_starts([record for record in records if unsound(record) is None], step_seconds)
 
 
 def _half(records: Sequence[Record]) -> Half:
