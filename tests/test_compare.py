@@ -759,6 +759,7 @@ def test_every_format_tells_the_same_trials(tmp_path: Path) -> None:
 def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
     good = results_folder(tmp_path / "good", *processes())
     other = results_folder(tmp_path / "other", record("vit", "naive", 3.0))
+    stopped = results_folder(tmp_path / "stopped", record("vit", "naive", None, status="interrupted"))
     empty, text, numbers = tmp_path / "empty", tmp_path / "text.json", tmp_path / "numbers.json"
     empty.mkdir()
     text.write_text("not JSON")
@@ -776,6 +777,7 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
         (foreign, "holds no trials"),
         (baseline(tmp_path, synchronised_step=-1.0), "expected seconds above 0"),
         (other, "no trial in common"),
+        (stopped, ": pythia-1b naive against none that came to an end"),
     ):
         done = repro("compare", str(good), str(place))
         assert (done.returncode, done.stdout) == (2, ""), place

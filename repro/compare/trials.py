@@ -94,6 +94,7 @@ def compare(before: Side, after: Side) -> list[Compared]:
     ]
     if not found:
         names = [cut(", ".join(dict.fromkeys(f"{named[0]} {named[2]}" for named in side)), 80) for side in sides]
+        names = [name or "none that came to an end" for name in names]
         raise UserError(
             f"{before.name} and {after.name} have no trial in common (recipe, scale, settings, count, --memory): "
             f"{names[0]} against {names[1]}"
