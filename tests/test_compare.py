@@ -95,7 +95,9 @@ def test_a_slower_step_in_both_halves_of_the_processes_regressed(tmp_path: Path)
 
 
 def test_a_faster_step_improved(tmp_path: Path) -> None:
-    assert status(tmp_path, processes(), processes(0.9, seed=2))[::2] == ("improved", 0)
+    found, code = compared(tmp_path, processes(), processes(0.9, seed=2))
+    assert ([row["status"] for row in found["trials"]], code) == (["improved"], 0)
+    assert found["verdict"].endswith("nothing regressed (1 improved): pythia-1b, naive, 4 x A100 9.8% faster.")
 
 
 def test_a_step_within_3_percent_is_unchanged(tmp_path: Path) -> None:

@@ -65,18 +65,21 @@ def verdict(
     only_before: Sequence[Alone] = (),
     only_after: Sequence[Alone] = (),
 ) -> str:
-    """One line. It names what regressed or broke, else what was measured and is incomparable, and counts what has no
-    counterpart."""
+    """One line. It names what regressed or broke, else what was measured and is incomparable, or, where all is well,
+    what improved, and counts what has no counterpart."""
     if not compared:
         return f"Verdict on {after} after {before}: no package that a trial may import differs, nothing was measured."
     counts = Counter(each.status for each in compared)
     told = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
     for side, alone in (("before", only_before), ("after", only_after)):
         told += f"; {counted(len(alone), 'trial')} only {side}" if alone else ""
-    word = {FAILED: "slower or broken", INCONCLUSIVE: "inconclusive", OK: "nothing regressed"}[exit_code(compared)]
-    worst = [each for each in compared if each.status in ("regressed", "broke")]
-    worst = worst or [each for each in compared if each.unanswered]
-    named = first([f"{_name(each)} {_how(each)}" for each in worst])
+    code = exit_code(compared)
+    word = {FAILED: "slower or broken", INCONCLUSIVE: "inconclusive", OK: "nothing regressed"}[code]
+    telling = [each for each in compared if each.status in ("regressed", "broke")]
+    telling = telling or [each for each in compared if each.unanswered]
+    if code == OK:
+        telling = [each for each in compared if each.status == "improved"]
+    named = first([f"{_name(each)} {_how(each)}" for each in telling])
     return f"Verdict on {after} after {before}: {word} ({told}){': ' if named else ''}{named}."
 
 
