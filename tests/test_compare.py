@@ -472,6 +472,15 @@ def test_a_folder_without_trials_among_those_of_a_side_is_told(tmp_path: Path) -
     assert told == [f"repro: {side / name}: it holds no trials that can be used; it was left out" for name in "23"]
 
 
+def test_a_run_in_the_folder_of_another_is_told_and_an_upgrade_check_s_searches_are_not(tmp_path: Path) -> None:
+    for folder in (tmp_path / "run", tmp_path / "run" / "2", tmp_path / "run" / "largest"):
+        environment(results_folder(folder, *processes()))
+    done = repro("compare", str(tmp_path / "run"), str(tmp_path / "run" / "2"), "--format", "json")
+    told = "its run lies in the folder of another run, which is the one compared; it was left out"
+    assert done.stderr.splitlines() == [f"repro: {tmp_path / 'run' / '2'}: {told}"]
+    assert json.loads(done.stdout)["trials"][0]["before_processes"] == 10
+
+
 def test_trials_of_one_side_alone_are_left_out_and_named(tmp_path: Path) -> None:
     stopped = record("vit", "naive", None, status="interrupted")
     before = results_folder(tmp_path / "before", *processes(), *(record(id, "naive", 3.0) for id in ("vit", "roberta")))

@@ -41,7 +41,7 @@ from .changes import Change
 from .ratio import of_pairs, of_separate
 from .rule import decide, noise_floor, settled
 from .second import Stack, folder
-from .side import Side, step_seconds
+from .side import SEARCHES, Side, step_seconds
 from .trials import Compared, Judge, Judged, compare_trial
 
 ARMS = ("before", "after", "again")
@@ -107,18 +107,18 @@ class Check:
         """What both stacks have alike may be another version now, where it makes no difference to a measurement."""
         now = {arm: self._environment(arm) for arm in ARMS}
         self._refuse(now, _differing(now["before"], now["after"]))
-        folders = [self.folder / arm / "largest" for arm in ("before", "after")]
+        folders = [self.folder / arm / SEARCHES for arm in ("before", "after")]
         self._refuse(now, _differing(*(environment.read(kept) if history(kept) else None for kept in folders)))
 
     def _refuse(self, now: Mapping[str, Environment], more: Collection[str]) -> None:
         for arm in ARMS:
-            for kept in (self.folder / arm, self.folder / arm / "largest"):
+            for kept in (self.folder / arm, self.folder / arm / SEARCHES):
                 if history(kept):
                     environment.refuse_another(kept, now[arm], more)
 
     def _search(self, arm: str) -> None:
         """Finds the largest micro batch of every trial on a stack."""
-        folder = self.folder / arm / "largest"
+        folder = self.folder / arm / SEARCHES
         known = {record.id for record in _standing(folder)}
         waiting = [trial for trial in self.trials if trial.id not in known]
         began = time.monotonic()
@@ -193,7 +193,7 @@ class Check:
             yield _Opened(stack.name, self.folder, found.commit, results, server, bench)
 
     def _compare(self, trial: Trial) -> Compared:
-        largest = [_latest(self.folder / arm / "largest", trial) for arm in ("before", "after")]
+        largest = [_latest(self.folder / arm / SEARCHES, trial) for arm in ("before", "after")]
         before, after = (self.samples(arm, trial) for arm in ("before", "after"))
         if not before or not after:
             return compare_trial(largest[:1], largest[1:])
@@ -217,7 +217,7 @@ class Check:
 
     def _sampled(self, trial: Trial) -> Trial | None:
         """The trial that both stacks repeat, at a micro batch that fits on both; None where one cannot run it."""
-        sizes = [_latest(self.folder / arm / "largest", trial).micro_batch for arm in ("before", "after")]
+        sizes = [_latest(self.folder / arm / SEARCHES, trial).micro_batch for arm in ("before", "after")]
         return replace(trial, micro_batch=min(sizes)) if all(sizes) else None  # type: ignore[type-var]
 
     def _variables(self, arm: str) -> dict[str, str]:

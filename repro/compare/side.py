@@ -18,6 +18,7 @@ from ..reading import Problem, all_sound_records, environment_of, print_problems
 from ..results import BENCHMARK, TRIALS, Line
 from ..trial import Record
 
+SEARCHES = "largest"  # in the folder of each stack of an upgrade-check: its searches for micro batches
 SILENT = ("interrupted", "skipped")  # of which no answer is known
 Key = tuple[str, str, str, int, int, int | None]
 
@@ -56,6 +57,13 @@ def read_side(place: Path) -> Side:
         return _of_benchmark(place, str(place))
     runs = [folder for folder in (place, *_folders(place)) if (folder / TRIALS).is_file()]
     if place in runs:
+        print_problems(
+            Problem(
+                str(folder), "its run lies in the folder of another run, which is the one compared", "it was left out"
+            )
+            for folder in runs[1:]
+            if folder.name != SEARCHES
+        )
         runs = [place]
     if not runs and (place / BENCHMARK).is_file():
         return _of_benchmark(place / BENCHMARK, str(place))
