@@ -144,9 +144,12 @@ def _mismatch(device: Device) -> str | None:
     if generation in SERVES[target]:
         return _not_compiled_for(device, target)
     right = generation.lower()
+    way_out = f"docker build --target {right} --tag repro:{right} . makes the right one"
+    if generation not in GENERATIONS:
+        way_out = "no image is for such a GPU"
     return (
         f"this image, {target}, is for {', '.join(SERVES[target]) or 'machines without a GPU'}, and {device.name} is "
-        f"{generation}: docker build --target {right} --tag repro:{right} . makes the right one"
+        f"{generation}: {way_out}"
     )
 
 

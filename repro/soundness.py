@@ -23,6 +23,11 @@ def unsound(record: Record) -> str | None:
     return None
 
 
+def shared(record: Record) -> bool:
+    """Whether it ran out of a GPU's memory that was not all its own, and so tells nothing of what fits."""
+    return record.status == "out_of_memory" and not record.host_ran_out and unsound(record) is not None
+
+
 def stands(record: Record) -> bool:
     """Whether it is the last word on its settings on its machine: they ran, or ran out of the GPU's memory, all of it
     theirs."""

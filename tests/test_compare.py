@@ -95,7 +95,9 @@ def test_a_slower_step_in_both_halves_of_the_processes_regressed(tmp_path: Path)
 
 
 def test_a_faster_step_improved(tmp_path: Path) -> None:
-    assert status(tmp_path, processes(), processes(0.9, seed=2))[::2] == ("improved", 0)
+    found, code = compared(tmp_path, processes(), processes(0.9, seed=2))
+    assert ([row["status"] for row in found["trials"]], code) == (["improved"], 0)
+    assert found["verdict"].endswith("nothing regressed (1 improved): pythia-1b, naive, 4 x A100 9.8% faster.")
 
 
 def test_a_step_within_3_percent_is_unchanged(tmp_path: Path) -> None:
@@ -237,6 +239,51 @@ def test_what_is_not_alike_is_incomparable(tmp_path: Path, other: dict[str, Any]
     assert status(tmp_path, before, after) == ("incomparable", why, 3)
 
 
+def test_a_side_of_two_recipes_is_incomparable(tmp_path: Path) -> None:
+    mixed = [*processes(count=5, weights=1), *processes(count=5, weights=2)]
+    found = status(tmp_path, mixed, processes(seed=2, weights=2))
+    assert found == ("incomparable", "another recipe: weights 1 or 2, then 2", 3)
+
+
+def test_a_side_of_two_devices_is_incomparable(tmp_path: Path) -> None:
+    mixed = [*processes(count=5), *processes(count=5, gpu="H100")]
+    told = ("incomparable", "another device: A100 or H100, then A100 or H100", 3)
+    assert status(tmp_path, mixed, mixed) == told
+
+
+def sized(side: Sequence[Record], halved: Sequence[int]) -> list[Record]:
+    """The same where these processes had to halve their micro batch, and took 1.3 times as long."""
+    half = processes(1.3, count=len(side), micro_batch=2)
+    return [half[number] if number in halved else each for number, each in enumerate(side)]
+
+
+def test_processes_that_had_to_halve_their_micro_batch_are_told_and_in_no_ratio(tmp_path: Path) -> None:
+    before, after, few = processes(count=12), processes(count=12, seed=2), [2, 5, 11]
+    found, code = compared(tmp_path / "more", before, sized(after, few))
+    [row] = found["trials"]
+    assert (row["status"], row["after_processes"], row["micro_batch"], code) == ("inconclusive", 9, 4, 3)
+    assert row["ratio"] == pytest.approx(1.0, abs=0.01)
+    assert row["reason"].startswith(
+        "a smaller micro batch more often: of all processes those of micro batch 4 alone are compared, 12 of 12 before "
+        "and 9 of 12 after (micro batch 4 in 12; then 4 in 9 and 2 in 3); "
+    )
+    assert "micro batch: 4 in 12 processes, then 4 in 9 and 2 in 3 processes" in row["changes"]
+
+    found, code = compared(tmp_path / "fewer", sized(before, few), after)
+    [row] = found["trials"]
+    assert (row["status"], row["before_processes"], row["micro_batch"], code) == ("unchanged", 9, 4, 0)
+    assert row["reason"].startswith("of all processes those of micro batch 4 alone are compared, 9 of 12 before and 12")
+    assert status(tmp_path / "slower", before, sized(processes(1.1, count=12, seed=2), few))[::2] == ("regressed", 1)
+
+
+def test_of_two_micro_batches_that_both_sides_had_the_one_of_most_processes_is_compared(tmp_path: Path) -> None:
+    before, after = (sized(processes(count=12, seed=seed), range(few)) for seed, few in ((1, 3), (2, 5)))
+    found, _ = compared(tmp_path, before, after)
+    [row] = found["trials"]
+    assert (row["micro_batch"], row["before_processes"], row["after_processes"]) == (4, 9, 7)
+    assert row["ratio"] == pytest.approx(1.0, abs=0.01)
+
+
 def sides(**changed: Any) -> list[Side]:
     """Ten processes twice, those of the second side changed."""
     known = Environment(host=Host("One"))
@@ -309,6 +356,25 @@ def test_small_warm_ups_and_the_last_digits_of_a_loss_are_no_change() -> None:
     ]
 
 
+def test_a_peak_on_a_cpu_has_moved_only_where_its_starts_say_so() -> None:
+    def peaks(*mib: int, device: str = "cpu") -> list[Record]:
+        return [replace(processes(count=1)[0], device=device, peak_memory=each * 2**20) for each in mib]
+
+    assert changes(peaks(100), peaks(120)) == []
+    assert [found.what for found in changes(peaks(100), peaks(-1))] == ["peak memory"], "no traceback"
+    assert changes(peaks(100, 101, 119, 121), peaks(120, 102, 123, 118)) == []
+    assert [found.what for found in changes(peaks(100, 101, 102, 103), peaks(120, 121, 122, 123))] == ["peak memory"]
+    assert [found.what for found in changes(peaks(100, device="A100"), peaks(120, device="A100"))] == ["peak memory"]
+
+
+def test_the_same_kernels_in_another_order_are_no_change() -> None:
+    one, other = (processes(count=1, kernel_path=f"{name} attention")[0] for name in ("flash", "math"))
+    assert changes([one, other], [other, one]) == []
+    assert [str(found) for found in changes([other, one], [one])] == [
+        "kernel path: flash attention or math attention, then flash attention"
+    ]
+
+
 def baseline(folder: Path, **changed: Any) -> Path:
     """The baseline of ten processes, each of its records changed."""
     found = processes()
@@ -342,6 +408,19 @@ def test_samples_of_a_throttled_gpu_are_discarded_and_counted(tmp_path: Path) ->
     [row] = found["trials"]
     assert (row["status"], row["before_discarded"], row["before_processes"], code) == ("incomparable", 10, 0, 3)
     assert "throttled" in row["reason"]
+
+
+def test_memory_that_another_process_held_breaks_nothing(tmp_path: Path) -> None:
+    full = record("pythia-1b", "naive", None, status="out_of_memory", reason="full", gpu_state=[{"processes": 2}])
+    broken = record("pythia-1b", "naive", None, status="out_of_memory", reason="full", gpu_state=[{"processes": 1}])
+    told = "its one sample was discarded: another process used the GPU"
+    assert status(tmp_path / "all", processes(), [full]) == ("incomparable", told, 3)
+    assert status(tmp_path / "alone", processes(), [broken])[::2] == ("broke", 1)
+    for name, each in (("1", full), *((str(number), one) for number, one in enumerate(processes(count=10), 2))):
+        results_folder(tmp_path / "some" / name, each)
+    good = results_folder(tmp_path / "good", *processes())
+    [row] = json.loads(repro("compare", str(good), str(tmp_path / "some"), "--format", "json").stdout)["trials"]
+    assert (row["status"], row["after_discarded"], row["after_failed"]) == ("unchanged", 1, 0)
 
 
 # --- Where the records come from ---
@@ -378,6 +457,28 @@ def test_every_folder_in_a_folder_is_one_more_process(tmp_path: Path) -> None:
 
 def number_of(name: str) -> int:
     return len(name)
+
+
+def test_a_folder_without_trials_among_those_of_a_side_is_told(tmp_path: Path) -> None:
+    good = results_folder(tmp_path / "good", *processes())
+    environment(good)
+    for number, each in enumerate(processes(count=2)):
+        environment(results_folder(tmp_path / "side" / str(number), each))
+    environment(results_folder(tmp_path / "side" / "2"))
+    (tmp_path / "side" / "3").mkdir()
+    (tmp_path / "side" / "3" / "benchmark.json").write_text((RUN / "benchmark.json").read_text())
+    told = repro("compare", str(tmp_path / "side"), str(good)).stderr.splitlines()
+    side = tmp_path / "side"
+    assert told == [f"repro: {side / name}: it holds no trials that can be used; it was left out" for name in "23"]
+
+
+def test_a_run_in_the_folder_of_another_is_told_and_an_upgrade_check_s_searches_are_not(tmp_path: Path) -> None:
+    for folder in (tmp_path / "run", tmp_path / "run" / "2", tmp_path / "run" / "largest"):
+        environment(results_folder(folder, *processes()))
+    done = repro("compare", str(tmp_path / "run"), str(tmp_path / "run" / "2"), "--format", "json")
+    told = "its run lies in the folder of another run, which is the one compared; it was left out"
+    assert done.stderr.splitlines() == [f"repro: {tmp_path / 'run' / '2'}: {told}"]
+    assert json.loads(done.stdout)["trials"][0]["before_processes"] == 10
 
 
 def test_trials_of_one_side_alone_are_left_out_and_named(tmp_path: Path) -> None:
@@ -535,6 +636,15 @@ def test_what_the_runs_of_a_side_do_not_agree_on_is_told(tmp_path: Path) -> None
         assert rows["variable OMP_NUM_THREADS"] == ("1; not set", None)
 
 
+def test_commits_are_those_of_the_records_as_a_folder_may_have_gone_on_at_another(tmp_path: Path) -> None:
+    one, other = processes(count=2, commit="a"), processes(count=2, commit="b")
+    for name, records in (("resumed", [*one, *other]), ("later", other)):
+        environment(results_folder(tmp_path / name, *records), commit="b")
+    done = repro("compare", str(tmp_path / "resumed"), str(tmp_path / "later"), "--format", "json")
+    told = {row["what"]: (row["before"], row["after"]) for row in json.loads(done.stdout)["environment"]}
+    assert told["repro"] == ("a; b", "b")
+
+
 def test_a_side_of_two_cpus_is_another_machine_than_a_side_of_one() -> None:
     one, other = (Environment(host=Host(cpu)) for cpu in ("One", "Other"))
     ran = tuple(replace(each, device="cpu") for each in processes(count=1))
@@ -546,12 +656,14 @@ def test_of_two_benchmarks_kernel_and_commit_are_compared_and_what_neither_recor
     content = json.loads((RUN / "benchmark.json").read_text())
     content["commit_info"] |= {"id": "0123", "dirty": True}
     content["machine_info"]["release"] = "9.9"
+    for case in content["benchmarks"]:
+        case["extra_info"]["commit"] = None
     (tmp_path / "other.json").write_text(json.dumps(content))
     sides = str(RUN / "benchmark.json"), str(tmp_path / "other.json")
     told = json.loads(repro("compare", *sides, "--format", "json").stdout)["environment"]
     rows = {row["what"]: row["after"] for row in told}
-    assert rows == {"kernel": "9.9", "repro": "0123-dirty", "packages": None, "variables": None}
-    assert "Recorded on neither side: packages, variables." in repro("compare", *sides).stdout
+    assert rows == {"kernel": "9.9", "repro": "0123-dirty", "packages": None, "CPU cores": None, "variables": None}
+    assert "Recorded on neither side: packages, CPU cores, variables." in repro("compare", *sides).stdout
     assert "neither side" not in repro("compare", str(RUN), str(RUN)).stdout
 
 
@@ -575,13 +687,20 @@ def test_of_many_packages_that_one_side_has_alone_those_that_matter_are_named(tm
 
 
 def test_another_cpu_is_another_machine(tmp_path: Path) -> None:
-    sides = []
-    for name, cpu in (("before", "One"), ("after", "Other")):
-        folder = results_folder(tmp_path / name, record("pythia-1b", "naive", 1.0, gpu="cpu", scale="tiny"))
-        environment(folder, host={"cpu": cpu})
-        sides.append(str(folder))
-    [row] = json.loads(repro("compare", *sides, "--format", "json").stdout)["trials"]
-    assert (row["status"], row["reason"]) == ("incomparable", "another machine: One, then Other")
+    hosts = {
+        "one": {"cpu": "One", "physical_cores": 2},
+        "other": {"cpu": "Other"},
+        "more": {"cpu": "One", "physical_cores": 64},
+    }
+    for name, host in hosts.items():
+        environment(
+            results_folder(tmp_path / name, record("pythia-1b", "naive", 1.0, gpu="cpu", scale="tiny")), host=host
+        )
+    for name, told in (("other", "One, then Other"), ("more", "2 cores, then 64 cores")):
+        sides = str(tmp_path / "one"), str(tmp_path / name)
+        [row] = json.loads(repro("compare", *sides, "--format", "json").stdout)["trials"]
+        assert (row["status"], row["reason"]) == ("incomparable", f"another machine: {told}")
+    assert "CPU cores" in repro("compare", *sides).stdout
 
 
 def test_what_changed_besides_speed_is_told(tmp_path: Path) -> None:
@@ -651,6 +770,7 @@ def test_every_format_tells_the_same_trials(tmp_path: Path) -> None:
 def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
     good = results_folder(tmp_path / "good", *processes())
     other = results_folder(tmp_path / "other", record("vit", "naive", 3.0))
+    stopped = results_folder(tmp_path / "stopped", record("vit", "naive", None, status="interrupted"))
     empty, text, numbers = tmp_path / "empty", tmp_path / "text.json", tmp_path / "numbers.json"
     empty.mkdir()
     text.write_text("not JSON")
@@ -668,6 +788,7 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
         (foreign, "holds no trials"),
         (baseline(tmp_path, synchronised_step=-1.0), "expected seconds above 0"),
         (other, "no trial in common"),
+        (stopped, ": pythia-1b naive against none that came to an end"),
     ):
         done = repro("compare", str(good), str(place))
         assert (done.returncode, done.stdout) == (2, ""), place

@@ -93,6 +93,14 @@ def test_every_generation_has_an_image_of_its_own_and_is_sent_to_it(
         assert f"this image, {other}, is for" in complaint
 
 
+@pytest.mark.parametrize("image", ["every", "volta", "paper", "cpu"])
+def test_a_gpu_that_no_image_is_for_is_sent_to_none(monkeypatch: pytest.MonkeyPatch, image: str) -> None:
+    old = replace(of("Volta"), gpu=None, driver_name="Tesla P100", compute_capability=(6, 0))
+    complaint = here(monkeypatch, old, image=image).complaint
+    assert complaint is not None
+    assert complaint.endswith(" (Tesla P100) is older than Volta: no image is for such a GPU")
+
+
 @pytest.mark.parametrize(
     ("image", "refused"),
     [("every", {"Volta"}), ("latest", {"Volta"}), ("paper", {"Blackwell"})],

@@ -126,6 +126,9 @@ def test_the_context_is_the_source_and_nothing_but_it() -> None:
     let_in = {line[1:] for line in lines if line.startswith("!")}
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert let_in == {path.split("/")[0] for path in tracked.splitlines()} - {".ci", ".gitattributes", ".gitignore"}
+    left_out = re.findall("^/(results/.+?)/?$", (ROOT / ".gitignore").read_text(), re.MULTILINE)
+    assert left_out
+    assert {*left_out} <= {*lines}, "what runs left here is no source"
 
 
 # --- Bills of materials ---

@@ -27,6 +27,7 @@ from repro.compare import culprit, interleave, second
 from repro.compare.baseline import accept, machine
 from repro.compare.changes import Change
 from repro.compare.coverage import choose, features
+from repro.compare.environments import differences
 from repro.compare.interleave import FORKS, Check, by_start, judge_pairs
 from repro.compare.second import Stack, build, differ, pinned, requirements, this_stack
 from repro.compare.side import Side, read_side
@@ -108,7 +109,8 @@ def test_a_stack_that_cannot_run_a_trial_broke_it(tmp_path: Path) -> None:
     found = check(tmp_path, lock(tmp_path, linked(tmp_path / "wheels", "without_transformers", start=gone)), "--accept")
     assert found.returncode == 1, found.stderr
     told = json.loads((tmp_path / "out" / "check.json").read_text())
-    [row] = told["trials"]
+    [row], [note] = told["trials"], told["notes"]
+    assert note in (tmp_path / "out" / "report.md").read_text()
     assert (row["status"], row["reason"]) == ("broke", "unsupported: transformers is not installed")
     assert "slower or broken (1 broke): pythia-1b, naive, 1 x cpu unsupported" in found.stdout.splitlines()[0]
     assert {"what": "transformers", "before": this_stack().packages["transformers"], "after": None} in told[
@@ -200,6 +202,11 @@ def test_a_lock_that_cannot_be_installed_is_one_clear_line(tmp_path: Path, conte
     assert "second" not in last
 
 
+def test_that_another_set_up_was_waited_for_is_no_part_of_what_went_wrong() -> None:
+    told = "second.sh: another set-up is running: waiting for it\nerror: no such wheel\nsecond.sh: X, see above\n"
+    assert second._one_line(told, "key", "a lock") == "no such wheel"
+
+
 def test_an_empty_lock_is_refused_before_anything_is_built(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text("\n")
     told = refusal("upgrade-check", "--against", str(tmp_path / "lock"), "--out", str(tmp_path / "out"))
@@ -214,6 +221,7 @@ def test_an_empty_lock_is_refused_before_anything_is_built(tmp_path: Path) -> No
         (["--against", "locks"], ["it is a folder, expected a lock file"]),
         (["--against", "/proc/self/mem"], ["--against /proc/self/mem: it cannot be read (Input/output error)"]),
         (["--against", f"{LONG} and torch"], ["no such file, and 'and' is not of the form package==version"]),
+        (["--against", "torch==2.0.0 Torch==2.1.0"], ["torch==2.0.0 and Torch==2.1.0: name one version of a package"]),
         ([], ["--against"]),
         (["--against", "torch==2.0.0", "--pairs", "5"], ["--pairs 5", "from 6 to "]),
         (["--against", "torch==2.0.0", "--budget", "soon"], ["--budget soon"]),
@@ -397,15 +405,18 @@ def test_a_trial_that_one_stack_has_no_memory_for_is_told_and_not_repeated(rehea
     assert on_gpus.taken() == [0, 0, 0]
 
 
-@pytest.mark.parametrize(("status", "later"), [("crashed", [6, 7, 6]), ("out_of_memory", [1, 2, 2])])
+@pytest.mark.parametrize(
+    ("status", "users", "later"),
+    [("crashed", 1, [6, 7, 6]), ("out_of_memory", 1, [1, 2, 2]), ("out_of_memory", 2, [6, 7, 6])],
+)
 def test_a_trial_that_fails_is_left_alone_until_the_same_command_and_the_others_go_on(
-    rehearsal: Callable[..., Rehearsal], status: Status, later: list[int]
+    rehearsal: Callable[..., Rehearsal], status: Status, users: int, later: list[int]
 ) -> None:
     on_gpus = rehearsal("naive", "checkpointing")
 
     def measured(arm: str, trial: Trial, before: int) -> Record:
         if arm == "after" and trial.settings == "naive" and before == 1:
-            return Record.of(trial, status, reason="as told")
+            return Record.of(trial, status, reason="as told", gpu_state=[{"processes": users}])
         return on_gpus.of(trial, 1.0)
 
     on_gpus.measured = measured
@@ -428,6 +439,19 @@ def test_a_trial_that_fails_beside_others_on_a_cpu_is_left_alone_in_that_start_t
     on_cpu.measured = measured
     on_cpu.run()
     assert on_cpu.taken() == [2, 2, 2]
+
+
+def test_a_check_that_goes_on_at_another_commit_says_so(
+    rehearsal: Callable[..., Rehearsal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_gpus = rehearsal()
+    on_gpus.run(budget=-1.0)
+    first = on_gpus.run().sides()[0].records[0]
+    assert first.commit == "0" * 40
+    monkeypatch.setenv("REPRO_COMMIT", "1" * 40)
+    results_folder(on_gpus.folder / "before", replace(first, commit="1" * 40))
+    rows = {found.what: found.before for found in differences(*on_gpus.run().sides())}
+    assert rows["repro"] == f"{'0' * 40}; {'1' * 40}"
 
 
 def test_only_what_a_first_round_leaves_unsettled_is_measured_in_a_second(rehearsal: Callable[..., Rehearsal]) -> None:
@@ -556,7 +580,7 @@ def samples(*seconds: float, **known: Any) -> list[Record]:
 def test_starts_are_judged_as_pairs() -> None:
     drift = [1.0 + 0.3 * number for number in range(12)]
     before, again = samples(*drift), samples(*(1.001 * each for each in drift[:6]))
-    judged = judge_pairs(again, 6, 1, 4)(before, samples(*(1.1 * each for each in drift)))
+    judged = judge_pairs(again, 6, 1)(before, samples(*(1.1 * each for each in drift)), 4)
     assert judged.decision.call == "regressed"
     assert judged.ratio.value == pytest.approx(1.1)
     assert judged.floor == pytest.approx(0.001, rel=0.1)
@@ -577,11 +601,11 @@ def test_a_noise_floor_is_told_as_a_range_only_where_its_ends_print_unlike(tmp_p
 
 
 def test_a_second_round_that_was_cut_short_neither_confirms_nor_denies() -> None:
-    judge = judge_pairs(samples(*[1.0] * 6), 6, 1, 4)
+    judge = judge_pairs(samples(*[1.0] * 6), 6, 1)
     for ratio, call in ((1.1, "inconclusive"), (1.0, "unchanged")):
-        judged = judge(samples(*[1.0] * 8), samples(*[ratio] * 8))
+        judged = judge(samples(*[1.0] * 8), samples(*[ratio] * 8), 4)
         assert judged.decision.call == call
-    assert "a second round has to confirm it" in judge(samples(*[1.0] * 8), samples(*[1.1] * 8)).decision.reason
+    assert "a second round has to confirm it" in judge(samples(*[1.0] * 8), samples(*[1.1] * 8), 4).decision.reason
 
 
 def test_a_sample_is_the_median_ratio_of_a_starts_sound_pairs() -> None:
@@ -595,32 +619,39 @@ def test_a_sample_is_the_median_ratio_of_a_starts_sound_pairs() -> None:
 def test_a_process_that_had_to_halve_its_micro_batch_takes_its_pair_with_it_and_no_other() -> None:
     drift = [1.0 + 0.035 * number for number in range(16)]
     halved = samples(1.5, micro_batch=2)
-    judge = judge_pairs(samples(*drift), 8, 1, 4)
+    judge = judge_pairs(samples(*drift), 8, 1)
     found = compare_trial(samples(*drift), [*halved, *samples(*drift[1:])], judge=judge)
     assert found.judged is not None
     assert (found.judged.ratio.samples, found.judged.ratio.value) == (15, 1.0)
-    assert found.status == "unchanged"
-    assert found.after.processes == 15
+    assert (found.status, found.after.processes) == ("inconclusive", 15)  # it needs more memory than it did
+    assert found.reason.startswith("a smaller micro batch more often: ")
+
+
+def test_where_every_process_had_to_halve_its_micro_batch_the_halves_are_compared() -> None:
+    halved = samples(*[1.0] * 12, micro_batch=2)
+    for before in (halved, [*samples(1.0), *halved[1:]]):
+        found = compare_trial(before, halved, judge=judge_pairs(halved, 6, 1))
+        assert (found.judged and found.judged.ratio.value, found.trial.micro_batch) == (1.0, 2)
 
 
 def test_a_pair_without_a_sound_sample_is_left_out() -> None:
     hot = samples(9.0, gpu_state=[{"throttle_reasons": 0x40}])
     before, again = samples(*[1.0] * 13), samples(*[1.0] * 7)
-    judged = judge_pairs(again, 7, 1, 4)(before, [*samples(1.1), *hot, *samples(*[1.1] * 11)])
+    judged = judge_pairs(again, 7, 1)(before, [*samples(1.1), *hot, *samples(*[1.1] * 11)], 4)
     assert judged.ratio.samples == 12
     assert judged.decision.call == "regressed"
 
 
 def test_without_a_sound_sample_of_the_copy_there_is_no_floor() -> None:
     hot = samples(*[9.0] * 12, gpu_state=[{"throttle_reasons": 0x40}])
-    judged = judge_pairs(hot, 6, 1, 4)(samples(*[1.0] * 12), samples(*[1.1] * 12))
+    judged = judge_pairs(hot, 6, 1)(samples(*[1.0] * 12), samples(*[1.1] * 12), 4)
     assert (judged.decision.call, judged.floor) == ("regressed", None)
 
 
 def test_where_no_pair_is_sound_what_there_is_of_each_stack_is_told_and_decides_nothing() -> None:
     hot = samples(9.0, gpu_state=[{"throttle_reasons": 0x40}])
-    judge = judge_pairs(samples(1.0, 1.0), 2, 1, 4)
-    judged = judge([*samples(1.0), *hot], [*hot, *samples(1.2)])
+    judge = judge_pairs(samples(1.0, 1.0), 2, 1)
+    judged = judge([*samples(1.0), *hot], [*hot, *samples(1.2)], 4)
     assert (judged.decision.call, judged.floor) == ("inconclusive", None)
     assert judged.ratio.value == pytest.approx(1.2)
 
@@ -808,7 +839,7 @@ def test_a_stack_that_cannot_be_built_ends_bisecting_and_not_the_check(
     trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1)
     stacks = Stack("one", sys.executable, {"a": "1", "b": "1"}), Stack("other", sys.executable, {"a": "2", "b": "2"})
     check = Check(tmp_path, [trial], stacks, [], pairs=6, budget=60.0, tell=unheard)
-    slower = compare_trial(samples(*[1.0] * 12), samples(*[1.1] * 12), judge=judge_pairs(samples(*[1.0] * 12), 6, 1, 4))
+    slower = compare_trial(samples(*[1.0] * 12), samples(*[1.1] * 12), judge=judge_pairs(samples(*[1.0] * 12), 6, 1))
     assert slower.status == "regressed"
     told = upgrade_check._bisect(Namespace(out=tmp_path), check, [slower], stacks, [], 60.0)
     assert told == "Bisecting pythia-1b, naive ended without an answer: --against a==2: a 2 needs b 2."

@@ -15,6 +15,7 @@ _MACHINE: dict[str, Callable[[Environment], object]] = {
     "driver": lambda known: known.driver,
     "GPUs": lambda known: None if known.gpus is None else tallied(gpu.driver_name for gpu in known.gpus),
     "CPU": lambda known: known.host.cpu or None,
+    "CPU cores": lambda known: known.host.physical_cores,
     "kernel": lambda known: known.host.kernel or None,
     "repro": lambda known: known.commit or known.repro,
 }
@@ -66,6 +67,9 @@ def _of(before: Mapping[str, Said], after: Mapping[str, Said]) -> list[Differenc
 def _machine(side: Side) -> dict[str, Said]:
     """What there is besides packages, in words."""
     found = {what: side.said(take) for what, take in _MACHINE.items()}
+    # A folder's environment is its last run's: what was measured before is of the commit that its record says.
+    commits = tuple(sorted({record.commit for record in side.records if record.commit}))
+    found["repro"] = commits or found["repro"]
     return found | {what: _clock(side, name) for what, name in _CLOCKS.items()}
 
 

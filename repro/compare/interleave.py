@@ -33,7 +33,7 @@ from ..measure.turns import Turns
 from ..reading import history
 from ..results import Results
 from ..settings import Settings
-from ..soundness import unsound
+from ..soundness import shared, unsound
 from ..stack import PRELOADED
 from ..trial import Record, Trial
 from ..variables import trial_environment
@@ -41,7 +41,7 @@ from .changes import Change
 from .ratio import of_pairs, of_separate
 from .rule import decide, noise_floor, settled
 from .second import Stack, folder
-from .side import Side, step_seconds
+from .side import SEARCHES, Side, step_seconds
 from .trials import Compared, Judge, Judged, compare_trial
 
 ARMS = ("before", "after", "again")
@@ -101,24 +101,24 @@ class Check:
         left out."""
         sampled = self._sampled(trial)
         there = [] if sampled is None else [each for each in history(self.folder / arm) if each.id == sampled.id]
-        return [each for each in there if each.status in _STANDS or each is there[-1]]
+        return [each for each in there if _stands(each) or each is there[-1]]
 
     def _refuse_others(self) -> None:
         """What both stacks have alike may be another version now, where it makes no difference to a measurement."""
         now = {arm: self._environment(arm) for arm in ARMS}
         self._refuse(now, _differing(now["before"], now["after"]))
-        folders = [self.folder / arm / "largest" for arm in ("before", "after")]
+        folders = [self.folder / arm / SEARCHES for arm in ("before", "after")]
         self._refuse(now, _differing(*(environment.read(kept) if history(kept) else None for kept in folders)))
 
     def _refuse(self, now: Mapping[str, Environment], more: Collection[str]) -> None:
         for arm in ARMS:
-            for kept in (self.folder / arm, self.folder / arm / "largest"):
+            for kept in (self.folder / arm, self.folder / arm / SEARCHES):
                 if history(kept):
                     environment.refuse_another(kept, now[arm], more)
 
     def _search(self, arm: str) -> None:
         """Finds the largest micro batch of every trial on a stack."""
-        folder = self.folder / arm / "largest"
+        folder = self.folder / arm / SEARCHES
         known = {record.id for record in _standing(folder)}
         waiting = [trial for trial in self.trials if trial.id not in known]
         began = time.monotonic()
@@ -190,10 +190,10 @@ class Check:
             environment.keep(found, folder)
             server.launch()
             bench = Bench(server, environment.stack(self._devices, stack.packages), gpu_of(self._devices), results.logs)
-            yield _Opened(stack.name, self.folder, results, server, bench)
+            yield _Opened(stack.name, self.folder, found.commit, results, server, bench)
 
     def _compare(self, trial: Trial) -> Compared:
-        largest = [_latest(self.folder / arm / "largest", trial) for arm in ("before", "after")]
+        largest = [_latest(self.folder / arm / SEARCHES, trial) for arm in ("before", "after")]
         before, after = (self.samples(arm, trial) for arm in ("before", "after"))
         if not before or not after:
             return compare_trial(largest[:1], largest[1:])
@@ -213,14 +213,11 @@ class Check:
         return judged is not None and settled(judged.ratio)
 
     def _judge(self, trial: Trial) -> Judge:
-        sampled = self._sampled(trial)
-        return judge_pairs(
-            self.samples("again", trial), self.pairs, self._forks, sampled.micro_batch if sampled else None
-        )
+        return judge_pairs(self.samples("again", trial), self.pairs, self._forks)
 
     def _sampled(self, trial: Trial) -> Trial | None:
         """The trial that both stacks repeat, at a micro batch that fits on both; None where one cannot run it."""
-        sizes = [_latest(self.folder / arm / "largest", trial).micro_batch for arm in ("before", "after")]
+        sizes = [_latest(self.folder / arm / SEARCHES, trial).micro_batch for arm in ("before", "after")]
         return replace(trial, micro_batch=min(sizes)) if all(sizes) else None  # type: ignore[type-var]
 
     def _variables(self, arm: str) -> dict[str, str]:
@@ -239,10 +236,11 @@ class Check:
 
 @dataclass(frozen=True)
 class _Opened:
-    """An arm whose server runs. `kept` is the check's folder, to be told to people."""
+    """An arm whose server runs. `kept` is the check's folder, to be told to people, `commit` this checkout's."""
 
     stack: str
     kept: Path
+    commit: str | None
     results: Results
     server: ForkServer
     bench: Bench
@@ -261,6 +259,7 @@ class _Opened:
 
     def keep(self, record: Record) -> Record:
         """Writes a record to the arm's results, and returns it."""
+        record.commit = self.commit
         self.results.append(record)
         return record
 
@@ -295,11 +294,11 @@ def rounds(devices: Sequence[Device]) -> int:
     return 5 if devices else 10
 
 
-def judge_pairs(again: Sequence[Record], first: int, forks: int, micro_batch: int | None) -> Judge:
+def judge_pairs(again: Sequence[Record], first: int, forks: int) -> Judge:
     """Judges starts, of `forks` processes each: the first `first` of them as the first round; `again` is the first
-    stack's copy. A start without a sound pair at the micro batch that all were to take is left out."""
+    stack's copy. A start without a sound pair at the micro batch to judge is left out."""
 
-    def judge(before: Sequence[Record], after: Sequence[Record]) -> Judged:
+    def judge(before: Sequence[Record], after: Sequence[Record], micro_batch: int | None) -> Judged:
         starts, same = (by_start(before, side, forks, micro_batch) for side in (after, again))
         rounds = [of_pairs(part) for half in (starts[:first], starts[first:]) if (part := _known(half))]
         if len(rounds) > 1 and rounds[1].interval is None:
@@ -336,7 +335,11 @@ def _known(values: Iterable[float | None]) -> list[float]:
 
 def _standing(folder: Path) -> list[Record]:
     """What was measured into a folder, and stands."""
-    return [record for record in history(folder) if record.status in _STANDS]
+    return [record for record in history(folder) if _stands(record)]
+
+
+def _stands(record: Record) -> bool:
+    return record.status in _STANDS and not shared(record)
 
 
 def _latest(folder: Path, trial: Trial) -> Record:

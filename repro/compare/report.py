@@ -65,18 +65,21 @@ def verdict(
     only_before: Sequence[Alone] = (),
     only_after: Sequence[Alone] = (),
 ) -> str:
-    """One line. It names what regressed or broke, else what was measured and is incomparable, and counts what has no
-    counterpart."""
+    """One line. It names what regressed or broke, else what was measured and is incomparable, or, where all is well,
+    what improved, and counts what has no counterpart."""
     if not compared:
         return f"Verdict on {after} after {before}: no package that a trial may import differs, nothing was measured."
     counts = Counter(each.status for each in compared)
     told = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
     for side, alone in (("before", only_before), ("after", only_after)):
         told += f"; {counted(len(alone), 'trial')} only {side}" if alone else ""
-    word = {FAILED: "slower or broken", INCONCLUSIVE: "inconclusive", OK: "nothing regressed"}[exit_code(compared)]
-    worst = [each for each in compared if each.status in ("regressed", "broke")]
-    worst = worst or [each for each in compared if each.unanswered]
-    named = first([f"{_name(each)} {_how(each)}" for each in worst])
+    code = exit_code(compared)
+    word = {FAILED: "slower or broken", INCONCLUSIVE: "inconclusive", OK: "nothing regressed"}[code]
+    telling = [each for each in compared if each.status in ("regressed", "broke")]
+    telling = telling or [each for each in compared if each.unanswered]
+    if code == OK:
+        telling = [each for each in compared if each.status == "improved"]
+    named = first([f"{_name(each)} {_how(each)}" for each in telling])
     return f"Verdict on {after} after {before}: {word} ({told}){': ' if named else ''}{named}."
 
 
@@ -90,8 +93,8 @@ def report(
     only_before: Sequence[Alone] = (),
     only_after: Sequence[Alone] = (),
 ) -> str:
-    """CSV is one row a trial, those of one side alone last; JSON holds the environment, the trials, and the
-    verdict."""
+    """CSV is one row a trial, those of one side alone last; JSON holds the environment, the trials, the
+    notes, such as what bisecting found, and the verdict."""
     rows = [_row(each) for each in compared]
     alone = [_row_of_one(each, "before") for each in only_before], [_row_of_one(each, "after") for each in only_after]
     line = verdict(compared, before, after, only_before, only_after)
@@ -107,6 +110,7 @@ def report(
                 "trials": rows,
                 "only_before": alone[0],
                 "only_after": alone[1],
+                "notes": list(notes),
                 "counts": {status: sum(each.status == status for each in compared) for status in STATUSES},
                 "verdict": line,
                 "exit_code": exit_code(compared),

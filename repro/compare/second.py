@@ -94,7 +94,7 @@ def requirements(against: str) -> dict[str, str]:
     """Requirements by normalised name. Raises UserError where there is none."""
     if os.path.isdir(against):
         raise UserError(f"--against {against}: it is a folder, expected a lock file, such as locks/latest.lock")
-    found = {}
+    found: dict[str, str] = {}
     for word in against.replace(",", " ").split():
         parts = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9._-]*)==[A-Za-z0-9.+!_-]+", word)
         if parts is None:
@@ -102,7 +102,10 @@ def requirements(against: str) -> dict[str, str]:
                 f"--against {against}: no such file, and {word!r} is not of the form package==version, such as "
                 "torch==2.11.0"
             )
-        found[normalised(parts[1])] = word
+        if found.setdefault(normalised(parts[1]), word) != word:
+            raise UserError(
+                f"--against {against}: {found[normalised(parts[1])]} and {word}: name one version of a package"
+            )
     if not found:
         raise UserError('--against: expected a lock file, or requirements such as "torch==2.11.0 transformers==5.24.0"')
     return found
@@ -140,8 +143,8 @@ def _built(key: str, name: str, lock: str, wanted: str | None) -> Stack:
 def _one_line(told: str, key: str, name: str) -> str:
     """What the resolver says, which uv draws as a tree over several lines, in one. Our script speaks where uv does
     not, and our copy of a lock goes by the name that the person gave."""
-    script = f"{_SCRIPT.name}: "
-    lines = [line for line in told.splitlines() if not (line.startswith(script) and line.endswith(", see above"))]
+    script, aside = f"{_SCRIPT.name}: ", (", see above", ": waiting for it")
+    lines = [line for line in told.splitlines() if not (line.startswith(script) and line.endswith(aside))]
     line = " ".join(re.sub(r"[\u00d7\u2500-\u25ff]", " ", "\n".join(lines) or told).replace(script, "").split())
     line = re.sub(r"^(error: )?(No solution found when resolving dependencies:? (cause: )?)?", "", line)
     return cut(re.sub(rf"[^\s`']*/{key}/(lock|wanted\.in)", lambda _: name, line), 400)

@@ -18,6 +18,7 @@ from ..reading import Problem, all_sound_records, environment_of, print_problems
 from ..results import BENCHMARK, TRIALS, Line
 from ..trial import Record
 
+SEARCHES = "largest"  # in the folder of each stack of an upgrade-check: its searches for micro batches
 SILENT = ("interrupted", "skipped")  # of which no answer is known
 Key = tuple[str, str, str, int, int, int | None]
 
@@ -56,6 +57,13 @@ def read_side(place: Path) -> Side:
         return _of_benchmark(place, str(place))
     runs = [folder for folder in (place, *_folders(place)) if (folder / TRIALS).is_file()]
     if place in runs:
+        print_problems(
+            Problem(
+                str(folder), "its run lies in the folder of another run, which is the one compared", "it was left out"
+            )
+            for folder in runs[1:]
+            if folder.name != SEARCHES
+        )
         runs = [place]
     if not runs and (place / BENCHMARK).is_file():
         return _of_benchmark(place / BENCHMARK, str(place))
@@ -63,6 +71,13 @@ def read_side(place: Path) -> Side:
     records = [record for sound_ones, _ in found for record in sound_ones]
     if not records:
         raise unusable(place)
+    if place not in runs:  # a start fewer than a person may think
+        used = [folder for folder, (records, _) in zip(runs, found, strict=True) if records]
+        print_problems(
+            Problem(str(folder), "it holds no trials that can be used", "it was left out")
+            for folder in _folders(place)
+            if folder not in used
+        )
     known = [(folder, environment) for folder, (_, environment) in zip(runs, found, strict=True)]
     known.sort(key=lambda run: run[1].packages is None)  # one that does not say is taken for what the others are
     for folder, environment in known:
@@ -86,6 +101,18 @@ def middle(values: Iterable[float | None]) -> float | None:
     """The median of those that are known; None where none is."""
     known = [value for value in values if value is not None]
     return median(known) if known else None
+
+
+def of_starts(records: Iterable[Record], take: Callable[[Record], float | None]) -> list[float]:
+    """The median over the processes of each start of the stack, oldest first, of what is known and above 0. Where
+    no start is recorded each process is its own."""
+    starts: dict[tuple[float | None, int | None], list[float]] = {}
+    for number, record in enumerate(records):
+        value = take(record)
+        if value is not None and value > 0:  # of a peak a file may say anything
+            start = (None, number) if record.stack_started is None else (record.stack_started, None)
+            starts.setdefault(start, []).append(value)
+    return [median(values) for values in starts.values()]
 
 
 def _folders(place: Path) -> list[Path]:

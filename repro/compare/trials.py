@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median, mode
+from statistics import mode
 from typing import Literal, get_args
 
 from ..environment import Environment
 from ..errors import UserError, cut
-from ..soundness import unsound
+from ..soundness import shared, unsound
 from ..trial import Record
 from .changes import Change, changes
 from .ratio import Ratio, of_separate
 from .rule import SEPARATE_A_ROUND, Decision, decide, noise_floor
-from .side import SILENT, Key, Side, key, middle, step_seconds
+from .side import SILENT, Key, Side, key, middle, of_starts, step_seconds
 
 Status = Literal["regressed", "improved", "unchanged", "inconclusive", "incomparable", "broke", "fixed"]
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -74,7 +75,7 @@ class Alone:
     there: str
 
 
-Judge = Callable[[Sequence[Record], Sequence[Record]], Judged]
+Judge = Callable[[Sequence[Record], Sequence[Record], int | None], Judged]  # both sides, and the micro batch to judge
 
 
 def compare(before: Side, after: Side) -> list[Compared]:
@@ -82,17 +83,18 @@ def compare(before: Side, after: Side) -> list[Compared]:
     another machine."""
     for side, other in ((before, after), (after, before)):
         if side.baseline_of is not None and (
-            problem := _another_machine(before, after, before.records[0], after.records[0])
+            problem := _another_machine(before, after, before.records[:1], after.records[:1])
         ):
             raise UserError(f"{side.name} is a baseline of {side.baseline_of}, and {other.name} is not: {problem}")
     sides = _by_trial(before), _by_trial(after)
     found = [
-        compare_trial(records, sides[1][named], _another_machine(before, after, records[0], sides[1][named][0]))
+        compare_trial(records, sides[1][named], _another_machine(before, after, records, sides[1][named]))
         for named, records in sides[0].items()
         if named in sides[1]
     ]
     if not found:
         names = [cut(", ".join(dict.fromkeys(f"{named[0]} {named[2]}" for named in side)), 80) for side in sides]
+        names = [name or "none that came to an end" for name in names]
         raise UserError(
             f"{before.name} and {after.name} have no trial in common (recipe, scale, settings, count, --memory): "
             f"{names[0]} against {names[1]}"
@@ -121,16 +123,20 @@ def compare_trial(
 ) -> Compared:
     """One trial from its records on both sides, oldest first, each of a process of its own. It broke where it ran
     before and runs in none now, or fails in some where none failed, whichever they are; `fixed` is the other way round.
-    `obstacle` says why the machines cannot be compared. A `judge` gets all that ran, as it may pair them by their
-    order."""
-    ran = [[record for record in side if record.status == "ok"] for side in (before, after)]
-    shares = [1 - len(runs) / len(side) for runs, side in zip(ran, (before, after), strict=True)]
-    failures = _failures(before, after)
+    `obstacle` says why the machines cannot be compared. What ran out of memory that another process held is discarded.
+    A `judge` gets all that ran, as it may pair them by their order."""
     told = Compared(_shown(before), _half(before), _half(after), "incomparable", obstacle)
     if obstacle:
         return told
+    sides = [[record for record in side if not shared(record)] for side in (before, after)]
+    for side, kept in zip((before, after), sides, strict=True):
+        if not kept:
+            return replace(told, reason=_all_discarded(side))
+    ran = [[record for record in side if record.status == "ok"] for side in sides]
+    shares = [1 - len(runs) / len(side) for runs, side in zip(ran, sides, strict=True)]
+    failures = _failures(*sides)
     if not any(ran):
-        return replace(told, reason=f"ran on neither side: {_failed(after)}")
+        return replace(told, reason=f"ran on neither side: {_failed(sides[1])}")
     if not ran[1] or (shares[1] and not shares[0]):
         return replace(told, status="broke", reason=failures)
     if not ran[0]:
@@ -144,28 +150,50 @@ def compare_trial(
 
 def _of_what_ran(told: Compared, ran: Sequence[Sequence[Record]], judge: Judge | None) -> Compared:
     """The same by the times of both sides, of which each has some."""
-    if obstacle := _another_recipe(ran[0][-1], ran[1][-1]):
+    if obstacle := _another_recipe(*ran):
         return replace(told, reason=obstacle)
-    sizes = [{record.micro_batch for record in side} for side in ran]
-    common = sizes[0] & sizes[1]
+    sound = [[record for record in side if unsound(record) is None] for side in ran]
+    for side, kept in zip(ran, sound, strict=True):
+        if not kept:
+            return replace(told, reason=_all_discarded(side))
+    sizes = [Counter(record.micro_batch or 0 for record in side) for side in sound]
+    common = sizes[0].keys() & sizes[1].keys()
     if not common:
         what = f"another largest micro batch: {_listed(sizes[0])}, then {_listed(sizes[1])}"
         return replace(told, reason=what)
-    alike = [[record for record in side if record.micro_batch in common] for side in ran]
-    sound = [[record for record in side if unsound(record) is None] for side in alike]
-    for side, kept in zip(alike, sound, strict=True):
-        if not kept:
-            return replace(told, reason=f"every one of {len(side)} samples was discarded: {unsound(side[-1])}")
-    judged = judge(*ran) if judge else judge_separate(*alike)
-    return Compared(
-        told.trial,
-        replace(_half(alike[0]), failed=told.before.failed),
-        replace(_half(alike[1]), failed=told.after.failed),
+    # Of several that both have the one that leaves most to compare: two mixed would tell of the mixture.
+    size = max(common, key=lambda one: (min(side[one] for side in sizes), one))
+    alike = [[record for record in side if (record.micro_batch or 0) == size] for side in sound]
+    judged = judge(ran[0], ran[1], alike[0][-1].micro_batch) if judge else judge_separate(*alike)
+    found = Compared(
+        alike[0][-1],
+        replace(_half(alike[0]), discarded=told.before.discarded, failed=told.before.failed),
+        replace(_half(alike[1]), discarded=told.after.discarded, failed=told.after.failed),
         judged.decision.call,
         judged.decision.reason,
         judged,
-        tuple(changes(*sound)),
+        tuple(changes(*alike)),
     )
+    return found if len(sizes[0] | sizes[1]) == 1 else _of_one_size(found, size, *sizes)
+
+
+def _of_one_size(found: Compared, size: int, before: Mapping[int, int], after: Mapping[int, int]) -> Compared:
+    """The same, where some processes had to take another micro batch and so are in no ratio. One that takes a smaller
+    one more often than before is not as it was, whatever the others say."""
+    smaller, told = [], []
+    for side in (before, after):
+        smaller.append(sum(count for one, count in side.items() if one < size) / sum(side.values()))
+        told.append(" and ".join(f"{one} in {side[one]}" for one in sorted(side, reverse=True)))
+    why = (
+        f"of all processes those of micro batch {size} alone are compared, {before[size]} of {sum(before.values())} "
+        f"before and {after[size]} of {sum(after.values())} after (micro batch {told[0]}; then {told[1]})"
+    )
+    changed = (Change("micro batch", *(f"{each} processes" for each in told)),) if before != after else ()
+    status = found.status
+    if smaller[1] > smaller[0]:
+        why = f"a smaller micro batch more often: {why}"
+        status = "inconclusive" if status in ("unchanged", "improved") else status
+    return replace(found, status=status, reason=f"{why}; {found.reason}", changes=(*found.changes, *changed))
 
 
 def _beside(found: Compared, before: float, after: float) -> Status:
@@ -193,6 +221,11 @@ def _failed(side: Sequence[Record]) -> str:
     return ", ".join(f"{count(len(said))}{status}: {mode(sorted(said))}" for status, said in sorted(reasons.items()))
 
 
+def _all_discarded(side: Sequence[Record]) -> str:
+    all_of_it = "its one sample" if len(side) == 1 else f"every one of {len(side)} samples"
+    return f"{all_of_it} was discarded: {unsound(side[-1])}"
+
+
 def judge_separate(before: Sequence[Record], after: Sequence[Record]) -> Judged:
     """Of runs that were not interleaved. Where there are samples enough the two halves of each side are the two
     rounds, and every other sample of `before` against the rest is the noise floor."""
@@ -207,23 +240,17 @@ def judge_separate(before: Sequence[Record], after: Sequence[Record]) -> Judged:
 
 
 def _samples(records: Sequence[Record]) -> list[float]:
-    """Seconds of a training step: the median of the sound processes of each start of the stack, oldest first. Where no
-    start is recorded each process is its own."""
-    starts: dict[tuple[float | None, int | None], list[float]] = {}
-    for number, record in enumerate(records):
-        if unsound(record) is None and (seconds := step_seconds(record)):
-            start = (None, number) if record.stack_started is None else (record.stack_started, None)
-            starts.setdefault(start, []).append(seconds)
-    return [median(times) for times in starts.values()]
+    """Seconds of a training step, of the sound processes of each start."""
+    return of_starts([record for record in records if unsound(record) is None], step_seconds)
 
 
 def _half(records: Sequence[Record]) -> Half:
-    measured = [record for record in records if record.status == "ok"]
-    sound = [record for record in measured if unsound(record) is None]
+    sound = [record for record in records if record.status == "ok" and unsound(record) is None]
+    failed = sum(record.status != "ok" and not shared(record) for record in records)
     return Half(
         processes=len(sound),
-        discarded=len(measured) - len(sound),
-        failed=len(records) - len(measured),
+        discarded=len(records) - len(sound) - failed,
+        failed=failed,
         median=middle(step_seconds(record) for record in sound),
         peak_memory=middle(record.peak_memory for record in sound),
         days=middle(record.true_days for record in sound),
@@ -239,31 +266,41 @@ def _by_trial(side: Side) -> dict[Key, list[Record]]:
     return found
 
 
-def _another_machine(before: Side, after: Side, old: Record, new: Record) -> str:
-    """Why times of two machines cannot be compared, or nothing."""
-    if old.device != new.device:
-        return f"another device: {old.device}, then {new.device}"
-    names = [side.said(_cpu if old.device == "cpu" else _gpus) for side in (before, after)]
-    alike = names[0] == names[1] or not all(names)
-    return "" if alike else f"another machine: {'; '.join(names[0])}, then {'; '.join(names[1])}"
+def _another_machine(before: Side, after: Side, old: Sequence[Record], new: Sequence[Record]) -> str:
+    """Why times of two machines cannot be compared, or nothing. The runs of one side may be of several, too."""
+    devices = [sorted({record.device for record in records}) for records in (old, new)]
+    if devices[0] != devices[1] or len(devices[0]) > 1:
+        return f"another device: {' or '.join(devices[0])}, then {' or '.join(devices[1])}"
+    for take in (_cpu, _cores) if devices[0] == ["cpu"] else (_gpus,):
+        names = [side.said(take) for side in (before, after)]
+        if names[0] != names[1] and all(names):
+            return f"another machine: {'; '.join(names[0])}, then {'; '.join(names[1])}"
+    return ""
 
 
 def _cpu(known: Environment) -> str | None:
     return known.host.cpu or None
 
 
+def _cores(known: Environment) -> str | None:
+    return f"{known.host.physical_cores} cores" if known.host.physical_cores else None
+
+
 def _gpus(known: Environment) -> str | None:
     return ", ".join(sorted({gpu.driver_name for gpu in known.gpus or []})) or None
 
 
-def _another_recipe(old: Record, new: Record) -> str:
-    for what, a, b in (
-        ("weights", old.weights, new.weights),
-        ("precision", old.precision or None, new.precision or None),
-        ("batch", _batch(old), _batch(new)),
-    ):
-        if a is not None and b is not None and a != b:
-            return f"another recipe: {what} {a}, then {b}"
+def _another_recipe(before: Sequence[Record], after: Sequence[Record]) -> str:
+    """Also where a side's own records are of two: a folder may have gone on after a recipe was changed."""
+    takes: dict[str, Callable[[Record], object]] = {
+        "weights": lambda record: record.weights,
+        "precision": lambda record: record.precision or None,
+        "batch": _batch,
+    }
+    for what, take in takes.items():
+        told = [sorted({str(said) for said in map(take, side) if said is not None}) for side in (before, after)]
+        if all(told) and (told[0] != told[1] or len(told[0]) > 1):
+            return f"another recipe: {what} {' or '.join(told[0])}, then {' or '.join(told[1])}"
     return ""
 
 
@@ -274,5 +311,5 @@ def _batch(record: Record) -> int | None:
     return record.micro_batch * record.accumulation * record.world
 
 
-def _listed(sizes: set[int | None]) -> str:
-    return " or ".join(str(size) for size in sorted(size or 0 for size in sizes))
+def _listed(sizes: Collection[int]) -> str:
+    return " or ".join(map(str, sorted(sizes)))
