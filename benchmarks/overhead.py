@@ -38,7 +38,7 @@ def by_hand(device: torch.device, batch: dict[str, torch.Tensor]) -> Callable[[]
         )
     ).to(device)
     model.train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.01)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-4, betas=(0.9, 0.95), eps=1e-8)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / 1430)
 
     def step() -> torch.Tensor:

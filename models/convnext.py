@@ -66,7 +66,7 @@ _PAPER = Recipe(
     batch_size=4096,
     training_steps=311_940,
     precision="fp32",
-    optimizer=Optimizer("AdamW", 4e-3, (0.9, 0.999), 0.05),
+    optimizer=Optimizer("AdamW", 4e-3, (0.9, 0.999)),
     schedule=Schedule("cosine", warmup_steps=17_330),
     clip=None,
     layer="ConvNeXtStage",

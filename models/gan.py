@@ -85,7 +85,7 @@ _PAPER = Recipe(
     batch_size=256,
     training_steps=EPOCHS * batches(IMAGES, 256),
     precision="fp32",
-    optimizer=Optimizer("Adam", 5e-3, (0.5, 0.999), 0.0),
+    optimizer=Optimizer("Adam", 5e-3, (0.5, 0.999)),
     schedule=Schedule("linear", warmup_steps=0, floor=1.0),
     clip=None,
     layer="GanLayer",

@@ -123,7 +123,7 @@ _PAPER = Recipe(
     batch_size=128,
     training_steps=572_204,
     precision="bf16",
-    optimizer=Optimizer("AdamW", 8e-4, (0.9, 0.95), 0.1),
+    optimizer=Optimizer("AdamW", 8e-4, (0.9, 0.95)),
     schedule=Schedule("cosine", warmup_steps=57_220, floor=0.0125),
     clip=1.0,
     layer="MambaBlock",

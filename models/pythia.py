@@ -92,7 +92,7 @@ def _recipe(id: str, name: str, shape: TextShape, rate: float, precision: Precis
         batch_size=1024,
         training_steps=143_000,
         precision=precision,
-        optimizer=Optimizer("Adam", rate, (0.9, 0.95), 0.01),
+        optimizer=Optimizer("Adam", rate, (0.9, 0.95)),
         schedule=Schedule("cosine", warmup_steps=1_430, floor=0.1),
         clip=1.0,
         layer="GPTNeoXLayer",

@@ -61,7 +61,7 @@ _PAPER = Recipe(
     batch_size=8192,
     training_steps=500_000,
     precision="fp16",
-    optimizer=Optimizer("Adam", 4e-4, (0.9, 0.98), 0.01),
+    optimizer=Optimizer("Adam", 4e-4, (0.9, 0.98)),
     schedule=Schedule("linear", warmup_steps=30_000),
     clip=None,
     layer="RobertaLayer",

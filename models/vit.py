@@ -84,7 +84,7 @@ _PAPER = Recipe(
     batch_size=4096,
     training_steps=311_948,
     precision="fp32",
-    optimizer=Optimizer("Adam", 1e-3, (0.9, 0.999), 0.03),
+    optimizer=Optimizer("Adam", 1e-3, (0.9, 0.999)),
     schedule=Schedule("linear", warmup_steps=10_000),
     clip=1.0,
     layer="Block",

@@ -251,7 +251,7 @@ def test_zeros_configuration_is_the_authors_on_a_gpu(in_ranks: InRanks) -> None:
         "lr": 4e-4,
         "betas": [0.9, 0.98],
         "eps": 1e-8,
-        "weight_decay": 0.01,
+        "weight_decay": 0.0,
         "adam_w_mode": False,
     }
     assert told("mamba", "zero_1")["optimizer"]["params"]["adam_w_mode"]

@@ -54,7 +54,7 @@ def test_its_epochs_are_the_labs() -> None:
 def test_it_trains_as_the_dcgan_of_dive_into_deep_learning(scale: Scale) -> None:
     """Section 20.2: Adam at 0.005, which stays, with a first beta of 0.5."""
     recipe = models.find("gan", scale)
-    assert recipe.optimizer == Optimizer("Adam", 5e-3, (0.5, 0.999), 0.0, eps=1e-8)
+    assert recipe.optimizer == Optimizer("Adam", 5e-3, (0.5, 0.999), eps=1e-8)
     assert (recipe.schedule.warmup_steps, recipe.schedule.floor) == (0, 1.0)
     assert (recipe.precision, recipe.clip) == ("fp32", None)
 

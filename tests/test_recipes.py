@@ -32,17 +32,17 @@ SIZES = {
     "vit": (325_688_657, 24),
 }
 
-# The authors' release: optimizer with rate, betas and weight decay; schedule, warm-up steps and floor; clipping.
+# The authors' release: optimizer with rate and betas; schedule, warm-up steps and floor; clipping.
 TRAINING = {
-    "pythia-160m": (Optimizer("Adam", 6e-4, (0.9, 0.95), 0.01), Schedule("cosine", 1_430, 0.1), 1.0),
-    "pythia-410m": (Optimizer("Adam", 3e-4, (0.9, 0.95), 0.01), Schedule("cosine", 1_430, 0.1), 1.0),
-    "pythia-1b": (Optimizer("Adam", 3e-4, (0.9, 0.95), 0.01), Schedule("cosine", 1_430, 0.1), 1.0),
-    "pythia-2.8b": (Optimizer("Adam", 1.6e-4, (0.9, 0.95), 0.01), Schedule("cosine", 1_430, 0.1), 1.0),
-    "pythia-6.9b": (Optimizer("Adam", 1.2e-4, (0.9, 0.95), 0.01), Schedule("cosine", 1_430, 0.1), 1.0),
-    "roberta": (Optimizer("Adam", 4e-4, (0.9, 0.98), 0.01), Schedule("linear", 30_000), None),
-    "mamba": (Optimizer("AdamW", 8e-4, (0.9, 0.95), 0.1), Schedule("cosine", 57_220, 1e-5 / 8e-4), 1.0),
-    "convnext": (Optimizer("AdamW", 4e-3, (0.9, 0.999), 0.05), Schedule("cosine", 17_330), None),
-    "vit": (Optimizer("Adam", 1e-3, (0.9, 0.999), 0.03), Schedule("linear", 10_000), 1.0),
+    "pythia-160m": (Optimizer("Adam", 6e-4, (0.9, 0.95)), Schedule("cosine", 1_430, 0.1), 1.0),
+    "pythia-410m": (Optimizer("Adam", 3e-4, (0.9, 0.95)), Schedule("cosine", 1_430, 0.1), 1.0),
+    "pythia-1b": (Optimizer("Adam", 3e-4, (0.9, 0.95)), Schedule("cosine", 1_430, 0.1), 1.0),
+    "pythia-2.8b": (Optimizer("Adam", 1.6e-4, (0.9, 0.95)), Schedule("cosine", 1_430, 0.1), 1.0),
+    "pythia-6.9b": (Optimizer("Adam", 1.2e-4, (0.9, 0.95)), Schedule("cosine", 1_430, 0.1), 1.0),
+    "roberta": (Optimizer("Adam", 4e-4, (0.9, 0.98)), Schedule("linear", 30_000), None),
+    "mamba": (Optimizer("AdamW", 8e-4, (0.9, 0.95)), Schedule("cosine", 57_220, 1e-5 / 8e-4), 1.0),
+    "convnext": (Optimizer("AdamW", 4e-3, (0.9, 0.999)), Schedule("cosine", 17_330), None),
+    "vit": (Optimizer("Adam", 1e-3, (0.9, 0.999)), Schedule("linear", 10_000), 1.0),
 }
 STEPS = dict.fromkeys(models.IDS, 143_000) | {
     "roberta": 500_000,
@@ -104,6 +104,14 @@ def test_hyper_parameters_are_the_authors(id: str) -> None:
     assert recipe.schedule.floor == pytest.approx(schedule.floor)
     assert recipe.clip == clip
     assert recipe.training_steps == STEPS[id]
+
+
+@pytest.mark.parametrize("id", ["roberta", "mamba"])
+def test_weights_do_not_decay_as_in_the_authors_trainings(in_ranks: InRanks, id: str) -> None:
+    wanted = TRAINING[id][0]
+    [(name, told)] = in_ranks("optimizer_of", recipe=id)
+    assert name == wanted.name
+    assert told == {"lr": wanted.rate, "betas": list(wanted.betas), "eps": wanted.eps, "weight_decay": 0.0}
 
 
 @pytest.mark.parametrize("printed", printed_recipes().values(), ids=lambda printed: printed.model)

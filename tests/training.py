@@ -26,7 +26,7 @@ from models.transformer import TextShape
 from repro.measure import engine, epochs, phases, probes
 from repro.measure.batch import random_batch
 from repro.measure.clock import Clock, synchronised
-from repro.measure.engine.base import WrongWrapperError, layers, rate_factor
+from repro.measure.engine.base import WrongWrapperError, layers, rate_factor, torch_optimizer
 from repro.measure.engine.plain import PlainEngine
 from repro.measure.engine.zero import configuration
 from repro.measure.kernels import Watch, kernel_path, optimizer_path
@@ -64,7 +64,7 @@ def _comparable(name: str, precision: Precision, clip: float | None, wide: bool)
     return dataclasses.replace(
         recipe,
         precision=precision,
-        optimizer=Optimizer(wanted.name, 0.1, wanted.betas, wanted.weight_decay, eps=1.0),
+        optimizer=Optimizer(wanted.name, 0.1, wanted.betas, eps=1.0),
         schedule=Schedule("linear", warmup_steps=0),
         training_steps=10,
         clip=clip,
@@ -139,7 +139,7 @@ def train_by_hand(
     described = _comparable(recipe, "fp32", clip, wide=False)
     wanted, module = described.optimizer, described.build(True, "sdpa").train()
     optimizer = {"Adam": torch.optim.Adam, "AdamW": torch.optim.AdamW}[wanted.name](
-        module.parameters(), wanted.rate, wanted.betas, wanted.eps, wanted.weight_decay
+        module.parameters(), wanted.rate, wanted.betas, wanted.eps, weight_decay=0.0
     )
     start, losses = _flat(list(module.parameters())), []
     for step in range(steps):
@@ -270,6 +270,12 @@ def _offloads(built: Any) -> bool:
 
 
 # --- Recipes ---
+
+
+def optimizer_of(rank: Rank, recipe: str) -> tuple[str, dict[str, Any]]:
+    """The class of a recipe's optimizer where no library brings its own, and what it was told of all weights."""
+    optimizer = torch_optimizer(models.find(recipe), [nn.Parameter(torch.zeros(1))])
+    return type(optimizer).__name__, {key: optimizer.defaults[key] for key in ("lr", "betas", "eps", "weight_decay")}
 
 
 def describe(rank: Rank) -> dict[str, Any]:

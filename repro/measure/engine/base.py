@@ -163,7 +163,7 @@ def torch_optimizer(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch
     """The recipe's optimizer as the authors ran it: torch's own, not fused."""
     wanted = recipe.optimizer
     return getattr(torch.optim, wanted.name)(
-        parameters, lr=wanted.rate, betas=wanted.betas, eps=wanted.eps, weight_decay=wanted.weight_decay
+        parameters, lr=wanted.rate, betas=wanted.betas, eps=wanted.eps, weight_decay=0.0
     )
 
 

@@ -69,7 +69,7 @@ def configuration(recipe: Recipe, settings: Settings, cuda: bool, precision: str
                 "lr": wanted.rate,
                 "betas": list(wanted.betas),
                 "eps": wanted.eps,
-                "weight_decay": wanted.weight_decay,
+                "weight_decay": 0.0,
                 "adam_w_mode": wanted.name == "AdamW",
             },
         }
