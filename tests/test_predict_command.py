@@ -59,6 +59,26 @@ def test_people_are_told_that_numbers_are_predicted_and_how_sure_they_are() -> N
         assert f"{part} (GiB)" in one
 
 
+def test_every_reason_why_settings_are_infeasible_is_told() -> None:
+    none = repro("predict", "--gpu", "H100", "--models", "pythia-6.9b").stdout
+    assert (
+        "infeasible with every settings above: not even a micro batch of 1 fits (3 settings); "
+        "a host of 64 GB a GPU does not hold what is offloaded (10 settings).\n"
+    ) in none
+    some = repro("predict", "--gpu", "RTX 4090", "--gpus", "2", "--models", "pythia-1b").stdout
+    assert "zero_1. A dash is infeasible: not even a micro batch of 1 fits.\n" in some
+    assert "A dash" not in repro("predict", "--gpu", "H100", "--models", "pythia-1b").stdout
+
+
+def test_the_fastest_of_what_cannot_train_is_none() -> None:
+    told = repro("predict", "--gpu", "T4", "--models", "pythia-1b,vit").stdout
+    lines = told.partition("The fastest of each:")[2].splitlines()
+    assert [line.split()[:2] for line in lines if line.startswith(("pythia-1b", "vit"))] == [
+        ["pythia-1b", "-"],
+        ["vit", "free_lunch"],
+    ]
+
+
 def test_a_machine_that_nothing_like_it_was_held_against_has_no_interval() -> None:
     command = ("predict", "--gpu", "A100", "--models", "pythia-1b", "--methods", "free-lunch")
     assert all(row["days_low"] < row["days"] < row["days_high"] for row in answer(*command))

@@ -116,7 +116,7 @@ def _machine(
         print(render([report.line(each) for each in group], format))
         print(f"\n{report.sentence(group)}\n")
     if len(found) > 1:
-        print(f"The fastest of each:\n\n{render([report.line(group[0]) for group in found], format)}\n")
+        print(f"The fastest of each:\n\n{render([report.fastest(group) for group in found], format)}\n")
     print(f"Predicted, not measured, {report.traced(stack, why)}")
     if stack != traces.PAPER_STACK:
         paper = traces.PAPER_STACK.transformers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple
 from typing import Any
@@ -67,16 +68,31 @@ def line(each: Forecast) -> dict[str, Any]:
 
 
 def sentence(ranked: Sequence[Forecast]) -> str:
-    """The fastest of a search, and its uncertainty."""
-    best = ranked[0]
+    """The fastest of a search, its uncertainty, and why others cannot train."""
+    best, why = ranked[0], _reasons(ranked)
     cell = f"{models.find(best.recipe).name} on {best.machine.world} x {best.machine.gpu.name}"
     if best.days is None:
-        return f"{cell}: predicted infeasible with every settings above: {best.reason}."
+        return f"{cell}: predicted infeasible with every settings above: {why}."
     sure = "how surely is not known: the paper measured no such machine"
     if best.bounds:
         low, high = map(figures, best.bounds)
         sure = f"{low} to {high}, as 8 of 10 of the paper's plausible cells"
-    return f"{cell}: predicted {figures(best.days.value)} days ({sure}) with {best.settings.id}."
+    told = f"{cell}: predicted {figures(best.days.value)} days ({sure}) with {best.settings.id}."
+    return f"{told} A dash is infeasible: {why}." if why else told
+
+
+def _reasons(ranked: Sequence[Forecast]) -> str:
+    """Why those that cannot train cannot, and how many of them where reasons differ: a larger host mends but one."""
+    numbers = Counter(each.reason for each in ranked if not each.feasible)
+    if len(numbers) < 2:
+        return "".join(numbers)
+    return "; ".join(f"{reason} ({number} settings)" for reason, number in numbers.items())
+
+
+def fastest(ranked: Sequence[Forecast]) -> dict[str, Any]:
+    """The line of the fastest of a search, which names none where none can train."""
+    best = ranked[0]
+    return line(best) if best.feasible else line(best) | {"settings": None}
 
 
 def cell_row(cell: Cell, best: Forecast, measured: float | None) -> dict[str, Any]:
