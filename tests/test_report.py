@@ -451,6 +451,16 @@ def test_the_commands_give_the_same_run_again(kept: Content) -> None:
     assert f"{command()} report {KEPT}" in commands
 
 
+def test_every_table_that_it_names_can_be_had_as_it_says(kept: Content, published: Content) -> None:
+    for content in (kept, published):
+        words, says = next(each for each in content.rerun if " table 1" in each[0])
+        given = shlex.split(words)[shlex.split(words).index("table") + 2 :]
+        for table in re.findall(r"\b[1-7j]\b", says):
+            found = repro("table", table, *given)
+            assert found.returncode == 0, found.stderr
+    assert "5, 6, 7" in says, "without a run those of prices too"
+
+
 def test_of_a_folder_that_lost_its_environment_nothing_is_said_but_what_its_records_tell(tmp_path: Path) -> None:
     folder = results_folder(tmp_path / "run", record("pythia-1b", "naive", 160.0, count=1))
     text = repro("report", str(folder)).stdout
