@@ -45,7 +45,7 @@ def main(given: argparse.Namespace) -> int:
     notes += told_doubts(doubted)
     notes += told_traces(days, doubted)
     notes += unpriced([step.machine for step in listed if step.cost is None], unit, "without costs")
-    used = [(name, prices.gpus[name].quoted) for name, steps in by_gpu.items() if stops(steps)]
+    used = [(step.gpu, step.quoted) for step in listed if step.quoted is not None]
     notes += pricelist.old_prices(used, date.today())
     print(
         printout(
