@@ -420,6 +420,32 @@ def test_a_machine_is_as_old_as_its_oldest_price(tmp_path: Path) -> None:
         assert machine_price("RTX 3090", 8, listed, "USD") == (8 * 900 + 1000, oldest)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "recommend --model pythia-1b",
+        "scaling --model pythia-1b",
+        "rent --gpu H100 --hours 9 --storage 1GB --storage-price 1EUR",
+        "breakeven --gpu RTX3090 --hours 9 --rent 1",
+        "breakeven --gpu H100 --hours 9 --electricity 0.2EUR",
+        "breakeven --machine 7000EUR",
+    ],
+)
+def test_the_rate_between_two_currencies_is_told_and_flagged_where_it_is_old(tmp_path: Path, words: str) -> None:
+    for quoted in (str(date.today()), "2024-11-01"):
+        text = gpu_table(currency='"EUR"') + RATE.format("EUR", "USD").replace("2026-11-01", quoted)
+        notes = answer(*words.split(), "--prices", prices(tmp_path, text))["notes"]
+        assert notes.count(f"EUR become USD at the rate in --prices, 1.25 (bank, {quoted}).") == 1
+        flagged = any("older than a year" in note and f"{quoted} (the rate of EUR to USD)" in note for note in notes)
+        assert flagged == (quoted == "2024-11-01")
+
+
+def test_of_a_rate_that_no_sum_needed_nothing_is_said(tmp_path: Path) -> None:
+    for words in (PYTHIA, ("rent", "--gpu", "H100", "--hours", "9")):
+        found = answer(*words, "--prices", prices(tmp_path, RATE.format("EUR", "USD")))
+        assert not any("EUR" in note for note in found["notes"])
+
+
 def test_a_price_is_old_from_a_year_and_a_day_on() -> None:
     assert not old(date(2024, 9, 21), date(2025, 9, 21))
     assert old(date(2024, 9, 21), date(2025, 9, 22))

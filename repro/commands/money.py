@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .. import currency
@@ -54,6 +54,12 @@ def read_sum(text: str, option: str, unit: str, prices: PriceList) -> Interval:
     if each is None:
         raise UserError(f"{option} {text}: no rate from {given} to {unit}; give a [[rate]] in --prices")
     return value * each
+
+
+def given_in(given: argparse.Namespace, options: Iterable[str], unit: str) -> set[str]:
+    """The currencies of the sums that these options name."""
+    texts = {name: getattr(given, name) for name in options}
+    return {currency.amount(text, name, unit)[1] for name, text in texts.items() if text is not None}
 
 
 def unpriced(machines: Sequence[str], unit: str, so: str) -> list[str]:

@@ -67,6 +67,7 @@ def main(given: argparse.Namespace) -> int:
             if doubt or other.ranked[0].how != best.how:
                 sentences.append(f"{INSTEAD.capitalize()}: {choice.brief(other)}.")
                 instead = _row(1, other.ranked[0], predicted, True, today)
+    paid = offers.paid_in(found, prices)
     rows = [_row(rank, offer, found, rank <= chosen.fitting, today) for rank, offer in enumerate(chosen.ranked, 1)]
     notes = [
         f"Cost and days are for {runs} run{'s, one after the other' if runs > 1 else ''}; cost per experiment is one "
@@ -79,7 +80,10 @@ def main(given: argparse.Namespace) -> int:
         *([told_in_proportion(), _SPOT] if given.terms != "own" else []),
         *(offers.rentals_left_out(days, prices, unit) if given.terms != "own" else []),
         *unpriced(without, unit, "not here to buy" if given.terms == "either" else "not here"),
-        *pricelist.old_prices([(offer.gpu, offer.quoted) for offer in found], today),
+        *pricelist.told_rates(paid, unit, prices.rates),
+        *pricelist.old_prices(
+            [(offer.gpu, offer.quoted) for offer in found] + pricelist.old_rates(paid, unit, prices.rates), today
+        ),
     ]
     print(
         printout(

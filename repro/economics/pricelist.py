@@ -211,6 +211,19 @@ def _value(value: Any, kind: Any, place: str) -> Any:
     return value
 
 
+def told_rates(currencies: Iterable[str], to: str, rates: Iterable[Rate]) -> list[str]:
+    """A sentence on each rate that brings one of these currencies to that of all sums."""
+    return [
+        f"{each} become {to} at the rate in --prices, {value:g} ({rate.source}, {rate.quoted})."
+        for each, value, rate in currency.used(currencies, to, rates)
+    ]
+
+
+def old_rates(currencies: Iterable[str], to: str, rates: Iterable[Rate]) -> list[tuple[str, date]]:
+    """The same rates and their days, for `old_prices`."""
+    return [(f"the rate of {each} to {to}", rate.quoted) for each, _, rate in currency.used(currencies, to, rates)]
+
+
 def old_prices(quoted: Iterable[tuple[str, date]], today: date) -> list[str]:
     """A sentence on what of `(what, day)` is older than a year; none where nothing is."""
     late: dict[date, dict[str, None]] = {}
