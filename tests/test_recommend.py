@@ -388,6 +388,29 @@ def test_a_gpu_without_a_price_gets_one_from_the_file(tmp_path: Path) -> None:
     assert (best["gpu"], best["cost_usd"], best["origin"]) == ("H200", 330_500, "measured")
 
 
+@pytest.mark.parametrize("words", ["recommend", "recommend --rent", "scaling", "rent"])
+def test_a_price_of_a_gpu_whose_days_nobody_knows_is_not_passed_over_in_silence(tmp_path: Path, words: str) -> None:
+    hired = rental_table().replace("A100", "RTX 4090") + rental_table().replace("A100", "T4")
+    file = prices(tmp_path, gpu_table("RTX 4090") + gpu_table("T4") + hired)
+    asked = (*words.split(), "--model", "pythia-1b", "--prices", file)
+    told = "In --prices, but nobody knows how long pythia-1b takes there: "
+    assert f"{told}RTX 4090 and T4; --predicted brings predicted days on RTX 4090." in answer(*asked)["notes"]
+    assert f"{told}T4." in answer(*asked, "--predicted")["notes"]
+    if words in ("scaling", "rent"):  # of another GPU nobody asked
+        assert not any(told in note for note in answer(*asked, "--gpu", "A100")["notes"])
+
+
+def test_what_the_price_file_says_of_rents_is_no_matter_to_who_buys(tmp_path: Path) -> None:
+    file = prices(tmp_path, rental_table().replace("A100", "RTX 4090"))
+    assert not any("RTX 4090" in note for note in answer(*PYTHIA, "--prices", file)["notes"])
+
+
+def test_of_a_model_that_is_not_the_papers_no_days_are_foretold(tmp_path: Path) -> None:
+    folder = results_folder(tmp_path / "out", record("gan", "naive", 2.0, count=1))
+    asked = ("recommend", "--model", "gan", "--measured", str(folder), "--prices", prices(tmp_path, gpu_table("T4")))
+    assert "In --prices, but nobody knows how long gan takes there: T4." in answer(*asked)["notes"]
+
+
 def test_the_price_file_that_the_docs_show_is_read_whole(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "prices.md").read_text().partition("```toml\n")[2].partition("```")[0]
     assert all(f"[[{section}]]" in text for section in ("gpu", "system", "rental", "rate"))

@@ -6,7 +6,10 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import models
+
 from .. import currency
+from ..economics.days import TrainingDays, predicted_days
 from ..economics.names import canonical_gpu
 from ..economics.pricelist import PriceList, price_list
 from ..errors import UserError
@@ -71,6 +74,19 @@ def unpriced(machines: Sequence[str], unit: str, so: str) -> list[str]:
         counts.setdefault(gpu, []).append(count)
     told = "; ".join(f"{listing(each)} {gpu}" for gpu, each in counts.items())
     return [f"Without a price in {unit}, and so {so}: {told}; {way_out(unit)}."] if machines else []
+
+
+def without_days(gpus: Iterable[str], days: Iterable[TrainingDays], given: argparse.Namespace) -> list[str]:
+    """A sentence on those GPUs of --prices that no row can have, as the model's days on them are not known; none where
+    there are none. A price that somebody wrote down is not passed over in silence."""
+    lacking = sorted(set(gpus) - {row.gpu for row in days})
+    if not lacking:
+        return []
+    foretold = set[str]()
+    if not given.predicted and given.model in models.IDS:
+        foretold = {row.gpu for row in predicted_days(given.model)} & set(lacking)
+    predicted = f"; --predicted brings predicted days on {listing(sorted(foretold))}" if foretold else ""
+    return [f"In --prices, but nobody knows how long {given.model} takes there: {listing(lacking)}{predicted}."]
 
 
 def way_out(unit: str) -> str:

@@ -14,7 +14,7 @@ from ..economics.doubts import INSTEAD, believed, doubts, told_doubts, told_trac
 from ..economics.offers import lifespan_years, machine_paid_in
 from ..economics.scaling import Step, stops
 from ..economics.told import told
-from .money import add_shared, read_gpu, read_prices, unpriced
+from .money import add_shared, read_gpu, read_prices, unpriced, without_days
 from .printout import bounds, finite, printout, told_bounds
 
 
@@ -45,6 +45,7 @@ def main(given: argparse.Namespace) -> int:
     notes += told_doubts(doubted)
     notes += told_traces(days, doubted)
     notes += unpriced([step.machine for step in listed if step.cost is None], unit, "without costs")
+    notes += without_days(prices.own_to_buy if given.gpu is None else (), days, given)
     priced = [step for step in listed if step.cost is not None]
     paid = {each for step in priced for each in machine_paid_in(step.gpu, step.gpus, prices)}
     notes += pricelist.told_rates(paid, unit, prices.rates)

@@ -58,12 +58,15 @@ class SystemPrice:
 
 @dataclass(frozen=True)
 class PriceList:
-    """Prices of GPUs by name and of systems by number of GPUs, rentals, and rates between currencies."""
+    """Prices of GPUs by name and of systems by number of GPUs, rentals, and rates between currencies; and of which
+    GPUs a file of one's own says what they cost to buy, and to rent."""
 
     gpus: dict[str, GpuPrice]
     systems: dict[int, SystemPrice]
     rentals: tuple[Rental, ...]
     rates: tuple[Rate, ...]
+    own_to_buy: frozenset[str] = frozenset()
+    own_to_rent: frozenset[str] = frozenset()
 
 
 def price_list(file: Path | None = None) -> PriceList:
@@ -105,6 +108,8 @@ def _over(ours: PriceList, file: Path) -> PriceList:
         ours.systems | {row.gpus: row for row in systems},
         tuple(merged.values()),
         tuple(rates),
+        frozenset(row.name for row in gpus),
+        frozenset(row.gpu for row in rentals),
     )
 
 
