@@ -102,6 +102,8 @@ def test_without_a_run_it_reports_the_published_numbers(tmp_path: Path) -> None:
     found = repro("report", "--out", str(tmp_path / "new" / "place"))
     assert found.returncode == 0, found.stderr
     assert "there is no run here, these are the published numbers alone" in found.stdout
+    assert "144 not measured.\n" in found.stdout
+    assert "0 without a reference" not in found.stdout, "Table 4 has a cell whose mark is lost"
     assert "# Report on the published numbers" in (tmp_path / "new" / "place" / "report.md").read_text()
     assert (tmp_path / "new" / "place" / "report.html").is_file()
 
@@ -253,6 +255,7 @@ def test_a_cell_without_a_reference_is_told_in_words_true_of_a_lost_mark_and_of_
     lost = record("convnext", "naive", 90.0, gpu="H100", count=1)
     content = compose(read(results_folder(tmp_path / "run", lost, *on_a_larger_host)))
     assert content.headline.quote.endswith(", 2 without a reference.")
+    assert all(line.endswith(" not measured, 1 without a reference.") for line in content.headline.behind[:2])
     meanings = {kind: meaning for kind, _, meaning in content.grids[0].kinds}
     assert meanings["no_reference"] == "no reference: the paper's mark is lost, or its hosts had too little memory"
 
