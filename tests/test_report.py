@@ -624,6 +624,7 @@ def test_free_lunch_with_flash_attention_is_free_lunch_alone(tmp_path: Path) -> 
     faster = figure(compose(read(results_folder(tmp_path / "quick", *quick))), "5")
     assert min(points(faster.panels[0]).values()) == pytest.approx(10 / 15)
     assert "2.00 times as fast as the worst" in faster.says
+    assert "averages over its searches, of Pythia on several GPUs," in faster.lacking, "ours are over all of them"
     several = [record("pythia-1b", *each, count=2) for each in product([each.id for each in search_space(2)], [30.0])]
     told = figure(compose(read(results_folder(tmp_path / "several", *run, *several))), "5").says
     assert (
