@@ -8,6 +8,7 @@ from datetime import date
 
 from ..currency import Rate, worth
 from ..errors import UserError
+from ..formats import are, listing
 from ..interval import Interval
 from ..prices import Rental, Terms
 from . import comment
@@ -105,7 +106,7 @@ def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str
     rows = [reckon(name, who, run.origin, machine, rent, hours, use, given.resale) for who, rent in rents]
     notes = [f"Days: {run.source}."] if given.hours is None else []
     if given.kilowatts is None:
-        notes.append(f"Power: {power.source}." if power else f"The power of {run.gpu} is unknown; give --power KW.")
+        notes.append(f"Power: {power.source}." if power else _without_power(run.gpu, given))
     if given.tariff is None:
         notes.append("Electricity is not counted; --electricity SUM, the price of a kWh, counts it.")
     notes += [told_in_proportion()] if any(rental.gpus < run.gpus for rental, _ in rentals) else []
@@ -117,6 +118,12 @@ def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str
     paid_in = machine_paid_in(run.gpu, run.gpus, prices) if given.machine is None else set()
     paid_in |= {rental.currency for rental, _ in (*rentals, *reserved)}
     return Asked(rows, notes, quoted, paid_in)
+
+
+def _without_power(gpu: str, given: Given) -> str:
+    asked = {"electricity": given.tariff, "CO2": given.grams}
+    lost = [what for what, each in asked.items() if each is not None] or ["energy"]
+    return f"The power of {gpu} is unknown, and so {listing(lost)} {are(len(lost))} not counted; give --power KW."
 
 
 def _rentals(run: TrainingDays, prices: PriceList, currency: str, terms: Terms) -> list[tuple[Rental, float]]:
