@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
+from itertools import product
 
 from .datafile import ContradictionError, read_once, records
 from .errors import UserError
@@ -62,6 +63,16 @@ def worth(currency: str, to: str, rates: Iterable[Rate]) -> float | None:
         if (rate.from_, rate.to) == (to, currency):
             return 1 / rate.rate
     return None
+
+
+def used(currencies: Iterable[str], to: str, rates: Iterable[Rate]) -> list[tuple[str, float, Rate]]:
+    """Those of the currencies that a rate brings to another, with what one unit is worth there, and that rate."""
+    found = []
+    for each, rate in product(sorted(set(currencies)), rates):
+        value = worth(each, to, [rate])
+        if each != to and value is not None:
+            found.append((each, value, rate))
+    return found
 
 
 def amount(text: str, option: str, currency: str) -> tuple[Interval, str]:

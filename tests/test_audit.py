@@ -218,6 +218,14 @@ def test_a_run_without_paper_scale_days_says_so() -> None:
     assert "whose peak is known; python -m repro --gpus all measures them." in done.stdout
 
 
+def test_trials_that_cannot_be_audited_are_counted_beside_those_that_are(tmp_path: Path) -> None:
+    known, unknown = record("pythia-1b", "free_lunch", 60.0), record("pythia-1b", "free_lunch", 60.0, gpu="Tesla T99")
+    told = repro("audit", "--measured", str(results_folder(tmp_path / "run", known, unknown))).stdout
+    assert "Measured: of 2 numbers of days" in told
+    assert f"Measured: 1 of the 2 trials in {tmp_path / 'run'} can be audited, which takes days at" in told
+    assert "of the 1 trial" not in repro("audit", "--measured", str(results_folder(tmp_path / "one", known))).stdout
+
+
 def test_a_folder_without_trials_is_one_clear_line(tmp_path: Path) -> None:
     refused = refusal("audit", "--measured", str(tmp_path))
     assert refused == f"repro: {tmp_path} holds no trials: name the results folder of a run (its --out)\n"

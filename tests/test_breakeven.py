@@ -255,7 +255,10 @@ def test_where_nobody_knows_the_power_neither_electricity_nor_co2_is_reckoned_un
     file.write_text(text.replace(",312,312,1410,2039,400,NVLink 600", ",312,312,1410,2039,,NVLink 600"))
     asked = (*MACHINE, "--electricity", "0.2", "--co2", "US")
     found = answer(*asked)
-    assert any("The power of A100 is unknown; give --power KW" in note for note in found["notes"])
+    told = "The power of A100 is unknown, and so {} not counted; give --power KW."
+    assert told.format("electricity and CO2 are") in found["notes"]
+    assert told.format("electricity is") in answer(*MACHINE, "--electricity", "0.2")["notes"]
+    assert told.format("energy is") in answer(*MACHINE)["notes"]
     row, given = found["rows"][0], answer(*asked, "--power", "3.2")["rows"][0]
     assert [row[name] for name in ("kwh_a_run", "electricity_a_run", "electricity_a_run_usd", "co2_kg_a_run")] == [
         None
@@ -269,6 +272,7 @@ def test_co2_is_of_a_region_or_of_a_number_and_names_its_source() -> None:
     assert of_us["rows"][0]["co2_kg_a_run"] == pytest.approx(691.2 * 0.39, abs=0.01)
     assert of_us["rows"] == of_number["rows"]
     assert any("Energy Information Administration" in note for note in of_us["notes"])
+    assert "CO2: 390 g a kWh, as given." in of_number["notes"]
     assert answer(*MACHINE)["rows"][0]["co2_kg_a_run"] is None
 
 
@@ -317,7 +321,8 @@ def test_a_rate_of_ones_own_goes_over_the_comments_and_the_note_says_which_it_wa
     assert its["rows"][0]["electricity_a_run_usd"] == pytest.approx(48.81 * 69 / 57, abs=0.01)
     assert own["rows"][0]["electricity_a_run_usd"] == pytest.approx(48.81 * 2, abs=0.01)
     assert "EUR become USD at the comment's own rate, 69/57." in its["notes"]
-    assert "EUR become USD at the rate in --prices, 2." in own["notes"]
+    assert any(note.startswith("EUR become USD at the rate in --prices, 2 (") for note in own["notes"])
+    assert not any("comment's own rate" in note for note in own["notes"])
     assert own["rows"] == answer("breakeven", "--machine", "9000", "--electricity", "0.13EUR", "--prices", mine)["rows"]
 
 

@@ -398,6 +398,18 @@ def test_numbers_are_told_as_people_write_them() -> None:
     assert "in Appendix J, 1 day in Table 1" in everything
 
 
+def test_each_of_several_published_numbers_stands_with_its_own_unit() -> None:
+    told = repro("claims").stdout
+    for numbers in (
+        "50 people; 35 institutions ",
+        " 1 day; 1 GPU ",
+        " 61 GB; 8 CPUs; 132 GB; 16 CPUs ",
+        " 4; 8 to 16 GPUs ",
+    ):
+        assert numbers in told
+    assert "published: -\n" in repro("claims", "original-resources").stdout
+
+
 def test_an_unknown_claim_names_the_nearest() -> None:
     refused = refusal("claims", "mean-speedups")
     assert "unknown claim 'mean-speedups': did you mean mean-speedup? python -m repro claims lists all 236" in refused

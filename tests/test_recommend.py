@@ -388,6 +388,29 @@ def test_a_gpu_without_a_price_gets_one_from_the_file(tmp_path: Path) -> None:
     assert (best["gpu"], best["cost_usd"], best["origin"]) == ("H200", 330_500, "measured")
 
 
+@pytest.mark.parametrize("words", ["recommend", "recommend --rent", "scaling", "rent"])
+def test_a_price_of_a_gpu_whose_days_nobody_knows_is_not_passed_over_in_silence(tmp_path: Path, words: str) -> None:
+    hired = rental_table().replace("A100", "RTX 4090") + rental_table().replace("A100", "T4")
+    file = prices(tmp_path, gpu_table("RTX 4090") + gpu_table("T4") + hired)
+    asked = (*words.split(), "--model", "pythia-1b", "--prices", file)
+    told = "In --prices, but nobody knows how long pythia-1b takes there: "
+    assert f"{told}RTX 4090 and T4; --predicted brings predicted days on RTX 4090." in answer(*asked)["notes"]
+    assert f"{told}T4." in answer(*asked, "--predicted")["notes"]
+    if words in ("scaling", "rent"):  # of another GPU nobody asked
+        assert not any(told in note for note in answer(*asked, "--gpu", "A100")["notes"])
+
+
+def test_what_the_price_file_says_of_rents_is_no_matter_to_who_buys(tmp_path: Path) -> None:
+    file = prices(tmp_path, rental_table().replace("A100", "RTX 4090"))
+    assert not any("RTX 4090" in note for note in answer(*PYTHIA, "--prices", file)["notes"])
+
+
+def test_of_a_model_that_is_not_the_papers_no_days_are_foretold(tmp_path: Path) -> None:
+    folder = results_folder(tmp_path / "out", record("gan", "naive", 2.0, count=1))
+    asked = ("recommend", "--model", "gan", "--measured", str(folder), "--prices", prices(tmp_path, gpu_table("T4")))
+    assert "In --prices, but nobody knows how long gan takes there: T4." in answer(*asked)["notes"]
+
+
 def test_the_price_file_that_the_docs_show_is_read_whole(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "prices.md").read_text().partition("```toml\n")[2].partition("```")[0]
     assert all(f"[[{section}]]" in text for section in ("gpu", "system", "rental", "rate"))
@@ -418,6 +441,32 @@ def test_a_machine_is_as_old_as_its_oldest_price(tmp_path: Path) -> None:
         listed = price_list(Path(prices(tmp_path, text)))
         oldest = min(date(2026, 11, 2), listed.gpus["RTX 3090"].quoted)
         assert machine_price("RTX 3090", 8, listed, "USD") == (8 * 900 + 1000, oldest)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "recommend --model pythia-1b",
+        "scaling --model pythia-1b",
+        "rent --gpu H100 --hours 9 --storage 1GB --storage-price 1EUR",
+        "breakeven --gpu RTX3090 --hours 9 --rent 1",
+        "breakeven --gpu H100 --hours 9 --electricity 0.2EUR",
+        "breakeven --machine 7000EUR",
+    ],
+)
+def test_the_rate_between_two_currencies_is_told_and_flagged_where_it_is_old(tmp_path: Path, words: str) -> None:
+    for quoted in (str(date.today()), "2024-11-01"):
+        text = gpu_table(currency='"EUR"') + RATE.format("EUR", "USD").replace("2026-11-01", quoted)
+        notes = answer(*words.split(), "--prices", prices(tmp_path, text))["notes"]
+        assert notes.count(f"EUR become USD at the rate in --prices, 1.25 (bank, {quoted}).") == 1
+        flagged = any("older than a year" in note and f"{quoted} (the rate of EUR to USD)" in note for note in notes)
+        assert flagged == (quoted == "2024-11-01")
+
+
+def test_of_a_rate_that_no_sum_needed_nothing_is_said(tmp_path: Path) -> None:
+    for words in (PYTHIA, ("rent", "--gpu", "H100", "--hours", "9")):
+        found = answer(*words, "--prices", prices(tmp_path, RATE.format("EUR", "USD")))
+        assert not any("EUR" in note for note in found["notes"])
 
 
 def test_a_price_is_old_from_a_year_and_a_day_on() -> None:

@@ -55,6 +55,18 @@ def test_more_than_proportional_scaling_of_published_cells_is_told_where_roundin
     assert "8 A6000" not in note
 
 
+def test_a_machine_is_as_old_as_its_older_price(tmp_path: Path) -> None:
+    prices = tmp_path / "prices.toml"
+    price = f'price = 900\ncurrency = "USD"\nquoted = {date.today()}\nsource = "a shop"\n'
+    prices.write_text(f'[[gpu]]\nname = "RTX 3090"\n{price}')
+    asked = ("scaling", "--model", "pythia-1b", "--gpu", "RTX 3090", "--prices", str(prices))
+    late = "Prices older than a year: 2024-09-21 (RTX 3090)."
+    assert any(note.startswith(late) for note in answer(*asked)["notes"]), "the system's are"
+    with prices.open("a") as more:
+        more.writelines(f"[[system]]\ngpus = {gpus}\n{price}" for gpus in (1, 2, 4, 8))
+    assert not any("older than a year" in note for note in answer(*asked)["notes"])
+
+
 def test_a_model_that_one_gpu_cannot_train_is_held_against_the_fewest_that_can() -> None:
     rows = rows_of("A100", model="pythia-6.9b")
     assert list(rows) == [2, 4, 8]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Literal, cast, get_args
 
 from ..datafile import columns, expected_folder, number, positive, problem, read_once, rows
@@ -43,18 +44,27 @@ class Claim:
 
     @property
     def told(self) -> str:
-        """The published number with its unit, as people write it."""
+        """The published number with its unit, as people write it; several of several units each with its own."""
+        if self.published == "-":
+            return self.published
+        numbers, units = self.published.split("; "), self.unit.split("; ")
+        if len(units) > 1:
+            return "; ".join(_with_unit(number, unit) for number, unit in zip(numbers, cycle(units), strict=False))
         return self.with_unit(re.sub("e6$", " million", re.sub("e9$", " billion", self.published)))
 
     def with_unit(self, number: str) -> str:
         """A number of what is claimed, of which there may be one."""
-        return f"{number} {re.sub('(?<=[A-Za-z]{2})s$', '', self.unit) if number == '1' else self.unit}"
+        return _with_unit(number, self.unit)
 
     @property
     def printed(self) -> Interval:
         """All that rounds to the published number. The claim must have one."""
         assert self.precision is not None
         return Interval.rounded(float(self.published), self.precision)
+
+
+def _with_unit(number: str, unit: str) -> str:
+    return f"{number} {re.sub('(?<=[A-Za-z]{2})s$', '', unit) if number == '1' else unit}"
 
 
 @read_once

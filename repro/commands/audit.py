@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import command
 from ..audit import Audited, Cause, audit, audit_measured, causes, summary
-from ..formats import FOR_MACHINES, add_format, render
+from ..formats import FOR_MACHINES, add_format, counted, render
 from ..reading import measured as read_measured
 from ..units import path
 
@@ -26,10 +26,12 @@ def main(given: argparse.Namespace) -> int:
         print(render([_row(row) for row in (*rows, *measured)], given.format))
         return 0
     lines = summary((*rows, *measured))
-    if given.measured and not measured:
+    audited = sum(bool(audit_measured([record])) for record in records)
+    if given.measured and audited < len(records):
         lines.append(
-            f"Measured: none of the {len(records)} trials in {given.measured} can be audited, which takes days at the "
-            f"paper's scale on a GPU whose peak is known; {command()} --gpus all measures them."
+            f"Measured: {audited or 'none'} of the {counted(len(records), 'trial')} in {given.measured} can be "
+            "audited, which takes days at the paper's scale on a GPU whose peak is known"
+            + ("." if audited else f"; {command()} --gpus all measures them.")
         )
     shown = [row for row in rows if row.verdict != "plausible"] + measured
     shown.sort(key=lambda row: -row.utilisation.value)

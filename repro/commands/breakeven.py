@@ -23,11 +23,12 @@ from ..economics.told import told
 from ..errors import UserError
 from ..interval import Interval
 from ..quantities import quantities
-from .money import add_shared, check_run, read_gpu, read_prices, read_sum
+from .money import add_shared, check_run, given_in, read_gpu, read_prices, read_sum
 from .printout import finite, printout
 
 _MOST_KILOWATTS, _MOST_KILOWATTS_A_GPU = 100, 10  # of a machine: who writes more means watts
-_INPUTS = ("machine", "resale", "rent", "hours", "power", "pue", "electricity")
+_SUMS = ("machine", "resale", "rent", "electricity")
+_INPUTS = (*_SUMS, "hours", "power", "pue")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +79,9 @@ def main(given: argparse.Namespace) -> int:
             sentences.append(f"{INSTEAD.capitalize()}: {told_instead[0].lower()}{told_instead[1:]}")
         notes += told_doubts(doubted)
         notes += told_traces([run] if run else [], doubted)
-        notes += _apart(rows[0], unit) + pricelist.old_prices(asked.quoted, date.today())
+        paid = asked.paid_in | given_in(given, _SUMS, unit)
+        notes += _apart(rows[0], unit) + pricelist.told_rates(paid, unit, prices.rates)
+        notes += pricelist.old_prices(asked.quoted + pricelist.old_rates(paid, unit, prices.rates), date.today())
         if any(math.isinf(row.answer.runs.high) for row in rows):
             notes.append("No number of runs: there owning never pays, as its electricity costs no less than the rent.")
     if grams_source is not None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import models
+
 from .. import currency
+from ..economics.days import TrainingDays, predicted_days
 from ..economics.names import canonical_gpu
 from ..economics.pricelist import PriceList, price_list
 from ..errors import UserError
@@ -56,6 +59,12 @@ def read_sum(text: str, option: str, unit: str, prices: PriceList) -> Interval:
     return value * each
 
 
+def given_in(given: argparse.Namespace, options: Iterable[str], unit: str) -> set[str]:
+    """The currencies of the sums that these options name."""
+    texts = {name: getattr(given, name) for name in options}
+    return {currency.amount(text, name, unit)[1] for name, text in texts.items() if text is not None}
+
+
 def unpriced(machines: Sequence[str], unit: str, so: str) -> list[str]:
     """A sentence on the machines without a price, such as 2 A100, what comes of it and the way out; none where there
     are none."""
@@ -65,6 +74,19 @@ def unpriced(machines: Sequence[str], unit: str, so: str) -> list[str]:
         counts.setdefault(gpu, []).append(count)
     told = "; ".join(f"{listing(each)} {gpu}" for gpu, each in counts.items())
     return [f"Without a price in {unit}, and so {so}: {told}; {way_out(unit)}."] if machines else []
+
+
+def without_days(gpus: Iterable[str], days: Iterable[TrainingDays], given: argparse.Namespace) -> list[str]:
+    """A sentence on those GPUs of --prices that no row can have, as the model's days on them are not known; none where
+    there are none. A price that somebody wrote down is not passed over in silence."""
+    lacking = sorted(set(gpus) - {row.gpu for row in days})
+    if not lacking:
+        return []
+    foretold = set[str]()
+    if not given.predicted and given.model in models.IDS:
+        foretold = {row.gpu for row in predicted_days(given.model)} & set(lacking)
+    predicted = f"; --predicted brings predicted days on {listing(sorted(foretold))}" if foretold else ""
+    return [f"In --prices, but nobody knows how long {given.model} takes there: {listing(lacking)}{predicted}."]
 
 
 def way_out(unit: str) -> str:

@@ -15,7 +15,7 @@ from ..economics.doubts import INSTEAD, believed, doubts, told_doubts, told_trac
 from ..economics.offers import Offer
 from ..economics.renting import told_in_proportion
 from ..errors import UserError
-from .money import add_shared, read_prices, unpriced, way_out
+from .money import add_shared, read_prices, unpriced, way_out, without_days
 from .printout import bounds, printout, told_bounds
 
 _SPOT = f"Spot instances are left to {command()} rent, which reckons with their interruptions."
@@ -67,6 +67,10 @@ def main(given: argparse.Namespace) -> int:
             if doubt or other.ranked[0].how != best.how:
                 sentences.append(f"{INSTEAD.capitalize()}: {choice.brief(other)}.")
                 instead = _row(1, other.ranked[0], predicted, True, today)
+    paid = offers.paid_in(found, prices)
+    named = (prices.own_to_buy if given.terms != "rent" else set()) | (
+        prices.own_to_rent if given.terms != "own" else set()
+    )
     rows = [_row(rank, offer, found, rank <= chosen.fitting, today) for rank, offer in enumerate(chosen.ranked, 1)]
     notes = [
         f"Cost and days are for {runs} run{'s, one after the other' if runs > 1 else ''}; cost per experiment is one "
@@ -79,7 +83,11 @@ def main(given: argparse.Namespace) -> int:
         *([told_in_proportion(), _SPOT] if given.terms != "own" else []),
         *(offers.rentals_left_out(days, prices, unit) if given.terms != "own" else []),
         *unpriced(without, unit, "not here to buy" if given.terms == "either" else "not here"),
-        *pricelist.old_prices([(offer.gpu, offer.quoted) for offer in found], today),
+        *without_days(named, days, given),
+        *pricelist.told_rates(paid, unit, prices.rates),
+        *pricelist.old_prices(
+            [(offer.gpu, offer.quoted) for offer in found] + pricelist.old_rates(paid, unit, prices.rates), today
+        ),
     ]
     print(
         printout(

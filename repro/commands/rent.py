@@ -22,7 +22,7 @@ from ..economics.spot import Spot
 from ..economics.told import bounds_told, days_told, told
 from ..errors import UserError
 from ..quantities import quantities
-from .money import add_shared, check_run, read_gpu, read_prices, read_sum
+from .money import add_shared, check_run, given_in, read_gpu, read_prices, read_sum, without_days
 from .printout import bounds, finite, printout, told_bounds
 
 Row = dict[str, Any]
@@ -137,8 +137,14 @@ def _runs(
     notes += told_bounds(row.bounds for row in found)
     notes += told_doubts(doubted)
     notes += told_traces((row.run for row in found), doubted)
+    every = given.model is not None and gpu is gpus is None
+    notes += without_days(prices.own_to_rent if every else (), runs, given)
+    paid = {row.rental.currency for row in found} | given_in(given, ["storage_price"], unit)
+    notes += pricelist.told_rates(paid, unit, prices.rates)
     notes += pricelist.old_prices(
-        [(f"{row.rental.gpu} at {row.rental.provider}", row.rental.quoted) for row in found], today
+        [(f"{row.rental.gpu} at {row.rental.provider}", row.rental.quoted) for row in found]
+        + pricelist.old_rates(paid, unit, prices.rates),
+        today,
     )
     return (sentences, [_row(row, unit, today) for row in found], notes), instead
 

@@ -11,10 +11,10 @@ import models
 from ..economics import pricelist, scaling
 from ..economics.days import days_on
 from ..economics.doubts import INSTEAD, believed, doubts, told_doubts, told_traces
-from ..economics.offers import lifespan_years
+from ..economics.offers import lifespan_years, machine_paid_in
 from ..economics.scaling import Step, stops
 from ..economics.told import told
-from .money import add_shared, read_gpu, read_prices, unpriced
+from .money import add_shared, read_gpu, read_prices, unpriced, without_days
 from .printout import bounds, finite, printout, told_bounds
 
 
@@ -45,7 +45,12 @@ def main(given: argparse.Namespace) -> int:
     notes += told_doubts(doubted)
     notes += told_traces(days, doubted)
     notes += unpriced([step.machine for step in listed if step.cost is None], unit, "without costs")
-    used = [(name, prices.gpus[name].quoted) for name, steps in by_gpu.items() if stops(steps)]
+    notes += without_days(prices.own_to_buy if given.gpu is None else (), days, given)
+    priced = [step for step in listed if step.cost is not None]
+    paid = {each for step in priced for each in machine_paid_in(step.gpu, step.gpus, prices)}
+    notes += pricelist.told_rates(paid, unit, prices.rates)
+    used = [(step.gpu, step.quoted) for step in listed if step.quoted is not None]
+    used += pricelist.old_rates(paid, unit, prices.rates)
     notes += pricelist.old_prices(used, date.today())
     print(
         printout(

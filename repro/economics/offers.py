@@ -14,7 +14,7 @@ from ..quantities import quantities
 from ..units import DAYS_A_YEAR
 from .days import Origin, TrainingDays
 from .pricelist import PriceList
-from .renting import committed, reckoned_from_one, rented_runs, told_unrated, unrated
+from .renting import committed, reckoned_from_one, rented_runs, serving, told_unrated, unrated
 from .told import days_read, sum_read
 
 
@@ -134,6 +134,22 @@ def rentals_left_out(days: Iterable[TrainingDays], prices: PriceList, currency: 
 
 def _steady(prices: PriceList) -> list[Rental]:
     return [rental for rental in prices.rentals if rental.terms != "spot"]
+
+
+def paid_in(found: Iterable[Offer], prices: PriceList) -> set[str]:
+    """The currencies of the prices that these offers stand on."""
+    paid = set()
+    for offer in found:
+        if offer.owned:
+            paid |= machine_paid_in(offer.gpu, offer.gpus, prices)
+        else:
+            paid |= {rental.currency for rental in serving(_steady(prices), offer.gpu, offer.gpus)}
+    return paid
+
+
+def machine_paid_in(gpu: str, gpus: int, prices: PriceList) -> set[str]:
+    """The currencies of the prices of a machine that has them."""
+    return {prices.gpus[gpu].currency, prices.systems[gpus].currency}
 
 
 def unpriced(days: Iterable[TrainingDays], offers: Iterable[Offer]) -> list[str]:

@@ -58,12 +58,15 @@ class SystemPrice:
 
 @dataclass(frozen=True)
 class PriceList:
-    """Prices of GPUs by name and of systems by number of GPUs, rentals, and rates between currencies."""
+    """Prices of GPUs by name and of systems by number of GPUs, rentals, and rates between currencies; and of which
+    GPUs a file of one's own says what they cost to buy, and to rent."""
 
     gpus: dict[str, GpuPrice]
     systems: dict[int, SystemPrice]
     rentals: tuple[Rental, ...]
     rates: tuple[Rate, ...]
+    own_to_buy: frozenset[str] = frozenset()
+    own_to_rent: frozenset[str] = frozenset()
 
 
 def price_list(file: Path | None = None) -> PriceList:
@@ -105,6 +108,8 @@ def _over(ours: PriceList, file: Path) -> PriceList:
         ours.systems | {row.gpus: row for row in systems},
         tuple(merged.values()),
         tuple(rates),
+        frozenset(row.name for row in gpus),
+        frozenset(row.gpu for row in rentals),
     )
 
 
@@ -209,6 +214,19 @@ def _value(value: Any, kind: Any, place: str) -> Any:
     if kind is date and value > date.today():
         problem(f"a day up to today, {date.today()}")
     return value
+
+
+def told_rates(currencies: Iterable[str], to: str, rates: Iterable[Rate]) -> list[str]:
+    """A sentence on each rate that brings one of these currencies to that of all sums."""
+    return [
+        f"{each} become {to} at the rate in --prices, {value:g} ({rate.source}, {rate.quoted})."
+        for each, value, rate in currency.used(currencies, to, rates)
+    ]
+
+
+def old_rates(currencies: Iterable[str], to: str, rates: Iterable[Rate]) -> list[tuple[str, date]]:
+    """The same rates and their days, for `old_prices`."""
+    return [(f"the rate of {each} to {to}", rate.quoted) for each, _, rate in currency.used(currencies, to, rates)]
 
 
 def old_prices(quoted: Iterable[tuple[str, date]], today: date) -> list[str]:

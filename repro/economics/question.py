@@ -8,12 +8,13 @@ from datetime import date
 
 from ..currency import Rate, worth
 from ..errors import UserError
+from ..formats import are, listing
 from ..interval import Interval
 from ..prices import Rental, Terms
 from . import comment
 from .days import TrainingDays
 from .energy import gpu_power
-from .offers import machine_price, rentals_left_out
+from .offers import machine_paid_in, machine_price, rentals_left_out
 from .pricelist import PriceList
 from .reckoning import Reckoned, Tariff, Use, reckon
 from .renting import per_hour, priced, reckoned_from_one, serving, told_in_proportion
@@ -36,12 +37,13 @@ class Given:
 
 @dataclass(frozen=True)
 class Asked:
-    """The comparisons, one for each rent, what is to be said of their inputs, and what prices of ours they took, each
-    with its day."""
+    """The comparisons, one for each rent, what is to be said of their inputs, what prices of ours they took, each with
+    its day, and the currencies of what was not given."""
 
     reckoned: list[Reckoned]
     notes: list[str]
     quoted: list[tuple[str, date]]
+    paid_in: set[str]
 
 
 def of_comment(given: Given, currency: str, rates: Iterable[Rate]) -> Asked:
@@ -55,9 +57,7 @@ def of_comment(given: Given, currency: str, rates: Iterable[Rate]) -> Asked:
     assert tariff is not None
     if tariff.currency != currency:
         rate = worth(tariff.currency, currency, rates)
-        if rate is not None:
-            notes.append(f"{tariff.currency} become {currency} at the rate in --prices, {rate:g}.")
-        elif (tariff.currency, currency) == (its.currency, "USD"):
+        if rate is None and (tariff.currency, currency) == (its.currency, "USD"):
             rate = its.worth  # its own rate is one of its inputs
             notes.append(f"{comment.rate_told()}.")
         use = replace(use, tariff=replace(tariff, worth=rate))
@@ -73,7 +73,7 @@ def of_comment(given: Given, currency: str, rates: Iterable[Rate]) -> Asked:
         given.resale,
     )
     notes.insert(0, "What was not given is the comment's of 2021-01-14, with its GPU-hours reckoned right.")
-    return Asked([row], notes, [])
+    return Asked([row], notes, [], {tariff.currency})
 
 
 def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str) -> Asked:
@@ -106,7 +106,7 @@ def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str
     rows = [reckon(name, who, run.origin, machine, rent, hours, use, given.resale) for who, rent in rents]
     notes = [f"Days: {run.source}."] if given.hours is None else []
     if given.kilowatts is None:
-        notes.append(f"Power: {power.source}." if power else f"The power of {run.gpu} is unknown; give --power KW.")
+        notes.append(f"Power: {power.source}." if power else _without_power(run.gpu, given))
     if given.tariff is None:
         notes.append("Electricity is not counted; --electricity SUM, the price of a kWh, counts it.")
     notes += [told_in_proportion()] if any(rental.gpus < run.gpus for rental, _ in rentals) else []
@@ -115,7 +115,15 @@ def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str
     notes += [_against(rental, rental.price * each, machine, currency) for rental, each in reserved]
     quoted = [(f"{name} to buy", price[1])] if given.machine is None and price else []
     quoted += [(f"{rental.gpu} at {rental.provider}", rental.quoted) for rental, _ in (*rentals, *reserved)]
-    return Asked(rows, notes, quoted)
+    paid_in = machine_paid_in(run.gpu, run.gpus, prices) if given.machine is None else set()
+    paid_in |= {rental.currency for rental, _ in (*rentals, *reserved)}
+    return Asked(rows, notes, quoted, paid_in)
+
+
+def _without_power(gpu: str, given: Given) -> str:
+    asked = {"electricity": given.tariff, "CO2": given.grams}
+    lost = [what for what, each in asked.items() if each is not None] or ["energy"]
+    return f"The power of {gpu} is unknown, and so {listing(lost)} {are(len(lost))} not counted; give --power KW."
 
 
 def _rentals(run: TrainingDays, prices: PriceList, currency: str, terms: Terms) -> list[tuple[Rental, float]]:

@@ -61,8 +61,8 @@ def methods(searches: Sequence[Search]) -> Figure:
         "Which methods a model needs",
         "The least that is known to be enough: naive settings, free lunch alone, or memory-saving methods beside it.",
         panels,
-        "The paper prints the fastest settings alone. Where those save memory it does not say whether free lunch would "
-        "have been enough.",
+        "The paper prints the fastest settings alone. Where those save memory, or their mark is lost, as of Mamba on "
+        "several A100, nothing says whether free lunch would have been enough.",
         SEARCH,
     )
 

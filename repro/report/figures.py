@@ -144,7 +144,8 @@ def _spread(searches: Sequence[Search]) -> Figure:
         "Best memory-saving settings against median and worst",
         says,
         panels,
-        "The paper draws averages over its searches and does not print the searches.",
+        # The claims average over the same; ours are over every search here, of whatever model on however many GPUs.
+        "The paper draws averages over its searches, of Pythia on several GPUs, and does not print the searches.",
         SEARCH,
     )
 

@@ -36,7 +36,8 @@ def rerun(reading: Reading | None, verdicts: Sequence[Verdict]) -> list[tuple[st
     else:
         found.append((f"{front} report", "this report"))
     found += [
-        (f"{front} table 1{measured}", "Table 1; also 3, 4, 5, 6, 7 and j"),
+        # 5, 6 and 7 are of prices, which no run measures
+        (f"{front} table 1{measured}", "Table 1; also 3, 4 and j" if measured else "Table 1; also 3, 4, 5, 6, 7 and j"),
         (f"{front} claims{measured}", "the claims; with an id the rows and the arithmetic of one"),
         (f"{front} audit{measured}", "the audit, with its arithmetic"),
     ]

@@ -137,7 +137,10 @@ def summary(verdicts: Sequence[Verdict], devices: Sequence[Device] | None, recor
             told += f"{are(reproduced)} reproduced"
             if failed:
                 told += f", {differing(counts)}"
-        lines.append(f"{told}; {counts['not_measured']} not measured, {counts['no_reference']} without a reference.")
+        told += f"; {counts['not_measured']} not measured"
+        if counts["no_reference"]:  # among the measured ones; Table 4's lost mark is else with those not measured
+            told += f", {counts['no_reference']} without a reference"
+        lines.append(f"{told}.")
     unverified = [table for table in TABLES if not any(v.compared for v in verdicts if v.table == table)]
     if devices is None:
         lines.append("Why not: there is no run here, these are the published numbers alone.")
