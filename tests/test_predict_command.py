@@ -59,6 +59,26 @@ def test_people_are_told_that_numbers_are_predicted_and_how_sure_they_are() -> N
         assert f"{part} (GiB)" in one
 
 
+def test_a_stack_without_traces_of_its_own_is_told_beside_the_nearest(tmp_path: Path) -> None:
+    def told(*command: str, **versions: str) -> str:
+        for package, version in versions.items():
+            folder = tmp_path / f"{package}-{version}.dist-info"
+            folder.mkdir()
+            (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
+        return " ".join(repro("predict", *command, PYTHONPATH=f"{tmp_path}:{ROOT}").stdout.split())
+
+    on_a100 = ("--gpu", "A100", "--models", "vit")
+    newer = told(*on_a100, transformers="4.45.0", timm="1.0.31", torch="2.13.0")
+    assert "of transformers 4.42.3, the paper's (timm 1.0.31, torch 2.13.0), nearest to what is installed here" in newer
+    assert "; installed is transformers 4.45.0, which " in newer
+    assert "installed is" not in told(), "printed days are of the paper's stack"
+    (tmp_path / "torch-2.13.0.dist-info" / "METADATA").unlink()
+    older = told(*on_a100, torch="2.3.1")
+    assert "; installed is transformers 4.45.0, torch 2.3.1." in older
+    refused = refusal("predict", "--rebuild-traces", PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert refused == "repro: tracing needs torch 2.4 or newer, this is 2.3.1\n"
+
+
 def test_every_reason_why_settings_are_infeasible_is_told() -> None:
     none = repro("predict", "--gpu", "H100", "--models", "pythia-6.9b").stdout
     assert (

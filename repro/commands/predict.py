@@ -183,7 +183,7 @@ def _tables(given: argparse.Namespace, names: set[str]) -> int:
     print(
         "A dash is infeasible, ? a mark that the copy at hand has lost; with --measured a measured number follows a "
         f"slash. 8 of 10 plausible cells lie between {low:.2f} and {high:.2f} times their prediction. "
-        f"Predicted, not measured, {report.traced(traces.PAPER_STACK, 'which the printed days are of')} "
+        f"Predicted, not measured, {report.from_traces(traces.PAPER_STACK)}, which the printed days are of. "
         "With --gpu they are those nearest to what is installed here."
     )
     return 0
@@ -191,6 +191,8 @@ def _tables(given: argparse.Namespace, names: set[str]) -> int:
 
 def _rebuild(given: argparse.Namespace) -> int:
     check_disk(traces.FOLDER, way_out=_KEPT_HERE)
+    if not traces.can_trace():
+        raise UserError(f"tracing needs torch {traces.TRACING_TORCH} or newer, this is {installed('torch')}")
     try:
         from ..tracing.trace import all_traces
     except ImportError as error:

@@ -19,7 +19,7 @@ from .beside import Beside
 from .forecast import Forecast
 from .memory import Memory
 from .time import Step
-from .traces import PAPER_STACK, Traced
+from .traces import PAPER_STACK, Traced, can_trace
 
 _MEMORY, _SECONDS = columns(Memory), columns(Step)
 _TRACED = tuple(f"traced_{package}" for package in columns(Traced))
@@ -157,11 +157,16 @@ def beside_line(row: dict[str, Any]) -> dict[str, Any]:
 
 def traced(stack: Traced, why: str) -> str:
     """What was traced, `why` that, and what is installed where that is another stack."""
-    whose = ", the paper's" if stack == PAPER_STACK else ""
-    beside = f"timm {stack.timm}, torch {stack.torch}"
-    note = f"from traces of the models of transformers {stack.transformers}{whose} ({beside}), {why}"
     here = ((package, without_build(installed(package) or version)) for package, version in asdict(stack).items())
     others = [f"{package} {version}" for package, version in here if version != getattr(stack, package)]
-    if stack == PAPER_STACK or not others:
-        return f"{note}."
-    return f"{note}; installed is {', '.join(others)}, which {command()} predict --rebuild-traces can trace."
+    if not others:
+        return f"{from_traces(stack)}, {why}."
+    rebuild = f", which {command()} predict --rebuild-traces can trace" if can_trace() else ""
+    return f"{from_traces(stack)}, {why}; installed is {', '.join(others)}{rebuild}."
+
+
+def from_traces(stack: Traced) -> str:
+    """What was traced."""
+    whose = ", the paper's" if stack == PAPER_STACK else ""
+    beside = f"timm {stack.timm}, torch {stack.torch}"
+    return f"from traces of the models of transformers {stack.transformers}{whose} ({beside})"

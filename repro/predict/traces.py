@@ -37,6 +37,7 @@ class Traced:
 
 _PACKAGES = columns(Traced)
 PAPER_STACK = Traced("4.42.3", "1.0.31", "2.13.0")  # transformers of the paper's release
+TRACING_TORCH = "2.4"  # the first that takes operators of one's own
 
 
 @dataclass(frozen=True)
@@ -169,6 +170,11 @@ def nearest(packages: Mapping[str, str], folder: Path = FOLDER) -> Traced:
 def nearest_here() -> Traced:
     """The shipped stack nearest to what is installed."""
     return nearest({package: version for package in _PACKAGES if (version := installed(package))})
+
+
+def can_trace() -> bool:
+    """Whether the installed torch is new enough to trace, as Mamba's scan is an operator of our own; so is none."""
+    return numbers(installed("torch") or TRACING_TORCH) >= numbers(TRACING_TORCH)
 
 
 def _nearest(version: str | None, known: Iterable[str]) -> str:
