@@ -14,6 +14,7 @@ import pytest
 
 import models
 from repro.cli import main
+from repro.errors import UserError
 from repro.expected import cells, published_settings
 from repro.findings import corrected_days
 from repro.predict import calibration, fit, traces, validate
@@ -200,6 +201,19 @@ def test_every_settings_is_ranked_with_memory_and_time_by_part() -> None:
     assert ours == sorted(ours)
     as_csv = list(csv.DictReader(io.StringIO(repro(*arguments, "--format", "csv").stdout)))
     assert [row["settings"] for row in as_csv] == [row["settings"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("fits", "why"),
+    [("{", "not JSON"), ("{}", "it lacks everything, pythia-160m"), ('{"everything": 1}', "everything is 1")],
+)
+def test_a_broken_calibration_is_told_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fits: str, why: str
+) -> None:
+    monkeypatch.setattr(calibration, "FILE", tmp_path / "calibration.json")
+    calibration.FILE.write_text(fits)
+    with pytest.raises(UserError, match=rf"no calibration \({why}.*--fit makes it"):
+        calibration.load.__wrapped__()
 
 
 def test_where_the_program_cannot_be_written_nothing_is_fitted_or_traced(

@@ -199,3 +199,5 @@ def test_broken_traces_are_told_with_the_way_out(tmp_path: Path) -> None:
     traces._file(broken, tmp_path).write_text('[{"recipe": "vit"}]')
     with pytest.raises(UserError, match=r"no traces .*--rebuild-traces makes them"):
         traces.load(broken, tmp_path)
+    with pytest.raises(UserError, match=r"no traces; .*--rebuild-traces makes them"):
+        traces.nearest({}, tmp_path / "empty")

@@ -6,8 +6,10 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+import models
 from repro import command, jsonfile
 from repro.errors import UserError
+from repro.gpus import paper_gpus
 
 from .memory import Allowance
 from .time import Rates
@@ -38,6 +40,13 @@ def save(fits: dict[str, Calibration], file: Path = FILE) -> None:
 def load() -> dict[str, Calibration]:
     """Every fit. Raises UserError where they cannot be read."""
     try:
-        return jsonfile.read(FILE, dict[str, Calibration])
+        fits = jsonfile.read(FILE, dict[str, Calibration])
     except jsonfile.NotAsDeclaredError as error:
-        raise UserError(f"{FILE}: no calibration ({error}); {command()} predict --fit makes it") from None
+        raise _none(str(error)) from None
+    if lacking := [name for name in (EVERYTHING, *models.IDS, *paper_gpus()) if name not in fits]:
+        raise _none(f"it lacks {', '.join(lacking)}")
+    return fits
+
+
+def _none(why: str) -> UserError:
+    return UserError(f"{FILE}: no calibration ({why}); {command()} predict --fit makes it")

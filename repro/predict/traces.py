@@ -157,8 +157,10 @@ def shipped(folder: Path = FOLDER) -> list[Traced]:
 def nearest(packages: Mapping[str, str], folder: Path = FOLDER) -> Traced:
     """The shipped stack nearest to these packages, by transformers, then timm, then torch: of each the very
     version, else the last of the same major one that is not newer, else its first; where none is of that major version,
-    the same of all; and the newest where one is missing."""
+    the same of all; and the newest where one is missing. Raises UserError where there are none."""
     known = shipped(folder)
+    if not known:
+        raise UserError(f"{folder}: no traces; {command()} predict --rebuild-traces makes them")
     for package in _PACKAGES:
         version: Callable[[Traced], str] = attrgetter(package)
         wanted = _nearest(packages.get(package), [version(stack) for stack in known])
