@@ -13,6 +13,7 @@ from typing import IO
 
 from . import files, jsonfile
 from .errors import UserError
+from .stderr import say
 from .trial import Record
 
 TRIALS = "trials.jsonl"
@@ -95,6 +96,7 @@ class Results:
                 os.truncate(self._trials, len(kept))
             except OSError as error:
                 raise files.not_written(self.folder, error) from error
+            say(f"{TRIALS}: the last line was torn, its trial was stopped; it was cut off")
 
 
 @dataclass(frozen=True)

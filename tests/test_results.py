@@ -120,7 +120,9 @@ def test_an_older_record_is_read_and_what_it_lacks_is_a_default() -> None:
 
 
 @pytest.mark.parametrize("torn", [b'{"id": "x", "reci', '{"id": "é'.encode()[:-1], b"{}", b"\0" * 100])
-def test_a_torn_last_line_loses_that_trial_only(tmp_path: Path, torn: bytes) -> None:
+def test_a_torn_last_line_loses_that_trial_only_and_is_told(
+    tmp_path: Path, torn: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Results(tmp_path) as results:
         results.append(record("naive"))
         results.append(record("free_lunch"))
@@ -128,8 +130,11 @@ def test_a_torn_last_line_loses_that_trial_only(tmp_path: Path, torn: bytes) -> 
     whole = trials.read_bytes()
     trials.write_bytes(whole + torn)
     assert len(records(tmp_path)) == 2
+    assert capsys.readouterr().err == ""
     with Results(tmp_path) as results:
         assert trials.read_bytes() == whole
+        told = "repro: trials.jsonl: the last line was torn, its trial was stopped; it was cut off\n"
+        assert capsys.readouterr().err == told
         results.append(record("checkpointing"))
     assert [found and found.settings for found in records(tmp_path)] == ["naive", "free_lunch", "checkpointing"]
 
