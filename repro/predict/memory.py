@@ -137,7 +137,7 @@ def moments(recipe: Recipe, trace: Trace, settings: Settings, gpus: int) -> tupl
 
     Plain torch is charged for gradients from a step's start on. The authors' code drops them after each step (v1.0.0,
     src/benchmarking/utils.py), as does a search here; but so charged, 131 of Appendix J's micro batches are as printed,
-    and 125 otherwise. What else takes that memory there is not known.
+    and 125 otherwise. docs/prediction.md tells what is known of what else takes that memory there.
     """
     state = _state(recipe, trace, settings, gpus)
     saved, body = trace.total("saved"), trace.rest.cost("body")
