@@ -581,12 +581,6 @@ def test_a_price_file_that_is_not_there_is_told() -> None:
     assert "nowhere.toml: cannot be read" in refusal(*PYTHIA, "--prices", "nowhere.toml")
 
 
-@pytest.mark.parametrize("asked", [PYTHIA, ("rent",), ("breakeven",), ("scaling", "--model", "vit")], ids=" ".join)
-def test_of_two_price_files_none_is_dropped_without_a_word(asked: tuple[str, ...]) -> None:
-    told = "--prices a.toml and --prices b.toml: expected one file; write all prices into one"
-    assert told in refusal(*asked, "--prices", "a.toml", "--prices", "b.toml")
-
-
 # --- What nothing meets, and other bad input ---
 
 
@@ -647,15 +641,24 @@ BAD_INPUT = [
     (["--currency", "XYZ"], "unknown currency 'XYZ'"),
     (["--currency", "EUR"], "no machine that trains pythia-1b has a price in EUR"),
     (["--own", "--rent"], "not allowed with"),
-    (["--model", "pythia1b"], "pythia-1b"),
-    (["--model", "gan"], "gan is no model of the paper"),
-    (["--model", "gan", "--predicted"], "gan is no model of the paper"),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "told"), BAD_INPUT, ids=lambda value: " ".join(value)[:30])
 def test_bad_input_is_one_clear_line(arguments: list[str], told: str) -> None:
     assert told in refusal(*PYTHIA, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("pythia1b", "did you mean pythia-1b"),
+        ("gan", "gan is no model of the paper"),
+        ("gan --predicted", "gan is no model of the paper"),
+    ],
+)
+def test_a_model_without_days_is_one_clear_line(asked: str, told: str) -> None:
+    assert told in refusal("recommend", "--model", *asked.split())
 
 
 def test_a_model_that_only_the_lab_has_is_not_offered_where_it_is_of_no_use() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import models
 
@@ -18,25 +17,10 @@ from ..interval import Interval
 from ..units import path
 
 
-class _Once(argparse.Action):
-    """Refuses an option that is given again: argparse would drop the first without a word."""
-
-    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, *_: Any) -> None:
-        first = getattr(namespace, self.dest)
-        if first is not None:
-            option = self.option_strings[0]
-            raise UserError(f"{option} {first} and {option} {value}: expected one file; write all prices into one")
-        setattr(namespace, self.dest, value)
-
-
 def add_shared(parser: argparse.ArgumentParser) -> None:
     """--prices, --currency, --measured, --predicted and --format."""
     parser.add_argument(
-        "--prices",
-        type=path,
-        action=_Once,
-        metavar="FILE",
-        help="TOML with prices of your own, over ours: see docs/prices.md",
+        "--prices", type=path, metavar="FILE", help="TOML with all prices of your own, over ours: see docs/prices.md"
     )
     parser.add_argument("--currency", metavar="CODE", help="of all sums, ISO 4217 (default: USD)")
     parser.add_argument("--measured", type=path, metavar="DIR", help="a results folder: its days over the paper's")

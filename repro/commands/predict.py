@@ -35,7 +35,9 @@ _KEPT_HERE = "what predictions are made from is kept there, make it writable"
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--models", metavar="ID,...", help="recipes, by id (default: all nine)")
-    parser.add_argument("--gpu", help="a GPU of the catalogue, such as 'RTX 4090'; without it: Tables 1 and 4")
+    parser.add_argument(
+        "--gpu", metavar="NAME", help="a GPU of the catalogue, such as 'RTX 4090'; without it: Tables 1 and 4"
+    )
     parser.add_argument(
         "--probes", type=path, metavar="FILE", help="a machine that repro calibrate measured, in place of --gpu"
     )
