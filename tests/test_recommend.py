@@ -39,6 +39,10 @@ def gpu_table(name: str = "RTX 3090", price: str = "900", currency: str = '"USD"
     return f'[[gpu]]\nname = "{name}"\nprice = {price}\ncurrency = {currency}\nquoted = {quoted}\nsource = "shop"\n'
 
 
+def system_table(gpus: int) -> str:
+    return f'[[system]]\ngpus = {gpus}\nprice = 5000\ncurrency = "USD"\nquoted = 2026-11-01\nsource = "shop"\n'
+
+
 def rental_table(terms: str = "on-demand", hours: str = "1") -> str:
     return (
         f'[[rental]]\ngpu = "A100"\ngpus = 8\nprovider = "shop"\nterms = "{terms}"\nhours = {hours}\n'
@@ -398,6 +402,20 @@ def test_a_price_of_a_gpu_whose_days_nobody_knows_is_not_passed_over_in_silence(
     assert f"{told}T4." in answer(*asked, "--predicted")["notes"]
     if words in ("scaling", "rent"):  # of another GPU nobody asked
         assert not any(told in note for note in answer(*asked, "--gpu", "A100")["notes"])
+
+
+@pytest.mark.parametrize("words", ["recommend", "scaling"])
+def test_a_price_of_a_system_that_no_machine_has_is_not_passed_over_in_silence(tmp_path: Path, words: str) -> None:
+    file = prices(tmp_path, "".join(system_table(gpus) for gpus in (1, 3, 8)))
+    asked = (words, "--model", "pythia-6.9b", "--prices", file)
+    told = "In --prices, but nobody knows how long pythia-6.9b takes there: machines with "
+    assert (
+        f"{told}1 GPU and machines with 3 GPUs; --predicted brings predicted days on machines with 1 GPU."
+        in answer(*asked)["notes"]
+    )
+    assert f"{told}3 GPUs." in answer(*asked, "--predicted")["notes"]
+    apart = ("--rent",) if words == "recommend" else ("--gpu", "A100")  # of machines to own, or of all, nobody asked
+    assert not any(told in note for note in answer(*asked, *apart)["notes"])
 
 
 def test_what_the_price_file_says_of_rents_is_no_matter_to_who_buys(tmp_path: Path) -> None:

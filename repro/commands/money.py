@@ -12,7 +12,7 @@ from ..economics.days import TrainingDays, predicted_days
 from ..economics.names import canonical_gpu
 from ..economics.pricelist import PriceList, price_list
 from ..errors import UserError
-from ..formats import add_format, listing
+from ..formats import add_format, counted, listing
 from ..interval import Interval
 from ..units import path
 
@@ -60,17 +60,26 @@ def unpriced(machines: Sequence[str], unit: str, so: str) -> list[str]:
     return [f"Without a price in {unit}, and so {so}: {told}; {way_out(unit)}."] if machines else []
 
 
-def without_days(gpus: Iterable[str], days: Iterable[TrainingDays], given: argparse.Namespace) -> list[str]:
-    """A sentence on those GPUs of --prices that no row can have, as the model's days on them are not known; none where
-    there are none. A price that somebody wrote down is not passed over in silence."""
-    lacking = sorted(set(gpus) - {row.gpu for row in days})
-    if not lacking:
+def without_days(
+    gpus: Iterable[str], days: Sequence[TrainingDays], given: argparse.Namespace, systems: Iterable[int] = ()
+) -> list[str]:
+    """A sentence on those GPUs of --prices, and those numbers of GPUs that a system of its is for, that no row can
+    have, as the model's days there are not known; none where there are none. A price that somebody wrote down is not
+    passed over in silence."""
+
+    def lacking(rows: Sequence[TrainingDays]) -> list[str]:
+        numbers = sorted(set(systems) - {row.gpus for row in rows})
+        return sorted(set(gpus) - {row.gpu for row in rows}) + [f"machines with {counted(n, 'GPU')}" for n in numbers]
+
+    found = lacking(days)
+    if not found:
         return []
-    foretold = set[str]()
+    foretold = list[str]()
     if not given.predicted and given.model in models.IDS:
-        foretold = {row.gpu for row in predicted_days(given.model)} & set(lacking)
-    predicted = f"; --predicted brings predicted days on {listing(sorted(foretold))}" if foretold else ""
-    return [f"In --prices, but nobody knows how long {given.model} takes there: {listing(lacking)}{predicted}."]
+        never = lacking([*days, *predicted_days(given.model)])
+        foretold = [each for each in found if each not in never]
+    predicted = f"; --predicted brings predicted days on {listing(foretold)}" if foretold else ""
+    return [f"In --prices, but nobody knows how long {given.model} takes there: {listing(found)}{predicted}."]
 
 
 def way_out(unit: str) -> str:
