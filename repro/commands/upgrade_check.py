@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -80,13 +80,14 @@ def main(given: argparse.Namespace) -> int:
         return OK
     names = ", ".join(f"{trial.recipe} {trial.settings}" for trial in chosen)
     seconds = _parts(chosen, devices, pairs)
+    bar = Progress(seconds, 0.0)
+    check = Check(given.out, chosen, stacks, devices, pairs, budget, bar.tell_part)
     say(
-        f"{len(chosen)} of {len(candidates)} trials, twice {pairs} starts of each stack: {names}; about "
-        f"{duration(sum(seconds.values()))} in all, by estimate"
+        f"{len(chosen)} of {len(candidates)} trials, twice {pairs} starts of each stack: {names}; "
+        f"{_time_told(seconds, check.left())}"
     )
     try:
-        with Progress(seconds, 0.0) as bar:
-            check = Check(given.out, chosen, stacks, devices, pairs, budget, bar.tell_part)
+        with bar:
             compared = check.run()
         notes = [_note(given, check, compared)]
         if given.bisect:
@@ -166,6 +167,16 @@ def _parts(trials: Sequence[Trial], devices: Sequence[Device], pairs: int) -> di
     searches, starts = parts(pairs)
     found = dict.fromkeys(searches, _LOADING_SECONDS + once)
     return found | dict.fromkeys(starts, _LOADING_SECONDS + len(ARMS) * forks(devices) * _SAMPLES_SHARE * once)
+
+
+def _time_told(seconds: Mapping[str, float], left: Sequence[str]) -> str:
+    """How long the parts that are left of a check take, of all that it has."""
+    if not left:
+        return "all of it was measured before"
+    about = f"about {duration(sum(seconds[part] for part in left))}"
+    if len(left) == len(seconds):
+        return f"{about} in all, by estimate"
+    return f"{about} to go, by estimate; the rest was measured before"
 
 
 def _note(given: argparse.Namespace, check: Check, compared: Sequence[Compared]) -> str:
