@@ -550,6 +550,37 @@ def test_what_is_measured_already_is_no_part_of_the_time_that_is_announced(
     assert announced(0) == "all of it was measured before", "a change is excluded, so no second round follows"
 
 
+@pytest.mark.parametrize(
+    ("ratios", "took", "code", "told"),
+    [
+        ((1.2, 1.2), 1.0, 1, "the baseline is now "),  # who accepts that knows it
+        ((1.0, 1.06), 1.0, 3, "--accept: pythia-1b naive is inconclusive, more --pairs or a quieter machine may"),
+        ((1.0, 1.0), 40.0, 3, "--accept: the budget of 14m ended the check early, the same command goes on, so the"),
+    ],
+    ids=["regressed", "inconclusive", "cut short"],
+)
+def test_what_a_check_could_not_tell_is_no_baseline(
+    ratios: tuple[float, float],
+    took: float,
+    code: int,
+    told: str,
+    rehearsal: Callable[..., Rehearsal],
+    monkeypatch: pytest.MonkeyPatch,
+    expected: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    on_gpus, baselines = rehearsal(), expected / "baselines"
+
+    def measured(arm: str, trial: Trial, before: int) -> Record:
+        on_gpus.clock += took
+        return on_gpus.of(trial, ratios[before % 2] if arm == "after" else 1.0)
+
+    on_gpus.measured = measured
+    assert command(on_gpus, monkeypatch, "--pairs", "9", "--budget", "14m", "--accept") == code
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"repro: {told}")
+    assert baselines.exists() == (code == 1)
+
+
 def test_each_stack_has_its_own_interpreter_caches_and_tools_and_loads_what_its_trials_use(
     rehearsal: Callable[..., Rehearsal],
 ) -> None:

@@ -16,26 +16,27 @@ from ..compare.coverage import choose
 from ..compare.environments import differences
 from ..compare.interleave import ARMS, Check, forks, parts, rounds
 from ..compare.rule import PAIRS_A_ROUND
+from ..compare.side import Side
 from ..compare.trials import Compared
 from ..datafile import expected_folder
 from ..devices import Device, gpu_of
 from ..errors import UserError
 from ..estimate import estimate
-from ..exit_codes import OK
-from ..formats import Format, add_format
+from ..exit_codes import INCONCLUSIVE, OK
+from ..formats import Format, add_format, first
 from ..plan import Methods, Options, counts_up_to, default_scale, trials
 from ..progress import Progress
 from ..recipe import Scale
 from ..results import REPORT
 from ..stderr import say
-from ..trial import Trial
+from ..trial import Record, Trial
 from ..units import duration, path
 from .devices import alike
 from .preflight import check_cuda, check_disk, check_packages, interrupted, stop_on_sigterm
 
 _EXIT_CODES = (
     "exit codes: 0 nothing regressed; 1 something regressed or broke; 2 usage, or a stack that cannot be built or "
-    "imported; 3 inconclusive; 130 interrupted (the same command resumes)"
+    "imported; 3 inconclusive, or too little for --accept; 130 interrupted (the same command resumes)"
 )
 _PAIRS = (12, 9, 6)  # a round, for as many trials as fit the budget; what they leave of it buys more for each
 _CHECK = "check.json"
@@ -102,14 +103,16 @@ def main(given: argparse.Namespace) -> int:
 
     files.replace(given.out / REPORT, told("markdown") + "\n")
     files.replace(given.out / _CHECK, told("json") + "\n")
+    code = report.exit_code(compared)
     if given.accept:
         accepted = [record for trial in chosen for record in check.samples("after", trial)]
-        if accepted:
-            say(f"the baseline is now {baseline.accept(after, accepted, expected_folder())}")
+        if why := _not_to_accept(given, check, compared, accepted, after):
+            say(f"--accept: {why}, so the baseline stays as it is")
+            code = code or INCONCLUSIVE
         else:
-            say(f"--accept: {after.name} ran no trial that this stack runs, so the baseline stays as it is")
+            say(f"the baseline is now {baseline.accept(after, accepted, expected_folder())}")
     print(told(given.format))
-    return report.exit_code(compared)
+    return code
 
 
 def _candidates(given: argparse.Namespace) -> tuple[list[Device], list[Trial]]:
@@ -189,6 +192,19 @@ def _note(given: argparse.Namespace, check: Check, compared: Sequence[Compared])
         f"make a round, and a second round confirms what the first suspects. Times are seconds of a training "
         f"step.{short}"
     )
+
+
+def _not_to_accept(
+    given: argparse.Namespace, check: Check, compared: Sequence[Compared], accepted: Sequence[Record], after: Side
+) -> str:
+    """Why what the other stack took is no baseline, nothing where it is one. What regressed may be accepted, as whoever
+    asks knows by how much; what the check could not tell may not."""
+    if not check.complete:
+        return f"the budget of {given.budget} ended the check early, the same command goes on"
+    if undecided := [each for each in compared if each.status == "inconclusive" or each.unanswered]:
+        names = first([f"{each.trial.recipe} {each.trial.settings} is {each.status}" for each in undecided])
+        return f"{names}, more --pairs or a quieter machine may decide it"
+    return "" if accepted else f"{after.name} ran no trial that this stack runs"
 
 
 def _bisect(
