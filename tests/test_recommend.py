@@ -467,6 +467,7 @@ def test_a_machine_is_as_old_as_its_oldest_price(tmp_path: Path) -> None:
         "recommend --model pythia-1b",
         "scaling --model pythia-1b",
         "rent --gpu H100 --hours 9 --storage 1GB --storage-price 1EUR",
+        "rent --gpu A100",  # what a reserved machine costs to own
         "breakeven --gpu RTX3090 --hours 9 --rent 1",
         "breakeven --gpu H100 --hours 9 --electricity 0.2EUR",
         "breakeven --machine 7000EUR",
@@ -474,7 +475,8 @@ def test_a_machine_is_as_old_as_its_oldest_price(tmp_path: Path) -> None:
 )
 def test_the_rate_between_two_currencies_is_told_and_flagged_where_it_is_old(tmp_path: Path, words: str) -> None:
     for quoted in (str(date.today()), "2024-11-01"):
-        text = gpu_table(currency='"EUR"') + RATE.format("EUR", "USD").replace("2026-11-01", quoted)
+        euros = [gpu_table(name, currency='"EUR"') for name in ("RTX 3090", "A100")]
+        text = "".join(euros) + RATE.format("EUR", "USD").replace("2026-11-01", quoted)
         notes = answer(*words.split(), "--prices", prices(tmp_path, text))["notes"]
         assert notes.count(f"EUR become USD at the rate in --prices, 1.25 (bank, {quoted}).") == 1
         flagged = any("older than a year" in note and f"{quoted} (the rate of EUR to USD)" in note for note in notes)
