@@ -22,9 +22,25 @@ from .near import near
 from .stderr import say
 
 
+class _Once(argparse.Action):
+    """Takes a value, and refuses an option that is given again: argparse would drop the first without a word."""
+
+    _given: Any = None  # a parser reads one command line
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, *_: Any) -> None:
+        if self.option_strings:
+            option = self.option_strings[-1]
+            if self._given is not None:
+                takes = self.metavar or "|".join(self.choices or ())
+                raise UserError(f"{option} {self._given} and {option} {value}: expected it once, {option} {takes}")
+            self._given = value
+        setattr(namespace, self.dest, value)
+
+
 class _Parser(argparse.ArgumentParser):
     def __init__(self, **known: Any) -> None:
         super().__init__(**known)
+        self.register("action", None, _Once)  # of every option for which no other is named
         self._negative_number_matcher = re.compile(r"-\.?[0-9]")  # -4h is a value too, which its option can name
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

@@ -30,7 +30,7 @@ from .predict.here import here
 from .predict.probed import Probes
 from .predict.probed import load as load_probes
 from .predict.report import traced
-from .predict.traces import nearest_here
+from .predict.traces import nearest_here, why_here
 from .reading import Problem, print_problems, read, sound_records
 from .report.content import compose
 from .report.write import Written, write
@@ -134,7 +134,7 @@ class Run:
                 if self._finished(trial):
                     guide.learn(self._records[trial.id])
         if self._guides:
-            say(f"guided by what is predicted {traced(stack, 'nearest to what is installed here')}")
+            say(f"guided by what is predicted {traced(stack, why_here())}")
         self.trials = ordered
 
     def _known(self) -> Gpu | Probes:

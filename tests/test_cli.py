@@ -20,6 +20,7 @@ import pytest
 from repro.cli import main, parser
 from repro.commands import HELP
 from repro.commands.preflight import check_disk
+from repro.errors import UserError
 from repro.formats import render
 from repro.report.text import report
 from repro.run import FILES
@@ -207,6 +208,11 @@ BAD_INPUT = [
     (["--models", "vit", "--attention", "flash"], ["--attention flash changes nothing here: it serves free lunch of"]),
     (["--processes", "1", "--attention", "flash"], ["--attention flash changes nothing", "an Ampere or newer GPU"]),
     (["--format", "yaml"], ["--format", "markdown"]),
+    (["--gpus", "1", "--gpus=2"], ["--gpus 1 and --gpus 2: expected it once, --gpus all|N|0,1"]),
+    (["predict", "--gpu", "A100", "--gpu", "H100"], ["--gpu A100 and --gpu H100: expected it once, --gpu NAME"]),
+    (["predict", "--models", "vit", "--model", "mamba"], ["--models vit and --models mamba: ", "--models ID,..."]),
+    (["rent", "--prices", "a.toml", "--prices", "b.toml"], ["--prices a.toml and --prices b.toml", "--prices FILE"]),
+    (["claims", "--format", "csv", "--format", "text"], ["once, --format text|markdown|csv|json"]),
     (["--no-such-option"], ["--no-such-option"]),
 ]
 
@@ -218,6 +224,16 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(arguments: list[str], told:
     for part in told:
         assert part in refused
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", HELP)
+def test_no_command_drops_the_first_of_two_values_of_an_option_without_a_word(command: str) -> None:
+    for action in parser(command)._actions:
+        if not action.option_strings or action.nargs == 0:
+            continue
+        option, value = max(action.option_strings, key=len), next(iter(action.choices or ["vit"]))
+        with pytest.raises(UserError, match=f"{option} {value} and {option} {value}: expected it once, {option} ."):
+            parser(command).parse_args([option, value, option, value])
 
 
 @pytest.mark.parametrize(

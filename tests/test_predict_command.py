@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shutil
 import statistics
 import time
 from dataclasses import replace
@@ -21,7 +22,7 @@ from repro.predict import calibration, fit, traces, validate
 from repro.predict.forecast import forecast
 from repro.predict.machine import Machine, gpu_named
 from repro.predict.time import Rates
-from repro.predict.traces import nearest_here
+from repro.predict.traces import nearest_here, why_here
 from repro.settings import FREE_LUNCH, NAIVE
 from tests.command_line import ROOT, answer, record, refusal, repro, results_folder
 
@@ -53,14 +54,16 @@ def test_people_are_told_that_numbers_are_predicted_and_how_sure_they_are() -> N
     assert "Pythia-1B on 2 x RTX 4090: predicted" in one
     assert "as 8 of 10 of the paper's plausible cells" in one
     assert f"of transformers {nearest_here().transformers} " in one
-    assert "nearest to what is installed here" in one
+    assert f", {why_here()}" in one
     assert "Without --gpu, Tables 1 and 4 are predicted from the paper's traces, of transformers 4.42.3" in one
     assert "Predicted, not measured" in one
     for part in ("weights", "gradients", "optimizer", "activations", "buckets", "workspace"):
         assert f"{part} (GiB)" in one
 
 
-def test_a_stack_without_traces_of_its_own_is_told_beside_the_nearest(tmp_path: Path) -> None:
+def test_a_stack_without_traces_of_its_own_is_told_beside_the_nearest_and_one_with_them_is_not_called_near(
+    tmp_path: Path,
+) -> None:
     def told(*command: str, **versions: str) -> str:
         for package, version in versions.items():
             folder = tmp_path / f"{package}-{version}.dist-info"
@@ -73,9 +76,13 @@ def test_a_stack_without_traces_of_its_own_is_told_beside_the_nearest(tmp_path: 
     assert "of transformers 4.42.3, the paper's (timm 1.0.31, torch 2.13.0), nearest to what is installed here" in newer
     assert "; installed is transformers 4.45.0, which " in newer
     assert "installed is" not in told(), "printed days are of the paper's stack"
+    shutil.rmtree(tmp_path / "transformers-4.45.0.dist-info")
+    of_its_own = told(*on_a100, transformers="4.42.3")
+    assert "of transformers 4.42.3, the paper's (timm 1.0.31, torch 2.13.0), exactly what is installed" in of_its_own
+    shutil.rmtree(tmp_path / "transformers-4.42.3.dist-info")
     (tmp_path / "torch-2.13.0.dist-info" / "METADATA").unlink()
-    older = told(*on_a100, torch="2.3.1")
-    assert "; installed is transformers 4.45.0, torch 2.3.1." in older
+    older = told(*on_a100, transformers="4.46.0", torch="2.3.1")
+    assert "; installed is transformers 4.46.0, torch 2.3.1." in older
     refused = refusal("predict", "--rebuild-traces", PYTHONPATH=f"{tmp_path}:{ROOT}")
     assert refused == "repro: tracing needs torch 2.4 or newer, this is 2.3.1\n"
 
@@ -154,7 +161,7 @@ def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> No
     assert "off by 25% in the median; of 2 it is within 25 % in 1, within 2x in 2, " in told
     assert "Feasible or not as predicted: 3 of 4." in told
     assert "GiB" in told
-    assert "nearest to what is installed here" in told, "where the folder does not say what it had"
+    assert f", {why_here()}" in told, "where the folder does not say what it had"
     on_two = answer(*asked, "--nodes", "2", "--measured", str(folder))
     assert [row["settings"] for row in on_two] == ["free_lunch+checkpointing"]
     elsewhere = repro("predict", "--gpu", "H200", "--measured", str(folder))

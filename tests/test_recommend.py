@@ -39,6 +39,10 @@ def gpu_table(name: str = "RTX 3090", price: str = "900", currency: str = '"USD"
     return f'[[gpu]]\nname = "{name}"\nprice = {price}\ncurrency = {currency}\nquoted = {quoted}\nsource = "shop"\n'
 
 
+def system_table(gpus: int) -> str:
+    return f'[[system]]\ngpus = {gpus}\nprice = 5000\ncurrency = "USD"\nquoted = 2026-11-01\nsource = "shop"\n'
+
+
 def rental_table(terms: str = "on-demand", hours: str = "1") -> str:
     return (
         f'[[rental]]\ngpu = "A100"\ngpus = 8\nprovider = "shop"\nterms = "{terms}"\nhours = {hours}\n'
@@ -400,6 +404,20 @@ def test_a_price_of_a_gpu_whose_days_nobody_knows_is_not_passed_over_in_silence(
         assert not any(told in note for note in answer(*asked, "--gpu", "A100")["notes"])
 
 
+@pytest.mark.parametrize("words", ["recommend", "scaling"])
+def test_a_price_of_a_system_that_no_machine_has_is_not_passed_over_in_silence(tmp_path: Path, words: str) -> None:
+    file = prices(tmp_path, "".join(system_table(gpus) for gpus in (1, 3, 8)))
+    asked = (words, "--model", "pythia-6.9b", "--prices", file)
+    told = "In --prices, but nobody knows how long pythia-6.9b takes there: machines with "
+    assert (
+        f"{told}1 GPU and machines with 3 GPUs; --predicted brings predicted days on machines with 1 GPU."
+        in answer(*asked)["notes"]
+    )
+    assert f"{told}3 GPUs." in answer(*asked, "--predicted")["notes"]
+    apart = ("--rent",) if words == "recommend" else ("--gpu", "A100")  # of machines to own, or of all, nobody asked
+    assert not any(told in note for note in answer(*asked, *apart)["notes"])
+
+
 def test_what_the_price_file_says_of_rents_is_no_matter_to_who_buys(tmp_path: Path) -> None:
     file = prices(tmp_path, rental_table().replace("A100", "RTX 4090"))
     assert not any("RTX 4090" in note for note in answer(*PYTHIA, "--prices", file)["notes"])
@@ -449,6 +467,7 @@ def test_a_machine_is_as_old_as_its_oldest_price(tmp_path: Path) -> None:
         "recommend --model pythia-1b",
         "scaling --model pythia-1b",
         "rent --gpu H100 --hours 9 --storage 1GB --storage-price 1EUR",
+        "rent --gpu A100",  # what a reserved machine costs to own
         "breakeven --gpu RTX3090 --hours 9 --rent 1",
         "breakeven --gpu H100 --hours 9 --electricity 0.2EUR",
         "breakeven --machine 7000EUR",
@@ -456,7 +475,8 @@ def test_a_machine_is_as_old_as_its_oldest_price(tmp_path: Path) -> None:
 )
 def test_the_rate_between_two_currencies_is_told_and_flagged_where_it_is_old(tmp_path: Path, words: str) -> None:
     for quoted in (str(date.today()), "2024-11-01"):
-        text = gpu_table(currency='"EUR"') + RATE.format("EUR", "USD").replace("2026-11-01", quoted)
+        euros = [gpu_table(name, currency='"EUR"') for name in ("RTX 3090", "A100")]
+        text = "".join(euros) + RATE.format("EUR", "USD").replace("2026-11-01", quoted)
         notes = answer(*words.split(), "--prices", prices(tmp_path, text))["notes"]
         assert notes.count(f"EUR become USD at the rate in --prices, 1.25 (bank, {quoted}).") == 1
         flagged = any("older than a year" in note and f"{quoted} (the rate of EUR to USD)" in note for note in notes)
@@ -581,12 +601,6 @@ def test_a_price_file_that_is_not_there_is_told() -> None:
     assert "nowhere.toml: cannot be read" in refusal(*PYTHIA, "--prices", "nowhere.toml")
 
 
-@pytest.mark.parametrize("asked", [PYTHIA, ("rent",), ("breakeven",), ("scaling", "--model", "vit")], ids=" ".join)
-def test_of_two_price_files_none_is_dropped_without_a_word(asked: tuple[str, ...]) -> None:
-    told = "--prices a.toml and --prices b.toml: expected one file; write all prices into one"
-    assert told in refusal(*asked, "--prices", "a.toml", "--prices", "b.toml")
-
-
 # --- What nothing meets, and other bad input ---
 
 
@@ -647,15 +661,24 @@ BAD_INPUT = [
     (["--currency", "XYZ"], "unknown currency 'XYZ'"),
     (["--currency", "EUR"], "no machine that trains pythia-1b has a price in EUR"),
     (["--own", "--rent"], "not allowed with"),
-    (["--model", "pythia1b"], "pythia-1b"),
-    (["--model", "gan"], "gan is no model of the paper"),
-    (["--model", "gan", "--predicted"], "gan is no model of the paper"),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "told"), BAD_INPUT, ids=lambda value: " ".join(value)[:30])
 def test_bad_input_is_one_clear_line(arguments: list[str], told: str) -> None:
     assert told in refusal(*PYTHIA, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("pythia1b", "did you mean pythia-1b"),
+        ("gan", "gan is no model of the paper"),
+        ("gan --predicted", "gan is no model of the paper"),
+    ],
+)
+def test_a_model_without_days_is_one_clear_line(asked: str, told: str) -> None:
+    assert told in refusal("recommend", "--model", *asked.split())
 
 
 def test_a_model_that_only_the_lab_has_is_not_offered_where_it_is_of_no_use() -> None:

@@ -609,6 +609,14 @@ def test_gains_and_spread_come_from_whole_searches_alone(kept: Content, on_gpus:
     assert figure(on_gpus, "4, 11").panels == figure(on_gpus, "5").panels == []
 
 
+def test_what_a_gain_below_zero_means_is_said_beside_it_and_on_the_axis(kept: Content) -> None:
+    (panel,) = figure(kept, "4, 11").panels
+    (line,) = numbers(panel)
+    assert line["% less training time (below 0: % more)"] < 0
+    assert "% less training time (below 0: % more)" in svg(panel)
+    assert "-10 a tenth more" in figure(kept, "4, 11").says
+
+
 def test_free_lunch_with_flash_attention_is_free_lunch_alone(tmp_path: Path) -> None:
     space = [replace(settings, attention="flash").id for settings in search_space(1)]
     days = {"naive": None} | dict.fromkeys(space, 30.0) | {"free_lunch+flash": 20.0, space[1]: 15.0}

@@ -360,12 +360,15 @@ class Rehearsal:
         known = {"gpu": trial.device, "count": 1, "scale": trial.scale, "micro_batch": micro_batch}
         return record(trial.recipe, trial.settings, days, **known)
 
-    def run(self, pairs: int = 6, budget: float = 1e9) -> Check:
+    def check(self, pairs: int = 6, budget: float = 1e9) -> Check:
         def tell(part: str, took: float | None) -> None:
             if took is not None:
                 self.told.append(part)
 
-        check = Check(self.folder, self.trials, self.stacks, self.devices, pairs, budget, tell)
+        return Check(self.folder, self.trials, self.stacks, self.devices, pairs, budget, tell)
+
+    def run(self, pairs: int = 6, budget: float = 1e9) -> Check:
+        check = self.check(pairs, budget)
         check.run()
         return check
 
@@ -458,11 +461,12 @@ def test_only_what_a_first_round_leaves_unsettled_is_measured_in_a_second(rehear
     on_gpus = rehearsal("naive", "checkpointing")
     slower = {("after", "checkpointing"): 1.1}
     on_gpus.measured = lambda arm, trial, _: on_gpus.of(trial, slower.get((arm, trial.settings), 1.0))
+    left = on_gpus.check().left()
     same, other = on_gpus.run().compared()
     assert (same.status, on_gpus.taken(0)) == ("unchanged", [6, 6, 6])
     assert not any(change.what == "largest micro batch" for change in same.changes)
     assert (other.status, on_gpus.taken(1)) == ("regressed", [12, 12, 12])
-    assert on_gpus.told == [part for parts in interleave.parts(6) for part in parts]
+    assert on_gpus.told == left == [part for parts in interleave.parts(6) for part in parts]
     first = on_gpus.events.index("before loads")
     assert on_gpus.events[first + 1 : first + 3] == ["after loads", "again loads"], "all of them before one is timed"
 
@@ -490,7 +494,9 @@ def test_a_second_round_that_was_interrupted_goes_on_whatever_its_samples_say(
     on_gpus.measured = measured
     with pytest.raises(KeyboardInterrupt):
         on_gpus.run()
+    assert on_gpus.check().left() == ["start 11", "start 12"]
     on_gpus.run()
+    assert on_gpus.check().left() == []
     assert on_gpus.taken() == [12, 13, 12], "the one that was interrupted once more, and what the others had not"
 
 
@@ -511,6 +517,68 @@ def test_no_start_begins_that_would_end_after_the_budget_if_it_took_as_long_as_t
         return on_gpus.taken()[0]
 
     assert [starts(budget) for budget in (79.0, 80.0, 82.0, 83.0)] == [1, 2, 2, 3]
+
+
+def command(rehearsed: Rehearsal, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    """The exit code of `repro upgrade-check` of another transformers, on what is rehearsed."""
+    other = replace(rehearsed.stacks[1], packages={**this_stack().packages, "transformers": "4.0.0"})
+    monkeypatch.setattr(nvml, "visible_devices", lambda: rehearsed.devices)
+    monkeypatch.setattr(upgrade_check, "check_cuda", lambda devices: None)
+    monkeypatch.setattr(upgrade_check, "stop_on_sigterm", lambda: None)
+    monkeypatch.setattr(second, "build", lambda against, first: other)
+    asked = ["upgrade-check", "--against", "transformers==4.0.0", "--models", "pythia-1b", "--scale", "tiny"]
+    return main([*asked, "--methods", "naive", "--out", str(rehearsed.folder), *words])
+
+
+def test_what_is_measured_already_is_no_part_of_the_time_that_is_announced(
+    rehearsal: Callable[..., Rehearsal], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    on_gpus = rehearsal()
+
+    def interrupted(arm: str, trial: Trial, before: int) -> Record:
+        if arm == "again" and before == 2:
+            raise KeyboardInterrupt
+        return on_gpus.of(trial, 1.0)
+
+    def announced(code: int, measured: Callable[[str, Trial, int], Record] = on_gpus.measured) -> str:
+        on_gpus.measured = measured
+        assert command(on_gpus, monkeypatch, "--pairs", "6") == code
+        return capsys.readouterr().err.splitlines()[0].partition("pythia-1b naive; ")[2]
+
+    assert re.fullmatch(r"about .* in all, by estimate", announced(130, interrupted))
+    assert re.fullmatch(r"about .* to go, by estimate; the rest was measured before", announced(0))
+    assert announced(0) == "all of it was measured before", "a change is excluded, so no second round follows"
+
+
+@pytest.mark.parametrize(
+    ("ratios", "took", "code", "told"),
+    [
+        ((1.2, 1.2), 1.0, 1, "the baseline is now "),  # who accepts that knows it
+        ((1.0, 1.06), 1.0, 3, "--accept: pythia-1b naive is inconclusive, more --pairs or a quieter machine may"),
+        ((1.0, 1.0), 40.0, 3, "--accept: the budget of 14m ended the check early, the same command goes on, so the"),
+    ],
+    ids=["regressed", "inconclusive", "cut short"],
+)
+def test_what_a_check_could_not_tell_is_no_baseline(
+    ratios: tuple[float, float],
+    took: float,
+    code: int,
+    told: str,
+    rehearsal: Callable[..., Rehearsal],
+    monkeypatch: pytest.MonkeyPatch,
+    expected: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    on_gpus, baselines = rehearsal(), expected / "baselines"
+
+    def measured(arm: str, trial: Trial, before: int) -> Record:
+        on_gpus.clock += took
+        return on_gpus.of(trial, ratios[before % 2] if arm == "after" else 1.0)
+
+    on_gpus.measured = measured
+    assert command(on_gpus, monkeypatch, "--pairs", "9", "--budget", "14m", "--accept") == code
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"repro: {told}")
+    assert baselines.exists() == (code == 1)
 
 
 def test_each_stack_has_its_own_interpreter_caches_and_tools_and_loads_what_its_trials_use(

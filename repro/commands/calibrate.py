@@ -36,7 +36,7 @@ def main(given: argparse.Namespace) -> int:
     check_cuda(devices)
     if given.out.is_dir():
         raise UserError(f"--out {given.out}: it is a folder, expected a file such as {given.out / 'probes.json'}")
-    check_disk(given.out.parent)
+    check_disk(given.out.parent, asked=given.out, way_out="name another file with --out")
     stop_on_sigterm()
     say(f"probing {', '.join(map(str, counts))} x {name_of(devices)}, after loading torch")
     log = given.out.with_suffix(".log")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import models
 
@@ -13,30 +12,15 @@ from ..economics.days import TrainingDays, predicted_days
 from ..economics.names import canonical_gpu
 from ..economics.pricelist import PriceList, price_list
 from ..errors import UserError
-from ..formats import add_format, listing
+from ..formats import add_format, counted, listing
 from ..interval import Interval
 from ..units import path
-
-
-class _Once(argparse.Action):
-    """Refuses an option that is given again: argparse would drop the first without a word."""
-
-    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, *_: Any) -> None:
-        first = getattr(namespace, self.dest)
-        if first is not None:
-            option = self.option_strings[0]
-            raise UserError(f"{option} {first} and {option} {value}: expected one file; write all prices into one")
-        setattr(namespace, self.dest, value)
 
 
 def add_shared(parser: argparse.ArgumentParser) -> None:
     """--prices, --currency, --measured, --predicted and --format."""
     parser.add_argument(
-        "--prices",
-        type=path,
-        action=_Once,
-        metavar="FILE",
-        help="TOML with prices of your own, over ours: see docs/prices.md",
+        "--prices", type=path, metavar="FILE", help="TOML with all prices of your own, over ours: see docs/prices.md"
     )
     parser.add_argument("--currency", metavar="CODE", help="of all sums, ISO 4217 (default: USD)")
     parser.add_argument("--measured", type=path, metavar="DIR", help="a results folder: its days over the paper's")
@@ -76,17 +60,26 @@ def unpriced(machines: Sequence[str], unit: str, so: str) -> list[str]:
     return [f"Without a price in {unit}, and so {so}: {told}; {way_out(unit)}."] if machines else []
 
 
-def without_days(gpus: Iterable[str], days: Iterable[TrainingDays], given: argparse.Namespace) -> list[str]:
-    """A sentence on those GPUs of --prices that no row can have, as the model's days on them are not known; none where
-    there are none. A price that somebody wrote down is not passed over in silence."""
-    lacking = sorted(set(gpus) - {row.gpu for row in days})
-    if not lacking:
+def without_days(
+    gpus: Iterable[str], days: Sequence[TrainingDays], given: argparse.Namespace, systems: Iterable[int] = ()
+) -> list[str]:
+    """A sentence on those GPUs of --prices, and those numbers of GPUs that a system of its is for, that no row can
+    have, as the model's days there are not known; none where there are none. A price that somebody wrote down is not
+    passed over in silence."""
+
+    def lacking(rows: Sequence[TrainingDays]) -> list[str]:
+        numbers = sorted(set(systems) - {row.gpus for row in rows})
+        return sorted(set(gpus) - {row.gpu for row in rows}) + [f"machines with {counted(n, 'GPU')}" for n in numbers]
+
+    found = lacking(days)
+    if not found:
         return []
-    foretold = set[str]()
+    foretold = list[str]()
     if not given.predicted and given.model in models.IDS:
-        foretold = {row.gpu for row in predicted_days(given.model)} & set(lacking)
-    predicted = f"; --predicted brings predicted days on {listing(sorted(foretold))}" if foretold else ""
-    return [f"In --prices, but nobody knows how long {given.model} takes there: {listing(lacking)}{predicted}."]
+        never = lacking([*days, *predicted_days(given.model)])
+        foretold = [each for each in found if each not in never]
+    predicted = f"; --predicted brings predicted days on {listing(foretold)}" if foretold else ""
+    return [f"In --prices, but nobody knows how long {given.model} takes there: {listing(found)}{predicted}."]
 
 
 def way_out(unit: str) -> str:

@@ -35,7 +35,9 @@ _KEPT_HERE = "what predictions are made from is kept there, make it writable"
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--models", metavar="ID,...", help="recipes, by id (default: all nine)")
-    parser.add_argument("--gpu", help="a GPU of the catalogue, such as 'RTX 4090'; without it: Tables 1 and 4")
+    parser.add_argument(
+        "--gpu", metavar="NAME", help="a GPU of the catalogue, such as 'RTX 4090'; without it: Tables 1 and 4"
+    )
     parser.add_argument(
         "--probes", type=path, metavar="FILE", help="a machine that repro calibrate measured, in place of --gpu"
     )
@@ -146,9 +148,10 @@ def _beside(
 def _traced_for(run: Reading | None) -> tuple[traces.Traced, str]:
     """The traces nearest to the stack of a run, or to the installed one, and why these."""
     if run is not None and run.environment.packages:
-        return traces.nearest(run.environment.packages), "nearest to what the run had"
-    why = "nearest to what is installed here" if installed("transformers") else "the newest, as none is installed here"
-    return traces.nearest_here(), why
+        packages = run.environment.packages
+        stack = traces.nearest(packages)
+        return stack, traces.why_nearest(stack, packages, "what the run had")
+    return traces.nearest_here(), traces.why_here()
 
 
 def _had(records: Sequence[Record]) -> str:

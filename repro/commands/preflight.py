@@ -39,16 +39,19 @@ def check_cuda(devices: Sequence[Device]) -> None:
         raise UserError(complaint)
 
 
-def check_disk(folder: Path, *names: str, way_out: str = "name another folder with --out") -> None:
+def check_disk(
+    folder: Path, *names: str, asked: Path | None = None, way_out: str = "name another folder with --out"
+) -> None:
     """Raises UserError where the folder cannot be made or written, or files of these names cannot, before any work is
-    done for it. Makes nothing, as what is refused later leaves nothing behind: it looks at what is there already."""
+    done for it. `asked` is what a person named, where that is not the folder. Makes nothing, as what is refused later
+    leaves nothing behind: it looks at what is there already."""
     try:
         there = files.nearest(folder)
         tempfile.TemporaryFile(dir=there).close()
         free = shutil.disk_usage(there).free
         blocked = next((folder / name for name in names if (folder / name).is_dir()), None)
     except OSError as error:
-        raise files.not_written(folder, error, way_out) from error
+        raise files.not_written(asked or folder, error, way_out) from error
     if blocked is not None:
         raise UserError(f"{blocked} is a folder, where a file is to be written: move it, or {way_out}")
     if free < _FREE_BYTES:

@@ -83,7 +83,7 @@ def main(given: argparse.Namespace) -> int:
         *([told_in_proportion(), _SPOT] if given.terms != "own" else []),
         *(offers.rentals_left_out(days, prices, unit) if given.terms != "own" else []),
         *unpriced(without, unit, "not here to buy" if given.terms == "either" else "not here"),
-        *without_days(named, days, given),
+        *without_days(named, days, given, prices.own_systems if given.terms != "rent" else ()),
         *pricelist.told_rates(paid, unit, prices.rates),
         *pricelist.old_prices(
             [(offer.gpu, offer.quoted) for offer in found] + pricelist.old_rates(paid, unit, prices.rates), today

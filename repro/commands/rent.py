@@ -15,7 +15,7 @@ from ..economics import pricelist, renting
 from ..economics.days import TrainingDays, days_on
 from ..economics.doubts import INSTEAD, believed, doubts, told_doubts, told_traces
 from ..economics.interruptions import Interruptions, daly, young
-from ..economics.offers import machine_price
+from ..economics.offers import machine_paid_in, machine_price
 from ..economics.pricelist import PriceList
 from ..economics.renting import Rented
 from ..economics.spot import Spot
@@ -93,6 +93,7 @@ def _prices(prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> 
         for rental in listed
     ]
     notes = [renting.told_in_proportion()] if any(rental.gpus < (gpus or 1) for rental in listed) else []
+    quoted, paid = [(f"{row.gpu} at {row.provider}", row.quoted) for row in listed], set[str]()
     for rental in filter(renting.committed, listed):
         note = (
             f"{rental.gpus} {rental.gpu}, {rental.terms} at {rental.provider}: {rental.price:,.0f} {rental.currency} "
@@ -101,11 +102,14 @@ def _prices(prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> 
         price = machine_price(rental.gpu, rental.gpus, prices, unit)
         if price is not None:
             note += f"; to own the machine costs {price[0]:,.0f} {unit}"
+            quoted.append((f"{rental.gpus} {rental.gpu} to buy", price[1]))
+            paid |= machine_paid_in(rental.gpu, rental.gpus, prices)
         if (rental.gpu, rental.gpus) == ("A100", 8):
             ceiling = quantities()["paper/owned_8_a100"]
             note += f", at most {ceiling.value:,.0f} {ceiling.unit} ({ceiling.source})"
         notes.append(f"{note}.")
-    notes += pricelist.old_prices([(f"{row.gpu} at {row.provider}", row.quoted) for row in listed], today)
+    notes += pricelist.told_rates(paid, unit, prices.rates)
+    notes += pricelist.old_prices(quoted + pricelist.old_rates(paid, unit, prices.rates), today)
     return ["Prices per GPU and hour, each in its own currency; --model or --hours reckons a run."], rows, notes
 
 

@@ -45,7 +45,8 @@ def main(given: argparse.Namespace) -> int:
     notes += told_doubts(doubted)
     notes += told_traces(days, doubted)
     notes += unpriced([step.machine for step in listed if step.cost is None], unit, "without costs")
-    notes += without_days(prices.own_to_buy if given.gpu is None else (), days, given)
+    if given.gpu is None:
+        notes += without_days(prices.own_to_buy, days, given, prices.own_systems)
     priced = [step for step in listed if step.cost is not None]
     paid = {each for step in priced for each in machine_paid_in(step.gpu, step.gpus, prices)}
     notes += pricelist.told_rates(paid, unit, prices.rates)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -16,26 +16,27 @@ from ..compare.coverage import choose
 from ..compare.environments import differences
 from ..compare.interleave import ARMS, Check, forks, parts, rounds
 from ..compare.rule import PAIRS_A_ROUND
+from ..compare.side import Side
 from ..compare.trials import Compared
 from ..datafile import expected_folder
 from ..devices import Device, gpu_of
 from ..errors import UserError
 from ..estimate import estimate
-from ..exit_codes import OK
-from ..formats import Format, add_format
+from ..exit_codes import INCONCLUSIVE, OK
+from ..formats import Format, add_format, first
 from ..plan import Methods, Options, counts_up_to, default_scale, trials
 from ..progress import Progress
 from ..recipe import Scale
 from ..results import REPORT
 from ..stderr import say
-from ..trial import Trial
+from ..trial import Record, Trial
 from ..units import duration, path
 from .devices import alike
 from .preflight import check_cuda, check_disk, check_packages, interrupted, stop_on_sigterm
 
 _EXIT_CODES = (
     "exit codes: 0 nothing regressed; 1 something regressed or broke; 2 usage, or a stack that cannot be built or "
-    "imported; 3 inconclusive; 130 interrupted (the same command resumes)"
+    "imported; 3 inconclusive, or too little for --accept; 130 interrupted (the same command resumes)"
 )
 _PAIRS = (12, 9, 6)  # a round, for as many trials as fit the budget; what they leave of it buys more for each
 _CHECK = "check.json"
@@ -80,13 +81,14 @@ def main(given: argparse.Namespace) -> int:
         return OK
     names = ", ".join(f"{trial.recipe} {trial.settings}" for trial in chosen)
     seconds = _parts(chosen, devices, pairs)
+    bar = Progress(seconds, 0.0)
+    check = Check(given.out, chosen, stacks, devices, pairs, budget, bar.tell_part)
     say(
-        f"{len(chosen)} of {len(candidates)} trials, twice {pairs} starts of each stack: {names}; about "
-        f"{duration(sum(seconds.values()))} in all, by estimate"
+        f"{len(chosen)} of {len(candidates)} trials, twice {pairs} starts of each stack: {names}; "
+        f"{_time_told(seconds, check.left())}"
     )
     try:
-        with Progress(seconds, 0.0) as bar:
-            check = Check(given.out, chosen, stacks, devices, pairs, budget, bar.tell_part)
+        with bar:
             compared = check.run()
         notes = [_note(given, check, compared)]
         if given.bisect:
@@ -101,14 +103,16 @@ def main(given: argparse.Namespace) -> int:
 
     files.replace(given.out / REPORT, told("markdown") + "\n")
     files.replace(given.out / _CHECK, told("json") + "\n")
+    code = report.exit_code(compared)
     if given.accept:
         accepted = [record for trial in chosen for record in check.samples("after", trial)]
-        if accepted:
-            say(f"the baseline is now {baseline.accept(after, accepted, expected_folder())}")
+        if why := _not_to_accept(given, check, compared, accepted, after):
+            say(f"--accept: {why}, so the baseline stays as it is")
+            code = code or INCONCLUSIVE
         else:
-            say(f"--accept: {after.name} ran no trial that this stack runs, so the baseline stays as it is")
+            say(f"the baseline is now {baseline.accept(after, accepted, expected_folder())}")
     print(told(given.format))
-    return report.exit_code(compared)
+    return code
 
 
 def _candidates(given: argparse.Namespace) -> tuple[list[Device], list[Trial]]:
@@ -168,6 +172,16 @@ def _parts(trials: Sequence[Trial], devices: Sequence[Device], pairs: int) -> di
     return found | dict.fromkeys(starts, _LOADING_SECONDS + len(ARMS) * forks(devices) * _SAMPLES_SHARE * once)
 
 
+def _time_told(seconds: Mapping[str, float], left: Sequence[str]) -> str:
+    """How long the parts that are left of a check take, of all that it has."""
+    if not left:
+        return "all of it was measured before"
+    about = f"about {duration(sum(seconds[part] for part in left))}"
+    if len(left) == len(seconds):
+        return f"{about} in all, by estimate"
+    return f"{about} to go, by estimate; the rest was measured before"
+
+
 def _note(given: argparse.Namespace, check: Check, compared: Sequence[Compared]) -> str:
     floors = [each.judged.floor for each in compared if each.judged and each.judged.floor is not None]
     ends = dict.fromkeys(f"{end:.1%}" for end in (min(floors), max(floors))) if floors else {}
@@ -178,6 +192,19 @@ def _note(given: argparse.Namespace, check: Check, compared: Sequence[Compared])
         f"make a round, and a second round confirms what the first suspects. Times are seconds of a training "
         f"step.{short}"
     )
+
+
+def _not_to_accept(
+    given: argparse.Namespace, check: Check, compared: Sequence[Compared], accepted: Sequence[Record], after: Side
+) -> str:
+    """Why what the other stack took is no baseline, nothing where it is one. What regressed may be accepted, as whoever
+    asks knows by how much; what the check could not tell may not."""
+    if not check.complete:
+        return f"the budget of {given.budget} ended the check early, the same command goes on"
+    if undecided := [each for each in compared if each.status == "inconclusive" or each.unanswered]:
+        names = first([f"{each.trial.recipe} {each.trial.settings} is {each.status}" for each in undecided])
+        return f"{names}, more --pairs or a quieter machine may decide it"
+    return "" if accepted else f"{after.name} ran no trial that this stack runs"
 
 
 def _bisect(

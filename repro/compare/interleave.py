@@ -47,6 +47,7 @@ from .trials import Compared, Judge, Judged, compare_trial
 ARMS = ("before", "after", "again")
 SEARCHED = ARMS[:2]
 _STANDS = ("ok", "out_of_memory", "timed_out")  # the same command measures no such record again: others may be mended
+_Taken = Counter[tuple[str, str]]  # by arm and trial
 FORKS = 4  # of each arm a start, on a CPU: what a start decides is little of a process's noise, and loading takes time
 
 
@@ -69,6 +70,7 @@ class Check:
         self._stacks = dict(zip(ARMS, (*stacks, stacks[0]), strict=True))
         self._devices, self._deadline = list(devices), time.monotonic() + budget
         self._forks = forks(devices)
+        self._starts = range(pairs), range(pairs, 2 * pairs)  # of each round
         self._longest, self.complete = 0.0, True
         self._failed: set[str] = set()
 
@@ -78,11 +80,19 @@ class Check:
         self._refuse_others()
         for arm in SEARCHED:
             self._search(arm)
-        alike = [trial for trial in self.trials if self._sampled(trial) is not None]
-        self._round(alike, range(self.pairs))
-        unsettled = [trial for trial in alike if not self._is_settled(trial)]
-        self._round(unsettled, range(self.pairs, 2 * self.pairs))
+        self._round(self._first_round(), self._starts[0])
+        self._round(self._second_round(), self._starts[1])
         return self.compared()
+
+    def left(self) -> list[str]:
+        """The parts that are still to be measured, by name. What a part decides about later ones is not known before
+        it is measured: until then they are left."""
+        searches = [_of_search(arm) for arm in SEARCHED if self._unsearched(arm)]
+        first, second = (list(map(_of_start, starts)) for starts in self._starts)
+        if searches:
+            return searches + first + second
+        waiting = self._waiting(self._first_round(), self._starts[0])
+        return waiting + second if waiting else self._waiting(self._second_round(), self._starts[1])
 
     def compared(self) -> list[Compared]:
         """Every trial, from what is measured so far."""
@@ -118,26 +128,20 @@ class Check:
 
     def _search(self, arm: str) -> None:
         """Finds the largest micro batch of every trial on a stack."""
-        folder = self.folder / arm / SEARCHES
-        known = {record.id for record in _standing(folder)}
-        waiting = [trial for trial in self.trials if trial.id not in known]
+        waiting = self._unsearched(arm)
         began = time.monotonic()
         if waiting:
-            with self._opened(folder, arm, waiting) as opened:
+            with self._opened(self.folder / arm / SEARCHES, arm, waiting) as opened:
                 for trial in waiting:
                     opened.keep(opened.measure(trial))
         self.tell(_of_search(arm), time.monotonic() - began if waiting else None)
 
     def _round(self, trials: Sequence[Trial], starts: Iterable[int]) -> None:
         """Has every arm measure these trials in these starts. One that fails is left alone."""
-        sampled = [wanted for trial in trials if (wanted := self._sampled(trial)) is not None]
         for start in starts:
-            known = [(arm, record) for arm in ARMS for record in _standing(self.folder / arm)]
-            taken = Counter((arm, record.id) for arm, record in known)
-            failed = self._failed.union(record.id for _, record in known if record.status != "ok")
-            waiting = [trial for trial in sampled if trial.id not in failed]
-            forks = range(start * self._forks, (start + 1) * self._forks)
-            missing = [fork for fork in forks if any(taken[arm, t.id] <= fork for t in waiting for arm in ARMS)]
+            taken, failed = self._taken()
+            waiting = [trial for trial in trials if trial.id not in failed]
+            missing = self._missing(start, waiting, taken)
             began = time.monotonic()
             if missing:
                 self._start(missing, waiting, taken)
@@ -145,7 +149,38 @@ class Check:
                     return
             self.tell(_of_start(start), time.monotonic() - began if missing else None)
 
-    def _start(self, forks: Sequence[int], trials: list[Trial], taken: Counter[tuple[str, str]]) -> None:
+    def _unsearched(self, arm: str) -> list[Trial]:
+        """The trials whose largest micro batch on a stack is not found yet."""
+        known = {record.id for record in _standing(self.folder / arm / SEARCHES)}
+        return [trial for trial in self.trials if trial.id not in known]
+
+    def _first_round(self) -> list[Trial]:
+        """What both stacks repeat."""
+        return [sampled for trial in self.trials if (sampled := self._sampled(trial)) is not None]
+
+    def _second_round(self) -> list[Trial]:
+        """The same of what the first round leaves unsettled."""
+        unsettled = (self._sampled(trial) for trial in self.trials if not self._is_settled(trial))
+        return [sampled for sampled in unsettled if sampled is not None]
+
+    def _waiting(self, trials: Sequence[Trial], starts: Iterable[int]) -> list[str]:
+        """Those of these starts, by name, that have not measured all of these trials."""
+        taken, failed = self._taken()
+        waiting = [trial for trial in trials if trial.id not in failed]
+        return [_of_start(start) for start in starts if self._missing(start, waiting, taken)]
+
+    def _taken(self) -> tuple[_Taken, set[str]]:
+        """How often each arm has measured each trial, and the trials that failed."""
+        known = [(arm, record) for arm in ARMS for record in _standing(self.folder / arm)]
+        failed = self._failed.union(record.id for _, record in known if record.status != "ok")
+        return Counter((arm, record.id) for arm, record in known), failed
+
+    def _missing(self, start: int, trials: Sequence[Trial], taken: _Taken) -> list[int]:
+        """The forks of a start that some arm has not measured some of these trials in."""
+        forks = range(start * self._forks, (start + 1) * self._forks)
+        return [fork for fork in forks if any(taken[arm, each.id] <= fork for each in trials for arm in ARMS)]
+
+    def _start(self, forks: Sequence[int], trials: list[Trial], taken: _Taken) -> None:
         """Starts every arm, for these forks of each, without what was `taken` already. A trial is left out once it
         fails, all of them once the time is up."""
         began = time.monotonic()

@@ -12,7 +12,7 @@ from ..audit import audit
 from ..findings import by_place
 from ..predict import calibration
 from ..predict.tables import predicted
-from ..predict.traces import PAPER_STACK, nearest_here
+from ..predict.traces import PAPER_STACK, nearest_here, why_here
 from .days import TrainingDays, foretold
 from .offers import Offer
 from .told import days_told
@@ -69,7 +69,7 @@ def told_traces(days: Iterable[TrainingDays | Offer], doubts: Mapping[str, Doubt
     if not any(row.origin == "predicted" for row in days) and not any(doubt.instead for doubt in doubts.values()):
         return []
     here = nearest_here()
-    others = f"; {command()} predict --gpu takes those of {here.transformers}, nearest to what is installed here"
+    others = f"; {command()} predict --gpu takes those of {here.transformers}, {why_here()}"
     return [
         "Predicted days are from traces of the models of transformers "
         f"{PAPER_STACK.transformers}, as the paper's days beside them are{others if here != PAPER_STACK else ''}."

@@ -59,7 +59,7 @@ class SystemPrice:
 @dataclass(frozen=True)
 class PriceList:
     """Prices of GPUs by name and of systems by number of GPUs, rentals, and rates between currencies; and of which
-    GPUs a file of one's own says what they cost to buy, and to rent."""
+    GPUs a file of one's own says what they cost to buy, and to rent, and for how many GPUs what a system costs."""
 
     gpus: dict[str, GpuPrice]
     systems: dict[int, SystemPrice]
@@ -67,6 +67,7 @@ class PriceList:
     rates: tuple[Rate, ...]
     own_to_buy: frozenset[str] = frozenset()
     own_to_rent: frozenset[str] = frozenset()
+    own_systems: frozenset[int] = frozenset()
 
 
 def price_list(file: Path | None = None) -> PriceList:
@@ -110,6 +111,7 @@ def _over(ours: PriceList, file: Path) -> PriceList:
         tuple(rates),
         frozenset(row.name for row in gpus),
         frozenset(row.gpu for row in rentals),
+        frozenset(row.gpus for row in systems),
     )
 
 

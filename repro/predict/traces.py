@@ -171,7 +171,25 @@ def nearest(packages: Mapping[str, str], folder: Path = FOLDER) -> Traced:
 @cache
 def nearest_here() -> Traced:
     """The shipped stack nearest to what is installed."""
-    return nearest({package: version for package in _PACKAGES if (version := installed(package))})
+    return nearest(_installed())
+
+
+def why_nearest(stack: Traced, packages: Mapping[str, str], whose: str) -> str:
+    """Why a stack is the nearest to these packages, which are `whose`: it has them all, or no other comes nearer."""
+    has = all(without_build(packages.get(package, "")) == version for package, version in asdict(stack).items())
+    return f"{'exactly' if has else 'nearest to'} {whose}"
+
+
+def why_here() -> str:
+    """The same of `nearest_here`."""
+    packages = _installed()
+    if "transformers" not in packages:
+        return "the newest, as none is installed here"
+    return why_nearest(nearest_here(), packages, "what is installed here")
+
+
+def _installed() -> dict[str, str]:
+    return {package: version for package in _PACKAGES if (version := installed(package))}
 
 
 def can_trace() -> bool:
