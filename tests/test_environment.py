@@ -203,14 +203,20 @@ def test_a_folder_of_another_stack_is_refused_by_name(tmp_path: Path) -> None:
         (replace(now, driver="570.2"), f"driver was {now.driver}, is 570.2"),
         (replace(now, python="3.9.0"), f"python was {now.python}, is 3.9.0"),
         (replace(now, host=replace(now.host, cpu="Another CPU")), f"the CPU was {now.host.cpu}, is Another CPU"),
+        (_with_cores(now, 999), f"the number of cores was {now.host.physical_cores}, is 999"),
     ):
         with pytest.raises(UserError, match=re.escape(f"({told})")):
             environment.refuse_another(tmp_path, changed)
 
 
-def test_a_folder_that_does_not_say_whether_it_had_tf32_is_taken(tmp_path: Path) -> None:
+def test_a_folder_that_does_not_say_whether_it_had_tf32_or_how_many_cores_is_taken(tmp_path: Path) -> None:
     now = environment.describe([], {}, seed=7, options={}, variables={})
-    environment.refuse_another(_kept(replace(now, tf32=None), tmp_path), now)
+    environment.refuse_another(_kept(replace(_with_cores(now, None), tf32=None), tmp_path), now)
+    environment.refuse_another(_kept(now, tmp_path / "whole"), _with_cores(now, None))
+
+
+def _with_cores(described: Environment, cores: int | None) -> Environment:
+    return replace(described, host=replace(described.host, physical_cores=cores))
 
 
 def _kept(described: Environment, folder: Path) -> Path:
