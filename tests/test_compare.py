@@ -691,16 +691,23 @@ def test_another_cpu_is_another_machine(tmp_path: Path) -> None:
         "one": {"cpu": "One", "physical_cores": 2},
         "other": {"cpu": "Other"},
         "more": {"cpu": "One", "physical_cores": 64},
+        "all": {"cpu": "One", "physical_cores": 2, "usable_cpus": 4},
+        "few": {"cpu": "One", "physical_cores": 2, "usable_cpus": 1},
     }
     for name, host in hosts.items():
         environment(
             results_folder(tmp_path / name, record("pythia-1b", "naive", 1.0, gpu="cpu", scale="tiny")), host=host
         )
-    for name, told in (("other", "One, then Other"), ("more", "2 cores, then 64 cores")):
-        sides = str(tmp_path / "one"), str(tmp_path / name)
-        [row] = json.loads(repro("compare", *sides, "--format", "json").stdout)["trials"]
+    for before, after, told in (
+        ("one", "other", "One, then Other"),
+        ("one", "more", "2 cores, then 64 cores"),
+        ("all", "few", "4 usable CPUs, then 1 usable CPU"),
+    ):
+        sides = str(tmp_path / before), str(tmp_path / after)
+        found = json.loads(repro("compare", *sides, "--format", "json").stdout)
+        [row] = found["trials"]
         assert (row["status"], row["reason"]) == ("incomparable", f"another machine: {told}")
-    assert "CPU cores" in repro("compare", *sides).stdout
+        assert ("CPU cores" in {each["what"] for each in found["environment"]}) == (after == "more")
 
 
 def test_what_changed_besides_speed_is_told(tmp_path: Path) -> None:
