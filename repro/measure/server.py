@@ -32,6 +32,7 @@ from repro.build_cache import mend
 from repro.checkout import ROOT
 from repro.errors import UserError, one_line
 
+from .crowd import Crowd
 from .memory import is_out_of_memory, is_the_hosts, oom_kills
 from .rank import Rank
 
@@ -71,7 +72,8 @@ class Outcome:
     """What became of one rank: `ok` with a value, `out_of_memory` or `crashed` with the error, `timed_out`, or
     `stopped`, by another rank's failure or a word of the near end. `error` is one line, `reports` are in their order,
     `failed` the seconds from the job's sending to an error. `of_host` says of memory that ran out beside a GPU that it
-    was the host's; `gpu_state` is what the GPU told of itself then.
+    was the host's; `gpu_state` is what the GPU told of itself then. `crowd` is the share of the CPUs that others took
+    while the job ran, None where it is timed on a GPU, or in turns with others.
     """
 
     rank: int
@@ -82,6 +84,7 @@ class Outcome:
     failed: float = 0.0
     of_host: bool = False
     gpu_state: dict[str, Any] | None = None
+    crowd: float | None = None
     reports: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -261,7 +264,7 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
 
     Raises ConnectionError where the stream ends instead. Nothing that was forked outlives this.
     """
-    server, group, ranks, kills = os.getpid(), 0, [], oom_kills()
+    server, group, ranks, kills, crowd = os.getpid(), 0, [], oom_kills(), Crowd()
     selector = selectors.DefaultSelector()
     selector.register(stream, selectors.EVENT_READ)
     try:
@@ -300,8 +303,9 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
         _end(group)
         for rank in ranks:
             os.close(rank.pipe)
+    share = None if job.cuda or job.turns is not None else crowd.share()
     for rank in ranks:
-        rank.outcome.status = rank.outcome.status or ending
+        rank.outcome.status, rank.outcome.crowd = rank.outcome.status or ending, share
     return [rank.outcome for rank in ranks]
 
 

@@ -326,6 +326,7 @@ def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -
         made = f"torch.compile broke the model into {record.graphs['compiled']} graphs"
         record.warnings.append(f"{made}: what lies between them ran uncompiled")
     record.losses = values[0]["losses"]
+    record.crowd = max((outcome.crowd for outcome in outcomes if outcome.crowd is not None), default=None)
     if skipped := values[0]["skipped_updates"]:
         record.warnings.append(f"{skipped} timed updates were skipped by the fp16 loss scale, and count too short")
     record.gpu_state = [value["gpu_state"] for value in values] if bench.cuda else None
