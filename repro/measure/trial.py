@@ -51,7 +51,8 @@ _NO_ENGINE = "unable to find an engine to execute this computation"
 _REMEDIES: dict[str, str] = {
     "out_of_memory": "needs more memory: activation checkpointing, sharding over more devices, or offloading, which "
     "takes the host's",
-    "host": "needs more memory of the host: settings without offloading, more GPUs, or another host",
+    "host": "needs more memory of the host: settings without offloading, more GPUs, fewer compilers at once "
+    "(TORCHINDUCTOR_COMPILE_THREADS=1), or another host",
     "shared": "run it again once no other process uses the GPU",
     "timed_out": "raise --trial-timeout",
     "crashed": "read the traceback in trials.jsonl and the log",
