@@ -57,13 +57,18 @@ def capability_of(devices: Sequence[Device]) -> tuple[int, int] | None:
 
 
 def generation_of(device: Device) -> str:
-    """A GPU's generation; an unknown GPU has that of the newest compute capability of the catalogue up to its own."""
+    """A GPU's generation; an unknown GPU has that of the newest compute capability of the catalogue up to its own, as
+    what is compiled for that runs on it. It does not where the major number is another."""
     if device.gpu is not None:
         return device.gpu.generation
     older = [gpu for gpu in catalogue() if gpu.compute_capability <= device.compute_capability]
     if not older:
         return f"older than {GENERATIONS[0]}"
-    return max(older, key=lambda gpu: gpu.compute_capability).generation
+    newest = max(older, key=lambda gpu: gpu.compute_capability)
+    if newest.compute_capability[0] != device.compute_capability[0]:
+        own = ".".join(map(str, device.compute_capability))
+        return f"of compute capability {own}, none of {GENERATIONS[0]}'s to {GENERATIONS[-1]}'s"
+    return newest.generation
 
 
 def mask(devices: Sequence[Device], variable: str | None) -> list[Device]:

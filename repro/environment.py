@@ -131,7 +131,12 @@ def refuse_another(folder: Path, now: Environment, more: Collection[str] = ()) -
     pairs: list[tuple[str, Any, Any]] = [(name, before.get(name), after.get(name)) for name in names]
     pairs += [("driver", then.driver, now.driver), ("python", then.python, now.python)]
     pairs += [("the CPU", then.host.cpu, now.host.cpu), ("the GPU", _gpu_name(then), _gpu_name(now))]
-    pairs += [("TF32", now.tf32 if then.tf32 is None else then.tf32, now.tf32)]
+    may_lack = [
+        ("the number of cores", then.host.physical_cores, now.host.physical_cores),
+        ("the number of usable CPUs", then.host.usable_cpus, now.host.usable_cpus),
+        ("TF32", then.tf32, now.tf32),
+    ]
+    pairs += [pair for pair in may_lack if None not in pair]  # older folders say less
     different = [f"{name} was {old}, is {new}" for name, old, new in pairs if old != new]
     if different:
         raise UserError(f"{folder} holds another machine's or stack's trials ({different[0]}); name another with --out")

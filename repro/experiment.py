@@ -93,7 +93,7 @@ class Experiment:
         if outcome.status != "ok":
             raise TrainingFailedError(f"{what.id}: {outcome.status}, {outcome.error or 'no reason given'}; see {log}")
         started = next(report["started"] for report in outcome.reports if "started" in report)
-        trained = Trained(what, started, **outcome.value)
+        trained = Trained(what, started, **outcome.value, crowd=outcome.crowd)
         files.replace(path, json.dumps(asdict(trained)) + "\n")
         return trained, False
 

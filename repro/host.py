@@ -12,10 +12,12 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Host:
-    """The computer around the GPUs. None, empty or 0 is what nobody tells."""
+    """The computer around the GPUs. None, empty or 0 is what nobody tells. `usable_cpus` counts those that a run may
+    use, as taskset, Docker's --cpuset-cpus or a batch system leaves them: it starts a thread for each."""
 
     cpu: str = ""
     physical_cores: int | None = None
+    usable_cpus: int | None = None
     memory_bytes: int = 0
     os: str = ""
     kernel: str = ""
@@ -31,6 +33,7 @@ def host() -> Host:
     return Host(
         cpu=_cpu_model(),
         physical_cores=_physical_cores(),
+        usable_cpus=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         os=_os_name(),
         kernel=platform.release(),

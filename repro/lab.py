@@ -66,13 +66,15 @@ class Training:
 @dataclass(frozen=True)
 class Trained:
     """What a training took: seconds of each batch's reading and training, by epoch, and of each epoch. `started` is
-    from sending the job to the first epoch."""
+    from sending the job to the first epoch, `crowd` the share of the CPUs that other processes took meanwhile, None on
+    a GPU."""
 
     what: Training
     started: float
     reading: list[list[float]]
     training: list[list[float]]
     seconds: list[float]
+    crowd: float | None = None
 
 
 @dataclass(frozen=True)

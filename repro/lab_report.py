@@ -10,9 +10,10 @@ from models import gan
 from models.gan import EPOCHS
 
 from . import lab
-from .formats import Format, as_json, render
+from .formats import Format, as_json, counted, render
 from .gpus import Gpu
 from .lab import Epoch, Prediction, Ratio, Trained, Training
+from .soundness import crowded
 from .units import duration
 
 
@@ -44,6 +45,11 @@ class Report:
         title = (lambda text: f"## {text}") if format == "markdown" else str.upper
         parts = ["# The lab's experiment" if format == "markdown" else ""]
         parts += [". ".join([what(self.trained[0].what), *self.scaled_down]) + "."]
+        parts += [
+            f"While {named(each.what)} ran, {others}: it took longer than it would have alone."
+            for each in self.trained
+            if (others := crowded(each.crowd)) is not None
+        ]
         parts += [title("Prediction"), render([_prediction(row) for row in self.predictions], format)]
         parts += [
             "later epoch: the mean of those after the first; the lab's by (measured - first) / (epochs - 1). "
@@ -54,6 +60,11 @@ class Report:
         parts += [title("Two machines"), render([_ratio(row) for row in self.ratios], format)]
         parts += ["error: the ratio that the specification predicts, against the one measured over all epochs."]
         return "\n\n".join(filter(None, parts))
+
+
+def named(training: Training) -> str:
+    """A training among those of an experiment."""
+    return f"{counted(training.epochs, 'epoch')}{', after a warm-up' if training.warm else ''}"
 
 
 def what(training: Training) -> str:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 
 from .formats import counted, figures
+from .soundness import crowded
 from .trial import Record, Trial
 from .units import duration
 
@@ -104,7 +105,9 @@ def _told(record: Record | None, earlier: bool) -> str:
     again = " (from an earlier run)" if earlier else f" ({record.wall_seconds:.1f} s)"
     if record.true_step is None:
         return f"{record.status}, {record.reason}{again}"
-    return f"{figures(record.true_step)} s a training step, MBS {record.micro_batch}{again}"
+    others = crowded(record.crowd)
+    told = f"{figures(record.true_step)} s a training step, MBS {record.micro_batch}{again}"
+    return told if others is None else f"{told}, while {others}"
 
 
 def first_line(trials: Sequence[Trial], waiting: Sequence[Trial], seconds: float) -> str:

@@ -109,11 +109,11 @@ class Run:
 
     @property
     def loads(self) -> bool:
-        """Whether a trial that waits will need the stack and the other nodes."""
-        return any(map(self._can_run, self.waiting))
+        """Whether a trial that waits, and that the time budget allows, will need the stack and the other nodes."""
+        return any(self._can_run(trial) and self.estimate(trial) <= self._left for trial in self.waiting)
 
     def load(self) -> None:
-        """Loads the stack, and waits for the other nodes, where a trial that waits will need them."""
+        """Loads the stack, and waits for the other nodes, where a trial will need them."""
         if self.loads:
             with contextlib.suppress(ServerDiedError):  # it fails again in that trial, which records it
                 self.bench.server.start()
@@ -167,12 +167,10 @@ class Run:
             self._keep(record)
             self.tell(trial, record, False)
             return record
-        left = float("inf")
-        if self.options.budget is not None:
-            left = self.options.budget - (time.monotonic() - self._started)
-            if self.estimate(trial) > left:
-                self.tell(trial, None, False)
-                return None
+        left = self._left
+        if self.estimate(trial) > left:
+            self.tell(trial, None, False)
+            return None
         size = guide.size(settings) if guide is not None else 0
         try:
             weigh = guide.weigh if guide is not None else None
@@ -215,6 +213,12 @@ class Run:
         """Writes verdicts.json, and the report of all that the folder holds; its page takes seconds to draw."""
         jsonfile.write(self.results.folder / VERDICTS, [asdict(verdict) for verdict in self.verdicts()])
         return write(compose(read(self.results.folder)), self.results.folder, draw)
+
+    @property
+    def _left(self) -> float:
+        """Seconds of the time budget."""
+        spent = time.monotonic() - self._started
+        return float("inf") if self.options.budget is None else self.options.budget - spent
 
     def _keep(self, record: Record) -> None:
         record.commit = self._commit

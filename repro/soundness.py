@@ -1,4 +1,4 @@
-"""What a record does not tell, as its GPU was held down, or somebody else used it or the host's memory."""
+"""What a record does not tell, as its GPU was held down, or somebody else used it, the CPUs or the host's memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,15 @@ from .trial import Record
 
 # NVML's clock event reasons. A power cap is left in: under load a board runs at its cap on both sides.
 _THROTTLED = {0x8: "slowed by the hardware", 0x20: "too hot", 0x40: "too hot", 0x80: "short of power"}
+_CROWDED = 0.1  # of the CPUs: beside less, steps take hardly longer
+
+
+def crowded(share: float | None) -> str | None:
+    """That others took such a share of the CPUs which something was timed on, in a few words that trials share; None
+    where they took little, or nobody tells."""
+    if share is None or share < _CROWDED:
+        return None
+    return f"other processes took about {round(share, 1):.0%} of the CPUs"
 
 
 def unsound(record: Record) -> str | None:

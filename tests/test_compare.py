@@ -356,15 +356,27 @@ def test_small_warm_ups_and_the_last_digits_of_a_loss_are_no_change() -> None:
     ]
 
 
-def test_a_peak_on_a_cpu_has_moved_only_where_its_starts_say_so() -> None:
-    def peaks(*mib: int, device: str = "cpu") -> list[Record]:
-        return [replace(processes(count=1)[0], device=device, peak_memory=each * 2**20) for each in mib]
+@pytest.mark.parametrize(
+    ("what", "field", "unit"), [("peak memory", "peak_memory", 2**20), ("compiling and warm-up", "warm_up_seconds", 1)]
+)
+def test_a_peak_and_compiling_on_a_cpu_have_moved_only_where_their_starts_say_so(
+    what: str, field: str, unit: int
+) -> None:
+    def of(*values: int, device: str = "cpu") -> list[Record]:
+        return [replace(processes(count=1)[0], device=device, **{field: each * unit}) for each in values]
 
-    assert changes(peaks(100), peaks(120)) == []
-    assert [found.what for found in changes(peaks(100), peaks(-1))] == ["peak memory"], "no traceback"
-    assert changes(peaks(100, 101, 119, 121), peaks(120, 102, 123, 118)) == []
-    assert [found.what for found in changes(peaks(100, 101, 102, 103), peaks(120, 121, 122, 123))] == ["peak memory"]
-    assert [found.what for found in changes(peaks(100, device="A100"), peaks(120, device="A100"))] == ["peak memory"]
+    def told(before: list[Record], after: list[Record]) -> list[str]:
+        return [found.what for found in changes(before, after)]
+
+    assert told(of(100), of(130)) == []
+    assert told(of(100, 101, 149, 151), of(150, 102, 153, 148)) == []
+    assert told(of(100, 101, 102, 103), of(130, 131, 132, 133)) == [what]
+    assert told(of(100, device="A100"), of(130, device="A100")) == [what]
+
+
+def test_a_peak_that_cannot_be_one_is_told_as_it_is() -> None:
+    of = [replace(processes(count=1)[0], device="cpu", peak_memory=mib * 2**20) for mib in (100, -1)]
+    assert [found.what for found in changes(of[:1], of[1:])] == ["peak memory"]
 
 
 def test_the_same_kernels_in_another_order_are_no_change() -> None:
@@ -691,16 +703,23 @@ def test_another_cpu_is_another_machine(tmp_path: Path) -> None:
         "one": {"cpu": "One", "physical_cores": 2},
         "other": {"cpu": "Other"},
         "more": {"cpu": "One", "physical_cores": 64},
+        "all": {"cpu": "One", "physical_cores": 2, "usable_cpus": 4},
+        "few": {"cpu": "One", "physical_cores": 2, "usable_cpus": 1},
     }
     for name, host in hosts.items():
         environment(
             results_folder(tmp_path / name, record("pythia-1b", "naive", 1.0, gpu="cpu", scale="tiny")), host=host
         )
-    for name, told in (("other", "One, then Other"), ("more", "2 cores, then 64 cores")):
-        sides = str(tmp_path / "one"), str(tmp_path / name)
-        [row] = json.loads(repro("compare", *sides, "--format", "json").stdout)["trials"]
+    for before, after, told in (
+        ("one", "other", "One, then Other"),
+        ("one", "more", "2 cores, then 64 cores"),
+        ("all", "few", "4 usable CPUs, then 1 usable CPU"),
+    ):
+        sides = str(tmp_path / before), str(tmp_path / after)
+        found = json.loads(repro("compare", *sides, "--format", "json").stdout)
+        [row] = found["trials"]
         assert (row["status"], row["reason"]) == ("incomparable", f"another machine: {told}")
-    assert "CPU cores" in repro("compare", *sides).stdout
+        assert ("CPU cores" in {each["what"] for each in found["environment"]}) == (after == "more")
 
 
 def test_what_changed_besides_speed_is_told(tmp_path: Path) -> None:

@@ -101,6 +101,27 @@ def test_a_gpu_that_no_image_is_for_is_sent_to_none(monkeypatch: pytest.MonkeyPa
     assert complaint.endswith(" (Tesla P100) is older than Volta: no image is for such a GPU")
 
 
+@pytest.mark.parametrize(("image", "compiled"), [("blackwell", ""), ("hopper", ""), ("every", "90 100 120")])
+@pytest.mark.parametrize("capability", [(11, 0), (13, 0)])
+def test_code_for_one_major_capability_runs_on_no_other_and_no_image_has_what_does(
+    monkeypatch: pytest.MonkeyPatch, image: str, compiled: str, capability: tuple[int, int]
+) -> None:
+    new = Device(0, 0, "GPU-0", "NVIDIA New", None, 2**34, capability)
+    complaint = here(monkeypatch, new, image=image, compiled=compiled).complaint
+    assert complaint is not None
+    assert complaint.endswith(
+        f" is of compute capability {capability[0]}.0, none of Volta's to Blackwell's: no image is for such a GPU"
+    )
+
+
+@pytest.mark.parametrize("capability", [(10, 3), (12, 1)])
+def test_code_for_a_capability_runs_on_the_later_ones_of_its_major_number(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]
+) -> None:
+    new = Device(0, 0, "GPU-0", "NVIDIA New", None, 2**34, capability)
+    assert here(monkeypatch, new, image="blackwell").complaint is None
+
+
 @pytest.mark.parametrize(
     ("image", "refused"),
     [("every", {"Volta"}), ("latest", {"Volta"}), ("paper", {"Blackwell"})],

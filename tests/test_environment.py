@@ -87,7 +87,8 @@ def test_what_earlier_versions_kept_is_read_and_saved_as_it_was(path: Path, tmp_
     known = jsonfile.read(path, Environment)
     environment.keep(known, tmp_path)
     saved, kept = (json.loads(file.read_text()) for file in (tmp_path / "environment.json", path))
-    assert saved == {"image": None, "tf32": None, "earlier": []} | kept
+    host = {"usable_cpus": None} | kept["host"]
+    assert saved == {"image": None, "tf32": None, "earlier": []} | kept | {"host": host}
     assert list(saved) == [each.name for each in fields(Environment)]
 
 
@@ -203,14 +204,35 @@ def test_a_folder_of_another_stack_is_refused_by_name(tmp_path: Path) -> None:
         (replace(now, driver="570.2"), f"driver was {now.driver}, is 570.2"),
         (replace(now, python="3.9.0"), f"python was {now.python}, is 3.9.0"),
         (replace(now, host=replace(now.host, cpu="Another CPU")), f"the CPU was {now.host.cpu}, is Another CPU"),
+        (_with_cores(now, 999), f"the number of cores was {now.host.physical_cores}, is 999"),
+        (_with_usable(now, 999), f"the number of usable CPUs was {now.host.usable_cpus}, is 999"),
     ):
         with pytest.raises(UserError, match=re.escape(f"({told})")):
             environment.refuse_another(tmp_path, changed)
 
 
-def test_a_folder_that_does_not_say_whether_it_had_tf32_is_taken(tmp_path: Path) -> None:
+def test_a_folder_that_does_not_say_whether_it_had_tf32_or_how_many_cores_is_taken(tmp_path: Path) -> None:
     now = environment.describe([], {}, seed=7, options={}, variables={})
-    environment.refuse_another(_kept(replace(now, tf32=None), tmp_path), now)
+    silent = replace(_with_usable(_with_cores(now, None), None), tf32=None)
+    environment.refuse_another(_kept(silent, tmp_path), now)
+    environment.refuse_another(_kept(now, tmp_path / "whole"), _with_cores(now, None))
+
+
+def _with_cores(described: Environment, cores: int | None) -> Environment:
+    return replace(described, host=replace(described.host, physical_cores=cores))
+
+
+def _with_usable(described: Environment, cpus: int | None) -> Environment:
+    return replace(described, host=replace(described.host, usable_cpus=cpus))
+
+
+def test_cpus_that_a_run_may_not_use_are_none_of_its_own() -> None:
+    code = (
+        "import os; from repro.host import host; one = min(os.sched_getaffinity(0)); os.sched_setaffinity(0, {one}); "
+        "print(host().usable_cpus)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout == "1\n"
 
 
 def _kept(described: Environment, folder: Path) -> Path:

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,7 +25,7 @@ import pytest
 from repro.measure import server
 from repro.measure.launcher import ForkServer, ServerDiedError, Stream
 from repro.measure.memory import oom_kills
-from repro.measure.server import Job, _Forked
+from repro.measure.server import Job, _Forked, _of_error
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -168,6 +169,39 @@ def test_a_rank_that_the_kernel_killed_for_want_of_memory_ran_out_of_it(monkeypa
     assert ended(signal.SIGKILL, 3, cuda=True) == (*told, True)
     assert ended(signal.SIGKILL, 4)[0] == "crashed"
     assert ended(signal.SIGTERM, 3)[0] == "crashed"
+
+
+def killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def lost_worker() -> BaseException:
+    """What a pool raises of whose processes one was killed, as torch's are that compile."""
+    with ProcessPoolExecutor(1) as pool:
+        error = pool.submit(killed).exception()
+    assert error is not None
+    return error
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "C++ compile error\n\nOutput:\ng++: fatal error: Killed signal terminated program cc1plus",
+        "Internal error: `ptxas` failed with error code -9",
+        None,
+    ],
+    ids=("GCC", "Triton", "torch"),
+)
+def test_a_compiler_that_the_kernel_killed_for_want_of_memory_ran_out_of_the_hosts(
+    monkeypatch: pytest.MonkeyPatch, said: str | None
+) -> None:
+    monkeypatch.setattr(server, "oom_kills", lambda: 4)
+    wrapped = ValueError("backend failed")
+    wrapped.__cause__ = lost_worker() if said is None else RuntimeError(said)
+    told = ("out_of_memory", "the kernel killed a compiler, as the host's memory ran out", True)
+    assert _of_error(wrapped, 3) == told
+    assert _of_error(wrapped, 4) == ("crashed", "ValueError: backend failed", False), "by somebody else"
+    assert _of_error(ValueError("no such operator"), 3)[0] == "crashed", "it was another process"
 
 
 def test_the_kernel_counts_what_it_killed() -> None:

@@ -367,12 +367,13 @@ def test_a_gpu_asked_for_may_be_the_cpu_when_that_is_allowed(finished) -> None:
     assert "running on the CPU" in found.stderr
 
 
-def test_a_spent_budget_starts_no_trial_and_says_so(tmp_path: Path) -> None:
+def test_a_spent_budget_starts_no_trial_loads_no_stack_and_says_so(tmp_path: Path) -> None:
     found = repro(*ONE, "--out", str(tmp_path), "--budget", "1s")
     assert found.returncode == 0
     assert "repro: 1 trial; about" in found.stderr
     assert "the time budget would not suffice" in found.stderr
     assert "Warning" not in found.stderr
+    assert not (tmp_path / "logs" / "server.log").exists(), "the stack is not even loaded"
     assert records(tmp_path) == []
     assert "no GPU took part in this run. Nothing was measured here." in found.stdout
 

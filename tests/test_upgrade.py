@@ -235,6 +235,17 @@ def test_bad_input_is_one_clear_line(arguments: list[str], told: list[str], tmp_
         assert part in refused
 
 
+def test_the_check_that_is_kept_lists_the_changes_that_its_samples_show_by_the_rule() -> None:
+    kept = ROOT / "results" / "upgrade-transformers-4.57"
+    told = json.loads((kept / "check.json").read_text())
+    sides = str(kept / "before"), str(kept / "after")
+    found = json.loads(repro("compare", *sides, "--format", "json").stdout)
+    assert [row["changes"] for row in told["trials"]] == [row["changes"] for row in found["trials"]]
+    report = (kept / "report.md").read_text()
+    assert all(note in report for note in told["notes"])
+    assert ("Nothing that is recorded." in report) == (not any(row["changes"] for row in told["trials"]))
+
+
 # --- Interleaving ---
 
 

@@ -18,10 +18,11 @@ from ..devices import Device, gpu_of
 from ..exit_codes import FAILED, OK
 from ..formats import add_format, counted, figures
 from ..lab import Trained, Training
-from ..lab_report import Report, scaled_down, what
+from ..lab_report import Report, named, scaled_down, what
 from ..plan import default_scale
 from ..recipe import Scale
 from ..results import REPORT
+from ..soundness import crowded
 from ..stderr import say
 from ..units import count, duration, path
 from .preflight import check_cuda, check_disk, check_packages, interrupted, stop_on_sigterm
@@ -60,9 +61,12 @@ def main(given: argparse.Namespace) -> int:
     try:
         with Experiment(given.out, devices) as experiment:
             for name, training in wanted.items():
-                say(f"training {_named(training)}{_predicted(done, training)}")
+                say(f"training {named(training)}{_predicted(done, training)}")
                 done[name], earlier = experiment.run(training)
-                say(f"took {figures(sum(done[name].seconds), 4)} s{' (from an earlier run)' if earlier else ''}")
+                others = crowded(done[name].crowd)
+                beside = "" if others is None else f", while {others}"
+                again = " (from an earlier run)" if earlier else ""
+                say(f"took {figures(sum(done[name].seconds), 4)} s{again}{beside}")
             told = Report(done["first"], done["all"], done.get("warm"), gpu_of(devices))
             files.replace(given.out / REPORT, told.text("markdown") + "\n")
     except (TrainingFailedError, ServerDiedError) as error:
@@ -86,10 +90,6 @@ def _checked(given: argparse.Namespace, devices: Sequence[Device]) -> tuple[int,
     machine = devices[0].name if devices else counted(cpus, "CPU")
     epochs = count(given.epochs, "--epochs", 2, "one epoch predicts several")
     return epochs, Training(machine, scale, batch, images, epochs=1)
-
-
-def _named(training: Training) -> str:
-    return f"{counted(training.epochs, 'epoch')}{', after a warm-up' if training.warm else ''}"
 
 
 def _predicted(done: dict[str, Trained], training: Training) -> str:

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 from ..environment import Environment
 from ..errors import UserError, cut
+from ..formats import counted
 from ..soundness import shared, unsound
 from ..trial import Record
 from .changes import Change, changes
@@ -271,7 +272,7 @@ def _another_machine(before: Side, after: Side, old: Sequence[Record], new: Sequ
     devices = [sorted({record.device for record in records}) for records in (old, new)]
     if devices[0] != devices[1] or len(devices[0]) > 1:
         return f"another device: {' or '.join(devices[0])}, then {' or '.join(devices[1])}"
-    for take in (_cpu, _cores) if devices[0] == ["cpu"] else (_gpus,):
+    for take in (_cpu, _cores, _usable) if devices[0] == ["cpu"] else (_gpus,):
         names = [side.said(take) for side in (before, after)]
         if names[0] != names[1] and all(names):
             return f"another machine: {'; '.join(names[0])}, then {'; '.join(names[1])}"
@@ -284,6 +285,10 @@ def _cpu(known: Environment) -> str | None:
 
 def _cores(known: Environment) -> str | None:
     return f"{known.host.physical_cores} cores" if known.host.physical_cores else None
+
+
+def _usable(known: Environment) -> str | None:
+    return counted(known.host.usable_cpus, "usable CPU") if known.host.usable_cpus else None
 
 
 def _gpus(known: Environment) -> str | None:

@@ -25,6 +25,12 @@ _SIGNS = (
     "could not create a memory",  # oneDNN
     "failed to allocate memory",
 )
+# A compiler, a part of one, or a process that runs some, that was killed and could not say why.
+_KILLED_SIGNS = (
+    "killed signal terminated program",  # GCC
+    "failed with error code -9",  # Triton, of ptxas
+    "a process in the process pool was terminated abruptly",  # torch's workers
+)
 
 
 def _status(field: str) -> int:
@@ -67,6 +73,11 @@ def is_the_hosts(error: BaseException | None) -> bool:
     """Whether what ran out on a GPU's machine is the host's memory. CUDA hands out what is pinned, and tells of it as
     of the GPU's."""
     return any(_says(each, _HOST_SIGNS) or (_says(each, _SIGNS) and _pins(each)) for each in _chain(error))
+
+
+def lost_a_compiler(error: BaseException | None) -> bool:
+    """Whether this error, or one it came from, says that a compiler was killed."""
+    return any(sign in str(each).lower() for each in _chain(error) for sign in _KILLED_SIGNS)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

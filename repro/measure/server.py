@@ -32,7 +32,8 @@ from repro.build_cache import mend
 from repro.checkout import ROOT
 from repro.errors import UserError, one_line
 
-from .memory import is_out_of_memory, is_the_hosts, oom_kills
+from .crowd import Crowd
+from .memory import is_out_of_memory, is_the_hosts, lost_a_compiler, oom_kills
 from .rank import Rank
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -71,7 +72,8 @@ class Outcome:
     """What became of one rank: `ok` with a value, `out_of_memory` or `crashed` with the error, `timed_out`, or
     `stopped`, by another rank's failure or a word of the near end. `error` is one line, `reports` are in their order,
     `failed` the seconds from the job's sending to an error. `of_host` says of memory that ran out beside a GPU that it
-    was the host's; `gpu_state` is what the GPU told of itself then.
+    was the host's; `gpu_state` is what the GPU told of itself then. `crowd` is the share of the CPUs that others took
+    while the job ran, None where it is timed on a GPU, or in turns with others.
     """
 
     rank: int
@@ -82,6 +84,7 @@ class Outcome:
     failed: float = 0.0
     of_host: bool = False
     gpu_state: dict[str, Any] | None = None
+    crowd: float | None = None
     reports: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -89,8 +92,8 @@ def _prctl(option: int, value: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def _rank_process(job: Job, local: int, group: int, pipe: int, server: int) -> None:
-    """What a forked rank does; never returns."""
+def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kills: int) -> None:
+    """What a forked rank does; never returns. `kills` as `_of_error` takes it."""
     code = 1
     try:
         sink: IO[str] = os.fdopen(pipe, "w", buffering=1)
@@ -129,20 +132,30 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int) -> N
             send("ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))
             code = 0
         except BaseException as error:
-            full = is_out_of_memory(error)
-            told = {
-                "error": one_line(error),
-                "traceback": _traceback(),
-                "failed": time.time() - job.sent,
-                "of_host": job.cuda and is_the_hosts(error),
-                "gpu_state": nvml.state(local) if full and job.cuda else None,
-            }
-            send("out_of_memory" if full else "crashed", told)
+            status, told, of_host = _of_error(error, kills)
+            send(
+                status,
+                {
+                    "error": told,
+                    "traceback": _traceback(),
+                    "failed": time.time() - job.sent,
+                    "of_host": job.cuda and of_host,
+                    "gpu_state": nvml.state(local) if status == "out_of_memory" and job.cuda else None,
+                },
+            )
             traceback.print_exc()
         sys.stdout.flush()  # a log that cannot be written costs nothing that was sent before
         sys.stderr.flush()
     finally:
         os._exit(code)  # skips the teardown of CUDA and of the process group, which can hang once a rank is gone
+
+
+def _of_error(error: BaseException, kills: int) -> tuple[str, str, bool]:
+    """The status of a rank that raised this, the error in one line, and whether the memory that ran out was the host's.
+    Before it began the kernel had killed so many processes for want of that."""
+    if lost_a_compiler(error) and oom_kills() > kills:
+        return "out_of_memory", "the kernel killed a compiler, as the host's memory ran out", True
+    return "out_of_memory" if is_out_of_memory(error) else "crashed", one_line(error), is_the_hosts(error)
 
 
 def _traceback() -> str:
@@ -261,7 +274,7 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
 
     Raises ConnectionError where the stream ends instead. Nothing that was forked outlives this.
     """
-    server, group, ranks, kills = os.getpid(), 0, [], oom_kills()
+    server, group, ranks, kills, crowd = os.getpid(), 0, [], oom_kills(), Crowd()
     selector = selectors.DefaultSelector()
     selector.register(stream, selectors.EVENT_READ)
     try:
@@ -270,7 +283,7 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
                 reading, writing = os.pipe()
                 pid = os.fork()
                 if pid == 0:
-                    _rank_process(job, local, group, writing, server)
+                    _rank_process(job, local, group, writing, server, kills)
                 group = group or pid
                 with contextlib.suppress(PermissionError, ProcessLookupError):  # it did so itself, or is gone already
                     os.setpgid(pid, group)
@@ -300,8 +313,9 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
         _end(group)
         for rank in ranks:
             os.close(rank.pipe)
+    share = None if job.cuda or job.turns is not None else crowd.share()
     for rank in ranks:
-        rank.outcome.status = rank.outcome.status or ending
+        rank.outcome.status, rank.outcome.crowd = rank.outcome.status or ending, share
     return [rank.outcome for rank in ranks]
 
 

@@ -51,7 +51,8 @@ _NO_ENGINE = "unable to find an engine to execute this computation"
 _REMEDIES: dict[str, str] = {
     "out_of_memory": "needs more memory: activation checkpointing, sharding over more devices, or offloading, which "
     "takes the host's",
-    "host": "needs more memory of the host: settings without offloading, more GPUs, or another host",
+    "host": "needs more memory of the host: settings without offloading, more GPUs, fewer compilers at once "
+    "(TORCHINDUCTOR_COMPILE_THREADS=1), or another host",
     "shared": "run it again once no other process uses the GPU",
     "timed_out": "raise --trial-timeout",
     "crashed": "read the traceback in trials.jsonl and the log",
@@ -326,6 +327,7 @@ def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -
         made = f"torch.compile broke the model into {record.graphs['compiled']} graphs"
         record.warnings.append(f"{made}: what lies between them ran uncompiled")
     record.losses = values[0]["losses"]
+    record.crowd = max((outcome.crowd for outcome in outcomes if outcome.crowd is not None), default=None)
     if skipped := values[0]["skipped_updates"]:
         record.warnings.append(f"{skipped} timed updates were skipped by the fp16 loss scale, and count too short")
     record.gpu_state = [value["gpu_state"] for value in values] if bench.cuda else None

@@ -17,6 +17,7 @@ from ..formats import Format, are, as_json, counted, figures, first, listing, re
 from ..gpus import catalogue, find, paper_gpus
 from ..search import Search, searches
 from ..settings import NAIVE
+from ..soundness import crowded
 from ..trial import Record
 from ..verdict import FAILED, Verdict, differing, explain
 
@@ -264,6 +265,8 @@ def notes_on(record: Record) -> list[str]:
     if record.status not in ("ok", "skipped"):
         about.append(f"{record.status}, {record.reason}; {record.remedy}")
     about += record.warnings
+    if (others := crowded(record.crowd)) is not None:
+        about.append(f"{others} while it was timed: its steps took longer than they would have alone")
     if record.utilisation is not None and record.utilisation > 1:
         about.append(
             f"{record.utilisation:.0%} of the GPU's dense peak, more than there is: its clock is wrong, or its row in "
