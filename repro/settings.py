@@ -70,7 +70,7 @@ class Settings:
 
     @property
     def library(self) -> Literal["torch", "deepspeed", "fsdp"]:
-        """What wraps the model: DistributedDataParallel or nothing, DeepSpeed's ZeRO, or torch's fully_shard."""
+        """What wraps the model: DistributedDataParallel, DeepSpeed's ZeRO, or torch's fully_shard."""
         return {"none": "torch", "zero": "deepspeed", "fsdp": "fsdp"}[self.sharding.split("_")[0]]  # type: ignore[return-value]
 
     @property

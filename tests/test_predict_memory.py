@@ -42,12 +42,39 @@ def largest(model: str, settings: Settings, gpu: Gpu, gpus: int, allowance: Allo
     return largest_micro_batch(recipe, trace, settings, gpu, gpus, allowance)
 
 
-def test_mixed_precision_adam_peaks_at_20_bytes_a_weight_and_ddp_adds_4() -> None:
+@pytest.mark.parametrize("gpus", [1, 2, 8])
+def test_mixed_precision_adam_peaks_at_20_bytes_a_weight_and_ddp_adds_4_on_one_gpu_too(gpus: int) -> None:
     recipe = models.find("pythia-2.8b")
     trace = traces.find(recipe.id, "custom")
-    for gpus, each in ((1, 20), (2, 24)):
-        update = moments(recipe, trace, FREE_LUNCH, gpus)[-1].at(1, workspace=0.0, spread=1.0)
-        assert update.peak == each * trace.parameters
+    update = moments(recipe, trace, FREE_LUNCH, gpus)[-1].at(1, workspace=0.0, spread=1.0)
+    assert (update.peak, update.buckets) == (24 * trace.parameters, 4 * trace.parameters)
+
+
+@pytest.mark.parametrize("variant", ["naive", "custom"])
+def test_the_authors_stack_returns_logits_and_of_pythia_keys_and_values_twice(variant: traces.Variant) -> None:
+    trace = traces.find("pythia-160m", variant)
+    assert trace.rest.cost("returned").each == pytest.approx((2 + 4) * 2049 * 50304), "in half precision and in fp32"
+    kept = trace.layers[0].cost("returned").each
+    assert kept >= 2 * 4 * 2049 * 768, "fp32; what the backward pass needs is there in any case"
+    assert traces.find("roberta", "custom").layers[0].cost("returned").each == 0
+    for recipe in ("mamba", "vit"):  # the one returns fp32, the other trains in it
+        assert traces.find(recipe, "custom").total("returned").each == 0
+
+
+def test_no_other_stack_copies_what_is_returned_nor_does_deepspeed() -> None:
+    for (recipe, _, _), trace in traces.load(traces.shipped()[-1]).items():
+        assert trace.total("returned") == traces.NOTHING, recipe
+    assert traces.find("pythia-160m", "half").total("returned") == traces.NOTHING
+
+
+def test_a_checkpointed_model_returns_no_keys_and_values() -> None:
+    recipe, trace = models.find("pythia-160m"), traces.find("pythia-160m", "custom")
+    plain, checkpointed = (
+        moments(recipe, trace, Settings(True, checkpointing), 1)[1].activations for checkpointing in (False, True)
+    )
+    layers = trace.layers[0]
+    less = layers.cost("saved") + layers.cost("inputs") * -1 + layers.cost("returned")
+    assert plain.each - checkpointed.each == pytest.approx(12 * less.each)
 
 
 def test_deepspeed_shards_12_bytes_a_weight_and_keeps_half_precision_weights() -> None:
@@ -76,7 +103,7 @@ def test_what_a_gpu_of_eight_holds_of_a_sharded_model(
 ) -> None:
     recipe, wanted = models.find("pythia-2.8b"), Settings.parse(f"free_lunch+{settings}")
     trace = traces.find(recipe.id, variant_of(wanted))
-    ending = moments(recipe, trace, wanted, 8)[2]
+    ending = moments(recipe, trace, wanted, 8)[3]
     assert ending.weights == pytest.approx(kept * trace.parameters + gathered)
     assert ending.gradients == pytest.approx(gradients * trace.parameters)
     assert ending.optimizer == pytest.approx(optimizer * trace.parameters)
@@ -160,7 +187,7 @@ def test_as_the_backward_pass_starts_checkpointing_holds_what_its_layers_take_in
 @pytest.mark.parametrize("model", models.IDS)
 def test_within_the_layers_checkpointing_holds_what_the_largest_unit_saves_again(model: str) -> None:
     trace = traces.find(model, "custom")
-    whole, kept = activations(model, 1)
+    whole, kept = activations(model, 2)
     saved = sum(part.count * part.cost("saved").at(8) for part in trace.layers)
     unit = max(part.count / part.units * part.cost("saved").at(8) for part in trace.layers)
     assert whole == pytest.approx(trace.total("saved").at(8) + trace.rest.cost("body").at(8))
@@ -178,14 +205,14 @@ def test_fsdp_keeps_no_half_precision_copies_as_it_gathers_weights_so() -> None:
         assert torch - fsdp == pytest.approx(copies.at(4)), "a checkpointed layer keeps none in any case"
 
 
-def test_gradients_come_as_the_backward_pass_goes_but_torchs_stay_from_step_to_step() -> None:
+def test_gradients_come_as_the_backward_pass_goes() -> None:
     recipe = models.find("pythia-2.8b")
     for settings, each in ((FREE_LUNCH, 4), (Settings(True, sharding="zero_1"), 2)):
         trace = traces.find(recipe.id, variant_of(settings))
         whole, rest = each * trace.parameters, each * trace.rest.cost("parameters").fixed
-        start, within, end, update = moments(recipe, trace, settings, 8)
+        start, returned, within, end, update = moments(recipe, trace, settings, 8)
         assert (end.gradients, update.gradients) == (whole, whole)
-        assert (start.gradients, within.gradients) == ((whole, whole) if settings == FREE_LUNCH else (0, rest))
+        assert (start.gradients, returned.gradients, within.gradients) == (0, 0, rest)
         assert end.activations == trace.rest.cost("saved"), "what is before the layers is last"
 
 

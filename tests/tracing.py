@@ -54,9 +54,9 @@ def moved_by_hand(rank: Rank, name: str, reads: float) -> list[float]:
     second, of the backward pass, reads what that wrote, and writes 10 to keep."""
     written = {1: 10.0} | ({2: 2.0} if name == "native_dropout" else {})
     operators = [
-        Operator(name, "memory", True, 0.0, {0: reads}, written, fusable=True, backward=False),
-        Operator("mm", "matmul", True, 1.0, {8: 1.0}, {9: 1.0}, fusable=False, backward=False),
-        Operator("mul", "memory", True, 0.0, written, {3: 10.0}, fusable=True, backward=True),
+        Operator(name, "memory", True, 0.0, {0: reads}, written, fusable=True, phase="forward"),
+        Operator("mm", "matmul", True, 1.0, {8: 1.0}, {9: 1.0}, fusable=False, phase="forward"),
+        Operator("mul", "memory", True, 0.0, written, {3: 10.0}, fusable=True, phase="backward"),
     ]
     return [moved for _, moved in fused(Recording(operators, kept=frozenset({3})))]
 
@@ -103,7 +103,7 @@ def attention_on_cuda(rank: Rank, precision: str) -> dict[str, Any]:
     scores = tokens * tokens
     left = {"forward": 0.0, "backward": 0.0}
     for run, moved in fused(recording):
-        left["backward" if run[0].backward else "forward"] += moved / scores
+        left[run[0].phase] += moved / scores
     return {"operators": _moved(recording, scores), "fused": left}
 
 
@@ -136,11 +136,11 @@ def compiled_bytes(rank: Rank, recipe: str, examples: int) -> dict[str, list[flo
     found = {"fused": [0.0, 0.0], "eager": [0.0, 0.0]}
     for each in recording.operators:
         moved = sum(each.reads.values()) + sum(each.writes.values())
-        found["eager"][each.backward] += moved
+        found["eager"][each.phase == "backward"] += moved
         if each.kind != "memory":
-            found["fused"][each.backward] += moved
+            found["fused"][each.phase == "backward"] += moved
     for run, moved in fused(recording):
-        found["fused"][run[0].backward] += moved
+        found["fused"][run[0].phase == "backward"] += moved
 
     torch._logging.set_logs(inductor_metrics=True)
     compiled = torch.compile(described.build(True, "sdpa").train())
@@ -153,16 +153,18 @@ def compiled_bytes(rank: Rank, recipe: str, examples: int) -> dict[str, list[flo
     return {**found, "counted": [forward, metrics.num_bytes_accessed - forward]}
 
 
-def cast_for_nobody(rank: Rank, recipe: str, variant: traces.Variant) -> float:
-    """Bytes a logit that the authors' stack moves beyond this one, all else the same."""
+def cast_for_nobody(rank: Rank, recipe: str, variant: traces.Variant) -> list[float]:
+    """Bytes a logit that the authors' stack moves, and holds, beyond this one, all else the same."""
     described = models.find(recipe, "tiny")
     assert isinstance(described.inputs, Text)
     found = []
     for paper_stack in (replace(tracing.stack(), transformers="another"), tracing.stack()):
         tracing.PAPER_STACK = paper_stack
         costs = tracing.whole(described, variant, 4, (1,))
-        found.append(costs["forward/memory/bytes"] + costs["backward/memory/bytes"])
-    return (found[1] - found[0]) / (4 * described.inputs.sequence * described.inputs.vocabulary)
+        phases = ("forward", "returned", "backward")
+        found.append((sum(costs.get(f"{phase}/memory/bytes", 0.0) for phase in phases), costs["returned"]))
+    logits = 4 * described.inputs.sequence * described.inputs.vocabulary
+    return [(theirs - ours) / logits for ours, theirs in zip(*found, strict=True)]
 
 
 def _moved(recording: Recording, elements: int) -> list[Any]:

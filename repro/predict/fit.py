@@ -131,8 +131,9 @@ def _fit(seen: list[Observation]) -> tuple[Rates, Allowance]:
     def loss(rates: Rates) -> float:
         return sum(_error(each, rates, sizes[id(each)], rivals[id(each)]) for each in plausible)
 
-    rates = descend(Rates(), BOUNDS, loss)
-    return rates, allowance
+    # From one place alone a descent may end in a dent.
+    middle = Rates(**{name: (low + high) / 2 for name, (low, high) in BOUNDS.items()})
+    return min((descend(start, BOUNDS, loss) for start in (Rates(), middle)), key=loss), allowance
 
 
 def _misfit(seen: list[Observation], allowance: Allowance) -> float:

@@ -1,7 +1,8 @@
 """Peak memory of one GPU, part by part, and the largest micro batch that fits.
 
 What engines hold follows from their sources: plain torch under autocast keeps fp32 weights, gradients and two moments
-(16 bytes a weight; Adam's own temporaries make it 20 in the update), DistributedDataParallel adds buckets of 4.
+(16 bytes a weight; Adam's own temporaries make it 20 in the update), and DistributedDataParallel, which wraps it on one
+GPU too, adds buckets of 4.
 DeepSpeed computes in half precision and shards 12 bytes a weight of fp32 state. FSDP shards fp32 weights, gradients
 and moments, and gathers layers in half precision.
 """
@@ -133,14 +134,13 @@ def workspace(allowance: Allowance, gpus: int) -> float:
 
 @cache
 def moments(recipe: Recipe, trace: Trace, settings: Settings, gpus: int) -> tuple[Moment, ...]:
-    """Where a step may peak: as the backward pass starts, in its layers, at its end, and in the update.
-
-    Plain torch is charged for gradients from a step's start on. The authors' code drops them after each step (v1.0.0,
-    src/benchmarking/utils.py), as does a search here; but so charged, 131 of Appendix J's micro batches are as printed,
-    and 125 otherwise. docs/prediction.md tells what is known of what else takes that memory there.
-    """
+    """Where a step may peak: as the backward pass starts, as the model returned what it does, in the layers of the
+    backward pass, at its end, and in the update. No gradients are left of the step before: the authors' code drops them
+    (v1.0.0, src/benchmarking/utils.py), as does a search here."""
     state = _state(recipe, trace, settings, gpus)
     saved, body = trace.total("saved"), trace.rest.cost("body")
+    # A checkpointed model returns no keys and values.
+    returned = trace.rest.cost("returned") if settings.checkpointing else trace.total("returned")
     gathered = settings.library == "fsdp"
     if gathered:
         saved += trace.rest.cost("copies") * -1  # its weights are gathered in half precision
@@ -153,11 +153,11 @@ def moments(recipe: Recipe, trace: Trace, settings: Settings, gpus: int) -> tupl
         body += max(
             (part.cost("saved") * (part.count / part.units) for part in trace.layers), key=lambda line: line.at(1)
         )
-    early = state.gradients if settings.library == "torch" else 0.0
     of_rest = state.gradients * trace.rest.cost("parameters").fixed / trace.parameters
     backward = (
-        (saved + trace.rest.cost("head"), early),
-        (saved + body, max(early, of_rest)),
+        (saved + trace.rest.cost("head"), 0.0),
+        (saved + returned, 0.0),
+        (saved + body, of_rest),
         (trace.rest.cost("saved"), state.gradients),
     )
     update = Moment(state.kept, state.gradients, state.optimizer, NOTHING, state.kept_buckets, state.temporaries)
@@ -188,8 +188,7 @@ def _state(recipe: Recipe, trace: Trace, settings: Settings, gpus: int) -> _Stat
     each, parameters, share = width(recipe), trace.parameters, trace.parameters / gpus
     if settings.library == "torch":
         fp32 = 4 * parameters
-        buckets = fp32 if gpus > 1 else 0.0
-        return _State(fp32, fp32, fp32, 2 * fp32, buckets, buckets, fp32)
+        return _State(fp32, fp32, fp32, 2 * fp32, buckets=fp32, kept_buckets=fp32, temporaries=fp32)
     if settings.library == "fsdp":
         layer = max(part.cost("parameters").fixed * part.count / part.units for part in trace.layers)
         rest = trace.rest.cost("parameters").fixed

@@ -18,6 +18,7 @@ from .traces import Trace
 _ADAM_BYTES = 100.0  # a weight: torch's unfused Adam reads or writes it, its gradient and moments so often
 _FUSED_ADAM_BYTES = 30.0  # DeepSpeed's, on a GPU and for one on the host
 _PCIE_COUNTS = (2, 4, 8)
+_AGAIN = {"forward": 2, "returned": 0, "backward": 1}  # times that a checkpointed layer does so
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def workload(trace: Trace, settings: Settings, examples: int, compiled: bool) ->
             kind, _, unit = rest.rpartition("/")
             if not unit or kind in skipped:
                 continue
-            times = part.count * (2 if again and phase == "forward" else 1)
+            times = part.count * (_AGAIN[phase] if again else 1)
             amount = times * line.at(examples)
             if unit == "kernels":
                 kernels += amount

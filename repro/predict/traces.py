@@ -65,10 +65,10 @@ class Part:
     """`count` equal layers, or the rest of the model (count 1); costs are of one. `units` of them are checkpointed
     each on its own: as many as layers, except ConvNeXt's, whose stage is one unit.
 
-    Costs by name: `phase/kind/unit`, with phase forward or backward, kind an operator's class, unit flops, bytes or
-    kernels (kind `fused` is what `memory` becomes under torch.compile); `saved` bytes for the backward pass, `head` and
-    `body` the peaks above them, `copies` half-precision copies of weights, `inputs` the input of a checkpointed unit,
-    and `parameters`.
+    Costs by name: `phase/kind/unit`, with phase forward, returned (outputs are copied) or backward, kind an operator's
+    class, unit flops, bytes or kernels (kind `fused` is what `memory` becomes under torch.compile); `saved` bytes for
+    the backward pass, `head`, `returned` and `body` the peaks above them, `copies` half-precision copies of weights,
+    `inputs` the input of a checkpointed unit, and `parameters`.
     """
 
     name: str

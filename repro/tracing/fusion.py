@@ -32,8 +32,8 @@ def fused(recording: Recording) -> Iterator[tuple[list[Operator], float]]:
         moved = sum(reads.values())
         for storage, size in writes.items():
             later = [operator for place, operator in readers[storage] if place >= end]
-            needed = storage in recording.kept or any(not (each.backward and each.fusable) for each in later)
-            again = storage in sources and not run[0].backward and sum(sources[storage].values()) < 2 * size
+            needed = storage in recording.kept or any(not (each.phase == "backward" and each.fusable) for each in later)
+            again = storage in sources and run[0].phase != "backward" and sum(sources[storage].values()) < 2 * size
             if needed or (later and not again):
                 moved += size
             elif later:
@@ -57,7 +57,7 @@ def _runs(operators: list[Operator]) -> Iterator[tuple[int, int]]:
         first, end = operators[start], start + 1
         if first.kind == "memory":
             while first.fusable and end < len(operators) and operators[end].fusable:
-                if operators[end].backward != first.backward:
+                if operators[end].phase != first.phase:
                     break
                 end += 1
             yield start, end

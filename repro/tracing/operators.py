@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -13,6 +13,10 @@ _NO_KERNEL = ("empty", "new_empty", "detach", "alias", "lift_fresh", "set_", "_u
 _NOT_FUSED = ("embedding", "scatter", "index", "cat", "nll_loss_backward", "gather")
 _PICKS = ("embedding", "nll_loss_forward", "nll_loss_backward")  # rows of a table, by index
 _REDUCTIONS = ("sum", "mean", "softmax", "layer_norm", "var", "amax", "norm")
+
+
+# A model returns between the two: what copies its outputs is neither computing nor computed again.
+Phase = Literal["forward", "returned", "backward"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class Operator:
     reads: dict[int, float]
     writes: dict[int, float]
     fusable: bool
-    backward: bool
+    phase: Phase
 
     @property
     def reduces(self) -> bool:

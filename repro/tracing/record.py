@@ -6,9 +6,10 @@ what CUDA's autocast keeps in fp32 is cast by a mode of ours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 from repro.errors import UserError
 
-from .operators import Operator, bytes_of, classify, has_kernel, read_of
+from .operators import Operator, Phase, bytes_of, classify, has_kernel, read_of
 
 # Functions whose arguments CUDA's autocast casts to fp32 (torch's autocast reference), as far as the recipes call them.
 _IN_FP32 = {"layer_norm", "pow", "rsqrt", "exp", "softplus", "reciprocal"}
@@ -71,12 +72,14 @@ class Recording:
     """Operators in order, and bytes alive beyond weights, gradients and inputs.
 
     `saved` at the end of the forward pass; `head` and `body` are peaks before and after the backward pass enters the
-    layers; `copies` is what half-precision copies of weights take, `inputs` the inputs of each checkpointed layer.
+    layers, `returned` is the one as outputs are copied; `copies` is what half-precision copies of weights take,
+    `inputs` the inputs of each checkpointed layer.
     """
 
     operators: list[Operator] = field(default_factory=list)
     saved: float = 0.0
     head: float = 0.0
+    returned: float = 0.0
     body: float = 0.0
     copies: float = 0.0
     inputs: float = 0.0
@@ -94,7 +97,8 @@ class _Recorder(TorchDispatchMode):
         self._alive: dict[int, tuple[StorageWeakRef, float]] = {}
         self._weights = {self._storage(weight) for weight in [*module.parameters(), *module.buffers()]}
         self.total = 0.0
-        self.backward = self.in_layers = False
+        self.phase: Phase = "forward"
+        self.in_layers = False
 
     def _storage(self, tensor: Tensor) -> int:
         """The name of a tensor's storage, never used twice."""
@@ -136,7 +140,7 @@ class _Recorder(TorchDispatchMode):
                 self._alive[name] = (self._alive[name][0], size)
                 self.total += size
                 fresh.append(tensor)
-        side = "body" if self.in_layers else "head"
+        side = "returned" if self.phase == "returned" else "body" if self.in_layers else "head"
         setattr(self.recording, side, max(getattr(self.recording, side), self.total))
         self._note(func, args, read, written, fresh)
         return out
@@ -154,14 +158,18 @@ class _Recorder(TorchDispatchMode):
         if name == "_to_copy" and self._storage(read[0]) in self._weights:
             self.recording.copies += sum(writes.values())
             kind, fusable = "weight_cast", False
-        self.recording.operators.append(Operator(name, kind, half, flops, reads, writes, fusable, self.backward))
+        self.recording.operators.append(Operator(name, kind, half, flops, reads, writes, fusable, self.phase))
 
 
 def record(
-    build: Callable[[], tuple[nn.Module, dict[str, Tensor]]], layer: str, autocast: torch.dtype | None
+    build: Callable[[], tuple[nn.Module, dict[str, Tensor]]],
+    layer: str,
+    autocast: torch.dtype | None,
+    accelerate: bool = False,
 ) -> Recording:
     """Runs forward and backward of a module on its batch. `build` is called under fake tensors; `layer` is the class
-    name of the repeated block. Raises UserError naming the operator that cannot be traced."""
+    name of the repeated block; `accelerate` whether what its `model` returns is copied to fp32, as accelerate does.
+    Raises UserError naming the operator that cannot be traced."""
     with FakeTensorMode():
         module, batch = build()
         recorder = _Recorder(module)
@@ -170,13 +178,15 @@ def record(
         for weight in module.parameters():
             weight.register_post_accumulate_grad_hook(lambda weight: recorder.ignore(weight.grad))
         _watch_layers(module, layer, recorder)
+        if accelerate:
+            module.get_submodule("model").register_forward_hook(partial(_copy_outputs, recorder))
         mixed = torch.autocast("cpu", dtype=autocast) if autocast else nullcontext()
         with recorder:
             with AsOnCuda(), mixed:
                 loss = module(**batch)
             recorder.sweep()
             recorder.recording.saved = recorder.total
-            recorder.backward = True
+            recorder.phase = "backward"
             loss.backward()
             del loss
         recorder.sweep()
@@ -184,6 +194,14 @@ def record(
             recorder._storage(w.grad) for w in module.parameters() if w.grad is not None
         )
     return recorder.recording
+
+
+def _copy_outputs(recorder: _Recorder, model: nn.Module, inputs: Any, output: Mapping[str, Any]) -> None:
+    """What accelerate 0.32.0 does (`convert_outputs_to_fp32`): both copies are there until the last is made. Of what
+    it returns the loss alone is used."""
+    recorder.phase = "returned"
+    copies = [_upcast(leaf) for leaf in tree_leaves(dict(output))]
+    del copies
 
 
 def _watch_layers(module: nn.Module, layer: str, recorder: _Recorder) -> None:

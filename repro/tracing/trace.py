@@ -114,24 +114,21 @@ def _measure(
     pure = variant == "half"
     module = _cut(model, recipe, depths)
     parameters = sum(weight.numel() for weight in module.parameters())
-    if half and not pure and stack().transformers == PAPER_STACK.transformers:
-        module.get_submodule("model").register_forward_hook(_as_the_authors)
 
     def build() -> tuple[nn.Module, dict[str, Tensor]]:
         _make_real(module, half if pure else None)
         return module, _batch(recipe, examples, tokens, half if pure else None)
 
+    as_the_authors = stack().transformers == PAPER_STACK.transformers
+    if as_the_authors and recipe.family == "pythia":
+        config: Any = module.get_submodule("model").config
+        config.use_cache = True  # transformers' default, which they leave
+    mixed = None if pure else half
     with patched(*_patches(recipe, variant)):
-        recording = record(build, recipe.layer, None if pure else half)
+        recording = record(build, recipe.layer, mixed, accelerate=as_the_authors and mixed is not None)
     found = _counted(recording)
     found["parameters"] = parameters
     return found
-
-
-def _as_the_authors(model: nn.Module, inputs: Any, output: Any) -> Any:
-    """Their Trainer has accelerate cast what a model returns to fp32 under autocast: logits that nobody uses."""
-    output.logits = output.logits.float()
-    return output
 
 
 def _patches(recipe: Recipe, variant: Variant) -> list[tuple[Any, str, Any]]:
@@ -213,19 +210,18 @@ def _counted(recording: Recording) -> Costs:
     """A recording as sums: `phase/kind/unit` with phase forward or backward, unit flops, bytes or kernels."""
     found: Costs = defaultdict(float)
     for operator in recording.operators:
-        phase = "backward" if operator.backward else "forward"
         kind = operator.kind
         if kind not in ("memory", "weight_cast"):
             kind += "/half" if operator.half else "/fp32"
-        found[f"{phase}/{kind}/flops"] += operator.flops
-        found[f"{phase}/{kind}/bytes"] += sum(operator.reads.values()) + sum(operator.writes.values())
-        found[f"{phase}/{kind}/kernels"] += 1
+        found[f"{operator.phase}/{kind}/flops"] += operator.flops
+        found[f"{operator.phase}/{kind}/bytes"] += sum(operator.reads.values()) + sum(operator.writes.values())
+        found[f"{operator.phase}/{kind}/kernels"] += 1
     for run, moved in fused(recording):
-        phase = "backward" if run[0].backward else "forward"
-        found[f"{phase}/fused/bytes"] += moved
-        found[f"{phase}/fused/kernels"] += max(1, sum(operator.reduces for operator in run))
+        found[f"{run[0].phase}/fused/bytes"] += moved
+        found[f"{run[0].phase}/fused/kernels"] += max(1, sum(operator.reduces for operator in run))
     for name in ("saved", "head", "body", "copies", "inputs"):
         found[name] = getattr(recording, name)
+    found["returned"] = max(0.0, recording.returned - recording.saved)
     return found
 
 

@@ -32,8 +32,8 @@ def ran(rows: Rows, number: int) -> int:
         assert all(seconds > 0 for part in row["device_times"][0].values() for seconds in part), told
         assert [peak for _, peak in row["peaks"]] == sorted(peak for _, peak in row["peaks"]), told
         assert row["gpu_state"], told
-        alone = "none" if count == 1 else "DistributedDataParallel"
-        wrapper = "DeepSpeedEngine" if "zero" in settings else "FSDPModule" if "fsdp" in settings else alone
+        plain = "DistributedDataParallel"
+        wrapper = "DeepSpeedEngine" if "zero" in settings else "FSDPModule" if "fsdp" in settings else plain
         assert row["wrapper"].startswith(wrapper), f"{told}: {row['wrapper']}"
         adam = "torch AdamW" if recipe == "convnext" else "torch Adam"
         if "zero" in settings:
