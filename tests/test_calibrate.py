@@ -189,7 +189,7 @@ def test_an_unknown_gpu_needs_no_row_in_the_catalogue() -> None:
 @pytest.mark.parametrize("known", [find("A100"), Probes("A100", 80 * 2**30, (8, 0), {1: PROBED}, 1.0)])
 def test_a_limit_is_all_the_allocators_and_adds_nothing_to_what_there_is(known: Gpu | Probes) -> None:
     whole = here(known, 1, None)
-    assert all(here(known, 1, gib * 2**30) == whole for gib in (79, 80, 200))
+    assert all(here(known, 1, half * 2**29) == whole for half in (159, 160, 400))
     machine, calibration = here(known, 1, 2**30)
     assert machine.gpu.memory_gb == 1.0
     assert calibration.allowance == replace(ALL_OF_IT, spread=whole[1].allowance.spread)
