@@ -90,6 +90,8 @@ def test_one_process_trains_as_written_by_hand(
 ) -> None:
     told = in_ranks("train_by_hand", recipe="pythia-1b", folder=str(tmp_path), examples=8, clip=clip)
     assert alike(alone(clip=clip), Training.read(told, tmp_path))
+    [rank] = alone(clip=clip).told
+    assert rank["wrapper"] == "DistributedDataParallel", "as the authors' launcher has one process wrapped, too"
 
 
 def test_one_process_that_accumulates_trains_as_on_the_whole_batch(
