@@ -18,8 +18,8 @@ WARM_UP = 10
 
 
 def by_hand(device: torch.device, batch: dict[str, torch.Tensor]) -> Callable[[], torch.Tensor]:
-    """All there is to a training step, in as few words as torch needs. What it returns takes a step and returns the
-    loss."""
+    """All there is to a training step, in as few words as torch needs, wrapped as a trial's model is: its process has
+    joined a group. What it returns takes a step and returns the loss."""
     import torch
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
@@ -38,12 +38,13 @@ def by_hand(device: torch.device, batch: dict[str, torch.Tensor]) -> Callable[[]
         )
     ).to(device)
     model.train()
+    wrapped = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-4, betas=(0.9, 0.95), eps=1e-8)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / 1430)
 
     def step() -> torch.Tensor:
         with torch.autocast(device.type, dtype=torch.bfloat16):
-            loss = model(**batch).loss
+            loss = wrapped(**batch).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -68,6 +69,7 @@ def compare(rank: Rank, steps: int, harness_first: bool) -> dict[str, list[float
     from repro.settings import NAIVE
 
     torch.set_num_threads(1)
+    rank.join()
     recipe = models.find("pythia-1b", "tiny")
     host = random_batch(recipe, EXAMPLES)
     micro_steps, updates = Clock(rank.device), Clock(rank.device)

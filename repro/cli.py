@@ -8,6 +8,7 @@ import io
 import itertools
 import os
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -31,8 +32,8 @@ class _Once(argparse.Action):
         if self.option_strings:
             option = self.option_strings[-1]
             if self._given is not None:
-                takes = self.metavar or "|".join(self.choices or ())
-                raise UserError(f"{option} {self._given} and {option} {value}: expected it once, {option} {takes}")
+                first, second = (f"{option} {shlex.quote(str(each))}" for each in (self._given, value))
+                raise UserError(f"{first} and {second}: expected {option} once, with one value")
             self._given = value
         setattr(namespace, self.dest, value)
 

@@ -130,6 +130,7 @@ def refuse_another(folder: Path, now: Environment, more: Collection[str] = ()) -
     names = (*PACKAGES, *(name for name in others if name in more or matters(name)))
     pairs: list[tuple[str, Any, Any]] = [(name, before.get(name), after.get(name)) for name in names]
     pairs += [("driver", then.driver, now.driver), ("python", then.python, now.python)]
+    pairs += [("repro", then.repro, now.repro)]  # what it calls by one name may be another thing
     pairs += [("the CPU", then.host.cpu, now.host.cpu), ("the GPU", _gpu_name(then), _gpu_name(now))]
     may_lack = [
         ("the number of cores", then.host.physical_cores, now.host.physical_cores),

@@ -66,8 +66,8 @@ class Training:
 @dataclass(frozen=True)
 class Trained:
     """What a training took: seconds of each batch's reading and training, by epoch, and of each epoch. `started` is
-    from sending the job to the first epoch, `crowd` the share of the CPUs that other processes took meanwhile, None on
-    a GPU."""
+    from sending the job to the first epoch, `crowd` how many CPUs other processes kept busy meanwhile, None on a
+    GPU."""
 
     what: Training
     started: float

@@ -46,7 +46,7 @@ class Report:
         parts = ["# The lab's experiment" if format == "markdown" else ""]
         parts += [". ".join([what(self.trained[0].what), *self.scaled_down]) + "."]
         parts += [
-            f"While {named(each.what)} ran, {others}: it took longer than it would have alone."
+            f"While {named(each.what)} ran, {others}: it may have taken longer than alone."
             for each in self.trained
             if (others := crowded(each.crowd)) is not None
         ]

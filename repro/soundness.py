@@ -6,15 +6,15 @@ from .trial import Record
 
 # NVML's clock event reasons. A power cap is left in: under load a board runs at its cap on both sides.
 _THROTTLED = {0x8: "slowed by the hardware", 0x20: "too hot", 0x40: "too hot", 0x80: "short of power"}
-_CROWDED = 0.1  # of the CPUs: beside less, steps take hardly longer
+_CROWDED = 0.25  # CPUs: one that somebody else needs is enough, as threads wait for each other at every operator
 
 
-def crowded(share: float | None) -> str | None:
-    """That others took such a share of the CPUs which something was timed on, in a few words that trials share; None
-    where they took little, or nobody tells."""
-    if share is None or share < _CROWDED:
+def crowded(cpus: float | None) -> str | None:
+    """That others kept so many CPUs busy, of those that something ran on, in a few words that trials share; None where
+    that is little, or nobody tells."""
+    if cpus is None or cpus < _CROWDED:
         return None
-    return f"other processes took about {round(share, 1):.0%} of the CPUs"
+    return f"other processes kept about {cpus:.1f} CPUs busy"
 
 
 def unsound(record: Record) -> str | None:

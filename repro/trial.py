@@ -82,7 +82,7 @@ class Record(OnMachine):
     but that of the host around it. `peaks` are micro batches that fitted and the bytes that they took. A guided search
     adds what it predicted; what a model took that is yet to be compiled, as micro batch, seconds of a micro-step and of
     an update; and for what it skipped the `bound`: the seconds of a training step that it would have taken at best.
-    `crowd` is the share of the CPUs that other processes took while they were timed, None where that was in turns.
+    `crowd` is how many CPUs other processes kept busy while it was built and timed, None where that was in turns.
     `commit` is that of the checkout that measured. `stack_started` is when the server was that the ranks were forked
     from (epoch): what its start decided, such as the layout of memory, they share.
     """

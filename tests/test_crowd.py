@@ -1,7 +1,8 @@
-"""Others on the CPUs while something is timed there: how much of them they took, and who tells."""
+"""Others on the CPUs while something is timed there: how many of them they kept busy, and who tells."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -38,15 +39,15 @@ def another_process() -> Iterator[None]:
         busy.wait()
 
 
-def test_another_process_takes_a_share_and_one_that_was_reaped_was_our_own() -> None:
+def test_another_process_keeps_a_cpu_busy_and_one_that_was_reaped_was_our_own() -> None:
     watched = Crowd()
     with another_process():
         time.sleep(1.0)
-        beside = watched.share()
-    reaped = watched.share()
+        beside = watched.others()
+    reaped = watched.others()
     assert beside is not None
     assert reaped is not None
-    assert 0 < beside <= 1
+    assert beside > 0
     assert reaped < beside
 
 
@@ -63,7 +64,7 @@ def test_only_work_on_our_cpus_counts_by_whomever_it_was_taken(tmp_path: Path, m
     watched = Crowd()
     # user, nice, system, idle, waiting for the disk, interrupts, soft ones, stolen, and guests, who are users too
     stat.write_text(f"cpu0 {nothing.replace('0', '900')}\ncpu1 200 100 100 500 100 50 50 100 200 100\ncpu3 {nothing}\n")
-    assert watched.share() == pytest.approx((6.0 - 4.0) / 10 / 2)
+    assert watched.others() == pytest.approx((6.0 - 4.0) / 10)
 
 
 @pytest.mark.parametrize("text", [None, "cpu 1 2 3\n"])
@@ -73,44 +74,44 @@ def test_a_system_that_does_not_tell_says_nothing(
     if text is not None:
         (tmp_path / "stat").write_text(text)
     monkeypatch.setattr(crowd, "_STAT", tmp_path / "stat")
-    assert Crowd().share() is None
+    assert Crowd().others() is None
     assert crowded(None) is None
 
 
 def test_the_fork_server_tells_it_of_a_job_but_not_of_one_that_takes_turns_with_others(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    def share(turns: str | None) -> float | None:
+    def others(turns: str | None) -> float | None:
         job = Job("tests.ranks:answer", {"value": 1}, 1, str(tmp_path / "log"), 60.0, turns=turns)
         [outcome] = fork_server.call(job)
         return outcome.crowd
 
-    told = share(None)
+    told = others(None)
     assert told is not None
-    assert 0 <= told <= 1
+    assert 0 <= told <= len(os.sched_getaffinity(0))
     with Turns() as turns:
-        assert share(turns.address) is None
+        assert others(turns.address) is None
 
 
 def test_a_trial_beside_others_says_so_while_it_runs_and_in_its_report() -> None:
     known = {"gpu": "cpu", "count": 1, "scale": "tiny", "wall_seconds": 12.3}
-    alone, beside = (record("vit", "naive", 7.0, **known, crowd=share) for share in (0.04, 0.49))
+    alone, beside = (record("vit", "naive", 7.0, **known, crowd=cpus) for cpus in (0.2, 0.97))
     trials = [Trial("vit", "tiny", settings, "cpu", 1) for settings in ("naive", "free_lunch")]
     with redirect_stderr(StringIO()) as said, Progress({trial.id: 10.0 for trial in trials}, 0.0) as bar:
         for trial, each in zip(trials, (alone, beside), strict=True):
             bar.tell(trial, each, earlier=False)
     lines = [line for line in said.getvalue().splitlines() if "MBS" in line]
     assert "other processes" not in lines[0]
-    assert lines[1].endswith("(12.3 s), while other processes took about 50% of the CPUs")
+    assert lines[1].endswith("(12.3 s), while other processes kept about 1.0 CPUs busy")
     assert notes_on(alone) == []
     [note] = notes_on(beside)
-    assert note.startswith("other processes took about 50% of the CPUs while it was timed: ")
+    assert note.startswith("other processes kept about 1.0 CPUs busy while it was built and timed: ")
 
 
 def test_a_training_of_the_lab_beside_others_says_so_in_its_report() -> None:
     first, all = trained(1, 12.0, 12.0), trained(20, 12.0, 10.0)
     quiet = Report(first, all, None, None).text("markdown")
     assert "other processes" not in quiet
-    told = Report(first, replace(all, crowd=0.5), None, None).text("markdown")
-    said = "While 20 epochs ran, other processes took about 50% of the CPUs: it took longer than it would have alone."
+    told = Report(first, replace(all, crowd=1.5), None, None).text("markdown")
+    said = "While 20 epochs ran, other processes kept about 1.5 CPUs busy: it may have taken longer than alone."
     assert said in told

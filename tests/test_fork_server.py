@@ -199,9 +199,9 @@ def test_a_compiler_that_the_kernel_killed_for_want_of_memory_ran_out_of_the_hos
     wrapped = ValueError("backend failed")
     wrapped.__cause__ = lost_worker() if said is None else RuntimeError(said)
     told = ("out_of_memory", "the kernel killed a compiler, as the host's memory ran out", True)
-    assert _of_error(wrapped, 3) == told
-    assert _of_error(wrapped, 4) == ("crashed", "ValueError: backend failed", False), "by somebody else"
-    assert _of_error(ValueError("no such operator"), 3)[0] == "crashed", "it was another process"
+    assert [_of_error(wrapped, 3, cuda) for cuda in (True, False)] == [told] * 2
+    assert _of_error(wrapped, 4, False) == ("crashed", "ValueError: backend failed", False), "by somebody else"
+    assert _of_error(ValueError("no such operator"), 3, False)[0] == "crashed", "it was another process"
 
 
 def test_the_kernel_counts_what_it_killed() -> None:

@@ -417,8 +417,8 @@ def take(outcomes: list[Outcome], record: Record, folder: Path) -> None:
 
 def test_the_rank_that_takes_most_tells_memory_warm_up_and_whole_steps(tmp_path: Path) -> None:
     record = Record.of(Trial("pythia-1b", "tiny", "naive", "cpu", 2), "ok", micro_batch=4, accumulation=2)
-    take([timed(0), replace(timed(1), crowd=0.5)], record, tmp_path)
-    assert (record.peak_memory, record.warm_up_seconds, record.crowd) == (101, 3.0, 0.5)
+    take([timed(0), timed(1)], record, tmp_path)
+    assert (record.peak_memory, record.warm_up_seconds) == (101, 3.0)
     assert record.whole_steps == [4.0, 3.0, 5.0]
     assert (record.true_step, record.extrapolation_error) == (3.0, 3 / 4 - 1)
     assert (record.losses, record.warnings) == ([6.0], []), "the first rank's"

@@ -50,7 +50,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     work = parser.add_mutually_exclusive_group()
     work.add_argument("--validate", action="store_true", help="print the errors of the predictions")
     work.add_argument(
-        "--fit", action="store_true", help="fit the rates to expected/ again, and to a run (--measured), 3 minutes"
+        "--fit", action="store_true", help="fit the rates to expected/ again, and to a run (--measured), 4 minutes"
     )
     work.add_argument("--rebuild-traces", action="store_true", help="trace every recipe on the installed stack")
     add_format(parser)

@@ -86,7 +86,8 @@ class Check:
 
     def left(self) -> list[str]:
         """The parts that are still to be measured, by name. What a part decides about later ones is not known before
-        it is measured: until then they are left."""
+        it is measured: until then they are left. Raises UserError as `run` does."""
+        self._refuse_others()
         searches = [_of_search(arm) for arm in SEARCHED if self._unsearched(arm)]
         first, second = (list(map(_of_start, starts)) for starts in self._starts)
         if searches:

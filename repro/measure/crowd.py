@@ -1,4 +1,4 @@
-"""How much of the CPUs other processes took meanwhile: what is timed beside them takes longer than it would alone."""
+"""How many CPUs other processes kept busy meanwhile: what is timed beside them may take longer than it would alone."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Crowd:
     def __init__(self) -> None:
         self._began, self._busy, self._own = time.monotonic(), _busy(), _own()
 
-    def share(self) -> float | None:
-        """What others took of them since, from 0 to 1: all but this process and those that it has reaped, also another
-        virtual machine. None where the system does not tell."""
+    def others(self) -> float | None:
+        """How many of them others kept busy since, on average: all but this process and those that it has reaped, also
+        another virtual machine. None where the system does not tell."""
         busy, seconds = _busy(), time.monotonic() - self._began
         if busy is None or self._busy is None or seconds <= 0:
             return None
         others = busy - self._busy - (_own() - self._own)
-        return min(1.0, max(0.0, others / seconds / len(os.sched_getaffinity(0))))
+        return min(float(len(os.sched_getaffinity(0))), max(0.0, others / seconds))
 
 
 def _busy() -> float | None:

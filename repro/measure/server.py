@@ -72,8 +72,8 @@ class Outcome:
     """What became of one rank: `ok` with a value, `out_of_memory` or `crashed` with the error, `timed_out`, or
     `stopped`, by another rank's failure or a word of the near end. `error` is one line, `reports` are in their order,
     `failed` the seconds from the job's sending to an error. `of_host` says of memory that ran out beside a GPU that it
-    was the host's; `gpu_state` is what the GPU told of itself then. `crowd` is the share of the CPUs that others took
-    while the job ran, None where it is timed on a GPU, or in turns with others.
+    was the host's; `gpu_state` is what the GPU told of itself then. `crowd` is how many of the CPUs others kept
+    busy while the job ran, None where it is timed on a GPU, or in turns with others.
     """
 
     rank: int
@@ -132,14 +132,14 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kill
             send("ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))
             code = 0
         except BaseException as error:
-            status, told, of_host = _of_error(error, kills)
+            status, told, of_host = _of_error(error, kills, job.cuda)
             send(
                 status,
                 {
                     "error": told,
                     "traceback": _traceback(),
                     "failed": time.time() - job.sent,
-                    "of_host": job.cuda and of_host,
+                    "of_host": of_host,
                     "gpu_state": nvml.state(local) if status == "out_of_memory" and job.cuda else None,
                 },
             )
@@ -150,12 +150,13 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kill
         os._exit(code)  # skips the teardown of CUDA and of the process group, which can hang once a rank is gone
 
 
-def _of_error(error: BaseException, kills: int) -> tuple[str, str, bool]:
-    """The status of a rank that raised this, the error in one line, and whether the memory that ran out was the host's.
-    Before it began the kernel had killed so many processes for want of that."""
+def _of_error(error: BaseException, kills: int, cuda: bool) -> tuple[str, str, bool]:
+    """The status of a rank that raised this, the error in one line, and whether the memory that ran out was the host's
+    and not the device's: on a CPU a compiler's alone. Before it began the kernel had killed so many processes for want
+    of it."""
     if lost_a_compiler(error) and oom_kills() > kills:
         return "out_of_memory", "the kernel killed a compiler, as the host's memory ran out", True
-    return "out_of_memory" if is_out_of_memory(error) else "crashed", one_line(error), is_the_hosts(error)
+    return "out_of_memory" if is_out_of_memory(error) else "crashed", one_line(error), cuda and is_the_hosts(error)
 
 
 def _traceback() -> str:
@@ -313,9 +314,9 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
         _end(group)
         for rank in ranks:
             os.close(rank.pipe)
-    share = None if job.cuda or job.turns is not None else crowd.share()
+    others = None if job.cuda or job.turns is not None else crowd.others()
     for rank in ranks:
-        rank.outcome.status, rank.outcome.crowd = rank.outcome.status or ending, share
+        rank.outcome.status, rank.outcome.crowd = rank.outcome.status or ending, others
     return [rank.outcome for rank in ranks]
 
 

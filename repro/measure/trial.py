@@ -178,8 +178,8 @@ def _measure(
 
 def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
     """Times the step: once more after a compiler that was killed, uncompiled where the model cannot be compiled, and at
-    half the micro batch as long as it runs out of memory, unless that is of the host around GPUs, which does not go by
-    the micro batch. `share` is a rank's of the batch."""
+    half the micro batch as long as it runs out of memory, unless that is of the host, around GPUs or of a compiler: it
+    does not go by the micro batch. `share` is a rank's of the batch."""
     trial, mended = ranks.trial, False
     while micro_batch:
         status, outcomes = ranks.attempt(
@@ -192,6 +192,7 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
         )
         if status == "crashed" and _NO_ENGINE in _failure(outcomes).error:
             status = "out_of_memory"
+        record.crowd = max((outcome.crowd for outcome in outcomes if outcome.crowd is not None), default=None)
         if status == "crashed" and record.compiled:
             if not mended and ranks.bench.server.mend():
                 mended = True
@@ -327,7 +328,6 @@ def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -
         made = f"torch.compile broke the model into {record.graphs['compiled']} graphs"
         record.warnings.append(f"{made}: what lies between them ran uncompiled")
     record.losses = values[0]["losses"]
-    record.crowd = max((outcome.crowd for outcome in outcomes if outcome.crowd is not None), default=None)
     if skipped := values[0]["skipped_updates"]:
         record.warnings.append(f"{skipped} timed updates were skipped by the fp16 loss scale, and count too short")
     record.gpu_state = [value["gpu_state"] for value in values] if bench.cuda else None

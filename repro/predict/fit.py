@@ -109,7 +109,7 @@ def folds(seen: Iterable[Observation]) -> list[str]:
 
 
 def fit_all(seen: list[Observation], progress: Callable[[str], None]) -> dict[str, Calibration]:
-    """The fit to everything, and one for each fold, which has not seen its recipe or GPU. About 3 minutes.
+    """The fit to everything, and one for each fold, which has not seen its recipe or GPU. About 4 minutes.
 
     The interval comes from the folds: how far unseen cells lay from their predictions.
     """
@@ -131,7 +131,7 @@ def _fit(seen: list[Observation]) -> tuple[Rates, Allowance]:
     def loss(rates: Rates) -> float:
         return sum(_error(each, rates, sizes[id(each)], rivals[id(each)]) for each in plausible)
 
-    # From one place alone a descent may end in a dent.
+    # From one place alone a descent may end in a local minimum.
     middle = Rates(**{name: (low + high) / 2 for name, (low, high) in BOUNDS.items()})
     return min((descend(start, BOUNDS, loss) for start in (Rates(), middle)), key=loss), allowance
 

@@ -27,8 +27,8 @@ _LIVE_WEIGHTS = 1e9  # elements that stage 3 keeps gathered
 @dataclass(frozen=True)
 class Allowance:
     """What of a GPU's memory training cannot have. `reserved` is the driver's share of the capacity; `context` bytes of
-    CUDA and its libraries' workspaces, and `group` of a process group; `spread` is how much more than its tensors the
-    allocator takes for activations."""
+    CUDA and its libraries' workspaces, also of NCCL with nobody else, `group` of what it takes beyond that with others;
+    `spread` is how much more than its tensors the allocator takes for activations."""
 
     reserved: float = 0.012
     context: float = 0.9e9

@@ -266,7 +266,7 @@ def notes_on(record: Record) -> list[str]:
         about.append(f"{record.status}, {record.reason}; {record.remedy}")
     about += record.warnings
     if (others := crowded(record.crowd)) is not None:
-        about.append(f"{others} while it was timed: its steps took longer than they would have alone")
+        about.append(f"{others} while it was built and timed: its steps may have taken longer than alone")
     if record.utilisation is not None and record.utilisation > 1:
         about.append(
             f"{record.utilisation:.0%} of the GPU's dense peak, more than there is: its clock is wrong, or its row in "

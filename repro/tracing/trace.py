@@ -207,7 +207,7 @@ def _batch(recipe: Recipe, examples: int, tokens: int | None, half: torch.dtype 
 
 
 def _counted(recording: Recording) -> Costs:
-    """A recording as sums: `phase/kind/unit` with phase forward or backward, unit flops, bytes or kernels."""
+    """A recording as sums: `phase/kind/unit` with phase forward, returned or backward, unit flops, bytes or kernels."""
     found: Costs = defaultdict(float)
     for operator in recording.operators:
         kind = operator.kind
