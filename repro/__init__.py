@@ -2,7 +2,7 @@
 
 import os
 
-__version__ = "0.2.0"  # raised where a trial of before would be another one now
+__version__ = "0.2.0"  # raised where trials measure something else than before
 
 
 def command() -> str:
