@@ -226,13 +226,17 @@ def _with_usable(described: Environment, cpus: int | None) -> Environment:
     return replace(described, host=replace(described.host, usable_cpus=cpus))
 
 
+def _printed(code: str) -> str:
+    """What a process of its own prints that runs this code."""
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
 def test_cpus_that_a_run_may_not_use_are_none_of_its_own() -> None:
     code = (
         "import os; from repro.host import host; one = min(os.sched_getaffinity(0)); os.sched_setaffinity(0, {one}); "
         "print(host().usable_cpus)"
     )
-    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert found.stdout == "1\n"
+    assert _printed(code) == "1\n"
 
 
 def _kept(described: Environment, folder: Path) -> Path:
@@ -278,8 +282,7 @@ def test_what_starts_processes_loads_no_report_and_no_claims() -> None:
         "import sys, repro.variables, repro.experiment, repro.calibrate; "
         "print([name for name in sys.modules if name.startswith(('repro.report', 'repro.claims', 'repro.verdict'))])"
     )
-    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert found.stdout == "[]\n"
+    assert _printed(code) == "[]\n"
 
 
 def test_trials_on_gpus_have_the_authors_variables_unless_somebody_set_others(monkeypatch: pytest.MonkeyPatch) -> None:
