@@ -53,7 +53,7 @@ def test_the_fastest_is_found_on_machines_that_differ_from_the_prediction(model:
     """Each library is off by a factor of its own, one from another as far as the interval's low end; and each settings
     by 3 % more or less."""
     recipe, machine = models.find(model), Machine(paper_gpu("A100"), 4)
-    low, _ = FITTED.interval
+    low, _ = FITTED.interval(machine)
     chance = random.Random(model)
     runs = 0
     for _ in range(20):
@@ -118,7 +118,7 @@ def test_a_bound_is_the_prediction_as_far_off_as_what_did_no_more_less_10_percen
     half, twice = searching.seconds(zero_3, size), searching.seconds(zero_3, 2 * size)
     assert twice < half
     # Twice what should fit may fit, before a peak of the library was measured.
-    assert searching.bound(zero_3) == pytest.approx(twice * FITTED.interval[0])
+    assert searching.bound(zero_3) == pytest.approx(twice * FITTED.hbm[0])
 
     def learn(settings: Settings, off: float, size: int) -> None:
         peaks = [[one, round(searching._tensors(settings, one))] for one in (1, size)]
@@ -153,7 +153,7 @@ def test_a_library_that_nothing_ran_under_is_off_as_what_is_compiled_likewise_or
     """ZeRO is not compiled, FSDP is."""
     recipe, machine = models.find("pythia-1b"), Machine(paper_gpu("A100"), 4)
     zero, fsdp = Settings(True, sharding="zero_1"), Settings(True, sharding="fsdp_2")
-    searching, low = guide(recipe, machine), FITTED.interval[0]
+    searching, low = guide(recipe, machine), FITTED.hbm[0]
     size = searching.size(fsdp)
     predicted = min(searching.seconds(fsdp, size), searching.seconds(fsdp, 2 * size))
     searching.learn(measured(recipe, zero, 4, 1, 0.5 * searching.seconds(zero, 1)))
@@ -166,7 +166,7 @@ def test_what_should_not_fit_is_bounded_at_one_or_two_examples() -> None:
     """A whole copy of Pythia-6.9B's states does not fit on one A100."""
     searching = guide(models.find("pythia-6.9b"), Machine(paper_gpu("A100"), 2))
     assert searching.size(FREE_LUNCH) == 0
-    assert searching.bound(FREE_LUNCH) == pytest.approx(searching.seconds(FREE_LUNCH, 2) * FITTED.interval[0])
+    assert searching.bound(FREE_LUNCH) == pytest.approx(searching.seconds(FREE_LUNCH, 2) * FITTED.hbm[0])
 
 
 def test_what_is_skipped_could_not_have_been_faster_than_the_best_that_is_not_naive() -> None:

@@ -182,10 +182,11 @@ def _tables(given: argparse.Namespace, names: set[str]) -> int:
         what = "the best of the search" if table == "1" else "naive settings"
         told = render(report.grid(row for row in rows if row["table"] == table), given.format)
         print(f"Table {table}, days with {what}: expected (predicted)\n\n{told}\n")
-    low, high = fitted.interval
+    hbm, gddr = (f"{low:.2f} and {high:.2f}" for low, high in (fitted.hbm, fitted.gddr))
     print(
         "A dash is infeasible, ? a mark that the copy at hand has lost; with --measured a measured number follows a "
-        f"slash. 8 of 10 plausible cells lie between {low:.2f} and {high:.2f} times their prediction. "
+        f"slash. 8 of 10 plausible cells of A100 and H100 lie between {hbm} times their "
+        f"prediction, of RTX 3090 and A6000 between {gddr} times. "
         f"Predicted, not measured, {report.from_traces(traces.PAPER_STACK)}, which the printed days are of. "
         "With --gpu they are those nearest to what is installed here."
     )

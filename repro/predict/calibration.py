@@ -11,21 +11,28 @@ from repro import command, jsonfile
 from repro.errors import UserError
 from repro.gpus import paper_gpus
 
+from .machine import Machine
 from .memory import Allowance
 from .time import Rates
 
 FILE = Path(__file__).parent / "calibration.json"
 EVERYTHING = "everything"
+Factors = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A fit to the paper's plausible cells. `interval` are the factors on predicted days between which 8 of 10 cells
-    lie that the fit has not seen."""
+    """A fit to the paper's plausible cells, and the factors on predicted days between which 8 of 10 cells lie that it
+    has not seen: of GPUs with HBM, which the paper has joined by NVLink, and of those with GDDR, mostly on PCIe."""
 
     rates: Rates
     allowance: Allowance
-    interval: tuple[float, float]
+    hbm: Factors
+    gddr: Factors
+
+    def interval(self, machine: Machine) -> Factors:
+        """The factors for such a machine; a CPU's are the wider ones."""
+        return self.hbm if machine.stacked else self.gddr
 
 
 def save(fits: dict[str, Calibration], file: Path = FILE) -> None:

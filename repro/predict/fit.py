@@ -23,7 +23,7 @@ from repro.trial import Record
 from repro.units import SECONDS_A_DAY
 
 from . import traces
-from .calibration import EVERYTHING, Calibration
+from .calibration import EVERYTHING, Calibration, Factors
 from .forecast import forecast
 from .machine import Machine
 from .memory import ALLOWANCE_BOUNDS, Allowance, largest_micro_batch, most_examples, variant_of
@@ -111,15 +111,18 @@ def folds(seen: Iterable[Observation]) -> list[str]:
 def fit_all(seen: list[Observation], progress: Callable[[str], None]) -> dict[str, Calibration]:
     """The fit to everything, and one for each fold, which has not seen its recipe or GPU. About 4 minutes.
 
-    The interval comes from the folds: how far unseen cells lay from their predictions.
+    The intervals come from the folds: how far unseen cells lay from their predictions.
     """
     names = [EVERYTHING, *folds(seen)]
     fits = {}
     for name in names:
         progress(name)
         kept = [each for each in seen if not each.belongs(name)]
-        fits[name] = Calibration(*_fit(kept), (1.0, 1.0))
-    return {name: replace(fit, interval=_interval(fits, seen, name)) for name, fit in fits.items()}
+        fits[name] = Calibration(*_fit(kept), (1.0, 1.0), (1.0, 1.0))
+    return {
+        name: replace(fit, hbm=_factors(fits, seen, name, True), gddr=_factors(fits, seen, name, False))
+        for name, fit in fits.items()
+    }
 
 
 def _fit(seen: list[Observation]) -> tuple[Rates, Allowance]:
@@ -243,22 +246,28 @@ def _search(
     return best, least
 
 
-def _interval(fits: Mapping[str, Calibration], seen: list[Observation], held_out: str) -> tuple[float, float]:
+def _factors(fits: Mapping[str, Calibration], seen: list[Observation], held_out: str, stacked: bool) -> Factors:
     """Between which factors on predicted days the printed ones lie, for the inner 8 of 10 plausible cells of Table 4
-    and, over the whole search, Table 1, each predicted by the fits that had not seen its recipe, or its GPU. What
-    `held_out` names takes no part."""
-    ratios = []
-    for each in seen:
-        if not each.plausible or each.belongs(held_out):
-            continue
-        for name in (each.recipe.id, each.gpu):
-            fit = fits[name]
-            if each.cell is not None:
-                best = predicted(each.cell, fit)
-            else:
-                best = forecast(each.recipe, each.machine, each.readings[0], fit, each.stack)
-            if best.days is not None:
-                ratios.append(each.days / best.days.value)
-    ratios.sort()
+    and, over the whole search, Table 1, of GPUs whose memory is stacked, or is not: once predicted by the fits that had
+    not seen the recipe, once by those that had not seen the GPU, and of both the farther. What `held_out` names takes
+    no part."""
+    kept = [each for each in seen if each.plausible and not each.belongs(held_out) and each.machine.stacked == stacked]
+    recipes = _inner(_off(each, fits[each.recipe.id]) for each in kept)
+    gpus = _inner(_off(each, fits[each.gpu]) for each in kept)
+    return min(recipes[0], gpus[0]), max(recipes[1], gpus[1])
+
+
+def _off(each: Observation, fit: Calibration) -> float | None:
+    """Printed or measured days over predicted ones; None where it is predicted not to fit."""
+    if each.cell is not None:
+        best = predicted(each.cell, fit)
+    else:
+        best = forecast(each.recipe, each.machine, each.readings[0], fit, each.stack)
+    return None if best.days is None else each.days / best.days.value
+
+
+def _inner(ratios: Iterable[float | None]) -> Factors:
+    """The ends of the inner 8 of 10."""
+    known = sorted(ratio for ratio in ratios if ratio is not None)
     outside = (1 - _INSIDE) / 2
-    return ratios[int(outside * len(ratios))], ratios[int((1 - outside) * len(ratios))]
+    return known[int(outside * len(known))], known[int((1 - outside) * len(known))]

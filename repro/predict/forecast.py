@@ -75,7 +75,7 @@ def forecast(
         return Forecast(recipe.id, machine, settings, 0, full)
     taken = step(recipe, trace, settings, machine, micro_batch, calibration.rates)
     days = extrapolate.days(taken.total, recipe.training_steps)
-    low, high = calibration.interval
+    low, high = calibration.interval(machine)
     flops = recipe.flops_per_example * recipe.batch_size
     return Forecast(
         recipe.id,

@@ -105,7 +105,7 @@ class Guide:
         size = max(1, self.size(settings))
         sizes = {size} if settings.library in self._peaks else {size, min(2 * size, self._share)}
         seconds = min(self.seconds(settings, size) for size in sizes)
-        low = self._calibration.interval[0]
+        low = self._calibration.interval(self._machine)[0]
         like = [one for one in self._measured if one.compiled == compiles(self._recipe, settings)]
         alike = [one for one in like if _does_no_more(one.settings, settings)]
         if alike:

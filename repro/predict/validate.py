@@ -108,10 +108,8 @@ def _subsets(there: Iterable[Cell], plausible: set[Cell]) -> Iterator[tuple[str,
     listed = list(there)
     yield "all", listed
     yield "plausible", [cell for cell in listed if cell in plausible]
-    yield (
-        "plausible, A100 and H100",
-        [cell for cell in listed if cell in plausible and cell.gpu in ("A100", "H100")],
-    )
+    for pair in (("A100", "H100"), ("RTX 3090", "A6000")):
+        yield f"plausible, {' and '.join(pair)}", [cell for cell in listed if cell in plausible and cell.gpu in pair]
     for gpu in dict.fromkeys(cell.gpu for cell in listed):
         yield gpu, [cell for cell in listed if cell.gpu == gpu]
     for model in dict.fromkeys(cell.model for cell in listed):
@@ -184,8 +182,7 @@ def _winners(split: str, chosen: Chooser) -> list[Score]:
             place = [each.settings for each in order].index(readings[0])
             places.append(place)
             best, printed = order[0].days, order[place].days
-            optimistic = printed and printed.value * calibration.interval[0]
-            measured.append(bool(best and optimistic and optimistic <= best.value))
+            measured.append(bool(best and printed and printed.low <= best.value))
     return [
         _scored("winner not skipped", "j", split, "legible", len(measured), _share(measured)),
         _scored("winner first", "j", split, "legible", len(places), _share(place == 0 for place in places)),
