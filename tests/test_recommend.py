@@ -18,6 +18,7 @@ from repro.economics.offers import Offer, machine_price, owned
 from repro.economics.pricelist import old, price_list
 from repro.errors import UserError
 from repro.predict.traces import PAPER_STACK, nearest_here
+from repro.prices import in_proportion
 from repro.trial import Record, Trial
 from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
 
@@ -416,6 +417,20 @@ def test_a_price_of_a_system_that_no_machine_has_is_not_passed_over_in_silence(t
     assert f"{told}3 GPUs." in answer(*asked, "--predicted")["notes"]
     apart = ("--rent",) if words == "recommend" else ("--gpu", "A100")  # of machines to own, or of all, nobody asked
     assert not any(told in note for note in answer(*asked, *apart)["notes"])
+
+
+@pytest.mark.parametrize("words", ["recommend --rent", "rent"])
+def test_a_rent_of_so_many_gpus_that_nobody_knows_days_for_is_not_passed_over_in_silence(
+    tmp_path: Path, words: str
+) -> None:
+    """Pythia-6.9B does not fit on one A100, so a price of one serves only where it stands for more."""
+    hired = "".join(rental_table().replace("gpus = 8", f"gpus = {gpus}") for gpus in (1, 3, 8))
+    asked = (*words.split(), "--model", "pythia-6.9b", "--prices", prices(tmp_path, hired))
+    told = "In --prices, but nobody knows how long pythia-6.9b takes there: "
+    assert f"{told}1 A100 and 3 A100." in answer(*asked)["notes"]
+    known = hired.replace('"shop"', f'"{next(iter(in_proportion()))}"')
+    asked = (*asked[:-1], prices(tmp_path, known))
+    assert f"{told}3 A100." in answer(*asked)["notes"]
 
 
 def test_what_the_price_file_says_of_rents_is_no_matter_to_who_buys(tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ from .. import currency
 from ..economics.days import TrainingDays, predicted_days
 from ..economics.names import canonical_gpu
 from ..economics.pricelist import PriceList, price_list
+from ..economics.renting import serving
 from ..errors import UserError
 from ..formats import add_format, counted, listing
 from ..interval import Interval
+from ..prices import Rental
 from ..units import path
 
 
@@ -61,15 +63,23 @@ def unpriced(machines: Sequence[str], unit: str, so: str) -> list[str]:
 
 
 def without_days(
-    gpus: Iterable[str], days: Sequence[TrainingDays], given: argparse.Namespace, systems: Iterable[int] = ()
+    days: Sequence[TrainingDays],
+    given: argparse.Namespace,
+    gpus: Iterable[str] = (),
+    systems: Iterable[int] = (),
+    rentals: Sequence[Rental] = (),
 ) -> list[str]:
-    """A sentence on those GPUs of --prices, and those numbers of GPUs that a system of its is for, that no row can
-    have, as the model's days there are not known; none where there are none. A price that somebody wrote down is not
-    passed over in silence."""
+    """A sentence on those GPUs, rented machines and numbers of GPUs that a system is for, all of --prices, that no row
+    can have, as the model's days there are not known; none where there are none. A price that somebody wrote down is
+    not passed over in silence."""
 
     def lacking(rows: Sequence[TrainingDays]) -> list[str]:
+        known = {row.gpu for row in rows}
+        idle = {(one.gpu, one.gpus) for one in rentals if not any(serving([one], row.gpu, row.gpus) for row in rows)}
+        whole = sorted({*gpus, *(gpu for gpu, _ in idle)} - known)
+        machines = [f"{number} {gpu}" for gpu, number in sorted(idle) if gpu in known]
         numbers = sorted(set(systems) - {row.gpus for row in rows})
-        return sorted(set(gpus) - {row.gpu for row in rows}) + [f"machines with {counted(n, 'GPU')}" for n in numbers]
+        return whole + machines + [f"machines with {counted(number, 'GPU')}" for number in numbers]
 
     found = lacking(days)
     if not found:

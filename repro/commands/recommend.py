@@ -68,9 +68,6 @@ def main(given: argparse.Namespace) -> int:
                 sentences.append(f"{INSTEAD.capitalize()}: {choice.brief(other)}.")
                 instead = _row(1, other.ranked[0], predicted, True, today)
     paid = offers.paid_in(found, prices)
-    named = (prices.own_to_buy if given.terms != "rent" else set()) | (
-        prices.own_to_rent if given.terms != "own" else set()
-    )
     rows = [_row(rank, offer, found, rank <= chosen.fitting, today) for rank, offer in enumerate(chosen.ranked, 1)]
     notes = [
         f"Cost and days are for {runs} run{'s, one after the other' if runs > 1 else ''}; cost per experiment is one "
@@ -83,7 +80,13 @@ def main(given: argparse.Namespace) -> int:
         *([told_in_proportion(), _SPOT] if given.terms != "own" else []),
         *(offers.rentals_left_out(days, prices, unit) if given.terms != "own" else []),
         *unpriced(without, unit, "not here to buy" if given.terms == "either" else "not here"),
-        *without_days(named, days, given, prices.own_systems if given.terms != "rent" else ()),
+        *without_days(
+            days,
+            given,
+            prices.own_to_buy if given.terms != "rent" else (),
+            prices.own_systems if given.terms != "rent" else (),
+            prices.own_rentals if given.terms != "own" else (),
+        ),
         *pricelist.told_rates(paid, unit, prices.rates),
         *pricelist.old_prices(
             [(offer.gpu, offer.quoted) for offer in found] + pricelist.old_rates(paid, unit, prices.rates), today

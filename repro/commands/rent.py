@@ -142,7 +142,7 @@ def _runs(
     notes += told_doubts(doubted)
     notes += told_traces((row.run for row in found), doubted)
     every = given.model is not None and gpu is None and gpus is None
-    notes += without_days(prices.own_to_rent if every else (), runs, given)
+    notes += without_days(runs, given, rentals=prices.own_rentals if every else ())
     paid = {row.rental.currency for row in found} | given_in(given, ["storage_price"], unit)
     notes += pricelist.told_rates(paid, unit, prices.rates)
     notes += pricelist.old_prices(

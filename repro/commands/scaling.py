@@ -46,7 +46,7 @@ def main(given: argparse.Namespace) -> int:
     notes += told_traces(days, doubted)
     notes += unpriced([step.machine for step in listed if step.cost is None], unit, "without costs")
     if given.gpu is None:
-        notes += without_days(prices.own_to_buy, days, given, prices.own_systems)
+        notes += without_days(days, given, prices.own_to_buy, prices.own_systems)
     priced = [step for step in listed if step.cost is not None]
     paid = {each for step in priced for each in machine_paid_in(step.gpu, step.gpus, prices)}
     notes += pricelist.told_rates(paid, unit, prices.rates)

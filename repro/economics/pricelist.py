@@ -66,7 +66,7 @@ class PriceList:
     rentals: tuple[Rental, ...]
     rates: tuple[Rate, ...]
     own_to_buy: frozenset[str] = frozenset()
-    own_to_rent: frozenset[str] = frozenset()
+    own_rentals: tuple[Rental, ...] = ()
     own_systems: frozenset[int] = frozenset()
 
 
@@ -110,7 +110,7 @@ def _over(ours: PriceList, file: Path) -> PriceList:
         tuple(merged.values()),
         tuple(rates),
         frozenset(row.name for row in gpus),
-        frozenset(row.gpu for row in rentals),
+        tuple(rentals),
         frozenset(row.gpus for row in systems),
     )
 
