@@ -8,7 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -43,6 +43,12 @@ def started(*arguments: str, **variables: str) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
+
+
+def stderr_of(process: subprocess.Popen[str]) -> IO[str]:
+    """What a command that was `started` says, as it says it."""
+    assert process.stderr is not None
+    return process.stderr
 
 
 def answer(*arguments: str) -> Any:

@@ -151,7 +151,7 @@ def test_a_server_that_is_killed_while_it_probes_is_one_clear_line(tmp_path: Pat
     while not (ranks := psutil.Process(calibration.pid).children(recursive=True)[1:]):
         assert calibration.poll() is None
         time.sleep(0.02)
-    ranks[0].parent().kill()
+    psutil.Process(ranks[0].ppid()).kill()
     _, said = calibration.communicate(timeout=60)
     assert calibration.returncode == 2
     assert said.splitlines()[-1] == "repro: nothing can be probed: the fork server has left"

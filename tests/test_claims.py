@@ -14,11 +14,12 @@ from dataclasses import replace
 from decimal import Decimal
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from repro.claims import check, check_all
-from repro.claims.claim import Claim, listed
+from repro.claims.claim import Claim, Relation, listed
 from repro.claims.judge import judge
 from repro.claims.registry import MEASURED, RECOMPUTED
 from repro.claims.working import Row, Working, mean, total
@@ -32,7 +33,7 @@ from repro.interval import Interval
 from repro.prices import parts, servers, systems
 from repro.quantities import quantities
 from repro.settings import Settings, search_space
-from repro.trial import Record
+from repro.trial import Record, Status
 from tests.command_line import ROOT, answer, record, refusal, repro, results_folder
 
 CHECKED = {checked.claim.id: checked for checked in check_all()}
@@ -92,11 +93,11 @@ def test_the_precision_is_the_last_printed_place_but_of_what_words_alone_say() -
 # --- The verdict on a number ---
 
 
-def claim(published: str, precision: float, relation: str = "equals") -> Claim:
-    return Claim("a-claim", "paper, a test", "something", relation, published, precision, "x", None)  # type: ignore[arg-type]
+def claim(published: str, precision: float, relation: Relation = "equals") -> Claim:
+    return Claim("a-claim", "paper, a test", "something", relation, published, precision, "x", None)
 
 
-def verdict(published: str, precision: float, value: Interval, relation: str = "equals") -> str:
+def verdict(published: str, precision: float, value: Interval, relation: Relation = "equals") -> str:
     return judge(claim(published, precision, relation), Working(value))[0]
 
 
@@ -626,9 +627,9 @@ def test_a_search_with_a_gap_says_what_is_missing_and_what_there_is_so_far() -> 
 
 
 @pytest.mark.parametrize("status", ["crashed", "timed_out", "unsupported", "interrupted"])
-def test_settings_that_ended_otherwise_are_missing(status: str) -> None:
+def test_settings_that_ended_otherwise_are_missing(status: Status) -> None:
     *records, last = search("H100")
-    gone = record(last.recipe, last.settings, None, gpu="H100", count=last.count, status=status)  # type: ignore[arg-type]
+    gone = record(last.recipe, last.settings, None, gpu="H100", count=last.count, status=status)
     assert f"first {last.settings} ({status})" in check("best-over-worst", [*records, gone]).reason
 
 
@@ -751,8 +752,9 @@ def test_one_cell_that_differs_refutes_a_table_and_one_that_holds_does_not_confi
         ({"nodes": 2}, "on several nodes"),
     ],
 )
-def test_records_that_cannot_stand_for_the_papers_do_not_count(change: dict, told: str) -> None:
-    given = {"gpu": "H100", "count": 2} | {key: value for key, value in change.items() if key in ("scale", "gpu")}
+def test_records_that_cannot_stand_for_the_papers_do_not_count(change: dict[str, Any], told: str) -> None:
+    given: dict[str, Any] = {"gpu": "H100", "count": 2}
+    given |= {key: value for key, value in change.items() if key in ("scale", "gpu")}
     records = [record("pythia-1b", "free_lunch", 10.0, **given)]
     for name in ("memory_limit", "nodes"):
         if name in change:

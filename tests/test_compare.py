@@ -363,7 +363,7 @@ def test_a_peak_and_compiling_on_a_cpu_have_moved_only_where_their_starts_say_so
     what: str, field: str, unit: int
 ) -> None:
     def of(*values: int, device: str = "cpu") -> list[Record]:
-        return [replace(processes(count=1)[0], device=device, **{field: each * unit}) for each in values]
+        return [replace(processes(count=1, **{field: each * unit})[0], device=device) for each in values]
 
     def told(before: list[Record], after: list[Record]) -> list[str]:
         return [found.what for found in changes(before, after)]
@@ -723,14 +723,14 @@ def test_another_cpu_is_another_machine(tmp_path: Path) -> None:
 
 
 def test_what_changed_besides_speed_is_told(tmp_path: Path) -> None:
-    known = {
+    known: dict[str, Any] = {
         "kernel_path": "flash attention",
         "optimizer": "torch Adam (foreach)",
         "graphs": {"compiled": 1, "breaks": 0, "recompilations": 0},
         "warm_up_seconds": 20.0,
         "losses": [6.25, 6.2],
     }
-    other = {
+    other: dict[str, Any] = {
         "kernel_path": "math attention",
         "optimizer": "torch Adam (fused)",
         "graphs": {"compiled": 3, "breaks": 2, "recompilations": 1},

@@ -11,6 +11,7 @@ from contextlib import contextmanager, redirect_stderr
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,10 +55,10 @@ def test_another_process_keeps_a_cpu_busy_and_one_that_was_reaped_was_our_own() 
 def test_only_work_on_our_cpus_counts_by_whomever_it_was_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stat = tmp_path / "stat"
     monkeypatch.setattr(crowd, "_STAT", stat)
-    monkeypatch.setattr(crowd.os, "sched_getaffinity", lambda _: {1, 3})
-    monkeypatch.setattr(crowd.os, "sysconf", {"SC_CLK_TCK": 100}.__getitem__)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 3})
+    monkeypatch.setattr(os, "sysconf", {"SC_CLK_TCK": 100}.__getitem__)
     seconds = iter((0.0, 10.0))
-    monkeypatch.setattr(crowd.time, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
     monkeypatch.setattr(crowd, "_own", iter((1.0, 5.0)).__next__)
     nothing = "0 0 0 0 0 0 0 0 0 0"
     stat.write_text(f"cpu {nothing}\ncpu0 {nothing}\ncpu1 {nothing}\ncpu3 {nothing}\nintr 7\n")
@@ -94,7 +95,7 @@ def test_the_fork_server_tells_it_of_a_job_but_not_of_one_that_takes_turns_with_
 
 
 def test_a_trial_beside_others_says_so_while_it_runs_and_in_its_report() -> None:
-    known = {"gpu": "cpu", "count": 1, "scale": "tiny", "wall_seconds": 12.3}
+    known: dict[str, Any] = {"gpu": "cpu", "count": 1, "scale": "tiny", "wall_seconds": 12.3}
     alone, beside = (record("vit", "naive", 7.0, **known, crowd=cpus) for cpus in (0.2, 0.97))
     trials = [Trial("vit", "tiny", settings, "cpu", 1) for settings in ("naive", "free_lunch")]
     with redirect_stderr(StringIO()) as said, Progress({trial.id: 10.0 for trial in trials}, 0.0) as bar:

@@ -240,7 +240,7 @@ def test_a_variable_that_is_wrong_is_told_without_a_gpu_too(
     tmp_path: Path, command: list[str], variable: str, value: str, told: str
 ) -> None:
     place = ["--out", str(tmp_path / "out")] if "run" in command else []
-    refused = refusal(*command, *place, **{"REPRO_IMAGE": "every", variable: value})
+    refused = refusal(*command, *place, cwd=command_line.ROOT, **{"REPRO_IMAGE": "every", variable: value})
     assert refused.startswith(f"repro: {told}")
 
 

@@ -126,6 +126,7 @@ def test_only_variables_that_steer_the_stack_are_kept_and_those_of_trials_before
     for name, value in (steering | others).items():
         monkeypatch.setenv(name, value)
     variables = environment.describe([], {}, 0, {}, {"OMP_NUM_THREADS": "1"}).variables
+    assert variables is not None
     assert variables.items() >= (steering | {"OMP_NUM_THREADS": "1"}).items()
     assert not variables.keys() & others
 

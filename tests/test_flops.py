@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import models
-from repro.recipe import Text
+from repro.recipe import Scale, Text
 
 InRanks = Callable[..., list[Any]]
 
@@ -26,7 +26,7 @@ UNGROUPED = [name for name in models.IDS if name not in ("convnext", "mamba")]
 
 @pytest.fixture(scope="module")
 def counted(in_ranks: InRanks) -> Callable[..., dict[str, int]]:
-    def count(recipe: str, scale: str, cured: bool = False) -> dict[str, int]:
+    def count(recipe: str, scale: Scale, cured: bool = False) -> dict[str, int]:
         return in_ranks("count_flops", recipe=recipe, scale=scale, cured=cured)[0]
 
     return count
@@ -48,14 +48,14 @@ def test_mambas_whole_training_is_5e21_flops_and_convnexts_5e20() -> None:
 
 @pytest.mark.parametrize("scale", ["paper", "tiny"])
 @pytest.mark.parametrize("recipe", UNGROUPED)
-def test_torchs_counter_agrees(counted: Callable[..., dict[str, int]], recipe: str, scale: str) -> None:
+def test_torchs_counter_agrees(counted: Callable[..., dict[str, int]], recipe: str, scale: Scale) -> None:
     count = counted(recipe, scale)
     assert count["forward"] + count["backward"] == models.find(recipe, scale).flops_per_example
 
 
 @pytest.mark.parametrize("scale", ["paper", "tiny"])
 def test_torchs_counter_agrees_on_convnext_once_it_minds_groups(
-    counted: Callable[..., dict[str, int]], scale: str
+    counted: Callable[..., dict[str, int]], scale: Scale
 ) -> None:
     count = counted("convnext", scale, cured=True)
     assert count["forward"] + count["backward"] == models.find("convnext", scale).flops_per_example

@@ -60,9 +60,9 @@ def test_it_trains_as_the_dcgan_of_dive_into_deep_learning(scale: Scale) -> None
 
 
 @pytest.mark.parametrize("scale", ["paper", "tiny"])
-def test_its_parameters_and_inputs_are_known(in_ranks: InRanks, scale: str) -> None:
+def test_its_parameters_and_inputs_are_known(in_ranks: InRanks, scale: Scale) -> None:
     [found] = in_ranks("sizes_of_gan", scale=scale)
-    recipe = models.find("gan", scale)  # type: ignore[arg-type]
+    recipe = models.find("gan", scale)
     assert recipe.inputs == Generation(64, 100)
     if scale == "paper":
         assert (found["generator"], found["discriminator"]) == (GENERATOR, DISCRIMINATOR)
@@ -74,9 +74,9 @@ def test_its_parameters_and_inputs_are_known(in_ranks: InRanks, scale: str) -> N
 
 
 @pytest.mark.parametrize("scale", ["paper", "tiny"])
-def test_torchs_counter_agrees_with_its_flops(in_ranks: InRanks, scale: str) -> None:
+def test_torchs_counter_agrees_with_its_flops(in_ranks: InRanks, scale: Scale) -> None:
     [count] = in_ranks("count_flops", recipe="gan", scale=scale, cured=False)
-    assert count["forward"] + count["backward"] == models.find("gan", scale).flops_per_example  # type: ignore[arg-type]
+    assert count["forward"] + count["backward"] == models.find("gan", scale).flops_per_example
 
 
 # --- How it trains ---

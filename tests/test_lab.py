@@ -189,13 +189,16 @@ def test_images_are_random_colours_in_a_file_that_the_page_cache_has_forgotten(
 # --- On the command line ---
 
 
+Finished = tuple[Path, subprocess.CompletedProcess[str]]
+
+
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("lab") / "out"
     return folder, repro("lab", *SMALL, "--skip-warmup", "--out", str(folder), CUDA_VISIBLE_DEVICES="")
 
 
-def test_the_experiment_runs_on_a_cpu_and_says_what_it_scaled_down(finished) -> None:
+def test_the_experiment_runs_on_a_cpu_and_says_what_it_scaled_down(finished: Finished) -> None:
     folder, run = finished
     assert run.returncode == 0, run.stderr
     scaled = next(line for line in run.stderr.splitlines() if "Scaled down" in line)
@@ -209,7 +212,7 @@ def test_the_experiment_runs_on_a_cpu_and_says_what_it_scaled_down(finished) -> 
         assert str(folder) not in text
 
 
-def test_every_number_of_the_report_is_in_the_trainings_that_are_kept(finished) -> None:
+def test_every_number_of_the_report_is_in_the_trainings_that_are_kept(finished: Finished) -> None:
     folder, _ = finished
     kept = [jsonfile.read(path, Trained) for path in sorted(folder.glob("*-images_*.json"))]
     assert sorted((each.what.epochs, each.what.warm) for each in kept) == [(1, False), (1, True), (3, False)]
@@ -225,7 +228,7 @@ def test_every_number_of_the_report_is_in_the_trainings_that_are_kept(finished) 
     }  # the images have left no file
 
 
-def test_the_same_folder_again_trains_nothing_twice_in_any_format(finished) -> None:
+def test_the_same_folder_again_trains_nothing_twice_in_any_format(finished: Finished) -> None:
     folder, _ = finished
     began = time.monotonic()
     again = repro("lab", *SMALL, "--out", str(folder), "--format", "json", CUDA_VISIBLE_DEVICES="")
@@ -265,7 +268,7 @@ def test_an_interrupted_experiment_leaves_no_process_and_says_how_to_resume(
     assert not list(tmp_path.glob("*-images_*.json"))
 
 
-def test_another_machines_trainings_are_not_taken_for_this_ones(finished) -> None:
+def test_another_machines_trainings_are_not_taken_for_this_ones(finished: Finished) -> None:
     folder, _ = finished
     path = folder / "environment.json"
     kept = path.read_text()
@@ -280,7 +283,7 @@ def test_another_machines_trainings_are_not_taken_for_this_ones(finished) -> Non
         path.write_text(kept)
 
 
-def test_the_lab_and_a_run_leave_each_others_folders_as_they_are(finished, tmp_path: Path) -> None:
+def test_the_lab_and_a_run_leave_each_others_folders_as_they_are(finished: Finished, tmp_path: Path) -> None:
     trainings, _ = finished
     run = results_folder(tmp_path / "run", record("vit", "naive", 5.0))
     (run / "environment.json").write_text("{}")
@@ -304,7 +307,8 @@ def _contents(folder: Path) -> dict[Path, bytes]:
 def test_the_kept_experiments_report_is_what_its_times_give() -> None:
     kept = ROOT / "results" / "lab-cpu-1-core"
     trainings = (f"1-CPU_tiny_2537-images_{name}.json" for name in ("1-epoch", "20-epochs", "1-epoch-warm"))
-    found = Report(*(jsonfile.read(kept / name, Trained) for name in trainings), None)
+    first, whole, warm = (jsonfile.read(kept / name, Trained) for name in trainings)
+    found = Report(first, whole, warm, None)
     assert found.text("markdown") + "\n" == (kept / "report.md").read_text()
 
 
@@ -321,7 +325,7 @@ def test_the_kept_experiments_report_is_what_its_times_give() -> None:
         ({"what": asdict(Training("cpu", "tiny", 16, 48, 2))}, "they are of cpu_tiny_48-images_2-epochs"),
     ],
 )
-def test_a_kept_training_that_is_none_is_one_clear_line(changed: dict, told: str, tmp_path: Path) -> None:
+def test_a_kept_training_that_is_none_is_one_clear_line(changed: dict[str, Any], told: str, tmp_path: Path) -> None:
     what = Training("cpu", "tiny", 16, 32, 2)
     kept = asdict(Trained(what, 0.5, [[0.1, 0.1]] * 2, [[0.2, 0.2]] * 2, [0.6, 0.6]))
     with Experiment(tmp_path, []) as experiment:
@@ -375,7 +379,7 @@ def test_what_is_refused_is_refused_without_loading_torch() -> None:
     assert found.stdout == "False\n"
 
 
-def test_a_broken_training_file_is_told(finished) -> None:
+def test_a_broken_training_file_is_told(finished: Finished) -> None:
     folder, _ = finished
     path = next(folder.glob("*_1-epoch.json"))
     kept = path.read_text()

@@ -30,7 +30,7 @@ from repro.packages import installed
 from repro.plan import Options
 from repro.run import Run
 from tests import command_line
-from tests.command_line import ROOT, refusal, repro
+from tests.command_line import ROOT, refusal, repro, stderr_of
 
 VIT = ["--models", "vit", "--methods", "naive", "--processes", "1"]
 Start = Callable[..., subprocess.Popen[str]]
@@ -60,7 +60,7 @@ def two_nodes(started: Start, tmp_path: Path, *options: str) -> tuple[subprocess
     """A run on two nodes that has told that it waits, and its second node."""
     address = free_address()
     first = started(*VIT, *options, "--nodes", "2", "--address", address, "--out", str(tmp_path / "first"))
-    for line in first.stderr:
+    for line in stderr_of(first):
         if "waiting for node 2 of 2" in line:
             assert f" join {address}" in line
             break
@@ -231,7 +231,7 @@ def test_who_is_no_node_is_let_go_and_the_run_waits_on_for_one(started: Start, t
     first = started(*VIT, "--nodes", "2", "--address", address, "--out", str(tmp_path / "first"))
     giving_up = threading.Timer(120, first.kill)  # so that a line which does not come is a failure, and no hang
     giving_up.start()
-    told = iter(first.stderr.readline, "")
+    told = iter(stderr_of(first).readline, "")
     assert any("waiting for node 2 of 2" in line for line in told)
     for said, answer in [
         (b"GET / HTTP/1.1\r\n", "node 2 (127.0.0.1) speaks as no fork server does: b'GET / HTTP/1.1"),
@@ -250,7 +250,7 @@ def test_who_is_no_node_is_let_go_and_the_run_waits_on_for_one(started: Start, t
     spare = started("join", address, "--out", str(tmp_path / "spare"))
     _, end = first.communicate(timeout=120)
     assert first.returncode == 0, end
-    ends = {node.wait(timeout=60): node.stderr.read() for node in (second, spare)}  # whichever came first took part
+    ends = {node.wait(timeout=60): stderr_of(node).read() for node in (second, spare)}  # whichever came first took part
     assert ends[0] == ""
     assert ends[2] == f"repro: the run on {address} ended without this node: it had all its --nodes, or was stopped\n"
 

@@ -152,7 +152,7 @@ def test_a_question_that_a_driver_refuses_costs_its_answer_and_nothing_else(monk
     monkeypatch.setattr(stub, "nvmlDeviceGetPowerUsage", refused)
     monkeypatch.delattr(stub, "nvmlDeviceGetTemperature")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    stub.nvmlDeviceGetCount = lambda: 1
+    monkeypatch.setattr(stub, "nvmlDeviceGetCount", lambda: 1)
     assert len(nvml.devices()) == 1
     state = nvml.state(0)
     assert state is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from repro.gpus import find, paper_gpus
 from repro.plan import Methods, Options, counts_up_to, settings_for, trials
 from repro.predict.forecast import forecast
 from repro.predict.here import here
+from repro.predict.machine import gpu_named
 from repro.settings import FREE_LUNCH, NAIVE, Settings
 from repro.trial import Trial
 from tests.command_line import ROOT
@@ -33,7 +35,7 @@ def gpus(name: str, count: int) -> list[Device]:
     ]
 
 
-def options(**wanted: object) -> Options:
+def options(**wanted: Any) -> Options:
     return Options(**{"models": models.IDS, "methods": None, "scale": "paper", "counts": (1,), **wanted})
 
 
@@ -108,7 +110,7 @@ def test_without_a_gpu_every_recipe_runs_naive_and_free_lunch_and_one_the_whole_
 @pytest.mark.parametrize(
     "change", [{"memory": 2**30}, {"steps": 5}, {"scale": "tiny"}, {"check_extrapolation": True}, {"nodes": 2}]
 )
-def test_all_that_changes_a_measurement_changes_the_trials_ids(change: dict) -> None:
+def test_all_that_changes_a_measurement_changes_the_trials_ids(change: dict[str, Any]) -> None:
     before = trials(options(models=("vit",)), gpus("A100", 1))
     after = trials(options(models=("vit",), **change), gpus("A100", 1))
     assert not {trial.id for trial in before} & {trial.id for trial in after}
@@ -142,7 +144,7 @@ def test_a_trial_gets_an_hour_or_thrice_its_estimate_unless_told_how_long() -> N
 
 
 def test_an_estimate_counts_the_whole_steps_that_check_an_extrapolation() -> None:
-    slow, a100 = Trial("pythia-6.9b", "paper", "free_lunch+fsdp_3+offloading", "A100", 2), find("A100")
+    slow, a100 = Trial("pythia-6.9b", "paper", "free_lunch+fsdp_3+offloading", "A100", 2), gpu_named("A100")
     machine, fitted = here(a100, 2, None)
     found = forecast(models.find(slow.recipe), machine, Settings.parse(slow.settings), fitted)
     assert found.step is not None
@@ -216,7 +218,7 @@ def test_a_limit_of_memory_is_named_as_it_was_given(text: str) -> None:
 
 
 def test_an_estimate_counts_the_weights_that_are_drawn_of_every_recipe_alike() -> None:
-    a100 = find("A100")
+    a100 = gpu_named("A100")
     machine, fitted = here(a100, 1, None)
     for id in ("pythia-1b", "convnext"):
         recipe = models.find(id)
@@ -243,7 +245,7 @@ def test_an_estimate_knows_that_offloading_takes_longer_and_that_what_does_not_f
     assert estimate(limited, find("A100")) == 10 + models.find("pythia-1b").parameters / 1e8
     unknown = [Trial(id, "paper", "naive", "X1", 1) for id in ("vit", "gan")]
     assert all(estimate(trial, None) > 10 for trial in unknown)
-    a100 = find("A100")
+    a100 = gpu_named("A100")
     assert estimate(replace(unknown[1], device="A100"), a100) > 10, "nobody traced it"
     assert estimate(free, replace(a100, bandwidth_gb_s=None)) > 10, "nothing can be predicted of it"
 

@@ -25,7 +25,12 @@ def test_an_injected_slowdown_is_of_the_size_it_says() -> None:
     import torch
 
     engine = SimpleNamespace(rank=SimpleNamespace(device=torch.device("cpu")), module=torch.nn.Linear(64, 64))
-    longer = slower.slowed(lambda engine, seconds: time.sleep(seconds) or "done", 0.5)
+
+    def work(engine: object, seconds: float) -> str:
+        time.sleep(seconds)
+        return "done"
+
+    longer = slower.slowed(work, 0.5)
     taken = []
     for _ in range(5):
         started = time.perf_counter()

@@ -34,7 +34,7 @@ def test_both_tables_are_predicted_within_a_second_beside_the_printed_days() -> 
         rows = answer("predict")
         times.append(time.perf_counter() - started)
     assert statistics.median(times) < 1.0
-    printed = {(cell.table, cell.model, cell.gpu, cell.gpus): cell for table in ("1", "4") for cell in cells(table)}  # type: ignore[arg-type]
+    printed = {(cell.table, cell.model, cell.gpu, cell.gpus): cell for table in ("1", "4") for cell in cells(table)}
     assert len(rows) == len(printed) == 288
     for row in rows:
         cell = printed[row["table"], row["model"], row["gpu"], row["gpus"]]

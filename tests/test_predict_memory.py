@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import models
-from repro.expected import cells, published_settings
+from repro.expected import Table, cells, published_settings
 from repro.findings import paper_gpu, recipe_of
 from repro.gpus import Gpu, catalogue, find
 from repro.predict import calibration, traces
@@ -256,8 +256,8 @@ def test_at_least_125_of_appendix_js_micro_batches_are_exact_and_all_within_2x(
 
 
 @pytest.mark.parametrize("table", ["1", "4"])
-def test_every_cell_is_feasible_where_the_paper_found_it_so(table: str, fitted: calibration.Calibration) -> None:
-    known = [cell for cell in cells(table) if cell.state != "lost"]  # type: ignore[arg-type]
+def test_every_cell_is_feasible_where_the_paper_found_it_so(table: Table, fitted: calibration.Calibration) -> None:
+    known = [cell for cell in cells(table) if cell.state != "lost"]
     assert len(known) >= 143
     for cell in known:
         assert predicted(cell, fitted).feasible == (cell.state == "days"), cell

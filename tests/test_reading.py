@@ -310,7 +310,7 @@ def test_a_record_has_the_raw_times_of_every_rank_and_all_are_positive(clock: st
     ranks = getattr(sound, clock)
     told = contradiction(replace(sound, **{clock: ranks[:1]}), find("A100"))
     assert told == f"{clock} has the times of 1 ranks, 4 took part"
-    stopped = [*ranks[:3], ranks[3] | {"without": [0.0, 1.0, 1.0]}]
+    stopped: Any = [*ranks[:3], ranks[3] | {"without": [0.0, 1.0, 1.0]}]
     assert contradiction(replace(sound, **{clock: stopped}), find("A100")) == "a raw time of it is not positive"
 
 

@@ -126,6 +126,7 @@ def test_recipes_are_what_table_3_prints(printed: PrintedRecipe) -> None:
         assert recipe.inputs.sequence == printed.sequence_length
         assert round(recipe.inputs.vocabulary, -3) == printed.vocabulary
     else:
+        assert isinstance(recipe.inputs, Images)
         assert recipe.inputs.size == printed.image_size
         assert round(recipe.inputs.classes, -3) == printed.classes
 

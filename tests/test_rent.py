@@ -7,6 +7,7 @@ import statistics
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ SPOT = ("--interrupted-every", "12h", "--checkpoint-time", "2m", "--restart-time
 RUN = ("rent", "--hours", "100", "--gpu", "RTX 4090")
 
 
-def by_terms(*arguments: str) -> dict[str, dict]:
+def by_terms(*arguments: str) -> dict[str, dict[str, Any]]:
     return {f"{row['provider']} {row['terms']}": row for row in answer(*arguments)["rows"]}
 
 
@@ -124,7 +125,7 @@ def test_a_rent_is_told_in_the_currency_asked_for() -> None:
     rental = next(row for row in price_list().rentals if row.gpu == "RTX 4090" and row.terms == "on-demand")
     rates = [Rate("EUR", "USD", 1.25, date(2026, 11, 1), "bank")]
     [row] = rented_runs([given_hours("RTX 4090", 1, 100)], [rental], "EUR", rates)
-    assert (row.rent, row.price_per_gpu_hour) == (pytest.approx(69 / 1.25), pytest.approx(0.69 / 1.25))
+    assert (row.rent, row.price_per_gpu_hour) == pytest.approx((69 / 1.25, 0.69 / 1.25))
 
 
 def test_one_gpu_by_the_hour_stands_for_more_where_that_is_known_and_a_reserved_one_nowhere() -> None:

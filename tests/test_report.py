@@ -17,7 +17,7 @@ from html import unescape
 from itertools import combinations, product
 from pathlib import Path
 from statistics import fmean
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -43,6 +43,7 @@ from repro.report.rerun import run_words
 from repro.report.text import notes, report, summary, trial_rows
 from repro.report.write import write
 from repro.settings import search_space
+from repro.trial import Status
 from repro.verdict import judge_tables
 from tests.command_line import ROOT, of_more_rounds, record, refusal, repro, results_folder
 
@@ -318,6 +319,7 @@ def test_rounds_that_disagree_are_told_and_so_are_the_clocks_of_a_cpu() -> None:
     slow.device_times = [{part: [3 * seconds for seconds in times] for part, times in slow.device_times[0].items()}]
     slow.host = slow.device_times
     uneven = record("pythia-1b", "naive", 40.0)
+    assert uneven.accumulation is not None
     for times in uneven.device_times:
         times["with"][1] *= 3 * uneven.accumulation
     for one, device in ((slow, None), (uneven, find("A100"))):
@@ -404,7 +406,8 @@ def test_the_papers_days_stand_beside_machines_like_the_papers_alone() -> None:
         ({"memory": 80 * 2**30, "gpu": "H200", "nodes": 2}, None),
         ({"scale": "tiny"}, None),
     ):
-        (row,) = trial_rows([record("pythia-1b", "naive", 60.0, **{"gpu": "L40S", **other})], "A100")
+        given: dict[str, Any] = {"gpu": "L40S", **other}
+        (row,) = trial_rows([record("pythia-1b", "naive", 60.0, **given)], "A100")
         assert row["paper, A100"] == told
 
 
@@ -517,7 +520,7 @@ def test_a_runs_options_can_be_typed_again(words: str, monkeypatch: pytest.Monke
     a100 = Device(0, 0, "GPU-0", "NVIDIA A100-SXM4-80GB", find("A100"), 80 * 10**9, (8, 0))
     monkeypatch.setattr(nvml, "visible_devices", lambda: [a100])
 
-    def options_of(text: str) -> object:
+    def options_of(text: str) -> Options:
         return _checked(parser("run").parse_args(shlex.split(text)))[0]
 
     options = options_of(words)
@@ -620,9 +623,9 @@ def test_what_a_gain_below_zero_means_is_said_beside_it_and_on_the_axis(kept: Co
 def test_free_lunch_with_flash_attention_is_free_lunch_alone(tmp_path: Path) -> None:
     space = [replace(settings, attention="flash").id for settings in search_space(1)]
     days = {"naive": None} | dict.fromkeys(space, 30.0) | {"free_lunch+flash": 20.0, space[1]: 15.0}
-    ran = ["out_of_memory" if spent is None else "ok" for spent in days.values()]
+    ran: list[Status] = ["out_of_memory" if spent is None else "ok" for spent in days.values()]
     run = [
-        record("pythia-1b", settings, spent, count=1, status=status)  # type: ignore[arg-type]
+        record("pythia-1b", settings, spent, count=1, status=status)
         for (settings, spent), status in zip(days.items(), ran, strict=True)
     ]
     content = compose(read(results_folder(tmp_path / "run", *run)))
@@ -794,9 +797,9 @@ def test_a_series_looks_the_same_whatever_comes_first_and_is_beside_it(kept: Con
     assert looks(["A100, here"], ())["A100, here"].colour == looks(["A100"], ())["A100"].colour
     assert len(set(looks(["H200, here", "B200, here"], ()).values())) == 2, "GPUs with a price that the paper has not"
     for panel in (panel for content in (kept, on_gpus) for each in content.figures for panel in each.panels):
-        series = {row.gpu if isinstance(row, Trade) else row.series for row in panel.rows if not isinstance(row, Mark)}
-        chosen = looks(series, panel.machines)
-        assert len(set(chosen.values())) == len(series), "no two of a panel look alike"
+        named = {row.gpu if isinstance(row, Trade) else row.series for row in panel.rows if not isinstance(row, Mark)}
+        chosen = looks(named, panel.machines)
+        assert len(set(chosen.values())) == len(named), "no two of a panel look alike"
 
 
 def test_a_legend_names_means_and_the_dashed_line(published: Content, on_gpus: Content) -> None:

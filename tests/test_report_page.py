@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,18 +20,22 @@ from repro.report.page import page as page_of
 from repro.report.panels import Panel, Point
 from tests.command_line import ROOT, record, results_folder
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, ViewportSize
+
 _CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 # No sandbox, as root has none; and a browser that calls nobody.
 _OPTIONS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
 )
-DESK, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
-A4 = {"width": 703, "height": 1016}  # within its margins
+DESK: ViewportSize = {"width": 1280, "height": 900}
+PHONE: ViewportSize = {"width": 390, "height": 844}
+A4: ViewportSize = {"width": 703, "height": 1016}  # within its margins
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
+def browser() -> Iterator[Browser]:
     if _CHROMIUM is None or find_spec("playwright") is None:
         told = "needs Chromium (Debian: apt-get install chromium) and playwright (./run_all.sh test installs it)"
         pytest.fail(told) if os.environ.get("CI") else pytest.skip(told)
@@ -63,7 +68,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture
-def opened(browser, page: Path, request: pytest.FixtureRequest) -> Iterator[object]:
+def opened(browser: Browser, page: Path, request: pytest.FixtureRequest) -> Iterator[Page]:
     """The page, opened without a network; nothing but the file itself was asked for, and nothing complained."""
     context = browser.new_context(viewport=getattr(request, "param", DESK), offline=True)
     tab = context.new_page()
@@ -78,12 +83,12 @@ def opened(browser, page: Path, request: pytest.FixtureRequest) -> Iterator[obje
     context.close()
 
 
-def test_it_opens_offline_with_its_headline(opened) -> None:
+def test_it_opens_offline_with_its_headline(opened: Page) -> None:
     assert opened.locator("blockquote").inner_text().startswith("Of the 288 cells of Tables 1 and 4, ")
     assert opened.locator(".tiles dd").count() == 4
 
 
-def test_tables_and_figures_are_there(opened) -> None:
+def test_tables_and_figures_are_there(opened: Page) -> None:
     assert opened.locator("#verdicts table.grid tbody tr").count() == 18
     assert opened.locator("#verdicts table.grid tbody td").count() == 288
     assert opened.locator("#audit table.grid tbody td").count() == 288
@@ -97,7 +102,8 @@ def test_tables_and_figures_are_there(opened) -> None:
 
 
 @pytest.mark.parametrize("opened", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
-def test_nothing_is_wider_than_the_screen(opened) -> None:
+def test_nothing_is_wider_than_the_screen(opened: Page) -> None:
+    assert opened.viewport_size is not None
     for state in ("closed", "open"):
         width = opened.evaluate("document.documentElement.scrollWidth")
         assert width == opened.viewport_size["width"], state
@@ -105,7 +111,7 @@ def test_nothing_is_wider_than_the_screen(opened) -> None:
 
 
 @pytest.mark.parametrize("opened", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
-def test_no_label_of_a_figure_is_cut_by_its_card(opened) -> None:
+def test_no_label_of_a_figure_is_cut_by_its_card(opened: Page) -> None:
     cut = opened.locator("figure svg text").evaluate_all(
         """all => all.filter(text => {
             const card = text.closest('.panel').getBoundingClientRect(), box = text.getBoundingClientRect();
@@ -116,7 +122,7 @@ def test_no_label_of_a_figure_is_cut_by_its_card(opened) -> None:
 
 
 @pytest.mark.parametrize("opened", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
-def test_a_field_of_a_grid_keeps_its_symbol_and_its_number_on_one_line(opened) -> None:
+def test_a_field_of_a_grid_keeps_its_symbol_and_its_number_on_one_line(opened: Page) -> None:
     steps = opened.locator("#audit td:has(b)").evaluate_all(
         """all => all.map(field => {
             const range = document.createRange();
@@ -130,7 +136,7 @@ def test_a_field_of_a_grid_keeps_its_symbol_and_its_number_on_one_line(opened) -
     assert max(steps) < 5
 
 
-def test_the_number_of_a_bar_below_zero_is_clear_of_axis_and_labels(browser) -> None:
+def test_the_number_of_a_bar_below_zero_is_clear_of_axis_and_labels(browser: Browser) -> None:
     gains = [("4 x A100", -20.91), ("8 x A100", 25.3), ("2 x A100", -0.4)]
     tab = browser.new_page(viewport=PHONE)
     for rows in (gains, gains[:1], gains[1:]):
@@ -147,7 +153,7 @@ def test_the_number_of_a_bar_below_zero_is_clear_of_axis_and_labels(browser) -> 
 
 
 @pytest.mark.parametrize("opened", [PHONE], ids=["phone"], indirect=True)
-def test_figures_can_be_read_on_a_phone(opened) -> None:
+def test_figures_can_be_read_on_a_phone(opened: Page) -> None:
     smallest = opened.locator("figure svg text").evaluate_all(
         "all => Math.min(...all.filter(text => text.textContent).map(text => text.getBoundingClientRect().height))"
     )
@@ -155,7 +161,7 @@ def test_figures_can_be_read_on_a_phone(opened) -> None:
 
 
 @pytest.mark.parametrize("opened", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
-def test_every_number_beside_a_mark_can_be_read_and_is_nearest_to_its_own(opened) -> None:
+def test_every_number_beside_a_mark_can_be_read_and_is_nearest_to_its_own(opened: Page) -> None:
     charts = opened.locator("figure:has(h3:text('Cost')) svg").evaluate_all(
         """all => all.map(svg => {
             const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
@@ -189,7 +195,7 @@ def test_every_number_beside_a_mark_can_be_read_and_is_nearest_to_its_own(opened
 
 
 @pytest.mark.parametrize("opened", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
-def test_marks_of_equal_values_lie_beside_each_other(opened) -> None:
+def test_marks_of_equal_values_lie_beside_each_other(opened: Page) -> None:
     charts = opened.locator("figure:has(h3:text('FLOPs and')) svg").evaluate_all(
         """all => all.map(svg => [...svg.querySelectorAll('path')].map(path => [path, path.getBBox()])
             .filter(([path, box]) => box.width > 3 && box.width < 12 && box.height > 3 && box.height < 12)
@@ -202,7 +208,7 @@ def test_marks_of_equal_values_lie_beside_each_other(opened) -> None:
             assert min(across, down) < 2, "they hardly overlap"
 
 
-def test_every_chart_has_a_name_a_description_and_its_numbers_below(opened) -> None:
+def test_every_chart_has_a_name_a_description_and_its_numbers_below(opened: Page) -> None:
     devtools = opened.context.new_cdp_session(opened)
     nodes = devtools.send("Accessibility.getFullAXTree")["nodes"]
     images = [node for node in nodes if node["role"]["value"] in ("image", "img")]
@@ -220,7 +226,7 @@ def test_every_chart_has_a_name_a_description_and_its_numbers_below(opened) -> N
     assert not table.is_visible(), "on paper the charts alone"
 
 
-def test_text_stands_out_in_the_light_and_in_the_dark(opened) -> None:
+def test_text_stands_out_in_the_light_and_in_the_dark(opened: Page) -> None:
     contrast = """() => {
         const luminance = colour => {
             const [r, g, b] = colour.match(/[0-9.]+/g).map(part => part / 255)
@@ -245,7 +251,7 @@ def test_text_stands_out_in_the_light_and_in_the_dark(opened) -> None:
         assert opened.evaluate(contrast) >= 4.5, scheme
 
 
-def test_on_paper_everything_is_unfolded(opened) -> None:
+def test_on_paper_everything_is_unfolded(opened: Page) -> None:
     opened.emulate_media(media="print")
     rows = opened.locator("#claims details:not([open]) tbody tr")
     heights = rows.evaluate_all("all => all.map(row => row.getBoundingClientRect().height)")
@@ -255,7 +261,7 @@ def test_on_paper_everything_is_unfolded(opened) -> None:
 
 
 @pytest.mark.parametrize("opened", [A4], ids=["A4"], indirect=True)
-def test_on_paper_text_is_large_enough_and_nothing_is_wider_than_the_page(opened) -> None:
+def test_on_paper_text_is_large_enough_and_nothing_is_wider_than_the_page(opened: Page) -> None:
     opened.emulate_media(media="print")
     assert opened.evaluate("document.documentElement.scrollWidth") == A4["width"], "else all of it is shrunk"
     smallest = """all => 0.75 * Math.min(...all.filter(each => each.textContent).map(each => {
@@ -267,7 +273,7 @@ def test_on_paper_text_is_large_enough_and_nothing_is_wider_than_the_page(opened
         assert opened.locator(words).evaluate_all(smallest) >= least, words
 
 
-def test_on_paper_headings_and_captions_stay_with_what_they_head(opened) -> None:
+def test_on_paper_headings_and_captions_stay_with_what_they_head(opened: Page) -> None:
     opened.emulate_media(media="print")
     after = "all => [...new Set(all.map(each => getComputedStyle(each).breakAfter))]"
     for heading in ("h2", "figure h3", "figcaption", "section > h3", "section > p.soft", "summary"):

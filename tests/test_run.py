@@ -14,6 +14,7 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Callable
 from contextlib import redirect_stderr
 from functools import partial
 from pathlib import Path
@@ -79,25 +80,28 @@ def test_a_cell_is_judged_after_its_trials_also_in_the_first_run_of_a_folder(
         assert (done.returncode, done.stdout) == (code, f"{verdicts}\n"), done.stderr
 
 
-def records(folder: Path) -> list[dict]:
+def records(folder: Path) -> list[dict[str, Any]]:
     path = folder / "trials.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
 
-def wait_for(what) -> None:
+def wait_for(what: Callable[[], object]) -> None:
     deadline = time.monotonic() + 60.0
     while not what():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)
 
 
+Finished = tuple[Path, subprocess.CompletedProcess[str]]
+
+
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("finished")
     return folder, repro(*FOUR, "--out", str(folder))
 
 
-def test_a_run_measures_every_trial_and_succeeds(finished) -> None:
+def test_a_run_measures_every_trial_and_succeeds(finished: Finished) -> None:
     folder, run = finished
     assert run.returncode == 0, run.stderr
     found = records(folder)
@@ -107,7 +111,7 @@ def test_a_run_measures_every_trial_and_succeeds(finished) -> None:
     assert all(row["true_step"] > 0 for row in found)
 
 
-def test_progress_and_time_left_are_on_stderr_and_the_report_alone_on_stdout(finished) -> None:
+def test_progress_and_time_left_are_on_stderr_and_the_report_alone_on_stdout(finished: Finished) -> None:
     _, run = finished
     assert "4 trials; about 18 s to go" in run.stderr.splitlines()[0], "6 to load, 8 of trials, 4 to report"
     assert "[4/4] vit/tiny/2xcpu/naive" in run.stderr
@@ -188,7 +192,7 @@ def _lines_and_bars(told: str) -> list[tuple[str, str]]:
     return re.findall(r"\[[0-9]/4\] (one.*|two.*)\n\r?(.*\|)", told)
 
 
-def test_the_report_says_what_was_measured_and_that_nothing_of_the_paper_was_verified(finished) -> None:
+def test_the_report_says_what_was_measured_and_that_nothing_of_the_paper_was_verified(finished: Finished) -> None:
     folder, run = finished
     for text in (run.stdout, (folder / "report.md").read_text()):
         assert "Table 1: none of its 144 cells was verified; 144 not measured" in text
@@ -196,7 +200,7 @@ def test_the_report_says_what_was_measured_and_that_nothing_of_the_paper_was_ver
         assert text.count("convnext") >= 2
 
 
-def test_a_cell_nobody_measured_is_never_passed(finished) -> None:
+def test_a_cell_nobody_measured_is_never_passed(finished: Finished) -> None:
     folder, run = finished
     verdicts = json.loads((folder / "verdicts.json").read_text())
     assert len(verdicts) == 288
@@ -207,14 +211,14 @@ def test_a_cell_nobody_measured_is_never_passed(finished) -> None:
     assert "288 skipped" in run.stderr
 
 
-def test_the_environment_is_kept_beside_the_results(finished) -> None:
+def test_the_environment_is_kept_beside_the_results(finished: Finished) -> None:
     folder, _ = finished
     found = json.loads((folder / "environment.json").read_text())
     assert found["packages"]["torch"]
     assert {"commit", "lock", "seed", "host", "gpus", "driver"} <= set(found)
 
 
-def test_pytest_benchmark_reads_the_measured_steps_and_not_the_launch(finished) -> None:
+def test_pytest_benchmark_reads_the_measured_steps_and_not_the_launch(finished: Finished) -> None:
     folder, _ = finished
     content = json.loads((folder / "benchmark.json").read_text())
     steps = {row["id"]: row["step_rounds"] for row in records(folder)}
@@ -227,12 +231,12 @@ def test_pytest_benchmark_reads_the_measured_steps_and_not_the_launch(finished) 
     tool = Path(sys.executable).parent / "pytest-benchmark"
     plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     for place in (ROOT, folder):
-        command = [tool, "compare", folder / "benchmark.json"]
+        command = [str(tool), "compare", str(folder / "benchmark.json")]
         shown = subprocess.run(command, cwd=place, env=plain, capture_output=True, text=True, check=True)
         assert "convnext/tiny/2xcpu/naive" in shown.stdout
 
 
-def test_the_same_folder_again_measures_nothing_twice(finished) -> None:
+def test_the_same_folder_again_measures_nothing_twice(finished: Finished) -> None:
     folder, _ = finished
     before = (folder / "trials.jsonl").read_bytes()
     (folder / "logs" / "server.log").unlink()
@@ -245,7 +249,9 @@ def test_the_same_folder_again_measures_nothing_twice(finished) -> None:
     assert len(json.loads((folder / "benchmark.json").read_text())["benchmarks"]) == 4
 
 
-def test_another_run_into_the_folder_keeps_what_was_measured_asked_and_where(finished, tmp_path: Path) -> None:
+def test_another_run_into_the_folder_keeps_what_was_measured_asked_and_where(
+    finished: Finished, tmp_path: Path
+) -> None:
     folder = shutil.copytree(finished[0], tmp_path / "run")
     before = {row["id"]: row for row in records(folder)}
     other = repro("--models", "roberta", "--methods", "naive", "--processes", "1", "--out", str(folder))
@@ -266,7 +272,7 @@ def test_another_run_into_the_folder_keeps_what_was_measured_asked_and_where(fin
     assert len(json.loads((folder / "benchmark.json").read_text())["benchmarks"]) == 5
 
 
-def test_what_is_no_sound_record_is_told_kept_and_measured_again(finished, tmp_path: Path) -> None:
+def test_what_is_no_sound_record_is_told_kept_and_measured_again(finished: Finished, tmp_path: Path) -> None:
     folder = shutil.copytree(finished[0], tmp_path / "run")
     whole = (folder / "trials.jsonl").read_text().splitlines()
     edited = json.dumps(json.loads(whole[2]) | {"authors_days": 1.0})
@@ -311,7 +317,7 @@ def test_a_run_judges_by_the_records_that_its_report_takes(days: float | None, t
     assert "do not follow from the records" not in (folder / "report.md").read_text()
 
 
-def test_a_run_ends_by_writing_the_report_and_saying_where_it_is(finished) -> None:
+def test_a_run_ends_by_writing_the_report_and_saying_where_it_is(finished: Finished) -> None:
     folder, run = finished
     assert run.stderr.splitlines()[-1] == f"repro: the report is {folder / 'report.html'}"
     for name in ("report.html", "report.md"):
@@ -320,14 +326,14 @@ def test_a_run_ends_by_writing_the_report_and_saying_where_it_is(finished) -> No
         assert "What is wrong with this folder" not in (folder / name).read_text()
 
 
-def test_the_payload_comes_in_every_format(finished) -> None:
+def test_the_payload_comes_in_every_format(finished: Finished) -> None:
     folder, _ = finished
     as_csv = repro(*FOUR, "--out", str(folder), "--format", "csv").stdout
     assert [row["recipe"] for row in csv.DictReader(io.StringIO(as_csv))] == ["convnext", "convnext", "vit", "vit"]
     assert repro(*FOUR, "--out", str(folder), "--format", "markdown").stdout.startswith("# Report")
 
 
-def test_k_chooses_cases_as_pytest_does(finished) -> None:
+def test_k_chooses_cases_as_pytest_does(finished: Finished) -> None:
     folder, _ = finished
     found = repro(*FOUR, "--out", str(folder), "-k", "test_trial and vit and 2xcpu")
     assert found.returncode == 0
@@ -346,21 +352,21 @@ def test_k_chooses_cases_as_pytest_does(finished) -> None:
     [{"PYTEST_ADDOPTS": "--nonsense"}, {"PYTEST_PLUGINS": "nonsense"}, {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}],
     ids=lambda variables: next(iter(variables)),
 )
-def test_what_is_told_to_pytest_of_other_tests_is_not_for_a_run(finished, variables: dict[str, str]) -> None:
+def test_what_is_told_to_pytest_of_other_tests_is_not_for_a_run(finished: Finished, variables: dict[str, str]) -> None:
     folder, _ = finished
-    found = repro(*FOUR, "--out", str(folder), "-k", "test_trial and vit and 2xcpu", **variables)
+    found = repro(*FOUR, "--out", str(folder), "-k", "test_trial and vit and 2xcpu", cwd=ROOT, **variables)
     assert found.returncode == 0, found.stderr
     assert "1 passed" in found.stderr
 
 
-def test_a_comparison_that_is_required_and_impossible_is_exit_code_3(finished) -> None:
+def test_a_comparison_that_is_required_and_impossible_is_exit_code_3(finished: Finished) -> None:
     folder, _ = finished
     found = repro(*FOUR, "--out", str(folder), "--require-comparison")
     assert found.returncode == 3
     assert "no cell of the paper could be compared" in found.stderr
 
 
-def test_a_gpu_asked_for_may_be_the_cpu_when_that_is_allowed(finished) -> None:
+def test_a_gpu_asked_for_may_be_the_cpu_when_that_is_allowed(finished: Finished) -> None:
     folder, _ = finished
     found = repro("--gpus", "all", "--allow-cpu", "--models", "vit", "--methods", "naive", "--out", str(folder))
     assert found.returncode == 0
@@ -378,7 +384,7 @@ def test_a_spent_budget_starts_no_trial_loads_no_stack_and_says_so(tmp_path: Pat
     assert "no GPU took part in this run. Nothing was measured here." in found.stdout
 
 
-def test_trials_of_other_rounds_are_told_apart(finished, tmp_path: Path) -> None:
+def test_trials_of_other_rounds_are_told_apart(finished: Finished, tmp_path: Path) -> None:
     folder, run = finished
     assert "run with" not in run.stdout
     again = shutil.copytree(folder, tmp_path / "again")
@@ -450,7 +456,9 @@ def test_a_second_run_in_the_same_folder_is_told_who_holds_it(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_run_that_is_stopped_leaves_no_process_and_resumes_where_it_was(ending: signal.Signals, tmp_path) -> None:
+def test_a_run_that_is_stopped_leaves_no_process_and_resumes_where_it_was(
+    ending: signal.Signals, tmp_path: Path
+) -> None:
     run = started(*FOUR, "--out", str(tmp_path), REPRO_COMMAND="./run_all.sh")
     wait_for(lambda: len(records(tmp_path)) >= 1)
     family = psutil.Process(run.pid).children(recursive=True)

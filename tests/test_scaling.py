@@ -77,8 +77,11 @@ def test_a_model_that_one_gpu_cannot_train_is_held_against_the_fewest_that_can()
 def test_a_larger_machine_pays_while_it_lowers_the_cost_of_an_experiment() -> None:
     found = scaled({1: 100, 2: 40, 4: 30})
     assert [step.pays for step in found] == [None, "yes", "no"]
-    assert stops(found).gpus == 2
-    assert stops(found).experiment.value == pytest.approx(2000 * 40 / (5 * 365), rel=1e-5)
+    best = stops(found)
+    assert best is not None
+    assert best.gpus == 2
+    assert best.experiment is not None
+    assert best.experiment.value == pytest.approx(2000 * 40 / (5 * 365), rel=1e-5)
 
 
 def test_a_larger_machine_is_held_against_the_next_smaller_one() -> None:
@@ -88,7 +91,9 @@ def test_a_larger_machine_is_held_against_the_next_smaller_one() -> None:
 
 def test_proportional_scaling_never_stops_paying_while_the_system_is_shared() -> None:
     found = scaled({1: 80, 2: 40, 4: 20, 8: 10}, system=500)
-    assert stops(found).gpus == 8
+    best = stops(found)
+    assert best is not None
+    assert best.gpus == 8
     assert all(step.pays == "yes" for step in found[1:])
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from repro.errors import UserError
-from repro.settings import FREE_LUNCH, NAIVE, SHARDINGS, Settings, search_space
+from repro.settings import FREE_LUNCH, NAIVE, SHARDINGS, Settings, Sharding, search_space
 
 OFFLOADED = ["zero_1+offloading", "zero_2+offloading", "zero_3+offloading", "fsdp_2+offloading", "fsdp_3+offloading"]
 
@@ -48,9 +48,9 @@ def test_everything_in_the_space_saves_memory_but_free_lunch_alone() -> None:
     ],
 )
 def test_sharded_gradients_are_reduced_in_every_micro_step(
-    sharding: str, library: str, stage: int, every: bool
+    sharding: Sharding, library: str, stage: int, every: bool
 ) -> None:
-    settings = Settings(True, sharding=sharding)  # type: ignore[arg-type]
+    settings = Settings(True, sharding=sharding)
     assert (settings.library, settings.stage, settings.reduces_every_micro_step) == (library, stage, every)
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from repro.reading import history
 from repro.tracking import NAMES, Tracker
-from tests.command_line import ROOT, refusal, repro, started
+from tests.command_line import ROOT, refusal, repro, started, stderr_of
 
 RUN = ["--models", "vit", "--methods", "naive", "--processes", "1"]
 EARLIER = ROOT / "results" / "cpu-2-cores"
@@ -38,7 +38,7 @@ def tracked(name: str, measured: Path, folder: Path, **variables: str) -> subpro
     """The same run again in a copy of that folder, with a tracker."""
     shutil.copytree(measured, folder, dirs_exist_ok=True)
     variables = {"CUDA_VISIBLE_DEVICES": "", "WANDB_API_KEY": "", "HOME": str(folder.parent), **variables}
-    return repro(*RUN, "--out", str(folder), "--track", name, **variables)
+    return repro(*RUN, "--out", str(folder), "--track", name, cwd=ROOT, **variables)
 
 
 # --- What the trackers got ---
@@ -69,12 +69,14 @@ def _wandb_records(path: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The rows of history, and the summary, that an offline run's file holds."""
     from wandb.proto import wandb_internal_pb2
 
+    messages: Any = wandb_internal_pb2  # made at run time
+
     def values(items: Any) -> dict[str, Any]:
         return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
 
     history, summary = [], {}
     for data in _log_records(path.read_bytes()):
-        record = wandb_internal_pb2.Record.FromString(data)
+        record = messages.Record.FromString(data)
         if record.WhichOneof("record_type") == "history":
             history.append(values(record.history.item))
         if record.WhichOneof("record_type") == "summary":
@@ -227,7 +229,7 @@ def test_a_run_that_is_stopped_while_it_waits_for_its_tracker_leaves_none_behind
     folder = shutil.copytree(measured, tmp_path / "out")
     run = started(*RUN, "--out", str(folder), "--track", "wandb", PYTHONPATH=path)
     try:
-        assert any("the report is " in line for line in run.stderr)
+        assert any("the report is " in line for line in stderr_of(run))
         waiting, deadline, spent = psutil.Process(run.pid), time.monotonic() + 30, None
         while spent != (spent := waiting.cpu_times()):  # once it computes no more it only waits
             assert time.monotonic() < deadline

@@ -323,7 +323,7 @@ def test_utilisation_is_by_the_true_clock_over_the_peak_of_the_precision_that_ra
         times = {name: {"without": [2.0], "with": [3.0], "update": [1.0]} for name in ("device_times", "synchronised")}
         record = Record.of(Trial(recipe, "paper", "naive", device, 2), "ok", accumulation=4, tf32=tf32)
         hurried = {"without": [1.0], "with": [1.0], "update": [1.0]}
-        raw = {name: [parts] * 2 for name, parts in (times | {"host": hurried}).items()}
+        raw: dict[str, Any] = {name: [parts] * 2 for name, parts in (times | {"host": hurried}).items()}
         return reckoned(replace(record, **raw), gpus.find(device))["utilisation"]
 
     step, of_both = 3 * 2.0 + 3.0 + 1.0, 2e12

@@ -301,8 +301,8 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(
     with pytest.raises(UserError, match=r"after holds another .* stack's trials \(tqdm was .*, is 4\.0\.0\); name ano"):
         Check(tmp_path, [trial], (this_stack(), other), [], pairs=1, budget=600.0, tell=unheard).run()
     tool = {**this_stack().packages, "a-tool-of-tests": "1.0"}
-    with_tool = tuple(replace(stack, packages=tool) for stack in stacks)
-    assert Check(tmp_path, [trial], with_tool, [], pairs=1, budget=600.0, tell=unheard).run() == [compared]
+    one, other = (replace(stack, packages=tool) for stack in stacks)
+    assert Check(tmp_path, [trial], (one, other), [], pairs=1, budget=600.0, tell=unheard).run() == [compared]
 
 
 def test_what_failed_is_measured_again_by_the_same_command(tmp_path: Path) -> None:
@@ -368,7 +368,7 @@ class Rehearsal:
         monkeypatch.setattr(interleave, "time", Namespace(monotonic=lambda: self.clock))
 
     def of(self, trial: Trial, days: float, micro_batch: int = 4) -> Record:
-        known = {"gpu": trial.device, "count": 1, "scale": trial.scale, "micro_batch": micro_batch}
+        known: dict[str, Any] = {"gpu": trial.device, "count": 1, "scale": trial.scale, "micro_batch": micro_batch}
         return record(trial.recipe, trial.settings, days, **known)
 
     def check(self, pairs: int = 6, budget: float = 1e9) -> Check:
@@ -484,7 +484,7 @@ def test_only_what_a_first_round_leaves_unsettled_is_measured_in_a_second(rehear
 
 def test_a_first_round_of_which_no_sample_is_sound_settles_nothing(rehearsal: Callable[..., Rehearsal]) -> None:
     on_gpus = rehearsal()
-    held_down = [{"throttle_reasons": 0x40}]
+    held_down: list[dict[str, float | None] | None] = [{"throttle_reasons": 0x40}]
     on_gpus.measured = lambda arm, trial, _: replace(on_gpus.of(trial, 1.0), gpu_state=held_down)
     [compared] = on_gpus.run().compared()
     assert (compared.status, on_gpus.taken()) == ("incomparable", [12, 12, 12])

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import models
-from repro.expected import Cell, PublishedSettings, cells, published_settings
+from repro.expected import Cell, PublishedSettings, State, Table, cells, published_settings
 from repro.rules import compiles
-from repro.settings import NAIVE, Settings, search_space
-from repro.trial import Record
+from repro.settings import NAIVE, Settings, Sharding, search_space
+from repro.trial import Record, Status
 from repro.verdict import Verdict, explain, judge, stands_for_cell, within
 
 PYTHIA = ("pythia-1b", "Pythia-1B")
 
 
-def cell(table: str = "1", days: int | None = 18, state: str = "days", gpus: int = 4, gpu: str = "A100") -> Cell:
+def cell(table: Table = "1", days: int | None = 18, state: State = "days", gpus: int = 4, gpu: str = "A100") -> Cell:
     return Cell(table, "Pythia-1B", gpu, gpus, days, state, "a test")
 
 
-def appendix_j(sharding: str | None = "zero_1", gpus: int = 4) -> PublishedSettings:
+def appendix_j(sharding: Sharding | None = "zero_1", gpus: int = 4) -> PublishedSettings:
     return PublishedSettings("Pythia-1B", "A100", gpus, True, False, sharding, False, 16, 16, "a test")
 
 
-def record(settings: str, days: float | None, status: str = "ok", **more: object) -> Record:
-    known = {"device": "A100", "count": 4, "scale": "paper", "tf32": settings.startswith("free_lunch"), **more}
+def record(settings: str, days: float | None, status: Status = "ok", **more: Any) -> Record:
+    tf32 = settings.startswith("free_lunch")
+    known: dict[str, Any] = {"device": "A100", "count": 4, "scale": "paper", "tf32": tf32, **more}
     return Record(
         id=f"{settings}-{known}",
         recipe="pythia-1b",
@@ -103,7 +105,7 @@ def test_the_whole_search_space_compares_without_the_published_settings() -> Non
 
 
 @pytest.mark.parametrize("status", ["crashed", "timed_out", "unsupported", "interrupted"])
-def test_settings_that_did_not_end_are_not_measured_however_slow_others_are(status: str) -> None:
+def test_settings_that_did_not_end_are_not_measured_however_slow_others_are(status: Status) -> None:
     """The published settings are what may be as fast as the paper says."""
     published = record("free_lunch+zero_1", None, status)
     for others in ([], [record("free_lunch", 25.0)], [record(each.id, 25.0) for each in search_space(4)[1:]]):
@@ -243,7 +245,7 @@ def test_where_the_papers_hosts_have_too_little_memory_as_well_running_out_of_it
         ({"ran_tf32": True, "gpu_state": [{"processes": 1, "throttle_reasons": 0}]}, ""),
     ],
 )
-def test_a_cell_says_what_its_gpu_lets_doubt(known: dict[str, object], why: str) -> None:
+def test_a_cell_says_what_its_gpu_lets_doubt(known: dict[str, Any], why: str) -> None:
     slow = verdict_of(cell(), record("free_lunch+zero_1", 30.0, **known))
     assert (slow.verdict, slow.reason) == ("slower", why)
 
@@ -260,7 +262,7 @@ def test_feasibility_can_differ_both_ways() -> None:
 
 
 @pytest.mark.parametrize("status", ["crashed", "timed_out", "unsupported", "interrupted", "skipped"])
-def test_a_trial_that_ended_otherwise_says_nothing_of_feasibility(status: str) -> None:
+def test_a_trial_that_ended_otherwise_says_nothing_of_feasibility(status: Status) -> None:
     found = verdict_of(cell("4", None, "infeasible"), record("naive", None, status))
     assert found.verdict == "not_measured"
     assert status in found.reason
@@ -275,12 +277,12 @@ def test_a_lost_mark_is_never_compared() -> None:
     "elsewhere",
     [{"device": "A100 40 GB"}, {"count": 2}, {"scale": "tiny"}, {"memory_limit": 80 * 2**30}, {"nodes": 2}],
 )
-def test_another_machine_another_scale_or_a_memory_limit_is_never_compared(elsewhere: dict) -> None:
+def test_another_machine_another_scale_or_a_memory_limit_is_never_compared(elsewhere: dict[str, Any]) -> None:
     assert verdict_of(cell("4", 41), replace(record("naive", 41.0), **elsewhere)).verdict == "not_measured"
 
 
 @pytest.mark.parametrize(("table", "settings", "tf32"), [("1", "free_lunch+zero_1", False), ("4", "naive", True)])
-def test_free_lunch_without_tf32_and_naive_with_it_are_never_compared(table: str, settings: str, tf32: bool) -> None:
+def test_free_lunch_without_tf32_and_naive_with_it_are_never_compared(table: Table, settings: str, tf32: bool) -> None:
     assert verdict_of(cell(table), record(settings, 18.0)).verdict == "reproduced"
     assert verdict_of(cell(table), record(settings, 18.0, tf32=tf32)).verdict == "not_measured"
 
@@ -291,7 +293,7 @@ def test_a_gpu_that_the_paper_has_not_stands_for_itself_whether_or_not_it_has_tf
 
 
 def test_what_became_of_settings_is_told_once_each_and_in_one_order() -> None:
-    ends = ("timed_out", "crashed", "unsupported", "interrupted")
+    ends: tuple[Status, ...] = ("timed_out", "crashed", "unsupported", "interrupted")
     space = [settings.id for settings in search_space(4)][: 2 * len(ends)]
     tried = [record(settings, None, status) for settings, status in zip(space, 2 * ends, strict=True)]
     told = "; ".join(f"{status}: for a reason" for status in sorted(ends))

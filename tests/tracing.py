@@ -17,7 +17,7 @@ from repro.recipe import Text
 from repro.tracing import trace as tracing
 from repro.tracing.fusion import fused
 from repro.tracing.operators import Operator
-from repro.tracing.record import Recording, record
+from repro.tracing.record import Recording, patched, record
 
 
 def extrapolated_and_whole(
@@ -44,7 +44,7 @@ def checkpointed_saved(rank: Rank, recipe: str, depth: int, examples: int) -> di
         tracing._make_real(module, None)
         return module, tracing._batch(described, examples, None, None)
 
-    with tracing.patched(*tracing._patches(described, "custom")):
+    with patched(*tracing._patches(described, "custom")):
         recording = record(build, described.layer, torch.float16)
     return {"saved": recording.saved, "peak": max(recording.head, recording.body)}
 
@@ -66,7 +66,7 @@ def traced_again(rank: Rank, recipe: str, variant: traces.Variant) -> list[dict[
     whichever torch made them, which decides no cost."""
     made = tracing.trace(models.find(recipe), variant)
     known = [traces.load(stack) for stack in traces.shipped() if replace(stack, torch=made.stack.torch) == made.stack]
-    shipped = [each[made.recipe, made.scale, made.variant] for each in known] or [None]
+    shipped: list[traces.Trace | None] = [each[made.recipe, made.scale, made.variant] for each in known] or [None]
     return [traces._plain(each) | {"stack": None} if each else None for each in (made, shipped[0])]  # type: ignore[misc]
 
 
@@ -123,15 +123,17 @@ def compiled_bytes(rank: Rank, recipe: str, examples: int) -> dict[str, list[flo
     """Bytes that the forward and the backward pass of a tiny recipe move: as recorded, with what torch.compile fuses
     fused; as torch.compile itself counts them; and as recorded without any fusion."""
     from torch._inductor import config, metrics
+    from torch._logging._internal import set_logs
 
     described = models.find(recipe, "tiny")
+    assert isinstance(described.inputs, Text)
     model = tracing._meta(described, "custom")
 
     def build() -> tuple[nn.Module, dict[str, torch.Tensor]]:
         tracing._make_real(model, None)
         return model, tracing._batch(described, examples, None, None)
 
-    with tracing.patched(*tracing._patches(described, "custom")):
+    with patched(*tracing._patches(described, "custom")):
         recording = record(build, described.layer, None)
     found = {"fused": [0.0, 0.0], "eager": [0.0, 0.0]}
     for each in recording.operators:
@@ -142,9 +144,9 @@ def compiled_bytes(rank: Rank, recipe: str, examples: int) -> dict[str, list[flo
     for run, moved in fused(recording):
         found["fused"][run[0].phase == "backward"] += moved
 
-    torch._logging.set_logs(inductor_metrics=True)
+    set_logs(inductor_metrics=True)
     compiled = torch.compile(described.build(True, "sdpa").train())
-    ids = torch.randint(0, 100, (examples, described.inputs.sequence))  # type: ignore[union-attr]
+    ids = torch.randint(0, 100, (examples, described.inputs.sequence))
     with config.patch(force_disable_caches=True):
         metrics.reset()
         loss = compiled(input_ids=ids, labels=ids)
@@ -157,9 +159,10 @@ def cast_for_nobody(rank: Rank, recipe: str, variant: traces.Variant) -> list[fl
     """Bytes a logit that the authors' stack moves, and holds, beyond this one, all else the same."""
     described = models.find(recipe, "tiny")
     assert isinstance(described.inputs, Text)
+    traced: Any = tracing
     found = []
     for paper_stack in (replace(tracing.stack(), transformers="another"), tracing.stack()):
-        tracing.PAPER_STACK = paper_stack
+        traced.PAPER_STACK = paper_stack
         costs = tracing.whole(described, variant, 4, (1,))
         phases = ("forward", "returned", "backward")
         found.append((sum(costs.get(f"{phase}/memory/bytes", 0.0) for phase in phases), costs["returned"]))

@@ -22,6 +22,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import models
 from models import pythia
+from models.adversarial import Adversaries
+from models.objective import ImageClassification
 from models.transformer import TextShape
 from repro.measure import engine, epochs, phases, probes
 from repro.measure.batch import random_batch
@@ -31,7 +33,7 @@ from repro.measure.engine.plain import PlainEngine
 from repro.measure.engine.zero import configuration
 from repro.measure.kernels import Watch, kernel_path, optimizer_path
 from repro.measure.rank import SEED, Rank
-from repro.recipe import Optimizer, Precision, Recipe, Scale, Schedule, Text
+from repro.recipe import Images, Optimizer, Precision, Recipe, Scale, Schedule, Text
 from repro.settings import Settings
 
 torch.set_num_threads(1)  # the models are tiny: more threads would only wait for each other
@@ -232,7 +234,7 @@ def _full_weights(built: Any) -> list[torch.Tensor]:
     if built.settings.library == "deepspeed":
         from deepspeed.utils import safe_get_full_fp32_param
 
-        found = map(safe_get_full_fp32_param, built.module.parameters())
+        found: Iterable[torch.Tensor] = map(safe_get_full_fp32_param, built.module.parameters())
     else:
         found = (getattr(weight, "full_tensor", lambda weight=weight: weight)() for weight in built.module.parameters())
     return [weight.detach().float().cpu() for weight in found]
@@ -240,6 +242,15 @@ def _full_weights(built: Any) -> list[torch.Tensor]:
 
 def _flat(weights: list[torch.Tensor]) -> numpy.ndarray:
     return torch.cat([weight.detach().flatten() for weight in weights]).numpy().copy()
+
+
+def _gradients(module: nn.Module) -> dict[str, torch.Tensor]:
+    """By the name of the weight; none is without."""
+    found = {}
+    for name, weight in module.named_parameters():
+        assert weight.grad is not None, name
+        found[name] = weight.grad
+    return found
 
 
 def _count_forwards(module: nn.Module, layer: str) -> Counter[int]:
@@ -301,6 +312,7 @@ def sizes_of_gan(rank: Rank, scale: Scale) -> dict[str, Any]:
     """Parameters of the GAN's networks, its layers, and the shapes of what two examples become."""
     recipe = models.find("gan", scale)
     module, batch = recipe.build(False, "sdpa"), random_batch(recipe, 2)
+    assert isinstance(module, Adversaries)
     return {
         "generator": sum(weight.numel() for weight in module.generator.parameters()),
         "discriminator": sum(weight.numel() for weight in module.discriminator.parameters()),
@@ -314,9 +326,10 @@ def gan_gradients_by_hand(rank: Rank) -> float:
     """How far the joint loss's gradients are from those of each network's loss, relative, at worst."""
     recipe = models.find("gan", "tiny")
     module, batch = recipe.build(False, "sdpa"), random_batch(recipe, 8)
+    assert isinstance(module, Adversaries)
     entropy, one, zero = nn.BCEWithLogitsLoss(), torch.ones(8, 1, 1, 1), torch.zeros(8, 1, 1, 1)
     module(**batch).backward()
-    joint = [weight.grad.clone() for weight in module.parameters()]
+    joint = [gradient.clone() for gradient in _gradients(module).values()]
     with torch.no_grad():
         images = module._generate(batch["latents"])
     right = entropy(module._judge(batch["pixels"]), one) + entropy(module._judge(images), zero)
@@ -351,7 +364,8 @@ def attention_of_operators(rank: Rank, seen: list[str]) -> str:
 def asked_attention(rank: Rank, recipe: str, custom_kernels: bool, attention: str) -> str:
     """Which attention the tiny recipe asks transformers for, or what that says where it lacks it."""
     try:
-        return models.find(recipe, "tiny").build(custom_kernels, attention).model.config._attn_implementation
+        built: Any = models.find(recipe, "tiny").build(custom_kernels, attention)
+        return built.model.config._attn_implementation
     except ImportError as error:
         return str(error)
 
@@ -438,10 +452,11 @@ def _under_timms_names(family: str, values: Iterable[tuple[str, torch.Tensor]]) 
     return {name: torch.cat(parts) for name, parts in renamed.items()}
 
 
-def _authors_class(recipe: Recipe, timms: nn.Module, custom_kernels: bool) -> nn.Module:
+def _authors_class(recipe: Recipe, timms: Any, custom_kernels: bool) -> nn.Module:
     """The authors' model class, from transformers, at the size of a recipe's timm model, else as they configured it."""
     from transformers import ConvNextConfig, ConvNextForImageClassification, ViTConfig, ViTForImageClassification
 
+    assert isinstance(recipe.inputs, Images)
     if recipe.family == "convnext":
         return ConvNextForImageClassification(
             ConvNextConfig(
@@ -471,6 +486,7 @@ def beside_the_authors_class(
     and the loss's gradient by each weight, relative. `changed` is a weight that the recipe alone has 10 % larger."""
     described = models.find(recipe, "tiny")
     ours = described.build(custom_kernels, "sdpa").train(training)
+    assert isinstance(ours, ImageClassification)
     theirs = _authors_class(described, ours.model, custom_kernels).train(training)
     torch.manual_seed(SEED)
     with torch.no_grad():
@@ -489,8 +505,8 @@ def beside_the_authors_class(
     wanted = theirs(pixel_values=batch["pixels"], labels=batch["labels"])
     loss.backward()
     wanted.loss.backward()
-    gradients = _under_timms_names(described.family, ((name, each.grad) for name, each in theirs.named_parameters()))
-    found = {name: each.grad for name, each in ours.model.named_parameters()} | {"logits": logits, "loss": loss}
+    gradients = _under_timms_names(described.family, _gradients(theirs).items())
+    found = _gradients(ours.model) | {"logits": logits, "loss": loss}
     return {
         name: ((found[name] - value).norm() / value.norm()).item()
         for name, value in (gradients | {"logits": wanted.logits, "loss": wanted.loss}).items()
@@ -605,7 +621,7 @@ def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
 
     patched: Any = phases
     engine_build, patched.engine.build, patched.to_device = engine.build, build, copied
-    patched.synchronised = noted("[", phases.synchronised, "]")
+    patched.synchronised = noted("[", synchronised, "]")
     patched._end_compiler = noted("ended", phases._end_compiler)
     Clock.part = noted("[", Clock.part, "]")  # type: ignore[method-assign]
     rank.turn = noted("turn", rank.turn)  # type: ignore[method-assign]
@@ -644,7 +660,8 @@ def clocked(rank: Rank) -> dict[str, Any]:
 
 def asked_at_work(rank: Rank, seconds: float) -> dict[str, Any]:
     """Of which GPU the fourth rank of a node tells while work that takes so long goes on, and after how long."""
-    asked, slept = threading.Event(), []
+    asked = threading.Event()
+    slept: list[float] = []
 
     def state(local: int) -> dict[str, Any]:
         asked.set()
@@ -660,7 +677,8 @@ def asked_at_work(rank: Rank, seconds: float) -> dict[str, Any]:
 
 def uncompiled(rank: Rank, times: list[float]) -> tuple[float, float]:
     """What counts of micro-steps and updates that take these times in turn."""
-    taken, patched = iter(times), phases
+    taken = iter(times)
+    patched: Any = phases
     patched.synchronised = lambda device, work: next(taken)
     described = models.find("pythia-160m", "tiny")
     built = engine.build(described, Settings.parse("naive"), rank, 1, False, tf32=False)
@@ -683,7 +701,7 @@ def overflowing(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
         engines.append(engine_build(*given, **named))
         return engines[-1]
 
-    phases.engine.build = kept
+    engine.build = kept
     result = getattr(phases, phase)(rank, recipe="", scale="tiny", settings="naive", tf32=False, **arguments)
     return {"skipped": engines[0].skipped_updates(), "told": result.get("skipped_updates")}
 
@@ -711,9 +729,9 @@ def overflowing_when_accumulated(rank: Rank) -> dict[str, Any]:
         built.micro_step, built.update, built.skipped_updates = counted, skipping, lambda: skipped
         return built
 
-    phases.engine.build = kept
-    asked = {"compiled": False, "micro_batch": 1, "accumulation": 1, "steps": 3, "check_extrapolation": False}
-    told = phases.measure(rank, recipe="vit", scale="tiny", settings="naive", tf32=False, **asked)  # type: ignore[arg-type]
+    engine.build = kept
+    asked: dict[str, Any] = {"micro_batch": 1, "accumulation": 1, "steps": 3, "check_extrapolation": False}
+    told = phases.measure(rank, recipe="vit", scale="tiny", settings="naive", tf32=False, compiled=False, **asked)
     return {"skipped": skipped, "told": told["skipped_updates"]}
 
 
@@ -805,7 +823,12 @@ def probed(rank: Rank, capability: tuple[int, int] | None = None) -> dict[str, A
         return ones(*size, **named)
 
     backward, tensor = torch.Tensor.backward, torch.Tensor  # type: Any, Any
-    tensor.backward = lambda each: backward_passes.append(True) or backward(each)
+
+    def counted(each: torch.Tensor) -> None:
+        backward_passes.append(True)
+        backward(each)
+
+    tensor.backward = counted
     patched, cuda, where = probes, torch.cuda, rank  # type: Any, Any, Any
     patched._best, patched.synchronised = best, exchanged
     if capability is not None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 class ReplayClock:
     """A timer for pytest-benchmark that shows what a trial measured, whenever it was: every round is one step."""
 
     def __init__(self) -> None:
-        self._now, self._steps = 0.0, iter(())
+        self._now = 0.0
+        self._steps: Iterator[float] = iter(())
 
     def load(self, steps: list[float]) -> None:
         self._steps = iter(steps)

@@ -84,7 +84,7 @@ def hold(recipe: Recipe, trace: traces.Trace, examples: int) -> Held:
 def _launches() -> int:
     """Kernels launched since the last call."""
     torch.cuda.synchronize()
-    return ctypes.CDLL(None).stand_in_launches()  # type: ignore[no-any-return]
+    return ctypes.CDLL(None).stand_in_launches()
 
 
 def _operators(trace: traces.Trace, phase: str) -> int:
