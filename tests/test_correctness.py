@@ -199,11 +199,11 @@ def test_fp16_gradients_are_clipped_by_their_own_norm_not_the_scaled_ones(
 
 
 @pytest.mark.parametrize(("settings", "whole"), [("fsdp_2", True), ("fsdp_3", False)])
-def test_fsdp_keeps_gathered_weights_in_stage_2_alone_and_gathers_and_reduces_in_half_precision(
+def test_fsdp_keeps_layers_gathered_in_stage_2_alone_all_else_always_and_gathers_and_reduces_in_half_precision(
     in_ranks: InRanks, settings: str, whole: bool
 ) -> None:
     for told in in_ranks("fsdp_policy", world=2, settings=settings):
-        assert told == {"dtypes": [["torch.bfloat16", "torch.bfloat16"]], "whole": whole}
+        assert told == {"dtypes": [["torch.bfloat16", "torch.bfloat16"]], "layers": [whole], "around": [True]}
 
 
 def test_zeros_configuration_is_the_authors_on_a_gpu(in_ranks: InRanks) -> None:

@@ -182,16 +182,19 @@ def deepspeed_configuration(rank: Rank, recipe: str, settings: str, cuda: bool, 
 
 
 def fsdp_policy(rank: Rank, settings: str) -> dict[str, Any]:
-    """What FSDP gathers and reduces in, and whether layers hold whole weights after a forward."""
+    """What FSDP gathers and reduces in, and whether the layers, and what is around them, hold whole weights after a
+    forward."""
     described = models.find("pythia-1b", "tiny")
     built: Any = engine.build(described, Settings.parse(settings), rank, 1, False, tf32=False)
     built.forward(**random_batch(described, 1))
     states = [child._get_fsdp_state() for child in built.module.modules() if hasattr(child, "_get_fsdp_state")]
     policies = {state._mp_policy for state in states}
-    repeated = layers(built.module, described.layer)
+    within = {weight for layer in layers(built.module, described.layer) for weight in layer.parameters()}
+    around = set(built.module.parameters()) - within
     return {
         "dtypes": [[str(each.param_dtype), str(each.reduce_dtype)] for each in policies],
-        "whole": {not hasattr(weight, "to_local") for layer in repeated for weight in layer.parameters()}.pop(),
+        "layers": [*{not hasattr(weight, "to_local") for weight in within}],
+        "around": [*{not hasattr(weight, "to_local") for weight in around}],
     }
 
 

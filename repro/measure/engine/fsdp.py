@@ -12,7 +12,8 @@ from .plain import FIRST_SCALE, PlainEngine
 
 
 class FullyShardedEngine(PlainEngine):
-    """Stage 3 frees a layer's gathered weights after its forward, stage 2 keeps them until its backward.
+    """Stage 3 frees a layer's gathered weights after its forward, stage 2 keeps them until its backward, and so do both
+    what is around the layers, which the backward pass needs first: as theirs did, and torch does unless told.
 
     Mixed precision is as the authors' wrapper set it: fp32 shards, gathered and reduced in half precision, under
     autocast. Offloading keeps shards, gradients and moments on the host in both stages, as FSDP always does. As theirs,
@@ -35,7 +36,7 @@ class FullyShardedEngine(PlainEngine):
             api.fully_shard(
                 module,
                 mesh=mesh,
-                reshard_after_forward=self.settings.stage == 3,
+                reshard_after_forward=self.settings.stage == 3 and module is not self.module,
                 mp_policy=policy,
                 offload_policy=offload,
             )
