@@ -61,7 +61,7 @@ def _parts(recipe: Recipe, settings: Settings, trial: Trial, gpu: Gpu | None) ->
 def _predicted_parts(recipe: Recipe, settings: Settings, trial: Trial, gpu: Gpu) -> tuple[float, float, int, float]:
     machine, fitted = here(gpu, trial.count, trial.memory_limit)
     machine = replace(machine, nodes=trial.nodes)
-    found = forecast(recipe, machine, settings, fitted)
+    found = forecast(recipe, machine, settings, fitted, papers_hosts=False)
     if found.step is None or found.accumulation is None:
         return 0.0, 0.0, 0, 0  # it ends as soon as it runs out of memory
     micro_step = (found.step.total - found.step.update) / found.accumulation

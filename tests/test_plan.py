@@ -239,6 +239,8 @@ def test_an_estimate_knows_that_offloading_takes_longer_and_that_what_does_not_f
     shared = Trial("pythia-6.9b", "paper", "free_lunch+checkpointing+fsdp_3", "A6000", 4)
     a6000 = find("A6000")
     assert estimate(replace(shared, nodes=2), a6000) > estimate(shared, a6000), "it fits on two nodes alone"
+    sharded = Trial("pythia-6.9b", "paper", "free_lunch+fsdp_2+offloading", "A100", 1)
+    assert estimate(sharded, find("A100")) > 3600, "the paper's hosts do not hold it, another may"
     too_large = Trial("pythia-6.9b", "paper", "naive", "RTX 3090", 1)
     assert estimate(too_large, find("RTX 3090")) == 10 + models.find("pythia-6.9b").parameters / 1e8
     limited = Trial("pythia-1b", "paper", "naive", "A100", 1, memory_limit=2**30)

@@ -52,8 +52,10 @@ def forecast(
     settings: Settings,
     calibration: Calibration,
     stack: Traced = traces.PAPER_STACK,
+    papers_hosts: bool = True,
 ) -> Forecast:
-    """Predicts settings, at the largest micro batch that fits.
+    """Predicts settings, at the largest micro batch that fits. With `papers_hosts` a host holds 64 GB a GPU of what is
+    offloaded, as the paper's do; of others nothing is known, and all fits.
 
     Raises UserError for a batch that does not divide among the GPUs.
     """
@@ -66,13 +68,14 @@ def forecast(
     obstacle = bf16_obstacle(recipe, machine.capability) if machine.capability else None
     if obstacle is not None:
         return Forecast(recipe.id, machine, settings, 0, obstacle.reason)
+    if papers_hosts and not fits_papers_hosts(recipe, settings, machine.world):
+        full = "a host of 64 GB a GPU does not hold what is offloaded"
+        return Forecast(recipe.id, machine, settings, 0, full)
     trace = trace_of(recipe, machine, settings, stack)
     allowance = calibration.allowance
     micro_batch = largest_micro_batch(recipe, trace, settings, machine.gpu, machine.world, allowance)
     if not micro_batch:
-        held = fits_papers_hosts(recipe, settings, machine.world)
-        full = "not even a micro batch of 1 fits" if held else "a host of 64 GB a GPU does not hold what is offloaded"
-        return Forecast(recipe.id, machine, settings, 0, full)
+        return Forecast(recipe.id, machine, settings, 0, "not even a micro batch of 1 fits")
     taken = step(recipe, trace, settings, machine, micro_batch, calibration.rates)
     days = extrapolate.days(taken.total, recipe.training_steps)
     low, high = calibration.interval(machine)

@@ -14,7 +14,6 @@ from functools import cache
 
 from repro.gpus import Gpu
 from repro.recipe import Recipe
-from repro.rules import fits_papers_hosts
 from repro.settings import Settings
 
 from .traces import NOTHING, Linear, Trace, Variant
@@ -110,10 +109,7 @@ def peak_memory(
 
 
 def most_examples(recipe: Recipe, trace: Trace, settings: Settings, gpu: Gpu, gpus: int, allowance: Allowance) -> float:
-    """The micro batch, as a real number, that just fills this GPU; below 1 where nothing fits, or the host's memory
-    does not hold what is offloaded."""
-    if not fits_papers_hosts(recipe, settings, gpus):
-        return 0.0
+    """The micro batch, as a real number, that just fills this GPU; below 1 where nothing fits."""
     room = usable(gpu, allowance) - workspace(allowance, gpus)
     return min(moment.examples(room, allowance.spread) for moment in moments(recipe, trace, settings, gpus))
 
