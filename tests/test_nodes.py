@@ -30,7 +30,7 @@ from repro.packages import installed
 from repro.plan import Options
 from repro.run import Run
 from tests import command_line
-from tests.command_line import ROOT, refusal, repro
+from tests.command_line import ROOT, process, refusal
 
 VIT = ["--models", "vit", "--methods", "naive", "--processes", "1"]
 Start = Callable[..., subprocess.Popen[str]]
@@ -81,7 +81,7 @@ def test_two_nodes_train_as_one_machine_of_twice_the_ranks(started: Start, tmp_p
     report = (tmp_path / "first" / "report.md").read_text()
     front = re.escape(command())
     resuming, joining = re.findall(rf"- `{front} (.*)`: (?:this run: it resumes|on each other node)", report)
-    again = repro(*shlex.split(resuming), CUDA_VISIBLE_DEVICES="")
+    again = process(*shlex.split(resuming), CUDA_VISIBLE_DEVICES="")
     assert again.returncode == 0, again.stderr
     assert f"--address {joining.removeprefix('join ')} " in resuming
 
@@ -160,7 +160,7 @@ def test_a_node_whose_stack_does_not_import_says_so_at_both_ends(tmp_path: Path)
     with socket.create_server(("127.0.0.1", 0)) as run:
         address = f"127.0.0.1:{run.getsockname()[1]}"
         paths = f"{tmp_path}{os.pathsep}{ROOT}"
-        told = repro("join", address, "--out", str(tmp_path), PYTHONPATH=paths, CUDA_VISIBLE_DEVICES="")
+        told = process("join", address, "--out", str(tmp_path), PYTHONPATH=paths, CUDA_VISIBLE_DEVICES="")
         _, error = run.accept()[0].makefile().read().splitlines()
     assert told.returncode == 2
     assert told.stderr == "repro: this node's stack does not import: RuntimeError: no luck\n"
@@ -332,6 +332,6 @@ def test_a_node_mends_its_build_cache_before_it_joins(tmp_path: Path) -> None:
     cut.parent.mkdir(parents=True)
     cut.touch()
     nobody = "127.0.0.1:1"
-    told = repro("join", nobody, "--out", str(tmp_path), REPRO_CACHE=str(tmp_path / "cache"), CUDA_VISIBLE_DEVICES="")
+    told = process("join", nobody, "--out", str(tmp_path), REPRO_CACHE=str(tmp_path / "cache"), CUDA_VISIBLE_DEVICES="")
     assert (told.returncode, f"no run listens on {nobody}" in told.stderr) == (2, True)
     assert not cut.exists()

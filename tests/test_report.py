@@ -44,7 +44,7 @@ from repro.report.text import notes, report, summary, trial_rows
 from repro.report.write import write
 from repro.settings import search_space
 from repro.verdict import judge_tables
-from tests.command_line import ROOT, of_more_rounds, record, refusal, repro, results_folder
+from tests.command_line import ROOT, of_more_rounds, process, record, refusal, repro, results_folder
 
 KEPT = ROOT / "results" / "cpu-2-cores"
 
@@ -129,7 +129,7 @@ def test_what_a_run_printed_comes_again_from_its_folder(tmp_path: Path) -> None:
 
 def test_the_kept_report_is_what_the_front_door_writes(tmp_path: Path) -> None:
     kept = KEPT.relative_to(ROOT)
-    repro("report", str(kept), "--out", str(tmp_path), REPRO_COMMAND="./run_all.sh")
+    process("report", str(kept), "--out", str(tmp_path), REPRO_COMMAND="./run_all.sh")
     same = (tmp_path / "report.md").read_text() == (KEPT / "report.md").read_text()
     assert same, f"./run_all.sh report {kept} brings it up to date"
 
@@ -493,7 +493,7 @@ def test_what_was_not_tried_is_not_called_infeasible(tmp_path: Path) -> None:
 
 
 def test_commands_are_as_people_call_the_program_here(tmp_path: Path) -> None:
-    found = repro("report", "--out", str(tmp_path), REPRO_COMMAND="'/my place/run_all.sh'")
+    found = process("report", "--out", str(tmp_path), REPRO_COMMAND="'/my place/run_all.sh'")
     assert found.returncode == 0, found.stderr
     text = (tmp_path / "report.md").read_text()
     assert "'/my place/run_all.sh' report`" in text

@@ -35,7 +35,7 @@ ONE = ["--models", "vit", "--methods", "naive", "--processes", "1"]
 FOUR = ["--models", "convnext,vit", "--methods", "naive", "--processes", "1,2"]
 
 
-repro = partial(command_line.repro, CUDA_VISIBLE_DEVICES="")
+repro = partial(command_line.process, CUDA_VISIBLE_DEVICES="")
 
 
 MEASURED = """
