@@ -76,6 +76,12 @@ def published() -> Content:
     return compose(None)
 
 
+@pytest.fixture(scope="module")
+def pages(kept: Content, on_gpus: Content) -> tuple[str, str]:
+    """Both runs' pages, which take some seconds to draw."""
+    return page(kept), page(on_gpus)
+
+
 def figure(content: Content, number: str) -> Figure:
     return next(figure for figure in content.figures if figure.number == number)
 
@@ -409,15 +415,15 @@ def test_the_papers_days_stand_beside_machines_like_the_papers_alone() -> None:
 
 
 def test_the_legend_explains_the_columns_that_are_there_and_no_other(
-    kept: Content, on_gpus: Content, tmp_path: Path
+    kept: Content, on_gpus: Content, pages: tuple[str, str], tmp_path: Path
 ) -> None:
     words = ["MBS:", "GAS:", "authors s,", "true: device time", "authors/true:", "examples/s:", "MFU:", "peak GiB:"]
     words += ["step s:", "paper's column"]
     of_a_cpu = [True] * 6 + [False, True, False, False]
     of_gpus = [True] * 8 + [False, False]  # the folder does not say which GPU the paper's days are for
-    for content, there in ((kept, of_a_cpu), (on_gpus, of_gpus)):
+    for content, drawn, there in zip((kept, on_gpus), pages, (of_a_cpu, of_gpus), strict=True):
         assert [word in content.legend for word in words] == there
-        assert content.legend in unescape(page(content))
+        assert content.legend in unescape(drawn)
         assert content.legend.count("true: device time") == 1, "the clocks' key comes once"
     printed = repro("report", str(KEPT), "--out", str(tmp_path)).stdout
     of_the_terminal = [True, True, False, False, False, True, False, True, True, False]
@@ -815,9 +821,8 @@ def test_a_legend_names_means_and_the_dashed_line(published: Content, on_gpus: C
 # The files
 
 
-def test_the_page_is_whole_in_itself(kept: Content, on_gpus: Content) -> None:
-    for content in (kept, on_gpus):
-        text = page(content)
+def test_the_page_is_whole_in_itself(pages: tuple[str, str]) -> None:
+    for text in pages:
         assert "<script" not in text
         assert "@import" not in text
         assert not re.search(r"""(src|data)=["'](?!$)""", text)
@@ -828,9 +833,10 @@ def test_the_page_is_whole_in_itself(kept: Content, on_gpus: Content) -> None:
         assert {link[1:] for link in re.findall(r'href="([^"]*)"', text)} <= set(ids)
 
 
-def test_what_a_run_says_cannot_put_markup_into_the_page(on_gpus: Content) -> None:
-    assert "<b>none</b> fits" not in page(on_gpus)
-    assert "&lt;b&gt;none&lt;/b&gt; fits" in page(on_gpus)
+def test_what_a_run_says_cannot_put_markup_into_the_page(pages: tuple[str, str]) -> None:
+    _, on_gpus = pages
+    assert "<b>none</b> fits" not in on_gpus
+    assert "&lt;b&gt;none&lt;/b&gt; fits" in on_gpus
 
 
 def test_a_report_is_kept_beside_the_run_that_is_kept(kept: Content) -> None:
