@@ -205,16 +205,16 @@ def test_a_tracker_that_hangs_is_left_behind_in_good_time(
     [first, *_] = history(EARLIER)
     others = psutil.Process().children(recursive=True)  # of other tests, such as their fork server
     files = psutil.Process().num_fds()
-    with Tracker("wandb", folder, patience=10.0) as tracker:
+    with Tracker("wandb", folder, patience=2.0) as tracker:
         tracker.trial(first)
         tracker.end()
         deadline = time.monotonic() + 60
         while len(family := tracker_processes(others)) < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
         began = time.monotonic()
-    assert 10 <= time.monotonic() - began < 20
+    assert 2 <= time.monotonic() - began < 12
     assert psutil.Process().num_fds() == files
-    assert "did not finish within 10 s; the run goes on untracked" in capsys.readouterr().err
+    assert "did not finish within 2 s; the run goes on untracked" in capsys.readouterr().err
     _, alive = psutil.wait_procs(family, timeout=10)
     assert len(family) >= 2
     assert alive == []
