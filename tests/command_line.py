@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import signal
 import subprocess
 import sys
-from dataclasses import replace
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 
 import models
+from repro.cli import main
 from repro.gpus import find
 from repro.recipe import Recipe, Scale
 from repro.reckon import reckoned
-from repro.results import Results
+from repro.results import TRIALS, Results
 from repro.rules import compiles
 from repro.settings import Settings
 from repro.trial import Record, Status, Trial
@@ -26,6 +30,26 @@ SLOW = {"torch", "deepspeed", "numpy", "pandas", "pytest", "altair", "vl_convert
 
 
 def repro(*arguments: str, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
+    """What `python -m repro` tells with these arguments, called in this process, which leaves out what starting one
+    takes; tests/test_cli.py holds it to what a process tells. Of what measures, or of a process, take `process`."""
+    told, beside = io.StringIO(), io.StringIO()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(told), redirect_stderr(beside):
+        patch.chdir(cwd)
+        patch.setattr(sys, "argv", ["repro", *arguments])
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        try:
+            code = main(arguments)
+        except SystemExit as end:  # --help
+            code = int(end.code or 0)
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+    return subprocess.CompletedProcess(["repro", *arguments], code, told.getvalue(), beside.getvalue())
+
+
+def process(*arguments: str, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
     """Runs `python -m repro` with these arguments."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     return subprocess.run(
@@ -60,7 +84,11 @@ def answer(*arguments: str) -> Any:
 
 def refusal(*arguments: str, cwd: Path = ROOT, **variables: str) -> str:
     """The one line with which a command refuses bad input."""
-    done = repro(*arguments, cwd=cwd, **variables)
+    return one_line(repro(*arguments, cwd=cwd, **variables))
+
+
+def one_line(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line that a command which refused bad input told."""
     assert (done.returncode, done.stdout) == (2, ""), done.stdout
     assert len(done.stderr.splitlines()) == 1, done.stderr
     return done.stderr
@@ -126,7 +154,6 @@ def _times(days: float, recipe: Recipe, accumulation: int) -> dict[str, list[flo
 
 def results_folder(folder: Path, *records: Record) -> Path:
     """A results folder that holds these records."""
-    with Results(folder) as results:
-        for each in records:
-            results.append(each)
+    with Results(folder), (folder / TRIALS).open("a", encoding="utf-8") as file:
+        file.writelines(f"{json.dumps(asdict(each))}\n" for each in records)
     return folder

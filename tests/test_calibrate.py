@@ -23,7 +23,7 @@ from repro.predict.memory import ALL_OF_IT
 from repro.predict.probed import Probes
 from repro.predict.traces import PAPER_STACK
 from repro.settings import FREE_LUNCH
-from tests.command_line import ROOT, answer, refusal, repro, started
+from tests.command_line import ROOT, answer, process, refusal, started
 
 InRanks = Callable[..., list[Any]]
 PROBED = Probed(fp32=5e10, tf32=None, fp16=2e9, bf16=1e11, copy=1e10, host=1e10, launch=3e-6, ring=1e9, latency=2e-4)
@@ -33,7 +33,7 @@ PROBED = Probed(fp32=5e10, tf32=None, fp16=2e9, bf16=1e11, copy=1e10, host=1e10,
 def probes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the command finds of two processes on this CPU."""
     file = tmp_path_factory.mktemp("probes") / "probes.json"
-    done = repro("calibrate", "--processes", "1,2", "--out", str(file), CUDA_VISIBLE_DEVICES="")
+    done = process("calibrate", "--processes", "1,2", "--out", str(file), CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr
     assert "GFLOP/s" in done.stdout
     assert f"kept in {file}" in done.stdout
@@ -117,7 +117,7 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_probed(tmp_pat
 def test_a_stack_that_does_not_load_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('no luck')")
     paths = f"{tmp_path}{os.pathsep}{ROOT}"
-    told = repro("calibrate", "--out", str(tmp_path / "probes.json"), PYTHONPATH=paths, CUDA_VISIBLE_DEVICES="")
+    told = process("calibrate", "--out", str(tmp_path / "probes.json"), PYTHONPATH=paths, CUDA_VISIBLE_DEVICES="")
     assert (told.returncode, told.stdout) == (2, "")
     assert told.stderr.endswith("repro: nothing can be probed: the stack does not import: ImportError: no luck\n")
 
@@ -138,7 +138,7 @@ def test_a_calibration_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_probe_that_fails_is_one_clear_line_and_keeps_its_log(tmp_path: Path) -> None:
     out, log = tmp_path / "probes.json", tmp_path / "probes.log"
-    told = repro("calibrate", "--processes", "2", "--out", str(out), GLOO_SOCKET_IFNAME="nowhere")
+    told = process("calibrate", "--processes", "2", "--out", str(out), GLOO_SOCKET_IFNAME="nowhere")
     assert (told.returncode, told.stdout) == (2, "")
     assert "repro: probing 2 x cpu crashed: " in told.stderr
     assert told.stderr.endswith(f"; see {log}\n")

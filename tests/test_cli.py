@@ -24,7 +24,7 @@ from repro.errors import UserError
 from repro.formats import render
 from repro.report.text import report
 from repro.run import FILES
-from tests.command_line import ROOT, SLOW, answer, record, refusal, repro, slow_imports
+from tests.command_line import ROOT, SLOW, answer, one_line, process, record, refusal, repro, slow_imports
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_what_needs_no_torch_answers_within_half_a_second(arguments: str) -> Non
     times = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert repro(*arguments.split()).returncode == 0
+        assert process(*arguments.split()).returncode == 0
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert 0 < statistics.median(times) < 0.5
@@ -130,6 +130,21 @@ def test_every_command_that_prints_data_is_asked_for_its_names() -> None:
     assert printing == {command.split()[0] for command in PRINTING} | OF_ANOTHER_SHAPE
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("--version", "predict --help", "gpus", "recipes", "settings", "table 1", "audit", "claims", "predict"),
+        *(f"{name} --model pythia-1b" for name in ("recommend", "rent", "breakeven", "scaling")),
+        *("compare results/cpu-2-cores results/cpu-2-cores", "report results/cpu-2-cores --out {tmp_path}"),
+        *("nosuch", "predict --models nosuch"),
+    ],
+)
+def test_a_process_tells_what_a_call_in_this_one_does(command: str, tmp_path: Path) -> None:
+    words = command.format(tmp_path=tmp_path).split()
+    ran, called = process(*words), repro(*words)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (called.returncode, called.stdout, called.stderr)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_json_is_never_made_of_what_it_has_no_number_for(value: float) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -155,7 +170,7 @@ def test_a_stream_that_is_closed_or_full_changes_no_exit_code(closed: str, code:
 
 
 def test_what_a_terminal_cannot_show_is_told_in_other_words(tmp_path: Path) -> None:
-    done = repro("report", "--out", str(tmp_path), "--format", "markdown", PYTHONIOENCODING="latin-1")
+    done = process("report", "--out", str(tmp_path), "--format", "markdown", PYTHONIOENCODING="latin-1")
     assert done.returncode == 0, done.stderr
 
 
@@ -342,7 +357,8 @@ def test_a_folder_in_the_place_of_a_file_is_told_before_any_work(command: str, n
     ],
 )
 def test_what_is_refused_leaves_no_folder_behind(command: str, tmp_path: Path) -> None:
-    refusal(*command.split(), "--out", str(tmp_path / "new" / "out"), cwd=tmp_path, CUDA_VISIBLE_DEVICES="")
+    place = str(tmp_path / "new" / "out")
+    one_line(process(*command.split(), "--out", place, cwd=tmp_path, CUDA_VISIBLE_DEVICES=""))
     assert [*tmp_path.iterdir()] == [], "neither there nor where it was started"
 
 
@@ -370,8 +386,8 @@ def test_an_old_python_is_told() -> None:
 
 
 def test_a_python_that_strips_what_libraries_read_is_told_before_any_work(tmp_path: Path) -> None:
-    refused = refusal("--out", str(tmp_path / "out"), PYTHONOPTIMIZE="2", CUDA_VISIBLE_DEVICES="")
-    assert "PYTHONOPTIMIZE" in refused
+    done = process("--out", str(tmp_path / "out"), PYTHONOPTIMIZE="2", CUDA_VISIBLE_DEVICES="")
+    assert "PYTHONOPTIMIZE" in one_line(done)
     assert not (tmp_path / "out").exists()
 
 

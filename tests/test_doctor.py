@@ -19,7 +19,7 @@ from repro.errors import UserError
 from repro.gpus import GENERATIONS, catalogue
 from tests import command_line
 
-repro = partial(command_line.repro, CUDA_VISIBLE_DEVICES="")
+repro = partial(command_line.process, CUDA_VISIBLE_DEVICES="")
 refusal = partial(command_line.refusal, CUDA_VISIBLE_DEVICES="")
 ONE_OF_EACH = {gpu.generation: gpu for gpu in catalogue()}
 

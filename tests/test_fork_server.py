@@ -337,8 +337,8 @@ def test_a_job_that_is_stopped_as_soon_as_it_is_sent_ends(fork_server: ForkServe
 
 @pytest.fixture(scope="module")
 def private_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    """One to be ended: it starts again, in some seconds, with the next job."""
-    with ForkServer(tmp_path_factory.mktemp("private") / "server.log", {}) as server:
+    """One to be ended: it starts again, in some seconds, with the next job. Of the stack it loads what that needs."""
+    with ForkServer(tmp_path_factory.mktemp("private") / "server.log", {}, modules=("torch",)) as server:
         yield server
 
 
@@ -575,7 +575,7 @@ from repro.measure.launcher import ForkServer
 from repro.measure.server import Job
 
 folder, pids = sys.argv[1:]
-server = ForkServer(Path(folder, "server.log"), {})
+server = ForkServer(Path(folder, "server.log"), {}, modules=("torch",))
 server.call(Job("tests.ranks:hang_with_a_family", {"pids": pids}, 2, folder + "/log", timeout=600))
 """
     near = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(pids)], cwd=ROOT)

@@ -15,7 +15,7 @@ from repro.reading import history
 from repro.recipe import Generation, Optimizer, Scale
 from repro.rules import Stack, obstacle
 from repro.settings import NAIVE, search_space
-from tests.command_line import answer, refusal, repro
+from tests.command_line import answer, process, refusal
 
 InRanks = Callable[..., list[Any]]
 
@@ -97,10 +97,10 @@ def test_it_needs_torch_alone_and_no_settings_are_refused() -> None:
 
 def test_it_runs_in_the_benchmark_and_stands_for_no_cell(tmp_path: Path) -> None:
     options = ["--models", "gan", "--methods", "naive", "--out", str(tmp_path)]
-    found = repro(*options, "--processes", "1", "--format", "json", CUDA_VISIBLE_DEVICES="")
+    found = process(*options, "--processes", "2", "--format", "json", CUDA_VISIBLE_DEVICES="")
     assert found.returncode == 0, found.stderr
     [record] = history(tmp_path)
-    assert (record.recipe, record.status, record.micro_batch) == ("gan", "ok", 16)
+    assert (record.recipe, record.status, record.micro_batch) == ("gan", "ok", 8)
     assert record.weights == record.moments_held
     assert record.true_step is not None
     assert record.true_step > 0

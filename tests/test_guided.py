@@ -31,7 +31,7 @@ from repro.run import Run
 from repro.search import searches
 from repro.settings import FREE_LUNCH, NAIVE, Settings, search_space
 from repro.trial import Record, Trial
-from tests.command_line import record, refusal, repro, results_folder
+from tests.command_line import process, record, refusal, results_folder
 
 FITTED = load()[EVERYTHING]
 
@@ -339,7 +339,7 @@ def test_a_guided_run_skips_with_its_bound_and_an_exhaustive_one_makes_up_for_it
     """Mamba: nothing of it is compiled."""
     folder = str(tmp_path / "run")
     common = ("run", "--models", "mamba", "--processes", "2", "--steps", "1", "--out", folder)
-    done = repro(*common, "--search", "guided", CUDA_VISIBLE_DEVICES="")
+    done = process(*common, "--search", "guided", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr
     records = {record.settings: record for record in history(Path(folder))}
     assert set(records) == {"naive", *(settings.id for settings in search_space(2))}
@@ -362,14 +362,14 @@ def test_a_guided_run_skips_with_its_bound_and_an_exhaustive_one_makes_up_for_it
     assert f"{len(skipped)} skipped" in done.stdout
     assert f"{len(skipped)} skipped" in (tmp_path / "run" / "report.md").read_text()
 
-    again = repro(*common, "--search", "guided", "--format", "json", CUDA_VISIBLE_DEVICES="")
+    again = process(*common, "--search", "guided", "--format", "json", CUDA_VISIBLE_DEVICES="")
     assert again.returncode == 0, again.stderr
     assert len(history(Path(folder))) == len(records)
     [told] = json.loads(again.stdout)["searches"]
     assert (told["tried"], told["skipped"]) == (len(ran), len(skipped))
 
     words = skipped[0].settings.replace("free_lunch", "").strip("+").replace("+", " and ")
-    made_up = repro(*common, "--methods", "all", "-k", words, CUDA_VISIBLE_DEVICES="")
+    made_up = process(*common, "--methods", "all", "-k", words, CUDA_VISIBLE_DEVICES="")
     assert made_up.returncode == 0, made_up.stderr
     assert {r.settings: r for r in history(Path(folder))}[skipped[0].settings].status == "ok"
 
@@ -379,7 +379,7 @@ def test_what_cannot_run_is_unsupported_in_a_guided_search_too(tmp_path: Path) -
     probed = Probed(1e11, None, 1e10, 1e10, copy=1e10, host=1e10, launch=1e-5, ring=1e9, latency=1e-4)
     Probes("cpu", 2**30, None, {16: probed}, 1.0).save(tmp_path / "run" / "probes.json")
     common = ("run", "--models", "mamba", "--processes", "16", "--methods", "all", "--out", str(tmp_path / "run"))
-    done = repro(*common, "--search", "guided", CUDA_VISIBLE_DEVICES="")
+    done = process(*common, "--search", "guided", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr
     records = history(tmp_path / "run")
     assert {(record.status, record.reason) for record in records} == {

@@ -26,7 +26,7 @@ from repro.experiment import Experiment
 from repro.gpus import find
 from repro.lab import Trained, Training, epochs_of, lab_predictions, lab_ratios, predictions, ratios, why
 from repro.lab_report import Report
-from tests.command_line import ROOT, record, refusal, repro, results_folder, started
+from tests.command_line import ROOT, process, record, refusal, results_folder, started
 
 InRanks = Callable[..., list[Any]]
 SMALL = ["--epochs", "3", "--images", "200"]  # 13 batches of 16, the last of 8
@@ -195,7 +195,7 @@ Finished = tuple[Path, subprocess.CompletedProcess[str]]
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("lab") / "out"
-    return folder, repro("lab", *SMALL, "--skip-warmup", "--out", str(folder), CUDA_VISIBLE_DEVICES="")
+    return folder, process("lab", *SMALL, "--skip-warmup", "--out", str(folder), CUDA_VISIBLE_DEVICES="")
 
 
 def test_the_experiment_runs_on_a_cpu_and_says_what_it_scaled_down(finished: Finished) -> None:
@@ -231,7 +231,7 @@ def test_every_number_of_the_report_is_in_the_trainings_that_are_kept(finished: 
 def test_the_same_folder_again_trains_nothing_twice_in_any_format(finished: Finished) -> None:
     folder, _ = finished
     began = time.monotonic()
-    again = repro("lab", *SMALL, "--out", str(folder), "--format", "json", CUDA_VISIBLE_DEVICES="")
+    again = process("lab", *SMALL, "--out", str(folder), "--format", "json", CUDA_VISIBLE_DEVICES="")
     assert again.returncode == 0, again.stderr
     assert again.stderr.count("(from an earlier run)") == 2
     assert time.monotonic() - began < 30  # the stack is not even loaded
@@ -240,7 +240,7 @@ def test_the_same_folder_again_trains_nothing_twice_in_any_format(finished: Fini
     assert len(ours) == 1
     assert ours[0]["predicted"] == pytest.approx(3 * sum(found["trainings"][0]["seconds"]))
     assert ours[0]["measured"] == pytest.approx(sum(found["trainings"][1]["seconds"]))
-    as_csv = repro("lab", *SMALL, "--out", str(folder), "--format", "csv", CUDA_VISIBLE_DEVICES="").stdout
+    as_csv = process("lab", *SMALL, "--out", str(folder), "--format", "csv", CUDA_VISIBLE_DEVICES="").stdout
     assert len(list(csv.DictReader(io.StringIO(as_csv)))) == 4 + 1
 
 
@@ -276,7 +276,7 @@ def test_another_machines_trainings_are_not_taken_for_this_ones(finished: Finish
     changed["host"]["cpu"] = "Another CPU"
     path.write_text(json.dumps(changed))
     try:
-        found = repro("lab", *SMALL, "--out", str(folder), CUDA_VISIBLE_DEVICES="")
+        found = process("lab", *SMALL, "--out", str(folder), CUDA_VISIBLE_DEVICES="")
         assert found.returncode == 2
         assert "the CPU was Another CPU" in found.stderr
     finally:
@@ -294,7 +294,7 @@ def test_the_lab_and_a_run_leave_each_others_folders_as_they_are(finished: Finis
         (["run", "--models", "vit", "--processes", "1"], trainings, "holds trainings of repro lab; name another"),
     ]:
         kept = _contents(folder)
-        refused = repro(*arguments, "--out", str(folder), CUDA_VISIBLE_DEVICES="")
+        refused = process(*arguments, "--out", str(folder), CUDA_VISIBLE_DEVICES="")
         assert refused.returncode == 2
         assert f"{folder} {told}" in refused.stderr
         assert kept == _contents(folder)
@@ -385,7 +385,7 @@ def test_a_broken_training_file_is_told(finished: Finished) -> None:
     kept = path.read_text()
     path.write_text("{}")
     try:
-        found = repro("lab", *SMALL, "--out", str(folder), CUDA_VISIBLE_DEVICES="")
+        found = process("lab", *SMALL, "--out", str(folder), CUDA_VISIBLE_DEVICES="")
         assert found.returncode == 2
         assert f"{path}: not a training's times" in found.stderr
     finally:

@@ -13,7 +13,8 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -30,16 +31,16 @@ from repro.packages import installed
 from repro.plan import Options
 from repro.run import Run
 from tests import command_line
-from tests.command_line import ROOT, refusal, repro, stderr_of
+from tests.command_line import ROOT, process, refusal
 
 VIT = ["--models", "vit", "--methods", "naive", "--processes", "1"]
 Start = Callable[..., subprocess.Popen[str]]
 
 
-@pytest.fixture
-def started() -> Iterator[Start]:
+@contextmanager
+def starting() -> Iterator[Start]:
     """Starts commands, and ends those that a failing test has left."""
-    nodes = []
+    nodes: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str) -> subprocess.Popen[str]:
         nodes.append(command_line.started(*arguments))
@@ -49,6 +50,12 @@ def started() -> Iterator[Start]:
     for node in nodes:
         node.kill()  # its fork server and ranks end with it
         node.communicate()
+
+
+@pytest.fixture
+def started() -> Iterator[Start]:
+    with starting() as start:
+        yield start
 
 
 def free_address() -> str:
@@ -67,23 +74,80 @@ def two_nodes(started: Start, tmp_path: Path, *options: str) -> tuple[subprocess
     return first, started("join", address, "--out", str(tmp_path / "second"))
 
 
-def test_two_nodes_train_as_one_machine_of_twice_the_ranks(started: Start, tmp_path: Path) -> None:
-    first, second = two_nodes(started, tmp_path)
-    _, told = first.communicate(timeout=120)
-    assert first.returncode == 0, told
-    assert second.wait(timeout=20) == 0
-    (record,) = [json.loads(line) for line in (tmp_path / "first" / "trials.jsonl").read_text().splitlines()]
+GUESTS = [
+    (b"GET / HTTP/1.1\r\n", "node 2 (127.0.0.1) speaks as no fork server does: b'GET / HTTP/1.1"),
+    (b"[1]\n", "node 2 (127.0.0.1) does not say what it has, as repro join does"),
+    (b"", "node 2 (127.0.0.1) has left"),
+    (b'{"device": "H100"}\n', "its device is H100, the first node's is cpu; give all nodes the same"),
+    (b'{"device": "cpu", "torch": "1.0"}\n', "its torch is 1.0, the first node's is "),
+]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run on two nodes that has ended, and what was told on each side."""
+
+    folder: Path  # of the first node, and of two that joined
+    address: str
+    code: int
+    let_go: list[str]  # what the run told of guests that are no nodes
+    answers: list[str]  # and them
+    ends: dict[int, str]  # what nodes that joined told at their end, by their exit code
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A run to which come guests that are no nodes, then two nodes, of which it needs one."""
+    folder, address = tmp_path_factory.mktemp("nodes"), free_address()
+    let_go, answers = [], []
+    with starting() as start:
+        first = start(*VIT, "--nodes", "2", "--address", address, "--out", str(folder / "first"))
+        assert first.stderr is not None
+        giving_up = threading.Timer(120, first.kill)  # so that a line which does not come is a failure, and no hang
+        giving_up.start()
+        told = iter(first.stderr.readline, "")
+        assert any("waiting for node 2 of 2" in line for line in told)
+        for said, _ in GUESTS:
+            with socket.create_connection(parse_address(address)) as guest:
+                guest.sendall(said)
+                guest.shutdown(socket.SHUT_WR)
+                let_go.append(next(line for line in told if "let go: " in line))
+                answers.append(guest.makefile().readline())
+        giving_up.cancel()
+        joined = [start("join", address, "--out", str(folder / name)) for name in ("second", "spare")]
+        first.communicate(timeout=120)
+        ends = {node.wait(timeout=60): node.stderr.read() for node in joined if node.stderr is not None}
+    return Trained(folder, address, first.returncode, let_go, answers, ends)
+
+
+def test_two_nodes_train_as_one_machine_of_twice_the_ranks(trained: Trained) -> None:
+    assert trained.code == 0
+    (record,) = [json.loads(line) for line in (trained.folder / "first" / "trials.jsonl").read_text().splitlines()]
     assert (record["status"], record["nodes"], record["count"]) == ("ok", 2, 1)
     assert record["wrapper"] == "DistributedDataParallel"
     assert (record["micro_batch"], record["accumulation"]) == (8, 1)  # the batch of 16, over two ranks
     assert len(record["host"]) == 2
-    assert list((tmp_path / "second" / "logs").glob("vit_*.log"))
-    report = (tmp_path / "first" / "report.md").read_text()
+    assert len([log for name in ("second", "spare") for log in (trained.folder / name / "logs").glob("vit_*.log")]) == 1
+    report = (trained.folder / "first" / "report.md").read_text()
     front = re.escape(command())
     resuming, joining = re.findall(rf"- `{front} (.*)`: (?:this run: it resumes|on each other node)", report)
-    again = repro(*shlex.split(resuming), CUDA_VISIBLE_DEVICES="")
+    again = process(*shlex.split(resuming), CUDA_VISIBLE_DEVICES="")
     assert again.returncode == 0, again.stderr
     assert f"--address {joining.removeprefix('join ')} " in resuming
+
+
+def test_who_is_no_node_is_let_go_and_the_run_waits_on_for_one(trained: Trained) -> None:
+    for (_, answer), told, answered in zip(GUESTS, trained.let_go, trained.answers, strict=True):
+        assert answer in told
+        assert not answer.startswith("its ") or answer in answered
+    assert trained.code == 0
+
+
+def test_a_node_more_than_a_run_takes_is_told_that_it_ended_without_it(trained: Trained) -> None:
+    assert trained.ends[0] == "", "whichever came first took part"
+    assert trained.ends[2] == (
+        f"repro: the run on {trained.address} ended without this node: it had all its --nodes, or was stopped\n"
+    )
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
@@ -160,7 +224,7 @@ def test_a_node_whose_stack_does_not_import_says_so_at_both_ends(tmp_path: Path)
     with socket.create_server(("127.0.0.1", 0)) as run:
         address = f"127.0.0.1:{run.getsockname()[1]}"
         paths = f"{tmp_path}{os.pathsep}{ROOT}"
-        told = repro("join", address, "--out", str(tmp_path), PYTHONPATH=paths, CUDA_VISIBLE_DEVICES="")
+        told = process("join", address, "--out", str(tmp_path), PYTHONPATH=paths, CUDA_VISIBLE_DEVICES="")
         _, error = run.accept()[0].makefile().read().splitlines()
     assert told.returncode == 2
     assert told.stderr == "repro: this node's stack does not import: RuntimeError: no luck\n"
@@ -224,35 +288,6 @@ def test_joining_where_no_run_listens_is_one_clear_line(started: Start, tmp_path
         assert node.returncode == 2
         assert part in told
         assert len(told.splitlines()) == 1
-
-
-def test_who_is_no_node_is_let_go_and_the_run_waits_on_for_one(started: Start, tmp_path: Path) -> None:
-    address = free_address()
-    first = started(*VIT, "--nodes", "2", "--address", address, "--out", str(tmp_path / "first"))
-    giving_up = threading.Timer(120, first.kill)  # so that a line which does not come is a failure, and no hang
-    giving_up.start()
-    told = iter(stderr_of(first).readline, "")
-    assert any("waiting for node 2 of 2" in line for line in told)
-    for said, answer in [
-        (b"GET / HTTP/1.1\r\n", "node 2 (127.0.0.1) speaks as no fork server does: b'GET / HTTP/1.1"),
-        (b"[1]\n", "node 2 (127.0.0.1) does not say what it has, as repro join does"),
-        (b"", "node 2 (127.0.0.1) has left"),
-        (b'{"device": "H100"}\n', "its device is H100, the first node's is cpu; give all nodes the same"),
-        (b'{"device": "cpu", "torch": "1.0"}\n', "its torch is 1.0, the first node's is "),
-    ]:
-        with socket.create_connection(parse_address(address)) as guest:
-            guest.sendall(said)
-            guest.shutdown(socket.SHUT_WR)
-            assert answer in next(line for line in told if "let go: " in line)
-            assert not answer.startswith("its ") or answer in guest.makefile().readline()
-    giving_up.cancel()
-    second = started("join", address, "--out", str(tmp_path / "second"))
-    spare = started("join", address, "--out", str(tmp_path / "spare"))
-    _, end = first.communicate(timeout=120)
-    assert first.returncode == 0, end
-    ends = {node.wait(timeout=60): stderr_of(node).read() for node in (second, spare)}  # whichever came first took part
-    assert ends[0] == ""
-    assert ends[2] == f"repro: the run on {address} ended without this node: it had all its --nodes, or was stopped\n"
 
 
 @pytest.mark.parametrize(
@@ -332,6 +367,6 @@ def test_a_node_mends_its_build_cache_before_it_joins(tmp_path: Path) -> None:
     cut.parent.mkdir(parents=True)
     cut.touch()
     nobody = "127.0.0.1:1"
-    told = repro("join", nobody, "--out", str(tmp_path), REPRO_CACHE=str(tmp_path / "cache"), CUDA_VISIBLE_DEVICES="")
+    told = process("join", nobody, "--out", str(tmp_path), REPRO_CACHE=str(tmp_path / "cache"), CUDA_VISIBLE_DEVICES="")
     assert (told.returncode, f"no run listens on {nobody}" in told.stderr) == (2, True)
     assert not cut.exists()

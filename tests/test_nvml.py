@@ -17,7 +17,7 @@ from repro import nvml
 from repro.commands.devices import devices_and_counts
 from repro.errors import UserError
 from repro.variables import server_environment
-from tests.command_line import ROOT, repro
+from tests.command_line import ROOT, process
 
 _ERRORS = ("NotSupported", "FunctionNotFound", "NotFound", "LibraryNotFound", "DriverNotLoaded")
 
@@ -233,7 +233,7 @@ def test_a_driver_of_another_version_than_its_library_is_told_and_nothing_is_mea
     tmp_path: Path, command: str, code: int
 ) -> None:
     (tmp_path / "pynvml.py").write_text(_OF_ANOTHER_VERSION)
-    found = repro(*command.split(), PYTHONPATH=f"{tmp_path}:{ROOT}", CUDA_VISIBLE_DEVICES="0", cwd=tmp_path)
+    found = process(*command.split(), PYTHONPATH=f"{tmp_path}:{ROOT}", CUDA_VISIBLE_DEVICES="0", cwd=tmp_path)
     told = found.stdout if command == "doctor" else found.stderr
     assert (found.returncode, len(told.splitlines())) == (code, 1), found
     assert "driver does not tell of its GPUs: Driver/library version mismatch (NVML); nvidia-smi should list" in told
@@ -242,6 +242,6 @@ def test_a_driver_of_another_version_than_its_library_is_told_and_nothing_is_mea
 
 def test_the_catalogue_is_listed_beside_a_driver_that_does_not_answer(tmp_path: Path) -> None:
     (tmp_path / "pynvml.py").write_text(_OF_ANOTHER_VERSION)
-    found = repro("gpus", PYTHONPATH=f"{tmp_path}:{ROOT}", CUDA_VISIBLE_DEVICES="0", cwd=tmp_path)
+    found = process("gpus", PYTHONPATH=f"{tmp_path}:{ROOT}", CUDA_VISIBLE_DEVICES="0", cwd=tmp_path)
     assert (found.returncode, "RTX 3090" in found.stdout) == (0, True)
     assert found.stderr.startswith("repro: the NVIDIA driver does not tell of its GPUs: ")

@@ -24,7 +24,7 @@ from repro.predict.machine import Machine, gpu_named
 from repro.predict.time import Rates
 from repro.predict.traces import nearest_here, why_here
 from repro.settings import FREE_LUNCH, NAIVE
-from tests.command_line import ROOT, answer, record, refusal, repro, results_folder
+from tests.command_line import ROOT, answer, one_line, process, record, refusal, repro, results_folder
 
 
 def test_both_tables_are_predicted_within_a_second_beside_the_printed_days() -> None:
@@ -70,7 +70,7 @@ def test_a_stack_without_traces_of_its_own_is_told_beside_the_nearest_and_one_wi
             folder = tmp_path / f"{package}-{version}.dist-info"
             folder.mkdir()
             (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
-        return " ".join(repro("predict", *command, PYTHONPATH=f"{tmp_path}:{ROOT}").stdout.split())
+        return " ".join(process("predict", *command, PYTHONPATH=f"{tmp_path}:{ROOT}").stdout.split())
 
     on_a100 = ("--gpu", "A100", "--models", "vit")
     newer = told(*on_a100, transformers="4.45.0", timm="1.0.31", torch="2.13.0")
@@ -84,7 +84,7 @@ def test_a_stack_without_traces_of_its_own_is_told_beside_the_nearest_and_one_wi
     (tmp_path / "torch-2.13.0.dist-info" / "METADATA").unlink()
     older = told(*on_a100, transformers="4.46.0", torch="2.3.1")
     assert "; installed is transformers 4.46.0, torch 2.3.1." in older
-    refused = refusal("predict", "--rebuild-traces", PYTHONPATH=f"{tmp_path}:{ROOT}")
+    refused = one_line(process("predict", "--rebuild-traces", PYTHONPATH=f"{tmp_path}:{ROOT}"))
     assert refused == "repro: tracing needs torch 2.4 or newer, this is 2.3.1\n"
 
 
@@ -246,7 +246,7 @@ def test_a_gpu_without_what_a_prediction_needs_names_the_catalogue_that_is_read(
     ]:
         assert row in whole
         catalogue.write_text(whole.replace(row, without))
-        lacking = refusal("predict", "--gpu", "A6000", "--models", "pythia-160m")
+        lacking = one_line(process("predict", "--gpu", "A6000", "--models", "pythia-160m"))
         assert lacking.endswith(f"RTX A6000 has no {what} in {catalogue}, which a prediction needs: add it\n")
     assert f"a row in {catalogue} adds one" in refusal("predict", "--gpu", "RTX 4091")
 

@@ -45,7 +45,7 @@ from repro.report.write import write
 from repro.settings import search_space
 from repro.trial import Status
 from repro.verdict import judge_tables
-from tests.command_line import ROOT, of_more_rounds, record, refusal, repro, results_folder
+from tests.command_line import ROOT, of_more_rounds, process, record, refusal, repro, results_folder
 
 KEPT = ROOT / "results" / "cpu-2-cores"
 
@@ -75,6 +75,12 @@ def on_gpus(tmp_path_factory: pytest.TempPathFactory) -> Content:
 @pytest.fixture(scope="module")
 def published() -> Content:
     return compose(None)
+
+
+@pytest.fixture(scope="module")
+def pages(kept: Content, on_gpus: Content) -> tuple[str, str]:
+    """Both runs' pages, which take some seconds to draw."""
+    return page(kept), page(on_gpus)
 
 
 def figure(content: Content, number: str) -> Figure:
@@ -130,7 +136,7 @@ def test_what_a_run_printed_comes_again_from_its_folder(tmp_path: Path) -> None:
 
 def test_the_kept_report_is_what_the_front_door_writes(tmp_path: Path) -> None:
     kept = KEPT.relative_to(ROOT)
-    repro("report", str(kept), "--out", str(tmp_path), REPRO_COMMAND="./run_all.sh")
+    process("report", str(kept), "--out", str(tmp_path), REPRO_COMMAND="./run_all.sh")
     same = (tmp_path / "report.md").read_text() == (KEPT / "report.md").read_text()
     assert same, f"./run_all.sh report {kept} brings it up to date"
 
@@ -412,15 +418,15 @@ def test_the_papers_days_stand_beside_machines_like_the_papers_alone() -> None:
 
 
 def test_the_legend_explains_the_columns_that_are_there_and_no_other(
-    kept: Content, on_gpus: Content, tmp_path: Path
+    kept: Content, on_gpus: Content, pages: tuple[str, str], tmp_path: Path
 ) -> None:
     words = ["MBS:", "GAS:", "authors s,", "true: device time", "authors/true:", "examples/s:", "MFU:", "peak GiB:"]
     words += ["step s:", "paper's column"]
     of_a_cpu = [True] * 6 + [False, True, False, False]
     of_gpus = [True] * 8 + [False, False]  # the folder does not say which GPU the paper's days are for
-    for content, there in ((kept, of_a_cpu), (on_gpus, of_gpus)):
+    for content, drawn, there in zip((kept, on_gpus), pages, (of_a_cpu, of_gpus), strict=True):
         assert [word in content.legend for word in words] == there
-        assert content.legend in unescape(page(content))
+        assert content.legend in unescape(drawn)
         assert content.legend.count("true: device time") == 1, "the clocks' key comes once"
     printed = repro("report", str(KEPT), "--out", str(tmp_path)).stdout
     of_the_terminal = [True, True, False, False, False, True, False, True, True, False]
@@ -496,7 +502,7 @@ def test_what_was_not_tried_is_not_called_infeasible(tmp_path: Path) -> None:
 
 
 def test_commands_are_as_people_call_the_program_here(tmp_path: Path) -> None:
-    found = repro("report", "--out", str(tmp_path), REPRO_COMMAND="'/my place/run_all.sh'")
+    found = process("report", "--out", str(tmp_path), REPRO_COMMAND="'/my place/run_all.sh'")
     assert found.returncode == 0, found.stderr
     text = (tmp_path / "report.md").read_text()
     assert "'/my place/run_all.sh' report`" in text
@@ -818,9 +824,8 @@ def test_a_legend_names_means_and_the_dashed_line(published: Content, on_gpus: C
 # The files
 
 
-def test_the_page_is_whole_in_itself(kept: Content, on_gpus: Content) -> None:
-    for content in (kept, on_gpus):
-        text = page(content)
+def test_the_page_is_whole_in_itself(pages: tuple[str, str]) -> None:
+    for text in pages:
         assert "<script" not in text
         assert "@import" not in text
         assert not re.search(r"""(src|data)=["'](?!$)""", text)
@@ -831,9 +836,10 @@ def test_the_page_is_whole_in_itself(kept: Content, on_gpus: Content) -> None:
         assert {link[1:] for link in re.findall(r'href="([^"]*)"', text)} <= set(ids)
 
 
-def test_what_a_run_says_cannot_put_markup_into_the_page(on_gpus: Content) -> None:
-    assert "<b>none</b> fits" not in page(on_gpus)
-    assert "&lt;b&gt;none&lt;/b&gt; fits" in page(on_gpus)
+def test_what_a_run_says_cannot_put_markup_into_the_page(pages: tuple[str, str]) -> None:
+    _, on_gpus = pages
+    assert "<b>none</b> fits" not in on_gpus
+    assert "&lt;b&gt;none&lt;/b&gt; fits" in on_gpus
 
 
 def test_a_report_is_kept_beside_the_run_that_is_kept(kept: Content) -> None:

@@ -32,11 +32,12 @@ from repro.trial import Record, Trial
 from tests import command_line
 from tests.command_line import ROOT, record, results_folder, started
 
-ONE = ["--models", "vit", "--methods", "naive", "--processes", "1"]
-FOUR = ["--models", "convnext,vit", "--methods", "naive", "--processes", "1,2"]
+ONE = ["--models", "vit", "--methods", "naive", "--processes", "2"]
+TWO = ["--models", "convnext,vit", "--methods", "naive", "--processes", "2"]
+FOUR = [*TWO[:-1], "1,2"]
 
 
-repro = partial(command_line.repro, CUDA_VISIBLE_DEVICES="")
+repro = partial(command_line.process, CUDA_VISIBLE_DEVICES="")
 
 
 MEASURED = """
@@ -101,7 +102,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return folder, repro(*FOUR, "--out", str(folder))
 
 
-def test_a_run_measures_every_trial_and_succeeds(finished: Finished) -> None:
+@pytest.fixture(scope="module")
+def extended(finished, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A copy of that folder, into which another run measured one of its trials with other rounds."""
+    folder = shutil.copytree(finished[0], tmp_path_factory.mktemp("extended") / "run")
+    return folder, repro(*ONE, "--steps", "4", "--out", str(folder))
+
+
+def test_a_run_measures_every_trial_and_succeeds(finished) -> None:
     folder, run = finished
     assert run.returncode == 0, run.stderr
     found = records(folder)
@@ -250,29 +258,36 @@ def test_the_same_folder_again_measures_nothing_twice(finished: Finished) -> Non
 
 
 def test_another_run_into_the_folder_keeps_what_was_measured_asked_and_where(
-    finished: Finished, tmp_path: Path
+    finished, extended, tmp_path: Path
 ) -> None:
-    folder = shutil.copytree(finished[0], tmp_path / "run")
-    before = {row["id"]: row for row in records(folder)}
-    other = repro("--models", "roberta", "--methods", "naive", "--processes", "1", "--out", str(folder))
+    before = {row["id"]: row for row in records(finished[0])}
+    kept, other = extended
     assert other.returncode == 0, other.stderr
+    folder = shutil.copytree(kept, tmp_path / "run")
     cases = json.loads((folder / "benchmark.json").read_text())["benchmarks"]
-    ids = ["roberta/tiny/1xcpu/naive", *before]
+    ids = ["vit/tiny/2xcpu/naive/4-rounds", *before]
     assert sorted(case["extra_info"]["id"] for case in cases) == sorted(ids)
     assert {row["id"]: row for row in records(folder)}.items() >= before.items()
     assert all(row["commit"] for row in records(folder)) == bool(environment.commit())
     found = json.loads((folder / "environment.json").read_text())
     assert [options["models"] for options in found["earlier"]] == [["convnext", "vit"]]
-    assert found["options"]["models"] == ["roberta"]
+    assert found["options"]["models"] == ["vit"]
     told = (folder / "report.md").read_text()
     assert re.search(r"`.* --models convnext,vit .*`: a run before this one, into the same folder", told)
-    assert re.search(r"`.* --models roberta .*`: this run: it resumes", told)
+    assert re.search(r"`.* --models vit .*`: this run: it resumes", told)
     chosen = repro(*FOUR, "-k", "convnext", "--out", str(folder))
     assert chosen.returncode == 0, chosen.stderr
     assert len(json.loads((folder / "benchmark.json").read_text())["benchmarks"]) == 5
 
 
-def test_what_is_no_sound_record_is_told_kept_and_measured_again(finished: Finished, tmp_path: Path) -> None:
+def test_trials_of_other_rounds_are_told_apart(finished, extended) -> None:
+    assert "run with" not in finished[1].stdout
+    _, run = extended
+    assert "run with" in run.stdout
+    assert run.stdout.count("4-rounds") == 1
+
+
+def test_what_is_no_sound_record_is_told_kept_and_measured_again(finished, tmp_path: Path) -> None:
     folder = shutil.copytree(finished[0], tmp_path / "run")
     whole = (folder / "trials.jsonl").read_text().splitlines()
     edited = json.dumps(json.loads(whole[2]) | {"authors_days": 1.0})
@@ -347,14 +362,10 @@ def test_k_chooses_cases_as_pytest_does(finished: Finished) -> None:
         assert line.startswith(f"repro: -k {expression}: {told}")
 
 
-@pytest.mark.parametrize(
-    "variables",
-    [{"PYTEST_ADDOPTS": "--nonsense"}, {"PYTEST_PLUGINS": "nonsense"}, {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}],
-    ids=lambda variables: next(iter(variables)),
-)
-def test_what_is_told_to_pytest_of_other_tests_is_not_for_a_run(finished: Finished, variables: dict[str, str]) -> None:
+def test_what_is_told_to_pytest_of_other_tests_is_not_for_a_run(finished) -> None:
     folder, _ = finished
-    found = repro(*FOUR, "--out", str(folder), "-k", "test_trial and vit and 2xcpu", cwd=ROOT, **variables)
+    told = {"PYTEST_ADDOPTS": "--nonsense", "PYTEST_PLUGINS": "nonsense", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    found = repro(*FOUR, "--out", str(folder), "-k", "test_trial and vit and 2xcpu", **told)
     assert found.returncode == 0, found.stderr
     assert "1 passed" in found.stderr
 
@@ -384,25 +395,12 @@ def test_a_spent_budget_starts_no_trial_loads_no_stack_and_says_so(tmp_path: Pat
     assert "no GPU took part in this run. Nothing was measured here." in found.stdout
 
 
-def test_trials_of_other_rounds_are_told_apart(finished: Finished, tmp_path: Path) -> None:
-    folder, run = finished
-    assert "run with" not in run.stdout
-    again = shutil.copytree(folder, tmp_path / "again")
-    repro(*ONE, "--out", str(again), "--steps", "4")
-    report = repro("report", str(again)).stdout
-    assert "run with" in report
-    assert report.count("4-rounds") == 1
-
-
 def test_a_trial_over_its_time_limit_is_a_result_with_a_remedy(tmp_path: Path) -> None:
     found = repro(*ONE, "--out", str(tmp_path), "--trial-timeout", "0.05s")
     assert found.returncode == 0
     (row,) = records(tmp_path)
     assert row["status"] == "timed_out"
     assert "--trial-timeout" in row["remedy"]
-    longer = repro(*ONE, "--out", str(tmp_path), "--trial-timeout", "60s")
-    assert longer.returncode == 0
-    assert records(tmp_path)[-1]["status"] == "ok"
 
 
 @pytest.mark.parametrize(
@@ -456,10 +454,8 @@ def test_a_second_run_in_the_same_folder_is_told_who_holds_it(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_run_that_is_stopped_leaves_no_process_and_resumes_where_it_was(
-    ending: signal.Signals, tmp_path: Path
-) -> None:
-    run = started(*FOUR, "--out", str(tmp_path), REPRO_COMMAND="./run_all.sh")
+def test_a_run_that_is_stopped_leaves_no_process_and_resumes_where_it_was(ending: signal.Signals, tmp_path) -> None:
+    run = started(*TWO, "--out", str(tmp_path), REPRO_COMMAND="./run_all.sh")
     wait_for(lambda: len(records(tmp_path)) >= 1)
     family = psutil.Process(run.pid).children(recursive=True)
     run.send_signal(ending)
@@ -476,8 +472,8 @@ def test_a_run_that_is_stopped_leaves_no_process_and_resumes_where_it_was(
 
     kept = [row for row in records(tmp_path) if row["status"] == "ok"]
     assert len(kept) >= 1
-    resumed = repro(*FOUR, "--out", str(tmp_path))
+    resumed = repro(*TWO, "--out", str(tmp_path))
     assert resumed.returncode == 0
     assert f"{len(kept)} of them done by an earlier run" in resumed.stderr
     done = [row["id"] for row in records(tmp_path) if row["status"] == "ok"]
-    assert len(done) == len(set(done)) == 4
+    assert len(done) == len(set(done)) == 2

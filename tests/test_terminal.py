@@ -15,7 +15,7 @@ from itertools import pairwise
 import pytest
 
 from repro.terminal import Column, folded, laid_out
-from tests.command_line import ROOT, repro
+from tests.command_line import ROOT, process
 
 COMMANDS = [
     ["table", "1"],
@@ -74,7 +74,7 @@ def test_no_row_of_a_table_is_longer_than_the_terminal(command: list[str], width
 
 
 def test_the_parts_of_a_split_table_hold_every_cell_behind_what_tells_its_row() -> None:
-    printed = list(csv.DictReader(io.StringIO(repro("table", "1", "--format", "csv").stdout)))
+    printed = list(csv.DictReader(io.StringIO(process("table", "1", "--format", "csv").stdout)))
     parts = parts_of(on_a_terminal(80, "table", "1"))
     assert len(parts) > 1
     for rows in zip(*parts, strict=True):
@@ -87,7 +87,7 @@ def test_the_parts_of_a_split_table_hold_every_cell_behind_what_tells_its_row() 
 
 @pytest.mark.parametrize("command", [["audit"], ["breakeven"], ["table", "1"], ["--help"], ["doctor"]], ids=" ".join)
 def test_what_is_told_between_tables_wraps_too_and_in_a_pipe_does_not(command: list[str]) -> None:
-    piped = repro(*command, COLUMNS="80").stdout
+    piped = process(*command, COLUMNS="80").stdout
     assert max(map(len, piped.splitlines())) > 80
     lines = on_a_terminal(80, *command)
     assert max(map(len, lines)) <= 80
@@ -105,16 +105,16 @@ def test_what_wraps_goes_on_below_its_beginning() -> None:
 
 
 def test_a_table_that_fits_and_one_in_a_pipe_are_whole() -> None:
-    piped = repro("table", "1").stdout.splitlines()
+    piped = process("table", "1").stdout.splitlines()
     assert len(parts_of(piped)) == 1
     assert on_a_terminal(max(map(len, piped)), "table", "1") == piped
-    assert on_a_terminal(80, "table", "5") == repro("table", "5").stdout.splitlines()
+    assert on_a_terminal(80, "table", "5") == process("table", "5").stdout.splitlines()
 
 
 def test_an_answer_that_the_table_below_it_would_scroll_off_a_terminal_comes_last() -> None:
     asked = ("recommend", "--model", "pythia-1b", "--budget", "40000")
     tall, low = on_a_terminal(300, *asked, height=60), on_a_terminal(300, *asked, height=20)
-    assert tall[0] == repro(*asked).stdout.splitlines()[0]
+    assert tall[0] == process(*asked).stdout.splitlines()[0]
     assert low[-2] == tall[0]
     assert sorted(low) == sorted(tall)
     assert on_a_terminal(300, *asked, "--format", "markdown", height=20)[0] == tall[0]
@@ -122,7 +122,8 @@ def test_an_answer_that_the_table_below_it_would_scroll_off_a_terminal_comes_las
 
 def test_machines_are_told_the_same_on_a_terminal() -> None:
     assert (
-        on_a_terminal(40, "table", "1", "--format", "csv") == repro("table", "1", "--format", "csv").stdout.splitlines()
+        on_a_terminal(40, "table", "1", "--format", "csv")
+        == process("table", "1", "--format", "csv").stdout.splitlines()
     )
 
 

@@ -522,9 +522,11 @@ def test_the_compilers_processes_are_gone_before_anything_is_timed(in_ranks: Cal
     assert after == 0
 
 
-@pytest.mark.parametrize("settings", ["free_lunch+fsdp_3", "free_lunch+checkpointing+fsdp_3"])
-def test_torch_compile_reaches_into_the_layers_that_fsdp_shards(measure: Measure, settings: str) -> None:
-    record = ok(measure("roberta", settings, 2))
+@pytest.mark.parametrize(
+    ("recipe", "settings"), [("roberta", "free_lunch+fsdp_3"), ("vit", "free_lunch+checkpointing+fsdp_3")]
+)
+def test_torch_compile_reaches_into_the_layers_that_fsdp_shards(measure: Measure, recipe: str, settings: str) -> None:
+    record = ok(measure(recipe, settings, 2))
     assert record.compiled
     assert record.graphs is not None
     assert record.graphs["layers"] == 2

@@ -171,7 +171,8 @@ def test_the_ranks_of_a_job_take_their_turn_together(tmp_path: Path) -> None:
     def job(server: ForkServer) -> list[Outcome]:
         return server.call(Job("tests.ranks:take_turns", {}, 2, f"{tmp_path}/log", timeout=60, turns=turns.address))
 
-    with ForkServer(tmp_path / "a.log", {}) as a, ForkServer(tmp_path / "b.log", {}) as b, Turns() as turns:
+    a, b = (ForkServer(tmp_path / f"{name}.log", {}, modules=("torch",)) for name in "ab")
+    with a, b, Turns() as turns:
         jobs = turns.run([partial(job, a), partial(job, b)], [])
     spans = []
     for ranks in jobs:

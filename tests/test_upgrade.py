@@ -41,7 +41,7 @@ from repro.reading import history
 from repro.recipe import Scale
 from repro.results import Results
 from repro.trial import Record, Status, Trial
-from tests.command_line import ROOT, record, refusal, repro, results_folder
+from tests.command_line import ROOT, process, record, refusal, repro, results_folder
 from tests.wheels import linked, pin, wheel
 
 RUN = ROOT / "results" / "cpu-2-cores"
@@ -79,7 +79,7 @@ def check(tmp_path: Path, lock_file: Path, *more: str) -> Any:
     """`repro upgrade-check` on the CPU, its wheels from this folder alone."""
     if not os.access(ROOT, os.W_OK):
         pytest.skip("an image brings nothing to build a second stack with")
-    return repro(
+    return process(
         "upgrade-check",
         "--against",
         str(lock_file),
