@@ -31,7 +31,7 @@ from repro.packages import installed
 from repro.plan import Options
 from repro.run import Run
 from tests import command_line
-from tests.command_line import ROOT, process, refusal
+from tests.command_line import ROOT, process, refusal, stderr_of
 
 VIT = ["--models", "vit", "--methods", "naive", "--processes", "1"]
 Start = Callable[..., subprocess.Popen[str]]

@@ -103,13 +103,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 
 @pytest.fixture(scope="module")
-def extended(finished, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def extended(finished: Finished, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """A copy of that folder, into which another run measured one of its trials with other rounds."""
     folder = shutil.copytree(finished[0], tmp_path_factory.mktemp("extended") / "run")
     return folder, repro(*ONE, "--steps", "4", "--out", str(folder))
 
 
-def test_a_run_measures_every_trial_and_succeeds(finished) -> None:
+def test_a_run_measures_every_trial_and_succeeds(finished: Finished) -> None:
     folder, run = finished
     assert run.returncode == 0, run.stderr
     found = records(folder)
@@ -258,7 +258,7 @@ def test_the_same_folder_again_measures_nothing_twice(finished: Finished) -> Non
 
 
 def test_another_run_into_the_folder_keeps_what_was_measured_asked_and_where(
-    finished, extended, tmp_path: Path
+    finished: Finished, extended: Finished, tmp_path: Path
 ) -> None:
     before = {row["id"]: row for row in records(finished[0])}
     kept, other = extended
@@ -280,14 +280,14 @@ def test_another_run_into_the_folder_keeps_what_was_measured_asked_and_where(
     assert len(json.loads((folder / "benchmark.json").read_text())["benchmarks"]) == 5
 
 
-def test_trials_of_other_rounds_are_told_apart(finished, extended) -> None:
+def test_trials_of_other_rounds_are_told_apart(finished: Finished, extended: Finished) -> None:
     assert "run with" not in finished[1].stdout
     _, run = extended
     assert "run with" in run.stdout
     assert run.stdout.count("4-rounds") == 1
 
 
-def test_what_is_no_sound_record_is_told_kept_and_measured_again(finished, tmp_path: Path) -> None:
+def test_what_is_no_sound_record_is_told_kept_and_measured_again(finished: Finished, tmp_path: Path) -> None:
     folder = shutil.copytree(finished[0], tmp_path / "run")
     whole = (folder / "trials.jsonl").read_text().splitlines()
     edited = json.dumps(json.loads(whole[2]) | {"authors_days": 1.0})
@@ -362,10 +362,10 @@ def test_k_chooses_cases_as_pytest_does(finished: Finished) -> None:
         assert line.startswith(f"repro: -k {expression}: {told}")
 
 
-def test_what_is_told_to_pytest_of_other_tests_is_not_for_a_run(finished) -> None:
+def test_what_is_told_to_pytest_of_other_tests_is_not_for_a_run(finished: Finished) -> None:
     folder, _ = finished
     told = {"PYTEST_ADDOPTS": "--nonsense", "PYTEST_PLUGINS": "nonsense", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    found = repro(*FOUR, "--out", str(folder), "-k", "test_trial and vit and 2xcpu", **told)
+    found = repro(*FOUR, "--out", str(folder), "-k", "test_trial and vit and 2xcpu", cwd=ROOT, **told)
     assert found.returncode == 0, found.stderr
     assert "1 passed" in found.stderr
 
@@ -454,7 +454,9 @@ def test_a_second_run_in_the_same_folder_is_told_who_holds_it(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_run_that_is_stopped_leaves_no_process_and_resumes_where_it_was(ending: signal.Signals, tmp_path) -> None:
+def test_a_run_that_is_stopped_leaves_no_process_and_resumes_where_it_was(
+    ending: signal.Signals, tmp_path: Path
+) -> None:
     run = started(*TWO, "--out", str(tmp_path), REPRO_COMMAND="./run_all.sh")
     wait_for(lambda: len(records(tmp_path)) >= 1)
     family = psutil.Process(run.pid).children(recursive=True)

@@ -18,7 +18,7 @@ import pytest
 
 from repro.reading import history
 from repro.tracking import NAMES, Tracker
-from tests.command_line import ROOT, process, refusal, started
+from tests.command_line import ROOT, process, refusal, started, stderr_of
 
 RUN = ["--models", "vit", "--methods", "naive", "--processes", "1"]
 EARLIER = ROOT / "results" / "cpu-2-cores"
@@ -38,7 +38,7 @@ def tracked(name: str, measured: Path, folder: Path, **variables: str) -> subpro
     """The same run again in a copy of that folder, with a tracker."""
     shutil.copytree(measured, folder, dirs_exist_ok=True)
     variables = {"CUDA_VISIBLE_DEVICES": "", "WANDB_API_KEY": "", "HOME": str(folder.parent), **variables}
-    return process(*RUN, "--out", str(folder), "--track", name, **variables)
+    return process(*RUN, "--out", str(folder), "--track", name, cwd=ROOT, **variables)
 
 
 # --- What the trackers got ---

@@ -147,7 +147,7 @@ def compiled_bytes(rank: Rank, recipe: str, examples: int) -> dict[str, list[flo
 
     set_logs(inductor_metrics=True)
     compiled = torch.compile(described.build(True, "sdpa").train())
-    ids = torch.randint(0, 100, (examples, described.inputs.sequence))  # type: ignore[union-attr]
+    ids = torch.randint(0, 100, (examples, described.inputs.sequence))
     # It counts as it compiles: its graphs are made anew, and what a C++ compiler made of their code need not be.
     with config.patch(fx_graph_cache=False), autograd.patch(enable_autograd_cache=False):
         metrics.reset()
