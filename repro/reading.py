@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -121,11 +121,10 @@ def print_problems(problems: Iterable[Problem]) -> None:
         say(problem)
 
 
-def contradiction(record: Record, gpu: Gpu | None) -> str | None:
+def contradiction(record: Record) -> str | None:
     """Why a record cannot be what a trial left: its parts contradict each other. None for a sound one.
 
-    Days, steps and rates must follow from the raw times, and these be there for every rank. `gpu` is the catalogue
-    entry of the record's device.
+    Days, steps and rates must follow from the raw times, and these be there for every rank.
     """
     try:
         recipe = models.find(record.recipe, record.scale)
@@ -160,9 +159,10 @@ def contradiction(record: Record, gpu: Gpu | None) -> str | None:
     if not all(time > 0 for clock in clocks for rank in clock for times in rank.values() for time in times):
         return "a raw time of it is not positive"
     try:
-        numbers = reckoned(record, gpu)
+        numbers = reckoned(record, None)
     except (KeyError, IndexError, ValueError):
         return "its raw times are not complete"
+    del numbers["utilisation"]  # it goes by the catalogue, too, in which a peak may have been mended since
     for name, value in numbers.items():
         told = getattr(record, name)
         if not _same(told, value):
@@ -179,7 +179,8 @@ def _same(told: Any, value: Any) -> bool:
 
 
 def sound(lines: Iterable[results.Line], place: str, problems: list[Problem]) -> list[Record]:
-    """Every sound record, oldest first; `place` and a line's number say where one is that is not."""
+    """Every sound record, oldest first, with the utilisation that today's catalogue gives; `place` and a line's number
+    say where one is that is not."""
     found: list[Record] = []
     numbers: dict[str, int] = {}
     gpus: dict[str, Gpu | None] = {"cpu": None}
@@ -188,12 +189,9 @@ def sound(lines: Iterable[results.Line], place: str, problems: list[Problem]) ->
         if line.record is None:
             problems.append(Problem(where, f"not a trial's record ({line.problem})", "the line was left out"))
             continue
-        device = line.record.device
-        if device not in gpus:
-            gpus[device] = find(device)
-        why = contradiction(line.record, gpus[device])
+        why = contradiction(line.record)
         if why is None:
-            found.append(line.record)
+            found.append(_by_todays_catalogue(line.record, gpus))
             numbers[line.record.id] = line.number
             continue
         used = "the record was left out"
@@ -201,6 +199,15 @@ def sound(lines: Iterable[results.Line], place: str, problems: list[Problem]) ->
             used += f", line {numbers[line.record.id]} stands for the trial"
         problems.append(Problem(where, f"{line.record.id} was tampered with or damaged: {why}", used))
     return found
+
+
+def _by_todays_catalogue(record: Record, gpus: dict[str, Gpu | None]) -> Record:
+    """The record with its utilisation of the peak that its GPU has there; `gpus` are those looked up so far."""
+    if record.status != "ok":
+        return record
+    if record.device not in gpus:
+        gpus[record.device] = find(record.device)
+    return replace(record, utilisation=reckoned(record, gpus[record.device])["utilisation"])
 
 
 def sound_records(folder: Path, problems: list[Problem]) -> list[Record]:
