@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -67,10 +68,11 @@ class Environment:
     variables: dict[str, str] | None = None
 
 
-def stack(devices: Sequence[Device], packages: dict[str, str]) -> Stack:
-    """What the rules need to know of this machine; `devices` are the GPUs of the run, none on a CPU."""
+def stack(devices: Sequence[Device], packages: dict[str, str], python: str = sys.executable) -> Stack:
+    """What the rules need to know of this machine; `devices` are the GPUs of the run, none on a CPU. What another
+    `python` has for DeepSpeed's Adam is known once it compiles it."""
     capability = capability_of(devices)
-    adams = (adam.obstacle(), adam.obstacle_on_host()) if devices else (None, None)
+    adams = (adam.obstacle(), adam.obstacle_on_host()) if devices and python == sys.executable else (None, None)
     return Stack(packages, capability, *adams, tf32.allowed(capability))
 
 

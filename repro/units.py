@@ -16,6 +16,7 @@ DAYS_A_YEAR = 365  # as the paper reckons what a machine's life costs
 _DIGITS = 20  # on either side of the point
 SMALLEST, LARGEST = 10.0**-_DIGITS, 10.0**_DIGITS
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": SECONDS_A_DAY}
+_LONGEST = 36_500 * SECONDS_A_DAY  # a century
 _BYTES = {
     "b": 1,
     "kb": 10**3,
@@ -30,8 +31,12 @@ _BYTES = {
 
 
 def seconds(text: str, option: str) -> float:
-    """`90s`, `30m`, `4h`, `2d`. A bare number is refused, as who writes one may mean another unit."""
-    return _parse(text, option, _SECONDS, "a positive duration such as 90s, 30m or 4h")
+    """`90s`, `30m`, `4h`, `2d`. A bare number is refused, as who writes one may mean another unit, and so is what no
+    clock counts to."""
+    found = _parse(text, option, _SECONDS, "a positive duration such as 90s, 30m or 4h")
+    if found > _LONGEST:
+        raise UserError(f"{option} {text}: expected a positive duration of at most {_LONGEST // _SECONDS['d']}d")
+    return found
 
 
 def bytes_(text: str, option: str) -> int:

@@ -151,6 +151,8 @@ def test_the_one_for_offloaded_states_needs_a_compiler_of_cpp_alone(
     stack, without = environment.stack([GPU], {}), environment.stack([], {})
     assert (stack.adam, stack.host_adam) == ("there is no nvcc", "there is no C++ compiler (no-such-compiler)")
     assert (without.adam, without.host_adam) == (None, None), "it does without on a CPU"
+    other = environment.stack([GPU], {}, python="/of/another/stack")
+    assert (other.adam, other.host_adam) == (None, None), "it has another DeepSpeed, and a torch of its own"
     monkeypatch.setattr(adam, "installed", lambda package: "0.14.4")
     assert adam.obstacle_on_host() == "there is no nvcc", "the paper's version builds it with nvcc"
 

@@ -201,6 +201,7 @@ BAD_INPUT = [
     (["--budget", "-4h"], ["--budget -4h", "a positive duration"]),
     (["--memory", "-1GiB"], ["--memory -1GiB", "a positive size"]),
     (["--trial-timeout", "-5"], ["--trial-timeout"]),
+    (["--trial-timeout", "200000d"], ["--trial-timeout 200000d: expected a positive duration of at most 36500d"]),
     (["--gpus", "foo"], ["--gpus foo: expected all, a count"]),
     (["--memory", "0.4B"], ["--memory 0.4B: expected a positive size"]),
     (["--memory", "2"], ["--memory 2: expected a positive size such as 512MiB, 2GiB or 80GB"]),

@@ -25,7 +25,7 @@ import pytest
 from repro.measure import server
 from repro.measure.launcher import ForkServer, ServerDiedError, Stream
 from repro.measure.memory import oom_kills
-from repro.measure.server import Job, _Forked, _of_error
+from repro.measure.server import Job, _Forked, _of_error, _traceback
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -231,6 +231,16 @@ def test_an_exception_is_crashed_with_one_line_and_its_traceback(fork_server: Fo
     assert f"{Path.home()}/" not in outcome.traceback
     assert outcome.traceback.endswith("the first line\nand a second one\n")
     assert outcome.traceback in plain((tmp_path / "log").read_text())
+
+
+@pytest.mark.parametrize("home", ["/", ""])
+def test_a_user_whom_nobody_knows_keeps_the_paths_of_a_traceback(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Docker gives such a one / for a home."""
+    monkeypatch.setenv("HOME", home)
+    try:
+        raise ValueError("see https://example.org//a")
+    except ValueError:
+        assert _traceback().endswith("ValueError: see https://example.org//a\n")
 
 
 def test_of_a_long_traceback_a_record_keeps_both_ends_and_the_log_all(fork_server: ForkServer, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ from repro.report.numbers import described, numbers
 from repro.report.page import page
 from repro.report.panels import Curve, Draw, Figure, Mark, Panel, Point, Trade
 from repro.report.rerun import run_words
-from repro.report.text import notes, report, summary, trial_rows
+from repro.report.text import nearest_paper_gpu, notes, report, summary, trial_rows
 from repro.report.write import write
 from repro.settings import search_space
 from repro.trial import Status
@@ -415,6 +415,13 @@ def test_the_papers_days_stand_beside_machines_like_the_papers_alone() -> None:
         given: dict[str, Any] = {"gpu": "L40S", **other}
         (row,) = trial_rows([record("pythia-1b", "naive", 60.0, **given)], "A100")
         assert row["paper, A100"] == told
+
+
+def test_a_gpu_stands_beside_the_papers_that_its_settings_are_of() -> None:
+    """An RTX 4090's peak is an A6000's, its memory an RTX 3090's, whose settings a run takes."""
+    for gpu, papers in (("RTX 4090", "RTX 3090"), ("L40S", "A6000"), ("H200", "H100"), ("A100", "A100")):
+        assert nearest_paper_gpu([Device(0, 0, "GPU-0", gpu, find(gpu), 80 * 10**9, (8, 0))]) == papers
+    assert nearest_paper_gpu([]) is None
 
 
 def test_the_legend_explains_the_columns_that_are_there_and_no_other(

@@ -225,7 +225,8 @@ class Check:
         ):
             environment.keep(found, folder)
             server.launch()
-            bench = Bench(server, environment.stack(self._devices, stack.packages), gpu_of(self._devices), results.logs)
+            known = environment.stack(self._devices, stack.packages, stack.python)
+            bench = Bench(server, known, gpu_of(self._devices), results.logs)
             yield _Opened(stack.name, self.folder, found.commit, results, server, bench)
 
     def _compare(self, trial: Trial) -> Compared:

@@ -162,7 +162,10 @@ def _of_error(error: BaseException, kills: int, cuda: bool) -> tuple[str, str, b
 def _traceback() -> str:
     """Of the exception at hand, for its record, which others may read: this checkout's files by their place in it, the
     user's by theirs at home, and both ends of a long one, such as a compiler's. The log has all of it."""
-    text = traceback.format_exc().replace(f"{ROOT}{os.sep}", "").replace(f"{Path.home()}{os.sep}", "~/")
+    text = traceback.format_exc().replace(f"{ROOT}{os.sep}", "")
+    home = os.path.expanduser("~").rstrip(os.sep)  # that of a user whom nobody knows is ~ or /
+    if home not in ("", "~"):
+        text = text.replace(f"{home}{os.sep}", "~/")
     left_out = len(text) - _BEGIN - _END
     if left_out <= 0:
         return text

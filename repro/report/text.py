@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -14,7 +13,7 @@ from ..devices import Device
 from ..expected import TABLES, Table
 from ..findings import by_place, paper_gpu
 from ..formats import Format, are, as_json, counted, figures, first, listing, render
-from ..gpus import catalogue, find, paper_gpus
+from ..gpus import find, most_like, paper_gpus
 from ..search import Search, searches
 from ..settings import NAIVE
 from ..soundness import crowded
@@ -164,13 +163,9 @@ def summary(verdicts: Sequence[Verdict], devices: Sequence[Device] | None, recor
 
 
 def nearest_paper_gpu(devices: Sequence[Device] | None) -> str | None:
-    """The paper's GPU whose half-precision peak is nearest to these', as a ratio; None for no GPU or an unknown one."""
+    """The paper's GPU that is most like these, whose settings a run takes; None for no GPU or an unknown one."""
     gpu = devices[0].gpu if devices else None
-    if gpu is None or gpu.fp16_tflops is None:
-        return None
-    papers = [other for other in catalogue() if other.paper_name and other.fp16_tflops]
-    peak = math.log(gpu.fp16_tflops)
-    return min(papers, key=lambda other: abs(math.log(other.fp16_tflops or 1.0) - peak)).paper_name
+    return None if gpu is None else most_like(gpu).paper_name
 
 
 def trial_rows(records: Sequence[Record], nearest: str | None) -> list[dict[str, Any]]:
