@@ -40,5 +40,5 @@ def shared(record: Record) -> bool:
 def stands(record: Record) -> bool:
     """Whether it is the last word on its settings on its machine: they ran, or ran out of the GPU's memory, all of it
     theirs."""
-    full = record.status == "out_of_memory" and not record.host_ran_out and unsound(record) is None
-    return record.status == "ok" or full
+    full = record.status == "out_of_memory" and not record.host_ran_out
+    return record.status == "ok" or (full and not shared(record))

@@ -15,7 +15,7 @@ from .formats import listing
 from .gpus import paper_gpus
 from .search import standing
 from .settings import NAIVE, Settings, search_space
-from .soundness import unsound
+from .soundness import shared, unsound
 from .trial import Record
 
 Word = Literal["reproduced", "faster", "slower", "feasibility_differs", "no_reference", "not_measured"]
@@ -165,8 +165,8 @@ def _lacking(unsettled: set[str], failed: Iterable[Record]) -> str:
 def _settles(record: Record) -> bool:
     """Whether it tells of its settings. Where the host's memory ran out it does not of those for which the paper's
     hosts have enough, nor where a GPU's did that another process used."""
-    shared = record.status == "out_of_memory" and unsound(record) is not None
-    return record.status in _SETTLED and not shared and not (record.host_ran_out and _fits_papers_hosts(record))
+    lacked_host = record.host_ran_out and _fits_papers_hosts(record)
+    return record.status in _SETTLED and not shared(record) and not lacked_host
 
 
 def _ends(records: Iterable[Record]) -> str:

@@ -17,6 +17,7 @@ from ..devices import Device
 from ..doctor import without_cuda
 from ..errors import UserError
 from ..exit_codes import INTERRUPTED
+from ..formats import are
 from ..stderr import say
 
 _FREE_BYTES = 256 * 2**20
@@ -28,8 +29,9 @@ def check_packages(*more: str) -> None:
     needed = (*more, "tabulate", "tqdm", "psutil")
     missing = [package for package in needed if find_spec(package.replace("-", "_")) is None]
     if missing:
-        verb = "is" if len(missing) == 1 else "are"
-        raise UserError(f"{', '.join(missing)} {verb} not installed: set up with ./run_all.sh, or install with pip")
+        raise UserError(
+            f"{', '.join(missing)} {are(len(missing))} not installed: set up with ./run_all.sh, or install with pip"
+        )
     wanted_cache()
 
 

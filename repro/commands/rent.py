@@ -21,6 +21,7 @@ from ..economics.renting import Rented
 from ..economics.spot import Spot
 from ..economics.told import bounds_told, days_told, told
 from ..errors import UserError
+from ..formats import are
 from ..quantities import quantities
 from .money import add_shared, check_run, given_in, read_gpu, read_prices, read_sum, without_days
 from .printout import bounds, finite, printout, told_bounds
@@ -192,8 +193,9 @@ def _spot(given: argparse.Namespace) -> Spot | None:
     if len(missing) == len(options) and all(getattr(given, name) is None for name in _CHECKPOINTS):
         return None
     if missing:
-        verb = "is" if len(missing) == 1 else "are"
-        raise UserError(f"spot instances need {', '.join(options.values())}: {', '.join(missing)} {verb} missing")
+        raise UserError(
+            f"spot instances need {', '.join(options.values())}: {', '.join(missing)} {are(len(missing))} missing"
+        )
     if given.epochs is not None and given.checkpoint_every != "epoch":
         raise UserError(f"--epochs {given.epochs} needs --checkpoint-every epoch: nothing else asks how many there are")
     between, checkpoint, restart = (

@@ -23,7 +23,7 @@ from ..devices import Device, gpu_of
 from ..errors import UserError
 from ..estimate import estimate
 from ..exit_codes import INCONCLUSIVE, OK
-from ..formats import Format, add_format, first
+from ..formats import Format, add_format, first, from_to
 from ..plan import Methods, Options, counts_up_to, default_scale, trials
 from ..progress import Progress
 from ..recipe import Scale
@@ -184,8 +184,7 @@ def _time_told(seconds: Mapping[str, float], left: Sequence[str]) -> str:
 
 def _note(given: argparse.Namespace, check: Check, compared: Sequence[Compared]) -> str:
     floors = [each.judged.floor for each in compared if each.judged and each.judged.floor is not None]
-    ends = dict.fromkeys(f"{end:.1%}" for end in (min(floors), max(floors))) if floors else {}
-    told = f"Noise floor: {' to '.join(ends)}, of this stack against itself. " if ends else ""
+    told = f"Noise floor: {from_to(floors, '.1%')}, of this stack against itself. " if floors else ""
     short = "" if check.complete else f" The budget of {given.budget} ended it early: the same command goes on."
     return (
         f"{told}Each process is a fresh one, interleaved with the other stack's; {check.pairs} starts of each stack "
