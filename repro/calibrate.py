@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from .devices import Device, name_of
 from .errors import UserError
 from .host import host
 from .measure.launcher import ForkServer, ServerDiedError
 from .measure.nodes import Nodes
-from .measure.server import Job
+from .measure.server import Job, Outcome
 from .predict.machine import Probed
 from .predict.probed import Probes
 
@@ -22,23 +21,26 @@ _SECONDS = 300.0
 def probe(server: ForkServer | Nodes, devices: Sequence[Device], counts: Iterable[int], log: Path) -> Probes:
     """Probes so many devices at once, by numbers of them; no devices means processes on the CPU. The slowest of them
     counts. Raises UserError where a probe fails."""
-    found, memory = {}, []
+    found, memory, crowds = {}, [], []
     try:
         server.start()
         started = time.monotonic()
         for count in counts:
-            values = _values(server, devices, count, log)
+            outcomes = _outcomes(server, devices, count, log)
+            values = [outcome.value for outcome in outcomes]
             memory += [value.pop("memory") for value in values]
+            crowds += [outcome.crowd for outcome in outcomes if outcome.crowd is not None]
             found[count] = _slowest(values)
     except ServerDiedError as error:
         raise UserError(f"nothing can be probed: {error.reason}") from None
     seconds = time.monotonic() - started
     if devices:
         return Probes(name_of(devices), int(min(memory)), devices[0].compute_capability, found, seconds)
-    return Probes(name_of(devices), host().memory_bytes // max(found), None, found, seconds)
+    each = host().memory_bytes // max(found)
+    return Probes(name_of(devices), each, None, found, seconds, max(crowds, default=None))
 
 
-def _values(server: ForkServer | Nodes, devices: Sequence[Device], count: int, log: Path) -> list[dict[str, Any]]:
+def _outcomes(server: ForkServer | Nodes, devices: Sequence[Device], count: int, log: Path) -> list[Outcome]:
     """What each of `count` devices was found to do while all of them work."""
     job = Job(
         call="repro.measure.probes:probe",
@@ -53,7 +55,7 @@ def _values(server: ForkServer | Nodes, devices: Sequence[Device], count: int, l
         if outcome.status not in ("ok", "stopped"):
             told = outcome.error or f"did not end within {_SECONDS:.0f} s"
             raise UserError(f"probing {count} x {name_of(devices)} {outcome.status}: {told}; see {log}")
-    return [outcome.value for outcome in outcomes]
+    return outcomes
 
 
 def _slowest(ranks: Sequence[dict[str, float | None]]) -> Probed:

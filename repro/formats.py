@@ -95,9 +95,14 @@ def render(
             "tabulate is not installed: set up with ./run_all.sh, or ask for --format csv or json"
         ) from None
     called = headings or {}
+
+    def told(value: Any) -> str:
+        cell = _cell(value, digits)
+        return cell.replace("|", r"\|") if format == "markdown" else cell
+
     table = [
         terminal.Column(
-            called.get(key, key.replace("_", " ")), tuple(_cell(row[key], digits) for row in rows), _numeric(rows, key)
+            called.get(key, key.replace("_", " ")), tuple(told(row[key]) for row in rows), _numeric(rows, key)
         )
         for key in (rows[0] if rows else ())
     ]

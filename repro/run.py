@@ -146,6 +146,8 @@ class Run:
             return known
         found = probe(self.bench.server, self.devices, self.options.counts, self.results.logs / "probes.log")
         found.save(file)
+        if found.doubt:
+            say(found.doubt)
         return found
 
     def estimate(self, trial: Trial) -> float:

@@ -413,8 +413,8 @@ BAD_INPUT = [
     (["--gpu", "A10O", "--hours", "5"], "did you mean A100"),
     (["--gpu", "A100", "--gpus", "0", "--hours", "5"], "--gpus 0"),
     (["--gpu", "A100", "--gpus", "3", "--hours", "5"], "no price for a machine with 3 A100"),
-    (["--gpu", "A100", "--gpus", "3", "--model", "pythia-1b"], "known: "),
-    (["--gpu", "RTX 4090", "--model", "pythia-1b"], "8 H100; --predicted brings days that are but predicted"),
+    (["--gpu", "A100", "--gpus", "3", "--model", "pythia-1b"], "on 3 A100; known: 1, 2, 4, 8 A100\n"),
+    (["--gpu", "RTX 4090", "--model", "pythia-1b"], "known: RTX 3090, A6000, A100, H100; --predicted brings days"),
     (["--gpu", "RTX 3090", "--hours", "5"], "no price in USD for renting 1 RTX 3090"),
     (["--currency", "EUR"], "the comment's sums are in USD"),
 ]

@@ -21,9 +21,10 @@ from repro.predict.here import here
 from repro.predict.machine import Machine, Probed
 from repro.predict.memory import ALL_OF_IT
 from repro.predict.probed import Probes
+from repro.predict.probed import load as load_probes
 from repro.predict.traces import PAPER_STACK
 from repro.settings import FREE_LUNCH
-from tests.command_line import ROOT, answer, process, refusal, started
+from tests.command_line import ROOT, answer, process, refusal, repro, started
 
 InRanks = Callable[..., list[Any]]
 PROBED = Probed(fp32=5e10, tf32=None, fp16=2e9, bf16=1e11, copy=1e10, host=1e10, launch=3e-6, ring=1e9, latency=2e-4)
@@ -103,6 +104,24 @@ def test_on_a_cpu_deepspeed_and_fsdp_update_with_the_same_adam(probes: Path) -> 
     updates = {row["settings"]: row["seconds_update"] for row in rows}
     for suffix in ("", "+offloading"):
         assert updates[f"free_lunch+zero_3{suffix}"] == pytest.approx(updates[f"free_lunch+fsdp_3{suffix}"])
+
+
+def test_that_others_kept_the_cpus_busy_is_told_of_what_was_probed_and_of_what_follows(
+    probes: Path, tmp_path: Path
+) -> None:
+    for crowd, told in ((1.25, "other processes kept about 1.2 CPUs busy"), (0.1, ""), (None, "")):
+        file = tmp_path / "probes.json"
+        replace(load_probes(probes), crowd=crowd).save(file)
+        for more in ((), ("--models", "vit")):
+            said = repro("predict", "--probes", str(file), "--gpus", "2", *more).stdout
+            assert ("While it was probed" in said) == bool(told)
+            assert told in said
+
+
+def test_a_crowd_is_counted_while_a_cpu_is_probed(probes: Path) -> None:
+    crowd = load_probes(probes).crowd
+    assert crowd is not None
+    assert 0 <= crowd <= len(os.sched_getaffinity(0))
 
 
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_probed(tmp_path: Path) -> None:

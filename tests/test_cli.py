@@ -201,6 +201,8 @@ BAD_INPUT = [
     (["--budget", "-4h"], ["--budget -4h", "a positive duration"]),
     (["--memory", "-1GiB"], ["--memory -1GiB", "a positive size"]),
     (["--trial-timeout", "-5"], ["--trial-timeout"]),
+    (["--processes", "1,1"], ["--processes 1,1: a number is listed twice"]),
+    (["--processes", "1,3"], ["--processes 3: no replication batch here divides by 3; take 1, 2, 4 or 8 processes"]),
     (["--trial-timeout", "200000d"], ["--trial-timeout 200000d: expected a positive duration of at most 36500d"]),
     (["--gpus", "foo"], ["--gpus foo: expected all, a count"]),
     (["--memory", "0.4B"], ["--memory 0.4B: expected a positive size"]),

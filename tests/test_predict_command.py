@@ -91,7 +91,7 @@ def test_a_stack_without_traces_of_its_own_is_told_beside_the_nearest_and_one_wi
 def test_every_reason_why_settings_are_infeasible_is_told() -> None:
     none = repro("predict", "--gpu", "H100", "--models", "pythia-6.9b").stdout
     assert (
-        "infeasible with every settings above: not even a micro batch of 1 fits (3 settings); "
+        "infeasible with every settings: not even a micro batch of 1 fits (3 settings); "
         "a host of 64 GB a GPU does not hold what is offloaded (10 settings).\n"
     ) in none
     some = repro("predict", "--gpu", "RTX 4090", "--gpus", "2", "--models", "pythia-1b").stdout
@@ -101,7 +101,10 @@ def test_every_reason_why_settings_are_infeasible_is_told() -> None:
 
 def test_the_fastest_of_what_cannot_train_is_none() -> None:
     told = repro("predict", "--gpu", "T4", "--models", "pythia-1b,vit").stdout
-    lines = told.partition("The fastest of each:")[2].splitlines()
+    answers, _, tables = told.partition("The fastest of each:")
+    assert answers.startswith("Pythia-1B on 1 x T4: predicted infeasible with every settings: ")
+    assert "ViT on 1 x T4: predicted " in answers
+    lines = tables.partition("\n\n\n")[0].splitlines()[:6]
     assert [line.split()[:2] for line in lines if line.startswith(("pythia-1b", "vit"))] == [
         ["pythia-1b", "-"],
         ["vit", "free_lunch"],
@@ -113,7 +116,12 @@ def test_a_machine_that_nothing_like_it_was_held_against_has_no_interval() -> No
     assert all(row["days_low"] < row["days"] < row["days_high"] for row in answer(*command))
     rows = answer(*command, "--nodes", "2")
     assert {(row["days_low"], row["days_high"]) for row in rows} == {(None, None)}
-    assert "how surely is not known: the paper measured no such machine" in repro(*command, "--nodes", "2").stdout
+    unsure = "how surely is not known: the paper measured no such machine"
+    on_nodes = repro(*command, "--gpus", "8", "--nodes", "2").stdout
+    assert on_nodes.startswith("Pythia-1B on 2 nodes of 8 x A100 80 GB: predicted ")
+    assert unsure in on_nodes
+    assert unsure in repro(*command, "--gpus", "16").stdout
+    assert unsure not in repro(*command, "--gpus", "8").stdout
 
 
 def test_measured_days_stand_beside_predicted_ones(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import statistics
 from dataclasses import replace
 from datetime import date
@@ -16,7 +17,7 @@ from repro.economics.interruptions import Interruptions, daly, expected, young
 from repro.economics.pricelist import price_list
 from repro.economics.renting import given_hours, rent, rented_runs, serving
 from repro.economics.spot import Spot
-from tests.command_line import answer, record, refusal, results_folder
+from tests.command_line import answer, record, refusal, repro, results_folder
 
 SPOT = ("--interrupted-every", "12h", "--checkpoint-time", "2m", "--restart-time", "10m")
 RUN = ("rent", "--hours", "100", "--gpu", "RTX 4090")
@@ -345,6 +346,25 @@ def spot_alone(tmp_path: Path) -> tuple[str, ...]:
         'currency = "USD"\nquoted = 2026-11-01\nsource = "me"\n'
     )
     return "rent", "--hours", "100", "--gpu", "T4", "--prices", str(own)
+
+
+def test_a_bar_in_ones_own_prices_divides_no_column_of_markdown(tmp_path: Path) -> None:
+    command = spot_alone(tmp_path)
+    own = Path(command[-1])
+    own.write_text(own.read_text().replace("a friend", "a | friend"))
+    heading, rule, row = repro(*command, "--format", "markdown").stdout.split("\n\n")[1].splitlines()
+    assert r"a \| friend" in row
+    assert len({len(re.split(r"(?<!\\)\|", line)) for line in (heading, rule, row)}) == 1
+
+
+@pytest.mark.parametrize("text", ["a\\nb", "a\\u001b[31mb", "a\\u2028b"])
+def test_what_breaks_a_line_or_steers_a_terminal_is_no_name_of_a_provider(tmp_path: Path, text: str) -> None:
+    command = spot_alone(tmp_path)
+    own = Path(command[-1])
+    own.write_text(own.read_text().replace("a friend", text))
+    told = refusal(*command)
+    assert told.startswith(f"repro: {own}, [[rental]] 1, provider: found 'a")
+    assert told.endswith(", expected some text in quotes, on one line\n")
 
 
 def test_a_spot_price_that_is_the_only_one_is_taken_and_not_said_to_be_passed_over(tmp_path: Path) -> None:

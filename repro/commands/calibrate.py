@@ -50,7 +50,12 @@ def main(given: argparse.Namespace) -> int:
                 tidy.pop_all()  # it names the log
                 raise
     probes.save(given.out)
-    rows = [{"device": probes.device, "count": count, **asdict(probed)} for count, probed in probes.counts.items()]
+    rows = [
+        {"device": probes.device, "count": count, **asdict(probed), "crowd": probes.crowd}
+        for count, probed in probes.counts.items()
+    ]
+    if probes.doubt:
+        say(probes.doubt)
     if given.format in FOR_MACHINES:
         print(render(rows, given.format))
         return 0

@@ -88,7 +88,10 @@ def _here(available: int) -> str:
 
 
 def _processes(text: str) -> tuple[int, ...]:
-    found = tuple(sorted({count(part.strip(), "--processes") for part in text.split(",")}))
+    listed = sorted(count(part.strip(), "--processes") for part in text.split(","))
+    found = tuple(dict.fromkeys(listed))
+    if len(found) < len(listed):
+        raise UserError(f"--processes {text}: a number is listed twice; list each once")
     cpus = len(os.sched_getaffinity(0))
     if found[-1] > (most := _PROCESSES_A_CPU * cpus):
         raise UserError(f"--processes {text}: at most {most}, {_PROCESSES_A_CPU} on each of the {cpus} CPUs here")

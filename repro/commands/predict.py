@@ -29,6 +29,7 @@ from ..recipe import Recipe
 from ..trial import Record
 from ..units import count_if_given, path
 from .preflight import check_disk
+from .printout import answered
 
 _KEPT_HERE = "what predictions are made from is kept there, make it writable"
 
@@ -67,13 +68,13 @@ def main(given: argparse.Namespace) -> int:
             return do(given)
     wanted = [models.find(id) for id in models.listed(given.models, of_paper=True)]
     gpus, nodes = (count_if_given(getattr(given, name), f"--{name}") or 1 for name in ("gpus", "nodes"))
-    methods = cast(Methods, given.methods or "all")
+    methods, doubt = cast(Methods, given.methods or "all"), ""
     if given.probes is not None:
         if given.gpu is not None or given.nodes is not None:
             raise UserError("--probes names a machine of one node: leave --gpu and --nodes out")
         probes = load(given.probes)
         machine, fitted = here(probes, gpus, None)
-        device = probes.device
+        device, doubt = probes.device, probes.doubt
     elif given.gpu is not None:
         machine = Machine(gpu_named(given.gpu), gpus, nodes)
         fitted, device = calibration.load()[calibration.EVERYTHING], machine.gpu.called
@@ -86,8 +87,8 @@ def main(given: argparse.Namespace) -> int:
     if given.measured is not None:
         if given.methods is not None:
             raise UserError(f"--methods {methods} changes nothing beside --measured, whose trials say their settings")
-        return _beside(given, machine, fitted, {recipe.id for recipe in wanted}, device)
-    return _machine(given.format, machine, fitted, wanted, methods)
+        return _beside(given, machine, fitted, {recipe.id for recipe in wanted}, device, doubt)
+    return _machine(given.format, machine, fitted, wanted, methods, doubt)
 
 
 def _refuse_others(given: argparse.Namespace, work: str, taken: str | None) -> None:
@@ -104,8 +105,9 @@ def _machine(
     fitted: calibration.Calibration,
     wanted: Sequence[Recipe],
     methods: Methods,
+    doubt: str,
 ) -> int:
-    """The search space of each recipe on one machine, the fastest first."""
+    """The search space of each recipe on one machine, the fastest first; `doubt` is of what was probed."""
     stack, why = _traced_for(None)
     found = []
     for recipe in wanted:
@@ -114,20 +116,27 @@ def _machine(
     if format in FOR_MACHINES:
         print(render([report.row(each, stack) for group in found for each in group], format))
         return 0
-    for group in found:
-        print(render([report.line(each) for each in group], format))
-        print(f"\n{report.sentence(group)}\n")
-    if len(found) > 1:
-        print(f"The fastest of each:\n\n{render([report.fastest(group) for group in found], format)}\n")
-    print(f"Predicted, not measured, {report.traced(stack, why)}")
+    answer = "\n".join(report.sentence(group) for group in found)
+    if doubt:
+        answer = f"{answer}\n{doubt}"
+    best = [report.fastest(group) for group in found]
+    rest = [f"The fastest of each:\n\n{render(best, format)}"] if len(found) > 1 else []
+    rest += [render([report.line(each) for each in group], format) for group in found]
+    about = f"Predicted, not measured, {report.traced(stack, why)}"
     if stack != traces.PAPER_STACK:
         paper = traces.PAPER_STACK.transformers
-        print(f"Without --gpu, Tables 1 and 4 are predicted from the paper's traces, of transformers {paper}.")
+        about += f"\nWithout --gpu, Tables 1 and 4 are predicted from the paper's traces, of transformers {paper}."
+    print(answered(answer, [*rest, about], format))
     return 0
 
 
 def _beside(
-    given: argparse.Namespace, machine: Machine, fitted: calibration.Calibration, ids: set[str], device: str
+    given: argparse.Namespace,
+    machine: Machine,
+    fitted: calibration.Calibration,
+    ids: set[str],
+    device: str,
+    doubt: str,
 ) -> int:
     """What a run measured on this machine, with its prediction."""
     run = read_measured(given.measured)
@@ -142,6 +151,8 @@ def _beside(
         return 0
     print(render([report.beside_line(row) for row in rows], given.format))
     print(f"\n{told(found)} Steps in seconds, by the authors' clock. Predicted {report.traced(stack, why)}")
+    if doubt:
+        print(doubt)
     return 0
 
 

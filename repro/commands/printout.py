@@ -27,8 +27,12 @@ def printout(
         return render(rows, "csv")
     told = [key for key in rows[0] if any(row[key] is not None for row in rows)]
     people = [{key: row[key] for key in told} for row in rows]
-    answer = "\n".join(sentences)
     rest = [render(people, format, digits=6), *(["\n".join(f"- {n}" for n in notes)] if notes else [])]
+    return answered("\n".join(sentences), rest, format)
+
+
+def answered(answer: str, rest: Sequence[str], format: Format) -> str:
+    """An answer to people before all else, or behind it on a terminal that the rest would scroll it off."""
     text = "\n\n".join([answer, *rest])
     return "\n\n".join([*rest, answer]) if format == "text" and scrolls(text) else text
 

@@ -167,21 +167,26 @@ def _checked(given: argparse.Namespace) -> tuple[Options, list[Device]]:
         raise UserError(
             f"--address {options.address} changes nothing of a run on one node: give --nodes or leave it out"
         )
-    if options.nodes > 1:
-        _check_nodes(options)
+    _check_counts(options)
     if options.attention == "flash":
         _check_flash(options, devices)
     return options, devices
 
 
-def _check_nodes(options: Options) -> None:
-    """Raises UserError where no trial could share its batch among the nodes: it would tell so after they had joined."""
+def _check_counts(options: Options) -> None:
+    """Raises UserError where no trial could share its batch among the nodes, which would tell so after they had joined,
+    or among so many processes."""
     batches = {models.find(id, options.scale).batch_size for id in options.models}
-    if all(batch % (count * options.nodes) for batch in batches for count in options.counts):
+    idle = [one for one in options.counts if all(batch % (one * options.nodes) for batch in batches)]
+    if options.nodes > 1 and len(idle) == len(options.counts):
         counts = " or ".join(map(str, options.counts))
         raise UserError(
             f"--nodes {options.nodes}: no replication batch here divides by {options.nodes} nodes of {counts}; take 2 "
             "or 4 nodes"
+        )
+    if options.nodes == 1 and idle:
+        raise UserError(
+            f"--processes {idle[0]}: no replication batch here divides by {idle[0]}; take 1, 2, 4 or 8 processes"
         )
 
 

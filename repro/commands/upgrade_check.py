@@ -83,9 +83,11 @@ def main(given: argparse.Namespace) -> int:
     seconds = _parts(chosen, devices, pairs)
     bar = Progress(seconds, 0.0)
     check = Check(given.out, chosen, stacks, devices, pairs, budget, bar.tell_part)
+    left = check.left()
+    short = f", which --budget {given.budget} cuts short" if sum(seconds[part] for part in left) > budget else ""
     say(
         f"{len(chosen)} of {len(candidates)} trials, twice {pairs} starts of each stack: {names}; "
-        f"{_time_told(seconds, check.left())}"
+        f"{_time_told(seconds, left)}{short}"
     )
     try:
         with bar:
@@ -188,8 +190,8 @@ def _note(given: argparse.Namespace, check: Check, compared: Sequence[Compared])
     short = "" if check.complete else f" The budget of {given.budget} ended it early: the same command goes on."
     return (
         f"{told}Each process is a fresh one, interleaved with the other stack's; {check.pairs} starts of each stack "
-        f"make a round, and a second round confirms what the first suspects. Times are seconds of a training "
-        f"step.{short}"
+        f"make a round, and a second round confirms what the first suspects. Times are seconds of a training step, the "
+        f"median process's; the ratio is of interleaved starts, in which what the machine did meanwhile cancels.{short}"
     )
 
 

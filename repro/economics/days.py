@@ -91,7 +91,9 @@ def days_on(
     days = training_days(model, measured, predicted)
     found = asked(days)
     if not found:
-        known = ", ".join(dict.fromkeys(row.gpu if gpus is None else row.machine for row in days))
+        numbers = sorted({row.gpus for row in days if gpu in (None, row.gpu)})
+        names = ", ".join(dict.fromkeys(row.gpu for row in days))
+        known = f"{', '.join(map(str, numbers))} {gpu or 'GPUs'}" if gpus is not None and numbers else names
         would_be = not predicted and model in models.IDS and asked(training_days(model, measured, predicted=True))
         way_out = "; --predicted brings days that are but predicted" if would_be else ""
         machine = f"{gpus or ''} {gpu or 'GPUs'}".strip()

@@ -79,7 +79,11 @@ def forecast(
     taken = step(recipe, trace, settings, machine, micro_batch, calibration.rates)
     days = extrapolate.days(taken.total, recipe.training_steps)
     low, high = calibration.interval(machine)
-    flops = recipe.flops_per_example * recipe.batch_size
+    utilisation = None
+    if machine.capability is not None:  # a CPU has no peak of a data sheet, and its fp32 may outrun its fp16
+        peak = machine.peak(recipe.precision, settings.free_lunch)
+        flops = recipe.flops_per_example * recipe.batch_size
+        utilisation = extrapolate.utilisation(flops, taken.total, machine.world, peak)
     return Forecast(
         recipe.id,
         machine,
@@ -90,7 +94,7 @@ def forecast(
         peak_memory(recipe, trace, settings, machine.world, micro_batch, allowance),
         taken,
         Interval(days, days * low, days * high),
-        extrapolate.utilisation(flops, taken.total, machine.world, machine.peak(recipe.precision, settings.free_lunch)),
+        utilisation,
     )
 
 

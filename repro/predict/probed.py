@@ -10,6 +10,7 @@ from typing import Any
 from repro import command, jsonfile
 from repro.errors import UserError
 from repro.gpus import GENERATIONS, Gpu, find
+from repro.soundness import crowded
 
 from .calibration import Calibration
 from .machine import Machine, Probed
@@ -19,13 +20,15 @@ from .memory import ALL_OF_IT
 @dataclass(frozen=True)
 class Probes:
     """Of one kind of device: its name (`cpu` for this machine's), bytes of memory of one, compute capability (None for
-    a CPU), what was measured on so many of them at once, and the seconds that it took."""
+    a CPU), what was measured on so many of them at once, and the seconds that it took. `crowd` is how many CPUs other
+    processes kept busy meanwhile, at most; None on GPUs, and where nobody tells."""
 
     device: str
     memory: int
     capability: tuple[int, int] | None
     counts: dict[int, Probed]
     seconds: float
+    crowd: float | None = None
 
     def machine(self, count: int) -> Machine:
         """`count` of the device. UserError for a number that was not probed."""
@@ -46,6 +49,12 @@ class Probes:
             measured["host_memory"] = probed.copy
         allowance = ALL_OF_IT if self.capability is None else replace(fitted.allowance, reserved=0.0)
         return replace(fitted, rates=replace(fitted.rates, **measured), allowance=allowance)
+
+    @property
+    def doubt(self) -> str:
+        """That others may have slowed what was probed, as a sentence; nothing where they did not."""
+        others = crowded(self.crowd)
+        return f"While it was probed {others}: it may be faster than this, measure it again alone." if others else ""
 
     def save(self, file: Path) -> None:
         """Writes the probes as JSON. Raises UserError where they cannot be written."""

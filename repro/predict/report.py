@@ -70,9 +70,10 @@ def line(each: Forecast) -> dict[str, Any]:
 def sentence(ranked: Sequence[Forecast]) -> str:
     """The fastest of a search, its uncertainty, and why others cannot train."""
     best, why = ranked[0], _reasons(ranked)
-    cell = f"{models.find(best.recipe).name} on {best.machine.world} x {best.machine.gpu.name}"
+    nodes = f"{best.machine.nodes} nodes of " if best.machine.nodes > 1 else ""
+    cell = f"{models.find(best.recipe).name} on {nodes}{best.machine.gpus} x {best.machine.gpu.name}"
     if best.days is None:
-        return f"{cell}: predicted infeasible with every settings above: {why}."
+        return f"{cell}: predicted infeasible with every settings: {why}."
     sure = "how surely is not known: the paper measured no such machine"
     if best.bounds:
         low, high = map(figures, best.bounds)
