@@ -102,7 +102,7 @@ def render(
 
     table = [
         terminal.Column(
-            called.get(key, key.replace("_", " ")), tuple(told(row[key]) for row in rows), _numeric(rows, key)
+            told(called.get(key, key.replace("_", " "))), tuple(told(row[key]) for row in rows), _numeric(rows, key)
         )
         for key in (rows[0] if rows else ())
     ]

@@ -1,4 +1,5 @@
-"""All numbers of a record that follow from its raw times: a trial fills them in, a reader checks them."""
+"""All numbers of a record that follow from its raw times: a trial fills them in, a reader checks them, but for the
+utilisation, which goes by the catalogue too, and which it reckons anew."""
 
 from __future__ import annotations
 

@@ -143,9 +143,10 @@ class Run:
             return self.bench.gpu
         file = self.results.folder / "probes.json"
         if file.is_file() and set(self.options.counts) <= (known := load_probes(file)).counts.keys():
-            return known
-        found = probe(self.bench.server, self.devices, self.options.counts, self.results.logs / "probes.log")
-        found.save(file)
+            found = known
+        else:
+            found = probe(self.bench.server, self.devices, self.options.counts, self.results.logs / "probes.log")
+            found.save(file)
         if found.doubt:
             say(found.doubt)
         return found

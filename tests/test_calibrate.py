@@ -113,7 +113,7 @@ def test_that_others_kept_the_cpus_busy_is_told_of_what_was_probed_and_of_what_f
         file = tmp_path / "probes.json"
         replace(load_probes(probes), crowd=crowd).save(file)
         for more in ((), ("--models", "vit")):
-            said = repro("predict", "--probes", str(file), "--gpus", "2", *more).stdout
+            said = repro("predict", "--probes", str(file), "--gpus", "2", *more).stderr
             assert ("While it was probed" in said) == bool(told)
             assert told in said
 

@@ -20,7 +20,7 @@ from repro.errors import UserError
 from repro.predict.traces import PAPER_STACK, nearest_here
 from repro.prices import in_proportion
 from repro.trial import Record, Trial
-from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
+from tests.command_line import ROOT, answer, of_more_rounds, process, record, refusal, repro, results_folder
 
 PYTHIA = ("recommend", "--model", "pythia-1b")
 RATE = '[[rate]]\nfrom = "{}"\nto = "{}"\nrate = 1.25\nquoted = 2026-11-01\nsource = "bank"\n'
@@ -426,11 +426,18 @@ def test_a_rent_of_so_many_gpus_that_nobody_knows_days_for_is_not_passed_over_in
     """Pythia-6.9B does not fit on one A100, so a price of one serves only where it stands for more."""
     hired = "".join(rental_table().replace("gpus = 8", f"gpus = {gpus}") for gpus in (1, 3, 8))
     asked = (*words.split(), "--model", "pythia-6.9b", "--prices", prices(tmp_path, hired))
-    told = "In --prices, but nobody knows how long pythia-6.9b takes there: "
-    assert f"{told}1 A100 and 3 A100." in answer(*asked)["notes"]
+    full, unknown = (f"In --prices, but {so}" for so in ("pythia-6.9b does not fit there: ", "nobody knows how long "))
+    told = f"{unknown}pythia-6.9b takes there: "
+    assert {f"{full}1 A100.", f"{told}3 A100."} <= {*answer(*asked)["notes"]}
     known = hired.replace('"shop"', f'"{next(iter(in_proportion()))}"')
-    asked = (*asked[:-1], prices(tmp_path, known))
-    assert f"{told}3 A100." in answer(*asked)["notes"]
+    notes = answer(*asked[:-1], prices(tmp_path, known))["notes"]
+    assert f"{told}3 A100." in notes
+    assert not any(full in note for note in notes)
+    of_many = rental_table().replace("A100", "L40S").replace("gpus = 8", "gpus = 3")
+    asked = (*words.split(), "--model", "pythia-1b", "--prices", prices(tmp_path, of_many))
+    told = f"{unknown}pythia-1b takes there: "
+    assert f"{told}L40S." in answer(*asked)["notes"], "predicted are days on 1, 2, 4 and 8 of them"
+    assert f"{told}3 L40S." in answer(*asked, "--predicted")["notes"]
 
 
 def test_what_the_price_file_says_of_rents_is_no_matter_to_who_buys(tmp_path: Path) -> None:
@@ -728,6 +735,6 @@ def test_each_answers_within_a_second(command: list[str]) -> None:
     times = []
     for _ in range(3):
         started = time.perf_counter()
-        assert repro(*command).returncode == 0
+        assert process(*command).returncode == 0
         times.append(time.perf_counter() - started)
     assert min(times) < 1

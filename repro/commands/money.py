@@ -13,6 +13,8 @@ from ..economics.names import canonical_gpu
 from ..economics.pricelist import PriceList, price_list
 from ..economics.renting import serving
 from ..errors import UserError
+from ..expected import cells
+from ..findings import recipe_of
 from ..formats import add_format, counted, listing
 from ..interval import Interval
 from ..prices import Rental
@@ -69,27 +71,40 @@ def without_days(
     systems: Iterable[int] = (),
     rentals: Sequence[Rental] = (),
 ) -> list[str]:
-    """A sentence on those GPUs, rented machines and numbers of GPUs that a system is for, all of --prices, that no row
-    can have, as the model's days there are not known; none where there are none. A price that somebody wrote down is
-    not passed over in silence."""
+    """Sentences on those GPUs, rented machines and numbers of GPUs that a system is for, all of --prices, that no row
+    can have: the model does not fit there, or its days are not known. A price that somebody wrote down is not passed
+    over in silence."""
+    known = {row.gpu for row in days}
 
-    def lacking(rows: Sequence[TrainingDays]) -> list[str]:
-        known = {row.gpu for row in rows}
-        idle = {(one.gpu, one.gpus) for one in rentals if not any(serving([one], row.gpu, row.gpus) for row in rows)}
-        whole = sorted({*gpus, *(gpu for gpu, _ in idle)} - known)
-        machines = [f"{number} {gpu}" for gpu, number in sorted(idle) if gpu in known]
-        numbers = sorted(set(systems) - {row.gpus for row in rows})
-        return whole + machines + [f"machines with {counted(number, 'GPU')}" for number in numbers]
+    def lacking(rows: Sequence[TrainingDays]) -> set[tuple[str, int]]:
+        """GPU and number, "" and 0 where it is any."""
+        there = {row.gpu for row in rows}
+        hired = {(one.gpu, one.gpus) for one in rentals if not any(serving([one], row.gpu, row.gpus) for row in rows)}
+        return (
+            hired | {(gpu, 0) for gpu in set(gpus) - there} | {("", n) for n in set(systems) - {r.gpus for r in rows}}
+        )
 
-    found = lacking(days)
-    if not found:
-        return []
-    foretold = list[str]()
-    if not given.predicted and given.model in models.IDS:
-        never = lacking([*days, *predicted_days(given.model)])
-        foretold = [each for each in found if each not in never]
-    predicted = f"; --predicted brings predicted days on {listing(foretold)}" if foretold else ""
-    return [f"In --prices, but nobody knows how long {given.model} takes there: {listing(found)}{predicted}."]
+    def told(machines: set[tuple[str, int]]) -> str:
+        whole = sorted({gpu for gpu, _ in machines if gpu and gpu not in known})
+        numbered = [f"{number} {gpu}" for gpu, number in sorted(machines) if gpu in known]
+        return listing(
+            whole + numbered + [f"machines with {counted(n, 'GPU')}" for gpu, n in sorted(machines) if not gpu]
+        )
+
+    found, sentences = lacking(days), []
+    if given.model in models.IDS:
+        full = {(c.gpu, c.gpus) for c in cells("1") if c.state == "infeasible" and recipe_of(c.model).id == given.model}
+        if too_large := found & full:
+            sentences.append(f"In --prices, but {given.model} does not fit there: {told(too_large)}.")
+        found -= full
+    if found:
+        foretold = set[tuple[str, int]]()
+        if not given.predicted and given.model in models.IDS:
+            foretold = found - lacking([*days, *predicted_days(given.model)])
+        predicted = f"; --predicted brings predicted days on {told(foretold)}" if foretold else ""
+        unknown = f"In --prices, but nobody knows how long {given.model} takes there"
+        sentences.append(f"{unknown}: {told(found)}{predicted}.")
+    return sentences
 
 
 def way_out(unit: str) -> str:

@@ -26,6 +26,7 @@ from ..predict.tables import predicted
 from ..reading import Reading
 from ..reading import measured as read_measured
 from ..recipe import Recipe
+from ..stderr import say
 from ..trial import Record
 from ..units import count_if_given, path
 from .preflight import check_disk
@@ -68,13 +69,15 @@ def main(given: argparse.Namespace) -> int:
             return do(given)
     wanted = [models.find(id) for id in models.listed(given.models, of_paper=True)]
     gpus, nodes = (count_if_given(getattr(given, name), f"--{name}") or 1 for name in ("gpus", "nodes"))
-    methods, doubt = cast(Methods, given.methods or "all"), ""
+    methods = cast(Methods, given.methods or "all")
     if given.probes is not None:
         if given.gpu is not None or given.nodes is not None:
             raise UserError("--probes names a machine of one node: leave --gpu and --nodes out")
         probes = load(given.probes)
         machine, fitted = here(probes, gpus, None)
-        device, doubt = probes.device, probes.doubt
+        device = probes.device
+        if probes.doubt:
+            say(probes.doubt)
     elif given.gpu is not None:
         machine = Machine(gpu_named(given.gpu), gpus, nodes)
         fitted, device = calibration.load()[calibration.EVERYTHING], machine.gpu.called
@@ -87,8 +90,8 @@ def main(given: argparse.Namespace) -> int:
     if given.measured is not None:
         if given.methods is not None:
             raise UserError(f"--methods {methods} changes nothing beside --measured, whose trials say their settings")
-        return _beside(given, machine, fitted, {recipe.id for recipe in wanted}, device, doubt)
-    return _machine(given.format, machine, fitted, wanted, methods, doubt)
+        return _beside(given, machine, fitted, {recipe.id for recipe in wanted}, device)
+    return _machine(given.format, machine, fitted, wanted, methods)
 
 
 def _refuse_others(given: argparse.Namespace, work: str, taken: str | None) -> None:
@@ -105,9 +108,8 @@ def _machine(
     fitted: calibration.Calibration,
     wanted: Sequence[Recipe],
     methods: Methods,
-    doubt: str,
 ) -> int:
-    """The search space of each recipe on one machine, the fastest first; `doubt` is of what was probed."""
+    """The search space of each recipe on one machine, the fastest first."""
     stack, why = _traced_for(None)
     found = []
     for recipe in wanted:
@@ -117,8 +119,6 @@ def _machine(
         print(render([report.row(each, stack) for group in found for each in group], format))
         return 0
     answer = "\n".join(report.sentence(group) for group in found)
-    if doubt:
-        answer = f"{answer}\n{doubt}"
     best = [report.fastest(group) for group in found]
     rest = [f"The fastest of each:\n\n{render(best, format)}"] if len(found) > 1 else []
     rest += [render([report.line(each) for each in group], format) for group in found]
@@ -131,12 +131,7 @@ def _machine(
 
 
 def _beside(
-    given: argparse.Namespace,
-    machine: Machine,
-    fitted: calibration.Calibration,
-    ids: set[str],
-    device: str,
-    doubt: str,
+    given: argparse.Namespace, machine: Machine, fitted: calibration.Calibration, ids: set[str], device: str
 ) -> int:
     """What a run measured on this machine, with its prediction."""
     run = read_measured(given.measured)
@@ -149,10 +144,9 @@ def _beside(
     if given.format in FOR_MACHINES:
         print(render(rows, given.format))
         return 0
-    print(render([report.beside_line(row) for row in rows], given.format))
-    print(f"\n{told(found)} Steps in seconds, by the authors' clock. Predicted {report.traced(stack, why)}")
-    if doubt:
-        print(doubt)
+    about = f"Steps in seconds, by the authors' clock. Predicted {report.traced(stack, why)}"
+    table = render([report.beside_line(row) for row in rows], given.format)
+    print(answered(told(found), [table, about], given.format))
     return 0
 
 

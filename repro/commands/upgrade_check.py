@@ -84,7 +84,7 @@ def main(given: argparse.Namespace) -> int:
     bar = Progress(seconds, 0.0)
     check = Check(given.out, chosen, stacks, devices, pairs, budget, bar.tell_part)
     left = check.left()
-    short = f", which --budget {given.budget} cuts short" if sum(seconds[part] for part in left) > budget else ""
+    short = f"; --budget {given.budget} will cut it short" if sum(seconds[part] for part in left) > budget else ""
     say(
         f"{len(chosen)} of {len(candidates)} trials, twice {pairs} starts of each stack: {names}; "
         f"{_time_told(seconds, left)}{short}"

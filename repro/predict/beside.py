@@ -50,7 +50,7 @@ def beside(
     def predicted(record: Record) -> Forecast:
         recipe, settings = models.find(record.recipe, record.scale), Settings.parse(record.settings)
         there, fitted = limited(machine, calibration, record.memory_limit)
-        return forecast(recipe, there, settings, fitted, stack)
+        return forecast(recipe, there, settings, fitted, stack, papers_hosts=False)
 
     return [
         Beside(predicted(record), record)

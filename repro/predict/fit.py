@@ -262,7 +262,7 @@ def _off(each: Observation, fit: Calibration) -> float | None:
     if each.cell is not None:
         best = predicted(each.cell, fit)
     else:
-        best = forecast(each.recipe, each.machine, each.readings[0], fit, each.stack)
+        best = forecast(each.recipe, each.machine, each.readings[0], fit, each.stack, papers_hosts=False)
     return None if best.days is None else each.days / best.days.value
 
 

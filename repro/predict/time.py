@@ -182,7 +182,8 @@ def _exchange(settings: Settings, each: int, parameters: float, world: int) -> t
     ring = (world - 1) / world * parameters
     if settings.library == "torch":
         return 2 * 4 * ring, True
-    # Stage 3 reduces to owners and gathers twice. FSDP's stage 2 gathers once; ZeRO reduces to all below stage 3.
+    # Stage 3 reduces to owners and gathers twice; so is reckoned, too, what is around FSDP's layers, gathered once.
+    # FSDP's stage 2 gathers once; ZeRO reduces to all below stage 3.
     passes = 3 if settings.stage == 3 else 2
     return passes * each * ring, settings.stage > 1
 
