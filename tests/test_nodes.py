@@ -102,10 +102,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     let_go, answers = [], []
     with starting() as start:
         first = start(*VIT, "--nodes", "2", "--address", address, "--out", str(folder / "first"))
-        assert first.stderr is not None
         giving_up = threading.Timer(120, first.kill)  # so that a line which does not come is a failure, and no hang
         giving_up.start()
-        told = iter(first.stderr.readline, "")
+        told = iter(stderr_of(first).readline, "")
         assert any("waiting for node 2 of 2" in line for line in told)
         for said, _ in GUESTS:
             with socket.create_connection(parse_address(address)) as guest:
@@ -116,7 +115,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         giving_up.cancel()
         joined = [start("join", address, "--out", str(folder / name)) for name in ("second", "spare")]
         first.communicate(timeout=120)
-        ends = {node.wait(timeout=60): node.stderr.read() for node in joined if node.stderr is not None}
+        ends = {node.wait(timeout=60): stderr_of(node).read() for node in joined}
     return Trained(folder, address, first.returncode, let_go, answers, ends)
 
 
