@@ -94,6 +94,16 @@ def test_a_slower_step_in_both_halves_of_the_processes_regressed(tmp_path: Path)
     assert "pythia-1b" in found["verdict"]
 
 
+def test_days_are_told_of_what_somebody_would_train_and_not_of_its_tiny_twin(tmp_path: Path) -> None:
+    tiny = record("vit", "naive", 0.1, scale="tiny")
+    found, _ = compared(tmp_path, [*processes(), tiny], [*processes(), tiny])
+    days = {row["scale"]: (row["before_days"], row["after_days"]) for row in found["trials"]}
+    assert None not in days["paper"]
+    assert days["tiny"] == (None, None)
+    assert all(row["before_median"] > 0 for row in found["trials"])
+    assert " -, - " not in repro("compare", str(tmp_path / "before"), str(tmp_path / "after")).stdout
+
+
 def test_a_faster_step_improved(tmp_path: Path) -> None:
     found, code = compared(tmp_path, processes(), processes(0.9, seed=2))
     assert ([row["status"] for row in found["trials"]], code) == (["improved"], 0)

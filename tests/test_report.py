@@ -122,6 +122,23 @@ def test_without_a_trial_csv_has_a_row_for_each_cell(tmp_path: Path) -> None:
     assert {row["verdict"] for row in rows} == {"not_measured"}
 
 
+def test_days_of_tiny_twins_stand_for_nothing_and_no_format_tells_them(tmp_path: Path) -> None:
+    full, tiny = record("vit", "naive", 20.0), record("vit", "naive", 0.1, scale="tiny")
+    told = ("report", str(results_folder(tmp_path, full, tiny)), "--format")
+    clocks = ("authors", "true", "synchronised")
+    for rows, nothing in (
+        (list(csv.DictReader(io.StringIO(repro(*told, "csv").stdout))), ""),
+        (json.loads(repro(*told, "json").stdout)["trials"], None),
+    ):
+        days = {row["scale"]: [row[f"{clock}_days"] for clock in clocks] for row in rows}
+        assert [float(value) for value in days["paper"]] == pytest.approx([20.0] * 3)
+        assert days["tiny"] == [nothing] * 3
+        assert all(float(row[f"{clock}_step"]) > 0 for row in rows for clock in clocks)
+    of_tiny, of_full = trial_rows([tiny, full], None)
+    assert [of_tiny[f"days ({clock})"] for clock in clocks] == [None] * 3
+    assert of_full["days (true)"] == pytest.approx(20.0)
+
+
 def test_what_a_run_printed_comes_again_from_its_folder(tmp_path: Path) -> None:
     given = ("report", str(KEPT), "--out", str(tmp_path), "--format")
     as_json = json.loads(repro(*given, "json").stdout)

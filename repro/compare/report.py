@@ -196,7 +196,7 @@ def _people(each: Compared) -> dict[str, Any]:
         "ratio": f"{each.judged.ratio.value:.3f}" if each.judged else None,
         "interval": f"{interval.low:.3f} to {interval.high:.3f}" if interval else None,
         "peak MiB": _both(each.before.peak_memory, each.after.peak_memory, _MIB),
-        "days": _both(each.before.days, each.after.days) if each.trial.scale == "paper" else None,
+        "days": _both(each.before.days, each.after.days),
         "processes": f"{each.before.processes}, {each.after.processes}",
         "status": each.status,
     }
@@ -213,7 +213,9 @@ def _interval(each: Compared) -> Interval | None:
     return each.judged.ratio.interval if each.judged else None
 
 
-def _both(before: float | None, after: float | None, unit: float = 1.0) -> str:
+def _both(before: float | None, after: float | None, unit: float = 1.0) -> str | None:
+    if before is after is None:
+        return None
     return ", ".join("-" if value is None else figures(value / unit, 4) for value in (before, after))
 
 

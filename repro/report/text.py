@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import models
@@ -71,13 +71,14 @@ def report(
 ) -> str:
     """A run on `devices`; None where there was no run. CSV is one row a trial or, without any, one a cell; JSON holds
     trials, verdicts and summary."""
+    told = [_without_days_of_a_twin(record) for record in records]
     if format == "csv":
-        of_trials = [{name: getattr(record, name) for name in _IN_CSV} for record in records]
+        of_trials = [{name: getattr(record, name) for name in _IN_CSV} for record in told]
         return render(of_trials or [asdict(verdict) for verdict in verdicts], "csv")
     if format == "json":
         return as_json(
             {
-                "trials": [asdict(record) for record in records],
+                "trials": [asdict(record) for record in told],
                 "verdicts": [asdict(verdict) for verdict in verdicts],
                 "summary": summary(verdicts, devices, records),
                 "searches": [_search(each) for each in searches(records) if each.guided],
@@ -173,7 +174,14 @@ def trial_rows(records: Sequence[Record], nearest: str | None) -> list[dict[str,
     GPU `nearest`."""
     paper = any(record.scale == "paper" for record in records)
     utilised = paper or any(record.utilisation is not None for record in records)
-    return [_trial_row(record, nearest, paper, utilised) for record in records]
+    return [_trial_row(_without_days_of_a_twin(record), nearest, paper, utilised) for record in records]
+
+
+def _without_days_of_a_twin(record: Record) -> Record:
+    """The record as a report tells it: nobody trains a tiny twin, so its days stand for nothing, and its steps stay."""
+    if record.scale == "paper":
+        return record
+    return replace(record, authors_days=None, true_days=None, synchronised_days=None)
 
 
 def _trial_row(record: Record, nearest: str | None, paper: bool, utilised: bool) -> dict[str, Any]:
@@ -187,12 +195,11 @@ def _trial_row(record: Record, nearest: str | None, paper: bool, utilised: bool)
         "step s": record.true_step,
     }
     if paper:
-        full = record.scale == "paper"
         row |= {
-            "days (authors)": record.authors_days if full else None,
-            "days (true)": record.true_days if full else None,
-            "days (synchronised)": record.synchronised_days if full else None,
-            "authors/true": record.clocks_ratio if full else None,
+            "days (authors)": record.authors_days,
+            "days (true)": record.true_days,
+            "days (synchronised)": record.synchronised_days,
+            "authors/true": record.clocks_ratio if record.scale == "paper" else None,
         }
     row["examples/s"] = record.examples_per_second
     if utilised:
