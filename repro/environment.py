@@ -110,7 +110,7 @@ def read(folder: Path) -> Environment | None:
     """What a results folder's trials ran on; None where it does not say. Raises NotAsDeclaredError where its file
     holds something else."""
     path = folder / FILE
-    return jsonfile.read(path, Environment) if path.is_file() else None
+    return jsonfile.read(path, Environment) if path.exists() else None
 
 
 def refuse_another(folder: Path, now: Environment, more: Collection[str] = ()) -> None:

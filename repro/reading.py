@@ -31,7 +31,6 @@ from .stderr import say
 from .trial import Record, Trial
 from .verdict import Verdict, judge_tables
 
-_MISSING = "missing: the run was stopped, or the folder is not whole"
 _WAY_OUT = "name the results folder of a run (its --out)"
 _EXACT = 1e-6  # relative: JSON keeps every digit, so what follows from raw times follows to the last ones
 
@@ -68,22 +67,25 @@ class Reading:
 
 
 def read(folder: Path) -> Reading:
-    """Reads a results folder. Raises UserError where there is none, or no run was ever in it."""
+    """Reads a results folder, in which a run that only began has no trials yet. Raises UserError where there is none,
+    or no run was ever in it."""
     files.look(folder / results.TRIALS)
     if folder.is_file():
         raise UserError(f"{folder} is a file: {_WAY_OUT}")
     if not folder.is_dir():
         raise UserError(f"{folder} holds no trials, there is no such folder: {_WAY_OUT}")
-    if not (folder / results.TRIALS).is_file() and any(folder.glob(results.TRAININGS)):
-        raise UserError(f"{folder} holds trainings of repro lab, whose report is in it, and no trials: {_WAY_OUT}")
-    if not (folder / results.TRIALS).is_file() and not (folder / ENVIRONMENT).is_file():
-        raise UserError(f"{folder} holds no trials: {_WAY_OUT}")
+    if not (folder / ENVIRONMENT).exists() or any(folder.glob(results.TRAININGS)):
+        refuse_without_trials(folder)
     problems: list[Problem] = []
     environment = environment_of(folder, problems)
     options = _options(environment.options, problems) if environment != Environment() else None
     earlier = tuple(filter(None, (_options(each, problems) for each in environment.earlier)))
     records = sound_records(folder, problems)
-    _look_for_planned(options, environment, records, problems)
+    if lack := results.lack(folder):
+        why = f"{lack}: no trial of the run ended, or the folder is not whole"
+        problems.append(Problem(results.TRIALS, why, "the same command again measures what is missing"))
+    else:
+        _look_for_planned(options, environment, records, problems)
     verdicts = judge_tables(records, options.tolerance if options else TOLERANCE)
     _look_at_verdicts(folder, verdicts, problems)
     return Reading(folder, tuple(records), environment, options, earlier, tuple(verdicts), tuple(problems))
@@ -94,7 +96,8 @@ def measured(folder: Path) -> Reading:
     which follow from its records here. Raises UserError where no record is sound.
     """
     reading = read(folder)
-    print_problems(problem for problem in reading.problems if problem.where != results.VERDICTS)
+    refuse_without_trials(folder)
+    print_problems((problem for problem in reading.problems if problem.where != results.VERDICTS), folder)
     if not reading.records:
         raise unusable(folder)
     return reading
@@ -105,9 +108,18 @@ def begun(folder: Path) -> Reading:
     on stderr why."""
     reading = read(folder)
     if not reading.records and (reading.environment == Environment() or any(results.lines(folder))):
-        print_problems(reading.problems)
+        print_problems(reading.problems, folder)
         raise unusable(folder)
     return reading
+
+
+def refuse_without_trials(folder: Path) -> None:
+    """Raises UserError where a folder has no trials, which names the file that it lacks."""
+    if not (lack := results.lack(folder)):
+        return
+    if any(folder.glob(results.TRAININGS)):
+        raise UserError(f"{folder} holds trainings of repro lab, whose report is in it, and no trials: {_WAY_OUT}")
+    raise UserError(f"{folder / results.TRIALS} is {lack}, where a run keeps its trials: {_WAY_OUT}")
 
 
 def unusable(folder: Path) -> UserError:
@@ -115,10 +127,10 @@ def unusable(folder: Path) -> UserError:
     return UserError(f"{folder} holds no trials that can be used: {_WAY_OUT}")
 
 
-def print_problems(problems: Iterable[Problem]) -> None:
-    """Says on stderr what is wrong, a line each."""
+def print_problems(problems: Iterable[Problem], folder: Path) -> None:
+    """Says on stderr what is wrong with a folder, a line each, which names the file by its path."""
     for problem in problems:
-        say(problem)
+        say(replace(problem, where=str(folder / problem.where)))
 
 
 def contradiction(record: Record) -> str | None:
@@ -242,14 +254,14 @@ def history(folder: Path) -> list[Record]:
 
 def environment_of(folder: Path, problems: list[Problem]) -> Environment:
     """What a folder's trials ran on, empty where it does not say; what is wrong with it is added to `problems`."""
-    used = "nothing is told of machine, stack and options"
+    used = "nothing is told of machine, stack and options: put back the one that the run wrote"
     try:
         found = read_environment(folder)
     except NotAsDeclaredError as error:
         problems.append(Problem(ENVIRONMENT, f"it describes no run ({error})", used))
         return Environment()
     if found is None:
-        problems.append(Problem(ENVIRONMENT, _MISSING, used))
+        problems.append(Problem(ENVIRONMENT, "missing: the folder is not whole", used))
         return Environment()
     if found.repro != __version__:
         version = found.repro or "a version that it does not name"
@@ -304,7 +316,7 @@ def _look_at_verdicts(folder: Path, verdicts: Sequence[Verdict], problems: list[
     used = "the verdicts here follow from the records"
     path = folder / results.VERDICTS
     if not path.is_file():
-        problems.append(Problem(results.VERDICTS, _MISSING, used))
+        problems.append(Problem(results.VERDICTS, "missing: the run was stopped, or the folder is not whole", used))
         return
     try:
         found = jsonfile.load(path)

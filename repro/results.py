@@ -96,7 +96,7 @@ class Results:
                 os.truncate(self._trials, len(kept))
             except OSError as error:
                 raise files.not_written(self.folder, error) from error
-            say(f"{TRIALS}: the last line was torn, its trial was stopped; it was cut off")
+            say(f"{self._trials}: the last line was torn, its trial was stopped; it was cut off")
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,14 @@ def lines(folder: Path) -> Iterator[Line]:
             yield Line(number, jsonfile.value(Record, jsonfile.parse(text)))
         except jsonfile.NotAsDeclaredError as error:
             yield Line(number, None, str(error))
+
+
+def lack(folder: Path) -> str:
+    """Why a folder has no trials, in a word on trials.jsonl; nothing where there is something in it."""
+    path = folder / TRIALS
+    if not path.is_file():
+        return "no file" if path.exists() else "missing"
+    return "" if path.stat().st_size else "empty"
 
 
 def torn(folder: Path) -> bool:

@@ -90,7 +90,7 @@ class Run:
             opened.enter_context(self.results)
             problems: list[Problem] = []
             self._records = {record.id: record for record in sound_records(self.results.folder, problems)}
-            print_problems(problems)
+            print_problems(problems, self.results.folder)
             found = environment.describe(self.devices, self._packages, SEED, asdict(self.options), self._variables)
             if any(record.status in ("ok", "out_of_memory") for record in self._records.values()):
                 environment.refuse_another(self.results.folder, found)

@@ -57,7 +57,9 @@ def test_there_must_be_a_folder_with_a_run(tmp_path: Path) -> None:
         read(tmp_path / "nowhere")
     with pytest.raises(UserError, match=r"report\.md is a file: name the results folder of a run"):
         read(KEPT / "report.md")
-    with pytest.raises(UserError, match=r"holds no trials: name the results folder of a run"):
+    with pytest.raises(
+        UserError, match=r"/trials\.jsonl is missing, where a run keeps its trials: name the results folder of a run"
+    ):
         read(tmp_path)
     with pytest.raises(UserError, match=r"cannot be read: File name too long"):
         read(tmp_path / ("x" * 300))
@@ -209,30 +211,41 @@ def test_a_run_that_was_stopped_says_how_much_of_it_there_is(folder: Path) -> No
 
 
 def test_a_run_that_only_began_can_be_read(folder: Path) -> None:
-    (folder / "trials.jsonl").unlink()
-    assert "57 of the 57 trials" in told(folder)[0]
-    assert read(folder).records == ()
+    trials = folder / "trials.jsonl"
+    trials.write_text("")
+    for lack in ("empty", "missing"):
+        assert told(folder) == [
+            f"trials.jsonl: {lack}: no trial of the run ended, or the folder is not whole; the same command again "
+            "measures what is missing"
+        ]
+        assert read(folder).records == ()
+        trials.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize(
-    ("name", "broken", "used"),
+    ("name", "broken", "missing"),
     [
         (
             "environment.json",
             "it describes no run (not JSON (",
-            "nothing is told of machine, stack and options",
+            "the folder is not whole; nothing is told of machine, stack and options: put back the one that the run "
+            "wrote",
         ),
-        ("verdicts.json", "not JSON (", "the verdicts here follow from the records"),
+        (
+            "verdicts.json",
+            "not JSON (",
+            "the run was stopped, or the folder is not whole; the verdicts here follow from the records",
+        ),
     ],
 )
-def test_a_missing_or_broken_file_is_named(folder: Path, name: str, broken: str, used: str) -> None:
+def test_a_missing_or_broken_file_is_named(folder: Path, name: str, broken: str, missing: str) -> None:
     (folder / name).write_text("{")
     assert told(folder)[0].startswith(f"{name}: {broken}")
     (folder / name).write_text("null")
     assert told(folder)[0].startswith(f"{name}: it ")
     (folder / name).unlink()
     (problem,) = told(folder)
-    assert problem == f"{name}: missing: the run was stopped, or the folder is not whole; {used}"
+    assert problem == f"{name}: missing: {missing}"
     assert len(read(folder).records) == 57
 
 
@@ -343,11 +356,70 @@ def test_commands_that_put_a_run_beside_the_paper_say_what_is_wrong_with_it(fold
     change(folder, 1, lambda row: row | {"true_days": 1.0})
     found = repro(*command.split(), "--measured", str(folder))
     assert found.returncode == 0
-    assert "repro: trials.jsonl, line 1: pythia-160m/tiny/1xcpu/naive was tampered with or damaged" in found.stderr
-    (folder / "trials.jsonl").write_text("{}\n")
+    trials = folder / "trials.jsonl"
+    assert f"repro: {trials}, line 1: pythia-160m/tiny/1xcpu/naive was tampered with or damaged" in found.stderr
+    trials.write_text("{}\n")
     nothing = repro(*command.split(), "--measured", str(folder))
     assert nothing.returncode == 2
     assert "holds no trials that can be used" in nothing.stderr.splitlines()[-1]
+
+
+READING = (
+    "table 1 --measured {}",
+    "audit --measured {}",
+    "claims --measured {}",
+    "predict --measured {}",
+    "recommend --model pythia-1b --measured {}",
+    f"compare {KEPT} {{}}",
+)
+
+
+@pytest.mark.parametrize("command", READING)
+def test_whoever_reads_a_folder_names_its_trials_where_they_are_missing(folder: Path, command: str) -> None:
+    trials = folder / "trials.jsonl"
+    (folder / "benchmark.json").unlink()
+    for lack, change in (("missing", trials.unlink), ("empty", trials.touch)):
+        change()
+        said = (
+            f"repro: {trials} is {lack}, where a run keeps its trials: name the results folder of a run (its --out)\n"
+        )
+        assert refusal(*command.format(folder).split()) == said
+    (folder / "environment.json").unlink()
+    assert refusal(*command.format(folder).split()) == said
+    if not command.startswith("compare"):
+        assert refusal("report", str(folder)) == said
+
+
+@pytest.mark.parametrize("command", [*READING, "report {}"])
+@pytest.mark.parametrize(
+    "broken", [Path.unlink, lambda path: path.write_text("{"), lambda path: path.unlink() or path.mkdir()]
+)
+def test_whoever_reads_a_folder_names_its_environment_where_it_is_missing_or_damaged(
+    folder: Path, command: str, broken: Callable[[Path], object]
+) -> None:
+    environment = folder / "environment.json"
+    broken(environment)
+    told = repro(*command.format(folder).split()).stderr.splitlines()
+    (line,) = [line for line in told if str(environment) in line]
+    assert line.startswith(
+        (f"repro: {environment}: missing: the folder", f"repro: {environment}: it describes no run (")
+    )
+    assert line.endswith("; nothing is told of machine, stack and options: put back the one that the run wrote")
+
+
+def test_a_report_of_a_run_without_trials_names_the_file_that_it_lacks(folder: Path) -> None:
+    trials = folder / "trials.jsonl"
+    trials.unlink()
+    told = repro("report", str(folder)).stderr.splitlines()
+    assert told[0].startswith(f"repro: {trials}: missing: no trial of the run ended, or the folder is not whole; ")
+    assert len(told) == 2, "and where the report is"
+
+
+def test_a_comparison_says_what_it_reads_in_place_of_missing_trials(folder: Path) -> None:
+    trials = folder / "trials.jsonl"
+    trials.unlink()
+    (told,) = repro("compare", str(KEPT), str(folder)).stderr.splitlines()
+    assert told == f"repro: {trials}: missing; benchmark.json was read in its place"
 
 
 def test_a_folder_of_lab_is_no_runs_and_keeps_its_own_report(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_the_kept_report_is_what_the_front_door_writes(tmp_path: Path) -> None:
     ("arguments", "told"),
     [
         (["nowhere"], "nowhere holds no trials, there is no such folder"),
-        (["{empty}"], "empty holds no trials: name the results folder"),
+        (["{empty}"], "empty/trials.jsonl is missing, where a run keeps its trials: name the results folder"),
         ([str(KEPT), "--out", "{file}/out"], "file is a file, not a folder; name another place"),
     ],
 )
@@ -194,7 +194,7 @@ def test_a_run_that_only_began_is_reported_and_one_of_which_nothing_is_sound_is_
     for _ in ("as it was", "without an environment"):
         found = repro("report", str(folder))
         assert (found.returncode, found.stdout) == (2, "")
-        assert "repro: trials.jsonl, line 1: not a trial's record (" in found.stderr
+        assert f"repro: {trials}, line 1: not a trial's record (" in found.stderr
         assert found.stderr.splitlines()[-1].startswith(f"repro: {folder} holds no trials that can be used: ")
         (folder / "environment.json").unlink(missing_ok=True)
 

@@ -133,7 +133,7 @@ def test_a_torn_last_line_loses_that_trial_only_and_is_told(
     assert capsys.readouterr().err == ""
     with Results(tmp_path) as results:
         assert trials.read_bytes() == whole
-        told = "repro: trials.jsonl: the last line was torn, its trial was stopped; it was cut off\n"
+        told = f"repro: {trials}: the last line was torn, its trial was stopped; it was cut off\n"
         assert capsys.readouterr().err == told
         results.append(record("checkpointing"))
     assert [found and found.settings for found in records(tmp_path)] == ["naive", "free_lunch", "checkpointing"]

@@ -295,8 +295,10 @@ def test_what_is_no_sound_record_is_told_kept_and_measured_again(finished: Finis
     again = repro(*FOUR, "--out", str(folder))
     assert again.returncode == 0, again.stderr
     tampered, broken, first, *_ = again.stderr.splitlines()
-    assert tampered.startswith("repro: trials.jsonl, line 3: vit/tiny/1xcpu/naive was tampered with or damaged: ")
-    assert broken.startswith("repro: trials.jsonl, line 4: not a trial's record (")
+    assert tampered.startswith(
+        f"repro: {folder}/trials.jsonl, line 3: vit/tiny/1xcpu/naive was tampered with or damaged: "
+    )
+    assert broken.startswith(f"repro: {folder}/trials.jsonl, line 4: not a trial's record (")
     assert "2 of them done by an earlier run" in first
     lines = (folder / "trials.jsonl").read_text().splitlines()
     assert lines[:4] == [*whole[:2], edited, "{broken"]

@@ -25,7 +25,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
-    from ..reading import begun
+    from ..reading import begun, print_problems
     from ..report.content import compose
     from ..report.write import payload, write
 
@@ -34,7 +34,7 @@ def main(given: argparse.Namespace) -> int:
     written = write(content, given.out or given.folder or _PUBLISHED)
     records, devices = (reading.records, reading.devices) if reading else ((), None)
     print(payload(written, records, content.verdicts, devices, given.format), flush=True)
-    for problem in content.problems:
-        say(problem)
+    if reading:
+        print_problems(reading.problems, reading.folder)
     say(written.told)
     return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,8 +14,8 @@ from ..errors import UserError
 from ..files import look
 from ..host import Host
 from ..jsonfile import NotAsDeclaredError
-from ..reading import Problem, all_sound_records, environment_of, print_problems, sound, unusable
-from ..results import BENCHMARK, TRIALS, Line
+from ..reading import Problem, all_sound_records, environment_of, print_problems, refuse_without_trials, sound, unusable
+from ..results import BENCHMARK, TRIALS, Line, lack
 from ..trial import Record
 
 SEARCHES = "largest"  # in the folder of each stack of an upgrade-check: its searches for micro batches
@@ -57,27 +57,24 @@ def read_side(place: Path) -> Side:
         return _of_benchmark(place, str(place))
     runs = [folder for folder in (place, *_folders(place)) if (folder / TRIALS).is_file()]
     if place in runs:
-        print_problems(
-            Problem(
-                str(folder), "its run lies in the folder of another run, which is the one compared", "it was left out"
-            )
-            for folder in runs[1:]
-            if folder.name != SEARCHES
-        )
+        inner = "its run lies in the folder of another run, which is the one compared"
+        left_out = [Problem(folder.name, inner, "it was left out") for folder in runs[1:] if folder.name != SEARCHES]
+        print_problems(left_out, place)
         runs = [place]
     if not runs and (place / BENCHMARK).is_file():
+        print_problems([Problem(TRIALS, lack(place), f"{BENCHMARK} was read in its place")], place)
         return _of_benchmark(place / BENCHMARK, str(place))
+    if runs in ([], [place]):
+        refuse_without_trials(place)
     found = [_of_run(folder) for folder in runs]
     records = [record for sound_ones, _ in found for record in sound_ones]
     if not records:
         raise unusable(place)
     if place not in runs:  # a start fewer than a person may think
         used = [folder for folder, (records, _) in zip(runs, found, strict=True) if records]
-        print_problems(
-            Problem(str(folder), "it holds no trials that can be used", "it was left out")
-            for folder in _folders(place)
-            if folder not in used
-        )
+        none = "it holds no trials that can be used"
+        unused = [folder.name for folder in _folders(place) if folder not in used]
+        print_problems([Problem(name, none, "it was left out") for name in unused], place)
     known = [(folder, environment) for folder, (_, environment) in zip(runs, found, strict=True)]
     known.sort(key=lambda run: run[1].packages is None)  # one that does not say is taken for what the others are
     for folder, environment in known:
@@ -123,7 +120,7 @@ def _folders(place: Path) -> list[Path]:
 def _of_run(folder: Path) -> tuple[list[Record], Environment]:
     problems: list[Problem] = []
     found = _unmended(all_sound_records(folder, problems)), environment_of(folder, problems)
-    print_problems(replace(problem, where=str(folder / problem.where)) for problem in problems)
+    print_problems(problems, folder)
     return found
 
 
@@ -197,8 +194,8 @@ def _of_benchmark(path: Path, name: str) -> Side:
     except NotAsDeclaredError as error:
         raise UserError(f"{path} is not pytest-benchmark's JSON of a run, with its extra_info ({error})") from None
     problems: list[Problem] = []
-    records = sound(found, f"{path}, benchmark", problems)
-    print_problems(problems)
+    records = sound(found, f"{path.name}, benchmark", problems)
+    print_problems(problems, path.parent)
     if not records:
         raise UserError(
             f"{path} holds no trials that can be used: expected pytest-benchmark's JSON of a run, with its extra_info"
