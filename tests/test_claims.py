@@ -446,10 +446,12 @@ def test_the_list_has_a_row_for_every_claim_in_every_format() -> None:
     assert len(list(csv.DictReader(io.StringIO(repro("claims", "--format", "csv").stdout)))) == len(rows)
     text = repro("claims")
     assert text.returncode == 0  # what differs is a finding, no failure
-    table, _, told = text.stdout.rpartition("\n\n")
-    assert len(table.splitlines()) == len(rows) + 2
-    assert f"{len(rows)} claims: " in told
-    assert repro("claims", "--format", "markdown").stdout.startswith("| id")
+    assert text.stderr == ""
+    for told in (text.stdout, repro("claims", "--format", "markdown").stdout):
+        answered, _, table = told.partition("\n\n")
+        assert answered.startswith(f"{len(rows)} claims: holds ")
+        assert len(answered.splitlines()) == 1
+        assert len(table.splitlines()) == len(rows) + 2
 
 
 BROKEN = [
@@ -773,6 +775,17 @@ def test_the_kept_run_of_tiny_recipes_is_no_measurement_of_the_paper() -> None:
     assert {row["id"] for row in needing} == NEED_A_RUN
     assert all("none of the 57 records counts" in row["reason"] for row in needing)
     assert all(row["recomputed"] is None for row in needing)
+
+
+@pytest.mark.parametrize("format", ["text", "markdown", "csv", "json"])
+def test_a_run_of_which_nothing_counts_for_any_claim_is_told_with_the_way_out(tmp_path: Path, format: str) -> None:
+    told = repro("claims", "--measured", "results/cpu-2-cores", "--format", format).stderr
+    assert told == (
+        "repro: results/cpu-2-cores: it settles no claim, as none of the 57 records counts: 57 are of tiny recipes, 57 "
+        "are of the CPU; python -m repro --gpus all measures what does\n"
+    )
+    counts = results_folder(tmp_path / "run", record("vit", "naive", 1.0, scale="tiny"), *search(counts=(2,)))
+    assert "settles no claim" not in repro("claims", "--measured", str(counts), "--format", format).stderr
 
 
 def test_a_results_folder_is_checked_from_the_command_line(tmp_path: Path) -> None:

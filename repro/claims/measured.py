@@ -12,7 +12,7 @@ from ..results import TRIALS
 from ..trial import Record
 from ..verdict import FAILED, Verdict, explain, judge_tables
 from .registry import Missing, measures
-from .searched import at_scale, nothing_counts
+from .searched import at_scale, nothing_counts, why_none_counts
 from .working import Row, Working, count, shown
 
 RUN = f"{command()} --gpus all"
@@ -48,6 +48,11 @@ def timed_passes(records: Sequence[Record]) -> Working | Missing:
     low, high = (shown(ratio.value.value) for ratio in (ordered[0], ordered[-1]))
     found = Working(Interval.exact(middle)).after(*ordered)
     return found.saying(f"the median of the {len(ratios)} trials: {shown(middle)}").told(f"from {low} to {high}")
+
+
+def unsettling(records: Sequence[Record]) -> str:
+    """That these records settle no claim, why, and what would; nothing where one of them counts."""
+    return "" if at_scale(records) else f"it settles no claim, as {why_none_counts(records)}; {RUN} measures what does"
 
 
 def _compared(cell: Verdict) -> Working:

@@ -94,8 +94,11 @@ def at_scale(records: Sequence[Record]) -> list[Record]:
 def nothing_counts(records: Sequence[Record], run: str) -> str:
     """Why records settle nothing, and the command whose records would."""
     measures = f"{run} measures it, and {command()} claims --measured DIR checks it"
-    if not records:
-        return measures
+    return f"{why_none_counts(records)}; {measures}" if records else measures
+
+
+def why_none_counts(records: Sequence[Record]) -> str:
+    """Why none of these records can stand for the paper's, by how many are of which kind."""
     kinds = {
         "of tiny recipes": sum(record.scale != "paper" for record in records),
         "of the CPU": sum(record.device == "cpu" for record in records),
@@ -106,7 +109,7 @@ def nothing_counts(records: Sequence[Record], run: str) -> str:
         ", ".join(f"{number} are {kind}" for kind, number in kinds.items() if number)
         or "they are of other models or settings, or did not run"
     )
-    return f"none of the {len(records)} records counts: {told}; {measures}"
+    return f"none of the {len(records)} records counts: {told}"
 
 
 def name(cell: Search) -> str:

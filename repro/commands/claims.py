@@ -9,10 +9,13 @@ from typing import Any
 
 from .. import command
 from ..claims import Checked, check, check_all
+from ..claims.measured import unsettling
 from ..claims.working import shown
 from ..formats import FOR_MACHINES, Format, add_format, render
 from ..reading import measured
+from ..stderr import say
 from ..units import path
+from .printout import answered
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -29,13 +32,15 @@ def main(given: argparse.Namespace) -> int:
         print(_traced(check(given.id, records), given.format))
         return 0
     checked = check_all(records)
-    people = given.format not in FOR_MACHINES
-    print(render([_people(one, given.format) if people else one.row() for one in checked], given.format))
-    if people:
-        counts = Counter(one.verdict.replace("_", " ") for one in checked)
-        told = ", ".join(f"{verdict} {number}" for verdict, number in counts.most_common())
-        traced = f"{command()} claims ID shows what a verdict stands on"
-        print(f"\n{len(checked)} claims: {told}. {traced}.")
+    if records is not None and (why := unsettling(records)):
+        say(f"{given.measured}: {why}")
+    if given.format in FOR_MACHINES:
+        print(render([one.row() for one in checked], given.format))
+        return 0
+    counts = Counter(one.verdict.replace("_", " ") for one in checked)
+    told = ", ".join(f"{verdict} {number}" for verdict, number in counts.most_common())
+    answer = f"{len(checked)} claims: {told}. {command()} claims ID shows what a verdict stands on."
+    print(answered(answer, [render([_people(one, given.format) for one in checked], given.format)], given.format))
     return 0
 
 
