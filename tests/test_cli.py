@@ -17,11 +17,16 @@ from pathlib import Path
 
 import pytest
 
+from repro import nvml
 from repro.cli import main, parser
 from repro.commands import HELP
 from repro.commands.preflight import check_disk
+from repro.commands.run import _checked
+from repro.devices import Device
 from repro.errors import UserError
 from repro.formats import render
+from repro.gpus import find
+from repro.host import host
 from repro.report.text import report
 from repro.run import FILES
 from tests.command_line import ROOT, SLOW, answer, one_line, process, record, refusal, repro, slow_imports
@@ -222,6 +227,10 @@ BAD_INPUT = [
     ),
     (["lab", "--epochs", "\uff13"], ["--epochs \uff13: expected a whole number"]),
     (["--gpus", "1", "--processes", "2"], ["exclude each other"]),
+    *(
+        ([*words, "--allow-cpu"], ["--allow-cpu changes nothing without --gpus: give --gpus all, or leave it out"])
+        for words in ([], ["--processes", "1"], ["calibrate"])
+    ),
     (["--methods", "best"], ["--methods", "published"]),
     (["--models", "vit", "--attention", "flash"], ["--attention flash changes nothing here: it serves free lunch of"]),
     (["--processes", "1", "--attention", "flash"], ["--attention flash changes nothing", "an Ampere or newer GPU"]),
@@ -245,6 +254,26 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(arguments: list[str], told:
     for part in told:
         assert part in refused
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("devices", "most", "whose"),
+    [
+        ([Device(0, 0, "GPU-0", "NVIDIA A100", find("A100"), 80 * 10**9, (8, 0))], 80 * 10**9, "each A100 here"),
+        ([], host().memory_bytes, "this machine"),
+    ],
+)
+def test_a_limit_of_a_ranks_memory_is_at_most_what_one_rank_can_have(
+    devices: list[Device], most: int, whose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml, "visible_devices", lambda: devices)
+    assert refusal("--memory", f"{most + 1}B", "--out", str(tmp_path / "out")) == (
+        f"repro: --memory {most + 1}B: expected at most {most >> 20}MiB, the memory of {whose}; name less, or leave it "
+        "out\n"
+    )
+    assert not (tmp_path / "out").exists()
+    options, _ = _checked(parser("run").parse_args(["--memory", f"{most}B"]))
+    assert options.memory == most, "of each rank, also where several share a CPU's"
 
 
 @pytest.mark.parametrize("command", HELP)

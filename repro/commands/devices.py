@@ -29,6 +29,10 @@ def devices_and_counts(given: argparse.Namespace) -> tuple[list[Device], tuple[i
     """The GPUs that were asked for, none means the CPU, and the numbers of them, or of processes, to run on."""
     if given.gpus is not None and given.processes is not None:
         raise UserError("--gpus and --processes exclude each other: processes run on the CPU")
+    if given.allow_cpu and given.gpus is None:
+        raise UserError(
+            "--allow-cpu changes nothing without --gpus: give --gpus all, or leave it out; --processes runs on the CPU"
+        )
     visible, asked = [] if given.processes is not None else nvml.visible_devices(), given.gpus
     if asked is not None and not visible and given.allow_cpu:
         say("no GPU is visible here; running on the CPU (--allow-cpu)")

@@ -16,6 +16,7 @@ from ..estimate import LOADING, REPORTING
 from ..exit_codes import INTERRUPTED, NOTHING_COMPARED, OK
 from ..expected import TOLERANCE
 from ..formats import add_format
+from ..host import host
 from ..plan import Methods, Options, Search, default_scale
 from ..recipe import Scale
 from ..settings import Attention
@@ -68,7 +69,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         metavar="1h",
         help="end a trial after this (default 1h, or 3 times its estimate where that is more)",
     )
-    add("--memory", metavar="2GiB", help="limit of each rank's memory, on its GPU or on the CPU")
+    add("--memory", metavar="2GiB", help="limit of each rank's memory, on its GPU or on the CPU, at most all of it")
     add("--out", type=path, default=Path("results/local"), metavar="DIR", help="results folder (default results/local)")
     add("--check-extrapolation", action="store_true", help="also time whole accumulated steps")
     add("--require-comparison", action="store_true", help="exit 3 if no cell of the paper could be compared")
@@ -146,7 +147,7 @@ def _checked(given: argparse.Namespace) -> tuple[Options, list[Device]]:
         methods=given.methods,
         scale=given.scale or default_scale(bool(devices)),
         counts=counts,
-        memory=units.bytes_(given.memory, "--memory") if given.memory is not None else None,
+        memory=_memory(given.memory, devices) if given.memory is not None else None,
         steps=units.count(given.steps, "--steps"),
         trial_timeout=units.seconds(given.trial_timeout, "--trial-timeout")
         if given.trial_timeout is not None
@@ -171,6 +172,20 @@ def _checked(given: argparse.Namespace) -> tuple[Options, list[Device]]:
     if options.attention == "flash":
         _check_flash(options, devices)
     return options, devices
+
+
+def _memory(text: str, devices: Sequence[Device]) -> int:
+    """A limit of each rank's memory. Raises UserError for one above all that a rank has: it would limit nothing, and
+    its trials would stand for no cell. Ranks on a CPU share the machine's, and each may be given up to all of it: a
+    limit sets nothing aside, and most ranks take less."""
+    limit = units.bytes_(text, "--memory")
+    most = min((device.memory_bytes for device in devices), default=host().memory_bytes)
+    if limit > most:
+        of = f"each {devices[0].name} here" if devices else "this machine"
+        raise UserError(
+            f"--memory {text}: expected at most {most >> 20}MiB, the memory of {of}; name less, or leave it out"
+        )
+    return limit
 
 
 def _check_counts(options: Options) -> None:
