@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 IMAGES, EPOCHS = 40_597, 20  # of the lab's training
+WARM_UP_BATCHES = 10  # ours, ahead of an epoch that is to be a warm one
 KERNEL = 4
 SIDES = (1, 4, 8, 16, 32, 64)  # from the latents to the image, layer by layer
 

@@ -19,7 +19,7 @@ from models import gan
 from . import environment, files, jsonfile
 from .devices import Device
 from .errors import UserError
-from .lab import WARM_UP_BATCHES, Trained, Training
+from .lab import Trained, Training
 from .measure.launcher import ForkServer
 from .measure.rank import SEED
 from .measure.server import Job
@@ -70,7 +70,7 @@ class Experiment:
         self._server.start()
         with tempfile.TemporaryDirectory(prefix="repro-") as watched:
             progress, log = Path(watched) / "progress", self.results.logs / f"{what.id}.log"
-            warm_up = WARM_UP_BATCHES if what.warm else 0
+            warm_up = gan.WARM_UP_BATCHES if what.warm else 0
             with _bar(progress, what.epochs * gan.batches(what.images, what.batch) + warm_up):
                 [outcome] = self._server.call(
                     Job(

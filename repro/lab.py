@@ -18,7 +18,6 @@ from .gpus import Gpu, find
 from .quantities import quantities
 from .recipe import Scale
 
-WARM_UP_BATCHES = 10
 _FIRST_BATCHES = 10
 # The resources of its runs, two with CPUs alone.
 T4_2_CPUS, T4_16_CPUS = "T4 node with 2 CPUs", "T4 node with 16 CPUs"

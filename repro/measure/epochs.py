@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 import models
-from repro.lab import WARM_UP_BATCHES
+from models import gan
 from repro.recipe import Generation
 from repro.settings import NAIVE
 
@@ -57,7 +57,7 @@ def train(
 
         if warm:
             file.read(torch.arange(images))
-            for chosen in order()[:WARM_UP_BATCHES]:
+            for chosen in order()[: gan.WARM_UP_BATCHES]:
                 batch(chosen)
         rank.report(started=rank.since_sent())
         for _ in range(epochs):
