@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import models
 
 from .datafile import Row, columns, expected_folder, named, positive_int, problem, read_once, rows
-from .gpus import paper_gpus
+from .gpus import OfGpus, paper_gpus
 from .settings import SHARDINGS, Settings, Sharding
 
 COUNTS = (1, 2, 4, 8)  # the numbers of GPUs in Tables 1 and 4
@@ -24,12 +24,10 @@ State = Literal["days", "infeasible", "lost"]
 Place = tuple[str, str, int]  # model, GPU and number of GPUs, as the paper names them
 
 
-class AtPlace:
+class AtPlace(OfGpus):
     """What a row says of one model on one machine."""
 
     model: str
-    gpu: str
-    gpus: int
 
     @property
     def place(self) -> Place:

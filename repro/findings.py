@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import models
 
 from .datafile import Keyed, absent, read_once
-from .expected import Cell, Place, Table, cells
+from .expected import AtPlace, Cell, Place, Table, cells
 from .gpus import Gpu, by_name, peak_flops
 from .interval import Interval
 from .originals import analytic_peaks, originals, training_compute
@@ -22,7 +22,7 @@ PYTHIA = tuple(recipe.name for recipe in models.PYTHIAS)  # as the paper names t
 
 
 @dataclass(frozen=True)
-class Speedup:
+class Speedup(AtPlace):
     """Naive days over the days with the best settings, for a cell that both tables have."""
 
     model: str

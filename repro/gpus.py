@@ -52,6 +52,18 @@ class Gpu:
         return self.paper_name or self.name
 
 
+class OfGpus:
+    """What a row says of one machine: so many GPUs of a kind."""
+
+    gpu: str
+    gpus: int
+
+    @property
+    def machine(self) -> str:
+        """As people say it: 2 A100."""
+        return f"{self.gpus} {self.gpu}"
+
+
 def catalogue_file() -> Path:
     """Where the catalogue is."""
     return expected_folder() / "gpus.csv"

@@ -10,7 +10,7 @@ from typing import Literal
 
 from .currency import codes
 from .datafile import ContradictionError, Positive, Row, read_once, records
-from .gpus import by_name, known_gpu
+from .gpus import OfGpus, by_name, known_gpu
 
 Terms = Literal["on-demand", "reserved", "spot"]
 
@@ -65,7 +65,7 @@ class System:
 
 
 @dataclass(frozen=True)
-class Rental:
+class Rental(OfGpus):
     """`hours` of an instance with `gpus` GPUs cost `price`: one hour or, reserved, the whole term, used or not."""
 
     gpu: str

@@ -49,7 +49,7 @@ class Verdict(AtPlace):
     @property
     def cell(self) -> str:
         """The cell's name, as people say it."""
-        return f"Table {self.table}, {self.model} on {self.gpus} {self.gpu}"
+        return f"Table {self.table}, {self.model} on {self.machine}"
 
 
 def within(measured: float, expected: int, tolerance: float) -> Literal["reproduced", "faster", "slower"]:
@@ -111,7 +111,7 @@ def _judge(cell: Cell, there: list[Record], published: set[str], tolerance: floa
         )
 
     if not there:
-        return verdict("not_measured", f"no run on {cell.gpus} {cell.gpu}")
+        return verdict("not_measured", f"no run on {cell.machine}")
     naive = cell.table == "4"
     tried = [record for record in standing(there).values() if (record.settings == NAIVE.id) == naive]
     settled = {record.settings for record in tried if _settles(record)}

@@ -135,4 +135,4 @@ def flops(model: str) -> Working:
 def cell_row(cell: Cell) -> Row:
     """The row of a cell of Table 1 or 4."""
     value = counted(cell.days, "day") if cell.days is not None else cell.state
-    return Row(f"table{cell.table}.csv", f"{cell.model} on {cell.gpus} {cell.gpu}", value, cell.source)
+    return Row(f"table{cell.table}.csv", f"{cell.model} on {cell.machine}", value, cell.source)

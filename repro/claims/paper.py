@@ -85,9 +85,8 @@ def mean_speedup() -> Working:
 
 
 def _speedup(row: Speedup) -> Working:
-    step = f"{row.model} on {row.gpus} {row.gpu}: {row.naive_days} / {row.best_days} = {shown(row.ratio.value)}"
-    place = (row.model, row.gpu, row.gpus)
-    return Working(row.ratio, facts.days("4", *place).rows + facts.days("1", *place).rows, (step,))
+    step = f"{row.model} on {row.machine}: {row.naive_days} / {row.best_days} = {shown(row.ratio.value)}"
+    return Working(row.ratio, facts.days("4", *row.place).rows + facts.days("1", *row.place).rows, (step,))
 
 
 @recomputes("analytic-optimism")

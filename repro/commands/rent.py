@@ -97,13 +97,13 @@ def _prices(prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> 
     quoted, paid = [(f"{row.gpu} at {row.provider}", row.quoted) for row in listed], set[str]()
     for rental in filter(renting.committed, listed):
         note = (
-            f"{rental.gpus} {rental.gpu}, {rental.terms} at {rental.provider}: {rental.price:,.0f} {rental.currency} "
+            f"{rental.machine}, {rental.terms} at {rental.provider}: {rental.price:,.0f} {rental.currency} "
             f"for {rental.hours:,.0f} hours, used or not"
         )
         price = machine_price(rental.gpu, rental.gpus, prices, unit)
         if price is not None:
             note += f"; to own the machine costs {price[0]:,.0f} {unit}"
-            quoted.append((f"{rental.gpus} {rental.gpu} to buy", price[1]))
+            quoted.append((f"{rental.machine} to buy", price[1]))
             paid |= machine_paid_in(rental.gpu, rental.gpus, prices)
         if (rental.gpu, rental.gpus) == ("A100", 8):
             ceiling = quantities()["paper/owned_8_a100"]

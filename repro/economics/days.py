@@ -12,7 +12,7 @@ from .. import command
 from ..errors import UserError
 from ..expected import COUNTS, cells
 from ..findings import rounded_days
-from ..gpus import catalogue
+from ..gpus import OfGpus, catalogue
 from ..interval import Interval
 from ..predict.forecast import Forecast
 from ..predict.machine import Machine
@@ -28,7 +28,7 @@ Origin = Literal["expected", "measured", "predicted", "given"]  # the paper's, o
 
 
 @dataclass(frozen=True)
-class TrainingDays:
+class TrainingDays(OfGpus):
     """Days of one training on `gpus` of `gpu`, within bounds: what rounding leaves of the paper's, the 80 % interval of
     predicted ones; `watts` is what its GPUs drew together where that was measured."""
 
@@ -38,10 +38,6 @@ class TrainingDays:
     origin: Origin
     source: str
     watts: float | None = None
-
-    @property
-    def machine(self) -> str:
-        return f"{self.gpus} {self.gpu}"
 
     @property
     def bounds(self) -> tuple[float, float] | None:

@@ -8,7 +8,7 @@ from datetime import date
 
 from ..currency import worth
 from ..datafile import read_once, records
-from ..gpus import known_gpu
+from ..gpus import OfGpus, known_gpu
 from ..prices import Rental
 from ..quantities import quantities
 from ..units import DAYS_A_YEAR
@@ -28,7 +28,7 @@ class Tier:
 
 
 @dataclass(frozen=True)
-class Offer:
+class Offer(OfGpus):
     """One machine for `runs` trainings, one after the other.
 
     `terms` is "own", or how and where it is rented. `cost` is for all runs, as is `days`; `cost_per_experiment` is of
@@ -64,10 +64,6 @@ class Offer:
     def wears_out(self) -> bool:
         """Whether it is bought and lasts less long than the runs."""
         return self.owned and self.days > lifespan_years() * DAYS_A_YEAR
-
-    @property
-    def machine(self) -> str:
-        return f"{self.gpus} {self.gpu}"
 
     @property
     def how(self) -> tuple[str, str]:

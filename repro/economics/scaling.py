@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Literal
 
+from ..gpus import OfGpus
 from ..interval import Interval
 from .days import Origin, TrainingDays
 from .offers import cost_a_day, machine_price
@@ -21,7 +22,7 @@ Pays = Literal["yes", "no", "within bounds"]
 
 
 @dataclass(frozen=True)
-class Step:
+class Step(OfGpus):
     """A number of GPUs, against the fewest that train the model and against the next smaller machine.
 
     `efficiency` is the speed-up over the GPUs' ratio: 1 is proportional. Costs are None without a price, in the price
@@ -43,10 +44,6 @@ class Step:
     bounds: tuple[float, float] | None
     origin: Origin
     source: str
-
-    @property
-    def machine(self) -> str:
-        return f"{self.gpus} {self.gpu}"
 
 
 def steps(days: Sequence[TrainingDays], prices: PriceList, currency: str) -> list[Step]:

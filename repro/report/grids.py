@@ -97,7 +97,7 @@ def _audit_entry(row: Audited) -> Entry:
     share = row.utilisation
     symbol, _ = AUDIT[row.verdict]
     told = (
-        f"Table {row.table}, {row.model} on {row.gpus} {row.gpu}: {row.days:g} days are {share.value:.0%} of peak "
+        f"Table {row.table}, {row.model} on {row.machine}: {row.days:g} days are {share.value:.0%} of peak "
         f"({share.low:.0%} to {share.high:.0%}), {row.verdict}"
     )
     return Entry(f"{share.value:.0%}".rstrip("%"), "", row.verdict, symbol, told)
