@@ -39,6 +39,14 @@ def test_recipes_lists_it_apart_from_the_papers() -> None:
     assert [row["id"] for row in rows if row["of"] != "paper"] == ["gan"]
 
 
+def test_recipes_says_what_table_3_prints_under_the_same_names() -> None:
+    ours = [row for row in answer("recipes") if row["of"] == "paper"]
+    for row, printed in zip(ours, answer("table", "3"), strict=True):
+        same = ("model", "batch_size", "optimizer")
+        assert [row[name] for name in same] == [printed[name] for name in same]
+        assert row["training_steps"] == pytest.approx(printed["training_steps"], rel=0.01)  # there rounded
+
+
 def test_nothing_is_predicted_of_it_and_that_is_told() -> None:
     assert refusal("predict", "--models", "gan").startswith("repro: gan is no model of the paper")
 

@@ -124,7 +124,15 @@ def test_the_bounds_of_predicted_days_are_their_interval_and_are_told_as_such(tm
     assert "the 80 % interval of predicted ones" in found["notes"][0]
     for row in found["rows"]:
         assert row["days_low"] < row["days"] == float(f"{row['days']:.3g}") < row["days_high"]
-        assert row["experiment_usd"] == float(f"{row['experiment_usd']:.3g}")
+        assert row["cost_per_experiment_usd"] == float(f"{row['cost_per_experiment_usd']:.3g}")
+
+
+def test_an_experiment_costs_as_much_as_recommend_says_under_the_same_name() -> None:
+    def costs(command: str) -> dict[tuple[str, int], float]:
+        rows = answer(command, "--model", "pythia-1b")["rows"]
+        return {(row["gpu"], row["gpus"]): row["cost_per_experiment_usd"] for row in rows}
+
+    assert costs("scaling") == costs("recommend")
 
 
 def test_two_rtx_3090_are_where_pythia_1b_stops_paying() -> None:
