@@ -93,73 +93,105 @@ def judge(
     ]
 
 
+@dataclass(frozen=True)
+class _Tried:
+    """What became of the settings that a cell is of: those of `settled` are known, `failed` say nothing of theirs, and
+    what is `unsettled` may yet be faster, or fit, than what was measured."""
+
+    records: tuple[Record, ...]
+    settled: set[str]
+    failed: tuple[Record, ...]
+    unsettled: set[str]
+
+
 def _judge(cell: Cell, there: list[Record], published: set[str], tolerance: float) -> Verdict:
-    def verdict(word: Word, reason: str = "", record: Record | None = None) -> Verdict:
-        return Verdict(
-            table=cell.table,
-            model=cell.model,
-            gpu=cell.gpu,
-            gpus=cell.gpus,
-            expected=cell.state,
-            expected_days=cell.days,
-            measured_days=record.authors_days if record else None,
-            true_days=record.true_days if record else None,
-            verdict=word,
-            settings=record.settings if record else None,
-            micro_batch=record.micro_batch if record else None,
-            reason=reason,
-        )
-
     if not there:
-        return verdict("not_measured", f"no run on {cell.machine}")
+        return _verdict(cell, "not_measured", f"no run on {cell.machine}")
+    tried = _tried(cell, there, published)
+    if why := _not_searched(cell, tried, published):
+        return _verdict(cell, "not_measured", why)
+    if any(record.status == "ok" for record in tried.records):
+        return _of_what_ran(cell, tried, tolerance)
+    return _of_none_ran(cell, tried)
+
+
+def _tried(cell: Cell, there: list[Record], published: set[str]) -> _Tried:
+    """Of the records of a cell's machine those of its settings: naive ones in Table 4, all others in Table 1."""
     naive = cell.table == "4"
-    tried = [record for record in standing(there).values() if (record.settings == NAIVE.id) == naive]
-    settled = {record.settings for record in tried if _settles(record)}
-    failed = [record for record in tried if record.settings not in settled]
+    records = tuple(record for record in standing(there).values() if (record.settings == NAIVE.id) == naive)
+    settled = {record.settings for record in records if _settles(record)}
+    failed = tuple(record for record in records if record.settings not in settled)
+    return _Tried(records, settled, failed, set() if naive else published - settled)
+
+
+def _not_searched(cell: Cell, tried: _Tried, published: set[str]) -> str:
+    """Why nothing can be said of a cell of Table 1, which is the best of the search: other settings alone say nothing
+    of it. Nothing where something can."""
     space = {settings.id for settings in search_space(cell.gpus)}
-    # What may be faster, or fit, than what was measured.
-    unsettled = set() if naive else published - settled
-    # Table 1 is the best of the search: other settings alone say nothing of it.
-    if not naive and not space <= settled and not published & settled:
-        wanted = "Appendix J's settings were" if published else "the whole search space was"
-        not_run = f"{wanted} not run; --methods {'published' if published else 'all'} does"
-        return verdict(
-            "not_measured", _ends(each for each in failed if each.settings in (published or space)) or not_run
-        )
-    ran = [record for record in tried if record.status == "ok"]
-    if ran:
-        there_too = [record for record in ran if cell.state != "infeasible" or _fits_papers_hosts(record)]
-        best = min(there_too or ran, key=lambda record: record.authors_days or 0.0)
-        if not there_too:
-            why = "infeasible in the paper, whose hosts have 64 GB a GPU; this one has more"
-            return verdict("no_reference", why, best)
-        if cell.state == "lost":
-            return verdict("no_reference", "the paper's mark is lost", best)
-        if cell.state == "infeasible":
-            return verdict("feasibility_differs", "infeasible in the paper, it ran here", best)
-        assert best.authors_days is not None
-        assert cell.days is not None
-        word = within(best.authors_days, cell.days, tolerance)
-        if word == "slower" and unsettled:
-            told = f"{best.settings} takes {best.authors_days:.1f} days, {_lacking(unsettled, failed)}"
-            return verdict("not_measured", told)
-        return verdict(word, _doubts(best), best)
-    others = _ends(record for record in tried if record.status != "out_of_memory" or record in failed)
-    if not tried or others:
-        return verdict("not_measured", others or "no such settings run")
-    if unsettled:
-        return verdict("not_measured", f"{listing(sorted(settled))} ran out of memory, {_lacking(unsettled, failed)}")
+    if cell.table == "4" or space <= tried.settled or published & tried.settled:
+        return ""
+    wanted = "Appendix J's settings were" if published else "the whole search space was"
+    not_run = f"{wanted} not run; --methods {'published' if published else 'all'} does"
+    return _ends(each for each in tried.failed if each.settings in (published or space)) or not_run
+
+
+def _of_what_ran(cell: Cell, tried: _Tried, tolerance: float) -> Verdict:
+    """A cell of which some settings ran, by the fastest of those that the paper's hosts have the memory for."""
+    ran = [record for record in tried.records if record.status == "ok"]
+    there_too = [record for record in ran if cell.state != "infeasible" or _fits_papers_hosts(record)]
+    best = min(there_too or ran, key=lambda record: record.authors_days or 0.0)
+    if not there_too:
+        why = "infeasible in the paper, whose hosts have 64 GB a GPU; this one has more"
+        return _verdict(cell, "no_reference", why, best)
     if cell.state == "lost":
-        return verdict("no_reference", "the paper's mark is lost; out of memory here")
+        return _verdict(cell, "no_reference", "the paper's mark is lost", best)
     if cell.state == "infeasible":
-        return verdict("reproduced", "infeasible in the paper, and out of memory here")
-    return verdict("feasibility_differs", f"the paper has {cell.days} days, all settings ran out of memory here")
+        return _verdict(cell, "feasibility_differs", "infeasible in the paper, it ran here", best)
+    assert best.authors_days is not None
+    assert cell.days is not None
+    word = within(best.authors_days, cell.days, tolerance)
+    if word == "slower" and tried.unsettled:
+        told = f"{best.settings} takes {best.authors_days:.1f} days, {_lacking(tried)}"
+        return _verdict(cell, "not_measured", told)
+    return _verdict(cell, word, _doubts(best), best)
 
 
-def _lacking(unsettled: set[str], failed: Iterable[Record]) -> str:
+def _of_none_ran(cell: Cell, tried: _Tried) -> Verdict:
+    """A cell of which no settings ran: known only where all of them ran out of memory."""
+    others = _ends(each for each in tried.records if each.status != "out_of_memory" or each in tried.failed)
+    if not tried.records or others:
+        return _verdict(cell, "not_measured", others or "no such settings run")
+    if tried.unsettled:
+        return _verdict(cell, "not_measured", f"{listing(sorted(tried.settled))} ran out of memory, {_lacking(tried)}")
+    if cell.state == "lost":
+        return _verdict(cell, "no_reference", "the paper's mark is lost; out of memory here")
+    if cell.state == "infeasible":
+        return _verdict(cell, "reproduced", "infeasible in the paper, and out of memory here")
+    why = f"the paper has {cell.days} days, all settings ran out of memory here"
+    return _verdict(cell, "feasibility_differs", why)
+
+
+def _verdict(cell: Cell, word: Word, reason: str, record: Record | None = None) -> Verdict:
+    return Verdict(
+        table=cell.table,
+        model=cell.model,
+        gpu=cell.gpu,
+        gpus=cell.gpus,
+        expected=cell.state,
+        expected_days=cell.days,
+        measured_days=record.authors_days if record else None,
+        true_days=record.true_days if record else None,
+        verdict=word,
+        settings=record.settings if record else None,
+        micro_batch=record.micro_batch if record else None,
+        reason=reason,
+    )
+
+
+def _lacking(tried: _Tried) -> str:
     """What else Appendix J's row may mean, and what became of it."""
-    ends = _ends(record for record in failed if record.settings in unsettled)
-    return f"and of other readings of Appendix J {len(unsettled)} did not run{f' ({ends})' if ends else ''}"
+    ends = _ends(record for record in tried.failed if record.settings in tried.unsettled)
+    return f"and of other readings of Appendix J {len(tried.unsettled)} did not run{f' ({ends})' if ends else ''}"
 
 
 def _settles(record: Record) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
@@ -10,14 +12,17 @@ import models
 
 from .. import command, units
 from ..economics import choice, offers, pricelist
+from ..economics.choice import Choice
 from ..economics.days import TrainingDays, training_days
-from ..economics.doubts import INSTEAD, believed, doubts, told_doubts, told_traces
+from ..economics.doubts import INSTEAD, Doubt, believed, doubts, told_doubts, told_traces
 from ..economics.offers import Offer
+from ..economics.pricelist import PriceList
 from ..economics.renting import told_in_proportion
 from ..errors import UserError
 from .money import add_shared, read_prices, unpriced, way_out, without_days
 from .printout import bounds, printout, told_bounds
 
+_RANKED = "Ranked by cost per experiment, what no other offer beats first."
 _SPOT = f"Spot instances are left to {command()} rent, which reckons with their interruptions."
 
 
@@ -34,78 +39,117 @@ def options(parser: argparse.ArgumentParser) -> None:
     add_shared(parser)
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What the machine is to do, and on what terms: the budget in `unit` and the deadline in days, each None without,
+    are for all runs."""
+
+    budget: float | None
+    deadline: float | None
+    runs: int
+    unit: str
+    prices: PriceList
+    buys: bool
+    rents: bool
+
+
 def main(given: argparse.Namespace) -> int:
-    budget = None if given.budget is None else units.budget(given.budget, "--budget")
-    deadline = None if given.deadline is None else units.days(given.deadline, "--deadline")
-    runs = units.count(given.runs, "--runs")
-    unit, prices = read_prices(given)
+    asked, today = _asked(given), date.today()
     days = training_days(given.model, given.measured, given.predicted)
-
-    def offered(days: list[TrainingDays]) -> tuple[list[Offer], list[Offer]]:
-        own = offers.owned(days, prices, unit, runs) if given.terms != "rent" else []
-        return own, offers.rented(days, prices, unit, runs) if given.terms != "own" else []
-
-    own, rent = offered(days)
-    found = own + rent
-    without = offers.unpriced(days, rent if given.terms == "rent" else own)
+    found = _offered(days, asked)
     if not found:
-        raise UserError(f"no machine that trains {given.model} has a price in {unit}; {way_out(unit)}")
-    chosen = choice.choose(found, budget, deadline)
-    best, doubted = chosen.ranked[0], doubts(given.model, chosen.ranked)
-    predicted = [offer for listed in offered(believed(days, doubted)) for offer in listed]
-    doubt = doubted.get(best.machine)
-    same = next((offer.days for offer in predicted if offer.how == best.how and offer.origin == "predicted"), None)
-    sentences = [choice.answer(chosen, given.model, doubt.told(same) if doubt else None)]
-    today = date.today()
-    instead = None
-    if doubted:
-        try:
-            other = choice.choose(predicted, budget, deadline)
-        except UserError as error:
-            sentences.append(f"{INSTEAD.capitalize()}: {error}.")
-        else:
-            if doubt or other.ranked[0].how != best.how:
-                sentences.append(f"{INSTEAD.capitalize()}: {choice.brief(other)}.")
-                instead = _row(1, other.ranked[0], predicted, True, today)
-    paid = offers.paid_in(found, prices)
+        raise UserError(f"no machine that trains {given.model} has a price in {asked.unit}; {way_out(asked.unit)}")
+    chosen = choice.choose(found, asked.budget, asked.deadline)
+    doubted = doubts(given.model, chosen.ranked)
+    predicted = _offered(believed(days, doubted), asked)
+    instead, other = _instead(chosen, predicted, doubted, asked) if doubted else ("", None)
     rows = [_row(rank, offer, found, rank <= chosen.fitting, today) for rank, offer in enumerate(chosen.ranked, 1)]
-    notes = [
-        f"Cost and days are for {runs} run{'s, one after the other' if runs > 1 else ''}; cost per experiment is one "
-        f"run's share of a machine's {offers.lifespan_years():g} years, or its rent. "
-        f"Electricity is not counted ({command()} breakeven --electricity SUM counts it).",
-        *(["Ranked by cost per experiment, what no other offer beats first."] if budget is deadline is None else []),
-        *told_bounds(offer.bounds for offer in found),
-        *told_doubts(doubted),
-        *told_traces(found, doubted),
-        *([told_in_proportion(), _SPOT] if given.terms != "own" else []),
-        *(offers.rentals_left_out(days, prices, unit) if given.terms != "own" else []),
-        *unpriced(without, unit, "not here to buy" if given.terms == "either" else "not here"),
-        *without_days(
-            days,
-            given,
-            prices.own_to_buy if given.terms != "rent" else (),
-            prices.own_systems if given.terms != "rent" else (),
-            prices.own_rentals if given.terms != "own" else (),
-        ),
-        *pricelist.told_rates(paid, unit, prices.rates),
-        *pricelist.old_prices(
-            [(offer.gpu, offer.quoted) for offer in found] + pricelist.old_rates(paid, unit, prices.rates), today
-        ),
-    ]
     print(
         printout(
-            sentences,
+            [_answer(chosen, given.model, predicted, doubted), *filter(None, [instead])],
             rows,
-            notes,
+            _notes(given, asked, days, found, doubted, today),
             given.format,
             rule=chosen.rule,
-            currency=unit,
+            currency=asked.unit,
             best=rows[0],
-            best_with_predicted_days=instead,
+            best_with_predicted_days=other and _row(1, other, predicted, True, today),
             pareto_front=[row for row in rows if row["pareto"]],
         )
     )
     return 0
+
+
+def _asked(given: argparse.Namespace) -> _Asked:
+    budget = None if given.budget is None else units.budget(given.budget, "--budget")
+    deadline = None if given.deadline is None else units.days(given.deadline, "--deadline")
+    runs = units.count(given.runs, "--runs")
+    unit, prices = read_prices(given)
+    return _Asked(budget, deadline, runs, unit, prices, given.terms != "rent", given.terms != "own")
+
+
+def _offered(days: Sequence[TrainingDays], asked: _Asked) -> list[Offer]:
+    """On the terms that were asked for, those to buy first."""
+    own = offers.owned(days, asked.prices, asked.unit, asked.runs) if asked.buys else []
+    return own + (offers.rented(days, asked.prices, asked.unit, asked.runs) if asked.rents else [])
+
+
+def _answer(chosen: Choice, model: str, predicted: Sequence[Offer], doubted: Mapping[str, Doubt]) -> str:
+    """The choice in a sentence; where its days are doubted, with those predicted instead."""
+    best = chosen.ranked[0]
+    doubt = doubted.get(best.machine)
+    same = next((offer.days for offer in predicted if offer.how == best.how and offer.origin == "predicted"), None)
+    return choice.answer(chosen, model, doubt.told(same) if doubt else None)
+
+
+def _instead(
+    chosen: Choice, predicted: Sequence[Offer], doubted: Mapping[str, Doubt], asked: _Asked
+) -> tuple[str, Offer | None]:
+    """What to take with predicted days in place of doubted ones, in a sentence, and that offer where there is one;
+    neither where no doubt decides."""
+    try:
+        other = choice.choose(predicted, asked.budget, asked.deadline)
+    except UserError as error:
+        return f"{INSTEAD.capitalize()}: {error}.", None
+    best = chosen.ranked[0]
+    if best.machine not in doubted and other.ranked[0].how == best.how:
+        return "", None
+    return f"{INSTEAD.capitalize()}: {choice.brief(other)}.", other.ranked[0]
+
+
+def _notes(
+    given: argparse.Namespace,
+    asked: _Asked,
+    days: Sequence[TrainingDays],
+    found: Sequence[Offer],
+    doubted: Mapping[str, Doubt],
+    today: date,
+) -> list[str]:
+    unit, prices, runs = asked.unit, asked.prices, asked.runs
+    without = offers.unpriced(days, [offer for offer in found if offer.owned or not asked.buys])
+    paid = offers.paid_in(found, prices)
+    old_rates = pricelist.old_rates(paid, unit, prices.rates)
+    return [
+        f"Cost and days are for {runs} run{'s, one after the other' if runs > 1 else ''}; cost per experiment is one "
+        f"run's share of a machine's {offers.lifespan_years():g} years, or its rent. "
+        f"Electricity is not counted ({command()} breakeven --electricity SUM counts it).",
+        *([_RANKED] if asked.budget is asked.deadline is None else []),
+        *told_bounds(offer.bounds for offer in found),
+        *told_doubts(doubted),
+        *told_traces(found, doubted),
+        *([told_in_proportion(), _SPOT] if asked.rents else []),
+        *(offers.rentals_left_out(days, prices, unit) if asked.rents else []),
+        *unpriced(without, unit, "not here to buy" if asked.buys and asked.rents else "not here"),
+        *without_days(
+            days,
+            given,
+            prices.own_to_buy if asked.buys else (),
+            prices.own_systems if asked.buys else (),
+            prices.own_rentals if asked.rents else (),
+        ),
+        *pricelist.told_rates(paid, unit, prices.rates),
+        *pricelist.old_prices([(offer.gpu, offer.quoted) for offer in found] + old_rates, today),
+    ]
 
 
 def _row(rank: int, offer: Offer, found: list[Offer], fits: bool, today: date) -> dict[str, Any]:
