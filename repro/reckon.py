@@ -27,7 +27,7 @@ def reckoned(record: Record, gpu: Gpu | None) -> dict[str, Any]:
     authors = extrapolate.authors_step(host[0], accumulation)
     true = extrapolate.true_step(device, accumulation)
     waited = extrapolate.true_step(synchronised, accumulation)
-    peak = peak_flops(gpu, recipe.precision, record.tf32)
+    peak = peak_flops(gpu, recipe.precision, record.in_tf32)
     flops, count = recipe.flops_per_example * recipe.batch_size, record.world
     return {
         "authors_step": authors,

@@ -148,6 +148,11 @@ class Record(OnMachine):
     log: str = ""
 
     @property
+    def in_tf32(self) -> bool:
+        """Whether its fp32 products ran in TF32: as asked for, where nobody looked."""
+        return self.tf32 if self.ran_tf32 is None else self.ran_tf32
+
+    @property
     def clocks_ratio(self) -> float | None:
         """The authors' step over the true one, and so their days over the true ones: below 1 where their clock shows
         less than a person waits. Theirs is of the mean of the rounds, the true one the median round. None on a CPU,

@@ -13,8 +13,10 @@ import pytest
 
 import models
 from repro.audit import _peak, audit, audit_measured, causes, plausible_cells, summary, verdict
+from repro.gpus import find
 from repro.interval import Interval
 from repro.originals import training_compute
+from repro.reckon import reckoned
 from tests.command_line import ROOT, answer, record, refusal, repro, results_folder
 
 PYTHIA_1B_FLOPS = 1.282e13 * 1024 * 143_000
@@ -113,6 +115,14 @@ def test_gpus_of_several_nodes_all_count() -> None:
     [authors, _], [same, _] = audit_measured([one]), audit_measured([replace(one, count=2, nodes=2)])
     assert same == authors
     assert same.gpus == 4
+
+
+def test_a_measured_share_is_of_the_peak_of_what_ran_and_not_of_the_tf32_asked_for() -> None:
+    asked = record("vit", "free_lunch", 300.0, tf32=True, ran_tf32=True)
+    shares = [audit_measured([replace(asked, ran_tf32=ran)])[0] for ran in (True, False)]
+    assert [(row.precision, row.peak_tflops) for row in shares] == [("TF32", 156), ("fp32", 19.5)]
+    of_peak = [reckoned(replace(asked, ran_tf32=ran), find("A100"))["utilisation"] for ran in (True, False)]
+    assert of_peak[1] == pytest.approx(of_peak[0] * 156 / 19.5)
 
 
 def test_measured_days_are_summed_up_under_that_name() -> None:

@@ -397,6 +397,12 @@ def test_the_same_kernels_in_another_order_are_no_change() -> None:
     ]
 
 
+def test_tf32_that_was_asked_for_and_did_not_run_is_a_change() -> None:
+    ran, not_run, unknown = (processes(count=1, tf32=True, ran_tf32=ran) for ran in (True, False, None))
+    assert [str(found) for found in changes(ran, not_run)] == ["TF32: on, then off"]
+    assert changes(ran, unknown) == [], "where nobody looked it is taken to be as asked"
+
+
 def baseline(folder: Path, **changed: Any) -> Path:
     """The baseline of ten processes, each of its records changed."""
     found = processes()

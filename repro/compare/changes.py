@@ -38,7 +38,7 @@ def changes(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
         ("wrapper", lambda record: record.wrapper),
         ("optimizer", lambda record: record.optimizer),
         ("compiled", lambda record: "yes" if record.compiled else "no"),
-        ("TF32", lambda record: "on" if record.tf32 else "off"),
+        ("TF32", lambda record: "on" if record.in_tf32 else "off"),
     ]
     graphs = [("graphs", "compiled"), ("graph breaks", "breaks"), ("recompilations", "recompilations")]
     words += [(what, _of_graphs(key)) for what, key in graphs]

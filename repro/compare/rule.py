@@ -72,8 +72,7 @@ def decide(rounds: Sequence[Ratio], together: Ratio, floor: float | None) -> Dec
         call: Call = "regressed" if said[0] > 0 else "improved"
         return Decision(call, f"{told}, in each of {len(rounds)} rounds; the threshold is {limit:.1%}", limit)
     if any(said):
-        why = "a second round has to confirm it" if len(rounds) == 1 else "only one of two rounds says so"
-        return Decision("inconclusive", f"{told}, above the threshold of {limit:.1%}, but {why}", limit)
+        return Decision("inconclusive", f"{told}{_unconfirmed(said, limit)}", limit)
     if settled(together):
         return Decision("unchanged", f"{told}: a change of {SMALLEST_CHANGE:.0%} is excluded", limit)
     return Decision(
@@ -82,6 +81,16 @@ def decide(rounds: Sequence[Ratio], together: Ratio, floor: float | None) -> Dec
         "samples, or a quieter machine",
         limit,
     )
+
+
+def _unconfirmed(said: Sequence[int], limit: float) -> str:
+    """Why what rounds say is no call, where one of them at least suspects a change."""
+    above = f"above the threshold of {limit:.1%}"
+    if len(said) == 1:
+        return f", {above}, but a second round has to confirm it"
+    if all(said):
+        return f": slower in one round and faster in the other, both {above}"
+    return f": {above} in only one of two rounds"
 
 
 def settled(ratio: Ratio) -> bool:
