@@ -43,6 +43,7 @@ from .variables import trial_environment
 from .verdict import Verdict, judge, judge_tables
 
 FILES = (TRIALS, VERDICTS, environment.FILE, BENCHMARK, REPORT, PAGE)  # in the folder, and logs
+_ANSWERS = ("ok", "out_of_memory", "timed_out", "skipped")  # what a run that goes on may leave as it is
 _EXHAUSTIVE = "--search exhaustive measures it"
 
 
@@ -92,7 +93,7 @@ class Run:
             self._records = {record.id: record for record in sound_records(self.results.folder, problems)}
             print_problems(problems, self.results.folder)
             found = environment.describe(self.devices, self._packages, SEED, asdict(self.options), self._variables)
-            if any(record.status in ("ok", "out_of_memory") for record in self._records.values()):
+            if any(record.status in _ANSWERS for record in self._records.values()):
                 environment.refuse_another(self.results.folder, found)
             environment.keep(found, self.results.folder)
             self._commit = found.commit

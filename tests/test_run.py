@@ -432,8 +432,9 @@ def test_a_record_stands_unless_another_try_may_tell_more(
         assert run.waiting == [trial for trial in run.trials if not (stands and trial == run.trials[3])]
 
 
-def test_what_another_machine_measured_keeps_its_folder_whatever_is_asked_for(tmp_path: Path) -> None:
-    results_folder(tmp_path, record("convnext", "naive", 3.0))
+@pytest.mark.parametrize("status", ["ok", "out_of_memory", "timed_out", "skipped"])
+def test_what_another_machine_measured_keeps_its_folder_whatever_is_asked_for(status: Any, tmp_path: Path) -> None:
+    results_folder(tmp_path, record("convnext", "naive", 3.0 if status == "ok" else None, status=status))
     described = '{"packages": {"torch": "2.0.0"}, "python": "3.11.0", "gpus": []}'
     (tmp_path / "environment.json").write_text(described)
     refused = repro(*ONE, "--out", str(tmp_path))
