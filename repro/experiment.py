@@ -70,8 +70,7 @@ class Experiment:
         self._server.start()
         with tempfile.TemporaryDirectory(prefix="repro-") as watched:
             progress, log = Path(watched) / "progress", self.results.logs / f"{what.id}.log"
-            warm_up = gan.WARM_UP_BATCHES if what.warm else 0
-            with _bar(progress, what.epochs * gan.batches(what.images, what.batch) + warm_up):
+            with _bar(progress, batches(what)):
                 [outcome] = self._server.call(
                     Job(
                         call="repro.measure.epochs:train",
@@ -96,6 +95,12 @@ class Experiment:
         trained = Trained(what, started, **outcome.value, crowd=outcome.crowd)
         files.replace(path, json.dumps(asdict(trained)) + "\n")
         return trained, False
+
+
+def batches(what: Training) -> int:
+    """Those that a training takes, its warm-up's with them."""
+    an_epoch = gan.batches(what.images, what.batch)
+    return what.epochs * an_epoch + (min(gan.WARM_UP_BATCHES, an_epoch) if what.warm else 0)
 
 
 def check_room(folder: Path, what: Training) -> None:

@@ -22,7 +22,7 @@ import pytest
 from repro import jsonfile, nvml
 from repro.cli import main
 from repro.errors import UserError
-from repro.experiment import Experiment
+from repro.experiment import Experiment, batches
 from repro.gpus import find
 from repro.lab import Trained, Training, epochs_of, lab_predictions, lab_ratios, predictions, ratios, why
 from repro.lab_report import Report
@@ -168,6 +168,12 @@ def test_a_warm_up_reads_all_images_and_trains_on_ten_batches_before_the_first_e
     assert (before.count("read"), before.count("update")) == (1 + 10, 10)
     assert [len(times[0]) for times in (found["reading"], found["training"])] == [13, 13]
     assert found["bar"] == 10 + 13
+
+
+@pytest.mark.parametrize(("images", "warm"), [(200, True), (40, True), (40, False)])
+def test_the_bar_ends_with_the_last_batch(in_ranks: InRanks, images: int, warm: bool, tmp_path: Path) -> None:
+    [found] = in_ranks("lab_training", folder=str(tmp_path), images=images, epochs=2, warm=warm)
+    assert found["bar"] == batches(Training("1 CPU", "tiny", 16, images, 2, warm))
 
 
 def test_images_are_random_colours_in_a_file_that_the_page_cache_has_forgotten(

@@ -24,7 +24,8 @@ def train(
     rank: Rank, recipe: str, scale: str, images: int, epochs: int, warm: bool, folder: str, progress: str
 ) -> dict[str, Any]:
     """Trains for some epochs on `images` random images, which a file in `folder` holds, and which are drawn in a new
-    order each epoch. `warm` reads the file once and trains on ten batches before the first epoch begins.
+    order each epoch. `warm` reads the file once and trains on ten batches, or all of them, before the first epoch
+    begins.
 
     Returns the seconds of reading and of training of every batch, by epoch, and of every epoch, all by the host, which
     waits for the device after each batch, as a program does that adds up its losses. The file `progress` grows by a
