@@ -165,11 +165,11 @@ PLAIN = Rates(hbm=1.0, host=1.0, overlap=0.0, host_memory=1e10)
         ("free_lunch+zero_2", 4, 1, 0, 30, 2),
         ("free_lunch+zero_3", 6, 51, 0, 30, 0),
         ("free_lunch+fsdp_2", 4, 34, 0, 100, 0),
-        ("free_lunch+fsdp_3", 6, 51, 0, 100, 0),
+        ("free_lunch+fsdp_3", 6, 50, 0, 100, 0),
         ("free_lunch+zero_1+offloading", 4, 1, 2, 30, 2),
         ("free_lunch+zero_3+offloading", 6, 51, 6, 30, 0),
         ("free_lunch+fsdp_2+offloading", 4, 34, 8, 100, 0),
-        ("free_lunch+fsdp_3+offloading", 6, 51, 12, 100, 0),
+        ("free_lunch+fsdp_3+offloading", 6, 50, 12, 100, 0),
     ],
 )
 def test_what_settings_exchange_offload_and_update_of_each_weight(
@@ -179,8 +179,10 @@ def test_what_settings_exchange_offload_and_update_of_each_weight(
     trace = traces.find(recipe.id, variant_of(wanted))
     found = step(recipe, trace, wanted, TWO_NODES, 1, PLAIN)
     ring, share = 7 / 8 * trace.parameters, trace.parameters / 8
-    assert found.communication == pytest.approx(sent * ring / 25e9 * 128)
-    assert found.offload == pytest.approx(offloaded * share / 32e9 * 128)
+    # FSDP keeps what is around the layers gathered between the passes, where it shards the weights.
+    kept = trace.rest.cost("parameters").fixed if settings.startswith("free_lunch+fsdp_3") else 0.0
+    assert found.communication == pytest.approx((sent * ring - 2 * 7 / 8 * kept) / 25e9 * 128)
+    assert found.offload == pytest.approx((offloaded * share - bool(offloaded) * 4 * kept / 8) / 32e9 * 128)
     held = share if wanted.stage else trace.parameters
     updated = held * adam / 1e10 + 2 * share / 32e9 if wanted.offloading else held * adam / 2039e9
     assert found.update == pytest.approx(updated + gathered * ring / 25e9)

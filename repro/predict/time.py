@@ -146,11 +146,11 @@ def step(recipe: Recipe, trace: Trace, settings: Settings, machine: Machine, exa
     if settings.stage > 1:
         moved += rates.handling * parameters
     memory, launches = moved / bandwidth, kernels * rates.launch
-    exchanged, overlapped = _exchange(settings, each, parameters, machine.world)
+    exchanged, overlapped = _exchange(settings, each, trace, machine.world)
     communication = exchanged / _link(machine, rates) + _collectives(settings, trace, machine) * machine.latency
     if overlapped:
         communication = max(0.0, communication - rates.overlap * work.backward * (compute + memory + launches))
-    offload = _offloaded(settings, each, parameters / machine.world) / (rates.host * machine.host_bytes)
+    offload = _offloaded(settings, each, trace, machine.world) / (rates.host * machine.host_bytes)
     return Step(
         compute * accumulation,
         memory * accumulation,
@@ -177,15 +177,21 @@ def _speed(recipe: Recipe, settings: Settings, machine: Machine, rates: Rates, k
     return peak * (rates.half if half else rates.full)
 
 
-def _exchange(settings: Settings, each: int, parameters: float, world: int) -> tuple[float, bool]:
+def _exchange(settings: Settings, each: int, trace: Trace, world: int) -> tuple[float, bool]:
     """Bytes that each GPU sends in a micro-step, by rings, and whether the backward pass hides them."""
-    ring = (world - 1) / world * parameters
+    ring = (world - 1) / world
     if settings.library == "torch":
-        return 2 * 4 * ring, True
-    # Stage 3 reduces to owners and gathers twice; so is reckoned, too, what is around FSDP's layers, gathered once.
+        return 2 * 4 * ring * trace.parameters, True
+    if settings.stage == 3:  # gathers, and reduces to owners
+        return each * ring * (_gathered(settings, trace) + trace.parameters), True
     # FSDP's stage 2 gathers once; ZeRO reduces to all below stage 3.
-    passes = 3 if settings.stage == 3 else 2
-    return passes * each * ring, settings.stage > 1
+    return 2 * each * ring * trace.parameters, settings.stage > 1
+
+
+def _gathered(settings: Settings, trace: Trace) -> float:
+    """Weights that a micro-step of stage 3 gathers: each twice, but FSDP keeps what is around the layers gathered."""
+    kept = trace.rest.cost("parameters").fixed if settings.library == "fsdp" else 0.0
+    return 2 * trace.parameters - kept
 
 
 def _collectives(settings: Settings, trace: Trace, machine: Machine) -> float:
@@ -193,10 +199,10 @@ def _collectives(settings: Settings, trace: Trace, machine: Machine) -> float:
     two gatherings of each."""
     if machine.world == 1:
         return 0.0
-    units = 1 + sum(part.units for part in trace.layers)
+    layers = sum(part.units for part in trace.layers)
     if settings.stage == 3:
-        return 3.0 * units
-    return 2.0 * units if settings.library == "fsdp" else 1.0
+        return 3.0 * layers + (2.0 if settings.library == "fsdp" else 3.0)
+    return 2.0 * (1 + layers) if settings.library == "fsdp" else 1.0
 
 
 def _link(machine: Machine, rates: Rates) -> float:
@@ -209,13 +215,14 @@ def _link(machine: Machine, rates: Rates) -> float:
     return machine.link_bytes * getattr(rates, machine.link)
 
 
-def _offloaded(settings: Settings, each: int, share: float) -> float:
+def _offloaded(settings: Settings, each: int, trace: Trace, world: int) -> float:
     """Bytes between a GPU and the host in a micro-step: gradients out, and what has its weights there, in."""
     if not settings.offloading:
         return 0.0
+    gathered = _gathered(settings, trace) if settings.stage == 3 else trace.parameters
     if settings.library == "fsdp":
-        return (4 * (2 if settings.stage == 3 else 1) + 4) * share
-    return each * share * (3 if settings.stage == 3 else 1)
+        return 4 * (gathered + trace.parameters) / world
+    return each * (trace.parameters + (gathered if settings.stage == 3 else 0.0)) / world
 
 
 def _update(settings: Settings, each: int, parameters: float, machine: Machine, rates: Rates) -> float:
