@@ -924,6 +924,27 @@ def test_a_stack_that_cannot_be_built_ends_bisecting_and_not_the_check(
     assert told == "Bisecting pythia-1b, naive ended without an answer: --against a==2: a 2 needs b 2."
 
 
+def test_a_half_of_the_packages_that_breaks_is_not_taken_for_one_that_is_as_fast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, other = (Stack(name, sys.executable, dict.fromkeys("abcd", name)) for name in "12")
+
+    def pinned(wanted: dict[str, str], first: Stack) -> Stack:
+        return Stack(",".join(wanted), sys.executable, first.packages | dict.fromkeys(wanted, "2"))
+
+    trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1)
+    before, slow = samples(*[1.0] * 12), samples(*[1.1] * 12)
+    slower = compare_trial(before, slow, judge=judge_pairs(before, 6, 1))
+    broken = compare_trial(before, [replace(each, status="crashed", reason="no such symbol") for each in slow])
+    assert (slower.status, broken.status) == ("regressed", "broke")
+    monkeypatch.setattr(second, "pinned", pinned)
+    monkeypatch.setattr(Check, "run", lambda check: [broken])
+    check = Check(tmp_path, [trial], (first, other), [], pairs=6, budget=60.0, tell=unheard)
+    told = upgrade_check._bisect(Namespace(out=tmp_path), check, [slower], (first, other), [], 60.0)
+    assert told.startswith("Bisecting pythia-1b, naive ended without an answer: with a, b of 2 in place of 1's, ")
+    assert "no such symbol" in told
+
+
 @pytest.mark.parametrize("guilty", ["a", "b", "c", "d"])
 def test_the_slow_one_of_four_packages_is_named_after_two_looks(guilty: str) -> None:
     found = culprit.search("abcd", frozenset, lambda names: guilty in names, lambda names: names == [guilty])

@@ -250,8 +250,10 @@ def _bisect(
 
     def differs(names: Sequence[str]) -> bool:
         found = look(names)
-        if target.judged is None or found.judged is None:
+        if target.judged is None:
             return found.status == target.status
+        if found.judged is None:
+            raise UserError(f"with {', '.join(names)} of {other.name} in place of {first.name}'s, {found.reason}")
         # Nearer to the whole difference than to none: what the rule calls inconclusive still says which half.
         return math.log(found.judged.ratio.value) > math.log(target.judged.ratio.value) / 2
 
