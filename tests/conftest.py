@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ def pytest_configure(config: pytest.Config) -> None:
     benchmark's own cases, which a run hands to pytest, say it as it is called."""
     if not config.pluginmanager.has_plugin("repro-run"):
         os.environ.pop("REPRO_COMMAND", None)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's `&`; runs that tests interrupt would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
