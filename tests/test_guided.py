@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -187,26 +188,26 @@ def test_nothing_is_skipped_before_anything_ran() -> None:
     assert not any(searching.skips(settings) for settings in search_space(8))
 
 
+def tried(recipe: Recipe, settings: str, uncompiled: float, **own: Any) -> Record:
+    """On 4 GPUs, at a micro batch of 4; `own` is how it ended."""
+    found = measured(recipe, Settings.parse(settings), 4, 4, uncompiled, [4, 10**9])
+    rounds = recipe.batch_size // 4 // 4
+    return replace(found, **{"compiled": True, "uncompiled": [[4, (uncompiled - 0.5) / rounds, 0.5]], **own})
+
+
 def test_what_is_slow_uncompiled_is_not_compiled() -> None:
     recipe, size = models.find("pythia-1b"), 4
     searching = guide(recipe, Machine(paper_gpu("A100"), 4))
-
-    def tried(settings: Settings, uncompiled: float, seconds: float = 0.0) -> Record:
-        found = measured(recipe, settings, 4, size, seconds)
-        rounds = recipe.batch_size // 4 // size
-        found.compiled, found.uncompiled = True, [[size, (uncompiled - 0.5) / rounds, 0.5]]
-        return found
-
-    sharded = Settings(True, sharding="fsdp_2")
-    assert searching.weigh(tried(sharded, 1000.0), size) is None, "what compiling gains is not known yet"
-    searching.learn(replace(tried(sharded, 50.0, 50.0), compiled=False))  # could not be compiled, and ran without
-    assert searching.weigh(tried(sharded, 1000.0), size) is None, "nor by what was measured uncompiled"
-    searching.learn(tried(FREE_LUNCH, 20.0, 10.0))
-    assert searching.weigh(tried(FREE_LUNCH, 1000.0), size) is None
-    assert searching.weigh(tried(sharded, 22.0), size) is None  # 22 s, halved, less 10 %: 9.9 s
-    assert searching.weigh(replace(tried(sharded, 23.0), uncompiled=[]), size) is None
-    assert searching.weigh(tried(sharded, 23.0), 2 * size) is None, "nothing was timed at that micro batch"
-    told = searching.weigh(tried(sharded, 23.0), size)
+    sharded = "free_lunch+fsdp_2"
+    assert searching.weigh(tried(recipe, sharded, 1000.0), size) is None, "what compiling gains is not known yet"
+    searching.learn(tried(recipe, "free_lunch+fsdp_3", 50.0, compiled=False))  # could not be compiled, and ran without
+    assert searching.weigh(tried(recipe, sharded, 1000.0), size) is None, "nor by what was measured uncompiled"
+    searching.learn(tried(recipe, "free_lunch", 20.0, authors_step=10.0))
+    assert searching.weigh(tried(recipe, "free_lunch", 1000.0), size) is None
+    assert searching.weigh(tried(recipe, sharded, 22.0), size) is None  # 22 s, halved, less 10 %: 9.9 s
+    assert searching.weigh(replace(tried(recipe, sharded, 23.0), uncompiled=[]), size) is None
+    assert searching.weigh(tried(recipe, sharded, 23.0), 2 * size) is None, "nothing was timed at that micro batch"
+    told = searching.weigh(tried(recipe, sharded, 23.0), size)
     assert told is not None
     assert told[0] == pytest.approx(10.35)
     assert told[1] == (
@@ -214,11 +215,46 @@ def test_what_is_slow_uncompiled_is_not_compiled() -> None:
         "free_lunch was measured at 10 s by the authors' clock"
     )
     losing = guide(recipe, Machine(paper_gpu("A100"), 4))
-    losing.learn(tried(FREE_LUNCH, 10.0, 30.0))
-    assert losing.weigh(tried(sharded, 33.0), size) is None, "that one lost by compiling is no other's bound"
-    told = losing.weigh(tried(sharded, 34.0), size)
+    losing.learn(tried(recipe, "free_lunch", 10.0, authors_step=30.0))
+    assert losing.weigh(tried(recipe, sharded, 33.0), size) is None, "that one lost by compiling is no other's bound"
+    told = losing.weigh(tried(recipe, sharded, 34.0), size)
     assert told is not None
     assert told[0] == pytest.approx(30.6), "as if compiling took nothing off, less 10 %"
+
+
+def test_what_does_more_than_one_that_could_not_be_compiled_is_taken_to_gain_nothing() -> None:
+    recipe, size = models.find("pythia-1b"), 4
+    searching = guide(recipe, Machine(paper_gpu("A100"), 4))
+    searching.learn(tried(recipe, "free_lunch", 20.0, authors_step=10.0))
+    more = tried(recipe, "free_lunch+checkpointing+fsdp_2+offloading", 12.0)
+    less = tried(recipe, "free_lunch+fsdp_2+offloading", 12.0)
+    assert searching.weigh(more, size) is searching.weigh(less, size) is None, "half of it would win"
+    searching.learn(tried(recipe, "free_lunch+checkpointing+fsdp_2", 30.0, compiled=False))
+    told = searching.weigh(more, size)
+    assert told is not None
+    assert told[0] == pytest.approx(0.9 * 12.0)
+    assert searching.weigh(less, size) is None, "what failed may be of checkpointing"
+    other = tried(recipe, "free_lunch+checkpointing", 12.0)
+    assert searching.weigh(other, size) is None, "or of FSDP"
+
+
+def test_what_was_not_worth_compiling_bounds_what_does_more_also_where_a_run_goes_on() -> None:
+    recipe, size = models.find("pythia-1b"), 4
+    fsdp_2, offloaded, fsdp_3 = (Settings.parse(f"free_lunch+{id}") for id in ("fsdp_2", "fsdp_2+offloading", "fsdp_3"))
+    searching = guide(recipe, Machine(paper_gpu("A100"), 4))
+    searching.learn(tried(recipe, "free_lunch", 20.0, authors_step=10.0))
+    ended: dict[str, Any] = {"status": "skipped", "bound": 1000.0, "authors_step": None, "micro_batch": None}
+    skipped = tried(recipe, "free_lunch+fsdp_2", 2222.0, **ended)
+    searching.learn(skipped)
+    off = 1000.0 / searching.seconds(fsdp_2, size)
+    for settings in (offloaded, fsdp_3):
+        predicted = searching.seconds(settings, searching.size(settings))
+        assert searching.bound(settings) >= 0.9 * off * predicted * 0.999
+        assert searching.skips(settings) is not None
+    assert searching._by == "free_lunch", "a bound is no measured step"
+    unmeasured = guide(recipe, Machine(paper_gpu("A100"), 4))
+    unmeasured.learn(replace(skipped, uncompiled=[], peaks=[]))  # skipped for what is predicted: nothing new
+    assert unmeasured.bound(fsdp_3) == guide(recipe, Machine(paper_gpu("A100"), 4)).bound(fsdp_3)
 
 
 def test_peaks_measured_at_two_sizes_correct_the_memory_model() -> None:

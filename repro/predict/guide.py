@@ -28,7 +28,8 @@ _SLOPE = (0.5, 4.0)  # measured bytes for a predicted one: beyond, two points th
 
 @dataclass(frozen=True)
 class _Measured:
-    """A measured settings: its micro batch, its seconds, and those over the predicted ones."""
+    """A measured settings: its micro batch, its seconds, and those over the predicted ones. Of what was not worth
+    compiling the seconds are its bound."""
 
     settings: Settings
     compiled: bool
@@ -46,6 +47,7 @@ class Guide:
         self._measured: list[_Measured] = []
         self._peaks: dict[str, dict[float, float]] = {}  # by library: predicted bytes to measured ones
         self._gains: list[float] = []  # what compiling left of a step, as a share
+        self._uncompilable: list[Settings] = []
         self._best = math.inf
         self._by = ""
 
@@ -83,15 +85,22 @@ class Guide:
         settings = Settings.parse(record.settings)
         for size, peak in record.peaks:
             self._peaks.setdefault(settings.library, {})[self._tensors(settings, size)] = float(peak)
+        if record.status == "skipped" and record.bound is not None and record.uncompiled:
+            self._note(settings, record.peaks[-1][0], record.bound)
         if record.authors_step is None or record.micro_batch is None:
             return
         size, seconds = record.micro_batch, record.authors_step
         if record.compiled and (uncompiled := self._uncompiled(record, size)) is not None:
             self._gains.append(seconds / uncompiled)
-        ratio = seconds / self.seconds(settings, size)
-        self._measured.append(_Measured(settings, compiles(self._recipe, settings), size, seconds, ratio))
+        if compiles(self._recipe, settings) and not record.compiled:
+            self._uncompilable.append(settings)
+        self._note(settings, size, seconds)
         if settings != NAIVE and record.authors_step < self._best:
             self._best, self._by = record.authors_step, record.settings
+
+    def _note(self, settings: Settings, size: int, seconds: float) -> None:
+        ratio = seconds / self.seconds(settings, size)
+        self._measured.append(_Measured(settings, compiles(self._recipe, settings), size, seconds, ratio))
 
     def bound(self, settings: Settings) -> float:
         """The optimistic prediction, in seconds a training step.
@@ -124,11 +133,15 @@ class Guide:
 
     def weigh(self, record: Record, size: int) -> tuple[float, str] | None:
         """The same of a settings that has run uncompiled at its micro batch, before it is compiled: it gains by that at
-        most as much as another settings did, and 10 % more; no other's loss is held against it."""
+        most as much as another settings did, and 10 % more; no other's loss is held against it. Where one that does no
+        more could not be compiled it gains nothing."""
         settings, uncompiled = Settings.parse(record.settings), self._uncompiled(record, size)
-        if settings.base in _ALWAYS or uncompiled is None or not self._gains:
+        if settings.base in _ALWAYS or uncompiled is None:
             return None
-        bound = uncompiled * min(1.0, *self._gains) * _ALIKE
+        in_vain = any(_does_no_more(other, settings) for other in self._uncompilable)
+        if not in_vain and not self._gains:
+            return None
+        bound = uncompiled * (1.0 if in_vain else min(1.0, *self._gains)) * _ALIKE
         if bound < self._best:
             return None
         took = f"took {figures(uncompiled)} s a training step uncompiled, compiled at best {figures(bound)} s"
