@@ -96,6 +96,23 @@ def state(local: int) -> dict[str, Any] | None:
     return found
 
 
+def memory(local: int) -> tuple[int, int] | None:
+    """Bytes of the `local`-th GPU of such a process, or slice, and how many of them are taken: by others, as long as
+    this process has made nothing there. None where nobody tells."""
+    try:
+        import pynvml as nvml
+
+        nvml.nvmlInit()
+        handle, _ = _named(nvml, os.environ.get("CUDA_VISIBLE_DEVICES"), local)
+        try:
+            told = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+        except Exception:  # a driver before 510: what it keeps for itself counts as taken
+            told = nvml.nvmlDeviceGetMemoryInfo(handle)
+    except Exception:  # as above
+        return None
+    return int(told.total), int(told.used)
+
+
 def begin() -> None:
     """Makes NVML ready in a forked process, where what the process before it began does not count."""
     with contextlib.suppress(Exception):  # who asks it for more will tell

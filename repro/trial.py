@@ -79,7 +79,8 @@ class Record(OnMachine):
     `host`, `device_times` and `synchronised` hold, for each rank, the raw times of every round and part, `losses` what
     the first rank's first micro-steps lost, None where that is not finite. Where nothing was measured a field is None.
     `reason` and `remedy` say why a status is not `ok`, and what to do, `host_ran_out` that it was not the GPU's memory
-    but that of the host around it. `peaks` are micro batches that fitted and the bytes that they took. A guided search
+    but that of the host around it. `peaks` are micro batches that fitted and the bytes that they took, `full` is what
+    the GPU told of itself each time that it ran out of memory for a larger one. A guided search
     adds what it predicted; what a model took that is yet to be compiled, as micro batch, seconds of a micro-step and of
     an update; and for what it skipped the `bound`: the seconds of a training step that it would have taken at best.
     `crowd` is how many CPUs other processes kept busy while it was built and timed, None where that was in turns.
@@ -104,6 +105,7 @@ class Record(OnMachine):
     accumulation: int | None = None
     halvings: int = 0
     peaks: list[list[int]] = field(default_factory=list)
+    full: list[dict[str, float | None]] = field(default_factory=list)
     predicted_micro_batch: int | None = None
     predicted_step: float | None = None
     uncompiled: list[list[float]] = field(default_factory=list)

@@ -15,7 +15,7 @@ from .formats import listing
 from .gpus import paper_gpus
 from .search import standing
 from .settings import NAIVE, Settings, search_space
-from .soundness import shared, unsound
+from .soundness import crowded_out, shared, unsound
 from .trial import Record
 
 Word = Literal["reproduced", "faster", "slower", "feasibility_differs", "no_reference", "not_measured"]
@@ -152,6 +152,9 @@ def _of_what_ran(cell: Cell, tried: _Tried, tolerance: float) -> Verdict:
     word = within(best.authors_days, cell.days, tolerance)
     if word == "slower" and tried.unsettled:
         told = f"{best.settings} takes {best.authors_days:.1f} days, {_lacking(tried)}"
+        return _verdict(cell, "not_measured", told)
+    if word == "slower" and (beside := crowded_out(best)):
+        told = f"{best.settings} takes {best.authors_days:.1f} days at MBS {best.micro_batch}, and {beside}"
         return _verdict(cell, "not_measured", told)
     return _verdict(cell, word, _doubts(best), best)
 

@@ -73,7 +73,11 @@ def driver_of_a_machine_in_mig_mode() -> ModuleType:
         nvmlDeviceGetMigDeviceHandleByIndex=mig_slice,
         nvmlDeviceGetName=names.__getitem__,
         nvmlDeviceGetUUID=uuids.__getitem__,
-        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(total=(40 if handle >= 10 else 80) * 2**30),
+        nvmlMemory_v2=2,
+        nvmlDeviceGetMemoryInfo=lambda handle, version=None: SimpleNamespace(
+            total=(40 if handle >= 10 else 80) * 2**30,
+            used=handle * 2**30 if version else 2**40,  # the first version counts what the driver reserves
+        ),
         nvmlDeviceGetCudaComputeCapability=[(8, 0), (9, 0)].__getitem__,
         nvmlDeviceGetClockInfo=lambda handle, clock: of_a_whole_gpu(*[(1410, 1980), (1593, 2619)][clock])(handle),
         nvmlDeviceGetPowerUsage=of_a_whole_gpu(400_000, 700_000),
@@ -139,6 +143,26 @@ def test_each_rank_is_told_of_its_own_gpu_in_the_order_that_the_process_has_them
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         found = [nvml.state(local) for local in (0, 1)]
         assert found == [of_h100 | {"processes": 3 if visible == "1,0" else 1}, of_a100 | {"processes": 1}]
+
+
+@pytest.mark.usefixtures("in_mig_mode")
+def test_each_rank_is_told_of_its_own_memory_and_what_of_it_others_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-12,0")
+    assert [nvml.memory(local) for local in (0, 1, 2)] == [(40 * 2**30, 12 * 2**30), (80 * 2**30, 0), None]
+
+
+def test_an_older_driver_is_asked_for_its_memory_as_it_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    stub = driver_of_a_machine_in_mig_mode()
+
+    def of_2021(handle: int) -> SimpleNamespace:
+        return SimpleNamespace(total=80, used=5)
+
+    monkeypatch.setitem(sys.modules, "pynvml", stub)
+    monkeypatch.setattr(stub, "nvmlDeviceGetMemoryInfo", of_2021)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert nvml.memory(0) == (80, 5)
+    monkeypatch.delattr(stub, "nvmlDeviceGetMemoryInfo")
+    assert nvml.memory(0) is None
 
 
 def test_a_question_that_a_driver_refuses_costs_its_answer_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

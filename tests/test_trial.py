@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -21,6 +22,7 @@ from repro.measure.trial import Bench, _fit, _fitting, _peaks, _status, _take, r
 from repro.packages import installed_packages
 from repro.reckon import reckoned
 from repro.rules import Stack
+from repro.soundness import crowded_out, stands, unsound
 from repro.trial import Record, Status, Trial
 
 PACKAGES = installed_packages()
@@ -381,15 +383,90 @@ def test_the_search_goes_up_from_its_start_and_where_that_does_not_fit_down(
 
     def attempt(start: int, largest: int) -> tuple[Status, list[Outcome]]:
         asked.append((start, largest))
-        reports = [{"fits": size, "peak": size} for size in (1, 2) if start <= size <= largest]
-        status: Status = "ok" if reports and largest <= 2 else end
-        return status, [Outcome(0, status, error="no more", reports=reports)]
+        return search_of(end, start, largest)
 
-    record = Record.of(Trial("vit", "tiny", "naive", "cpu", 1), "ok")
+    record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
     assert _fit(attempt, 16, start, record) == found
     assert asked == searched
     assert record.status == ("ok" if found else end)
-    assert record.warnings == ["the search crashed at micro batch 4: no more"] * (end == "crashed")
+    assert record.warnings == ["crashed while searching at micro batch 4: no more"] * (end == "crashed")
+
+
+def search_of(end: Status, start: int, largest: int, taken: int = 0, **known: Any) -> tuple[Status, list[Outcome]]:
+    """An attempt of a search on a GPU of 80 bytes, `taken` of them by others: a micro batch of 1 takes 20, of 2 takes
+    40, and what is larger ends so, and is `known` of its outcome."""
+    reports: list[dict[str, Any]] = [{"gpu_memory": [80, taken]}]
+    reports += [{"fits": size, "peak": 20 * size} for size in (1, 2) if start <= size <= largest]
+    status: Status = "ok" if reports[1:] and largest <= 2 else end
+    return status, [Outcome(0, status, error="no more", traceback="here", reports=reports, **known)]
+
+
+@pytest.mark.parametrize(
+    ("device", "limit", "status"),
+    [("H100", None, "ok"), ("H100", 100, "ok"), ("H100", 200, "ok"), ("cpu", None, "crashed"), ("cpu", 100, "crashed")],
+)
+def test_a_search_that_crashes_on_a_gpu_has_found_what_fits_where_half_the_memory_was_taken(
+    device: str, limit: int | None, status: Status
+) -> None:
+    """Of 80 bytes or the limit, whichever is less. A CPU that had a crash of memory would have told."""
+    record = Record.of(Trial("vit", "tiny", "naive", device, 1, limit), "ok")
+    assert _fit(partial(search_of, "crashed"), 16, 1, record) == (2 if status == "ok" else 0)
+    assert record.status == status
+
+
+def test_a_search_that_crashes_far_from_the_end_of_the_memory_is_a_crash() -> None:
+    """Of a network, of a killed rank: with the size before it as the largest, it would count as slow for good."""
+
+    def attempt(start: int, largest: int) -> tuple[Status, list[Outcome]]:
+        reports: list[dict[str, Any]] = [{"gpu_memory": [80, 0]}, {"fits": 1, "peak": 31}]
+        return "crashed", [Outcome(0, "crashed", error="NCCL error", reports=reports)]
+
+    record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
+    assert _fit(attempt, 16, 1, record) == 0
+    assert (record.status, record.reason, record.warnings) == ("crashed", "NCCL error", [])
+    assert not stands(record)
+
+
+@pytest.mark.parametrize(
+    ("taken", "processes", "beside"),
+    [
+        (0, 1, ""),
+        (4, 1, ""),
+        (5, 1, "others had 0.0 GB of the GPU's memory"),
+        (0, 2, "another process used the GPU"),
+    ],
+)
+@pytest.mark.parametrize("start", [1, 8])
+def test_a_micro_batch_that_others_left_no_room_for_may_fit_another_time(
+    taken: int, processes: int, beside: str, start: int
+) -> None:
+    record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
+    attempt = partial(search_of, "out_of_memory", taken=taken, gpu_state={"processes": processes})
+    assert _fit(attempt, 16, start, record) == 2
+    told = f"a larger micro batch ran out of memory as {beside}" if beside else None
+    assert (record.status, crowded_out(record), unsound(record)) == ("ok", told, told)
+    assert stands(record) == (not beside)
+
+
+def test_the_memory_of_the_host_does_not_go_by_the_micro_batch_in_a_search_either() -> None:
+    for start, at in ((1, 4), (8, 8)):
+        record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
+        assert _fit(partial(search_of, "out_of_memory", of_host=True), 16, start, record) == 0
+        assert (record.status, record.host_ran_out) == ("out_of_memory", True)
+        assert record.reason == f"the host's memory ran out while searching at micro batch {at}: no more"
+        assert not stands(record)
+
+
+def test_a_gpu_that_others_filled_before_fits_nothing_for_their_sake() -> None:
+    """Not even CUDA starts there, and so the GPU tells of no second process."""
+    reports = [{"gpu_memory": [80 * 10**9, 79 * 10**9]}]
+    error = "CUDA error: out of memory"
+    full = Outcome(0, "out_of_memory", error=error, traceback="here", gpu_state={"processes": 1}, reports=reports)
+    record = Record.of(Trial("vit", "paper", "naive", "H100", 1), "ok")
+    assert _fit(lambda start, largest: ("out_of_memory", [full]), 16, 1, record) == 0
+    assert record.reason == "not even a micro batch of 1 fits; others had 79.0 GB of the GPU's memory"
+    assert record.remedy == "run it again once no other process uses the GPU"
+    assert not stands(record)
 
 
 def timed(number: int, graphs: dict[str, int] | None = None, skipped: int = 0) -> Outcome:

@@ -209,6 +209,18 @@ def test_what_ran_out_of_a_gpus_memory_that_another_process_used_says_nothing_of
     assert (shared.verdict, shared.reason) == ("not_measured", "out_of_memory: for a reason")
 
 
+def test_what_others_left_no_room_for_a_larger_micro_batch_is_not_called_slower() -> None:
+    beside: dict[str, Any] = {"full": [{"processes": 1, "memory_bytes": 80e9, "taken_bytes": 12.34e9}]}
+    found = verdict_of(cell(), record("free_lunch+zero_1", 30.0, **beside))
+    why = "a larger micro batch ran out of memory as others had 12.3 GB of the GPU's memory"
+    assert (found.verdict, found.reason) == (
+        "not_measured",
+        f"free_lunch+zero_1 takes 30.0 days at MBS 16, and {why}",
+    )
+    kept = verdict_of(cell(), record("free_lunch+zero_1", 18.0, **beside))
+    assert (kept.verdict, kept.reason) == ("reproduced", why)
+
+
 def test_what_ran_out_of_the_hosts_memory_may_have_been_faster() -> None:
     """Of a row with a lost mark the reading that the host has no memory for may be the paper's."""
     lost = appendix_j(sharding=None)

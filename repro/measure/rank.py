@@ -59,6 +59,7 @@ class Rank:
             torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // self.locals))
         if self.cuda:
             nvml.begin()
+            self.report(gpu_memory=nvml.memory(self.local))  # first: on a GPU that others fill nothing can be made
             torch.cuda.set_device(self.local)
         limit_memory(memory, self.cuda)
         torch.manual_seed(SEED)

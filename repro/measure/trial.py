@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from repro.gpus import Gpu
 from repro.recipe import Recipe
 from repro.reckon import reckoned
 from repro.settings import Settings
-from repro.soundness import unsound
+from repro.soundness import crowded_out, disturbed
 from repro.trial import Record, Status, Trial
 from repro.units import duration
 
@@ -48,6 +49,9 @@ class Bench:
 # What cuDNN's frontend says where no engine has the memory that it needs. Elsewhere it would mean that there is none,
 # but what is timed ran in the search already.
 _NO_ENGINE = "unable to find an engine to execute this computation"
+# A size that fails takes at most twice what the one before it did: failing without a word that memory ran out, it may
+# have run out all the same where that one took so much of the GPU's.
+_NEAR_THE_END = 0.4
 _REMEDIES: dict[str, str] = {
     "out_of_memory": "needs more memory: activation checkpointing, sharding over more devices, or offloading, which "
     "takes the host's",
@@ -199,20 +203,20 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
             elif not _go_uncompiled(ranks, record, _failure(outcomes)):
                 return
         elif status == "out_of_memory" and not _failure(outcomes).of_host:
+            record.full += _full(_failure(outcomes))
             micro_batch //= 2
             record.halvings += 1
         else:
             break
     if status != "ok":
-        failure = _failure(outcomes)
-        _fail(record, status, failure)
-        if failure.of_host:
-            record.reason = f"the host's memory ran out while timing micro batch {micro_batch}: {failure.error}"
+        _fail(record, status, _failure(outcomes), f"while timing micro batch {micro_batch}")
         return
     record.micro_batch, record.accumulation = micro_batch, share // micro_batch
     if record.halvings:
         found = micro_batch << record.halvings
         record.warnings.append(f"timing ran out of memory at micro batch {found}; it was halved to {micro_batch}")
+    if beside := crowded_out(record):
+        record.warnings.append(beside)
     _take(outcomes, trial, ranks.bench, record)
 
 
@@ -234,13 +238,15 @@ def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start
     """The largest power-of-two micro batch up to `share` that every rank ran; 0, and a status, where there is none.
 
     It is looked for from `start` on upwards. Where that does not fit, it is looked for below: size by size,
-    and after a crash from 1 upwards.
+    and after a crash from 1 upwards. The memory of the host around a GPU does not go by the micro batch.
     """
     start = min(start, share)
     while True:
         status, outcomes = attempt(start=start, largest=share)
-        fitting = _fitting(outcomes)
-        if fitting or start == 1 or status not in ("out_of_memory", "crashed"):
+        fitting, failure = _fitting(outcomes), _failure(outcomes)
+        if status == "out_of_memory":
+            record.full += _full(failure)
+        if fitting or start == 1 or failure.of_host or status not in ("out_of_memory", "crashed"):
             break
         share = start // 2
         start = share if status == "out_of_memory" else 1  # only memory may be there for the next smaller one
@@ -252,17 +258,39 @@ def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start
                 record.warnings += value
             elif name == "uncompiled":
                 record.uncompiled.append(value)
-            elif name not in ("fits", "peak"):
+            elif name not in ("fits", "peak", "gpu_memory"):
                 setattr(record, name, value)
     record.peaks = _peaks(outcomes, fitting)
-    if fitting and status == "crashed":
-        # Near the end of a GPU's memory libraries fail in ways of their own: what fitted before stands.
-        record.warnings.append(f"the search crashed at micro batch {2 * fitting}: {_failure(outcomes).error}")
+    at = f"while searching at micro batch {2 * fitting or start}"
+    if fitting and status == "crashed" and _near_the_end(record, failure):
+        # Libraries fail in ways of their own there: what fitted before stands.
+        record.warnings.append(f"crashed {at}: {failure.error}")
         return fitting
-    if status not in ("ok", "out_of_memory") or not fitting:
-        _fail(record, status, _failure(outcomes))
+    if status not in ("ok", "out_of_memory") or not fitting or failure.of_host:
+        _fail(record, status, failure, at if fitting or start > 1 else "")
         return 0
     return fitting
+
+
+def _near_the_end(record: Record, failure: Outcome) -> bool:
+    """Whether what crashed may have run out of a GPU's memory, by what the size before it took. A CPU's that crashes
+    within a limit and not without it is known to have."""
+    if record.device == "cpu":
+        return False
+    total = min(record.memory_limit or math.inf, _gpu_memory(failure).get("memory_bytes") or math.inf)
+    return total == math.inf or record.peaks[-1][1] >= _NEAR_THE_END * total
+
+
+def _gpu_memory(outcome: Outcome) -> dict[str, float | None]:
+    """The memory of a rank's GPU, and what of it was taken before the rank began; nothing where nobody told."""
+    told = next((report["gpu_memory"] for report in outcome.reports if "gpu_memory" in report), None)
+    return {} if told is None else dict(zip(("memory_bytes", "taken_bytes"), told, strict=True))
+
+
+def _full(failure: Outcome) -> list[dict[str, float | None]]:
+    """What a GPU told of itself as its memory ran out, if it did."""
+    told = _gpu_memory(failure) | (failure.gpu_state or {})
+    return [told] if told and failure.status == "out_of_memory" and not failure.of_host else []
 
 
 def _peaks(outcomes: list[Outcome], fitting: int) -> list[list[int]]:
@@ -296,17 +324,20 @@ def _failure(outcomes: list[Outcome]) -> Outcome:
     return min(failed, key=lambda outcome: outcome.failed)  # 0 of one that died
 
 
-def _fail(record: Record, status: Status, failure: Outcome) -> None:
-    """Gives the record a status that is not `ok`; the first failure stands."""
+def _fail(record: Record, status: Status, failure: Outcome, at: str = "") -> None:
+    """Gives the record a status that is not `ok`; the first failure stands. `at` says when the host's memory ran out,
+    where it was not at a micro batch of 1."""
     if record.status != "ok":
         return
     record.status, record.host_ran_out = status, failure.of_host
-    record.gpu_state = [failure.gpu_state] if failure.gpu_state else None
+    record.gpu_state = [*_full(failure)] or None
     record.remedy = _REMEDIES["host" if failure.of_host else status]
     record.reason = "not even a micro batch of 1 fits" if status == "out_of_memory" else failure.error
-    if status == "out_of_memory" and (failure.of_host or not failure.traceback):  # a rank that was killed has none
+    if at and failure.of_host:
+        record.reason = f"the host's memory ran out {at}: {failure.error}"
+    elif status == "out_of_memory" and (failure.of_host or not failure.traceback):  # a rank that was killed has none
         record.reason += f": {failure.error}"
-    if not failure.of_host and (shared := unsound(record)):
+    if not failure.of_host and (shared := disturbed(record)):
         record.reason, record.remedy = f"{record.reason}; {shared}", _REMEDIES["shared"]
     record.traceback = failure.traceback
 
@@ -331,7 +362,7 @@ def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -
     if skipped := values[0]["skipped_updates"]:
         record.warnings.append(f"{skipped} timed updates were skipped by the fp16 loss scale, and count too short")
     record.gpu_state = [value["gpu_state"] for value in values] if bench.cuda else None
-    if held_down := unsound(record):
+    if held_down := disturbed(record):
         record.warnings.append(f"{held_down} while it was timed")
     if record.compiled and not (record.graphs and record.graphs["compiled"]):
         silent = "torch.compile made no graph and said nothing: the model ran uncompiled"
