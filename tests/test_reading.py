@@ -410,6 +410,7 @@ def test_whoever_reads_a_folder_names_its_environment_where_it_is_missing_or_dam
 def test_a_report_of_a_run_without_trials_names_the_file_that_it_lacks(folder: Path) -> None:
     trials = folder / "trials.jsonl"
     trials.unlink()
+    (folder / "report.md").unlink()
     told = repro("report", str(folder)).stderr.splitlines()
     assert told[0].startswith(f"repro: {trials}: missing: no trial of the run ended, or the folder is not whole; ")
     assert len(told) == 2, "and where the report is"
