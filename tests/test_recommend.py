@@ -333,6 +333,14 @@ def test_a_machine_that_wears_out_before_the_training_ends_is_taken_only_where_a
     assert answer("recommend", "--model", "vit", "--runs", "1000")["answer"].startswith("No machine ends within")
 
 
+def test_each_offer_says_whether_it_lasts_until_the_runs_end() -> None:
+    found = answer("recommend", "--model", "vit", "--runs", "100")
+    assert {row["lasts"] for row in found["rows"]} == {True, False}
+    assert [row["lasts"] for row in found["rows"]] == [row["days"] <= 5 * 365 for row in found["rows"]]
+    rented = answer("recommend", "--model", "vit", "--runs", "1000", "--rent")
+    assert {row["lasts"] for row in rented["rows"]} == {True}, "no machine that is rented is one's own to wear out"
+
+
 # --- Days ---
 
 

@@ -22,7 +22,7 @@ from ..errors import UserError
 from .money import add_shared, read_prices, unpriced, way_out, without_days
 from .printout import bounds, printout, told_bounds
 
-_RANKED = "Ranked by cost per experiment, what no other offer beats first."
+_RANKED = "Ranked by cost per experiment: first what lasts until the runs end, of it first what no other offer beats."
 _SPOT = f"Spot instances are left to {command()} rent, which reckons with their interruptions."
 
 
@@ -166,6 +166,7 @@ def _row(rank: int, offer: Offer, found: list[Offer], fits: bool, today: date) -
         **bounds(offer.bounds),
         f"cost_per_experiment_{unit}": round(offer.cost_per_experiment, 2),
         "fits": fits,
+        "lasts": not offer.wears_out,
         "pareto": better is None,
         "beaten_by": None if better is None else f"{better.machine}{'' if better.owned else ', ' + better.terms}",
         "origin": offer.origin,
