@@ -22,6 +22,7 @@ from .environment import Environment
 from .environment import read as read_environment
 from .errors import UserError
 from .expected import TOLERANCE
+from .formats import listing
 from .gpus import Gpu, find
 from .jsonfile import NotAsDeclaredError
 from .plan import Options, trials
@@ -170,6 +171,9 @@ def contradiction(record: Record) -> str | None:
     clocks = (record.host, record.device_times, record.synchronised)
     if not all(time > 0 for clock in clocks for rank in clock for times in rank.values() for time in times):
         return "a raw time of it is not positive"
+    rounds = sorted({len(times) for clock in clocks for rank in clock for times in rank.values()})
+    if len(rounds) > 1:  # what is reckoned from them goes by the first rank's
+        return f"its raw times are of {listing([*map(str, rounds)])} rounds, every rank times as many of each part"
     try:
         numbers = reckoned(record, None)
     except (KeyError, IndexError, ValueError):

@@ -76,7 +76,7 @@ class Tracker:
 
     def trial(self, record: Record) -> None:
         """A trial's record is on disk."""
-        self._send({"trial": asdict(record)})
+        self._send({"trial": asdict(record.as_told)})
 
     def end(self) -> None:
         """The run's verdicts.json and report.md are on disk."""

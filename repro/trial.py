@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from .recipe import Scale
@@ -160,6 +160,13 @@ class Record(OnMachine):
         if self.device == "cpu" or not self.authors_step or not self.true_step:
             return None
         return self.authors_step / self.true_step
+
+    @property
+    def as_told(self) -> Record:
+        """As others are told it: nobody trains a tiny twin, so its days stand for nothing, and its steps stay."""
+        if self.scale == "paper":
+            return self
+        return replace(self, authors_days=None, true_days=None, synchronised_days=None)
 
     @classmethod
     def of(cls, trial: Trial, status: Status, **known: Any) -> Record:

@@ -231,8 +231,7 @@ def test_a_number_is_of_a_gpu_and_means_its_first_slice_where_it_is_cut() -> Non
 def test_the_host_describes_itself() -> None:
     this = host()
     assert this.cpu
-    # All of it, also what is in use. A container may be told less than the system has.
-    assert this.memory_bytes == psutil.virtual_memory().total
+    assert psutil.virtual_memory().total >= this.memory_bytes > 2**28, "all of it, or what a container has"
     assert this.kernel
     assert this.os
     assert this.physical_cores is None or this.physical_cores >= 1

@@ -40,7 +40,8 @@ def test_both_tables_are_predicted_within_a_second_beside_the_printed_days() -> 
     for row in rows:
         cell = printed[row["table"], row["model"], row["gpu"], row["gpus"]]
         assert row["expected_days"] == cell.days
-        assert (row["predicted_days"] is None) == (row["predicted_settings"] is None)
+        days, low, high = (row[f"predicted_days{bound}"] for bound in ("", "_low", "_high"))
+        assert low < days < high if row["predicted_settings"] else days is low is high is None
         if row["table"] == "4" and row["predicted_settings"]:
             assert row["predicted_settings"] == "naive"
 
@@ -134,6 +135,13 @@ def test_measured_days_stand_beside_predicted_ones(tmp_path: Path) -> None:
     assert "/ 17.5" in repro("predict", "--measured", str(folder)).stdout
 
 
+def test_the_name_of_a_recipe_and_its_id_have_the_columns_that_they_have_in_tables_and_trials(tmp_path: Path) -> None:
+    folder = results_folder(tmp_path / "run", record("pythia-1b", "free_lunch+zero_1", 17.5))
+    asked = ("predict", "--gpu", "A100", "--gpus", "4", "--models", "pythia-1b")
+    for command in (asked, (*asked, "--measured", str(folder))):
+        assert {(row["recipe"], row["model"]) for row in answer(*command)} == {("pythia-1b", "Pythia-1B")}
+
+
 def test_a_run_of_none_of_the_tables_cells_is_told(tmp_path: Path) -> None:
     tiny = results_folder(tmp_path / "run", record("vit", "naive", 1.0, scale="tiny"))
     found = repro("predict", "--measured", str(tiny))
@@ -143,7 +151,7 @@ def test_a_run_of_none_of_the_tables_cells_is_told(tmp_path: Path) -> None:
 
 def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> None:
     asked = ("predict", "--gpu", "A100", "--gpus", "4", "--models", "pythia-1b,vit")
-    every = {(row["model"], row["settings"]): row for row in answer(*asked)}
+    every = {(row["recipe"], row["settings"]): row for row in answer(*asked)}
     first, second = every["pythia-1b", "free_lunch+zero_1"], every["vit", "free_lunch"]
     folder = results_folder(
         tmp_path / "run",
@@ -156,7 +164,7 @@ def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> No
         record("roberta", "naive", 100.0),
     )
     rows = answer(*asked, "--measured", str(folder))
-    assert [(row["model"], row["settings"], row["status"]) for row in rows] == [
+    assert [(row["recipe"], row["settings"], row["status"]) for row in rows] == [
         ("pythia-1b", "free_lunch+zero_1", "ok"),
         ("vit", "free_lunch", "ok"),
         ("vit", "free_lunch+zero_3", "out_of_memory"),
@@ -214,7 +222,7 @@ def test_every_settings_is_ranked_with_memory_and_time_by_part() -> None:
         assert row["days_low"] < row["days"] < row["days_high"]
         traced = (row["traced_transformers"], row["traced_timm"], row["traced_torch"])
         assert traces.Traced(*traced) == nearest_here()
-    ours = [row["days"] for row in rows if row["model"] == "pythia-1b" and row["feasible"]]
+    ours = [row["days"] for row in rows if row["recipe"] == "pythia-1b" and row["feasible"]]
     assert ours == sorted(ours)
     as_csv = list(csv.DictReader(io.StringIO(repro(*arguments, "--format", "csv").stdout)))
     assert [row["settings"] for row in as_csv] == [row["settings"] for row in rows]

@@ -338,6 +338,20 @@ def test_a_record_has_the_raw_times_of_every_rank_and_all_are_positive(clock: st
     assert contradiction(replace(sound, **{clock: stopped})) == "a raw time of it is not positive"
 
 
+@pytest.mark.parametrize("clock", ["host", "device_times", "synchronised"])
+@pytest.mark.parametrize("part", ["without", "with", "update"])
+@pytest.mark.parametrize(("rank", "times"), [(0, 4), (3, 4), (3, 2)])
+def test_every_rank_has_as_many_rounds_of_every_part(clock: str, part: str, rank: int, times: int) -> None:
+    sound = record("pythia-1b", "free_lunch+zero_1", 18.0)
+    ranks = list(getattr(sound, clock))
+    ranks[rank] = ranks[rank] | {part: ranks[rank][part][:1] * times}
+    changed: dict[str, Any] = {clock: ranks}
+    both = " and ".join(map(str, sorted((3, times))))
+    assert contradiction(replace(sound, **changed)) == (
+        f"its raw times are of {both} rounds, every rank times as many of each part"
+    )
+
+
 def test_utilisation_is_of_the_peak_with_tf32_only_where_it_ran() -> None:
     naive, free_lunch = (record("vit", settings, 100.0) for settings in ("naive", "free_lunch"))
     assert free_lunch.utilisation is not None
@@ -410,6 +424,7 @@ def test_whoever_reads_a_folder_names_its_environment_where_it_is_missing_or_dam
 def test_a_report_of_a_run_without_trials_names_the_file_that_it_lacks(folder: Path) -> None:
     trials = folder / "trials.jsonl"
     trials.unlink()
+    (folder / "report.md").unlink()
     told = repro("report", str(folder)).stderr.splitlines()
     assert told[0].startswith(f"repro: {trials}: missing: no trial of the run ended, or the folder is not whole; ")
     assert len(told) == 2, "and where the report is"

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from dataclasses import replace
 from html import unescape
 from itertools import combinations, product
@@ -189,7 +190,9 @@ def test_a_run_that_only_began_is_reported_and_one_of_which_nothing_is_sound_is_
     folder = shutil.copytree(KEPT, tmp_path / "run")
     trials = folder / "trials.jsonl"
     trials.write_text('{"id": ')
-    assert "Nothing was measured here." in repro("report", str(folder)).stdout
+    (folder / "report.md").unlink()
+    for _ in ("the first report", "one like it in its place"):
+        assert "Nothing was measured here." in repro("report", str(folder)).stdout
     trials.write_text("no record\n")
     for _ in ("as it was", "without an environment"):
         found = repro("report", str(folder))
@@ -197,6 +200,30 @@ def test_a_run_that_only_began_is_reported_and_one_of_which_nothing_is_sound_is_
         assert f"repro: {trials}, line 1: not a trial's record (" in found.stderr
         assert found.stderr.splitlines()[-1].startswith(f"repro: {folder} holds no trials that can be used: ")
         (folder / "environment.json").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("lose", "lack"),
+    [
+        (Path.unlink, "is missing"),
+        (lambda trials: trials.write_text(""), "is empty"),
+        (lambda trials: trials.write_text('\n{"id": '), "has no whole record"),
+    ],
+)
+def test_a_report_of_trials_does_not_give_way_to_one_of_none(
+    tmp_path: Path, lose: Callable[[Path], object], lack: str
+) -> None:
+    folder, other = shutil.copytree(KEPT, tmp_path / "run"), tmp_path / "other"
+    (folder / "report.html").write_text("the page")
+    lose(folder / "trials.jsonl")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert refusal("report", str(folder)) == (
+        f"repro: {folder / 'trials.jsonl'} {lack}: a report of no trial would take the place of "
+        f"{folder / 'report.md'}, which tells more; put the trials back, or name another folder with --out\n"
+    )
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert repro("report", str(folder), "--out", str(other)).returncode == 0
+    assert (other / "report.md").is_file()
 
 
 def test_where_the_drawing_libraries_are_missing_the_markdown_is_written_and_the_way_out_told(tmp_path: Path) -> None:

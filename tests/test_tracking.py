@@ -17,8 +17,9 @@ import psutil
 import pytest
 
 from repro.reading import history
+from repro.recipe import Scale
 from repro.tracking import NAMES, Tracker
-from tests.command_line import ROOT, process, refusal, started, stderr_of
+from tests.command_line import ROOT, process, record, refusal, results_folder, started, stderr_of
 
 RUN = ["--models", "vit", "--methods", "naive", "--processes", "1"]
 EARLIER = ROOT / "results" / "cpu-2-cores"
@@ -139,15 +140,42 @@ def test_trackio_gets_trials_verdicts_and_report(measured: Path, tmp_path: Path)
     assert "# Report" in json.dumps(end["report"])
 
 
-# --- What a tracker that fails costs ---
-
-
 def library(tmp_path: Path, body: str) -> str:
-    """A folder to import from, whose wandb is a library that fails as `body` has it."""
-    folder = tmp_path / "broken"
+    """A folder to import from, whose wandb is a library that does as `body` has it."""
+    folder = tmp_path / "library"
     folder.mkdir()
     (folder / "wandb.py").write_text(body)
     return f"{folder}:{ROOT}"
+
+
+PRINTS = """
+import json
+login = lambda prompt: False
+Settings = dict
+class init:
+    def __init__(self, **given): pass
+    def log(self, row, step): print("logged", json.dumps(row))
+    def finish(self): pass
+"""
+
+
+@pytest.mark.parametrize(("scale", "days"), [("tiny", set()), ("paper", {"authors", "true", "synchronised"})])
+def test_a_tracker_is_told_no_days_of_a_tiny_twin_which_nobody_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scale: Scale, days: set[str]
+) -> None:
+    library(tmp_path, PRINTS)
+    monkeypatch.syspath_prepend(str(tmp_path / "library"))
+    folder = results_folder(tmp_path / "run")
+    (folder / "environment.json").write_text("{}")
+    with Tracker("wandb", folder) as tracker:
+        tracker.trial(record("vit", "naive", 7.0, gpu="cpu", count=1, scale=scale))
+    log = (folder / "logs" / "tracker.log").read_text()
+    [row] = [json.loads(line.removeprefix("logged ")) for line in log.splitlines() if line.startswith("logged ")]
+    assert row["true_step"] > 0
+    assert {name.removesuffix("_days") for name in row if name.endswith("_days")} == days
+
+
+# --- What a tracker that fails costs ---
 
 
 FAILURES = {
@@ -199,7 +227,7 @@ def test_a_tracker_that_hangs_is_left_behind_in_good_time(
 ) -> None:
     child = "import subprocess, time\nsubprocess.Popen(['sleep', '1000'])\ntime.sleep(1000)"
     library(tmp_path, child)
-    monkeypatch.syspath_prepend(str(tmp_path / "broken"))
+    monkeypatch.syspath_prepend(str(tmp_path / "library"))
     folder = tmp_path / "out"
     (folder / "logs").mkdir(parents=True)
     for name in ("environment.json", "verdicts.json", "report.md"):

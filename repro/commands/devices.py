@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 from collections.abc import Sequence
 
 from .. import image, nvml
 from ..devices import Device
 from ..errors import UserError
+from ..host import usable_cpus
 from ..plan import counts_up_to
 from ..stderr import say
 from ..units import count
@@ -96,7 +96,7 @@ def _processes(text: str) -> tuple[int, ...]:
     found = tuple(dict.fromkeys(listed))
     if len(found) < len(listed):
         raise UserError(f"--processes {text}: a number is listed twice; list each once")
-    cpus = len(os.sched_getaffinity(0))
+    cpus = usable_cpus()
     if found[-1] > (most := _PROCESSES_A_CPU * cpus):
         raise UserError(f"--processes {text}: at most {most}, {_PROCESSES_A_CPU} on each of the {cpus} CPUs here")
     return found

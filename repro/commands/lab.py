@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from .. import files, nvml
 from ..devices import Device, gpu_of
 from ..exit_codes import FAILED, OK
 from ..formats import add_format, counted, figures
+from ..host import usable_cpus
 from ..lab import Trained, Training
 from ..lab_report import Report, named, scaled_down, what
 from ..plan import default_scale
@@ -86,7 +86,7 @@ def _checked(given: argparse.Namespace, devices: Sequence[Device]) -> tuple[int,
     images = round(gan.IMAGES * batch / models.find("gan").batch_size)
     if given.images is not None:
         images = count(given.images, "--images", 2 * batch, f"two batches of {batch}, the first and another")
-    cpus = len(os.sched_getaffinity(0))
+    cpus = usable_cpus()
     machine = devices[0].name if devices else counted(cpus, "CPU")
     epochs = count(given.epochs, "--epochs", 2, "one epoch predicts several")
     return epochs, Training(machine, scale, batch, images, epochs=1)

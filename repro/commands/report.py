@@ -27,11 +27,14 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     from ..reading import begun, print_problems
     from ..report.content import compose
-    from ..report.write import payload, write
+    from ..report.write import payload, refuse_to_lose, write
 
     reading = begun(given.folder) if given.folder else None
     content = compose(reading)
-    written = write(content, given.out or given.folder or _PUBLISHED)
+    out = given.out or given.folder or _PUBLISHED
+    if reading:
+        refuse_to_lose(content, reading.folder, out)
+    written = write(content, out)
     records, devices = (reading.records, reading.devices) if reading else ((), None)
     print(payload(written, records, content.verdicts, devices, given.format), flush=True)
     if reading:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from repro import nvml
+from repro.host import usable_cpus
 
 from .memory import limit_memory
 from .turns import Place
@@ -56,7 +57,7 @@ class Rank:
         os.environ.update(RANK=str(self.index), WORLD_SIZE=str(self.world), LOCAL_RANK=str(self.local))
         os.environ["LOCAL_SIZE"] = str(self.locals)  # without it DeepSpeed 0.14 has numactl count this node's CPUs
         if not self.cuda or "OMP_NUM_THREADS" not in os.environ:  # which torch has taken already
-            torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // self.locals))
+            torch.set_num_threads(max(1, usable_cpus() // self.locals))
         if self.cuda:
             nvml.begin()
             torch.cuda.set_device(self.local)

@@ -31,7 +31,8 @@ def row(each: Forecast, stack: Traced) -> dict[str, Any]:
     seconds = asdict(each.step) if each.step else dict.fromkeys(_SECONDS)
     return {
         "origin": "predicted",
-        "model": each.recipe,
+        "recipe": each.recipe,
+        "model": models.find(each.recipe).name,
         "gpu": each.machine.gpu.name,
         "gpus": each.machine.gpus,
         "nodes": each.machine.nodes,
@@ -106,8 +107,8 @@ def cell_row(cell: Cell, best: Forecast, measured: float | None) -> dict[str, An
         "state": cell.state,
         "expected_days": cell.days,
         "predicted_days": best.days and best.days.value,
-        "predicted_low": best.days and best.days.low,
-        "predicted_high": best.days and best.days.high,
+        "predicted_days_low": best.days and best.days.low,
+        "predicted_days_high": best.days and best.days.high,
         "predicted_settings": best.settings.id if best.feasible else None,
         "predicted_micro_batch": best.micro_batch or None,
         "measured_days": measured,
@@ -132,7 +133,8 @@ def beside_row(each: Beside, stack: Traced) -> dict[str, Any]:
     forecast, record = each.forecast, each.record
     return {
         "origin": "predicted and measured",
-        "model": record.recipe,
+        "recipe": record.recipe,
+        "model": models.find(record.recipe).name,
         "scale": record.scale,
         "gpu": record.device,
         "gpus": forecast.machine.gpus,
@@ -151,8 +153,8 @@ def beside_row(each: Beside, stack: Traced) -> dict[str, Any]:
 
 def beside_line(row: dict[str, Any]) -> dict[str, Any]:
     """What of it people look at."""
-    left_out = ("origin", "gpu", "gpus", *_TRACED)
-    shown = row | {"memory_limit": row["memory_limit"] and size(row["memory_limit"])}
+    left_out = ("origin", "recipe", "gpu", "gpus", *_TRACED)
+    shown = row | {"model": row["recipe"], "memory_limit": row["memory_limit"] and size(row["memory_limit"])}
     return {key.replace("_", " "): value for key, value in shown.items() if key not in left_out}
 
 

@@ -67,6 +67,9 @@ class Content:
     rerun: Sequence[tuple[str, str]]
 
 
+WITHOUT_TRIALS = "Report of a run without a finished trial"
+
+
 def compose(reading: Reading | None) -> Content:
     """The report of a run, or, without one, of the published numbers alone."""
     records = reading.records if reading else ()
@@ -102,7 +105,7 @@ def _title(reading: Reading | None) -> str:
     if reading is None:
         return "Report on the published numbers"
     if not reading.records:
-        return "Report of a run without a finished trial"
+        return WITHOUT_TRIALS
     return f"Report of a run on {listing(machines(reading.records))}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import models
@@ -71,7 +71,7 @@ def report(
 ) -> str:
     """A run on `devices`; None where there was no run. CSV is one row a trial or, without any, one a cell; JSON holds
     trials, verdicts and summary."""
-    told = [_without_days_of_a_twin(record) for record in records]
+    told = [record.as_told for record in records]
     if format == "csv":
         of_trials = [{name: getattr(record, name) for name in _IN_CSV} for record in told]
         return render(of_trials or [asdict(verdict) for verdict in verdicts], "csv")
@@ -174,14 +174,7 @@ def trial_rows(records: Sequence[Record], nearest: str | None) -> list[dict[str,
     GPU `nearest`."""
     paper = any(record.scale == "paper" for record in records)
     utilised = paper or any(record.utilisation is not None for record in records)
-    return [_trial_row(_without_days_of_a_twin(record), nearest, paper, utilised) for record in records]
-
-
-def _without_days_of_a_twin(record: Record) -> Record:
-    """The record as a report tells it: nobody trains a tiny twin, so its days stand for nothing, and its steps stay."""
-    if record.scale == "paper":
-        return record
-    return replace(record, authors_days=None, true_days=None, synchronised_days=None)
+    return [_trial_row(record.as_told, nearest, paper, utilised) for record in records]
 
 
 def _trial_row(record: Record, nearest: str | None, paper: bool, utilised: bool) -> dict[str, Any]:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from .. import command, files
 from ..devices import Device
+from ..errors import UserError
 from ..formats import Format
-from ..results import PAGE, REPORT
+from ..results import PAGE, REPORT, TRIALS, lack
 from ..trial import Record
 from ..verdict import Verdict
-from .content import Content
+from .content import WITHOUT_TRIALS, Content
 from .markdown import markdown
 from .text import report
 
@@ -40,6 +41,21 @@ def payload(
     if format == "markdown":
         return written.text.read_text(encoding="utf-8").rstrip("\n")
     return report(records, verdicts, devices, format)
+
+
+def refuse_to_lose(content: Content, run: Path, folder: Path) -> None:
+    """Raises UserError where the report of a run that lost its trials would replace one of trials in the folder."""
+    there = folder / REPORT
+    if content.title != WITHOUT_TRIALS or not there.is_file():
+        return
+    with there.open(encoding="utf-8", errors="replace") as file:
+        if file.readline().strip() == f"# {WITHOUT_TRIALS}":
+            return
+    what = f"is {lack(run)}" if lack(run) else "has no whole record"
+    raise UserError(
+        f"{run / TRIALS} {what}: a report of no trial would take the place of {there}, which tells more; put the "
+        "trials back, or name another folder with --out"
+    )
 
 
 def write(content: Content, folder: Path, draw: bool = True) -> Written:

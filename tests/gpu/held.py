@@ -54,7 +54,7 @@ def main(folder: Path) -> None:
     ran(records(folder / "compiled"), 4)
     ran(records(folder / "flash"), 2)
     naive = records(folder / "naive")
-    predicted = {row["model"]: row["micro_batch"] for row in json.loads((folder / "predicted.json").read_text())}
+    predicted = {row["recipe"]: row["micro_batch"] for row in json.loads((folder / "predicted.json").read_text())}
     found = {recipe: row["micro_batch"] for (recipe, _, _), row in naive.items()}
     assert {row["status"] for row in naive.values()} == {"ok", "out_of_memory"}
     assert found == predicted, f"micro batches: {found}, predicted {predicted}"

@@ -1,0 +1,80 @@
+"""A container's limits hold for a run in it: no more threads than its CPUs, no larger --memory than its own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from repro import cgroups
+from repro.host import host
+from repro.measure.rank import Rank
+from tests.command_line import refusal
+
+CPU, MEMORY, NONE = "50000 100000\n", f"{2**28}\n", "9223372036854771712\n"
+OF_ITS_OWN = ("0::/", {"cpu.max": CPU, "memory.max": MEMORY})
+AROUND = (
+    "0::/pod/box",
+    {"pod/cpu.max": CPU, "pod/memory.max": MEMORY, "pod/box/cpu.max": "max 100000\n", "pod/box/memory.max": "max\n"},
+)
+OF_VERSION_1 = (
+    "5:memory:/docker/box\n4:cpu,cpuacct:/docker/box\n3:pids:/\n0::/",
+    {
+        "cpu/cpu.cfs_quota_us": "50000\n",
+        "cpu/cpu.cfs_period_us": "100000\n",
+        "memory/docker/box/memory.limit_in_bytes": MEMORY,
+        "memory/memory.limit_in_bytes": NONE,
+    },
+)
+UNLIMITED = ("0::/box", {"box/cpu.max": "max 100000\n", "box/memory.max": "max\n"})
+UNLIMITED_1 = (
+    "2:memory:/\n1:cpu:/",
+    {
+        "cpu/cpu.cfs_quota_us": "-1\n",
+        "cpu/cpu.cfs_period_us": "100000\n",
+        "memory/memory.limit_in_bytes": NONE,
+    },
+)
+Groups = tuple[str, dict[str, str]]
+
+
+@pytest.fixture
+def groups(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process is in these control groups, on a computer of four CPUs."""
+    own, files = request.param
+    (tmp_path / "own").write_text(own)
+    for name, text in files.items():
+        file = tmp_path / "mounted" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    monkeypatch.setattr(cgroups, "OWN", tmp_path / "own")
+    monkeypatch.setattr(cgroups, "MOUNTED", tmp_path / "mounted")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+
+
+@pytest.mark.usefixtures("groups")
+@pytest.mark.parametrize("groups", [OF_ITS_OWN, AROUND, OF_VERSION_1], indirect=True)
+def test_a_run_takes_what_its_container_has(tmp_path: Path) -> None:
+    assert (host().usable_cpus, host().memory_bytes) == (1, 2**28), "half a CPU is one thread"
+    out = ("--out", str(tmp_path / "out"))
+    assert "at most 256MiB, the memory of this machine" in refusal("--memory", "257MiB", *out)
+    assert "on each of the 1 CPUs here" in refusal("--processes", "1000", *out)
+
+
+@pytest.mark.usefixtures("groups")
+@pytest.mark.parametrize("groups", [OF_ITS_OWN, UNLIMITED], indirect=True)
+def test_ranks_share_the_threads_that_these_cpus_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    Rank(0, 2, 0, 2, cuda=False, rendezvous="", sent=0.0, turns=None).prepare(None)
+    assert threads == [max(1, (host().usable_cpus or 0) // 2)]
+
+
+@pytest.mark.usefixtures("groups")
+@pytest.mark.parametrize("groups", [UNLIMITED, UNLIMITED_1, ("", {})], indirect=True)
+def test_a_container_without_limits_has_all_of_the_computer() -> None:
+    assert (host().usable_cpus, host().memory_bytes) == (4, psutil.virtual_memory().total)
