@@ -514,6 +514,17 @@ def test_the_commands_give_the_same_run_again(kept: Content) -> None:
     assert f"{command()} report {KEPT}" in commands
 
 
+def test_a_folder_whose_name_is_no_utf_8_has_a_report_whose_commands_name_it(tmp_path: Path) -> None:
+    folder = shutil.copytree(KEPT, tmp_path / os.fsdecode(b"it's \\ \xff"))
+    done = process("report", str(folder), "--format", "markdown")
+    assert done.returncode == 0, done.stderr
+    told = re.search(r" report (.*)`: this report", (folder / "report.md").read_text(encoding="utf-8"))
+    assert told is not None
+    assert told[1] in unescape((folder / "report.html").read_text(encoding="utf-8"))
+    named = subprocess.run(["bash", "-c", f"printf %s {told[1]}"], capture_output=True, check=True).stdout
+    assert named == os.fsencode(folder)
+
+
 def test_every_table_that_it_names_can_be_had_as_it_says(kept: Content, published: Content) -> None:
     for content in (kept, published):
         words, says = next(each for each in content.rerun if " table 1" in each[0])
