@@ -75,6 +75,8 @@ def read(folder: Path) -> Reading:
         raise UserError(f"{folder} is a file: {_WAY_OUT}")
     if not folder.is_dir():
         raise UserError(f"{folder} holds no trials, there is no such folder: {_WAY_OUT}")
+    if (kept := folder / results.TRIALS).is_dir():
+        raise UserError(f"{kept} is a folder, where a run keeps its trials in a file: move it, or {_WAY_OUT}")
     if not (folder / ENVIRONMENT).exists() or any(folder.glob(results.TRAININGS)):
         refuse_without_trials(folder)
     problems: list[Problem] = []

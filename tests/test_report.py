@@ -202,6 +202,22 @@ def test_a_run_that_only_began_is_reported_and_one_of_which_nothing_is_sound_is_
         (folder / "environment.json").unlink(missing_ok=True)
 
 
+def test_a_folder_in_place_of_the_trials_is_refused_as_by_the_run(
+    tmp_path: Path,
+) -> None:
+    folder = shutil.copytree(KEPT, tmp_path / "run")
+    trials = folder / "trials.jsonl"
+    trials.unlink()
+    trials.mkdir()
+    (folder / "report.md").unlink()
+    for words in (["report", str(folder)], ["table", "1", "--measured", str(folder)]):
+        assert refusal(*words) == (
+            f"repro: {trials} is a folder, where a run keeps its trials in a file: move it, or name the results folder "
+            "of a run (its --out)\n"
+        )
+    assert f"{trials} is a folder" in refusal("run", "--processes", "1", "--out", str(folder))
+
+
 @pytest.mark.parametrize(
     ("lose", "lack"),
     [
