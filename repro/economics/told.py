@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..units import SECONDS_A_DAY
+
 _FIGURES = 3  # that a prediction is good for
 
 
@@ -39,6 +41,15 @@ def days_told(days: float) -> str:
 def limit_days_told(days: float) -> str:
     """Days in so many digits that a limit, and what exceeds it, are not rounded onto the other side."""
     return days_told(days) if days_read(days) == days else f"{days:,.6g} days"
+
+
+def deadline_told(days: float) -> str:
+    """A deadline, of less than a day in the unit that people have for it, such as 20 h."""
+    if days >= 1 or days_read(days) == days:
+        return limit_days_told(days)
+    seconds = round(days * SECONDS_A_DAY, 6)
+    unit, name = next((each for each in ((3600, "h"), (60, "min")) if seconds % each[0] == 0), (1, "s"))
+    return f"{seconds / unit:,.15g} {name}"
 
 
 def bounds_told(bounds: tuple[float, float] | None) -> str:
