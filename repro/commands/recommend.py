@@ -148,8 +148,13 @@ def _notes(
             prices.own_rentals if asked.rents else (),
         ),
         *pricelist.told_rates(paid, unit, prices.rates),
-        *pricelist.old_prices([(offer.gpu, offer.quoted) for offer in found] + old_rates, today),
+        *pricelist.old_prices([_oldest(offer, prices) for offer in found] + old_rates, today),
     ]
+
+
+def _oldest(offer: Offer, prices: PriceList) -> tuple[str, date]:
+    """The price of an offer that is the oldest, and its day."""
+    return offers.older_price(offer.gpu, offer.gpus, prices, offer.gpu) if offer.owned else (offer.gpu, offer.quoted)
 
 
 def _row(rank: int, offer: Offer, found: list[Offer], fits: bool, today: date) -> dict[str, Any]:
