@@ -398,6 +398,10 @@ BAD_INPUT = [
     (["--hours", "10", "--gpu", "T4"], "no price for renting 1 T4"),
     (["--model", "pythia-1b", "--hours", "3"], "exclude each other"),
     (["--model", "pythia-1b", "--gpu", "T4"], "nobody knows how long pythia-1b takes on"),
+    (
+        ["--model", "pythia-6.9b", "--gpus", "1"],
+        "nobody knows how long pythia-6.9b takes on 1 GPU; known: 2, 4, 8 GPUs;",
+    ),
     (["--hours", "3", "--gpu", "RTX 4090", "--predicted"], "--predicted needs --model ID"),
     (["--storage", "1GB"], "--storage needs a run"),
     (["--storage-price", "0.07"], "--storage-price needs a run"),
