@@ -386,6 +386,14 @@ def test_where_no_spot_price_serves_the_run_its_interruptions_are_said_to_change
     assert not any("No spot price" in note for note in answer(*RUN, *SPOT)["notes"])
 
 
+def test_half_a_cent_is_told_as_a_whole_one_in_the_answer_and_in_the_rows() -> None:
+    found = answer("rent", "--gpu", "V100", "--hours", "3")
+    row = found["rows"][0]
+    assert row["price_per_gpu_hour_usd"] * 3 == 4.125
+    assert "4.13 USD" in found["answer"]
+    assert row["rent_usd"] == row["cost_usd"] == 4.13
+
+
 # --- Bad input ---
 
 BAD_INPUT = [

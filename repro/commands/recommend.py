@@ -20,7 +20,7 @@ from ..economics.pricelist import PriceList
 from ..economics.renting import told_in_proportion
 from ..errors import UserError
 from .money import add_shared, read_prices, unpriced, way_out, without_days
-from .printout import bounds, printout, told_bounds
+from .printout import bounds, finite, printout, told_bounds
 
 _RANKED = "Ranked by cost per experiment, what no other offer beats first."
 _SPOT = f"Spot instances are left to {command()} rent, which reckons with their interruptions."
@@ -166,10 +166,10 @@ def _row(rank: int, offer: Offer, found: list[Offer], fits: bool, today: date) -
         "gpus": offer.gpus,
         "tier": offer.tier,
         "terms": offer.terms,
-        f"cost_{unit}": round(offer.cost, 2),
+        f"cost_{unit}": finite(offer.cost, 2),
         "days": round(offer.days, 3),
         **bounds(offer.bounds),
-        f"cost_per_experiment_{unit}": round(offer.cost_per_experiment, 2),
+        f"cost_per_experiment_{unit}": finite(offer.cost_per_experiment, 2),
         "fits": fits,
         "pareto": better is None,
         "beaten_by": None if better is None else f"{better.machine}{'' if better.owned else ', ' + better.terms}",
