@@ -22,7 +22,7 @@ from .environment import Environment
 from .environment import read as read_environment
 from .errors import UserError
 from .expected import TOLERANCE
-from .formats import listing
+from .formats import counted, listing, were
 from .gpus import Gpu, find
 from .jsonfile import NotAsDeclaredError
 from .plan import Options, trials
@@ -75,6 +75,8 @@ def read(folder: Path) -> Reading:
         raise UserError(f"{folder} is a file: {_WAY_OUT}")
     if not folder.is_dir():
         raise UserError(f"{folder} holds no trials, there is no such folder: {_WAY_OUT}")
+    if (kept := folder / results.TRIALS).is_dir():
+        raise UserError(f"{kept} is a folder, where a run keeps its trials in a file: move it, or {_WAY_OUT}")
     if not (folder / ENVIRONMENT).exists() or any(folder.glob(results.TRAININGS)):
         refuse_without_trials(folder)
     problems: list[Problem] = []
@@ -311,7 +313,8 @@ def _look_for_planned(
                 results.TRIALS,
                 f"{len(missing)} of the {len(planned)} trials that the last command asked for {have} no sound record, "
                 f"the first is {missing[0]}: it was stopped, or told to leave them out",
-                f"{len(records)} records were used, and the same command again measures the rest",
+                f"{counted(len(records), 'record')} {were(len(records))} used, and the same command again measures the "
+                "rest",
             )
         )
 

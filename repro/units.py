@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 from .errors import UserError
@@ -104,6 +107,12 @@ def path(text: str) -> Path:
     return Path(text)
 
 
+def shell_words(words: Iterable[object]) -> str:
+    """A command as a shell reads it and any file holds it: bytes of a path that are no UTF-8 as bash and zsh write
+    them."""
+    return " ".join(map(_shell_word, map(str, words)))
+
+
 def number(text: str, place: str) -> float | None:
     """A number in plain digits, None for anything else. Raises UserError, naming the place, for too many digits."""
     # Python's own float also reads signs, exponents, underscores and the digits of every script.
@@ -129,6 +138,13 @@ def bounds(text: str, place: str, expected: str) -> Interval:
     if least > most:
         raise UserError(f"{place}: expected the lower bound first, {high}..{low}")
     return Interval((least + most) / 2, least, most)
+
+
+def _shell_word(word: str) -> str:
+    if os.fsencode(word).decode(errors="backslashreplace") == word:
+        return shlex.quote(word)
+    escaped = word.replace("\\", r"\\").replace("'", r"\'")
+    return f"$'{os.fsencode(escaped).decode(errors='backslashreplace')}'"
 
 
 def _parse(text: str, option: str, units: dict[str, int], expected: str) -> float:

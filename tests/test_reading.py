@@ -208,6 +208,8 @@ def test_a_run_that_was_stopped_says_how_much_of_it_there_is(folder: Path) -> No
         in problem
     )
     assert "10 records were used" in problem
+    trials.write_text(trials.read_text().splitlines(keepends=True)[0])
+    assert "1 record was used" in told(folder)[0]
 
 
 def test_a_run_that_only_began_can_be_read(folder: Path) -> None:

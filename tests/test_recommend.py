@@ -640,6 +640,14 @@ def test_a_deadline_that_nothing_meets_names_the_nearest_that_does() -> None:
     assert "the nearest is 8 H100 in 4 days for 250,500 USD" in line
 
 
+@pytest.mark.parametrize(
+    ("deadline", "told"),
+    [("1h", "1 h"), ("90m", "90 min"), ("7s", "7 s"), ("12h", "0.5 days"), ("20h", "20 h"), ("1d", "1 day")],
+)
+def test_a_deadline_is_told_as_people_say_it(deadline: str, told: str) -> None:
+    assert f" no machine trains it within {told}; " in refusal(*PYTHIA, "--deadline", deadline)
+
+
 def test_a_budget_that_buys_nothing_names_the_cheapest() -> None:
     assert "the cheapest is 1 RTX 3090 in 370 days for 2,300 USD" in refusal(*PYTHIA, "--budget", "100")
 

@@ -386,6 +386,14 @@ def test_where_no_spot_price_serves_the_run_its_interruptions_are_said_to_change
     assert not any("No spot price" in note for note in answer(*RUN, *SPOT)["notes"])
 
 
+def test_half_a_cent_is_told_as_a_whole_one_in_the_answer_and_in_the_rows() -> None:
+    found = answer("rent", "--gpu", "V100", "--hours", "3")
+    row = found["rows"][0]
+    assert row["price_per_gpu_hour_usd"] * 3 == 4.125
+    assert "4.13 USD" in found["answer"]
+    assert row["rent_usd"] == row["cost_usd"] == 4.13
+
+
 # --- Bad input ---
 
 BAD_INPUT = [
@@ -398,6 +406,10 @@ BAD_INPUT = [
     (["--hours", "10", "--gpu", "T4"], "no price for renting 1 T4"),
     (["--model", "pythia-1b", "--hours", "3"], "exclude each other"),
     (["--model", "pythia-1b", "--gpu", "T4"], "nobody knows how long pythia-1b takes on"),
+    (
+        ["--model", "pythia-6.9b", "--gpus", "1"],
+        "nobody knows how long pythia-6.9b takes on 1 GPU; known: 2, 4, 8 GPUs;",
+    ),
     (["--hours", "3", "--gpu", "RTX 4090", "--predicted"], "--predicted needs --model ID"),
     (["--storage", "1GB"], "--storage needs a run"),
     (["--storage-price", "0.07"], "--storage-price needs a run"),

@@ -202,6 +202,22 @@ def test_a_run_that_only_began_is_reported_and_one_of_which_nothing_is_sound_is_
         (folder / "environment.json").unlink(missing_ok=True)
 
 
+def test_a_folder_in_place_of_the_trials_is_refused_as_by_the_run(
+    tmp_path: Path,
+) -> None:
+    folder = shutil.copytree(KEPT, tmp_path / "run")
+    trials = folder / "trials.jsonl"
+    trials.unlink()
+    trials.mkdir()
+    (folder / "report.md").unlink()
+    for words in (["report", str(folder)], ["table", "1", "--measured", str(folder)]):
+        assert refusal(*words) == (
+            f"repro: {trials} is a folder, where a run keeps its trials in a file: move it, or name the results folder "
+            "of a run (its --out)\n"
+        )
+    assert f"{trials} is a folder" in refusal("run", "--processes", "1", "--out", str(folder))
+
+
 @pytest.mark.parametrize(
     ("lose", "lack"),
     [
@@ -512,6 +528,17 @@ def test_the_commands_give_the_same_run_again(kept: Content) -> None:
     commands = [command for command, _ in kept.rerun]
     assert f"{command()} --processes 1,2 --out {KEPT}" in commands  # then everyone's
     assert f"{command()} report {KEPT}" in commands
+
+
+def test_a_folder_whose_name_is_no_utf_8_has_a_report_whose_commands_name_it(tmp_path: Path) -> None:
+    folder = shutil.copytree(KEPT, tmp_path / os.fsdecode(b"it's \\ \xff"))
+    done = process("report", str(folder), "--format", "markdown")
+    assert done.returncode == 0, done.stderr
+    told = re.search(r" report (.*)`: this report", (folder / "report.md").read_text(encoding="utf-8"))
+    assert told is not None
+    assert told[1] in unescape((folder / "report.html").read_text(encoding="utf-8"))
+    named = subprocess.run(["bash", "-c", f"printf %s {told[1]}"], capture_output=True, check=True).stdout
+    assert named == os.fsencode(folder)
 
 
 def test_every_table_that_it_names_can_be_had_as_it_says(kept: Content, published: Content) -> None:

@@ -30,7 +30,7 @@ from repro.results import Results
 from repro.run import Run
 from repro.trial import Record, Trial
 from tests import command_line
-from tests.command_line import ROOT, record, results_folder, started
+from tests.command_line import ROOT, record, refusal, results_folder, started
 
 ONE = ["--models", "vit", "--methods", "naive", "--processes", "2"]
 TWO = ["--models", "convnext,vit", "--methods", "naive", "--processes", "2"]
@@ -362,6 +362,23 @@ def test_k_chooses_cases_as_pytest_does(finished: Finished) -> None:
         assert nothing.returncode == 2
         (line,) = nothing.stderr.splitlines()
         assert line.startswith(f"repro: -k {expression}: {told}")
+
+
+def test_an_empty_k_is_no_choice_of_every_case(tmp_path: Path) -> None:
+    words = (
+        "--models",
+        "vit",
+        "--methods",
+        "naive",
+        "--processes",
+        "1",
+        "--budget",
+        "1s",
+        "--out",
+        str(tmp_path / "out"),
+    )
+    assert refusal(*words, "-k", "") == "repro: -k: it is empty; name cases, as in pytest, or leave it out for all\n"
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_what_is_told_to_pytest_of_other_tests_is_not_for_a_run(finished: Finished) -> None:

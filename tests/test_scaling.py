@@ -60,8 +60,16 @@ def test_a_machine_is_as_old_as_its_older_price(tmp_path: Path) -> None:
     price = f'price = 900\ncurrency = "USD"\nquoted = {date.today()}\nsource = "a shop"\n'
     prices.write_text(f'[[gpu]]\nname = "RTX 3090"\n{price}')
     asked = ("scaling", "--model", "pythia-1b", "--gpu", "RTX 3090", "--prices", str(prices))
-    late = "Prices older than a year: 2024-09-21 (RTX 3090)."
-    assert any(note.startswith(late) for note in answer(*asked)["notes"]), "the system's are"
+    late = "Prices older than a year: 2024-09-21 (the system around RTX 3090)."
+    others = [
+        ["recommend", *asked[1:3], "--prices", str(prices)],
+        ["breakeven", *asked[1:], "--gpus", "2", "--rent", "1"],
+    ]
+    assert any(note.startswith(late) for note in answer(*asked)["notes"])
+    for words in others:
+        (note,) = (note for note in answer(*words)["notes"] if "older than a year" in note)
+        assert "the system around " in note
+        assert "(RTX 3090" not in note, "its price is of today"
     with prices.open("a") as more:
         more.writelines(f"[[system]]\ngpus = {gpus}\n{price}" for gpus in (1, 2, 4, 8))
     assert not any("older than a year" in note for note in answer(*asked)["notes"])

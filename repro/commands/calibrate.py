@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import shlex
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +14,7 @@ from ..devices import name_of
 from ..errors import UserError
 from ..formats import FOR_MACHINES, add_format, render
 from ..stderr import say
-from ..units import path
+from ..units import path, shell_words
 from .devices import add_devices, devices_and_counts
 from .preflight import check_cuda, check_disk, check_packages, stop_on_sigterm
 
@@ -63,7 +62,7 @@ def main(given: argparse.Namespace) -> int:
     words = f" --processes {max(counts)}" if not devices else ""
     print(
         f"\nMeasured here, of each device while all of them work; kept in {given.out}. {command()} predict "
-        f"--probes {shlex.quote(str(given.out))} predicts this machine, {command()} run --search guided{words} probes "
+        f"--probes {shell_words([given.out])} predicts this machine, {command()} run --search guided{words} probes "
         "for itself."
     )
     return 0

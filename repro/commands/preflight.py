@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import signal
 import sys
@@ -19,6 +18,7 @@ from ..errors import UserError
 from ..exit_codes import INTERRUPTED
 from ..formats import are
 from ..stderr import say
+from ..units import shell_words
 
 _FREE_BYTES = 256 * 2**20
 
@@ -62,7 +62,7 @@ def check_disk(
 
 def interrupted(kept: str) -> int:
     """Tells what is kept and how to go on, and returns the exit code."""
-    say(f"interrupted: {kept}; resume with: {command()} {shlex.join(sys.argv[1:])}")
+    say(f"interrupted: {kept}; resume with: {command()} {shell_words(sys.argv[1:])}")
     return INTERRUPTED
 
 

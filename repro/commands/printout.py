@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ..economics.told import half_up
 from ..formats import Format, as_json, render
 from ..terminal import scrolls
 
@@ -39,7 +40,7 @@ def answered(answer: str, rest: Sequence[str], format: Format) -> str:
 
 def finite(value: float | None, digits: int) -> float | None:
     """The value rounded. None for an infinite one: no format has a number for that."""
-    return None if value is None or math.isinf(value) else round(value, digits)
+    return None if value is None or math.isinf(value) else half_up(value, digits)
 
 
 def bounds(days: tuple[float, float] | None) -> dict[str, float | None]:

@@ -20,7 +20,7 @@ from ..economics.pricelist import PriceList
 from ..economics.renting import told_in_proportion
 from ..errors import UserError
 from .money import add_shared, read_prices, unpriced, way_out, without_days
-from .printout import bounds, printout, told_bounds
+from .printout import bounds, finite, printout, told_bounds
 
 _RANKED = "Ranked by cost per experiment: first what lasts until the runs end, of it first what no other offer beats."
 _SPOT = f"Spot instances are left to {command()} rent, which reckons with their interruptions."
@@ -148,8 +148,13 @@ def _notes(
             prices.own_rentals if asked.rents else (),
         ),
         *pricelist.told_rates(paid, unit, prices.rates),
-        *pricelist.old_prices([(offer.gpu, offer.quoted) for offer in found] + old_rates, today),
+        *pricelist.old_prices([_oldest(offer, prices) for offer in found] + old_rates, today),
     ]
+
+
+def _oldest(offer: Offer, prices: PriceList) -> tuple[str, date]:
+    """The price of an offer that is the oldest, and its day."""
+    return offers.older_price(offer.gpu, offer.gpus, prices, offer.gpu) if offer.owned else (offer.gpu, offer.quoted)
 
 
 def _row(rank: int, offer: Offer, found: list[Offer], fits: bool, today: date) -> dict[str, Any]:
@@ -161,10 +166,10 @@ def _row(rank: int, offer: Offer, found: list[Offer], fits: bool, today: date) -
         "gpus": offer.gpus,
         "tier": offer.tier,
         "terms": offer.terms,
-        f"cost_{unit}": round(offer.cost, 2),
+        f"cost_{unit}": finite(offer.cost, 2),
         "days": round(offer.days, 3),
         **bounds(offer.bounds),
-        f"cost_per_experiment_{unit}": round(offer.cost_per_experiment, 2),
+        f"cost_per_experiment_{unit}": finite(offer.cost_per_experiment, 2),
         "fits": fits,
         "lasts": not offer.wears_out,
         "pareto": better is None,

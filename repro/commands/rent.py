@@ -15,7 +15,7 @@ from ..economics import pricelist, renting
 from ..economics.days import TrainingDays, days_on
 from ..economics.doubts import INSTEAD, believed, doubts, told_doubts, told_traces
 from ..economics.interruptions import Interruptions, daly, young
-from ..economics.offers import machine_paid_in, machine_price
+from ..economics.offers import machine_paid_in, machine_price, older_price
 from ..economics.pricelist import PriceList
 from ..economics.renting import Rented
 from ..economics.spot import Spot
@@ -103,7 +103,7 @@ def _prices(prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> 
         price = machine_price(rental.gpu, rental.gpus, prices, unit)
         if price is not None:
             note += f"; to own the machine costs {price[0]:,.0f} {unit}"
-            quoted.append((f"{rental.machine} to buy", price[1]))
+            quoted.append(older_price(rental.gpu, rental.gpus, prices, f"{rental.machine} to buy"))
             paid |= machine_paid_in(rental.gpu, rental.gpus, prices)
         if (rental.gpu, rental.gpus) == ("A100", 8):
             ceiling = quantities()["paper/owned_8_a100"]

@@ -141,6 +141,8 @@ def _image_health(devices: Sequence[Device]) -> str:
 
 def _checked(given: argparse.Namespace) -> tuple[Options, list[Device]]:
     """The run's options and GPUs; a UserError for the first thing that is wrong."""
+    if given.k == "":  # pytest would take it for every case, whoever gives an unset variable meant a few
+        raise UserError("-k: it is empty; name cases, as in pytest, or leave it out for all")
     devices, counts = devices_and_counts(given)
     options = Options(
         models=models.listed(given.models),

@@ -11,7 +11,7 @@ import models
 from ..economics import pricelist, scaling
 from ..economics.days import days_on
 from ..economics.doubts import INSTEAD, believed, doubts, told_doubts, told_traces
-from ..economics.offers import lifespan_years, machine_paid_in
+from ..economics.offers import lifespan_years, machine_paid_in, older_price
 from ..economics.scaling import Step, stops
 from ..economics.told import told
 from .money import add_shared, read_gpu, read_prices, unpriced, without_days
@@ -50,7 +50,7 @@ def main(given: argparse.Namespace) -> int:
     priced = [step for step in listed if step.cost is not None]
     paid = {each for step in priced for each in machine_paid_in(step.gpu, step.gpus, prices)}
     notes += pricelist.told_rates(paid, unit, prices.rates)
-    used = [(step.gpu, step.quoted) for step in listed if step.quoted is not None]
+    used = [older_price(step.gpu, step.gpus, prices, step.gpu) for step in priced]
     used += pricelist.old_rates(paid, unit, prices.rates)
     notes += pricelist.old_prices(used, date.today())
     print(

@@ -78,7 +78,7 @@ def main(given: argparse.Namespace) -> int:
         if given.accept:
             say("--accept: nothing was measured, so the baseline stays as it is")
         print(report.report([], [], stacks[0].name, stacks[1].name, [], given.format))
-        return OK
+        return INCONCLUSIVE if given.accept else OK
     names = ", ".join(f"{trial.recipe} {trial.settings}" for trial in chosen)
     seconds = _parts(chosen, devices, pairs)
     bar = Progress(seconds, 0.0)

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from ..errors import UserError
 from .offers import Offer, lifespan_years
-from .told import bounds_told, days_read, days_told, limit_days_told, limit_told, sum_read, told
+from .told import bounds_told, days_read, days_told, deadline_told, limit_days_told, limit_told, sum_read, told
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ def choose(offers: Sequence[Offer], budget: float | None, deadline: float | None
     nothing fits, naming what is nearest.
     """
     budget_told = f"the budget of {limit_told(budget, offers[0].currency)}" if budget is not None else ""
-    deadline_told = limit_days_told(deadline) if deadline is not None else ""
+    by_told = deadline_told(deadline) if deadline is not None else ""
     fits = [o for o in offers if (budget is None or o.cost <= budget) and (deadline is None or o.days <= deadline)]
     if not fits:
-        raise UserError(_nearest(offers, budget, deadline, budget_told, deadline_told))
+        raise UserError(_nearest(offers, budget, deadline, budget_told, by_told))
     order: Callable[[Offer], tuple[float, ...]]  # the best comes first
     if deadline is not None:
-        rule = f"the cheapest within {deadline_told}" + (f" and {budget_told}" if budget_told else "")
+        rule = f"the cheapest within {by_told}" + (f" and {budget_told}" if budget_told else "")
         order = lambda o: o.aims  # noqa: E731
     elif budget is not None:
         rule = f"the fastest within {budget_told}"
@@ -106,7 +106,7 @@ def _taken(choice: Choice) -> str:
 
 
 def _nearest(
-    offers: Sequence[Offer], budget: float | None, deadline: float | None, budget_told: str, deadline_told: str
+    offers: Sequence[Offer], budget: float | None, deadline: float | None, budget_told: str, by_told: str
 ) -> str:
     def short(offer: Offer) -> str:
         terms = "" if offer.owned else f" ({offer.terms})"
@@ -123,9 +123,9 @@ def _nearest(
     if deadline is not None and fastest is not None:
         hints.append(f"the nearest{' within the budget' if budget_told else ''} is {short(fastest)}")
     if budget is not None and cheapest is not None:
-        hints.append(f"the cheapest{' in time' if deadline_told else ''} is {short(cheapest)}")
+        hints.append(f"the cheapest{' in time' if by_told else ''} is {short(cheapest)}")
     if not hints:
         hints = [f"the fastest is {short(min(offers, key=lambda o: (o.days, o.cost)))}"]
         hints.append(f"the cheapest {short(min(offers, key=lambda o: (o.cost, o.days)))}")
-    limits = " and ".join(filter(None, (deadline_told, budget_told)))
+    limits = " and ".join(filter(None, (by_told, budget_told)))
     return f"no machine trains it within {limits}; {', '.join(hints)}"

@@ -92,7 +92,7 @@ def days_on(
         known = f"{', '.join(map(str, numbers))} {gpu or 'GPUs'}" if gpus is not None and numbers else names
         would_be = not predicted and model in models.IDS and asked(training_days(model, measured, predicted=True))
         way_out = "; --predicted brings days that are but predicted" if would_be else ""
-        machine = f"{gpus or ''} {gpu or 'GPUs'}".strip()
+        machine = f"{gpus or ''} {gpu or ('GPU' if gpus == 1 else 'GPUs')}".strip()
         raise UserError(f"nobody knows how long {model} takes on {machine}; known: {known}{way_out}")
     return found
 

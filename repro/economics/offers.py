@@ -93,6 +93,13 @@ def machine_price(gpu: str, gpus: int, prices: PriceList, currency: str) -> tupl
     return gpus * each.price * gpu_worth + system.price * system_worth, min(each.quoted, system.quoted)
 
 
+def older_price(gpu: str, gpus: int, prices: PriceList, called: str) -> tuple[str, date]:
+    """The older of the two prices of a machine that has them: what it is of, and its day. It is `called` by the
+    machine, or its GPU, which may have a price of today in a system that has none."""
+    each, system = prices.gpus[gpu].quoted, prices.systems[gpus].quoted
+    return (f"the system around {called}", system) if system < each else (called, each)
+
+
 def owned(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs: int) -> list[Offer]:
     """A machine to buy for each of the days whose GPUs and system have a price. Bought once, it serves all runs."""
     found = []

@@ -14,7 +14,7 @@ from ..prices import Rental, Terms
 from . import comment
 from .days import TrainingDays
 from .energy import gpu_power
-from .offers import machine_paid_in, machine_price, rentals_left_out
+from .offers import machine_paid_in, machine_price, older_price, rentals_left_out
 from .pricelist import PriceList
 from .reckoning import Reckoned, Tariff, Use, reckon
 from .renting import per_hour, priced, reckoned_from_one, serving, told_in_proportion
@@ -113,7 +113,8 @@ def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str
     notes += left_out
     reserved = _rentals(run, prices, currency, "reserved")
     notes += [_against(rental, rental.price * each, machine, currency) for rental, each in reserved]
-    quoted = [(f"{name} to buy", price[1])] if given.machine is None and price else []
+    bought = given.machine is None and price is not None
+    quoted = [older_price(run.gpu, run.gpus, prices, f"{name} to buy")] if bought else []
     quoted += [(f"{rental.gpu} at {rental.provider}", rental.quoted) for rental, _ in (*rentals, *reserved)]
     paid_in = machine_paid_in(run.gpu, run.gpus, prices) if given.machine is None else set()
     paid_in |= {rental.currency for rental, _ in (*rentals, *reserved)}

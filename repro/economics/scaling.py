@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from typing import Literal
 
 from ..gpus import OfGpus
@@ -27,8 +26,7 @@ class Step(OfGpus):
 
     `efficiency` is the speed-up over the GPUs' ratio: 1 is proportional. Costs are None without a price, in the price
     list's currency otherwise; `day_saved` and `pays` also for the smallest machine. `day_saved` is what each day less
-    costs in the machine's price, None where no day is saved; `quoted` is the day of the older price, the GPUs' or the
-    system's; `bounds` are those of predicted days.
+    costs in the machine's price, None where no day is saved; `bounds` are those of predicted days.
     """
 
     gpu: str
@@ -40,7 +38,6 @@ class Step(OfGpus):
     experiment: Interval | None
     day_saved: float | None
     pays: Pays | None
-    quoted: date | None
     bounds: tuple[float, float] | None
     origin: Origin
     source: str
@@ -67,7 +64,6 @@ def steps(days: Sequence[TrainingDays], prices: PriceList, currency: str) -> lis
                 experiment=experiment,
                 day_saved=None if price is None or before is None else _day_saved(before, row, price[0]),
                 pays=None if experiment is None or before is None else _pays(found, experiment),
-                quoted=None if price is None else price[1],
                 bounds=row.bounds,
                 origin=row.origin,
                 source=row.source,

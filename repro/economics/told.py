@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from decimal import ROUND_HALF_UP, Decimal
+
+from ..units import SECONDS_A_DAY
+
 _FIGURES = 3  # that a prediction is good for
 
 
@@ -10,9 +14,17 @@ def rough(value: float, figures: int = _FIGURES) -> float:
     return float(f"{value:.{figures}g}")
 
 
+def half_up(value: float, places: int) -> float:
+    """The value to so many places, half a unit of the last one up, as people round: Python's own makes 4.12 of 4.125.
+    It goes by the digits that a float is good for, and from 1e15 on, or of infinity, leaves it."""
+    if not abs(value) < 1e15:
+        return value
+    return float(Decimal(f"{value:.15g}").quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP))
+
+
 def sum_read(sum_: float) -> float:
     """A sum of money to the digits in which it is told."""
-    return round(sum_, _places(sum_))
+    return half_up(sum_, _places(sum_))
 
 
 def days_read(days: float) -> float:
@@ -22,7 +34,7 @@ def days_read(days: float) -> float:
 
 def told(sum_: float, currency: str) -> str:
     """A sum of money as people read it."""
-    return f"{sum_:,.{_places(sum_)}f} {currency}"
+    return f"{sum_read(sum_):,.{_places(sum_)}f} {currency}"
 
 
 def limit_told(sum_: float, currency: str) -> str:
@@ -39,6 +51,15 @@ def days_told(days: float) -> str:
 def limit_days_told(days: float) -> str:
     """Days in so many digits that a limit, and what exceeds it, are not rounded onto the other side."""
     return days_told(days) if days_read(days) == days else f"{days:,.6g} days"
+
+
+def deadline_told(days: float) -> str:
+    """A deadline, of less than a day in the unit that people have for it, such as 20 h."""
+    if days >= 1 or days_read(days) == days:
+        return limit_days_told(days)
+    seconds = round(days * SECONDS_A_DAY, 6)
+    unit, name = next((each for each in ((3600, "h"), (60, "min")) if seconds % each[0] == 0), (1, "s"))
+    return f"{seconds / unit:,.15g} {name}"
 
 
 def bounds_told(bounds: tuple[float, float] | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import fields
 from decimal import Decimal
@@ -14,7 +13,7 @@ from .. import command
 from ..environment import Environment
 from ..plan import Options, default_scale
 from ..reading import Reading
-from ..units import size
+from ..units import shell_words, size
 from ..verdict import Verdict
 
 
@@ -22,7 +21,7 @@ def rerun(reading: Reading | None, verdicts: Sequence[Verdict]) -> list[tuple[st
     """The commands, and what each gives."""
     found, front = [], command()
     folder = reading.folder if reading else None
-    measured = f" --measured {shlex.quote(str(folder))}" if folder else ""
+    measured = f" --measured {shell_words([folder])}" if folder else ""
     if reading and folder:
         for earlier in reading.earlier:
             words = run_words(earlier, reading.environment, folder)
@@ -32,7 +31,7 @@ def rerun(reading: Reading | None, verdicts: Sequence[Verdict]) -> list[tuple[st
         if reading.options.nodes > 1:
             found.append((f"{front} join {_address(reading.options)}", "on each other node of this run"))
     if folder:
-        found.append((f"{front} report {shlex.quote(str(folder))}", "this report, from the records alone"))
+        found.append((f"{front} report {shell_words([folder])}", "this report, from the records alone"))
     else:
         found.append((f"{front} report", "this report"))
     found += [
@@ -70,7 +69,7 @@ def run_words(options: Options, environment: Environment, folder: Path) -> str:
         words += ["--address", _address(options)]
     if options.check_extrapolation:
         words.append("--check-extrapolation")
-    return shlex.join([*words, "--out", str(folder)])
+    return shell_words([*words, "--out", folder])
 
 
 def _address(options: Options) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -14,6 +13,7 @@ from ..errors import UserError
 from ..formats import Format
 from ..results import PAGE, REPORT, TRIALS, lack
 from ..trial import Record
+from ..units import shell_words
 from ..verdict import Verdict
 from .content import WITHOUT_TRIALS, Content
 from .markdown import markdown
@@ -68,7 +68,7 @@ def write(content: Content, folder: Path, draw: bool = True) -> Written:
     if missing or not draw:
         files.remove(folder / PAGE)
         first = f"install {', '.join(missing)} or set up with ./run_all.sh, then " if missing else ""
-        again = f"{first}run: {command()} {shlex.join(['report', str(folder)])}"
+        again = f"{first}run: {command()} {shell_words(['report', folder])}"
         return Written(text, f"the report is {text}; for the page with the figures {again}")
     from .page import page
 
