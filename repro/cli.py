@@ -100,8 +100,9 @@ def _open_what_is_closed() -> None:
                 os.dup2(opened, number)
                 os.close(opened)
             setattr(sys, name, open(number, "w", closefd=False))  # noqa: SIM115, open as long as the program is
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":
-        sys.stdout.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        utf_8 = sys.stdout.encoding.lower() == "utf-8"  # bytes of a path that are none go out as they came in
+        sys.stdout.reconfigure(errors="surrogateescape" if utf_8 else "backslashreplace")
 
 
 def parser(name: str) -> argparse.ArgumentParser:

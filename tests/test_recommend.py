@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import os
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from datetime import date
@@ -373,6 +376,18 @@ def test_measured_days_stand_in_place_of_the_papers_and_say_so(tmp_path: Path) -
     assert rows[8, "H100"]["origin"] == "expected"
     assert any("8 H200" in note and "--prices" in note for note in found["notes"])
     assert not any("1 cpu" in note for note in found["notes"])
+
+
+def test_measured_days_are_of_a_folder_by_the_bytes_of_its_name(tmp_path: Path) -> None:
+    folder = results_folder(tmp_path / os.fsdecode(b"\xff"), record("pythia-1b", "free_lunch", 20.0))
+    done = subprocess.run(
+        [sys.executable, "-m", "repro", *PYTHIA, "--measured", folder],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert os.fsencode(folder) in done.stdout
 
 
 def test_a_folder_that_measured_nothing_of_the_model_is_told(tmp_path: Path) -> None:
