@@ -108,7 +108,8 @@ class Guide:
         Taken at the micro batch that should fit, or, before anything ran under that library, at that or twice that,
         whichever is faster. Times the lowest ratio of measured to predicted among settings that do no more under the
         same library, less 10 %; or among those that are compiled likewise; or among all; and times the low end of the
-        calibration's interval.
+        calibration's interval. A machine like none that was held out has no interval: 0 before anything ran there under
+        that library.
         Checkpointing and offloading only add to a step: it is no faster than the same without, at no smaller a batch.
         """
         size = max(1, self.size(settings))
@@ -120,6 +121,8 @@ class Guide:
         if alike:
             same = [one for one in alike if one.settings.stage == settings.stage and one.size >= max(sizes)]
             return max([seconds * min(one.ratio for one in alike) * _ALIKE, *(one.seconds for one in same)])
+        if not (self._machine.held_out or settings.library in {one.settings.library for one in self._measured}):
+            return 0.0
         return seconds * min((one.ratio for one in like or self._measured), default=1.0) * low
 
     def skips(self, settings: Settings) -> tuple[float, str] | None:
