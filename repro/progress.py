@@ -3,6 +3,7 @@ left in each line where stderr is no terminal."""
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -16,10 +17,12 @@ from .units import duration
 
 class Progress:
     """A bar over trials, or parts of a check, in their order, weighted by how long each should take, and what comes
-    `after` them. It moves while one runs, and names it. A context manager."""
+    `after` them, which a time budget ends no sooner. It moves while one runs, and names it. A context manager, of which
+    the budget's seconds count from its start."""
 
-    def __init__(self, seconds: dict[str, float], after: float) -> None:
+    def __init__(self, seconds: dict[str, float], after: float, budget: float = math.inf) -> None:
         self._seconds, self._waiting, self._after = seconds, dict(seconds), after
+        self._budget = max(0.0, budget)
         self._estimate = sum(seconds.values())
         self._total = self._estimate + after
         self._took = self._reckoned = 0.0  # by those that ran
@@ -38,6 +41,7 @@ class Progress:
             leave=False,
         )
         self._began = time.monotonic()
+        self._deadline = self._began + self._budget
         self._mover = threading.Thread(target=self._keep_moving, daemon=True)
         self._mover.start()
         return self
@@ -70,19 +74,23 @@ class Progress:
         self._move()
 
     def _left(self) -> tuple[float, float]:
-        """Seconds to go, as estimated, and at the pace so far, to which a tenth of the estimate counts as run."""
+        """Seconds to go, as estimated, and at the pace so far, to which a tenth of the estimate counts as run; neither
+        more than the budget leaves."""
         pace = 1.0
         if self._took and self._reckoned:
             believed = self._estimate / 10
             pace = (self._took + believed) / (self._reckoned + believed)
         running = next(iter(self._waiting.values()), self._after)
         left = sum(self._waiting.values()) + self._after
-        left -= min((time.monotonic() - self._began) / pace, running)
-        return left, left * pace
+        now = time.monotonic()
+        left -= min((now - self._began) / pace, running)
+        allowed = max(0.0, self._deadline - now) + self._after
+        return min(left, allowed), min(left * pace, allowed)
 
     def _move(self) -> None:
         estimated, left = self._left()
-        self._bar.total, self._bar.n = self._total, self._total - estimated
+        total = min(self._total, self._budget + self._after)
+        self._bar.total, self._bar.n = total, total - estimated
         running = next(iter(self._waiting), "the report")
         self._bar.set_postfix_str(f"about {duration(left)} left; {running}", refresh=False)
 
@@ -110,8 +118,12 @@ def _told(record: Record | None, earlier: bool) -> str:
     return told if others is None else f"{told}, while {others}"
 
 
-def first_line(trials: Sequence[Trial], waiting: Sequence[Trial], seconds: float) -> str:
-    """What a run says before its first trial."""
+def first_line(
+    trials: Sequence[Trial], waiting: Sequence[Trial], seconds: float, after: float, budget: float | None
+) -> str:
+    """What a run says before its first trial, of which those that wait take so many seconds, and what comes `after`
+    them is no matter of the budget."""
     done = len(trials) - len(waiting)
     kept = f", {done} of them done by an earlier run" if done else ""
-    return f"{counted(len(trials), 'trial')}{kept}; about {duration(seconds)} to go, by estimate"
+    allowed = f", of which the budget allows {duration(budget)}" if budget is not None and budget < seconds else ""
+    return f"{counted(len(trials), 'trial')}{kept}; about {duration(seconds + after)} to go, by estimate{allowed}"

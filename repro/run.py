@@ -109,9 +109,15 @@ class Run:
         return [trial for trial in self.chosen if not self._finished(trial)]
 
     @property
+    def left(self) -> float:
+        """Seconds that are left of the time budget, without end where there is none."""
+        spent = time.monotonic() - self._started
+        return float("inf") if self.options.budget is None else self.options.budget - spent
+
+    @property
     def loads(self) -> bool:
         """Whether a trial that waits, and that the time budget allows, will need the stack and the other nodes."""
-        return any(self._can_run(trial) and self.estimate(trial) <= self._left for trial in self.waiting)
+        return any(self._can_run(trial) and self.estimate(trial) <= self.left for trial in self.waiting)
 
     def load(self) -> None:
         """Loads the stack, and waits for the other nodes, where a trial will need them."""
@@ -171,7 +177,7 @@ class Run:
             self._keep(record)
             self.tell(trial, record, False)
             return record
-        left = self._left
+        left = self.left
         if self.estimate(trial) > left:
             self.tell(trial, None, False)
             return None
@@ -217,12 +223,6 @@ class Run:
         """Writes verdicts.json, and the report of all that the folder holds; its page takes seconds to draw."""
         jsonfile.write(self.results.folder / VERDICTS, [asdict(verdict) for verdict in self.verdicts()])
         return write(compose(read(self.results.folder)), self.results.folder, draw)
-
-    @property
-    def _left(self) -> float:
-        """Seconds of the time budget."""
-        spent = time.monotonic() - self._started
-        return float("inf") if self.options.budget is None else self.options.budget - spent
 
     def _keep(self, record: Record) -> None:
         record.commit = self._commit

@@ -161,6 +161,14 @@ def test_what_takes_no_time_says_nothing_of_the_pace(capsys: pytest.CaptureFixtu
     assert "about 34 s left" in capsys.readouterr().err
 
 
+def test_no_more_time_is_left_than_the_budget_allows(capsys: pytest.CaptureFixture[str]) -> None:
+    trials = [Trial(recipe, "tiny", "naive", "cpu", 1) for recipe in ("vit", "roberta", "mamba")]
+    with Progress({trial.id: 3000.0 for trial in trials}, 4.0, budget=1800.0) as bar:
+        bar.tell(trials[0], Record.of(trials[0], "crashed", reason="as told", wall_seconds=6000.0), False)
+        bar.tell(trials[1], None, False)
+    assert re.findall(r"about (.*) left", capsys.readouterr().err) == ["30 min", "30 min"]
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -406,7 +414,7 @@ def test_a_gpu_asked_for_may_be_the_cpu_when_that_is_allowed(finished: Finished)
 def test_a_spent_budget_starts_no_trial_loads_no_stack_and_says_so(tmp_path: Path) -> None:
     found = repro(*ONE, "--out", str(tmp_path), "--budget", "1s")
     assert found.returncode == 0
-    assert "repro: 1 trial; about" in found.stderr
+    assert re.match(r"repro: 1 trial; about .*, by estimate, of which the budget allows 1 s; on the CPU", found.stderr)
     assert "the time budget would not suffice" in found.stderr
     assert "Warning" not in found.stderr
     assert not (tmp_path / "logs" / "server.log").exists(), "the stack is not even loaded"

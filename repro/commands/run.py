@@ -104,15 +104,15 @@ def main(given: argparse.Namespace) -> int:
         where = ", ".join(device.driver_name for device in devices) or "the CPU"
         if health:
             say(health)
-        total = (LOADING if run.loads else 0.0) + sum(seconds.values()) + REPORTING
-        started = progress.first_line(run.chosen, waiting, total)
+        total = (LOADING if run.loads else 0.0) + sum(seconds.values())
+        started = progress.first_line(run.chosen, waiting, total, REPORTING, options.budget)
         say(f"{started}; on {where}, results in {folder}")
         try:
             run.load()
             if options.search == "guided":
                 run.guide()
             ordered = {trial.id: seconds[trial.id] for trial in run.trials if trial.id in seconds}
-            with progress.Progress(ordered, REPORTING) as bar:
+            with progress.Progress(ordered, REPORTING, run.left) as bar:
                 code = run_cases(run, given.k)
         except KeyboardInterrupt:
             code = INTERRUPTED

@@ -81,7 +81,7 @@ def main(given: argparse.Namespace) -> int:
         return INCONCLUSIVE if given.accept else OK
     names = ", ".join(f"{trial.recipe} {trial.settings}" for trial in chosen)
     seconds = _parts(chosen, devices, pairs)
-    bar = Progress(seconds, 0.0)
+    bar = Progress(seconds, 0.0, budget)
     check = Check(given.out, chosen, stacks, devices, pairs, budget, bar.tell_part)
     left = check.left()
     short = f"; --budget {given.budget} will cut it short" if sum(seconds[part] for part in left) > budget else ""
@@ -245,7 +245,7 @@ def _bisect(
         say(f"bisect: {', '.join(names)}")
         stack = build(names)
         folder = given.out / "bisect" / stack.key
-        with Progress(_parts([trial], devices, check.pairs), 0.0) as bar:
+        with Progress(_parts([trial], devices, check.pairs), 0.0, budget) as bar:
             return Check(folder, [trial], (first, stack), devices, check.pairs, budget, bar.tell_part).run()[0]
 
     def differs(names: Sequence[str]) -> bool:
