@@ -98,7 +98,7 @@ def describe(
         seed=seed,
         options=options,
         variables={
-            name: value
+            name: os.fsencode(value).decode(errors="backslashreplace")  # a variable may hold any bytes
             for name, value in sorted({**os.environ, **variables}.items())
             if name.startswith(("CUDA_", "NCCL_", "NVIDIA_TF32", "TORCH", "PYTORCH_", "OMP_", "DS_"))
             and not name.endswith("_DIR")  # where caches lie says nothing of what ran

@@ -126,7 +126,10 @@ class Run:
                 self.bench.server.start()
 
     def guide(self) -> None:
-        """Puts the trials of each search in the order that is predicted, and has what they measure guide it."""
+        """Puts the trials of each search in the order that is predicted, and has what they measure guide it; none where
+        the time budget allows none of those that wait, so that no machine is probed in vain."""
+        if any(map(self._can_run, self.waiting)) and not self.loads:
+            return
         ordered = [trial for trial in self.trials if not self._can_run(trial)]  # no prediction is of these
         stack, known = nearest_here(), None
         can_run = filter(self._can_run, self.trials)

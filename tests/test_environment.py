@@ -131,6 +131,15 @@ def test_only_variables_that_steer_the_stack_are_kept_and_those_of_trials_before
     assert not variables.keys() & others
 
 
+def test_a_variable_that_is_no_utf_8_is_told_by_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_DEBUG_FILE", os.fsdecode(b"b\xfc\xdfe"))
+    described = environment.describe([], {}, 0, {}, {})
+    environment.keep(described, tmp_path)
+    assert described.variables is not None
+    assert described.variables["NCCL_DEBUG_FILE"] == r"b\xfc\xdfe"
+    assert environment.read(tmp_path) == described
+
+
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git, which an image has not")
 def test_the_commit_is_the_checkout_s_and_says_where_files_differ(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

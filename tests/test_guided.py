@@ -487,6 +487,14 @@ def test_what_is_skipped_says_whether_it_would_have_run_in_tf32(
     assert {(each.status, each.tf32) for each in records if each and each.settings != "naive"} == {("skipped", True)}
 
 
+def test_a_spent_budget_probes_no_machine(tmp_path: Path) -> None:
+    done = process("run", "--models", "vit", "--search", "guided", "--budget", "1s", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("the time budget would not suffice") == len(search_space(2)) + len(search_space(1)) + 2
+    assert not (tmp_path / "probes.json").exists()
+    assert not (tmp_path / "logs" / "server.log").exists(), "the stack is not even loaded"
+
+
 def test_guidance_is_of_a_whole_search() -> None:
     assert "--methods all" in refusal("run", "--search", "guided", "--methods", "naive")
     assert "no days of it are printed or predicted" in refusal("run", "--search", "guided", "--models", "gan")
