@@ -451,6 +451,22 @@ def test_the_readme_tells_how_many_micro_batches_are_exact(scores: list[dict[str
     assert f"| {exact}, {number('within 2x', validate.SPLITS[0])} ({held_out}) |" in line
 
 
+def test_the_pages_tell_how_often_the_printed_settings_are_found(scores: list[dict[str, object]]) -> None:
+    def share(metric: str, split: str) -> str:
+        wanted = {"metric": f"winner {metric}", "split": split, "subset": "legible"}
+        (score,) = (each for each in scores if wanted.items() <= each.items())
+        return f"{100 * float(str(score['value'])):.0f}"
+
+    (line,) = (line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| Appendix J's 70"))
+    told = [
+        ", ".join(f"{share(how, split)} %" for how in ("first", "among first three")) for split in validate.SPLITS[:2]
+    ]
+    assert f"| {told[0]} ({told[1]}) |" in line
+    kept = sorted(share("not skipped", split) for split in validate.SPLITS[1:])
+    page = " ".join((ROOT / "docs" / "guided-search.md").read_text().split())
+    assert f"legible winners {' to '.join(kept)} % would not have been skipped" in page
+
+
 def test_the_traced_model_beats_every_baseline_on_what_it_has_not_seen(scores: list[dict[str, object]]) -> None:
     for table in ("1", "4"):
         for split in validate.SPLITS[1:]:
