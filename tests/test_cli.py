@@ -156,6 +156,13 @@ def test_json_is_never_made_of_what_it_has_no_number_for(value: float) -> None:
         render([{"sum": value}], "json")
 
 
+def test_help_tells_where_a_command_writes_unless_it_is_told_where() -> None:
+    for name in HELP:
+        for action in parser(name)._actions:
+            if action.dest == "out" and action.default is not None:
+                assert f"default {action.default}" in str(action.help), name
+
+
 def test_the_readme_documents_every_command_and_every_option_of_a_run() -> None:
     readme = (ROOT / "README.md").read_text()
     for command in HELP:

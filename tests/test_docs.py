@@ -1,12 +1,16 @@
-"""Every link between the pages that are read as text leads to what is there."""
+"""Pages that are read as text: their links lead to what is there, and what a file of results may say they explain."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
+from repro import trial, verdict
+from repro.claims import judge
+from repro.compare import trials
 from tests.command_line import ROOT
 
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("[a-z]*/**/README.md"), *(ROOT / "docs").glob("*.md")])
@@ -33,3 +37,18 @@ def test_the_readme_leads_to_every_page_of_docs() -> None:
     readme = (ROOT / "README.md").read_text()
     for page in (ROOT / "docs").glob("*.md"):
         assert f"](docs/{page.name})" in readme, page.name
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("README.md", trial.Status),
+        ("README.md", judge.Verdict),
+        ("docs/measuring.md", verdict.Word),
+        ("docs/upgrades.md", trials.Status),
+    ],
+)
+def test_each_status_and_verdict_is_explained(page: str, words: Any) -> None:
+    told = (ROOT / page).read_text()
+    for word in get_args(words):
+        assert f"`{word}`" in told, word

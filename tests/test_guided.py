@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from repro.predict.guide import Guide, _line
 from repro.predict.machine import Machine, Probed
 from repro.predict.memory import usable, workspace
 from repro.predict.probed import Probes
+from repro.predict.probed import load as load_probes
 from repro.predict.traces import PAPER_STACK, nearest_here
 from repro.reading import history
 from repro.recipe import Recipe
@@ -32,7 +34,7 @@ from repro.run import Run
 from repro.search import searches
 from repro.settings import FREE_LUNCH, NAIVE, Settings, search_space
 from repro.trial import Record, Trial
-from tests.command_line import process, record, refusal, results_folder
+from tests.command_line import ROOT, process, record, refusal, results_folder
 
 FITTED = load()[EVERYTHING]
 
@@ -509,3 +511,43 @@ def test_a_skipped_settings_is_no_measurement_in_the_verdict(tmp_path: Path) -> 
     assert search.best_days == 8.0
     assert len(search.skipped) == len(rows)
     assert not search.whole
+
+
+# --- What is told of the searches that were kept ---
+
+KEPT = {"docs/guided-search.md": "guided-2-cores", "results/guided-2-cores-0.1.0/README.md": "guided-2-cores-0.1.0"}
+
+
+def told(page: str) -> dict[str, list[str]]:
+    """The cells of a page's table of searches, by recipe."""
+    rows = (line.strip("| ").split(" | ") for line in (ROOT / page).read_text().splitlines() if line.startswith("| "))
+    return {recipe: cells for recipe, *cells in rows if recipe in models.IDS}
+
+
+@pytest.mark.parametrize(("page", "folder"), KEPT.items())
+def test_what_is_told_of_each_kept_search_is_what_is_kept(page: str, folder: str) -> None:
+    assert list(told(page)) == list(models.IDS)
+    for recipe, (limit, ran, seconds, share, winners) in told(page).items():
+        place = ROOT / "results" / folder / recipe
+        [guided], [exhaustive] = (searches(history(place / search)) for search in ("guided", "exhaustive"))
+        assert limit == ("none" if guided.memory_limit is None else f"{guided.memory_limit >> 20}MiB")
+        assert len(exhaustive.trials) == 23
+        assert ran == f"{len(guided.trials) - len(guided.skipped)}"
+        took = guided.seconds + load_probes(place / "guided" / "probes.json").seconds
+        assert seconds == f"{took:.0f} ({exhaustive.seconds:.0f})", recipe
+        assert share == f"{100 * took / exhaustive.seconds:.0f}%", recipe
+        found, expected = (min(each.steps, key=each.steps.__getitem__) for each in (guided, exhaustive))
+        assert re.findall("`([^`]+)`", winners) == ([] if found == expected else [found, expected]), recipe
+        assert (winners == "the same") == (found == expected)
+
+
+def test_the_readme_tells_what_the_table_of_guided_searches_does() -> None:
+    rows = told("docs/guided-search.md").values()
+    *shares, most = sorted(int(share.rstrip("%")) for _, _, _, share, _ in rows)
+    ends = [tuple(map(float, re.findall(r"[-+][\d.]+", winners))) for *_, winners in rows if winners != "the same"]
+    faster, slower = sum(high < 0 for *_, high in ends), sum(low > 0 for _, low, _ in ends)
+    words = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert f"it took {shares[0]} to {shares[-1]} % of the seconds of the exhaustive one, once {most} %" in readme
+    assert f"Of {words[len(rows)]} winners {words[len(rows) - len(ends)]} were the same" in readme
+    assert f"{words[faster]} were faster beyond doubt, {words[slower]} slower beyond doubt" in readme

@@ -15,7 +15,7 @@ from repro.commands.preflight import check_cuda
 from repro.commands.run import _checked
 from repro.devices import Device
 from repro.errors import UserError
-from repro.estimate import estimate
+from repro.estimate import LOADING, REPORTING, estimate
 from repro.gpus import find, paper_gpus
 from repro.plan import Methods, Options, counts_up_to, settings_for, trials
 from repro.predict.forecast import forecast
@@ -286,3 +286,10 @@ def test_the_readme_tells_the_estimates_for_one_and_for_eight_of_the_papers_gpus
             planned = trials(options(methods=methods, counts=counts), gpus(name, counts[-1]))
             seconds = sum(estimate(trial, find(name)) for trial in planned)
             assert int(low) <= seconds / (60 if unit == "minutes" else 3600) <= int(high), name
+
+
+def test_the_readme_tells_the_estimate_without_a_gpu() -> None:
+    planned = trials(options(scale="tiny", counts=(1, 2)), [])
+    told = units.duration(LOADING + sum(estimate(trial, None) for trial in planned) + REPORTING)
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert f"tiny twins of the recipes on the CPU, in about {told.replace('min', 'minutes')}" in readme

@@ -451,6 +451,37 @@ def test_the_readme_tells_how_many_micro_batches_are_exact(scores: list[dict[str
     assert f"| {exact}, {number('within 2x', validate.SPLITS[0])} ({held_out}) |" in line
 
 
+def test_the_pages_tell_how_often_the_printed_settings_are_found(scores: list[dict[str, object]]) -> None:
+    def share(metric: str, split: str) -> str:
+        wanted = {"metric": f"winner {metric}", "split": split, "subset": "legible"}
+        (score,) = (each for each in scores if wanted.items() <= each.items())
+        return f"{100 * float(str(score['value'])):.0f}"
+
+    (line,) = (line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| Appendix J's 70"))
+    told = [
+        ", ".join(f"{share(how, split)} %" for how in ("first", "among first three")) for split in validate.SPLITS[:2]
+    ]
+    assert f"| {told[0]} ({told[1]}) |" in line
+    kept = sorted(share("not skipped", split) for split in validate.SPLITS[1:])
+    page = " ".join((ROOT / "docs" / "guided-search.md").read_text().split())
+    assert f"legible winners {' to '.join(kept)} % would not have been skipped" in page
+
+
+def test_the_page_on_predictions_holds_what_was_tried_against_the_errors_as_they_are(
+    scores: list[dict[str, object]],
+) -> None:
+    def error(table: str, subset: str, digits: int) -> str:
+        wanted = {"metric": "median error", "table": table, "split": validate.SPLITS[1], "subset": subset}
+        (score,) = (each for each in scores if wanted.items() <= each.items())
+        return f"{100 * float(str(score['value'])):.{digits}f} %"
+
+    page = " ".join((ROOT / "docs" / "prediction.md").read_text().split())
+    told = re.findall(r"Table (\d) [\d.]+ % in place of ([\d.]+ %)", page)
+    assert told == [(table, error(table, "all", 1)) for table in "4141"]
+    four, one = (error(table, f"all{validate.BASELINE}a utilisation for each GPU", 0) for table in "41")
+    assert f"errs by {four} on Table 4 and by {one} on Table 1" in page
+
+
 def test_the_traced_model_beats_every_baseline_on_what_it_has_not_seen(scores: list[dict[str, object]]) -> None:
     for table in ("1", "4"):
         for split in validate.SPLITS[1:]:

@@ -21,7 +21,9 @@ from .preflight import check_cuda, check_disk, check_packages, stop_on_sigterm
 
 def options(parser: argparse.ArgumentParser) -> None:
     add_devices(parser)
-    parser.add_argument("--out", type=path, default=Path("results/probes.json"), metavar="FILE", help="what it writes")
+    parser.add_argument(
+        "--out", type=path, default=Path("results/probes.json"), metavar="FILE", help="default results/probes.json"
+    )
     add_format(parser)
 
 

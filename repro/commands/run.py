@@ -45,7 +45,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--methods",
         choices=get_args(Methods),
         help="published: naive and Appendix J's settings of each cell (default on GPUs); all: naive and the paper's "
-        "whole search; default without a GPU: naive and free lunch, and the whole search for pythia-1b",
+        "whole search; default without a GPU: naive and free lunch, of pythia-1b on several processes all",
     )
     add(
         "--search",
