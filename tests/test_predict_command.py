@@ -482,6 +482,22 @@ def test_the_page_on_predictions_holds_what_was_tried_against_the_errors_as_they
     assert f"errs by {four} on Table 4 and by {one} on Table 1" in page
 
 
+def test_the_page_on_predictions_tells_how_irregularly_gpus_with_gddr_scale() -> None:
+    days = {cell.place: cell.days for cell in cells("4") if cell.days is not None}
+    ratios = {
+        (model, gpu, gpus): gpus * taken / days[model, gpu, 1]
+        for (model, gpu, gpus), taken in days.items()
+        if model in ("Pythia-1B", "ConvNeXt", "ViT") and gpu in ("RTX 3090", "A6000")
+    }
+    two, more = ([ratio for (*_, gpus), ratio in ratios.items() if gpus in counts] for counts in ((2,), (4, 8)))
+    page = " ".join((ROOT / "docs" / "prediction.md").read_text().split())
+    assert (
+        f"two take {min(two):.2f} to {max(two):.2f} times the GPU-days of one, and four or eight {min(more):.2f} to "
+        f"{max(more):.2f} times; RoBERTa takes {days['RoBERTa', 'RTX 3090', 4]:.0f} days on 4 RTX 3090 and "
+        f"{days['RoBERTa', 'RTX 3090', 8]:.0f} on 8"
+    ) in page
+
+
 def test_the_traced_model_beats_every_baseline_on_what_it_has_not_seen(scores: list[dict[str, object]]) -> None:
     for table in ("1", "4"):
         for split in validate.SPLITS[1:]:
