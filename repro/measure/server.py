@@ -83,7 +83,7 @@ class Outcome:
     traceback: str = ""
     failed: float = 0.0
     of_host: bool = False
-    gpu_state: dict[str, Any] | None = None
+    gpu_state: dict[str, float | None] | None = None
     crowd: float | None = None
     reports: list[dict[str, Any]] = field(default_factory=list)
 
