@@ -16,8 +16,8 @@ import pytest
 import models
 from repro import gpus
 from repro.build_cache import mend
+from repro.measure.job import Job, Outcome
 from repro.measure.launcher import ForkServer
-from repro.measure.server import Job, Outcome
 from repro.measure.trial import Bench, _fit, _fitting, _peaks, _status, _take, run
 from repro.packages import installed_packages
 from repro.reckon import reckoned

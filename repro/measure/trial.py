@@ -23,9 +23,9 @@ from repro.trial import Record, Status, Trial
 from repro.units import duration
 
 from .adam import compile_adam
+from .job import Job, Outcome
 from .launcher import ForkServer, ServerDiedError
 from .nodes import Nodes
-from .server import Job, Outcome
 
 
 @dataclass(frozen=True)
