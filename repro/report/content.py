@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import audit as audits
-from ..audit import Cause, audit, audit_measured, causes
+from ..audit import audit, audit_measured
+from ..causes import Cause, causes
 from ..claims import check_all
 from ..environment import Environment
 from ..expected import TABLES, TOLERANCE
