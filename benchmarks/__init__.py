@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from repro.formats import FORMATS, render
+from repro.measure.job import Job, Outcome
 from repro.measure.launcher import ForkServer
-from repro.measure.server import Job, Outcome
 from repro.nvml import visible_devices
 
 Ask = Callable[..., list[Outcome]]

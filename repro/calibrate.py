@@ -9,9 +9,9 @@ from pathlib import Path
 from .devices import Device, name_of
 from .errors import UserError
 from .host import host
+from .measure.job import Job, Outcome
 from .measure.launcher import ForkServer, ServerDiedError
 from .measure.nodes import Nodes
-from .measure.server import Job, Outcome
 from .predict.machine import Probed
 from .predict.probed import Probes
 

@@ -20,9 +20,9 @@ from . import environment, files, jsonfile
 from .devices import Device
 from .errors import UserError
 from .lab import Trained, Training
+from .measure.job import Job
 from .measure.launcher import ForkServer
 from .measure.rank import SEED
-from .measure.server import Job
 from .packages import installed_packages
 from .recipe import Generation
 from .results import TRAININGS, TRIALS, Results

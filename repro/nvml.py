@@ -68,7 +68,7 @@ def driver() -> str | None:
         return None
 
 
-def state(local: int) -> dict[str, Any] | None:
+def state(local: int) -> dict[str, float | None] | None:
     """MHz, W, degrees C, the reasons why the clock is held down, and how many processes compute, of the `local`-th
     GPU of a process whose GPUs are named as Device.cuda_name does. Of a MIG slice the processes are its own, all else
     is of the GPU that it is part of. What the GPU does not tell is None, and so is all of it without NVML."""
@@ -87,7 +87,7 @@ def state(local: int) -> dict[str, Any] | None:
         "throttle_reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(whole),
         "processes": lambda: len(nvml.nvmlDeviceGetComputeRunningProcesses(handle)),
     }
-    found: dict[str, Any] = {}
+    found: dict[str, float | None] = {}
     for name, ask in questions.items():
         try:
             found[name] = ask()

@@ -6,34 +6,29 @@ is removed from the folder: a run measures the trials of unsound records again, 
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import models
-
 from . import __version__, files, jsonfile, results
+from .contradiction import contradiction
 from .devices import Device
 from .environment import FILE as ENVIRONMENT
 from .environment import Environment
 from .environment import read as read_environment
 from .errors import UserError
 from .expected import TOLERANCE
-from .formats import counted, listing, were
+from .formats import counted, were
 from .gpus import Gpu, find
 from .jsonfile import NotAsDeclaredError
 from .plan import Options, trials
 from .reckon import reckoned
-from .settings import Settings
 from .stderr import say
-from .trial import Record, Trial
+from .trial import Record
 from .verdict import Verdict, judge_tables
 
 _WAY_OUT = "name the results folder of a run (its --out)"
-_EXACT = 1e-6  # relative: JSON keeps every digit, so what follows from raw times follows to the last ones
 
 
 @dataclass(frozen=True)
@@ -134,66 +129,6 @@ def print_problems(problems: Iterable[Problem], folder: Path) -> None:
     """Says on stderr what is wrong with a folder, a line each, which names the file by its path."""
     for problem in problems:
         say(replace(problem, where=str(folder / problem.where)))
-
-
-def contradiction(record: Record) -> str | None:
-    """Why a record cannot be what a trial left: its parts contradict each other. None for a sound one.
-
-    Days, steps and rates must follow from the raw times, and these be there for every rank.
-    """
-    try:
-        recipe = models.find(record.recipe, record.scale)
-        Settings.parse(record.settings)
-    except UserError as error:
-        return str(error)
-    trial = Trial(
-        record.recipe,
-        record.scale,
-        record.settings,
-        record.device,
-        record.count,
-        memory_limit=record.memory_limit,
-        nodes=record.nodes,
-    )
-    if not f"{record.id}/".startswith(f"{trial.id}/"):  # rounds and the like may follow
-        return f"its id is {record.id}, what it says of itself makes {trial.id}"
-    if record.status != "ok":
-        told = [name for name in ("authors_step", "true_step", "true_days") if getattr(record, name) is not None]
-        return f"its status is {record.status}, and yet it has {told[0]}" if told else None
-    micro_batch, accumulation = record.micro_batch, record.accumulation
-    if micro_batch is None or accumulation is None or trial.world * micro_batch * accumulation != recipe.batch_size:
-        return (
-            f"{trial.world} devices x MBS {micro_batch} x GAS {accumulation} is not the batch size, {recipe.batch_size}"
-        )
-    if not record.wrapper or record.weights_held is None:
-        return "it does not say what ran"
-    for name in ("host", "device_times", "synchronised"):
-        if len(getattr(record, name)) != trial.world:
-            return f"{name} has the times of {len(getattr(record, name))} ranks, {trial.world} took part"
-    clocks = (record.host, record.device_times, record.synchronised)
-    if not all(time > 0 for clock in clocks for rank in clock for times in rank.values() for time in times):
-        return "a raw time of it is not positive"
-    rounds = sorted({len(times) for clock in clocks for rank in clock for times in rank.values()})
-    if len(rounds) > 1:  # what is reckoned from them goes by the first rank's
-        return f"its raw times are of {listing([*map(str, rounds)])} rounds, every rank times as many of each part"
-    try:
-        numbers = reckoned(record, None)
-    except (KeyError, IndexError, ValueError):
-        return "its raw times are not complete"
-    del numbers["utilisation"]  # it goes by the catalogue, too, in which a peak may have been mended since
-    for name, value in numbers.items():
-        told = getattr(record, name)
-        if not _same(told, value):
-            return f"{name} is {json.dumps(told)}, the raw times give {json.dumps(value)}"
-    return None
-
-
-def _same(told: Any, value: Any) -> bool:
-    if isinstance(told, float) and isinstance(value, float):
-        return math.isclose(told, value, rel_tol=_EXACT)
-    if isinstance(told, list) and isinstance(value, list):
-        return len(told) == len(value) and all(map(_same, told, value))
-    return told is None and value is None
 
 
 def sound(lines: Iterable[results.Line], place: str, problems: list[Problem]) -> list[Record]:

@@ -15,7 +15,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +146,11 @@ class Trackio(Library):
         self._trackio.finish()
 
 
-LIBRARIES: dict[str, type[Any]] = {"wandb": WeightsAndBiases, "tensorboard": TensorBoard, "trackio": Trackio}
+LIBRARIES: dict[str, Callable[[Path, str, Row], Library]] = {
+    "wandb": WeightsAndBiases,
+    "tensorboard": TensorBoard,
+    "trackio": Trackio,
+}
 
 
 def labels(record: Row) -> Row:
@@ -168,7 +172,7 @@ def serve(name: str, folder: Path, stream: socket.socket) -> None:
     """Logs what comes until the stream ends, then answers where it is, or what went wrong, in a line of JSON."""
     try:
         config = json.loads((folder / environment.FILE).read_text())
-        library: Library = LIBRARIES[name](folder, f"{folder.resolve().name}-{time.strftime('%Y%m%d-%H%M%S')}", config)
+        library = LIBRARIES[name](folder, f"{folder.resolve().name}-{time.strftime('%Y%m%d-%H%M%S')}", config)
         number = 0
         for line in stream.makefile("r"):
             message = json.loads(line)

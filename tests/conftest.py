@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from repro.datafile import expected_folder
+from repro.measure.job import Job
 from repro.measure.launcher import ForkServer
-from repro.measure.server import Job
 
 
 def pytest_configure(config: pytest.Config) -> None:

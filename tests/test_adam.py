@@ -15,9 +15,9 @@ import models
 from repro import adam, doctor, environment, nvml
 from repro.devices import Device
 from repro.measure.adam import build, compile_adam
+from repro.measure.job import Job, Outcome
 from repro.measure.launcher import ForkServer
 from repro.measure.nodes import Nodes
-from repro.measure.server import Job, Outcome
 from repro.measure.trial import Bench, run
 from repro.rules import Stack, obstacle
 from repro.settings import Settings

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import models
-from repro.audit import _peak, audit, audit_measured, causes, plausible_cells, summary, verdict
+from repro.audit import audit, audit_measured, plausible_cells, summary, verdict
+from repro.causes import _peak, causes
 from repro.gpus import find
 from repro.interval import Interval
 from repro.originals import training_compute

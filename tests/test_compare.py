@@ -20,11 +20,12 @@ import pytest
 import models
 from repro.compare.baseline import accept
 from repro.compare.changes import changes
+from repro.compare.judge import _samples, judge_separate
 from repro.compare.ratio import of_separate
 from repro.compare.report import exit_code
 from repro.compare.rule import noise_floor
 from repro.compare.side import Side, read_side, step_seconds
-from repro.compare.trials import Compared, Half, _samples, compare, judge_separate
+from repro.compare.trials import Compared, Half, compare
 from repro.environment import Environment
 from repro.errors import UserError
 from repro.host import Host

@@ -18,8 +18,8 @@ import pytest
 from repro.lab_report import Report
 from repro.measure import crowd
 from repro.measure.crowd import Crowd
+from repro.measure.job import Job
 from repro.measure.launcher import ForkServer
-from repro.measure.server import Job
 from repro.measure.turns import Turns
 from repro.progress import Progress
 from repro.report.text import notes_on

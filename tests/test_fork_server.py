@@ -23,9 +23,10 @@ import psutil
 import pytest
 
 from repro.measure import server
+from repro.measure.job import Job
 from repro.measure.launcher import ForkServer, ServerDiedError, Stream
 from repro.measure.memory import oom_kills
-from repro.measure.server import Job, _Forked, _of_error, _traceback
+from repro.measure.server import _Forked, _of_error, _traceback
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -581,8 +582,8 @@ def test_a_killed_near_end_leaves_no_process_behind(tmp_path: Path, pids: Path) 
     code = """
 import sys
 from pathlib import Path
+from repro.measure.job import Job
 from repro.measure.launcher import ForkServer
-from repro.measure.server import Job
 
 folder, pids = sys.argv[1:]
 server = ForkServer(Path(folder, "server.log"), {}, modules=("torch",))

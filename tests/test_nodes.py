@@ -23,10 +23,10 @@ import pytest
 from repro import command
 from repro.errors import UserError
 from repro.measure import nodes
+from repro.measure.job import Job
 from repro.measure.launcher import ForkServer, ServerDiedError
 from repro.measure.nodes import Nodes, parse_address
 from repro.measure.rank import interface
-from repro.measure.server import Job
 from repro.packages import installed
 from repro.plan import Options
 from repro.run import Run

@@ -11,8 +11,8 @@ import pytest
 
 import models
 from repro.errors import UserError
+from repro.measure.job import Job
 from repro.measure.launcher import ForkServer
-from repro.measure.server import Job
 from repro.predict import traces
 from repro.predict.traces import Traced
 from repro.recipe import Scale

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from repro.contradiction import contradiction
 from repro.errors import UserError
 from repro.gpus import find
-from repro.reading import contradiction, history, read
+from repro.reading import history, read
 from repro.report.content import compose
 from repro.trial import Trial
 from tests.command_line import ROOT, record, refusal, repro, results_folder

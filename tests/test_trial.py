@@ -16,8 +16,8 @@ import pytest
 import models
 from repro import gpus
 from repro.build_cache import mend
+from repro.measure.job import Job, Outcome
 from repro.measure.launcher import ForkServer
-from repro.measure.server import Job, Outcome
 from repro.measure.trial import Bench, _fit, _fitting, _peaks, _status, _take, run
 from repro.packages import installed_packages
 from repro.reckon import reckoned
@@ -529,7 +529,7 @@ def test_memory_that_ran_out_on_a_gpu_that_another_process_used_is_told(
     processes: int, of_host: bool, ends: str, remedy: str
 ) -> None:
     def attempt(start: int, largest: int) -> tuple[Status, list[Outcome]]:
-        state = {"processes": processes, "throttle_reasons": 0x40}
+        state: dict[str, float | None] = {"processes": processes, "throttle_reasons": 0x40}
         full = Outcome(0, "out_of_memory", error="no more", traceback="here", of_host=of_host, gpu_state=state)
         return "out_of_memory", [full]
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from repro.measure.job import Job, Outcome
 from repro.measure.launcher import ForkServer
-from repro.measure.server import Job, Outcome
 from repro.measure.turns import Place, Turns
 
 

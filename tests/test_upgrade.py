@@ -28,7 +28,8 @@ from repro.compare.baseline import accept, machine
 from repro.compare.changes import Change
 from repro.compare.coverage import choose, features
 from repro.compare.environments import differences
-from repro.compare.interleave import FORKS, Check, by_start, judge_pairs
+from repro.compare.interleave import FORKS, Check
+from repro.compare.judge import by_start, judge_pairs
 from repro.compare.second import Stack, build, differ, pinned, requirements, this_stack
 from repro.compare.side import Side, read_side
 from repro.compare.trials import compare_trial

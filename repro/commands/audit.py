@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from .. import command
-from ..audit import Audited, Cause, audit, audit_measured, causes, summary
+from ..audit import Audited, audit, audit_measured, summary
+from ..causes import Cause, causes
 from ..formats import FOR_MACHINES, add_format, counted, render
 from ..reading import measured as read_measured
 from ..units import path

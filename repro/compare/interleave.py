@@ -17,7 +17,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import median
 
 import models
 
@@ -33,16 +32,16 @@ from ..measure.turns import Turns
 from ..reading import history
 from ..results import Results
 from ..settings import Settings
-from ..soundness import shared, unsound
+from ..soundness import shared
 from ..stack import PRELOADED
 from ..trial import Record, Trial
 from ..variables import trial_environment
 from .changes import Change
-from .ratio import of_pairs, of_separate
-from .rule import decide, noise_floor, settled
+from .judge import Judge, judge_pairs
+from .rule import settled
 from .second import Stack, folder
-from .side import SEARCHES, Side, step_seconds
-from .trials import Compared, Judge, Judged, compare_trial
+from .side import SEARCHES, Side
+from .trials import Compared, compare_trial
 
 ARMS = ("before", "after", "again")
 SEARCHED = ARMS[:2]
@@ -329,45 +328,6 @@ def rounds(devices: Sequence[Device]) -> int:
     """How many rounds to time in a process. In turns each meets another moment of a noisy machine; where processes
     follow each other, more of them tell more than more rounds."""
     return 5 if devices else 10
-
-
-def judge_pairs(again: Sequence[Record], first: int, forks: int) -> Judge:
-    """Judges starts, of `forks` processes each: the first `first` of them as the first round; `again` is the first
-    stack's copy. A start without a sound pair at the micro batch to judge is left out."""
-
-    def judge(before: Sequence[Record], after: Sequence[Record], micro_batch: int | None) -> Judged:
-        starts, same = (by_start(before, side, forks, micro_batch) for side in (after, again))
-        rounds = [of_pairs(part) for half in (starts[:first], starts[first:]) if (part := _known(half))]
-        if len(rounds) > 1 and rounds[1].interval is None:
-            del rounds[1]  # cut short, it can neither confirm nor deny
-        if not rounds:  # no pair is sound: what there is tells at least both medians
-            together = of_separate(*(_known(_sample(one, micro_batch) for one in side) for side in (before, after)))
-            return Judged(together, decide([together], together, None), None)
-        together = of_pairs(_known(starts))
-        floor = noise_floor(of_pairs(_known(same))) if any(same) else None
-        return Judged(together, decide(rounds, together, floor), floor)
-
-    return judge
-
-
-def by_start(
-    before: Sequence[Record], after: Sequence[Record], forks: int, micro_batch: int | None
-) -> list[float | None]:
-    """The ratio of the times of a training step, a start at a time: the median of its sound pairs, None where it has
-    none."""
-    pairs = [(_sample(one, micro_batch), _sample(two, micro_batch)) for one, two in zip(before, after, strict=False)]
-    starts = [pairs[first : first + forks] for first in range(0, len(pairs), forks)]
-    sound = [[other / one for one, other in start if one and other] for start in starts]
-    return [median(ratios) if ratios else None for ratios in sound]
-
-
-def _sample(record: Record, micro_batch: int | None) -> float | None:
-    """Seconds of a training step; None where the process is no sound sample, or had to halve the micro batch."""
-    return None if unsound(record) or record.micro_batch != micro_batch else step_seconds(record)
-
-
-def _known(values: Iterable[float | None]) -> list[float]:
-    return [value for value in values if value is not None]
 
 
 def _standing(folder: Path) -> list[Record]:

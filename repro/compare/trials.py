@@ -14,9 +14,8 @@ from ..formats import counted
 from ..soundness import shared, unsound
 from ..trial import Record
 from .changes import Change, changes
-from .ratio import Ratio, of_separate
-from .rule import SEPARATE_A_ROUND, Decision, decide, noise_floor
-from .side import SILENT, Key, Side, key, middle, of_starts, step_seconds
+from .judge import Judge, Judged, judge_separate
+from .side import SILENT, Key, Side, key, middle, step_seconds
 
 Status = Literal["regressed", "improved", "unchanged", "inconclusive", "incomparable", "broke", "fixed"]
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -35,15 +34,6 @@ class Half:
     peak_memory: float | None
     days: float | None
     failed: int = 0
-
-
-@dataclass(frozen=True)
-class Judged:
-    """What was decided from the seconds of both sides. `floor` is None where no stack ran against itself."""
-
-    ratio: Ratio
-    decision: Decision
-    floor: float | None
 
 
 @dataclass(frozen=True)
@@ -74,9 +64,6 @@ class Alone:
     trial: Record
     half: Half
     there: str
-
-
-Judge = Callable[[Sequence[Record], Sequence[Record], int | None], Judged]  # both sides, and the micro batch to judge
 
 
 def compare(before: Side, after: Side) -> list[Compared]:
@@ -225,24 +212,6 @@ def _failed(side: Sequence[Record]) -> str:
 def _all_discarded(side: Sequence[Record]) -> str:
     all_of_it = "its one sample" if len(side) == 1 else f"every one of {len(side)} samples"
     return f"{all_of_it} was discarded: {unsound(side[-1])}"
-
-
-def judge_separate(before: Sequence[Record], after: Sequence[Record]) -> Judged:
-    """Of runs that were not interleaved. Where there are samples enough the two halves of each side are the two
-    rounds, and every other sample of `before` against the rest is the noise floor."""
-    a, b = _samples(before), _samples(after)
-    together, floor = of_separate(a, b), None
-    rounds = [together]
-    if min(len(a), len(b)) >= 2 * SEPARATE_A_ROUND:
-        half, other = len(a) // 2, len(b) // 2
-        rounds = [of_separate(a[:half], b[:other]), of_separate(a[half:], b[other:])]
-        floor = noise_floor(of_separate(a[::2], a[1::2]))
-    return Judged(together, decide(rounds, together, floor), floor)
-
-
-def _samples(records: Sequence[Record]) -> list[float]:
-    """Seconds of a training step, of the sound processes of each start."""
-    return of_starts([record for record in records if unsound(record) is None], step_seconds)
 
 
 def _half(records: Sequence[Record]) -> Half:

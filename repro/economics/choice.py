@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -59,18 +59,24 @@ def choose(offers: Sequence[Offer], budget: float | None, deadline: float | None
     fits = [o for o in offers if (budget is None or o.cost <= budget) and (deadline is None or o.days <= deadline)]
     if not fits:
         raise UserError(_nearest(offers, budget, deadline, budget_told, by_told))
-    order: Callable[[Offer], tuple[float, ...]]  # the best comes first
     if deadline is not None:
         rule = f"the cheapest within {by_told}" + (f" and {budget_told}" if budget_told else "")
-        order = lambda o: o.aims  # noqa: E731
     elif budget is not None:
         rule = f"the fastest within {budget_told}"
-        order = lambda o: (o.aims[1], o.aims[0])  # noqa: E731
     else:
         rule = "the least cost per experiment, as no budget or deadline is given"
-        front = pareto_front(offers)
-        order = lambda o: (o not in front, o.aims[2], o.aims[1], o.aims[0])  # noqa: E731
-    lasting = lambda o: (o.wears_out, *order(o), o.gpus, o.gpu, o.terms)  # noqa: E731
+    front = pareto_front(offers) if budget is deadline is None else []
+
+    def order(offer: Offer) -> tuple[float, ...]:
+        """The best comes first."""
+        cost, days, experiment = offer.aims
+        if deadline is not None:
+            return offer.aims
+        return (days, cost) if budget is not None else (offer not in front, experiment, days, cost)
+
+    def lasting(offer: Offer) -> tuple[float | str, ...]:
+        return offer.wears_out, *order(offer), offer.gpus, offer.gpu, offer.terms
+
     ranked = (*sorted(fits, key=lasting), *sorted((o for o in offers if o not in fits), key=lasting))
     if min(fits, key=order).wears_out and not ranked[0].wears_out:
         rule += f", of those that end within the {lifespan_years():g} years a machine lasts"

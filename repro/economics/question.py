@@ -25,14 +25,14 @@ class Given:
     """Inputs of one's own, None where there is none: sums in the currency of the comparison, `rent` per hour of the
     machine, `hours` of a run, `kilowatts` of the machine."""
 
-    machine: Interval | None = None
-    resale: Interval | None = None
-    rent: Interval | None = None
-    hours: Interval | None = None
-    kilowatts: Interval | None = None
-    pue: Interval | None = None
-    tariff: Tariff | None = None
-    grams: Interval | None = None
+    machine: Interval | None
+    resale: Interval | None
+    rent: Interval | None
+    hours: Interval | None
+    kilowatts: Interval | None
+    pue: Interval | None
+    tariff: Tariff | None
+    grams: Interval | None
 
 
 @dataclass(frozen=True)

@@ -64,10 +64,11 @@ def reckon(
     """`machine` and `resale` are prices, `rent` one per hour, all in one currency; `hours` are those of a run."""
     tariff = use.tariff
     energy = use.energy(hours)
-    counted = tariff is not None and tariff.worth is not None and use.kilowatts is not None
-    # Per hour, so that the hours of a run stand in the break-even's formula only once.
-    running = use.kilowatts * use.pue * tariff.price * tariff.worth if counted else Interval.exact(0.0)  # type: ignore
-    case = Case(machine, resale or Interval.exact(0.0), rent, running, hours)
+    running = None
+    if tariff is not None and tariff.worth is not None and use.kilowatts is not None:
+        # Per hour, so that the hours of a run stand in the break-even's formula only once.
+        running = use.kilowatts * use.pue * tariff.price * tariff.worth
+    case = Case(machine, resale or Interval.exact(0.0), rent, running or Interval.exact(0.0), hours)
     return Reckoned(
         what=what,
         provider=provider,
@@ -76,7 +77,7 @@ def reckon(
         energy=energy,
         electricity=energy * tariff.price if energy is not None and tariff is not None else None,
         electricity_currency=tariff.currency if tariff is not None else None,
-        converted=running * hours if counted else None,
+        converted=running * hours if running is not None else None,
         co2=energy * use.grams / 1000 if energy is not None and use.grams is not None else None,
         origin=origin,
     )

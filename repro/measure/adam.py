@@ -9,10 +9,10 @@ from pathlib import Path
 from repro.errors import cut, one_line
 from repro.rules import Obstacle
 
+from .job import Job
 from .launcher import ForkServer
 from .nodes import Nodes
 from .rank import Rank
-from .server import Job
 
 _SECONDS = 1800.0
 # A compiler's, and a linker's, whose own last line only says that it failed.

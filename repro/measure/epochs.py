@@ -11,7 +11,7 @@ import torch
 
 import models
 from models import gan
-from repro.recipe import Generation
+from repro.recipe import Generation, Scale
 from repro.settings import NAIVE
 
 from . import engine
@@ -21,7 +21,7 @@ from .rank import SEED, Rank
 
 
 def train(
-    rank: Rank, recipe: str, scale: str, images: int, epochs: int, warm: bool, folder: str, progress: str
+    rank: Rank, recipe: str, scale: Scale, images: int, epochs: int, warm: bool, folder: str, progress: str
 ) -> dict[str, Any]:
     """Trains for some epochs on `images` random images, which a file in `folder` holds, and which are drawn in a new
     order each epoch. `warm` reads the file once and trains on ten batches, or all of them, before the first epoch
@@ -31,22 +31,23 @@ def train(
     waits for the device after each batch, as a program does that adds up its losses. The file `progress` grows by a
     byte with every batch.
     """
-    described = models.find(recipe, scale)  # type: ignore[arg-type]
-    assert isinstance(described.inputs, Generation)
+    described = models.find(recipe, scale)
+    inputs = described.inputs
+    assert isinstance(inputs, Generation)
     built = engine.build(described, NAIVE, rank, 1, compiled=False, tf32=False)
     generator = torch.Generator().manual_seed(SEED)
     done = os.open(progress, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     reading, training, seconds = [], [], []
-    with _ImageFile(folder, images, described.inputs.size, generator) as file:
+    with _ImageFile(folder, images, inputs.size, generator) as file:
 
         def batch(chosen: torch.Tensor) -> tuple[float, float]:
             began = time.perf_counter()
             pixels = file.read(chosen)
-            latents = torch.randn(len(chosen), described.inputs.latents, generator=generator)  # type: ignore[union-attr]
-            inputs = to_device({"pixels": pixels, "latents": latents}, rank)
+            latents = torch.randn(len(chosen), inputs.latents, generator=generator)
+            on_device = to_device({"pixels": pixels, "latents": latents}, rank)
             wait(rank.device)
             have = time.perf_counter()
-            built.micro_step(inputs, reduce=True)
+            built.micro_step(on_device, reduce=True)
             built.update()
             wait(rank.device)
             end = time.perf_counter()

@@ -19,7 +19,7 @@ from typing import Any
 from repro.build_cache import mend
 from repro.checkout import ROOT
 
-from .server import Job, Outcome
+from .job import Job, Outcome
 
 
 class ServerDiedError(RuntimeError):

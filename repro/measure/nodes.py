@@ -16,8 +16,9 @@ from repro.environment import commit
 from repro.errors import UserError
 from repro.packages import PACKAGES, installed
 
+from .job import Job, Outcome
 from .launcher import ForkServer, ServerDiedError, Stream
-from .server import Job, Outcome, serve
+from .server import serve
 
 _HELLO_SECONDS = 10.0
 _GPUS = "GPUs"  # in what a node says of itself, how many it has

@@ -14,7 +14,7 @@ import torch
 
 import models
 from repro import nvml
-from repro.recipe import Recipe
+from repro.recipe import Recipe, Scale
 from repro.settings import Settings
 
 from . import engine
@@ -30,14 +30,14 @@ _SCALE_TRIES = 24  # the scale starts at 2^16 and halves with every skipped upda
 
 
 def fit(
-    rank: Rank, recipe: str, scale: str, settings: str, tf32: bool, start: int, largest: int, timed: bool = False
+    rank: Rank, recipe: str, scale: Scale, settings: str, tf32: bool, start: int, largest: int, timed: bool = False
 ) -> dict[str, Any]:
     """Runs one training step at micro batch `start`, twice that ... up to `largest`, reporting each that fits and the
     bytes it took. Not compiled: compiling changes speed, not memory (Appendix F). It ends at `largest`, or out of
     memory. Where it starts above 1, it does so twice, for at the first step Adam has no moments yet. What is `timed`
     also reports how long steps take at each size."""
     peak = Peak(rank.cuda)
-    model = models.find(recipe, scale)  # type: ignore[arg-type]
+    model = models.find(recipe, scale)
     wanted = Settings.parse(settings)
     built = engine.build(model, wanted, rank, 1, compiled=False, tf32=tf32)
     _refuse_slow_scan(rank, model, wanted)
@@ -112,7 +112,7 @@ def _report_what_ran(
 def measure(
     rank: Rank,
     recipe: str,
-    scale: str,
+    scale: Scale,
     settings: str,
     tf32: bool,
     compiled: bool,
@@ -126,7 +126,7 @@ def measure(
     The authors' sequence comes first and undisturbed, for their clock depends on what is still queued: a blocking
     copy of the inputs, a micro-step with reduction, an update. All times in seconds, one per round, warm-ups apart.
     """
-    model = models.find(recipe, scale)  # type: ignore[arg-type]
+    model = models.find(recipe, scale)
     peak = Peak(rank.cuda)
     built = engine.build(model, Settings.parse(settings), rank, accumulation, compiled=compiled, tf32=tf32)
     host = random_batch(model, micro_batch, SEED + rank.index)
@@ -196,14 +196,14 @@ def measure(
     return result
 
 
-def _state_at_work(rank: Rank, work: Callable[[], Any], seconds: float) -> dict[str, Any] | None:
+def _state_at_work(rank: Rank, work: Callable[[], Any], seconds: float) -> dict[str, float | None] | None:
     """Does this work, which takes so long, and returns what the GPU says of itself halfway: when the work has returned,
     some engines have waited for the device. None on a CPU."""
     if not rank.cuda:
         work()
         return None
 
-    def halfway() -> dict[str, Any] | None:
+    def halfway() -> dict[str, float | None] | None:
         time.sleep(seconds / 2)
         return nvml.state(rank.local)
 

@@ -23,7 +23,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,6 +33,7 @@ from repro.checkout import ROOT
 from repro.errors import UserError, one_line
 
 from .crowd import Crowd
+from .job import Job, Outcome
 from .memory import is_out_of_memory, is_the_hosts, lost_a_compiler, oom_kills
 from .rank import Rank
 
@@ -41,51 +42,6 @@ _GRACE_SECONDS = 3.0  # what the other ranks get to report once one has failed
 _LOOK_SECONDS = 1.0  # how often to look after ranks that say nothing
 _GLANCE_SECONDS = 0.005  # and after those that are about to end
 _BEGIN, _END = 12_000, 4_000  # characters of a traceback that a record keeps; of a compiler's, the first error is there
-
-
-@dataclass(frozen=True)
-class Job:
-    """`call` is "module:function", called in each rank as function(rank, **arguments); what it returns must be JSON.
-
-    `log` gets what the ranks print. Times are in seconds, memory in bytes per rank. `turns` is the address of who gives
-    turns to this job and those that are timed together with it. Who hands the job on fills in the rest: `world` counts
-    the ranks of all nodes, `ranks` those forked here, from number `first` on, and `rendezvous`, an init_method of
-    torch.distributed, is where they meet.
-    """
-
-    call: str
-    arguments: dict[str, Any]
-    ranks: int
-    log: str
-    timeout: float
-    cuda: bool = False
-    memory: int | None = None
-    turns: str | None = None
-    rendezvous: str = ""
-    world: int = 0
-    first: int = 0
-    sent: float = field(default_factory=time.time)
-
-
-@dataclass
-class Outcome:
-    """What became of one rank: `ok` with a value, `out_of_memory` or `crashed` with the error, `timed_out`, or
-    `stopped`, by another rank's failure or a word of the near end. `error` is one line, `reports` are in their order,
-    `failed` the seconds from the job's sending to an error. `of_host` says of memory that ran out beside a GPU that it
-    was the host's; `gpu_state` is what the GPU told of itself then. `crowd` is how many of the CPUs others kept
-    busy while the job ran, None where it is timed on a GPU, or in turns with others.
-    """
-
-    rank: int
-    status: str = ""
-    value: Any = None
-    error: str = ""
-    traceback: str = ""
-    failed: float = 0.0
-    of_host: bool = False
-    gpu_state: dict[str, Any] | None = None
-    crowd: float | None = None
-    reports: list[dict[str, Any]] = field(default_factory=list)
 
 
 def _prctl(option: int, value: int) -> None:

@@ -23,9 +23,9 @@ from repro.trial import Record, Status, Trial
 from repro.units import duration
 
 from .adam import compile_adam
+from .job import Job, Outcome
 from .launcher import ForkServer, ServerDiedError
 from .nodes import Nodes
-from .server import Job, Outcome
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,6 @@ _REMEDIES: dict[str, str] = {
     "crashed": "read the traceback in trials.jsonl and the log",
 }
 
-
 Weigh = Callable[[Record, int], tuple[float, str] | None]
 
 
@@ -84,7 +83,7 @@ def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) 
     try:
         if obstacle is None:
             bench.server.start()
-            obstacle = _compiled(settings, bench)
+            obstacle = _adam_obstacle(settings, bench)
         if obstacle is not None:
             record.status, record.reason, record.remedy = "unsupported", obstacle.reason, obstacle.remedy
             return record
@@ -101,11 +100,11 @@ def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) 
     return record
 
 
-def _compiled(settings: Settings, bench: Bench) -> rules.Obstacle | None:
+def _adam_obstacle(settings: Settings, bench: Bench) -> rules.Obstacle | None:
     """Has DeepSpeed's Adam compiled once where these settings take it; why they cannot have it."""
-    host = settings.offloading
     if not bench.cuda or settings.library != "deepspeed":
         return None
+    host = settings.offloading
     if host not in bench.adams:
         bench.adams[host] = compile_adam(bench.server, host, bench.logs)
     return bench.adams[host]
@@ -250,16 +249,7 @@ def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start
             break
         share = start // 2
         start = share if status == "out_of_memory" else 1  # only memory may be there for the next smaller one
-    for report in outcomes[0].reports:
-        for name, value in report.items():
-            if name == "started":
-                record.start_seconds = value
-            elif name == "warnings":
-                record.warnings += value
-            elif name == "uncompiled":
-                record.uncompiled.append(value)
-            elif name not in ("fits", "peak", "gpu_memory"):
-                setattr(record, name, value)
+    _take_reports(outcomes[0], record)
     record.peaks = _peaks(outcomes, fitting)
     at = f"while searching at micro batch {2 * fitting or start}"
     if fitting and status == "crashed" and _near_the_end(record, failure):
@@ -270,6 +260,20 @@ def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start
         _fail(record, status, failure, at if fitting or start > 1 else "")
         return 0
     return fitting
+
+
+def _take_reports(first: Outcome, record: Record) -> None:
+    """Puts what the first rank told of the search into the record: what else it reports has a field's name there."""
+    for report in first.reports:
+        for name, value in report.items():
+            if name == "started":
+                record.start_seconds = value
+            elif name == "warnings":
+                record.warnings += value
+            elif name == "uncompiled":
+                record.uncompiled.append(value)
+            elif name not in ("fits", "peak", "gpu_memory"):
+                setattr(record, name, value)
 
 
 def _near_the_end(record: Record, failure: Outcome) -> bool:

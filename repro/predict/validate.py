@@ -39,8 +39,8 @@ class Score:
     subset: str
     cells: int
     value: float
-    target: float | None = None
-    met: bool | None = None
+    target: float | None
+    met: bool | None
 
 
 _AT_MOST = (ERRORS[0], SECONDS)  # the smaller, the better

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..claims import Checked
+from ..claims.judge import Verdict
 from ..claims.working import shown
 
-CLAIMS = {
+CLAIMS: dict[Verdict, tuple[str, str]] = {
     "holds": ("✓", "hold"),
     "holds_by_rounding": ("≈", "hold by rounding"),
     "differs": ("✗", "differ"),
@@ -28,7 +29,7 @@ _PAPERS = {
 def counts_told(checked: Sequence[Checked]) -> str:
     """How many hold, differ, and so on, in a sentence."""
     counts = Counter(one.verdict for one in checked)
-    told = ", ".join(f"{counts[verdict]} {words}" for verdict, (_, words) in CLAIMS.items())  # type: ignore[index]
+    told = ", ".join(f"{counts[verdict]} {words}" for verdict, (_, words) in CLAIMS.items())
     return f"Of {len(checked)} claims {told}."
 
 

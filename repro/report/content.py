@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .. import audit as audits
-from ..audit import Cause, audit, audit_measured, causes
+from ..audit import audit, audit_measured
+from ..audit import summary as audit_summary
+from ..causes import Cause, causes
 from ..claims import check_all
 from ..environment import Environment
 from ..expected import TABLES, TOLERANCE
@@ -94,7 +95,7 @@ def compose(reading: Reading | None) -> Content:
         figures=[*figures(found), *further()],
         claims_told=claims.counts_told(checked),
         claims=claims.tables(checked),
-        audit=audits.summary((*rows, *measured)),
+        audit=audit_summary((*rows, *measured)),
         audit_grids=[audit_grid(table, rows) for table in TABLES],
         causes=causes(rows, records),
         rerun=rerun(reading, verdicts),

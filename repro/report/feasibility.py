@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import models
 
-from ..expected import COUNTS, Cell, Place, PublishedSettings, published_settings
+from ..expected import COUNTS, Cell, Place, PublishedSettings, Table, published_settings
 from ..findings import PYTHIA, by_place
 from ..gpus import paper_gpus
 from ..search import Search
@@ -17,14 +17,15 @@ from .panels import SEARCH, Figure, Mark, Panel, State, measured_panels
 def feasibility(searches: Sequence[Search]) -> Figure:
     """Figure 3: which models naive settings can train, and which the best ones."""
     panels, infeasible = [], {}
-    for title, table, naive in (("Naive settings", "4", True), ("Best settings", "1", False)):
-        measured = []
+    tables: dict[Table, str] = {"4": "Naive settings", "1": "Best settings"}
+    for table, title in tables.items():
+        measured, naive = [], table == "4"
         for search in searches:
             statuses = {t.status for t in search.standing.values() if (t.settings == NAIVE.id) == naive}
             if statuses:
                 measured.append(Mark(search.model, search.machine, _outcome(statuses, naive or search.whole)))
         panels += measured_panels(f"{title}, here", "grid", "", measured, searches)
-        there = by_place(table)  # type: ignore[arg-type]
+        there = by_place(table)
         rows = [
             Mark(model, gpu, _any_feasible(there[model, gpu, count] for count in COUNTS if count > 1))
             for model in PYTHIA

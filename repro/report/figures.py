@@ -31,10 +31,8 @@ def figures(searches: Sequence[Search]) -> list[Figure]:
     ]
 
 
-# Speed-ups over naive settings, figure 2
-
-
 def _speedups(searches: Sequence[Search]) -> Figure:
+    """Figure 2: speed-ups over naive settings."""
     published = [speedup for speedup in speedups() if speedup.model in PYTHIA]
     rows = []
     for speedup in published:
@@ -89,10 +87,8 @@ def _times(ratios: Sequence[float]) -> str:
     return f"{told} (on average of {len(ratios)} places, {from_to(ratios, '.2f')})"
 
 
-# Gains and spread of memory-saving settings, figures 4, 11 and 5
-
-
 def _gains(searches: Sequence[Search]) -> Figure:
+    """Figures 4 and 11: what the best memory-saving settings gain over free lunch alone."""
     rows = [
         Point(f"{search.model}, {search.machine}", "faster" if search.gain > 0 else "slower", 100 * search.gain)
         for search in _whole(searches)
@@ -114,6 +110,7 @@ def _gains(searches: Sequence[Search]) -> Figure:
 
 
 def _spread(searches: Sequence[Search]) -> Figure:
+    """Figure 5: the best memory-saving settings against the median and the worst of them."""
     panels: list[Panel] = []
     over_median, over_worst, over_free_lunch = list[float](), list[float](), list[float]()
     for search in _whole(searches):
@@ -168,10 +165,8 @@ def _whole(searches: Iterable[Search]) -> list[Search]:
     return [search for search in searches if search.whole]
 
 
-# GPU-days against the original trainings, figure 6
-
-
 def _gpu_days(searches: Sequence[Search]) -> Figure:
+    """Figure 6: GPU-days against the original trainings."""
     rows = []
     for row in gpu_days():
         note = f"{row.ratio.value:.1f} x less" if row.ratio.value > 1 else f"{1 / row.ratio.value:.1f} x more"
@@ -196,10 +191,8 @@ def _gpu_days(searches: Sequence[Search]) -> Figure:
     )
 
 
-# FLOPs and throughput, figure 9
-
-
 def _compute(searches: Sequence[Search]) -> Figure:
+    """Figure 9: FLOPs of a training, and throughput."""
     flops = []
     for row in training_compute().values():
         ours = training_flops(recipe_of(row.model))

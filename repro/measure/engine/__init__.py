@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from repro.measure.rank import Rank
 from repro.recipe import Recipe
 from repro.settings import Settings
 
-from .base import Engine, WrongWrapperError, layers, runs_tf32
+from .base import Engine, WrongWrapperError, runs_tf32
 from .fsdp import FullyShardedEngine
+from .plain import PlainEngine
+from .zero import ZeroEngine
+
+_ENGINES: dict[str, type[Engine]] = {"torch": PlainEngine, "fsdp": FullyShardedEngine, "deepspeed": ZeroEngine}
 
 
 def build(
@@ -25,11 +27,7 @@ def build(
     `accumulation` divides each micro-step's loss, so that an update sees the mean over the batch. Whether the recipe
     and the settings allow `compiled` and `tf32` is for who calls this to ask (see repro/rules.py).
     """
-    from .plain import PlainEngine
-    from .zero import ZeroEngine
-
-    engine: Any = {"torch": PlainEngine, "fsdp": FullyShardedEngine, "deepspeed": ZeroEngine}[settings.library]
-    return engine(recipe, settings, rank, accumulation, compiled, tf32)
+    return _ENGINES[settings.library](recipe, settings, rank, accumulation, compiled, tf32)
 
 
-__all__ = ["Engine", "FullyShardedEngine", "WrongWrapperError", "build", "layers", "runs_tf32"]
+__all__ = ["Engine", "FullyShardedEngine", "WrongWrapperError", "build", "runs_tf32"]
