@@ -688,6 +688,12 @@ def test_what_exceeds_a_limit_is_not_rounded_to_what_would_meet_it() -> None:
         choose([offer("dear", 200.4, 5)], 200, None)
 
 
+def test_what_costs_the_budget_to_the_cent_is_within_it() -> None:
+    asked = ("recommend", "--model", "pythia-410m", "--rent")
+    best = answer(*asked, "--budget", f"{8 * 399 * 72 / 100}")["best"]  # floats make a little more of 8 x 3.99 x 72
+    assert (best["gpus"], best["gpu"], best["days"], best["cost_usd"]) == (8, "H100", 3, 2298.24)
+
+
 def test_limits_that_exclude_each_other_name_the_nearest_by_each() -> None:
     line = refusal(*PYTHIA, "--budget", "30000", "--deadline", "20d")
     assert "the nearest within the budget is 8 RTX 3090 in 30 days" in line
