@@ -233,6 +233,13 @@ def test_rent_is_paid_for_every_run_and_a_reserved_machine_for_its_whole_term() 
     assert each == {one["rent, AWS on-demand"]}, "an experiment costs what one run costs"
 
 
+def test_an_experiment_on_a_reserved_machine_costs_its_share_of_the_term_and_the_notes_say_so() -> None:
+    found = answer(*PYTHIA, "--rent")
+    reserved = next(row for row in found["rows"] if "reserved" in row["terms"])
+    assert reserved["cost_per_experiment_usd"] == pytest.approx(650_000 * 9 * 24 / 43_800, abs=0.01)
+    assert "or its rent, of a reserved instance its share of the term." in found["notes"][0]
+
+
 def test_either_holds_what_own_and_rent_hold() -> None:
     own, rent, either = (answer(*PYTHIA, option)["rows"] for option in ("--own", "--rent", "--either"))
     key = ("gpu", "gpus", "terms", "cost_usd")

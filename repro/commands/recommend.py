@@ -131,7 +131,8 @@ def _notes(
     old_rates = pricelist.old_rates(paid, unit, prices.rates)
     return [
         f"Cost and days are for {runs} run{'s, one after the other' if runs > 1 else ''}; cost per experiment is one "
-        f"run's share of a machine's {offers.lifespan_years():g} years, or its rent. "
+        f"run's share of a machine's {offers.lifespan_years():g} years, or its rent, of a reserved instance its share "
+        "of the term. "
         f"Electricity is not counted ({command()} breakeven --electricity SUM counts it).",
         *([_RANKED] if asked.budget is asked.deadline is None else []),
         *told_bounds(offer.bounds for offer in found),

@@ -118,7 +118,7 @@ def rented(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs:
         _offer(
             row.run,
             f"rent, {row.rental.provider} {row.rental.terms}"
-            + (f" for {row.rental.hours:,.0f} h" if committed(row.rental) else "")
+            + (f" for {row.rental.hours:,.15g} h" if committed(row.rental) else "")
             + reckoned_from_one(row.rental, row.run.gpus),
             row.rent,
             row.run.known(row.price_per_gpu_hour * row.run.gpus * row.hours / runs),
