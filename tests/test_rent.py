@@ -424,6 +424,11 @@ def test_half_a_cent_is_told_as_a_whole_one_in_the_answer_and_in_the_rows() -> N
     assert row["rent_usd"] == row["cost_usd"] == 4.13
 
 
+@pytest.mark.parametrize(("hours", "told"), [("300", "13 days"), ("324", "14 days"), ("222", "9.3 days")])
+def test_half_a_day_is_told_as_a_whole_one_and_half_a_tenth_as_one(hours: str, told: str) -> None:
+    assert f" USD in {told} (" in answer("rent", "--gpu", "V100", "--hours", hours)["answer"]
+
+
 # --- Bad input ---
 
 BAD_INPUT = [
