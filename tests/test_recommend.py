@@ -699,6 +699,9 @@ def test_what_costs_the_budget_to_the_cent_is_within_it() -> None:
     asked = ("recommend", "--model", "pythia-410m", "--rent")
     best = answer(*asked, "--budget", f"{8 * 399 * 72 / 100}")["best"]  # floats make a little more of 8 x 3.99 x 72
     assert (best["gpus"], best["gpu"], best["days"], best["cost_usd"]) == (8, "H100", 3, 2298.24)
+    rows = answer(*PYTHIA, "--rent", "--budget", "5928.56")["rows"]  # 27.44705 x 216 h are 5928.5628
+    assert all(row["fits"] == (row["cost_usd"] <= 5928.56) for row in rows)
+    assert 5928.56 in {row["cost_usd"] for row in rows}
 
 
 def test_limits_that_exclude_each_other_name_the_nearest_by_each() -> None:

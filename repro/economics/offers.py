@@ -15,7 +15,7 @@ from ..units import DAYS_A_YEAR
 from .days import Origin, TrainingDays
 from .pricelist import PriceList
 from .renting import committed, reckoned_from_one, rented_runs, serving, told_unrated, unrated
-from .told import days_read, rough, sum_read
+from .told import days_read, half_up, sum_read
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def _offer(row: TrainingDays, terms: str, cost: float, share: float, currency: s
         gpus=row.gpus,
         tier=_tiers().get(row.gpu),
         terms=terms,
-        cost=rough(cost, 15),  # digits that a float is good for: on those beyond them no budget is exceeded
+        cost=half_up(cost, 2),  # as it is printed: on digits that are not no budget is exceeded
         days=row.days.value,
         runs=runs,
         cost_per_experiment=share,
