@@ -138,6 +138,11 @@ def test_the_share_of_its_lifespan_is_told_of_the_break_even_and_not_of_whole_ru
     assert "from run 1 on: both have cost the same after 16% of its lifespan in use" in found["answer"]
 
 
+def test_one_run_that_outlasts_the_machine_is_counted_as_one() -> None:
+    long = ("breakeven", "--gpu", "A100", "--hours", "100000", "--machine", "100000", "--rent", "1")
+    assert answer(*long)["answer"].endswith("within its lifespan: it would take 1 run.")
+
+
 def test_where_electricity_costs_more_than_the_rent_owning_never_pays() -> None:
     found = break_even(case(rent=1, running=1), 5)
     assert math.isinf(found.hours.value)

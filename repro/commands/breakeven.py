@@ -21,6 +21,7 @@ from ..economics.reckoning import Reckoned, Tariff
 from ..economics.renting import given_hours
 from ..economics.told import told
 from ..errors import UserError
+from ..formats import counted
 from ..interval import Interval
 from ..quantities import quantities
 from .money import add_shared, check_run, given_in, read_gpu, read_prices, read_sum
@@ -193,7 +194,7 @@ def _told(rows: list[Reckoned], unit: str) -> str:
     if whole is None:
         return f"{owning} never pays against {rent}: {_why_never(row.case)}."
     if use > 1:
-        return f"{owning} does not pay against {rent} within its lifespan: it would take {whole:,} runs."
+        return f"{owning} does not pay against {rent} within its lifespan: it would take {counted(whole, 'run')}."
     low, high = _bound(runs.low), _bound(runs.high)
     bounds = "" if low == high else f" ({low} to {high})"
     apart = ", before electricity," if row.electricity_currency is not None and row.converted is None else ""
