@@ -193,6 +193,18 @@ def test_a_rental_of_ones_own_replaces_that_of_the_same_terms_alone(tmp_path: Pa
     assert all(row["in_proportion"] for row in two["rows"]), "ours of two GPUs is older than what one costs now"
 
 
+def test_a_provider_of_ours_is_the_same_in_any_case(tmp_path: Path) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text(
+        '[[rental]]\ngpu = "A100"\ngpus = 1\nprovider = "Runpod"\nterms = "on-demand"\nhours = 1\nprice = 1.5\n'
+        'currency = "USD"\nquoted = 2026-11-01\nsource = "shop"\n'
+    )
+    found = answer("rent", "--model", "vit", "--gpu", "A100", "--prices", str(file))
+    hourly = {row["price_per_gpu_hour_usd"] for row in found["rows"] if row["provider"] == "RunPod"}
+    assert hourly == {1.5}, "ours is replaced, of one GPU and of more"
+    assert found["answer"].startswith("The cheapest is 2 A100 at RunPod, on-demand, in proportion: 1,872 USD")
+
+
 def test_what_a_run_is_reckoned_with_is_listed_without_one_too() -> None:
     found = answer("rent", "--gpu", "RTX 4090", "--gpus", "4")
     assert [(row["gpus"], row["terms"]) for row in found["rows"]] == [(1, "on-demand"), (1, "spot")]
