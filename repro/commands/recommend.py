@@ -169,7 +169,7 @@ def _row(rank: int, offer: Offer, found: list[Offer], fits: bool, today: date) -
         "tier": offer.tier,
         "terms": offer.terms,
         f"cost_{unit}": finite(offer.cost, 2),
-        "days": round(offer.days, 3),
+        "days": finite(offer.days, 3),
         **bounds(offer.bounds),
         f"cost_per_experiment_{unit}": finite(offer.cost_per_experiment, 2),
         "fits": fits,
