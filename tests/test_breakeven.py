@@ -116,17 +116,31 @@ def test_at_the_break_even_the_two_lines_of_the_plot_meet() -> None:
         ),
         (["--machine", "0..5"], "from run 1 on: both have cost the same after less than 1% of"),
         (["--hours", "1"], "from run 6,172 on: both have cost the same after 14% of its lifespan in use"),
-        (["--machine", "4000..7000", "--hours", "1"], "(3,085.7 to 5,399.9)"),
+        (["--machine", "4000..7000", "--hours", "1"], "from run 4,243 on (3,086 to 5,400): both"),
     ],
 )
 def test_what_pays_from_the_start_pays_from_the_first_run_on(arguments: list[str], told: str) -> None:
     assert told in answer("breakeven", *arguments)["answer"]
 
 
+def test_the_bounds_of_the_first_run_that_pays_are_runs_as_it_is() -> None:
+    found = answer("breakeven", "--model", "pythia-6.9b", "--gpu", "A100", "--gpus", "8")
+    row = found["rows"][-1]
+    assert (row["runs_low"], row["runs"], row["runs_high"]) == (6.101, 6.141, 6.181)
+    own, predicted = found["answer"].split(" With predicted days")
+    assert "from run 7 on: both" in own, "6 do not pay anywhere within the bounds, and 7 do"
+    assert "from run 6 on (5 to 7): both" in predicted
+
+
 def test_the_share_of_its_lifespan_is_told_of_the_break_even_and_not_of_whole_runs() -> None:
     found = answer("breakeven", "--model", "pythia-2.8b", "--gpu", "A6000")
     assert found["rows"][0]["runs"] == 0.316, "a run takes half its lifespan"
     assert "from run 1 on: both have cost the same after 16% of its lifespan in use" in found["answer"]
+
+
+def test_one_run_that_outlasts_the_machine_is_counted_as_one() -> None:
+    long = ("breakeven", "--gpu", "A100", "--hours", "100000", "--machine", "100000", "--rent", "1")
+    assert answer(*long)["answer"].endswith("within its lifespan: it would take 1 run.")
 
 
 def test_where_electricity_costs_more_than_the_rent_owning_never_pays() -> None:
@@ -259,6 +273,8 @@ def test_where_nobody_knows_the_power_neither_electricity_nor_co2_is_reckoned_un
     assert told.format("electricity and CO2 are") in found["notes"]
     assert told.format("electricity is") in answer(*MACHINE, "--electricity", "0.2")["notes"]
     assert told.format("energy is") in answer(*MACHINE)["notes"]
+    assert "pays, before electricity, against" in found["answer"]
+    assert "before electricity" not in answer(*asked, "--power", "3.2")["answer"]
     row, given = found["rows"][0], answer(*asked, "--power", "3.2")["rows"][0]
     assert [row[name] for name in ("kwh_a_run", "electricity_a_run", "electricity_a_run_usd", "co2_kg_a_run")] == [
         None
@@ -329,6 +345,9 @@ def test_a_rate_of_ones_own_goes_over_the_comments_and_the_note_says_which_it_wa
 def test_prices_that_change_nothing_of_the_comments_own_sum_are_refused(tmp_path: Path) -> None:
     told = "changes nothing of the comment's own sum: give an input of your own too, such as --machine SUM"
     assert told in refusal("breakeven", "--prices", price_file(tmp_path, ""))
+    mine = price_file(tmp_path, '[[rate]]\nfrom = "EUR"\nto = "GBP"\nrate = 0.5\n')
+    told = "changes nothing of the comment's workstation, as no [[rate]] of it is needed; --gpu NAME takes"
+    assert told in refusal("breakeven", "--machine", "9000", "--prices", mine)
 
 
 def test_a_rental_without_a_rate_is_said_to_be_left_out(tmp_path: Path) -> None:

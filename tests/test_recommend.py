@@ -233,6 +233,13 @@ def test_rent_is_paid_for_every_run_and_a_reserved_machine_for_its_whole_term() 
     assert each == {one["rent, AWS on-demand"]}, "an experiment costs what one run costs"
 
 
+def test_an_experiment_on_a_reserved_machine_costs_its_share_of_the_term_and_the_notes_say_so() -> None:
+    found = answer(*PYTHIA, "--rent")
+    reserved = next(row for row in found["rows"] if "reserved" in row["terms"])
+    assert reserved["cost_per_experiment_usd"] == pytest.approx(650_000 * 9 * 24 / 43_800, abs=0.01)
+    assert "or its rent, of a reserved instance its share of the term." in found["notes"][0]
+
+
 def test_either_holds_what_own_and_rent_hold() -> None:
     own, rent, either = (answer(*PYTHIA, option)["rows"] for option in ("--own", "--rent", "--either"))
     key = ("gpu", "gpus", "terms", "cost_usd")
@@ -686,6 +693,15 @@ def test_what_exceeds_a_limit_is_not_rounded_to_what_would_meet_it() -> None:
         choose([offer("late", 10, 12.4)], None, 12)
     with pytest.raises(UserError, match=r"of 200 USD; the cheapest is 1 dear in 5 days for 200\.4 USD"):
         choose([offer("dear", 200.4, 5)], 200, None)
+
+
+def test_what_costs_the_budget_to_the_cent_is_within_it() -> None:
+    asked = ("recommend", "--model", "pythia-410m", "--rent")
+    best = answer(*asked, "--budget", f"{8 * 399 * 72 / 100}")["best"]  # floats make a little more of 8 x 3.99 x 72
+    assert (best["gpus"], best["gpu"], best["days"], best["cost_usd"]) == (8, "H100", 3, 2298.24)
+    rows = answer(*PYTHIA, "--rent", "--budget", "5928.56")["rows"]  # 27.44705 x 216 h are 5928.5628
+    assert all(row["fits"] == (row["cost_usd"] <= 5928.56) for row in rows)
+    assert 5928.56 in {row["cost_usd"] for row in rows}
 
 
 def test_limits_that_exclude_each_other_name_the_nearest_by_each() -> None:

@@ -161,6 +161,22 @@ def test_a_reserved_machine_is_paid_for_in_whole_terms(hours: float, terms: int)
     assert rent(replace(rental, terms="reserved", hours=8760.0, price=3000.0), 1, hours) == terms * 3000
 
 
+def test_a_run_as_long_as_a_term_pays_for_one_and_the_term_is_told_to_the_hour_and_below(tmp_path: Path) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text(
+        '[[rental]]\ngpu = "A100"\ngpus = 1\nprovider = "campus"\nterms = "reserved"\nhours = 770.4\nprice = 98.5\n'
+        'currency = "USD"\nquoted = 2026-11-01\nsource = "campus"\n'
+    )
+    own = ("--gpu", "A100", "--prices", str(file))
+    assert 770.4 / 24 * 24 > 770.4, "floats of the run's days make a little more of its hours"
+    assert by_terms("rent", "--hours", "770.4", *own)["campus reserved"]["cost_usd"] == 98.5
+    told = "98.50 USD for 770.4 hours, used or not"
+    assert any(told in note for note in answer("rent", *own)["notes"])
+    assert any(told in note for note in answer("breakeven", "--hours", "1", *own)["notes"])
+    offers = answer("recommend", "--model", "vit", "--rent", *own[2:])["rows"]
+    assert "rent, campus reserved for 770.4 h" in {row["terms"] for row in offers}
+
+
 def test_a_rental_of_ones_own_replaces_that_of_the_same_terms_alone(tmp_path: Path) -> None:
     file = tmp_path / "my.toml"
     file.write_text(
@@ -177,11 +193,31 @@ def test_a_rental_of_ones_own_replaces_that_of_the_same_terms_alone(tmp_path: Pa
     assert all(row["in_proportion"] for row in two["rows"]), "ours of two GPUs is older than what one costs now"
 
 
+def test_a_provider_of_ours_is_the_same_in_any_case(tmp_path: Path) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text(
+        '[[rental]]\ngpu = "A100"\ngpus = 1\nprovider = "Runpod"\nterms = "on-demand"\nhours = 1\nprice = 1.5\n'
+        'currency = "USD"\nquoted = 2026-11-01\nsource = "shop"\n'
+    )
+    found = answer("rent", "--model", "vit", "--gpu", "A100", "--prices", str(file))
+    hourly = {row["price_per_gpu_hour_usd"] for row in found["rows"] if row["provider"] == "RunPod"}
+    assert hourly == {1.5}, "ours is replaced, of one GPU and of more"
+    assert found["answer"].startswith("The cheapest is 2 A100 at RunPod, on-demand, in proportion: 1,872 USD")
+
+
 def test_what_a_run_is_reckoned_with_is_listed_without_one_too() -> None:
     found = answer("rent", "--gpu", "RTX 4090", "--gpus", "4")
     assert [(row["gpus"], row["terms"]) for row in found["rows"]] == [(1, "on-demand"), (1, "spot")]
     assert any("as often as the machine has GPUs" in note for note in found["notes"])
     assert "4 RTX 4090 at RunPod, spot, in proportion" in answer(*RUN, "--gpus", "4", *SPOT)["answer"]
+
+
+def test_a_number_of_gpus_alone_lists_every_machine_of_so_many_in_proportion_too() -> None:
+    found = answer("rent", "--gpus", "8")
+    offers = {(row["provider"], row["gpu"]) for row in found["rows"]}
+    assert offers == {("AWS", "A100"), ("AWS", "H100"), ("RunPod", "A100"), ("RunPod", "H100"), ("RunPod", "RTX 4090")}
+    assert any("as often as the machine has GPUs" in note for note in found["notes"])
+    assert {row["provider"] for row in answer("rent", "--gpus", "4")["rows"]} == {"RunPod"}
 
 
 def test_a_doubt_tells_what_is_predicted_on_the_same_terms_as_the_days_beside_it() -> None:
@@ -271,6 +307,12 @@ def test_no_other_interval_beats_dalys_by_much_and_young_is_no_better(between: f
     best = min(time(daly(faced) * factor / 100) for factor in range(20, 500))
     assert time(daly(faced)) < best * 1.0005
     assert time(daly(faced)) <= time(young(faced)) * (1 + 1e-4)
+
+
+def test_days_between_two_checkpoints_are_told_in_all_their_minutes() -> None:
+    seldom = ("--interrupted-every", "365d", "--checkpoint-time", "30m", "--restart-time", "1h")
+    told = " ".join(answer(*RUN, *seldom)["notes"])
+    assert "Best is a checkpoint every 5616 min by Young (1974), 5596 min by Daly (2006)." in told
 
 
 def test_checkpoints_slower_than_interruptions_leave_daly_at_the_mean_time_between() -> None:
@@ -392,6 +434,11 @@ def test_half_a_cent_is_told_as_a_whole_one_in_the_answer_and_in_the_rows() -> N
     assert row["price_per_gpu_hour_usd"] * 3 == 4.125
     assert "4.13 USD" in found["answer"]
     assert row["rent_usd"] == row["cost_usd"] == 4.13
+
+
+@pytest.mark.parametrize(("hours", "told"), [("300", "13 days"), ("324", "14 days"), ("222", "9.3 days")])
+def test_half_a_day_is_told_as_a_whole_one_and_half_a_tenth_as_one(hours: str, told: str) -> None:
+    assert f" USD in {told} (" in answer("rent", "--gpu", "V100", "--hours", hours)["answer"]
 
 
 # --- Bad input ---

@@ -41,6 +41,11 @@ def test_efficiency_is_the_speed_up_over_the_gpus() -> None:
     assert rows[1]["efficiency"] == rows[1]["speedup"] == 1
 
 
+def test_half_of_the_last_digit_is_rounded_up_as_people_do() -> None:
+    assert 34 / 16 / 2 == 1.0625
+    assert rows_of("H100")[2]["efficiency"] == 1.063
+
+
 def test_its_bounds_are_those_of_the_rounded_days() -> None:
     row = rows_of("H100")[8]
     assert row["efficiency_low"] == pytest.approx(33.5 / 4.5 / 8, abs=1e-3)

@@ -12,7 +12,7 @@ import models
 from .. import units
 from ..currency import amount, worth
 from ..economics import comment, energy, pricelist, question
-from ..economics.breakeven import Case
+from ..economics.breakeven import Case, first_run
 from ..economics.days import TrainingDays, days_on
 from ..economics.doubts import INSTEAD, believed, doubts, told_doubts, told_traces
 from ..economics.pricelist import PriceList
@@ -21,6 +21,7 @@ from ..economics.reckoning import Reckoned, Tariff
 from ..economics.renting import given_hours
 from ..economics.told import told
 from ..errors import UserError
+from ..formats import counted
 from ..interval import Interval
 from ..quantities import quantities
 from .money import add_shared, check_run, given_in, read_gpu, read_prices, read_sum
@@ -80,7 +81,13 @@ def main(given: argparse.Namespace) -> int:
         notes += told_doubts(doubted)
         notes += told_traces([run] if run else [], doubted)
         paid = asked.paid_in | given_in(given, _SUMS, unit)
-        notes += _apart(rows[0], unit) + pricelist.told_rates(paid, unit, prices.rates)
+        rates = pricelist.told_rates(paid, unit, prices.rates)
+        if given.prices is not None and run is None and not rates:
+            raise UserError(
+                f"--prices {given.prices} changes nothing of the comment's workstation, as no [[rate]] of it is "
+                "needed; --gpu NAME takes the prices of that machine"
+            )
+        notes += _apart(rows[0], unit) + rates
         notes += pricelist.old_prices(asked.quoted + pricelist.old_rates(paid, unit, prices.rates), date.today())
         if any(math.isinf(row.answer.runs.high) for row in rows):
             notes.append("No number of runs: there owning never pays, as its electricity costs no less than the rent.")
@@ -187,10 +194,10 @@ def _told(rows: list[Reckoned], unit: str) -> str:
     if whole is None:
         return f"{owning} never pays against {rent}: {_why_never(row.case)}."
     if use > 1:
-        return f"{owning} does not pay against {rent} within its lifespan: it would take {whole:,} runs."
+        return f"{owning} does not pay against {rent} within its lifespan: it would take {counted(whole, 'run')}."
     low, high = _bound(runs.low), _bound(runs.high)
     bounds = "" if low == high else f" ({low} to {high})"
-    apart = ", before electricity," if _stands_apart(row) else ""
+    apart = ", before electricity," if row.electricity_currency is not None and row.converted is None else ""
     return (
         f"{owning} pays{apart} against {rent} from run {whole:,} on{bounds}: both have cost the same after "
         f"{_share(use)} of its lifespan in use; hours of a run: {row.origin}."
@@ -204,21 +211,17 @@ def _why_never(case: Case) -> str:
 
 
 def _bound(runs: float) -> str:
-    return "never" if math.isinf(runs) else f"{runs:,.1f}"
+    whole = first_run(runs)
+    return "never" if whole is None else f"{whole:,}"
 
 
 def _share(use: float) -> str:
     return "less than 1%" if use < 0.01 else f"{use:.0%}"
 
 
-def _stands_apart(row: Reckoned) -> bool:
-    return row.electricity is not None and row.converted is None
-
-
 def _apart(row: Reckoned, unit: str) -> list[str]:
-    if not _stands_apart(row):
+    if row.electricity is None or row.converted is not None:
         return []
-    assert row.electricity is not None
     return [
         f"Electricity stands apart, {row.electricity.value:,.2f} {row.electricity_currency} a run, and is not in the "
         f"break-even: no rate from {row.electricity_currency} to {unit}; a [[rate]] in --prices brings one."

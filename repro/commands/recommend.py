@@ -19,6 +19,7 @@ from ..economics.offers import Offer
 from ..economics.pricelist import PriceList
 from ..economics.renting import told_in_proportion
 from ..errors import UserError
+from ..formats import counted
 from .money import add_shared, read_prices, unpriced, way_out, without_days
 from .printout import bounds, finite, printout, told_bounds
 
@@ -130,9 +131,10 @@ def _notes(
     paid = offers.paid_in(found, prices)
     old_rates = pricelist.old_rates(paid, unit, prices.rates)
     return [
-        f"Cost and days are for {runs} run{'s, one after the other' if runs > 1 else ''}; cost per experiment is one "
-        f"run's share of a machine's {offers.lifespan_years():g} years, or its rent. "
-        f"Electricity is not counted ({command()} breakeven --electricity SUM counts it).",
+        f"Cost and days are for {counted(runs, 'run')}{', one after the other' if runs > 1 else ''}; cost per "
+        f"experiment is one run's share of a machine's {offers.lifespan_years():g} years, or its rent, of a reserved "
+        f"instance its share of the term. Electricity is not counted ({command()} breakeven --electricity SUM counts "
+        "it).",
         *([_RANKED] if asked.budget is asked.deadline is None else []),
         *told_bounds(offer.bounds for offer in found),
         *told_doubts(doubted),
@@ -167,7 +169,7 @@ def _row(rank: int, offer: Offer, found: list[Offer], fits: bool, today: date) -
         "tier": offer.tier,
         "terms": offer.terms,
         f"cost_{unit}": finite(offer.cost, 2),
-        "days": round(offer.days, 3),
+        "days": finite(offer.days, 3),
         **bounds(offer.bounds),
         f"cost_per_experiment_{unit}": finite(offer.cost_per_experiment, 2),
         "fits": fits,

@@ -21,7 +21,7 @@ from ..economics.renting import Rented
 from ..economics.spot import Spot
 from ..economics.told import bounds_told, days_told, told
 from ..errors import UserError
-from ..formats import are
+from ..formats import are, figures
 from ..quantities import quantities
 from .money import add_shared, check_run, given_in, read_gpu, read_prices, read_sum, without_days
 from .printout import bounds, finite, printout, told_bounds
@@ -71,10 +71,11 @@ def main(given: argparse.Namespace) -> int:
 def _prices(prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> Printed:
     """What there is to rent, per GPU and hour, each in its own currency; and what a reserved machine costs to own."""
     today = date.today()
-    if gpu is not None and gpus is not None:
-        listed = renting.serving(prices.rentals, gpu, gpus)
-    else:
-        listed = [row for row in prices.rentals if gpu in (None, row.gpu) and gpus in (None, row.gpus)]
+    listed = [
+        row
+        for row in prices.rentals
+        if gpu in (None, row.gpu) and (gpus is None or row in renting.serving(prices.rentals, row.gpu, gpus))
+    ]
     if not listed:
         raise _nobody_rents(f"{gpus or ''} {gpu or 'GPUs'}".strip())
     rows = [
@@ -83,7 +84,7 @@ def _prices(prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> 
             "gpus": rental.gpus,
             "provider": rental.provider,
             "terms": rental.terms,
-            "price_per_gpu_hour": round(renting.per_gpu_hour(rental), 4),
+            "price_per_gpu_hour": finite(renting.per_gpu_hour(rental), 4),
             "price": rental.price,
             "hours": rental.hours,
             "currency": rental.currency,
@@ -96,13 +97,11 @@ def _prices(prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> 
     notes = [renting.told_in_proportion()] if any(rental.gpus < (gpus or 1) for rental in listed) else []
     quoted, paid = [(f"{row.gpu} at {row.provider}", row.quoted) for row in listed], set[str]()
     for rental in filter(renting.committed, listed):
-        note = (
-            f"{rental.machine}, {rental.terms} at {rental.provider}: {rental.price:,.0f} {rental.currency} "
-            f"for {rental.hours:,.0f} hours, used or not"
-        )
+        paid_for = renting.told_whole(rental, rental.price, rental.currency)
+        note = f"{rental.machine}, {rental.terms} at {rental.provider}: {paid_for}"
         price = machine_price(rental.gpu, rental.gpus, prices, unit)
         if price is not None:
-            note += f"; to own the machine costs {price[0]:,.0f} {unit}"
+            note += f"; to own the machine costs {told(price[0], unit)}"
             quoted.append(older_price(rental.gpu, rental.gpus, prices, f"{rental.machine} to buy"))
             paid |= machine_paid_in(rental.gpu, rental.gpus, prices)
         if (rental.gpu, rental.gpus) == ("A100", 8):
@@ -242,9 +241,10 @@ def _notes(found: Sequence[Rented], spot: Spot | None) -> list[str]:
                 "--interrupted-every, --checkpoint-time and --restart-time reckon with interruptions."
             )
         else:
+            by_young, by_daly = (figures(optimum(spot.faced) * 60) for optimum in (young, daly))
             notes.append(
                 "On spot instances days and sums are expected values. Best is a checkpoint every "
-                f"{young(spot.faced) * 60:.3g} min by Young (1974), {daly(spot.faced) * 60:.3g} min by Daly (2006)."
+                f"{by_young} min by Young (1974), {by_daly} min by Daly (2006)."
             )
     elif spot is not None:
         notes.append(
@@ -266,7 +266,7 @@ def _row(row: Rented, unit: str, today: date) -> dict[str, Any]:
         "provider": row.rental.provider,
         "terms": row.rental.terms,
         "in_proportion": row.rental.gpus < row.run.gpus,
-        f"price_per_gpu_hour_{suffix}": round(row.price_per_gpu_hour, 4),
+        f"price_per_gpu_hour_{suffix}": finite(row.price_per_gpu_hour, 4),
         "days": finite(row.days, 3),
         **bounds(row.bounds),
         f"rent_{suffix}": finite(row.rent, 2),

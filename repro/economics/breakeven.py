@@ -34,7 +34,7 @@ class BreakEven:
     @property
     def whole_runs(self) -> int | None:
         """The first run after which owning is no dearer; None where there is none."""
-        return None if math.isinf(self.runs.value) else max(math.ceil(self.runs.value - 1e-9), 1)
+        return first_run(self.runs.value)
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,11 @@ class Spent:
     runs: int
     owning: float
     renting: float
+
+
+def first_run(runs: float) -> int | None:
+    """The first whole run by which so many are done; None where they are infinite."""
+    return None if math.isinf(runs) else max(math.ceil(runs - 1e-9), 1)
 
 
 def break_even(case: Case, lifespan_years: float) -> BreakEven:

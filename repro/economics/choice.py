@@ -86,7 +86,7 @@ def choose(offers: Sequence[Offer], budget: float | None, deadline: float | None
 def answer(choice: Choice, model: str, doubt: str | None = None) -> str:
     """The choice in one sentence, with its reason, and a doubt about its days where there is one."""
     best = choice.ranked[0]
-    runs = "" if best.runs == 1 else f"{best.runs} runs of "
+    runs = "" if best.runs == 1 else f"{best.runs:,} runs of "
     days = ", ".join(filter(None, [f"{best.origin}: {best.source}", bounds_told(best.bounds), doubt]))
     return (
         f"{_taken(choice)}: {runs}{model} in {days_told(best.days)} ({days}), {choice.rule}; "

@@ -15,7 +15,7 @@ from ..units import DAYS_A_YEAR
 from .days import Origin, TrainingDays
 from .pricelist import PriceList
 from .renting import committed, reckoned_from_one, rented_runs, serving, told_unrated, unrated
-from .told import days_read, sum_read
+from .told import days_read, half_up, sum_read
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def rented(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs:
         _offer(
             row.run,
             f"rent, {row.rental.provider} {row.rental.terms}"
-            + (f" for {row.rental.hours:,.0f} h" if committed(row.rental) else "")
+            + (f" for {row.rental.hours:,.15g} h" if committed(row.rental) else "")
             + reckoned_from_one(row.rental, row.run.gpus),
             row.rent,
             row.run.known(row.price_per_gpu_hour * row.run.gpus * row.hours / runs),
@@ -167,7 +167,7 @@ def _offer(row: TrainingDays, terms: str, cost: float, share: float, currency: s
         gpus=row.gpus,
         tier=_tiers().get(row.gpu),
         terms=terms,
-        cost=cost,
+        cost=half_up(cost, 2),  # as it is printed: on digits that are not no budget is exceeded
         days=row.days.value,
         runs=runs,
         cost_per_experiment=share,

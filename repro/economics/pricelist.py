@@ -8,8 +8,8 @@ The file is TOML, a table for each price; its keys are the fields of the data cl
                  terms: on-demand or spot, where hours is 1, or reserved, where it is the term that price pays for
     [[rate]]     from, to, rate, quoted, source              one unit of `from` in `to`
 
-A price replaces ours of the same GPU, number of GPUs or rental, and that of one GPU where it stands for more ours of
-more; the others stay.
+A price replaces ours of the same GPU, number of GPUs or rental, whose provider may be in any case, and that of one GPU
+where it stands for more ours of more; the others stay.
 """
 
 from __future__ import annotations
@@ -95,8 +95,13 @@ def _over(ours: PriceList, file: Path) -> PriceList:
                 f"{file}: unknown key {_shown(section)}; expected {', '.join(f'[[{name}]]' for name in _SECTIONS)}"
             )
     gpus = [_known(row, "name", f"{file}, [[gpu]] {n}") for n, row in enumerate(_rows(GpuPrice, "gpu", data, file), 1)]
+    providers = {row.provider.casefold(): row.provider for row in ours.rentals}  # ours under another case are ours
     rentals = [
-        _known(row, "gpu", f"{file}, [[rental]] {n}") for n, row in enumerate(_rows(Rental, "rental", data, file), 1)
+        replace(
+            _known(row, "gpu", f"{file}, [[rental]] {n}"),
+            provider=providers.get(row.provider.casefold(), row.provider),
+        )
+        for n, row in enumerate(_rows(Rental, "rental", data, file), 1)
     ]
     systems, rates = _rows(SystemPrice, "system", data, file), _rows(Rate, "rate", data, file)
     _once("gpu", [row.name for row in gpus], file)

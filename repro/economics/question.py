@@ -17,7 +17,8 @@ from .energy import gpu_power
 from .offers import machine_paid_in, machine_price, older_price, rentals_left_out
 from .pricelist import PriceList
 from .reckoning import Reckoned, Tariff, Use, reckon
-from .renting import per_hour, priced, reckoned_from_one, serving, told_in_proportion
+from .renting import per_hour, priced, reckoned_from_one, serving, told_in_proportion, told_whole
+from .told import told
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,6 @@ def _against(rental: Rental, price: float, machine: Interval, currency: str) -> 
     """What is paid for as a whole has no break-even: either sum is the lesser from the first hour on."""
     less = "Owning costs less from the first hour" if machine.high < price else "It may cost less than owning"
     return (
-        f"{rental.provider}, {rental.terms}: {price:,.0f} {currency} for {rental.hours:,.0f} hours, used or not, "
-        f"against {machine.value:,.0f} {currency} for the machine. {less}, before electricity."
+        f"{rental.provider}, {rental.terms}: {told_whole(rental, price, currency)}, against "
+        f"{told(machine.value, currency)} for the machine. {less}, before electricity."
     )

@@ -13,7 +13,7 @@ from ..prices import Rental
 from ..units import DAYS_A_YEAR
 from .days import TrainingDays
 from .spot import Spot
-from .told import days_read, sum_read
+from .told import days_read, sum_read, told
 
 HOURS_A_MONTH = DAYS_A_YEAR * 24 / 12
 
@@ -52,6 +52,11 @@ def committed(rental: Rental) -> bool:
     return rental.terms == "reserved"
 
 
+def told_whole(rental: Rental, price: float, currency: str) -> str:
+    """What is paid for as a whole, at its price in a currency."""
+    return f"{told(price, currency)} for {rental.hours:,.15g} hours, used or not"
+
+
 def per_gpu_hour(rental: Rental) -> float:
     """Its price per GPU and hour, in its currency; of a reserved one if it is always used."""
     return rental.price / rental.hours / rental.gpus
@@ -65,7 +70,7 @@ def per_hour(rental: Rental, gpus: int) -> float:
 def rent(rental: Rental, gpus: int, hours: float) -> float:
     """What `hours` on `gpus` GPUs cost, in its currency. A reserved one is paid for as a whole."""
     if committed(rental):
-        return rental.price * math.ceil(hours / rental.hours)
+        return rental.price * max(math.ceil(hours / rental.hours - 1e-9), 1)
     return hours * per_hour(rental, gpus)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from decimal import ROUND_HALF_UP, Decimal
 
 from ..units import SECONDS_A_DAY
@@ -28,8 +29,8 @@ def sum_read(sum_: float) -> float:
 
 
 def days_read(days: float) -> float:
-    """Days to the digits in which they are told."""
-    return round(days, 0) if days >= 10 else rough(days, 2)
+    """Days to the digits in which they are told: whole ones, of less than 10 two figures."""
+    return half_up(days, 0 if days >= 10 else 1 - math.floor(math.log10(days)))
 
 
 def told(sum_: float, currency: str) -> str:
