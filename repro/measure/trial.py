@@ -183,7 +183,8 @@ def _measure(
 def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
     """Times the step: once more after a compiler that was killed, uncompiled where the model cannot be compiled, and at
     half the micro batch as long as it runs out of memory, unless that is of the host, around GPUs or of a compiler: it
-    does not go by the micro batch. `share` is a rank's of the batch."""
+    does not go by the micro batch. What the authors' sequence, which comes first and keeps no gradients, took before
+    stays theirs. `share` is a rank's of the batch."""
     trial, mended = ranks.trial, False
     while micro_batch:
         status, outcomes = ranks.attempt(
@@ -204,17 +205,25 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
                 return
         elif status == "out_of_memory" and not _failure(outcomes).of_host:
             record.full += _full(_failure(outcomes))
+            if record.authors_micro_batch is None and all(authors := [_authors(outcome) for outcome in outcomes]):
+                record.host, record.authors_micro_batch = authors, micro_batch
             micro_batch //= 2
             record.halvings += 1
         else:
             break
     if status != "ok":
+        record.host, record.authors_micro_batch = [], None
         _fail(record, status, _failure(outcomes), f"while timing micro batch {micro_batch}")
         return
     record.micro_batch, record.accumulation = micro_batch, share // micro_batch
-    if record.halvings:
-        found = micro_batch << record.halvings
-        record.warnings.append(f"timing ran out of memory at micro batch {found}; it was halved to {micro_batch}")
+    found, theirs = micro_batch << record.halvings, record.authors_micro_batch or micro_batch
+    if found > theirs:
+        record.warnings.append(f"timing ran out of memory at micro batch {found}; it was halved to {theirs}")
+    if theirs > micro_batch:
+        record.warnings.append(
+            f"micro batch {theirs} fits only where no gradients accumulate, as none did in the authors' timing: their "
+            f"clock is of it, all else of micro batch {micro_batch}"
+        )
     if beside := crowded_out(record):
         record.warnings.append(beside)
     _take(outcomes, trial, ranks.bench, record)
@@ -281,6 +290,11 @@ def _near_the_end(record: Record, failure: Outcome) -> bool:
     return total == math.inf or record.peaks[-1][1] >= _NEAR_THE_END * total
 
 
+def _authors(outcome: Outcome) -> dict[str, list[float]]:
+    """The raw times of the authors' sequence, where a rank got to its end."""
+    return next((report["authors"] for report in outcome.reports if "authors" in report), {})
+
+
 def _gpu_memory(outcome: Outcome) -> dict[str, float | None]:
     """The memory of a rank's GPU, and what of it was taken before the rank began; nothing where nobody told."""
     told = next((report["gpu_memory"] for report in outcome.reports if "gpu_memory" in report), None)
@@ -345,7 +359,8 @@ def _fail(record: Record, status: Status, failure: Outcome, at: str = "") -> Non
 def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -> None:
     """Puts the ranks' raw times into the record, and what follows from them."""
     values = [outcome.value for outcome in outcomes]
-    record.host = [value["host"] for value in values]
+    if record.authors_micro_batch is None:
+        record.host = [value["host"] for value in values]
     record.device_times = [value["device"] for value in values]
     record.synchronised = [value["synchronised"] for value in values]
     record.peak_memory = max(value["peak_memory"] for value in values)
