@@ -230,8 +230,8 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
 
 
 def _go_uncompiled(ranks: _Ranks, record: Record, failure: Outcome) -> bool:
-    """Has the record say that a model which could not be compiled is measured uncompiled, as the authors did. False,
-    and a status, where nothing can be compiled here."""
+    """Has the record say that a model which could not be compiled is measured uncompiled. False, and a status, where
+    nothing can be compiled here."""
     anything = ranks.call("compile_anything", None, {})
     if _status(anything) == "crashed":
         record.reason = f"torch.compile compiles nothing here: {_failure(anything).error}"
