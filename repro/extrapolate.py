@@ -19,8 +19,8 @@ class Parts:
 
     @classmethod
     def of(cls, times: dict[str, list[float]]) -> Parts:
-        """From a record's raw times."""
-        return cls(tuple(times["without"]), tuple(times["with"]), tuple(times["update"]))
+        """From a record's raw times. Of the authors' sequence alone nothing is `without`."""
+        return cls(tuple(times.get("without", ())), tuple(times["with"]), tuple(times["update"]))
 
 
 def authors_step(host: Parts, accumulation: int) -> float:

@@ -107,8 +107,8 @@ def _best(records: Sequence[Record]) -> dict[Place, Record]:
 def _of_best(record: Record | None) -> dict[str, Any]:
     return {
         "measured_settings": record and record.settings,
-        "measured_mbs": record and record.micro_batch,
-        "measured_gas": record and record.accumulation,
+        "measured_mbs": record and record.compared_micro_batch,
+        "measured_gas": record and record.compared_accumulation,
         "measured_days": record and record.authors_days,
     }
 

@@ -20,11 +20,12 @@ def reckoned(record: Record, gpu: Gpu | None) -> dict[str, Any]:
     where they are not complete.
     """
     assert record.accumulation is not None
+    assert record.compared_accumulation is not None
     recipe, accumulation = models.find(record.recipe, record.scale), record.accumulation
     host, device, synchronised = (
         [Parts.of(times) for times in clock] for clock in (record.host, record.device_times, record.synchronised)
     )
-    authors = extrapolate.authors_step(host[0], accumulation)
+    authors = extrapolate.authors_step(host[0], record.compared_accumulation)
     true = extrapolate.true_step(device, accumulation)
     waited = extrapolate.true_step(synchronised, accumulation)
     peak = peak_flops(gpu, recipe.precision, record.in_tf32)

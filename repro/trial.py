@@ -78,6 +78,8 @@ class Record(OnMachine):
 
     `host`, `device_times` and `synchronised` hold, for each rank, the raw times of every round and part, `losses` what
     the first rank's first micro-steps lost, None where that is not finite. Where nothing was measured a field is None.
+    `authors_micro_batch` is that of `host`, and so of the authors' clock, where it is larger than `micro_batch`: their
+    sequence accumulates no gradients, and fitted.
     `reason` and `remedy` say why a status is not `ok`, and what to do, `host_ran_out` that it was not the GPU's memory
     but that of the host around it. `peaks` are micro batches that fitted and the bytes that they took, `full` is what
     the GPU told of itself each time that it ran out of memory for a larger one. A guided search
@@ -103,6 +105,7 @@ class Record(OnMachine):
     memory_limit: int | None = None
     micro_batch: int | None = None
     accumulation: int | None = None
+    authors_micro_batch: int | None = None
     halvings: int = 0
     peaks: list[list[int]] = field(default_factory=list)
     full: list[dict[str, float | None]] = field(default_factory=list)
@@ -155,11 +158,23 @@ class Record(OnMachine):
         return self.tf32 if self.ran_tf32 is None else self.ran_tf32
 
     @property
+    def compared_micro_batch(self) -> int | None:
+        """The micro batch of the authors' clock, which is held against the paper and against predictions."""
+        return self.authors_micro_batch or self.micro_batch
+
+    @property
+    def compared_accumulation(self) -> int | None:
+        """The accumulation steps that go with it."""
+        if not self.authors_micro_batch or self.micro_batch is None or self.accumulation is None:
+            return self.accumulation
+        return self.accumulation * self.micro_batch // self.authors_micro_batch
+
+    @property
     def clocks_ratio(self) -> float | None:
         """The authors' step over the true one, and so their days over the true ones: below 1 where their clock shows
         less than a person waits. Theirs is of the mean of the rounds, the true one the median round. None on a CPU,
-        whose one clock both read."""
-        if self.device == "cpu" or not self.authors_step or not self.true_step:
+        whose one clock both read, and where each is of another micro batch."""
+        if self.device == "cpu" or self.authors_micro_batch or not self.authors_step or not self.true_step:
             return None
         return self.authors_step / self.true_step
 

@@ -154,7 +154,7 @@ def _of_what_ran(cell: Cell, tried: _Tried, tolerance: float) -> Verdict:
         told = f"{best.settings} takes {best.authors_days:.1f} days, {_lacking(tried)}"
         return _verdict(cell, "not_measured", told)
     if word == "slower" and (beside := crowded_out(best)):
-        told = f"{best.settings} takes {best.authors_days:.1f} days at MBS {best.micro_batch}, and {beside}"
+        told = f"{best.settings} takes {best.authors_days:.1f} days at MBS {best.compared_micro_batch}, and {beside}"
         return _verdict(cell, "not_measured", told)
     return _verdict(cell, word, _doubts(best), best)
 
@@ -186,7 +186,7 @@ def _verdict(cell: Cell, word: Word, reason: str, record: Record | None = None) 
         true_days=record.true_days if record else None,
         verdict=word,
         settings=record.settings if record else None,
-        micro_batch=record.micro_batch if record else None,
+        micro_batch=record.compared_micro_batch if record else None,
         reason=reason,
     )
 

@@ -134,7 +134,7 @@ def record(
     recipe = models.find(model, scale)
     found.micro_batch = found.micro_batch or min(4, recipe.batch_size // trial.world)
     found.accumulation = recipe.batch_size // found.micro_batch // trial.world
-    found.host = [_times(days, recipe, found.accumulation)] * trial.world
+    found.host = [_times(days, recipe, found.compared_accumulation or 1)] * trial.world
     found.device_times = found.synchronised = [_times(true_days or days, recipe, found.accumulation)] * trial.world
     for name, value in reckoned(found, find(gpu)).items():
         setattr(found, name, value)

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from repro.measure import phases
+from repro.measure import engine, phases
 from repro.measure.memory import Peak, is_out_of_memory, limit_memory
 from repro.measure.rank import STACK_STARTED, Rank
 
@@ -181,6 +181,31 @@ def greedy(rank: Rank, phase: str, megabytes: int, micro_batch: int, **arguments
     result = getattr(phases, phase)(rank, micro_batch=micro_batch, **arguments)
     del held
     return result
+
+
+def hoarding(rank: Rank, phase: str, micro_batch: int, starting: int, adding: int, **arguments: Any) -> dict[str, Any]:
+    """A trial's timing, with the memory to start at no more than a micro batch of `starting`, and to add to gradients
+    at no more than `adding`."""
+    if micro_batch > starting:
+        raise MemoryError
+    engine_build = engine.build
+
+    def build(*given: Any, **named: Any) -> engine.Engine:
+        built: Any = engine_build(*given, **named)
+        micro_step, update = built.micro_step, built.update
+        updates: list[None] = []
+
+        def adds(batch: dict[str, Any], reduce: bool) -> Any:
+            if updates and not reduce and micro_batch > adding:
+                raise MemoryError
+            return micro_step(batch, reduce)
+
+        built.micro_step, built.update = adds, lambda: updates.append(update())
+        return built
+
+    patched: Any = engine
+    patched.build = build
+    return getattr(phases, phase)(rank, micro_batch=micro_batch, **arguments)
 
 
 def brittle(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:

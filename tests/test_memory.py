@@ -6,6 +6,7 @@ import errno
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from repro.measure.launcher import ForkServer
 from repro.measure.memory import is_out_of_memory, is_the_hosts
 from repro.measure.trial import Bench, run
 from repro.packages import installed_packages
+from repro.reading import contradiction
 from repro.trial import Record, Trial
 
 MIB = 2**20
@@ -295,6 +297,38 @@ def test_timing_that_runs_out_of_memory_is_halved_until_it_fits(measure: Callabl
     assert record.status == "ok", record.reason
     assert (record.micro_batch, record.accumulation, record.halvings) == (2, 4, 2)
     assert record.warnings == ["timing ran out of memory at micro batch 8; it was halved to 2"]
+
+
+@pytest.mark.parametrize(("starting", "halved"), [(8, 8), (4, 4)])
+def test_what_has_no_memory_to_add_to_gradients_is_timed_as_the_authors_did_who_never_add(
+    measure: Callable[..., Record], starting: int, halved: int
+) -> None:
+    record = measure(None, change=through("hoarding", ("measure",), starting=starting, adding=2))
+    assert record.status == "ok", record.reason
+    assert (record.authors_micro_batch, record.micro_batch, record.accumulation) == (starting, 2, 4)
+    step = mean(record.host[0]["with"]) * 8 / starting + mean(record.host[0]["update"])
+    assert record.authors_step == pytest.approx(step)
+    assert [sorted(times) for times in record.host] == [["update", "with"]] * 2
+    rounds = [
+        max(3 * times["without"][n] + times["with"][n] + times["update"][n] for times in record.device_times)
+        for n in range(3)
+    ]
+    assert record.step_rounds == pytest.approx(rounds)
+    assert contradiction(record) is None
+    told = f"timing ran out of memory at micro batch 8; it was halved to {halved}"
+    assert record.warnings == [
+        *([told] if halved < 8 else []),
+        f"micro batch {starting} fits only where no gradients accumulate, as none did in the authors' timing: their "
+        "clock is of it, all else of micro batch 2",
+    ]
+
+
+def test_what_has_no_memory_to_add_to_gradients_of_one_example_is_out_of_memory(
+    measure: Callable[..., Record],
+) -> None:
+    record = measure(None, change=through("hoarding", ("measure",), starting=8, adding=0))
+    assert (record.status, record.authors_micro_batch, record.host) == ("out_of_memory", None, [])
+    assert contradiction(record) is None
 
 
 def test_timing_for_which_nothing_fits_is_out_of_memory(measure: Callable[..., Record]) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from repro.paper_tables import NUMBERS, layout
 from repro.paper_tables import rows as table_rows
+from repro.predict.fit import measured_observations
+from repro.predict.traces import PAPER_STACK
 from repro.verdict import judge_tables
 from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
 
@@ -89,6 +91,22 @@ def test_the_best_measured_settings_stand_beside_appendix_j(measured: str) -> No
     assert found[0]["measured_settings"] == "free_lunch+zero_1"
     assert (found[0]["mbs"], found[0]["gas"]) == (16, 16)
     assert (found[0]["measured_mbs"], found[0]["measured_gas"]) == (4, 64)
+
+
+def test_beside_the_paper_and_predictions_stands_the_micro_batch_of_the_authors_clock(tmp_path: Path) -> None:
+    known: dict[str, Any] = {"micro_batch": 2, "authors_micro_batch": 16, "true_days": 25.0}
+    one = record("pythia-1b", "free_lunch+zero_1", 18.0, **known)
+    assert [one.authors_days, one.true_days] == pytest.approx([18, 25])
+    assert one.clocks_ratio is None
+    folder = str(results_folder(tmp_path / "run", one))
+    (found,) = [row for row in rows("j", "--measured", folder) if row["measured_settings"]]
+    assert (found["measured_mbs"], found["measured_gas"], found["measured_days"]) == (16, 16, pytest.approx(18))
+    (verdict,) = [each for each in judge_tables([one], 0.15) if each.compared]
+    assert (verdict.verdict, verdict.micro_batch) == ("reproduced", 16)
+    (row,) = answer("predict", "--gpu", "A100", "--gpus", "4", "--measured", folder, "--models", "pythia-1b")
+    assert row["measured_micro_batch"] == 16
+    (observed,) = measured_observations([one], PAPER_STACK)
+    assert observed.micro_batch == 16
 
 
 def test_counted_parameters_stand_beside_table_3(measured: str) -> None:

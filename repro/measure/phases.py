@@ -150,13 +150,16 @@ def measure(
         _end_compiler()
     skipped = 0
 
-    def rounds(part: Callable[[str, Callable[[], Any]], None]) -> None:
+    def rounds(
+        part: Callable[[str, Callable[[], Any]], None], without_accumulation: Callable[[], None] = lambda: None
+    ) -> None:
         nonlocal skipped
         skipped -= built.skipped_updates()
         for _ in range(steps):
             rank.turn()
             part("with", micro_step(reduce=True))
             part("update", built.update)
+        without_accumulation()
         micro_step(reduce=False)()  # so that the timed ones add to gradients, as all but one of a training step do
         for _ in range(steps):
             rank.turn()
@@ -166,7 +169,12 @@ def measure(
         built.update()  # clears it
 
     clocks = {name: Clock(rank.device) for name in ("without", "with", "update")}
-    rounds(lambda name, work: clocks[name].part(work))
+
+    def tell_authors() -> None:
+        """Theirs is done, and stands where what follows, which adds to gradients and keeps them, has no memory."""
+        rank.report(authors={name: clocks[name].read()[0] for name in ("with", "update")})
+
+    rounds(lambda name, work: clocks[name].part(work), tell_authors)
     host_times, device_times = {}, {}
     for name, clock in clocks.items():
         host_times[name], device_times[name] = clock.read()

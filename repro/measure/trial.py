@@ -182,7 +182,8 @@ def _measure(
 def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
     """Times the step: once more after a compiler that was killed, uncompiled where the model cannot be compiled, and at
     half the micro batch as long as it runs out of memory, unless that is of the host, around GPUs or of a compiler: it
-    does not go by the micro batch. `share` is a rank's of the batch."""
+    does not go by the micro batch. What the authors' sequence, which comes first and keeps no gradients, took before
+    stays theirs. `share` is a rank's of the batch."""
     trial, mended = ranks.trial, False
     while micro_batch:
         status, outcomes = ranks.attempt(
@@ -203,25 +204,33 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
                 return
         elif status == "out_of_memory" and not _failure(outcomes).of_host:
             record.full += _full(_failure(outcomes))
+            if record.authors_micro_batch is None and all(authors := [_authors(outcome) for outcome in outcomes]):
+                record.host, record.authors_micro_batch = authors, micro_batch
             micro_batch //= 2
             record.halvings += 1
         else:
             break
     if status != "ok":
+        record.host, record.authors_micro_batch = [], None
         _fail(record, status, _failure(outcomes), f"while timing micro batch {micro_batch}")
         return
     record.micro_batch, record.accumulation = micro_batch, share // micro_batch
-    if record.halvings:
-        found = micro_batch << record.halvings
-        record.warnings.append(f"timing ran out of memory at micro batch {found}; it was halved to {micro_batch}")
+    found, theirs = micro_batch << record.halvings, record.authors_micro_batch or micro_batch
+    if found > theirs:
+        record.warnings.append(f"timing ran out of memory at micro batch {found}; it was halved to {theirs}")
+    if theirs > micro_batch:
+        record.warnings.append(
+            f"micro batch {theirs} fits only where no gradients accumulate, as none did in the authors' timing: their "
+            f"clock is of it, all else of micro batch {micro_batch}"
+        )
     if beside := crowded_out(record):
         record.warnings.append(beside)
     _take(outcomes, trial, ranks.bench, record)
 
 
 def _go_uncompiled(ranks: _Ranks, record: Record, failure: Outcome) -> bool:
-    """Has the record say that a model which could not be compiled is measured uncompiled, as the authors did. False,
-    and a status, where nothing can be compiled here."""
+    """Has the record say that a model which could not be compiled is measured uncompiled. False, and a status, where
+    nothing can be compiled here."""
     anything = ranks.call("compile_anything", None, {})
     if _status(anything) == "crashed":
         record.reason = f"torch.compile compiles nothing here: {_failure(anything).error}"
@@ -283,6 +292,11 @@ def _near_the_end(record: Record, failure: Outcome) -> bool:
         return False
     total = min(record.memory_limit or math.inf, _gpu_memory(failure).get("memory_bytes") or math.inf)
     return total == math.inf or record.peaks[-1][1] >= _NEAR_THE_END * total
+
+
+def _authors(outcome: Outcome) -> dict[str, list[float]]:
+    """The raw times of the authors' sequence, where a rank got to its end."""
+    return next((report["authors"] for report in outcome.reports if "authors" in report), {})
 
 
 def _gpu_memory(outcome: Outcome) -> dict[str, float | None]:
@@ -349,7 +363,8 @@ def _fail(record: Record, status: Status, failure: Outcome, at: str = "") -> Non
 def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -> None:
     """Puts the ranks' raw times into the record, and what follows from them."""
     values = [outcome.value for outcome in outcomes]
-    record.host = [value["host"] for value in values]
+    if record.authors_micro_batch is None:
+        record.host = [value["host"] for value in values]
     record.device_times = [value["device"] for value in values]
     record.synchronised = [value["synchronised"] for value in values]
     record.peak_memory = max(value["peak_memory"] for value in values)

@@ -93,12 +93,11 @@ def measured_observations(records: Iterable[Record], stack: traces.Traced) -> li
     found = []
     for record in (record for record in records if record.recipe in models.IDS):
         gpu, recipe = find(record.device), models.find(record.recipe, record.scale)
-        if gpu is None or not record.stands_for_paper or record.authors_days is None or record.micro_batch is None:
+        size = record.compared_micro_batch
+        if gpu is None or not record.stands_for_paper or record.authors_days is None or size is None:
             continue
         machine, settings = Machine(gpu, record.count), Settings.parse(record.settings)
-        found.append(
-            Observation(None, record.authors_days, recipe, machine, (settings,), record.micro_batch, True, stack)
-        )
+        found.append(Observation(None, record.authors_days, recipe, machine, (settings,), size, True, stack))
     return found
 
 

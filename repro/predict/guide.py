@@ -87,16 +87,16 @@ class Guide:
             self._peaks.setdefault(settings.library, {})[self._tensors(settings, size)] = float(peak)
         if record.status == "skipped" and record.bound is not None and record.uncompiled:
             self._note(settings, record.peaks[-1][0], record.bound)
-        if record.authors_step is None or record.micro_batch is None:
+        timed, seconds = record.compared_micro_batch, record.authors_step
+        if timed is None or seconds is None:
             return
-        size, seconds = record.micro_batch, record.authors_step
-        if record.compiled and (uncompiled := self._uncompiled(record, size)) is not None:
+        if record.compiled and (uncompiled := self._uncompiled(record, timed)) is not None:
             self._gains.append(seconds / uncompiled)
         if compiles(self._recipe, settings) and not record.compiled:
             self._uncompilable.append(settings)
-        self._note(settings, size, seconds)
-        if settings != NAIVE and record.authors_step < self._best:
-            self._best, self._by = record.authors_step, record.settings
+        self._note(settings, timed, seconds)
+        if settings != NAIVE and seconds < self._best:
+            self._best, self._by = seconds, record.settings
 
     def _note(self, settings: Settings, size: int, seconds: float) -> None:
         ratio = seconds / self.seconds(settings, size)

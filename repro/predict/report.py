@@ -142,7 +142,7 @@ def beside_row(each: Beside, stack: Traced) -> dict[str, Any]:
         "settings": record.settings,
         "status": record.status,
         "predicted_micro_batch": forecast.micro_batch or None,
-        "measured_micro_batch": record.micro_batch,
+        "measured_micro_batch": record.compared_micro_batch,
         "predicted_step": forecast.step and forecast.step.total,
         "measured_step": record.authors_step,
         "predicted_over_measured": each.ratio,

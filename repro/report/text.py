@@ -57,7 +57,8 @@ def legend(columns: Iterable[str]) -> str:
 
 
 _IN_CSV = (
-    *("id", "recipe", "scale", "machine", "settings", "status", "reason", "micro_batch", "accumulation"),
+    *("id", "recipe", "scale", "machine", "settings", "status", "reason"),
+    *("micro_batch", "accumulation", "authors_micro_batch"),
     *("authors_step", "true_step", "synchronised_step", "authors_days", "true_days", "synchronised_days"),
     *("examples_per_second", "utilisation", "peak_memory"),
 )

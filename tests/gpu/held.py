@@ -55,7 +55,7 @@ def main(folder: Path) -> None:
     ran(records(folder / "flash"), 2)
     naive = records(folder / "naive")
     predicted = {row["recipe"]: row["micro_batch"] for row in json.loads((folder / "predicted.json").read_text())}
-    found = {recipe: row["micro_batch"] for (recipe, _, _), row in naive.items()}
+    found = {recipe: row["authors_micro_batch"] or row["micro_batch"] for (recipe, _, _), row in naive.items()}
     assert {row["status"] for row in naive.values()} == {"ok", "out_of_memory"}
     assert found == predicted, f"micro batches: {found}, predicted {predicted}"
     if lacking:
