@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from repro import environment
+from repro.contradiction import contradiction
 from repro.measure.job import Job, Outcome
 from repro.measure.launcher import ForkServer
 from repro.measure.memory import is_out_of_memory, is_the_hosts
 from repro.measure.trial import Bench, run
 from repro.packages import installed_packages
-from repro.reading import contradiction
 from repro.trial import Record, Trial
 
 MIB = 2**20
