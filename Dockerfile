@@ -11,7 +11,7 @@ ARG CUDA_IMAGE=nvidia/cuda:12.8.1-devel-ubuntu22.04@sha256:a99a1860ba8e2916e5c3e
 # Of the images for several generations, every and latest: for which compute capabilities what is compiled in.
 ARG ARCHITECTURES="75 80 86 89 90 100 120"
 ARG KERNELS="deepspeed mamba-ssm causal-conv1d flash-attn"
-ARG VERSION=0.3.0
+ARG VERSION=0.4.0
 ARG SOURCE=unknown
 ARG REVISION=unknown
 # Kept in step by locks/make.sh, and checked when the locks are installed.

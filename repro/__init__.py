@@ -2,7 +2,7 @@
 
 import os
 
-__version__ = "0.3.0"  # raised where trials measure something else than before
+__version__ = "0.4.0"  # raised where trials measure something else than before
 
 
 def command() -> str:
