@@ -41,7 +41,7 @@ from repro.report.numbers import described, numbers
 from repro.report.page import page
 from repro.report.panels import Curve, Draw, Figure, Mark, Panel, Point, Trade
 from repro.report.rerun import run_words
-from repro.report.text import nearest_paper_gpu, notes, report, summary, trial_rows
+from repro.report.text import legend, nearest_paper_gpu, notes, report, summary, trial_rows
 from repro.report.write import write
 from repro.settings import search_space
 from repro.trial import Status
@@ -498,6 +498,13 @@ def test_the_legend_explains_the_columns_that_are_there_and_no_other(
     printed = repro("report", str(KEPT), "--out", str(tmp_path)).stdout
     of_the_terminal = [True, True, False, False, False, True, False, True, True, False]
     assert [word in printed for word in words] == of_the_terminal
+
+
+def test_what_a_cpu_had_resident_is_not_said_to_be_less_than_its_limit() -> None:
+    """A tiny ViT on 2 CPUs had 46 MiB resident where its data were held to 40."""
+    of_a_gpu, of_a_cpu = legend(["peak GiB"]).split("; on a CPU ")
+    assert "reserved, which is more" in of_a_gpu
+    assert "the data segment, which has no libraries and no shared memory" in of_a_cpu
 
 
 def test_tiny_trials_full_ones_and_those_that_failed_share_a_table() -> None:
