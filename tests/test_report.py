@@ -777,6 +777,16 @@ def test_costs_are_drawn_of_machines_as_the_paper_had_them_alone(tmp_path: Path)
     assert here == pytest.approx({4: 20.0})
 
 
+def test_the_best_and_the_fastest_are_said_to_be_the_papers_where_one_measured_here_beats_them(tmp_path: Path) -> None:
+    content = compose(read(results_folder(tmp_path, record("pythia-1b", "free_lunch+zero_1", 2.0))))
+    trades = [row for row in figure(content, "7").panels[0].rows if isinstance(row, Trade)]
+    here = next(trade for trade in trades if trade.kind == "here")
+    assert any(trade.kind == "best" and trade.cost > here.cost and trade.days > here.days for trade in trades)
+    assert "The paper's fastest for Pythia-1B, 8 H100," in figure(content, "7").says
+    for number in ("7", "12", "13"):
+        assert "have no rival among the paper's that is both cheaper and faster" in figure(content, number).says
+
+
 def test_no_machine_drawn_as_the_best_has_a_rival_both_cheaper_and_faster(published: Content) -> None:
     for number in ("7", "12", "13"):
         for panel in figure(published, number).panels:
