@@ -19,6 +19,7 @@ from itertools import combinations, product
 from pathlib import Path
 from statistics import fmean
 from typing import Any, get_args
+from unittest.mock import ANY
 
 import pytest
 
@@ -36,6 +37,7 @@ from repro.reading import read
 from repro.reckon import reckoned
 from repro.report.charts import beside, svg
 from repro.report.content import Content, compose
+from repro.report.grids import Entry
 from repro.report.looks import looks
 from repro.report.numbers import described, numbers
 from repro.report.page import page
@@ -341,6 +343,18 @@ def test_the_verdicts_are_laid_out_like_table_1(on_gpus: Content) -> None:
     symbols = {kind: symbol for kind, symbol, _ in (*table1.kinds, *table4.kinds)}
     assert set(symbols) == {"reproduced", "faster", "slower", "feasibility_differs", "not_measured"}
     assert len(set(symbols.values())) == 5, "no two verdicts are told apart by colour alone"
+
+
+def test_of_a_measured_cell_is_said_where_its_days_stand_in_page_and_markdown_and_what_its_dash_is(
+    tmp_path: Path,
+) -> None:
+    nothing = record("mamba", "naive", None, status="out_of_memory", reason="nothing fits", remedy="offload")
+    _, table_4 = compose(read(results_folder(tmp_path, nothing))).grids
+    assert dict(table_4.lines)["Mamba"][10] == Entry("-", "-", "reproduced", "✓", ANY)
+    assert table_4.caption.endswith(
+        "; beside a verdict's symbol, days here by the authors' clock, - where nothing fitted."
+    )
+    assert ("reproduced", "✓", "reproduced: days agree within the tolerance, or neither can train it") in table_4.kinds
 
 
 def test_days_and_steps_by_the_thousand_are_written_out(tmp_path: Path) -> None:
