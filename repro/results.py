@@ -85,6 +85,9 @@ class Results:
         except OSError as error:
             if self._trials.is_file():
                 os.truncate(self._trials, size)
+            if not self.folder.is_dir():
+                told = f"{self.folder} was removed, with what was finished: run the same command again"
+                raise UserError(told) from error
             raise UserError(f"{files.not_written(self.folder, error)}; what was finished is kept") from error
 
     def _mend(self) -> None:

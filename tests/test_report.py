@@ -19,6 +19,7 @@ from itertools import combinations, product
 from pathlib import Path
 from statistics import fmean
 from typing import Any, get_args
+from unittest.mock import ANY
 
 import pytest
 
@@ -36,12 +37,13 @@ from repro.reading import read
 from repro.reckon import reckoned
 from repro.report.charts import beside, svg
 from repro.report.content import Content, compose
+from repro.report.grids import Entry
 from repro.report.looks import looks
 from repro.report.numbers import described, numbers
 from repro.report.page import page
 from repro.report.panels import Curve, Draw, Figure, Mark, Panel, Point, Trade
 from repro.report.rerun import run_words
-from repro.report.text import nearest_paper_gpu, notes, report, summary, trial_rows
+from repro.report.text import legend, nearest_paper_gpu, notes, report, summary, trial_rows
 from repro.report.write import write
 from repro.settings import search_space
 from repro.trial import Status
@@ -343,6 +345,18 @@ def test_the_verdicts_are_laid_out_like_table_1(on_gpus: Content) -> None:
     assert len(set(symbols.values())) == 5, "no two verdicts are told apart by colour alone"
 
 
+def test_of_a_measured_cell_is_said_where_its_days_stand_in_page_and_markdown_and_what_its_dash_is(
+    tmp_path: Path,
+) -> None:
+    nothing = record("mamba", "naive", None, status="out_of_memory", reason="nothing fits", remedy="offload")
+    _, table_4 = compose(read(results_folder(tmp_path, nothing))).grids
+    assert dict(table_4.lines)["Mamba"][10] == Entry("-", "-", "reproduced", "✓", ANY)
+    assert table_4.caption.endswith(
+        "; beside a verdict's symbol, days here by the authors' clock, - where nothing fitted."
+    )
+    assert ("reproduced", "✓", "reproduced: days agree within the tolerance, or neither can train it") in table_4.kinds
+
+
 def test_days_and_steps_by_the_thousand_are_written_out(tmp_path: Path) -> None:
     run = [
         record("pythia-6.9b", "naive", 1234.4, gpu="RTX 3090", count=1),
@@ -498,6 +512,13 @@ def test_the_legend_explains_the_columns_that_are_there_and_no_other(
     printed = repro("report", str(KEPT), "--out", str(tmp_path)).stdout
     of_the_terminal = [True, True, False, False, False, True, False, True, True, False]
     assert [word in printed for word in words] == of_the_terminal
+
+
+def test_what_a_cpu_had_resident_is_not_said_to_be_less_than_its_limit() -> None:
+    """A tiny ViT on 2 CPUs had 46 MiB resident where its data were held to 40."""
+    of_a_gpu, of_a_cpu = legend(["peak GiB"]).split("; on a CPU ")
+    assert "reserved, which is more" in of_a_gpu
+    assert "the data segment, which has no libraries and no shared memory" in of_a_cpu
 
 
 def test_tiny_trials_full_ones_and_those_that_failed_share_a_table() -> None:
@@ -768,6 +789,16 @@ def test_costs_are_drawn_of_machines_as_the_paper_had_them_alone(tmp_path: Path)
     drawn = figure(compose(read(results_folder(tmp_path / "run", *run))), "7").panels[0].rows
     here = {row.gpus: row.days for row in drawn if isinstance(row, Trade) and row.kind == "here"}
     assert here == pytest.approx({4: 20.0})
+
+
+def test_the_best_and_the_fastest_are_said_to_be_the_papers_where_one_measured_here_beats_them(tmp_path: Path) -> None:
+    content = compose(read(results_folder(tmp_path, record("pythia-1b", "free_lunch+zero_1", 2.0))))
+    trades = [row for row in figure(content, "7").panels[0].rows if isinstance(row, Trade)]
+    here = next(trade for trade in trades if trade.kind == "here")
+    assert any(trade.kind == "best" and trade.cost > here.cost and trade.days > here.days for trade in trades)
+    assert "The paper's fastest for Pythia-1B, 8 H100," in figure(content, "7").says
+    for number in ("7", "12", "13"):
+        assert "have no rival among the paper's that is both cheaper and faster" in figure(content, number).says
 
 
 def test_no_machine_drawn_as_the_best_has_a_rival_both_cheaper_and_faster(published: Content) -> None:

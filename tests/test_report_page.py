@@ -6,6 +6,7 @@ import math
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from repro.environment import RunGpu
 from repro.reading import read
 from repro.report.charts import svg
 from repro.report.content import compose
@@ -58,10 +60,14 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         trials = [
             record("pythia-1b", "naive", 41.5, true_days=55.0),
             record("pythia-1b", "free_lunch+zero_1", 18.2, true_days=22.0),
+            record("pythia-1b", "free_lunch+checkpointing+zero_3+offloading", 1234.5, peak_memory=50 * 2**30),
+            record("pythia-1b", "free_lunch+checkpointing+fsdp_3+offloading", None, status="out_of_memory"),
             record("pythia-160m", "free_lunch", 30.0, count=1),
             record("vit", "naive", None, count=1, status="out_of_memory", reason="nothing fits", remedy="offload"),
         ]
         reading = read(results_folder(folder / "run", *trials))
+        a100 = RunGpu("A100 80 GB", "NVIDIA A100-SXM4-80GB", 80 * 2**30)
+        reading = replace(reading, environment=replace(reading.environment, gpus=[a100] * 4))
     file = folder / "report.html"
     file.write_text(page_of(compose(reading)))
     return file
@@ -108,6 +114,12 @@ def test_nothing_is_wider_than_the_screen(opened: Page) -> None:
         width = opened.evaluate("document.documentElement.scrollWidth")
         assert width == opened.viewport_size["width"], state
         opened.locator("details").evaluate_all("all => all.forEach(each => each.open = true)")
+
+
+def test_on_a_desk_every_column_of_the_trials_is_seen_without_scrolling(opened: Page) -> None:
+    opened.locator("#trials details").evaluate_all("all => all.forEach(each => each.open = true)")
+    hidden = "all => all.map(each => each.scrollWidth - each.clientWidth)"
+    assert not any(opened.locator("#trials .scroll").evaluate_all(hidden))
 
 
 @pytest.mark.parametrize("opened", [DESK, PHONE], ids=["desk", "phone"], indirect=True)

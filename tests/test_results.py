@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -168,6 +169,16 @@ def test_a_file_that_can_grow_no_more_loses_nothing(tmp_path: Path) -> None:
         assert [found and found.id for found in records(tmp_path)] == finished
         results.append(record("free_lunch"))
     assert len(records(tmp_path)) == len(finished) + 1
+
+
+def test_of_a_folder_that_was_removed_nothing_is_said_to_be_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with Results(folder) as results:
+        results.append(record())
+        shutil.rmtree(folder)
+        with pytest.raises(UserError) as error:
+            results.append(record("free_lunch"))
+    assert str(error.value) == f"{folder} was removed, with what was finished: run the same command again"
 
 
 def test_a_disk_that_is_full_from_the_start_is_one_clear_line(tmp_path: Path) -> None:

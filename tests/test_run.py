@@ -81,6 +81,44 @@ def test_a_cell_is_judged_after_its_trials_also_in_the_first_run_of_a_folder(
         assert (done.returncode, done.stdout) == (code, f"{verdicts}\n"), done.stderr
 
 
+def test_a_disk_that_is_full_at_the_end_is_one_line_and_leaves_the_file_of_pytest_benchmark_whole(
+    tmp_path: Path,
+) -> None:
+    folder = shutil.copytree(ROOT / "results" / "cpu-2-cores", tmp_path / "run")
+    whole = (folder / "benchmark.json").read_bytes()
+    command = [sys.executable, "-m", "repro", "--processes", "1", "--methods", "naive", "--models", "vit"]
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -f 100; exec "$@"', "bash", *command, "--out", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+    )
+    *_, last = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert last == f"repro: no space left in {folder}: free some and run the same command again"
+    assert (folder / "benchmark.json").read_bytes() == whole
+
+
+def test_a_folder_that_is_removed_between_two_trials_is_told_and_does_not_come_back(tmp_path: Path) -> None:
+    removing = "    if run.ran:\n        shutil.rmtree(sys.argv[1])\n    return"
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import shutil\n{MEASURED.replace('    return', removing)}",
+            str(tmp_path / "run"),
+            "72",
+        ],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr.splitlines()[-1].startswith(f"repro.errors.UserError: {tmp_path / 'run'} was removed, ")
+    assert not (tmp_path / "run").exists()
+
+
 def records(folder: Path) -> list[dict[str, Any]]:
     path = folder / "trials.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []

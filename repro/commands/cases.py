@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import jsonfile
+from .. import files, jsonfile
 from ..checkout import ROOT
 from ..errors import UserError
 from ..exit_codes import FAILED, INTERRUPTED, OK
@@ -43,10 +43,19 @@ class _Plugin:
         self.trials = [trial for trial in self.run.trials if f"test_trial[{trial.id}]" in ids]
 
     def pytest_benchmark_update_json(self, output_json: dict[str, Any]) -> None:
-        """Keeps what earlier runs of the folder measured and this one did not go through."""
+        """Writes the file whole or not at all, as pytest-benchmark does not, and keeps in it what earlier runs of the
+        folder measured and this one did not go through. After an error the folder may take or be no more."""
+        if self.error is not None:
+            return
+        from pytest_benchmark.utils import safe_dumps
+
         told = output_json["benchmarks"]
         standing = {f"test_trial[{id}]" for id in self.run.ran} - {case["name"] for case in told}
         told += [case for case in _cases(self.file) if case["name"] in standing]
+        try:
+            files.replace(self.file, safe_dumps(output_json, ensure_ascii=True, indent=4))
+        except UserError as error:
+            self.error = error
 
     def pytest_exception_interact(self, call: pytest.CallInfo[object]) -> None:
         if call.excinfo is not None and isinstance(call.excinfo.value, UserError):
@@ -93,7 +102,7 @@ def _go_through(plugin: _Plugin, expression: str | None, *more: str) -> int:
                 *(str(ROOT / "tests" / "benchmark" / name) for name in _IN_ORDER),
                 f"--rootdir={ROOT}",
                 f"--config-file={ROOT / 'pyproject.toml'}",
-                f"--benchmark-json={plugin.file}",
+                f"--benchmark-json={os.devnull}",  # the plugin writes it
                 f"--benchmark-storage=file://{unused}",  # which it makes, where people start a run
                 "--benchmark-disable-gc",
                 "--benchmark-quiet",

@@ -53,13 +53,13 @@ def main(given: argparse.Namespace) -> int:
     wanted["all"] = replace(first, epochs=epochs)
     for training in wanted.values():
         check_room(given.out, training)
-    say(f"{what(first)}; results in {given.out}")
-    for line in scaled_down(first, epochs):
-        say(line)
     stop_on_sigterm()
     done: dict[str, Trained] = {}
     try:
         with Experiment(given.out, devices) as experiment:
+            say(f"{what(first)}; results in {given.out}")
+            for line in scaled_down(first, epochs):
+                say(line)
             for name, training in wanted.items():
                 say(f"training {named(training)}{_predicted(done, training)}")
                 done[name], earlier = experiment.run(training)

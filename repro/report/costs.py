@@ -15,7 +15,10 @@ from ..prices import gpu_prices
 from ..search import Search
 from .panels import Figure, Origin, Panel, Trade
 
-_MARKS = "numbers count GPUs, and filled marks on the dotted line have no rival that is both cheaper and faster"
+_MARKS = (
+    "numbers count GPUs, and filled marks on the dotted line have no rival among the paper's that is both cheaper and "
+    "faster"
+)
 
 
 def costs(searches: Sequence[Search]) -> list[Figure]:
@@ -43,9 +46,9 @@ def costs(searches: Sequence[Search]) -> list[Figure]:
     trades = {(trade.gpu, trade.gpus): trade for trade in _trades(published[one], each=False)}
     fastest = min(trades.values(), key=lambda trade: trade.days)
     says = (
-        f"Cost of the machine, and of the days of its {lifespan_years():g} years that one training takes. The fastest "
-        f"for {one}, {fastest.gpus} {fastest.gpu}, costs ${fastest.cost:,.0f} and takes {fastest.days:.0f} days; "
-        f"{_MARKS}."
+        f"Cost of the machine, and of the days of its {lifespan_years():g} years that one training takes. The paper's "
+        f"fastest for {one}, {fastest.gpus} {fastest.gpu}, costs ${fastest.cost:,.0f} and takes {fastest.days:.0f} "
+        f"days; {_MARKS}."
     )
     return [
         Figure(

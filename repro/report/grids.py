@@ -37,7 +37,7 @@ class Grid:
 
 # What colours a field: its symbol, and what it means.
 VERDICTS = {
-    "reproduced": ("✓", "reproduced: measured days agree within the tolerance"),
+    "reproduced": ("✓", "reproduced: days agree within the tolerance, or neither can train it"),
     "faster": ("▼", "faster than printed"),
     "slower": ("▲", "slower than printed"),
     "feasibility_differs": ("✗", "feasible in one, out of memory in the other"),
@@ -61,7 +61,7 @@ def verdict_grid(table: Table, verdicts: Sequence[Verdict]) -> Grid:
         "copy at hand has lost"
     )
     if any(entry.below for entry in entries.values()):
-        caption += "; below it as measured by the authors' clock"
+        caption += "; beside a verdict's symbol, days here by the authors' clock, - where nothing fitted"
     caption += "."
     return _grid(f"Table {table}", caption, entries, VERDICTS)
 

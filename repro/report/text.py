@@ -41,8 +41,8 @@ _EXPLAINED = {
     "authors/true": "authors/true: the ratio of these two; a CPU has none.",
     "examples/s": "examples/s: of all devices, by the true clock.",
     "MFU": "MFU: model FLOPs utilisation of the true step, of the GPU's dense peak.",
-    "peak GiB": "peak GiB: what was allocated, on a CPU what was resident; --memory limits what is reserved, which is "
-    "more.",
+    "peak GiB": "peak GiB: what was allocated, where --memory limits what is reserved, which is more; on a CPU what "
+    "was resident, where it limits the data segment, which has no libraries and no shared memory.",
     "paper": "In the paper's column - is infeasible, and ? a mark that is lost.",
 }
 
