@@ -29,7 +29,7 @@ from repro.compare.changes import Change
 from repro.compare.coverage import choose, features
 from repro.compare.environments import differences
 from repro.compare.interleave import FORKS, Check, by_start, judge_pairs
-from repro.compare.second import Stack, build, differ, pinned, requirements, this_stack
+from repro.compare.second import Stack, build, differ, locked, pinned, requirements, this_stack
 from repro.compare.side import Side, read_side
 from repro.compare.trials import compare_trial
 from repro.devices import Device
@@ -210,10 +210,14 @@ def test_that_another_set_up_was_waited_for_is_no_part_of_what_went_wrong() -> N
     assert second._one_line(told, "key", "a lock") == "no such wheel"
 
 
-def test_an_empty_lock_is_refused_before_anything_is_built(tmp_path: Path) -> None:
-    (tmp_path / "lock").write_text("\n")
-    told = refusal("upgrade-check", "--against", str(tmp_path / "lock"), "--out", str(tmp_path / "out"))
-    assert "it is empty, expected a lock file" in told
+@pytest.mark.parametrize(
+    ("content", "told"), [(b"\n", "it is empty"), (b"PK\x03\x04\xff\x1b[2J a wheel", "it is no text")]
+)
+def test_a_lock_without_a_word_is_refused_before_anything_is_built(tmp_path: Path, content: bytes, told: str) -> None:
+    (tmp_path / "lock").write_bytes(content)
+    found = refusal("upgrade-check", "--against", str(tmp_path / "lock"), "--out", str(tmp_path / "out"))
+    assert f"{told}, expected a lock file" in found
+    assert "\x1b" not in found
 
 
 @pytest.mark.parametrize(
@@ -789,7 +793,8 @@ def unbuilt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Namespace]:
         first = Stack("one", sys.executable, {"torch": "2.10.0", "timm": "1.0", **packages})
         return pinned(requirements(against), first)  # type: ignore[return-value]
 
-    def built(key: str, name: str, lock: str, wanted: str) -> Namespace:
+    def built(key: str, name: str, files: dict[Path, str]) -> Namespace:
+        lock, wanted = files.values()
         return Namespace(key=key, name=name, preferred=lock.split(), wanted=wanted.split())
 
     monkeypatch.setattr(second, "_built", built)
@@ -825,7 +830,7 @@ def test_a_second_stack_is_built_anew_for_other_requirements_beside_another_stac
 
 @pytest.fixture
 def building(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Stack]:
-    """Builds a lock's stack by another script, a shell's, for which $3 is our copy of the lock, and $2 the stack."""
+    """Builds a lock's stack by another script, a shell's, for which $3 is the lock, and $2 the stack."""
 
     def built(script: str) -> Stack:
         place, lock = tmp_path / "second.sh", tmp_path / "a lock"
@@ -848,7 +853,7 @@ def building(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
             "Because a is not here, none is.",
         ),
         ("error: bad line in `$3`\nsecond.sh: could not be installed, see above", "bad line in `{lock}`"),
-        ("error: bad line in `${{3%/*}}/wanted.in`", "bad line in `{lock}`"),
+        ("error: bad line in `${{2%/*}}/wanted.in`", "bad line in `{lock}`"),
         ("error: no room, see above\nfor all of it", "no room, see above for all of it"),
         ("second.sh: there is no uv", "there is no uv"),
         ("warning: a is old\nsecond.sh: there is no room", "warning: a is old there is no room"),
@@ -868,6 +873,20 @@ def test_why_a_stack_cannot_be_built_is_one_line_of_what_the_resolver_says(
 def test_a_build_that_is_interrupted_interrupts(building: Callable[[str], Stack]) -> None:
     with pytest.raises(KeyboardInterrupt):
         building("exit 130")
+
+
+def test_a_stack_whose_interpreter_has_gone_is_built_once_more(building: Callable[[str], Stack]) -> None:
+    script = f"mkdir -p $2/bin; ln -s {sys.executable} $2/bin/python"
+    python = Path(building(script).python)
+    python.unlink()
+    assert building(script).python == str(python)
+    assert python.exists()
+    building("exit 1")  # which is there, and not built again
+    python.unlink()
+    with pytest.raises(UserError):
+        building(f"{script}; exit 1")
+    with pytest.raises(UserError):
+        building("exit 1")  # half a stack is none
 
 
 @pytest.mark.parametrize(("said", "told"), [("one\ntwo\n", "two"), ("", "no message")])
@@ -890,21 +909,45 @@ def test_requirements_are_read_by_name() -> None:
         requirements("torch>=2")
 
 
-# --- The culprit ---
-
-
-def test_a_stack_may_differ_in_more_packages_than_a_file_name_has_letters_and_is_built_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that stacks are really built from."""
     if not os.access(ROOT, os.W_OK):
         pytest.skip("an image brings nothing to build a second stack with")
-    wanted = requirements(LONG)
-    for name in wanted:
-        wheel(tmp_path / "wheels", name.replace("-", "_"), "1.0", {})
     variables = {"REPRO_CACHE": tmp_path / "cache", "UV_FIND_LINKS": tmp_path / "wheels", "UV_NO_INDEX": "1"}
     for name, value in variables.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.chdir(tmp_path)  # so that nothing is imported from here by chance
+    return tmp_path / "wheels"
+
+
+@pytest.mark.parametrize("content", ["thing\n", "thing>=1.0  # or newer\n", "-r more.lock\n"])
+def test_a_lock_that_does_not_pin_means_what_is_there_now(
+    wheels: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    (tmp_path / "lock").write_text(content)
+    (tmp_path / "more.lock").write_text("thing\n")
+    for version in ("1.0", "2.0"):
+        newest = wheel(wheels, "thing", version, {})
+        assert locked(tmp_path / "lock").packages == {"thing": version}
+    (tmp_path / "lock").write_text(f"# made by hand\n{pin(newest).replace(' --', f' {chr(92)}{chr(10)}    --')}")
+    told = []
+    for _ in range(2):
+        capsys.readouterr()
+        assert locked(tmp_path / "lock").packages == {"thing": "2.0"}
+        told.append(capsys.readouterr().err)
+    assert told == [f"repro: building the stack of {tmp_path / 'lock'}\n", ""]
+
+
+# --- The culprit ---
+
+
+def test_a_stack_may_differ_in_more_packages_than_a_file_name_has_letters_and_is_built_once(
+    wheels: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = requirements(LONG)
+    for name in wanted:
+        wheel(wheels, name.replace("-", "_"), "1.0", {})
     bare = Stack("bare", sys.executable, {})
     assert pinned(wanted, bare).packages == dict.fromkeys(wanted, "1.0")
     assert build(LONG, bare) == pinned(wanted, bare)

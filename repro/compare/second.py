@@ -24,6 +24,8 @@ _ROOTS = (
     *("nvidia-ml-py", "psutil", "setuptools"),
 )
 _SCRIPT = ROOT / "locks" / "second.sh"
+# What means the same packages for good, unlike a name alone, a folder, a wheel, a branch or another file.
+_PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[^]]*\])?\s*==\s*[A-Za-z0-9.+!_-]+(\s|;|$)")
 
 
 @dataclass(frozen=True)
@@ -64,13 +66,16 @@ def build(against: str, first: Stack) -> Stack:
 
 def locked(lock: Path) -> Stack:
     """The stack of a lock file. Raises UserError where it cannot be read or installed."""
+    expected = "expected a lock file, such as locks/latest.lock"
     try:
-        text = lock.read_text(errors="replace")
+        text = lock.read_text(encoding="utf-8")
     except OSError as error:
         raise UserError(f"--against {lock}: it cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError:
+        raise UserError(f"--against {lock}: it is no text, {expected}, which may name a wheel") from None
     if not text.strip():
-        raise UserError(f"--against {lock}: it is empty, expected a lock file, such as locks/latest.lock")
-    return _built(_key(text), str(lock), text, None)
+        raise UserError(f"--against {lock}: it is empty, {expected}")
+    return _built(_key(text), str(lock), {lock: None}, anew=not all(map(_PINNED.match, _lines(text))))
 
 
 def pinned(wanted: Mapping[str, str], first: Stack) -> Stack:
@@ -87,7 +92,8 @@ def pinned(wanted: Mapping[str, str], first: Stack) -> Stack:
             line += "+cpu"
         lines.append(line + "\n")
     text = "".join(lines)
-    return _built(_key(text + pins), " ".join(wanted.values()), pins, text)
+    key = _key(text + pins)
+    return _built(key, " ".join(wanted.values()), {folder(key) / "lock": pins, folder(key) / "wanted.in": text})
 
 
 def requirements(against: str) -> dict[str, str]:
@@ -115,17 +121,25 @@ def _key(text: str) -> str:
     return hashlib.sha256(f"{sys.executable}\n{text}".encode()).hexdigest()[:12]
 
 
-def _built(key: str, name: str, lock: str, wanted: str | None) -> Stack:
+def _lines(lock: str) -> list[str]:
+    """What a lock says, without comments, each requirement with its hashes on one line."""
+    lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in lock.replace("\\\n", " ").splitlines())
+    return [line for line in lines if line]
+
+
+def _built(key: str, name: str, files: Mapping[Path, str | None], anew: bool = False) -> Stack:
+    """The stack of a lock and, where there are any, requirements: `files` in this order, with what is to be in those
+    that we write. One that is there already is taken, unless it is to be built `anew`."""
     place = folder(key)
     venv, done = place / "venv", place / "complete"
-    if not done.is_file():
+    python = venv / "bin" / "python"
+    if anew or not done.is_file() or not python.exists():
         try:
             place.mkdir(parents=True, exist_ok=True)
-            (place / "lock").write_text(lock)
-            files = [place / "lock"]
-            if wanted is not None:
-                files.append(place / "wanted.in")
-                files[1].write_text(wanted)
+            done.unlink(missing_ok=True)
+            for file, text in files.items():
+                if text is not None:
+                    file.write_text(text)
         except OSError as error:
             raise UserError(f"cannot write to {place}: {error.strerror}") from error
         say(f"building the stack of {name}")
@@ -136,8 +150,7 @@ def _built(key: str, name: str, lock: str, wanted: str | None) -> Stack:
         if made.returncode:
             raise UserError(f"--against {name}: {_one_line(made.stderr, key, name)}")
         done.touch()
-    python = str(venv / "bin" / "python")
-    return Stack(name, python, _packages(python), key)
+    return Stack(name, str(python), _packages(str(python)), key)
 
 
 def _one_line(told: str, key: str, name: str) -> str:
