@@ -260,11 +260,17 @@ def _bisect(
     if not suspects:
         return "No package of both stacks differs, so there is nothing to bisect."
     try:
-        found = culprit.search(suspects, swapped, differs, lambda names: look(names).status == target.status)
+        found = culprit.search(suspects, swapped, differs)
+        alone = look(found.packages)
     except UserError as error:
         return f"Bisecting {trial.recipe}, {trial.settings} ended without an answer: {error}."
     names = " with ".join(f"{name} {first.packages[name]} to {other.packages[name]}" for name in found.packages)
     how = f"of {len(suspects)} packages that differ, after {found.looks} environments with half of them"
-    if not found.confirmed:
+    if alone.status == target.status:
+        return f"Culprit: {names}: {trial.recipe}, {trial.settings} {target.status} with it alone ({how})."
+    if alone.status in ("unchanged", "improved", "fixed"):
         return f"Bisecting {trial.recipe}, {trial.settings}: not {names} alone ({how}); it may take several packages."
-    return f"Culprit: {names}: {trial.recipe}, {trial.settings} {target.status} with it alone ({how})."
+    return (
+        f"Bisecting {trial.recipe}, {trial.settings}: what is left is {names} ({how}), with it alone it is "
+        f"{alone.status}: {alone.reason}."
+    )
