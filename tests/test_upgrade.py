@@ -448,6 +448,24 @@ def test_a_trial_that_fails_is_left_alone_until_the_same_command_and_the_others_
     assert on_gpus.taken(0) == later
 
 
+def test_a_trial_that_fails_in_the_copy_alone_says_why_no_more_of_it_was_measured(
+    rehearsal: Callable[..., Rehearsal],
+) -> None:
+    on_gpus = rehearsal()
+
+    def measured(arm: str, trial: Trial, before: int) -> Record:
+        failed = arm == "again" and before == 1
+        return Record.of(trial, "crashed", reason="no luck") if failed else on_gpus.of(trial, 1.0)
+
+    on_gpus.measured = measured
+    [compared] = on_gpus.run().compared()
+    assert (compared.status, on_gpus.taken()) == ("inconclusive", [1, 1, 2])
+    why = "; in the copy of this stack it failed, which ended its starts (crashed: no luck)"
+    assert compared.reason.endswith(why)
+    [compared] = on_gpus.run().compared()
+    assert (compared.status, why in compared.reason) == ("unchanged", False), "measured again since"
+
+
 def test_a_trial_that_fails_beside_others_on_a_cpu_is_left_alone_in_that_start_too(
     rehearsal: Callable[..., Rehearsal],
 ) -> None:

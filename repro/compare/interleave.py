@@ -235,6 +235,9 @@ class Check:
         if not before or not after:
             return compare_trial(largest[:1], largest[1:])
         found = compare_trial(before, after, judge=self._judge(trial))
+        if failed := [record for record in self.samples("again", trial) if record.status != "ok"]:
+            told = f"in the copy of {self._stacks['again'].name} it failed, which ended its starts"
+            found = replace(found, reason=f"{found.reason}; {told} ({failed[-1].status}: {failed[-1].reason})")
         sizes = [record.micro_batch for record in largest]
         if sizes[0] == sizes[1]:
             return found
