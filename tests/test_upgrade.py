@@ -312,6 +312,18 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(
     assert Check(tmp_path, [trial], (one, other), [], pairs=1, budget=600.0, tell=unheard).run() == [compared]
 
 
+def test_a_stack_that_goes_while_it_is_checked_is_one_clear_line(tmp_path: Path) -> None:
+    trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1, steps=1)
+    results_folder(tmp_path / "before" / "largest", Record.of(trial, "out_of_memory", reason="as told"))
+    python = tmp_path / "bin" / "python"
+    stacks = this_stack(), Stack("the other", str(python), this_stack().packages)
+    check = Check(tmp_path, [trial], stacks, [], pairs=1, budget=60.0, tell=unheard)
+    with pytest.raises(
+        UserError, match=rf"^the other: it does not start \({python}: No such file .*; what was measured "
+    ):
+        check.run()
+
+
 def test_what_failed_is_measured_again_by_the_same_command(tmp_path: Path) -> None:
     trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1, steps=1)
     failed = Record.of(trial, "crashed", reason="a compiler was missing", stack_started=1.0)

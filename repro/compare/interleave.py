@@ -224,10 +224,11 @@ class Check:
             ForkServer(results.logs / "server.log", self._variables(arm), stack.python, _modules(trials)) as server,
         ):
             environment.keep(found, folder)
-            server.launch()
             known = environment.stack(self._devices, stack.packages, stack.python)
             bench = Bench(server, known, gpu_of(self._devices), results.logs)
-            yield _Opened(stack.name, self.folder, found.commit, results, server, bench)
+            opened = _Opened(stack.name, self.folder, found.commit, results, server, bench)
+            opened.launch()
+            yield opened
 
     def _compare(self, trial: Trial) -> Compared:
         largest = [_latest(self.folder / arm / SEARCHES, trial) for arm in ("before", "after")]
@@ -285,12 +286,26 @@ class _Opened:
     server: ForkServer
     bench: Bench
 
+    def launch(self) -> None:
+        """Starts the stack without waiting for it. Raises UserError where it has gone since it was built."""
+        with self._clear():
+            self.server.launch()
+
     def load(self) -> None:
         """Waits for the stack. Raises UserError where it does not import."""
-        try:
+        with self._clear():
             self.server.start()
-        except ServerDiedError as error:
-            raise UserError(f"{self.stack}: {error.reason}; what was measured is kept in {self.kept}") from None
+
+    @contextmanager
+    def _clear(self) -> Iterator[None]:
+        try:
+            yield
+        except (ServerDiedError, OSError) as error:
+            if isinstance(error, OSError):
+                why = f"it does not start ({error.filename}: {error.strerror})"
+            else:
+                why = error.reason
+            raise UserError(f"{self.stack}: {why}; what was measured is kept in {self.kept}") from None
 
     def measure(self, trial: Trial, turns: str | None = None) -> Record:
         """Runs a trial in a process of its own, which may take `turns`."""
