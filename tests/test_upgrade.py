@@ -567,15 +567,51 @@ def test_no_start_begins_that_would_end_after_the_budget_if_it_took_as_long_as_t
     assert [starts(budget) for budget in (79.0, 80.0, 82.0, 83.0)] == [1, 2, 2, 3]
 
 
-def command(rehearsed: Rehearsal, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+def command(
+    rehearsed: Rehearsal,
+    monkeypatch: pytest.MonkeyPatch,
+    *words: str,
+    other: Stack | None = None,
+    models: str = "pythia-1b",
+    methods: str = "naive",
+) -> int:
     """The exit code of `repro upgrade-check` of another transformers, on what is rehearsed."""
-    other = replace(rehearsed.stacks[1], packages={**this_stack().packages, "transformers": "4.0.0"})
+    other = other or replace(rehearsed.stacks[1], packages={**this_stack().packages, "transformers": "4.0.0"})
     monkeypatch.setattr(nvml, "visible_devices", lambda: rehearsed.devices)
     monkeypatch.setattr(upgrade_check, "check_cuda", lambda devices: None)
     monkeypatch.setattr(upgrade_check, "stop_on_sigterm", lambda: None)
     monkeypatch.setattr(second, "build", lambda against, first: other)
-    asked = ["upgrade-check", "--against", "transformers==4.0.0", "--models", "pythia-1b", "--scale", "tiny"]
-    return main([*asked, "--methods", "naive", "--out", str(rehearsed.folder), *words])
+    asked = ["upgrade-check", "--against", "transformers==4.0.0", "--models", models, "--scale", "tiny"]
+    return main([*asked, "--methods", methods, "--out", str(rehearsed.folder), *words])
+
+
+def test_kernels_that_no_second_stack_gets_break_nothing_there(
+    rehearsal: Callable[..., Rehearsal], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    on_gpus = rehearsal()
+    kernels = {"mamba-ssm": "2.2.2", "causal-conv1d": "1.4.0"}
+    ours = replace(this_stack(), packages=this_stack().packages | kernels)
+    monkeypatch.setattr(second, "this_stack", lambda: ours)
+
+    def told(transformers: str, methods: str, code: int) -> tuple[Any, str]:
+        there = {**ours.packages, "transformers": transformers}
+        other = replace(ours, packages={name: there[name] for name in there.keys() - kernels.keys()})
+        words = "--format", "json", "--pairs", "6"
+        assert command(on_gpus, monkeypatch, *words, other=other, models="mamba", methods=methods) == code
+        out, err = capsys.readouterr()
+        return json.loads(out or "{}"), err
+
+    left_out = "its kernels are built from source, and no second stack by requirements has them"
+    found, err = told("4.0.0", "all", 0)
+    assert found["trials"]
+    assert not any("free_lunch" in row["settings"] for row in found["trials"])
+    assert re.search(rf"^repro: left out mamba free_lunch, .*: {left_out}$", err, re.MULTILINE)
+    assert told(ours.packages["transformers"], "naive", 0)[0]["trials"] == [], "nothing that the other may have differs"
+    assert (
+        told("4.0.0", "free-lunch", 2)[1] == f"repro: mamba free_lunch: {left_out}; name other --models or --methods\n"
+    )
+    assert second.left_behind(str(Path(__file__)), ours) == frozenset(), "a lock says what it has"
+    assert second.left_behind("mamba-ssm==2.3.0", ours) == {"causal-conv1d"}
 
 
 def test_what_is_measured_already_is_no_part_of_the_time_that_is_announced(

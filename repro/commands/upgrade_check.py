@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
 import models
 
-from .. import files, nvml, units
+from .. import files, nvml, rules, units
 from ..compare import baseline, culprit, report, second
 from ..compare.coverage import choose
 from ..compare.environments import differences
@@ -19,7 +19,7 @@ from ..compare.rule import PAIRS_A_ROUND
 from ..compare.side import Side
 from ..compare.trials import Compared
 from ..datafile import expected_folder
-from ..devices import Device, gpu_of
+from ..devices import Device, capability_of, gpu_of
 from ..errors import UserError
 from ..estimate import estimate
 from ..exit_codes import INCONCLUSIVE, OK
@@ -28,6 +28,7 @@ from ..plan import Methods, Options, counts_up_to, default_scale, trials
 from ..progress import Progress
 from ..recipe import Scale
 from ..results import REPORT
+from ..settings import Settings
 from ..stderr import say
 from ..trial import Record, Trial
 from ..units import duration, path
@@ -69,10 +70,12 @@ def main(given: argparse.Namespace) -> int:
     check_cuda(devices)
     check_disk(given.out, REPORT, _CHECK)
     stop_on_sigterm()
-    chosen, pairs = _chosen(given.budget, candidates, devices, asked)
     first = second.this_stack()
+    left_behind = second.left_behind(given.against, first)
+    candidates = _carried(candidates, devices, first, left_behind)
+    chosen, pairs = _chosen(given.budget, candidates, devices, asked)
     stacks = first, second.build(given.against, first)
-    if not second.differ(*stacks):
+    if not second.differ(*stacks, left_behind):
         # No error: a check of the newest releases meets weeks without any.
         say(f"nothing of {given.against} differs, every package that a trial may import is here in that version; done")
         if given.accept:
@@ -128,6 +131,28 @@ def _candidates(given: argparse.Namespace) -> tuple[list[Device], list[Trial]]:
         asked = Options(ids, methods, scale, (len(devices) or 1,), steps=rounds(devices))
         wanted += trials(asked, devices)
     return devices, list({trial.id: trial for trial in wanted}.values())
+
+
+def _carried(
+    candidates: Sequence[Trial], devices: Sequence[Device], first: second.Stack, left_behind: Collection[str]
+) -> list[Trial]:
+    """The trials without those that run on the first stack with kernels alone that were left behind: on the other they
+    would break, by no fault of its packages. Raises UserError where none is left."""
+
+    def runs(trial: Trial, packages: dict[str, str]) -> bool:
+        recipe, settings = models.find(trial.recipe, trial.scale), Settings.parse(trial.settings)
+        known = rules.Stack(packages, capability_of(devices))
+        return rules.obstacle(recipe, settings, trial.world, known) is None
+
+    rest = {name: version for name, version in first.packages.items() if name not in left_behind}
+    lost = [trial for trial in candidates if runs(trial, first.packages) and not runs(trial, rest)]
+    if lost:
+        names = ", ".join(f"{trial.recipe} {trial.settings}" for trial in lost)
+        told = f"{names}: its kernels are built from source, and no second stack by requirements has them"
+        if len(lost) == len(candidates):
+            raise UserError(f"{told}; name other --models or --methods")
+        say(f"left out {told}")
+    return [trial for trial in candidates if trial not in lost]
 
 
 def _chosen(

@@ -8,14 +8,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..build_cache import build_cache
 from ..checkout import ROOT
 from ..errors import UserError, cut
-from ..packages import TOOLS, installed_packages, matters, normalised
+from ..packages import KERNELS, TOOLS, installed_packages, matters, normalised
 from ..stderr import say
 
 # What a trial may import. Kernels that are built from source are not among them: they would be built again.
@@ -44,11 +44,20 @@ def this_stack() -> Stack:
     return Stack("this stack", sys.executable, installed_packages())
 
 
-def differ(first: Stack, other: Stack) -> bool:
+def differ(first: Stack, other: Stack, left_behind: Collection[str] = ()) -> bool:
     """Whether a trial may import something else there: a package of the other that the first has not, or one that the
-    other lacks. What else the first has alone, such as tools of the tests, is no difference."""
-    names = (*other.packages, *_ROOTS, *filter(matters, {*first.packages}.difference(TOOLS)))
-    return any(first.packages.get(name) != other.packages.get(name) for name in names)
+    other lacks. What else the first has alone, such as tools of the tests, is no difference, nor is what was left
+    behind."""
+    names = {*other.packages, *_ROOTS, *filter(matters, {*first.packages}.difference(TOOLS))}
+    return any(first.packages.get(name) != other.packages.get(name) for name in names.difference(left_behind))
+
+
+def left_behind(against: str, first: Stack) -> frozenset[str]:
+    """The kernels of the first stack that one with these requirements goes without: it would build them from source
+    again. A lock says itself what it has. Raises UserError as `build` does."""
+    if os.path.isfile(against):
+        return frozenset()
+    return frozenset(KERNELS).intersection(first.packages).difference(requirements(against))
 
 
 def folder(key: str) -> Path:
