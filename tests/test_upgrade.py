@@ -1050,7 +1050,8 @@ def bisected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Calla
         monkeypatch.setattr(Check, "run", lambda check: [look(check._stacks["after"].name)])
         trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1)
         check = Check(tmp_path, [trial], (first, other), [], pairs=6, budget=60.0, tell=unheard)
-        return upgrade_check._bisect(Namespace(out=tmp_path), check, [slower(12)], (first, other), [], 60.0)
+        given = Namespace(out=tmp_path, budget="1m")
+        return upgrade_check._bisect(given, check, [slower(12)], (first, other), [], 60.0)
 
     return told
 
@@ -1091,6 +1092,21 @@ def test_what_is_left_by_bisecting_is_called_what_the_rule_calls_it(
     bisected: Callable[[Callable[[str], Compared]], str], look: Callable[[str], Compared], told: str
 ) -> None:
     assert bisected(look).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("starts", "told"),
+    [
+        (4, "ended without an answer: the budget of 1m ended a, b early, the same command goes on."),
+        (12, "Culprit: b 1 to 2: "),
+    ],
+    ids=["undecided", "decided"],
+)
+def test_what_the_budget_left_undecided_names_no_package(
+    bisected: Callable[[Callable[[str], Compared]], str], monkeypatch: pytest.MonkeyPatch, starts: int, told: str
+) -> None:
+    monkeypatch.setattr(Check, "complete", property(lambda check: False, lambda check, value: None), raising=False)
+    assert told in bisected(lambda names: slower(starts, 0.1 if "b" in names else 0.0))
 
 
 @pytest.mark.parametrize("guilty", ["a", "b", "c", "d"])

@@ -271,7 +271,11 @@ def _bisect(
         stack = build(names)
         folder = given.out / "bisect" / stack.key
         with Progress(_parts([trial], devices, check.pairs), 0.0) as bar:
-            return Check(folder, [trial], (first, stack), devices, check.pairs, budget, bar.tell_part).run()[0]
+            swapped_in = Check(folder, [trial], (first, stack), devices, check.pairs, budget, bar.tell_part)
+            [found] = swapped_in.run()
+        if not swapped_in.complete and found.status == "inconclusive":  # chance would name a package
+            raise UserError(f"the budget of {given.budget} ended {', '.join(names)} early, the same command goes on")
+        return found
 
     def differs(names: Sequence[str]) -> bool:
         found = look(names)
