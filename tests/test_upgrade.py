@@ -460,19 +460,23 @@ def test_a_trial_that_fails_is_left_alone_until_the_same_command_and_the_others_
     assert on_gpus.taken(0) == later
 
 
-def test_a_trial_that_fails_in_the_copy_alone_says_why_no_more_of_it_was_measured(
-    rehearsal: Callable[..., Rehearsal],
+@pytest.mark.parametrize(
+    ("arm", "start", "where", "taken"),
+    [("again", 1, "the copy of this stack", [1, 1, 2]), ("before", 0, "this stack", [1, 0, 0])],
+)
+def test_a_trial_that_fails_where_nothing_is_compared_says_why_no_more_of_it_was_measured(
+    rehearsal: Callable[..., Rehearsal], arm: str, start: int, where: str, taken: list[int]
 ) -> None:
     on_gpus = rehearsal()
 
-    def measured(arm: str, trial: Trial, before: int) -> Record:
-        failed = arm == "again" and before == 1
+    def measured(here: str, trial: Trial, before: int) -> Record:
+        failed = (here, before) == (arm, start)
         return Record.of(trial, "crashed", reason="no luck") if failed else on_gpus.of(trial, 1.0)
 
     on_gpus.measured = measured
     [compared] = on_gpus.run().compared()
-    assert (compared.status, on_gpus.taken()) == ("inconclusive", [1, 1, 2])
-    why = "; in the copy of this stack it failed, which ended its starts (crashed: no luck)"
+    assert (compared.status, on_gpus.taken()) == ("inconclusive", taken)
+    why = f"; in {where} it failed, which ended its starts (crashed: no luck)"
     assert compared.reason.endswith(why)
     [compared] = on_gpus.run().compared()
     assert (compared.status, why in compared.reason) == ("unchanged", False), "measured again since"
@@ -1097,7 +1101,7 @@ def test_what_is_left_by_bisecting_is_called_what_the_rule_calls_it(
 @pytest.mark.parametrize(
     ("starts", "told"),
     [
-        (4, "ended without an answer: the budget of 1m ended a, b early, the same command goes on."),
+        (4, "ended without an answer: the budget of 1m ended the check of a, b early, the same command goes on."),
         (12, "Culprit: b 1 to 2: "),
     ],
     ids=["undecided", "decided"],

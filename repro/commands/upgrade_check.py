@@ -278,7 +278,8 @@ def _bisect(
             swapped_in = Check(folder, [trial], (first, stack), devices, check.pairs, budget, bar.tell_part)
             [found] = swapped_in.run()
         if not swapped_in.complete and found.status == "inconclusive":  # chance would name a package
-            raise UserError(f"the budget of {given.budget} ended {', '.join(names)} early, the same command goes on")
+            why = f"the budget of {given.budget} ended the check of {', '.join(names)} early"
+            raise UserError(f"{why}, the same command goes on")
         return found
 
     def differs(names: Sequence[str]) -> bool:

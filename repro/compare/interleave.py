@@ -234,15 +234,23 @@ class Check:
         largest = [_latest(self.folder / arm / SEARCHES, trial) for arm in ("before", "after")]
         before, after = (self.samples(arm, trial) for arm in ("before", "after"))
         if not before or not after:
-            return compare_trial(largest[:1], largest[1:])
+            found = compare_trial(largest[:1], largest[1:])
+            return replace(found, reason=found.reason + self._failure(trial, ARMS))
         found = compare_trial(before, after, judge=self._judge(trial))
-        if failed := [record for record in self.samples("again", trial) if record.status != "ok"]:
-            told = f"in the copy of {self._stacks['again'].name} it failed, which ended its starts"
-            found = replace(found, reason=f"{found.reason}; {told} ({failed[-1].status}: {failed[-1].reason})")
+        found = replace(found, reason=found.reason + self._failure(trial, ("again",)))
         sizes = [record.micro_batch for record in largest]
         if sizes[0] == sizes[1]:
             return found
         return replace(found, changes=(*found.changes, Change("largest micro batch", *map(str, sizes))))
+
+    def _failure(self, trial: Trial, arms: Sequence[str]) -> str:
+        """What a comparison does not tell of its own: that one of these arms failed, and no more was measured."""
+        for arm in arms:
+            if failed := [record for record in self.samples(arm, trial) if record.status != "ok"]:
+                where = self._stacks[arm].name if arm in SEARCHED else f"the copy of {self._stacks[arm].name}"
+                why = f"{failed[-1].status}: {failed[-1].reason}"
+                return f"; in {where} it failed, which ended its starts ({why})"
+        return ""
 
     def _is_settled(self, trial: Trial) -> bool:
         """By the first round alone, also where a check goes on in the second."""
