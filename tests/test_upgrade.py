@@ -1000,7 +1000,8 @@ def test_a_lock_that_does_not_pin_means_what_is_there_now(
     for version in ("1.0", "2.0"):
         newest = wheel(wheels, "thing", version, {})
         assert locked(tmp_path / "lock").packages == {"thing": version}
-    (tmp_path / "lock").write_text(f"# made by hand\n{pin(newest).replace(' --', f' {chr(92)}{chr(10)}    --')}")
+    pinned = pin(newest).replace(" --", " \\\n    --")
+    (tmp_path / "lock").write_text(f"# made by hand\n--find-links {wheels}\n{pinned}")
     told = []
     for _ in range(2):
         capsys.readouterr()

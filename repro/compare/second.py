@@ -24,8 +24,10 @@ _ROOTS = (
     *("nvidia-ml-py", "psutil", "setuptools"),
 )
 _SCRIPT = ROOT / "locks" / "second.sh"
-# What means the same packages for good, unlike a name alone, a folder, a wheel, a branch or another file.
-_PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[^]]*\])?\s*==\s*[A-Za-z0-9.+!_-]+(\s|;|$)")
+# What means the same packages for good, unlike a name alone, a folder, a wheel, a branch or another file; and options.
+_PINNED = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[^]]*\])?\s*==\s*[A-Za-z0-9.+!_-]+(\s|;|$)|--(?!requirement|constraint|editable)"
+)
 
 
 @dataclass(frozen=True)
