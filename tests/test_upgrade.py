@@ -669,6 +669,21 @@ def test_what_a_check_could_not_tell_is_no_baseline(
     assert baselines.exists() == (code == 1)
 
 
+def test_what_a_check_found_is_kept_before_it_bisects(
+    rehearsal: Callable[..., Rehearsal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: object) -> Stack:
+        raise KeyboardInterrupt
+
+    on_gpus = rehearsal()
+    on_gpus.measured = lambda arm, trial, _: on_gpus.of(trial, 1.2 if arm == "after" else 1.0)
+    monkeypatch.setattr(second, "pinned", stopped)
+    assert command(on_gpus, monkeypatch, "--pairs", "6", "--bisect") == 130
+    kept = json.loads((on_gpus.folder / "check.json").read_text())
+    assert (kept["exit_code"], len(kept["notes"])) == (1, 1)
+    assert (on_gpus.folder / "report.md").read_text().startswith(f"**{kept['verdict']}**")
+
+
 def test_each_stack_has_its_own_interpreter_caches_and_tools_and_loads_what_its_trials_use(
     rehearsal: Callable[..., Rehearsal],
 ) -> None:

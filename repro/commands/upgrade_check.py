@@ -96,22 +96,27 @@ def main(given: argparse.Namespace) -> int:
         f"{len(chosen)} of {len(candidates)} trials, twice {pairs} starts of each stack: {names}; "
         f"{_time_told(seconds, left)}{short}"
     )
-    try:
-        with bar:
-            compared = check.run()
-        notes = [_note(given, check, compared)]
-        if given.bisect:
-            notes.append(_bisect(given, check, compared, stacks, devices, budget))
-    except KeyboardInterrupt:
-        return interrupted("what is measured is kept")
-    before, after = check.sides()
-    found = differences(before, after)
+    notes: list[str] = []
 
     def told(format: Format) -> str:
         return report.report(compared, found, before.name, after.name, notes, format)
 
-    files.replace(given.out / REPORT, told("markdown") + "\n")
-    files.replace(given.out / _CHECK, told("json") + "\n")
+    def keep() -> None:
+        files.replace(given.out / REPORT, told("markdown") + "\n")
+        files.replace(given.out / _CHECK, told("json") + "\n")
+
+    try:
+        with bar:
+            compared = check.run()
+        before, after = check.sides()
+        found = differences(before, after)
+        notes.append(_note(given, check, compared))
+        keep()  # bisecting may take hours, and be stopped
+        if given.bisect:
+            notes.append(_bisect(given, check, compared, stacks, devices, budget))
+            keep()
+    except KeyboardInterrupt:
+        return interrupted("what is measured is kept")
     code = report.exit_code(compared)
     if given.accept:
         accepted = [record for trial in chosen for record in check.samples("after", trial)]
