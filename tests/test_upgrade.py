@@ -11,6 +11,7 @@ import sys
 import sysconfig
 from argparse import Namespace
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -953,6 +954,18 @@ def test_why_a_stack_cannot_be_built_is_one_line_of_what_the_resolver_says(
     with pytest.raises(UserError) as refused:
         building(f'echo "{text}" >&2; exit 2')
     assert str(refused.value) == f"--against {tmp_path / 'a lock'}: {told.format(lock=tmp_path / 'a lock')}"
+
+
+def test_a_stack_that_two_checks_want_at_once_is_built_once(
+    building: Callable[[str], Stack], capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = f"sleep 1; mkdir -p $2/bin; ln -s {sys.executable} $2/bin/python"
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(building, [script, script])
+    assert one == other
+    assert capsys.readouterr().err.count("building the stack of ") == 1, (
+        "who built it again would take it from the other"
+    )
 
 
 def test_a_build_that_is_interrupted_interrupts(building: Callable[[str], Stack]) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -142,26 +144,47 @@ def _built(key: str, name: str, files: Mapping[Path, str | None], anew: bool = F
     """The stack of a lock and, where there are any, requirements: `files` in this order, with what is to be in those
     that we write. One that is there already is taken, unless it is to be built `anew`."""
     place = folder(key)
-    venv, done = place / "venv", place / "complete"
-    python = venv / "bin" / "python"
-    if anew or not done.is_file() or not python.exists():
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-            done.unlink(missing_ok=True)
-            for file, text in files.items():
-                if text is not None:
-                    file.write_text(text)
-        except OSError as error:
-            raise UserError(f"cannot write to {place}: {error.strerror}") from error
-        say(f"building the stack of {name}")
-        command = [str(_SCRIPT), sys.executable, str(venv), *map(str, files)]
-        made = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        if made.returncode == 130:
-            raise KeyboardInterrupt
-        if made.returncode:
-            raise UserError(f"--against {name}: {_one_line(made.stderr, key, name)}")
-        done.touch()
+    done, python = place / "complete", place / "venv" / "bin" / "python"
+
+    def there() -> bool:
+        return not anew and done.is_file() and python.exists()
+
+    if not there():
+        with _alone(place):
+            if not there():  # another check may have built it meanwhile
+                _build(place, name, files)
+                done.touch()
     return Stack(name, str(python), _packages(str(python)), key)
+
+
+@contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """Waits until nobody else builds in a folder: who built there once more would take a stack from who measures it."""
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        lock = (place / ".lock").open("w")
+    except OSError as error:
+        raise UserError(f"cannot write to {place}: {error.strerror}") from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(place: Path, name: str, files: Mapping[Path, str | None]) -> None:
+    try:
+        (place / "complete").unlink(missing_ok=True)
+        for file, text in files.items():
+            if text is not None:
+                file.write_text(text)
+    except OSError as error:
+        raise UserError(f"cannot write to {place}: {error.strerror}") from error
+    say(f"building the stack of {name}")
+    command = [str(_SCRIPT), sys.executable, str(place / "venv"), *map(str, files)]
+    made = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if made.returncode == 130:
+        raise KeyboardInterrupt
+    if made.returncode:
+        raise UserError(f"--against {name}: {_one_line(made.stderr, place.name, name)}")
 
 
 def _one_line(told: str, key: str, name: str) -> str:
