@@ -522,6 +522,16 @@ def test_a_server_has_its_own_variables_before_ours_this_checkout_and_a_session_
     assert (tmp_path / "server.log").read_text() == f"ours its own {told}\nalone\n"
 
 
+def test_a_stack_without_what_ends_a_job_is_told_before_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "psutil.py").write_text("raise ModuleNotFoundError(\"No module named 'psutil'\")")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with (
+        ForkServer(tmp_path / "log", {}, modules=["torch"]) as bare,
+        pytest.raises(ServerDiedError, match="does not import: ModuleNotFoundError: No module named 'psutil'"),
+    ):
+        bare.call(job("hello", tmp_path))
+
+
 def test_a_dead_server_is_told_and_the_next_job_starts_another(
     private_server: ForkServer, tmp_path: Path, pids: Path
 ) -> None:

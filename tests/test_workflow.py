@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 from typing import Any
 
 import yaml
 
+from repro import units
 from repro.cli import parser
 from tests.command_line import ROOT
 
@@ -24,6 +26,13 @@ def test_it_runs_on_a_schedule_on_a_gpu_of_ones_own_and_opens_an_issue_when_some
     [issue] = [step for step in STEPS if "issues.create" in str(step.get("with"))]
     assert issue["if"] == "steps.check.outputs.code == '1'"
     assert workflow["permissions"]["issues"] == "write"
+
+
+def test_there_is_time_to_bisect_all_packages_of_a_stack() -> None:
+    workflow = yaml.safe_load(TEXT)
+    budget = units.seconds(workflow[True]["workflow_call"]["inputs"]["budget"]["default"], "budget")
+    swaps = math.ceil(math.log2(len((ROOT / "requirements.lock").read_text().split("=="))))
+    assert (1 + swaps + 1) * budget <= 60 * workflow["jobs"]["check"]["timeout-minutes"]
 
 
 def test_its_scripts_are_sound_bash_and_their_options_exist() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
 import models
 
-from .. import files, nvml, units
+from .. import files, nvml, rules, units
 from ..compare import baseline, culprit, report, second
 from ..compare.coverage import choose
 from ..compare.environments import differences
@@ -19,7 +19,7 @@ from ..compare.rule import PAIRS_A_ROUND
 from ..compare.side import Side
 from ..compare.trials import Compared
 from ..datafile import expected_folder
-from ..devices import Device, gpu_of
+from ..devices import Device, capability_of, gpu_of
 from ..errors import UserError
 from ..estimate import estimate
 from ..exit_codes import INCONCLUSIVE, OK
@@ -28,6 +28,7 @@ from ..plan import Methods, Options, counts_up_to, default_scale, trials
 from ..progress import Progress
 from ..recipe import Scale
 from ..results import REPORT
+from ..settings import Settings
 from ..stderr import say
 from ..trial import Record, Trial
 from ..units import duration, path
@@ -56,7 +57,11 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--budget", default="15m", metavar="20m", help="choose the trials that show most in this time (default 15m)")
     add("--pairs", metavar="N", help="starts of each stack a round (default: as the budget allows)")
     add("--out", type=path, default=Path("results/upgrade"), metavar="DIR", help="folder (default results/upgrade)")
-    add("--bisect", action="store_true", help="where something regressed, find the package by swapping them")
+    add(
+        "--bisect",
+        action="store_true",
+        help="where something regressed, find the package by swaps, each in a budget of its own",
+    )
     add("--accept", action="store_true", help="write what the other stack took as this machine's baseline")
     add_format(parser)
 
@@ -69,10 +74,12 @@ def main(given: argparse.Namespace) -> int:
     check_cuda(devices)
     check_disk(given.out, REPORT, _CHECK)
     stop_on_sigterm()
-    chosen, pairs = _chosen(given.budget, candidates, devices, asked)
     first = second.this_stack()
+    left_behind = second.left_behind(given.against, first)
+    candidates = _carried(candidates, devices, first, left_behind)
+    chosen, pairs = _chosen(given.budget, candidates, devices, asked)
     stacks = first, second.build(given.against, first)
-    if not second.differ(*stacks):
+    if not second.differ(*stacks, left_behind):
         # No error: a check of the newest releases meets weeks without any.
         say(f"nothing of {given.against} differs, every package that a trial may import is here in that version; done")
         if given.accept:
@@ -89,22 +96,27 @@ def main(given: argparse.Namespace) -> int:
         f"{len(chosen)} of {len(candidates)} trials, twice {pairs} starts of each stack: {names}; "
         f"{_time_told(seconds, left)}{short}"
     )
-    try:
-        with bar:
-            compared = check.run()
-        notes = [_note(given, check, compared)]
-        if given.bisect:
-            notes.append(_bisect(given, check, compared, stacks, devices, budget))
-    except KeyboardInterrupt:
-        return interrupted("what is measured is kept")
-    before, after = check.sides()
-    found = differences(before, after)
+    notes: list[str] = []
 
     def told(format: Format) -> str:
         return report.report(compared, found, before.name, after.name, notes, format)
 
-    files.replace(given.out / REPORT, told("markdown") + "\n")
-    files.replace(given.out / _CHECK, told("json") + "\n")
+    def keep() -> None:
+        files.replace(given.out / REPORT, told("markdown") + "\n")
+        files.replace(given.out / _CHECK, told("json") + "\n")
+
+    try:
+        with bar:
+            compared = check.run()
+        before, after = check.sides()
+        found = differences(before, after)
+        notes.append(_note(given, check, compared))
+        keep()  # bisecting may take hours, and be stopped
+        if given.bisect:
+            notes.append(_bisect(given, check, compared, stacks, devices, budget))
+            keep()
+    except KeyboardInterrupt:
+        return interrupted("what is measured is kept")
     code = report.exit_code(compared)
     if given.accept:
         accepted = [record for trial in chosen for record in check.samples("after", trial)]
@@ -128,6 +140,28 @@ def _candidates(given: argparse.Namespace) -> tuple[list[Device], list[Trial]]:
         asked = Options(ids, methods, scale, (len(devices) or 1,), steps=rounds(devices))
         wanted += trials(asked, devices)
     return devices, list({trial.id: trial for trial in wanted}.values())
+
+
+def _carried(
+    candidates: Sequence[Trial], devices: Sequence[Device], first: second.Stack, left_behind: Collection[str]
+) -> list[Trial]:
+    """The trials without those that run on the first stack with kernels alone that were left behind: on the other they
+    would break, by no fault of its packages. Raises UserError where none is left."""
+
+    def runs(trial: Trial, packages: dict[str, str]) -> bool:
+        recipe, settings = models.find(trial.recipe, trial.scale), Settings.parse(trial.settings)
+        known = rules.Stack(packages, capability_of(devices))
+        return rules.obstacle(recipe, settings, trial.world, known) is None
+
+    rest = {name: version for name, version in first.packages.items() if name not in left_behind}
+    lost = [trial for trial in candidates if runs(trial, first.packages) and not runs(trial, rest)]
+    if lost:
+        names = ", ".join(f"{trial.recipe} {trial.settings}" for trial in lost)
+        told = f"{names}: its kernels are built from source, and no second stack by requirements has them"
+        if len(lost) == len(candidates):
+            raise UserError(f"{told}; name other --models or --methods")
+        say(f"left out {told}")
+    return [trial for trial in candidates if trial not in lost]
 
 
 def _chosen(
@@ -246,7 +280,12 @@ def _bisect(
         stack = build(names)
         folder = given.out / "bisect" / stack.key
         with Progress(_parts([trial], devices, check.pairs), 0.0, budget) as bar:
-            return Check(folder, [trial], (first, stack), devices, check.pairs, budget, bar.tell_part).run()[0]
+            swapped_in = Check(folder, [trial], (first, stack), devices, check.pairs, budget, bar.tell_part)
+            [found] = swapped_in.run()
+        if not swapped_in.complete and found.status == "inconclusive":  # chance would name a package
+            why = f"the budget of {given.budget} ended the check of {', '.join(names)} early"
+            raise UserError(f"{why}, the same command goes on")
+        return found
 
     def differs(names: Sequence[str]) -> bool:
         found = look(names)
@@ -260,11 +299,17 @@ def _bisect(
     if not suspects:
         return "No package of both stacks differs, so there is nothing to bisect."
     try:
-        found = culprit.search(suspects, swapped, differs, lambda names: look(names).status == target.status)
+        found = culprit.search(suspects, swapped, differs)
+        alone = look(found.packages)
     except UserError as error:
         return f"Bisecting {trial.recipe}, {trial.settings} ended without an answer: {error}."
     names = " with ".join(f"{name} {first.packages[name]} to {other.packages[name]}" for name in found.packages)
     how = f"of {len(suspects)} packages that differ, after {found.looks} environments with half of them"
-    if not found.confirmed:
+    if alone.status == target.status:
+        return f"Culprit: {names}: {trial.recipe}, {trial.settings} {target.status} with it alone ({how})."
+    if alone.status in ("unchanged", "improved", "fixed"):
         return f"Bisecting {trial.recipe}, {trial.settings}: not {names} alone ({how}); it may take several packages."
-    return f"Culprit: {names}: {trial.recipe}, {trial.settings} {target.status} with it alone ({how})."
+    return (
+        f"Bisecting {trial.recipe}, {trial.settings}: what is left is {names} ({how}), with it alone it is "
+        f"{alone.status}: {alone.reason}."
+    )

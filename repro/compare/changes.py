@@ -1,4 +1,5 @@
-"""What changed besides speed: the kernels that ran, what compile made, memory, start-up, numerics."""
+"""What changed besides speed: the kernels that ran, what compile made, memory, start-up, numerics, and who else kept
+the CPUs busy."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..formats import figures
+from ..soundness import crowded
 from ..trial import Record
 from .ratio import of_separate
 from .rule import SMALLEST_CHANGE
@@ -46,7 +48,7 @@ def changes(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
     found = [change for change in found if change.before and change.after and change.before != change.after]
     found += _moved("peak memory", _peak_mib, before, after, SMALLEST_CHANGE, "MiB")
     found += _moved("compiling and warm-up", _compiling, before, after, _WARM_UP_CHANGE, "s")
-    return found + _numerics(before[-1].losses, after[-1].losses)
+    return found + _numerics(before[-1].losses, after[-1].losses) + _crowd(before, after)
 
 
 def _by_chance(take: Callable[[Record], float | None], before: Sequence[Record], after: Sequence[Record]) -> bool:
@@ -100,6 +102,14 @@ def _numerics(before: Sequence[float | None] | None, after: Sequence[float | Non
         if old is None or new is None or abs(new - old) > _LOSS_CHANGE * abs(old):
             return [Change(f"loss of micro-step {step}", _loss(old), _loss(new))]
     return []
+
+
+def _crowd(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
+    """What may well be why one side was slower. Processes that took turns have no such number."""
+    old, new = (middle(record.crowd for record in side) for side in (before, after))
+    if old is None or new is None or crowded(abs(new - old)) is None:
+        return []
+    return [Change("CPUs that other processes kept busy", f"{old:.1f}", f"{new:.1f}")]
 
 
 def _loss(loss: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Which of several packages made the difference: half of them swapped at a time, then what is left, to confirm."""
+"""Which of several packages made the difference: half of them swapped at a time."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Found:
-    """`packages` could not be told apart any further. `confirmed` says whether they alone make the difference;
-    `looks` counts the environments measured before that."""
+    """`packages` could not be told apart any further, after `looks` at environments. Whether they alone make the
+    difference is still to be confirmed."""
 
     packages: tuple[str, ...]
-    confirmed: bool
     looks: int
 
 
@@ -20,13 +19,11 @@ def search(
     suspects: Sequence[str],
     swapped: Callable[[Sequence[str]], frozenset[str]],
     differs: Callable[[Sequence[str]], bool],
-    confirmed: Callable[[Sequence[str]], bool],
 ) -> Found:
     """Halves the suspects, log2 times.
 
     `swapped` says which suspects an environment has in their new version when some are swapped into the first one: the
-    resolver may drag more along, or refuse, and then there are none. `differs` measures that environment; `confirmed`
-    holds what is left against the whole rule.
+    resolver may drag more along, or refuse, and then there are none. `differs` measures that environment.
     """
     left, looks = list(suspects), 0
     while len(left) > 1:
@@ -40,4 +37,4 @@ def search(
         looks += 1
         there = differs(half)
         left = [package for package in left if (package in together) == there]
-    return Found(tuple(left), confirmed(left), looks)
+    return Found(tuple(left), looks)

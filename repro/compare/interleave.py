@@ -223,21 +223,33 @@ class Check:
             ForkServer(results.logs / "server.log", self._variables(arm), stack.python, _modules(trials)) as server,
         ):
             environment.keep(found, folder)
-            server.launch()
             known = environment.stack(self._devices, stack.packages, stack.python)
             bench = Bench(server, known, gpu_of(self._devices), results.logs)
-            yield _Opened(stack.name, self.folder, found.commit, results, server, bench)
+            opened = _Opened(stack.name, self.folder, found.commit, results, server, bench)
+            opened.launch()
+            yield opened
 
     def _compare(self, trial: Trial) -> Compared:
         largest = [_latest(self.folder / arm / SEARCHES, trial) for arm in ("before", "after")]
         before, after = (self.samples(arm, trial) for arm in ("before", "after"))
         if not before or not after:
-            return compare_trial(largest[:1], largest[1:])
+            found = compare_trial(largest[:1], largest[1:])
+            return replace(found, reason=found.reason + self._failure(trial, ARMS))
         found = compare_trial(before, after, judge=self._judge(trial))
+        found = replace(found, reason=found.reason + self._failure(trial, ("again",)))
         sizes = [record.micro_batch for record in largest]
         if sizes[0] == sizes[1]:
             return found
         return replace(found, changes=(*found.changes, Change("largest micro batch", *map(str, sizes))))
+
+    def _failure(self, trial: Trial, arms: Sequence[str]) -> str:
+        """What a comparison does not tell of its own: that one of these arms failed, and no more was measured."""
+        for arm in arms:
+            if failed := [record for record in self.samples(arm, trial) if record.status != "ok"]:
+                where = self._stacks[arm].name if arm in SEARCHED else f"the copy of {self._stacks[arm].name}"
+                why = f"{failed[-1].status}: {failed[-1].reason}"
+                return f"; in {where} it failed, which ended its starts ({why})"
+        return ""
 
     def _is_settled(self, trial: Trial) -> bool:
         """By the first round alone, also where a check goes on in the second."""
@@ -281,12 +293,26 @@ class _Opened:
     server: ForkServer
     bench: Bench
 
+    def launch(self) -> None:
+        """Starts the stack without waiting for it. Raises UserError where it has gone since it was built."""
+        with self._clear():
+            self.server.launch()
+
     def load(self) -> None:
         """Waits for the stack. Raises UserError where it does not import."""
-        try:
+        with self._clear():
             self.server.start()
-        except ServerDiedError as error:
-            raise UserError(f"{self.stack}: {error.reason}; what was measured is kept in {self.kept}") from None
+
+    @contextmanager
+    def _clear(self) -> Iterator[None]:
+        try:
+            yield
+        except (ServerDiedError, OSError) as error:
+            if isinstance(error, OSError):
+                why = f"it does not start ({error.filename}: {error.strerror})"
+            else:
+                why = error.reason
+            raise UserError(f"{self.stack}: {why}; what was measured is kept in {self.kept}") from None
 
     def measure(self, trial: Trial, turns: str | None = None) -> Record:
         """Runs a trial in a process of its own, which may take `turns`."""

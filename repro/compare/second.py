@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..build_cache import build_cache
 from ..checkout import ROOT
 from ..errors import UserError, cut
-from ..packages import TOOLS, installed_packages, matters, normalised
+from ..packages import KERNELS, TOOLS, installed_packages, matters, normalised
 from ..stderr import say
 
 # What a trial may import. Kernels that are built from source are not among them: they would be built again.
@@ -24,6 +26,10 @@ _ROOTS = (
     *("nvidia-ml-py", "psutil", "setuptools"),
 )
 _SCRIPT = ROOT / "locks" / "second.sh"
+# What means the same packages for good, unlike a name alone, a folder, a wheel, a branch or another file; and options.
+_PINNED = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[^]]*\])?\s*==\s*[A-Za-z0-9.+!_-]+(\s|;|$)|--(?!requirement|constraint|editable)"
+)
 
 
 @dataclass(frozen=True)
@@ -42,11 +48,20 @@ def this_stack() -> Stack:
     return Stack("this stack", sys.executable, installed_packages())
 
 
-def differ(first: Stack, other: Stack) -> bool:
+def differ(first: Stack, other: Stack, left_behind: Collection[str] = ()) -> bool:
     """Whether a trial may import something else there: a package of the other that the first has not, or one that the
-    other lacks. What else the first has alone, such as tools of the tests, is no difference."""
-    names = (*other.packages, *_ROOTS, *filter(matters, {*first.packages}.difference(TOOLS)))
-    return any(first.packages.get(name) != other.packages.get(name) for name in names)
+    other lacks. What else the first has alone, such as tools of the tests, is no difference, nor is what was left
+    behind."""
+    names = {*other.packages, *_ROOTS, *filter(matters, {*first.packages}.difference(TOOLS))}
+    return any(first.packages.get(name) != other.packages.get(name) for name in names.difference(left_behind))
+
+
+def left_behind(against: str, first: Stack) -> frozenset[str]:
+    """The kernels of the first stack that one with these requirements goes without: it would build them from source
+    again. A lock says itself what it has. Raises UserError as `build` does."""
+    if os.path.isfile(against):
+        return frozenset()
+    return frozenset(KERNELS).intersection(first.packages).difference(requirements(against))
 
 
 def folder(key: str) -> Path:
@@ -64,13 +79,16 @@ def build(against: str, first: Stack) -> Stack:
 
 def locked(lock: Path) -> Stack:
     """The stack of a lock file. Raises UserError where it cannot be read or installed."""
+    expected = "expected a lock file, such as locks/latest.lock"
     try:
-        text = lock.read_text(errors="replace")
+        text = lock.read_text(encoding="utf-8")
     except OSError as error:
         raise UserError(f"--against {lock}: it cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError:
+        raise UserError(f"--against {lock}: it is no text, {expected}, which may name a wheel") from None
     if not text.strip():
-        raise UserError(f"--against {lock}: it is empty, expected a lock file, such as locks/latest.lock")
-    return _built(_key(text), str(lock), text, None)
+        raise UserError(f"--against {lock}: it is empty, {expected}")
+    return _built(_key(text), str(lock), {lock: None}, anew=not all(map(_PINNED.match, _lines(text))))
 
 
 def pinned(wanted: Mapping[str, str], first: Stack) -> Stack:
@@ -87,7 +105,8 @@ def pinned(wanted: Mapping[str, str], first: Stack) -> Stack:
             line += "+cpu"
         lines.append(line + "\n")
     text = "".join(lines)
-    return _built(_key(text + pins), " ".join(wanted.values()), pins, text)
+    key = _key(text + pins)
+    return _built(key, " ".join(wanted.values()), {folder(key) / "lock": pins, folder(key) / "wanted.in": text})
 
 
 def requirements(against: str) -> dict[str, str]:
@@ -115,29 +134,57 @@ def _key(text: str) -> str:
     return hashlib.sha256(f"{sys.executable}\n{text}".encode()).hexdigest()[:12]
 
 
-def _built(key: str, name: str, lock: str, wanted: str | None) -> Stack:
+def _lines(lock: str) -> list[str]:
+    """What a lock says, without comments, each requirement with its hashes on one line."""
+    lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in lock.replace("\\\n", " ").splitlines())
+    return [line for line in lines if line]
+
+
+def _built(key: str, name: str, files: Mapping[Path, str | None], anew: bool = False) -> Stack:
+    """The stack of a lock and, where there are any, requirements: `files` in this order, with what is to be in those
+    that we write. One that is there already is taken, unless it is to be built `anew`."""
     place = folder(key)
-    venv, done = place / "venv", place / "complete"
-    if not done.is_file():
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-            (place / "lock").write_text(lock)
-            files = [place / "lock"]
-            if wanted is not None:
-                files.append(place / "wanted.in")
-                files[1].write_text(wanted)
-        except OSError as error:
-            raise UserError(f"cannot write to {place}: {error.strerror}") from error
-        say(f"building the stack of {name}")
-        command = [str(_SCRIPT), sys.executable, str(venv), *map(str, files)]
-        made = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        if made.returncode == 130:
-            raise KeyboardInterrupt
-        if made.returncode:
-            raise UserError(f"--against {name}: {_one_line(made.stderr, key, name)}")
-        done.touch()
-    python = str(venv / "bin" / "python")
-    return Stack(name, python, _packages(python), key)
+    done, python = place / "complete", place / "venv" / "bin" / "python"
+
+    def there() -> bool:
+        return not anew and done.is_file() and python.exists()
+
+    if not there():
+        with _alone(place):
+            if not there():  # another check may have built it meanwhile
+                _build(place, name, files)
+                done.touch()
+    return Stack(name, str(python), _packages(str(python)), key)
+
+
+@contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """Waits until nobody else builds in a folder: who built there once more would take a stack from who measures it."""
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        lock = (place / ".lock").open("w")
+    except OSError as error:
+        raise UserError(f"cannot write to {place}: {error.strerror}") from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(place: Path, name: str, files: Mapping[Path, str | None]) -> None:
+    try:
+        (place / "complete").unlink(missing_ok=True)
+        for file, text in files.items():
+            if text is not None:
+                file.write_text(text)
+    except OSError as error:
+        raise UserError(f"cannot write to {place}: {error.strerror}") from error
+    say(f"building the stack of {name}")
+    command = [str(_SCRIPT), sys.executable, str(place / "venv"), *map(str, files)]
+    made = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if made.returncode == 130:
+        raise KeyboardInterrupt
+    if made.returncode:
+        raise UserError(f"--against {name}: {_one_line(made.stderr, place.name, name)}")
 
 
 def _one_line(told: str, key: str, name: str) -> str:

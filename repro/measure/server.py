@@ -300,6 +300,7 @@ def _jobs(stream: socket.socket, logs: Path | None, modules: Sequence[str]) -> I
     lines = stream.makefile("rb", buffering=0)  # takes in no more than a line: what follows a job is for run() to see
     try:
         stack.preload(modules)
+        importlib.import_module("psutil")  # without it what a job leaves could not be ended
     except Exception as error:
         told = one_line(error)
         stream.sendall(json.dumps({"error": told, "traceback": traceback.format_exc()}).encode() + b"\n")
