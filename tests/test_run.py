@@ -81,25 +81,6 @@ def test_a_cell_is_judged_after_its_trials_also_in_the_first_run_of_a_folder(
         assert (done.returncode, done.stdout) == (code, f"{verdicts}\n"), done.stderr
 
 
-def test_a_disk_that_is_full_at_the_end_is_one_line_and_leaves_the_file_of_pytest_benchmark_whole(
-    tmp_path: Path,
-) -> None:
-    folder = shutil.copytree(ROOT / "results" / "cpu-2-cores", tmp_path / "run")
-    whole = (folder / "benchmark.json").read_bytes()
-    command = [sys.executable, "-m", "repro", "--processes", "1", "--methods", "naive", "--models", "vit"]
-    done = subprocess.run(
-        ["bash", "-c", 'ulimit -f 100; exec "$@"', "bash", *command, "--out", str(folder)],
-        cwd=ROOT,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-    )
-    *_, last = done.stderr.splitlines()
-    assert (done.returncode, done.stdout) == (2, "")
-    assert last == f"repro: no space left in {folder}: free some and run the same command again"
-    assert (folder / "benchmark.json").read_bytes() == whole
-
-
 def test_a_folder_that_is_removed_between_two_trials_is_told_and_does_not_come_back(tmp_path: Path) -> None:
     removing = "    if run.ran:\n        shutil.rmtree(sys.argv[1])\n    return"
     done = subprocess.run(
@@ -155,6 +136,28 @@ def test_a_run_measures_every_trial_and_succeeds(finished: Finished) -> None:
         ("convnext", 1, "ok"), ("convnext", 2, "ok"), ("vit", 1, "ok"), ("vit", 2, "ok"),
     ]  # fmt: skip
     assert all(row["true_step"] > 0 for row in found)
+
+
+def test_a_disk_that_is_full_at_the_end_is_one_line_and_leaves_the_file_of_pytest_benchmark_whole(
+    finished: Finished, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(finished[0], tmp_path / "run")
+    file = folder / "benchmark.json"
+    told = json.loads(file.read_text())
+    told["benchmarks"][0]["extra_info"]["padding"] = "x" * 2**19  # of a trial that is not gone through again
+    file.write_text(json.dumps(told))
+    whole = file.read_bytes()
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -f 400; exec "$@"', "bash", sys.executable, "-m", "repro", *ONE, "--out", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+    )
+    *_, last = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert last == f"repro: no space left in {folder}: free some and run the same command again"
+    assert file.read_bytes() == whole
 
 
 def test_progress_and_time_left_are_on_stderr_and_the_report_alone_on_stdout(finished: Finished) -> None:
