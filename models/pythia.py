@@ -45,12 +45,12 @@ def _build(shape: TextShape, sequence: int, custom_kernels: bool, attention: str
         rotary_pct=0.25,
         use_parallel_residual=True,
         use_cache=False,
-        attn_implementation=_custom_attention(attention) if custom_kernels else "eager",
+        attn_implementation=custom_attention(attention) if custom_kernels else "eager",
     )
     return LanguageModelling(GPTNeoXForCausalLM(config))
 
 
-def _custom_attention(wanted: str) -> str:
+def custom_attention(wanted: str) -> str:
     """The name of an attention that is causal by its flag, as in the authors' transformers, never by a mask.
 
     Newer versions look for packed sequences first, which a compiled model cannot; it then gets a mask, and with a
