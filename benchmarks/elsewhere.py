@@ -16,6 +16,7 @@ from repro.gpus import known_gpu
 from repro.predict import calibration
 from repro.predict.calibration import EVERYTHING
 from repro.predict.machine import Machine, gpu_named
+from repro.predict.memory import Moment, usable, workspace
 from repro.predict.time import step
 from repro.predict.traces import Trace
 from repro.recipe import Images, Recipe, Text
@@ -99,8 +100,22 @@ def predicted(measured: Measured, trace: Trace) -> tuple[float, float, float]:
     return seconds, low * seconds, high * seconds
 
 
+def largest(measured: Measured, trace: Trace) -> int:
+    """The micro batch that timm's search ends at, by the memory model: the largest power of two, or one and a half of
+    one, that fits. Its trainings keep gradients from step to step and one moment, and have no buckets."""
+    fp32, gpu = 4 * trace.parameters, gpu_named(measured.gpu)
+    allowance = calibration.load()[EVERYTHING].allowance
+    room = usable(gpu, allowance) - workspace(allowance, measured.gpus)
+    peaks = (trace.total("saved") + trace.rest.cost(part) for part in ("head", "body"))
+    moments = (Moment(fp32, fp32, fp32, activations, buckets=0.0, temporaries=0.0) for activations in peaks)
+    most = min(moment.examples(room, allowance.spread) for moment in moments)
+    power = 1 << (int(most).bit_length() - 1)
+    return power * 3 // 2 if most >= 1.5 * power else power
+
+
 def row(measured: Measured, trace: Trace) -> dict[str, Any]:
     seconds, low, high = predicted(measured, trace)
+    searched = measured.who == "timm" and measured.what == "step"
     return {
         "who": measured.who,
         "model": measured.model,
@@ -110,6 +125,7 @@ def row(measured: Measured, trace: Trace) -> dict[str, Any]:
         "settings": measured.settings,
         "compiled": measured.compiled,
         "mbs": measured.micro_batch,
+        "largest predicted": largest(measured, trace) if searched else None,
         "measured (ms)": round(1e3 * measured.seconds, 1),
         "predicted (ms)": round(1e3 * seconds, 1),
         "predicted/measured": round(seconds / measured.seconds, 3),

@@ -44,6 +44,14 @@ def test_what_is_kept_is_what_the_model_of_cost_predicts(model: str, traces: Tra
             assert elsewhere.row(measured, traces.of(measured))["predicted (ms)"] == float(kept["predicted (ms)"])
 
 
+def test_the_memory_model_finds_the_micro_batch_that_timm_found(traces: Traces) -> None:
+    measured = next(each for each in PUBLISHED if each.model == "convnext_base" and each.what == "step")
+    assert elsewhere.largest(measured, traces.of(measured)) == measured.micro_batch
+    searched = [(each["mbs"], each["largest predicted"]) for each in KEPT if each["largest predicted"]]
+    assert len(searched) == 5
+    assert all(found == predicted for found, predicted in searched)
+
+
 @pytest.mark.parametrize("model", WEIGHTS)
 def test_the_models_have_as_many_weights_as_were_printed(model: str, traces: Traces) -> None:
     measured = next(each for each in PUBLISHED if each.model == model and each.settings != "naive")
