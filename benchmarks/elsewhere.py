@@ -6,19 +6,19 @@ llm-foundry's decoders, sharded as by FSDP's stage 3, which have as many weights
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import models
 from repro.datafile import Positive, records
 from repro.gpus import known_gpu
+from repro.interval import Interval
 from repro.predict import calibration
 from repro.predict.calibration import EVERYTHING
 from repro.predict.machine import Machine, gpu_named
 from repro.predict.memory import Moment, usable, workspace
 from repro.predict.time import step
-from repro.predict.traces import Trace
+from repro.predict.traces import Part, Trace
 from repro.recipe import Images, Recipe, Text
 from repro.settings import Settings
 
@@ -84,7 +84,7 @@ def recipe(measured: Measured) -> Recipe:
     return replace(alike, batch_size=batch, compiles=compiles, build=lambda kernels, _: _timm(measured.model, kernels))
 
 
-def predicted(measured: Measured, trace: Trace) -> tuple[float, float, float]:
+def predicted(measured: Measured, trace: Trace) -> Interval:
     """Seconds, and the bounds between which 8 of 10 unseen cells of the paper lay."""
     machine = Machine(gpu_named(measured.gpu), measured.gpus)
     fit = calibration.load()[EVERYTHING]
@@ -97,7 +97,7 @@ def predicted(measured: Measured, trace: Trace) -> tuple[float, float, float]:
     elif measured.who == "timm":
         seconds -= (1 - _SGD) * taken.update
     low, high = fit.interval(machine)
-    return seconds, low * seconds, high * seconds
+    return Interval(seconds, low * seconds, high * seconds)
 
 
 def largest(measured: Measured, trace: Trace) -> int:
@@ -114,7 +114,7 @@ def largest(measured: Measured, trace: Trace) -> int:
 
 
 def row(measured: Measured, trace: Trace) -> dict[str, Any]:
-    seconds, low, high = predicted(measured, trace)
+    seconds = predicted(measured, trace)
     searched = measured.who == "timm" and measured.what == "step"
     return {
         "who": measured.who,
@@ -127,9 +127,9 @@ def row(measured: Measured, trace: Trace) -> dict[str, Any]:
         "mbs": measured.micro_batch,
         "largest predicted": largest(measured, trace) if searched else None,
         "measured (ms)": round(1e3 * measured.seconds, 1),
-        "predicted (ms)": round(1e3 * seconds, 1),
-        "predicted/measured": round(seconds / measured.seconds, 3),
-        "inside the interval": low <= measured.seconds <= high,
+        "predicted (ms)": round(1e3 * seconds.value, 1),
+        "predicted/measured": round(seconds.value / measured.seconds, 3),
+        "inside the interval": seconds.overlaps(Interval.exact(measured.seconds)),
     }
 
 
@@ -154,10 +154,10 @@ class Traces:
 
 
 def _forward(trace: Trace) -> Trace:
-    def kept(costs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-        return ((key, cost) for key, cost in costs.items() if not key.startswith("backward/"))
+    def kept(part: Part) -> Part:
+        return replace(part, costs={key: cost for key, cost in part.costs.items() if not key.startswith("backward/")})
 
-    return replace(trace, parts=tuple(replace(part, costs=dict(kept(part.costs))) for part in trace.parts))
+    return replace(trace, parts=tuple(map(kept, trace.parts)))
 
 
 def _decoder(name: str) -> nn.Module:

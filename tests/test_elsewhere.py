@@ -62,7 +62,7 @@ def test_the_models_have_as_many_weights_as_were_printed(model: str, traces: Tra
 def test_a_forward_pass_is_about_a_third_of_a_step(traces: Traces) -> None:
     def seconds(what: Literal["step", "forward"]) -> float:
         measured = next(each for each in PUBLISHED if each.model == "convnext_base" and each.what == "step")
-        return elsewhere.predicted(replace(measured, what=what), traces.of(measured))[0]
+        return elsewhere.predicted(replace(measured, what=what), traces.of(measured)).value
 
     assert 0.30 < seconds("forward") / seconds("step") < 0.36
 
