@@ -165,7 +165,8 @@ def _cheapest(best: Rented, unit: str, spot: Spot | None, doubt: str) -> str:
     if math.isinf(best.cost):
         return "None of these ends: interrupted so often, the run is not to be expected to finish on any."
     uninterrupted = "without interruptions" if best.rental.terms == "spot" and spot is None else ""
-    days = [f"{best.run.origin}: {best.run.source}", bounds_told(best.bounds), doubt, uninterrupted]
+    audit = f"audit: {doubt}" if doubt else ""
+    days = [f"{best.run.origin}: {best.run.source}", bounds_told(best.bounds), audit, uninterrupted]
     return f"The cheapest is {_taken(best, unit)} ({', '.join(filter(None, days))})."
 
 
