@@ -172,10 +172,10 @@ def _overview() -> argparse.ArgumentParser:
         prog=command(),
         usage="%(prog)s [COMMAND] [OPTIONS]",
         description="Measures the training step of the paper's nine models on the hardware at hand, extrapolates "
-        "to training days, and diffs them with the paper's Tables 1 and 4.\n\ncommands:\n"
+        "to training days, and compares them with the paper's Tables 1 and 4.\n\ncommands:\n"
         + "\n".join(f"  {name:{width}}  {help}" for name, help in HELP.items()),
         epilog=f"Without a command: run. Its options: {command()} run --help\n"
-        "run_all.sh also has test, and takes --with-kernels and --with-tracking before all else: its first lines tell.",
+        "run_all.sh test runs the tests. --with-kernels and --with-tracking go first: see the head of run_all.sh.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     found.add_argument("--version", action="version", version=f"repro {__version__}")

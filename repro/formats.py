@@ -21,7 +21,7 @@ FORMATS: tuple[Format, ...] = ("text", "markdown", *FOR_MACHINES)
 
 def add_format(parser: argparse.ArgumentParser, formats: tuple[Format, ...] = FORMATS) -> None:
     """Gives a command that prints data its --format."""
-    parser.add_argument("--format", choices=formats, default="text", help="of stdout")
+    parser.add_argument("--format", choices=formats, default="text", help="format of stdout")
 
 
 def counted(number: int, noun: str) -> str:

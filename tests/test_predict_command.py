@@ -55,7 +55,7 @@ def test_people_are_told_that_numbers_are_predicted_and_how_sure_they_are() -> N
     assert "4.42.3, the paper's (timm 1.0.31, torch 2.13.0), which the printed days are of. With --gpu they" in tables
     one = repro("predict", "--gpu", "RTX 4090", "--gpus", "2", "--models", "pythia-1b").stdout
     assert "Pythia-1B on 2 x RTX 4090: predicted" in one
-    assert "as 8 of 10 of the paper's plausible cells" in one
+    assert "8 of 10 of the paper's plausible cells lie in such an interval" in one
     assert f"of transformers {nearest_here().transformers} " in one
     assert f", {why_here()}" in one
     assert "Without --gpu, Tables 1 and 4 are predicted from the paper's traces, of transformers 4.42.3" in one
@@ -93,7 +93,7 @@ def test_a_stack_without_traces_of_its_own_is_told_beside_the_nearest_and_one_wi
 def test_every_reason_why_settings_are_infeasible_is_told() -> None:
     none = repro("predict", "--gpu", "H100", "--models", "pythia-6.9b").stdout
     assert (
-        "infeasible with every settings: not even a micro batch of 1 fits (3 settings); "
+        "infeasible with every combination of settings: not even a micro batch of 1 fits (3 settings); "
         "a host of 64 GB a GPU does not hold what is offloaded (10 settings).\n"
     ) in none
     some = repro("predict", "--gpu", "RTX 4090", "--gpus", "2", "--models", "pythia-1b").stdout
@@ -104,7 +104,7 @@ def test_every_reason_why_settings_are_infeasible_is_told() -> None:
 def test_the_fastest_of_what_cannot_train_is_none() -> None:
     told = repro("predict", "--gpu", "T4", "--models", "pythia-1b,vit").stdout
     answers, _, tables = told.partition("The fastest of each:")
-    assert answers.startswith("Pythia-1B on 1 x T4: predicted infeasible with every settings: ")
+    assert answers.startswith("Pythia-1B on 1 x T4: predicted infeasible with every combination of settings: ")
     assert "ViT on 1 x T4: predicted " in answers
     lines = tables.partition("\n\n\n")[0].splitlines()[:6]
     assert [line.split()[:2] for line in lines if line.startswith(("pythia-1b", "vit"))] == [
@@ -118,7 +118,7 @@ def test_a_machine_that_nothing_like_it_was_held_against_has_no_interval() -> No
     assert all(row["days_low"] < row["days"] < row["days_high"] for row in answer(*command))
     rows = answer(*command, "--nodes", "2")
     assert {(row["days_low"], row["days_high"]) for row in rows} == {(None, None)}
-    unsure = "how surely is not known: the paper measured no such machine"
+    unsure = "no interval is known: the paper measured no such machine"
     on_nodes = repro(*command, "--gpus", "8", "--nodes", "2").stdout
     assert on_nodes.startswith("Pythia-1B on 2 nodes of 8 x A100 80 GB: predicted ")
     assert unsure in on_nodes

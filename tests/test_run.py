@@ -460,7 +460,7 @@ def test_a_spent_budget_starts_no_trial_loads_no_stack_and_says_so(tmp_path: Pat
     assert "Warning" not in found.stderr
     assert not (tmp_path / "logs" / "server.log").exists(), "the stack is not even loaded"
     assert records(tmp_path) == []
-    assert "no GPU took part in this run. Nothing was measured here." in found.stdout
+    assert "no GPU took part in this run. None of its trials was measured." in found.stdout
 
 
 def test_a_trial_over_its_time_limit_is_a_result_with_a_remedy(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ A file's own imports must be fast: what needs torch, pytest or a plotting librar
 """
 
 HELP = {
-    "run": "measure, extrapolate, diff with the paper (the default)",
+    "run": "measure, extrapolate to days, compare with the paper, report (the default)",
     "join": "take part, as one more node, in a run started with --nodes",
     "doctor": "say what this machine, and this container image, is fit for",
     "recipes": "list the nine recipes, and the lab's: ids, hyper-parameters, FLOPs",
@@ -14,15 +14,15 @@ HELP = {
     "settings": "list the paper's search space of settings",
     "table": "print a table of the paper, with measured values beside it",
     "predict": "predict days, memory and step time on GPUs that are not here, without torch",
-    "calibrate": "probe this machine, so that predictions fit it: products, copies, launches, exchanges",
-    "audit": "ask of every published cell whether it can be true: the FLOP/s that it implies",
-    "claims": "compute the papers' sentences once more, and say which hold",
+    "calibrate": "measure this machine's speeds (products, copies, launches, exchanges) for predictions on it",
+    "audit": "say of every published cell whether it can be true, by the FLOP/s that it implies",
+    "claims": "recompute the numbers in the papers' sentences, and say which hold",
     "recommend": "say which machine to buy or rent for a model, a budget and a deadline",
     "rent": "say what renting costs: on demand, reserved, spot with interruptions, storage",
     "breakeven": "say when owning beats renting, with electricity, resale, energy and CO2",
     "scaling": "say what more GPUs bring, and where one more stops paying",
     "report": "write report.html and report.md of a run, or of the published numbers alone",
-    "compare": "say of two results folders what became slower, faster, broke or was fixed",
-    "upgrade-check": "say whether another stack makes training steps slower, interleaved on this machine",
-    "lab": "predict a GAN's runtime from one epoch, train it and see, as the lab report did",
+    "compare": "say what became slower or faster, broke or was fixed between two results folders",
+    "upgrade-check": "say whether another stack makes training slower, both measured in turns on this machine",
+    "lab": "predict a GAN's runtime from one epoch, train it and compare, as the lab report did",
 }

@@ -38,16 +38,18 @@ def options(parser: argparse.ArgumentParser) -> None:
         "its inputs or, with --gpu, of that machine's. SUM is 8000, 0.13EUR, or 7000..9000 where it is uncertain."
     )
     parser.add_argument("--model", type=models.typed, metavar="ID", help="a recipe, trained on --gpus of --gpu")
-    parser.add_argument("--gpu", metavar="NAME", help="of the machine to own or to rent")
-    parser.add_argument("--gpus", metavar="N", help="in it (default: 1)")
+    parser.add_argument("--gpu", metavar="NAME", help="GPU of the machine to own or to rent")
+    parser.add_argument("--gpus", metavar="N", help="GPUs in it (default: 1)")
     parser.add_argument("--machine", metavar="SUM", help="price of the machine")
     parser.add_argument("--resale", metavar="SUM", help="what it sells for in the end (default: nothing)")
-    parser.add_argument("--rent", metavar="SUM", help="of the same machine, an hour")
-    parser.add_argument("--hours", metavar="H", help="of a run; bounds as 700..800")
-    parser.add_argument("--power", metavar="KW", help="of the machine while it trains; bounds as 0.4..0.6")
-    parser.add_argument("--pue", metavar="X", help="power usage effectiveness; bounds too (default: 1, no overhead)")
-    parser.add_argument("--electricity", metavar="SUM", help="price of a kWh")
-    parser.add_argument("--co2", metavar="G|REGION", help="grams of CO2 a kWh, or a region: world, US")
+    parser.add_argument("--rent", metavar="SUM", help="rent of the same machine, per hour")
+    parser.add_argument("--hours", metavar="H", help="hours of a run, or bounds such as 700..800")
+    parser.add_argument(
+        "--power", metavar="KW", help="power of the machine while it trains, or bounds such as 0.4..0.6"
+    )
+    parser.add_argument("--pue", metavar="X", help="power usage effectiveness, or bounds (default: 1, no overhead)")
+    parser.add_argument("--electricity", metavar="SUM", help="price per kWh")
+    parser.add_argument("--co2", metavar="G|REGION", help="grams of CO2 per kWh, or a region: world, US")
     add_shared(parser)
 
 

@@ -20,8 +20,10 @@ _PROCESSES_A_CPU = 8  # more of them bring a machine to a halt: each waits in tu
 def add_devices(parser: argparse.ArgumentParser) -> None:
     """The options that say which GPUs, or how many processes of the CPU."""
     add = parser.add_argument
-    add("--gpus", metavar="all|N|0,1", help="GPUs: all, a count as in Docker, or indices (0,1 or device=0)")
-    add("--processes", metavar="1,2", help="on the CPU: numbers of processes (default without a GPU 1,2)")
+    add("--gpus", metavar="all|N|0,1", help="GPUs to use: all, a count as in Docker, or indices (0,1 or device=0)")
+    add(
+        "--processes", metavar="1,2", help="run on the CPU, with these numbers of processes (default without a GPU 1,2)"
+    )
     add("--allow-cpu", action="store_true", help="with --gpus: run on the CPU where no GPU is visible")
 
 

@@ -11,10 +11,10 @@ from ..formats import FORMATS, render
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "exit codes: 0 healthy; 1 the driver does not tell of its GPUs, or this image or this torch is not for this "
+        "exit codes: 0 healthy; 1 the driver does not report its GPUs, or this image or this torch is not for this "
         "GPU: the line ends with what would be right"
     )
-    parser.add_argument("--format", choices=FORMATS, help="of stdout (default: one line)")
+    parser.add_argument("--format", choices=FORMATS, help="format of stdout (default: one line)")
 
 
 def main(given: argparse.Namespace) -> int:

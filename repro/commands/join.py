@@ -18,7 +18,11 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("address", metavar="HOST:PORT", help="what the run was given as --address")
     parser.add_argument("--gpus", metavar="all|N|0,1", help="as on the first node (default: all there are)")
     parser.add_argument(
-        "--out", type=path, default=Path("results/local"), metavar="DIR", help="takes the logs (default results/local)"
+        "--out",
+        type=path,
+        default=Path("results/local"),
+        metavar="DIR",
+        help="folder for the logs (default results/local)",
     )
 
 

@@ -30,11 +30,22 @@ from .preflight import check_cuda, check_disk, check_packages, interrupted, stop
 
 def options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--epochs", default=str(EPOCHS), metavar="N", help=f"to predict from one, and then to run (default {EPOCHS})")
-    add("--images", metavar="N", help="an epoch has (default: as many batches as the lab's 40,597 images make)")
+    add(
+        "--epochs",
+        default=str(EPOCHS),
+        metavar="N",
+        help=f"epochs to predict from one, and then to train (default {EPOCHS})",
+    )
+    add("--images", metavar="N", help="images in an epoch (default: as many batches as the lab's 40,597 images make)")
     add("--scale", choices=get_args(Scale), help="size of the GAN (default: paper on a GPU, tiny on a CPU)")
     add("--skip-warmup", action="store_true", help="also time an epoch after a warm-up, and predict with it")
-    add("--out", type=path, default=Path("results/local/lab"), metavar="DIR", help="default results/local/lab")
+    add(
+        "--out",
+        type=path,
+        default=Path("results/local/lab"),
+        metavar="DIR",
+        help="results folder (default results/local/lab)",
+    )
     add_format(parser)
 
 

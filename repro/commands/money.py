@@ -24,11 +24,16 @@ from ..units import path
 def add_shared(parser: argparse.ArgumentParser) -> None:
     """--prices, --currency, --measured, --predicted and --format."""
     parser.add_argument(
-        "--prices", type=path, metavar="FILE", help="TOML with all prices of your own, over ours: see docs/prices.md"
+        "--prices",
+        type=path,
+        metavar="FILE",
+        help="TOML with prices of your own, which replace ours: see docs/prices.md",
     )
-    parser.add_argument("--currency", metavar="CODE", help="of all sums, ISO 4217 (default: USD)")
-    parser.add_argument("--measured", type=path, metavar="DIR", help="a results folder: its days over the paper's")
-    parser.add_argument("--predicted", action="store_const", const=True, help="with GPUs whose days are but predicted")
+    parser.add_argument("--currency", metavar="CODE", help="currency of all sums, ISO 4217 (default: USD)")
+    parser.add_argument(
+        "--measured", type=path, metavar="DIR", help="take days from this results folder in place of the paper's"
+    )
+    parser.add_argument("--predicted", action="store_const", const=True, help="add GPUs whose days are only predicted")
     add_format(parser)
 
 

@@ -45,14 +45,16 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--gpus", metavar="N", help="GPUs of each node (default: 1)")
     parser.add_argument("--nodes", metavar="N", help="nodes (default: 1)")
-    parser.add_argument("--methods", choices=get_args(Methods), help="settings (default: all)")
+    parser.add_argument("--methods", choices=get_args(Methods), help="settings to predict (default: all)")
     parser.add_argument(
         "--measured", type=path, metavar="DIR", help="put this run beside the tables, or beside --gpu or --probes"
     )
     work = parser.add_mutually_exclusive_group()
     work.add_argument("--validate", action="store_true", help="print the errors of the predictions")
     work.add_argument(
-        "--fit", action="store_true", help="fit the rates to expected/ again, and to a run (--measured), 4 minutes"
+        "--fit",
+        action="store_true",
+        help="fit the rates to expected/ again, and to a run (--measured); takes 4 minutes",
     )
     work.add_argument("--rebuild-traces", action="store_true", help="trace every recipe on the installed stack")
     add_format(parser)

@@ -29,8 +29,10 @@ _SPOT = f"Spot instances are left to {command()} rent, which reckons with their 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=models.typed, required=True, metavar="ID", help="a recipe, see recipes")
-    parser.add_argument("--budget", metavar="SUM", help="for all runs, in --currency; alone: the fastest within it")
-    parser.add_argument("--deadline", metavar="30d", help="for all runs; the cheapest that meets it")
+    parser.add_argument(
+        "--budget", metavar="SUM", help="for all runs, in --currency; without --deadline: the fastest within it"
+    )
+    parser.add_argument("--deadline", metavar="30d", help="for all runs: the cheapest that meets it")
     parser.add_argument("--runs", default="1", metavar="N", help="trainings, one after the other (default: 1)")
     terms = parser.add_mutually_exclusive_group()
     terms.add_argument("--own", action="store_const", dest="terms", const="own", help="machines to buy (the default)")

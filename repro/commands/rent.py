@@ -33,20 +33,22 @@ _CHECKPOINTS = ("checkpoint_every", "epochs")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", type=models.typed, metavar="ID", help="a recipe, whose days on each GPU are rented")
+    parser.add_argument("--model", type=models.typed, metavar="ID", help="a recipe, for its days on each GPU")
     parser.add_argument("--hours", metavar="H", help="hours of a run instead, on --gpus of --gpu")
-    parser.add_argument("--gpu", metavar="NAME", help="this GPU alone")
-    parser.add_argument("--gpus", metavar="N", help="this number of GPUs alone")
+    parser.add_argument("--gpu", metavar="NAME", help="only this GPU")
+    parser.add_argument("--gpus", metavar="N", help="only this number of GPUs")
     spot = parser.add_argument_group("spot instances")
     spot.add_argument("--interrupted-every", metavar="12h", help="mean time between two interruptions")
     spot.add_argument("--checkpoint-time", metavar="2m", help="time to write a checkpoint")
-    spot.add_argument("--restart-time", metavar="10m", help="from an interruption to training again; it is paid for")
+    spot.add_argument(
+        "--restart-time", metavar="10m", help="time from an interruption to training again, which is paid for"
+    )
     spot.add_argument(
         "--checkpoint-every",
         metavar="daly|young|epoch|1h",
         help="training between two checkpoints: an optimum (default: Daly's), an epoch, or a duration",
     )
-    spot.add_argument("--epochs", metavar="N", help="of a run, for --checkpoint-every epoch")
+    spot.add_argument("--epochs", metavar="N", help="epochs of a run, for --checkpoint-every epoch")
     storage = parser.add_argument_group("storage")
     storage.add_argument("--storage", metavar="900GB", help="data kept for as long as the run takes")
     storage.add_argument("--storage-price", metavar="SUM", help="per GB and month, such as 0.07 or 0.07EUR")
@@ -163,7 +165,8 @@ def _cheapest(best: Rented, unit: str, spot: Spot | None, doubt: str) -> str:
     if math.isinf(best.cost):
         return "None of these ends: interrupted so often, the run is not to be expected to finish on any."
     uninterrupted = "without interruptions" if best.rental.terms == "spot" and spot is None else ""
-    days = [f"{best.run.origin}: {best.run.source}", bounds_told(best.bounds), doubt, uninterrupted]
+    audit = f"audit: {doubt}" if doubt else ""
+    days = [f"{best.run.origin}: {best.run.source}", bounds_told(best.bounds), audit, uninterrupted]
     return f"The cheapest is {_taken(best, unit)} ({', '.join(filter(None, days))})."
 
 

@@ -19,7 +19,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=path,
         metavar="DIR",
-        help=f"takes report.html and report.md (default: the results' own folder; without one {_PUBLISHED})",
+        help=f"folder for report.html and report.md (default: the results' own folder; without one {_PUBLISHED})",
     )
     add_format(parser)
 

@@ -38,30 +38,35 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXIT_CODES
     add = parser.add_argument
     add_devices(parser)
-    add("--nodes", default="1", metavar="N", help="nodes; the others run: repro join")
+    add("--nodes", default="1", metavar="N", help="number of nodes; each of the others runs: repro join")
     add("--address", default="", metavar="HOST:PORT", help="with --nodes: where this node listens for the others")
-    add("--models", metavar="ID,...", help="recipes, by id, which recipes lists (default all nine)")
+    add("--models", metavar="ID,...", help="recipes, by id: repro recipes lists them (default all nine)")
     add(
         "--methods",
         choices=get_args(Methods),
         help="published: naive and Appendix J's settings of each cell (default on GPUs); all: naive and the paper's "
-        "whole search; default without a GPU: naive and free lunch, of pythia-1b on several processes all",
+        "whole search; default without a GPU: naive and free lunch, and all for pythia-1b on several processes",
     )
     add(
         "--search",
         choices=get_args(Search),
         default="exhaustive",
-        help="exhaustive: every settings of the search, as in the paper; guided: those that may be the fastest, in "
+        help="exhaustive: all combinations of the search, as in the paper; guided: those that may be the fastest, in "
         "predicted order (implies --methods all)",
     )
     add("--scale", choices=get_args(Scale), help="size of the recipes (default: paper on GPUs, tiny on a CPU)")
-    add("--attention", choices=get_args(Attention), default="sdpa", help="custom attention kernel of free lunch")
+    add(
+        "--attention",
+        choices=get_args(Attention),
+        default="sdpa",
+        help="attention kernel of free lunch (default: sdpa)",
+    )
     add("--steps", default=str(Trial.steps), metavar="N", help=f"measured rounds (default {Trial.steps}, the paper's)")
     add(
         "--tolerance",
         default=str(TOLERANCE),
         metavar="X",
-        help=f"relative, around the printed days (default {TOLERANCE})",
+        help=f"how far days may be off the printed ones, relative (default {TOLERANCE})",
     )
     add("--budget", metavar="4h", help="start no trial that would end after this")
     add(
@@ -69,10 +74,14 @@ def options(parser: argparse.ArgumentParser) -> None:
         metavar="1h",
         help="end a trial after this (default 1h, or 3 times its estimate where that is more)",
     )
-    add("--memory", metavar="2GiB", help="limit of each rank's memory, on its GPU or on the CPU, at most all of it")
+    add("--memory", metavar="2GiB", help="limit each rank's memory to this, on its GPU or on the CPU")
     add("--out", type=path, default=Path("results/local"), metavar="DIR", help="results folder (default results/local)")
-    add("--check-extrapolation", action="store_true", help="also time whole accumulated steps")
-    add("--require-comparison", action="store_true", help="exit 3 if no cell of the paper could be compared")
+    add(
+        "--check-extrapolation",
+        action="store_true",
+        help="also time whole accumulated steps, and report the extrapolation's error",
+    )
+    add("--require-comparison", action="store_true", help="exit with 3 if no cell of the paper could be compared")
     add("--track", choices=NAMES, default="none", help="also log trials, verdicts and report with this tracker")
     add("-k", metavar="EXPRESSION", help="only the cases that match, handed to pytest")
     add_format(parser)

@@ -20,7 +20,7 @@ from .printout import bounds, finite, printout, told_bounds
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=models.typed, required=True, metavar="ID", help="a recipe, see recipes")
-    parser.add_argument("--gpu", metavar="NAME", help="this GPU alone")
+    parser.add_argument("--gpu", metavar="NAME", help="only this GPU")
     add_shared(parser)
 
 

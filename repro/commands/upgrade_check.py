@@ -56,13 +56,19 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--gpus", metavar="all|N|0,1", help="GPUs to use, all of them for each trial")
     add("--budget", default="15m", metavar="20m", help="choose the trials that show most in this time (default 15m)")
     add("--pairs", metavar="N", help="starts of each stack a round (default: as the budget allows)")
-    add("--out", type=path, default=Path("results/upgrade"), metavar="DIR", help="folder (default results/upgrade)")
+    add(
+        "--out",
+        type=path,
+        default=Path("results/upgrade"),
+        metavar="DIR",
+        help="results folder (default results/upgrade)",
+    )
     add(
         "--bisect",
         action="store_true",
-        help="where something regressed, find the package by swaps, each in a budget of its own",
+        help="where something regressed, find the package by swapping packages; each swap gets the budget again",
     )
-    add("--accept", action="store_true", help="write what the other stack took as this machine's baseline")
+    add("--accept", action="store_true", help="keep the other stack's times as this machine's baseline")
     add_format(parser)
 
 

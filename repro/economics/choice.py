@@ -87,7 +87,8 @@ def answer(choice: Choice, model: str, doubt: str | None = None) -> str:
     """The choice in one sentence, with its reason, and a doubt about its days where there is one."""
     best = choice.ranked[0]
     runs = "" if best.runs == 1 else f"{best.runs:,} runs of "
-    days = ", ".join(filter(None, [f"{best.origin}: {best.source}", bounds_told(best.bounds), doubt]))
+    audit = f"audit: {doubt}" if doubt else ""
+    days = ", ".join(filter(None, [f"{best.origin}: {best.source}", bounds_told(best.bounds), audit]))
     return (
         f"{_taken(choice)}: {runs}{model} in {days_told(best.days)} ({days}), {choice.rule}; "
         f"{told(best.cost_per_experiment, best.currency)} an experiment."

@@ -91,7 +91,7 @@ def days_on(
         names = ", ".join(dict.fromkeys(row.gpu for row in days))
         known = f"{', '.join(map(str, numbers))} {gpu or 'GPUs'}" if gpus is not None and numbers else names
         would_be = not predicted and model in models.IDS and asked(training_days(model, measured, predicted=True))
-        way_out = "; --predicted brings days that are but predicted" if would_be else ""
+        way_out = "; --predicted brings days that are only predicted" if would_be else ""
         machine = f"{gpus or ''} {gpu or ('GPU' if gpus == 1 else 'GPUs')}".strip()
         raise UserError(f"nobody knows how long {model} takes on {machine}; known: {known}{way_out}")
     return found

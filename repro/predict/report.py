@@ -74,11 +74,11 @@ def sentence(ranked: Sequence[Forecast]) -> str:
     nodes = f"{best.machine.nodes} nodes of " if best.machine.nodes > 1 else ""
     cell = f"{models.find(best.recipe).name} on {nodes}{best.machine.gpus} x {best.machine.gpu.name}"
     if best.days is None:
-        return f"{cell}: predicted infeasible with every settings: {why}."
-    sure = "how surely is not known: the paper measured no such machine"
+        return f"{cell}: predicted infeasible with every combination of settings: {why}."
+    sure = "no interval is known: the paper measured no such machine"
     if best.bounds:
         low, high = map(figures, best.bounds)
-        sure = f"{low} to {high}, as 8 of 10 of the paper's plausible cells"
+        sure = f"{low} to {high}: 8 of 10 of the paper's plausible cells lie in such an interval"
     told = f"{cell}: predicted {figures(best.days.value)} days ({sure}) with {best.settings.id}."
     return f"{told} A dash is infeasible: {why}." if why else told
 

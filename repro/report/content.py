@@ -58,7 +58,7 @@ class Content:
     environment: Sequence[tuple[str, str]]
     packages: Sequence[tuple[str, str]]
     places: Sequence[Place]
-    legend: str
+    legend: Sequence[str]
     figures: Sequence[Figure]
     claims_told: str
     claims: Sequence[tuple[str, Sequence[dict[str, Any]]]]

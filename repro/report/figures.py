@@ -50,12 +50,12 @@ def _speedups(searches: Sequence[Search]) -> Figure:
     )
     says = (
         f"From the printed days: with the best settings a training step of Pythia is {mean:.1f} times as fast as with "
-        f"naive ones, on average of the {len(published)} cells that have both; the analytic estimate promises "
+        f"naive ones, on average over the {len(published)} cells that have both; the analytic estimate promises "
         f"{optimistic:.1f} times."
     )
     here = [row.value for row in measured if row.series == "best settings" and row.group in PYTHIA]
     if here:
-        says += f" Measured here, Pythia too: {_times(here)}."
+        says += f" Measured here, for Pythia: {_times(here)}."
     title = "Speed-ups over naive settings"
     x, naive = "times as fast as naive settings", Reference(1.0, "naive settings")
     return Figure(
@@ -84,7 +84,7 @@ def _times(ratios: Sequence[float]) -> str:
     told = f"{fmean(ratios):.2f} times"
     if len(ratios) == 1:
         return told
-    return f"{told} (on average of {len(ratios)} places, {from_to(ratios, '.2f')})"
+    return f"{told} (mean of {len(ratios)} pairs of model and machine, {from_to(ratios, '.2f')})"
 
 
 def _gains(searches: Sequence[Search]) -> Figure:

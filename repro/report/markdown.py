@@ -27,7 +27,7 @@ def markdown(content: Content) -> str:
     if content.environment:
         parts += ["## Environment", _bullets([f"{name}: {value}" for name, value in content.environment])]
     if content.places:
-        parts += ["## Trials", content.legend]
+        parts += ["## Trials", _bullets(content.legend)]
     for place in content.places:
         rows = render(place.trials, "markdown")
         parts += [f"### {place.title}", " ".join(place.says), rows, _bullets(place.notes)]
@@ -36,7 +36,7 @@ def markdown(content: Content) -> str:
         origins = " and ".join(dict.fromkeys(panel.origin for panel in figure.panels)) or "not published"
         said = [figure.says]
         if figure.lacking:
-            said.append(f"{figure.lacking} `{figure.measured_by}` measures it.")
+            said.append(f"{figure.lacking} To measure them: `{figure.measured_by}`.")
         title = ", ".join(filter(None, (figure.name, figure.title)))
         parts.append(f"**{title}** ({origins}). {' '.join(said)}")
     parts += ["## Claims", content.claims_told]

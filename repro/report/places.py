@@ -38,7 +38,7 @@ def place_of(search: Search, verdicts: Iterable[Verdict], nearest: str | None) -
     if search.guided:
         says.append(f"Guided by predictions: {search.guided}.")
     if search.fastest is not None:
-        best = f"{search.fastest}, {figures(search.steps[search.fastest])} s a training step by the authors' clock"
+        best = f"{search.fastest}: {figures(search.steps[search.fastest])} s a training step by the authors' clock"
         slower = "" if search.naive is None else f"; naive settings take {figures(search.naive)} s"
         says.append(f"The fastest apart from naive settings is {best}{slower}.")
     for verdict in verdicts if search.stands_for_paper else ():
@@ -60,7 +60,7 @@ def _told(search: Search) -> str:
     statuses = Counter(trial.status.replace("_", " ") for trial in search.trials)
     told = [", ".join(f"{count} {status}" for status, count in statuses.items())]
     if search.best is not None:
-        told.append(f"fastest apart from naive {figures(search.best)} s a step by the authors' clock")
+        told.append(f"the fastest apart from naive takes {figures(search.best)} s a step by the authors' clock")
     ratios = [ratio for trial in search.trials if (ratio := trial.clocks_ratio) is not None]
     if ratios:
         told.append(f"authors' clock {from_to(ratios, '.2f')} of the true one")

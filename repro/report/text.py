@@ -27,33 +27,31 @@ _DISTURBED = 2.0  # a round over another, where nothing else runs
 
 
 _CLOCKS = (
-    "authors: the authors' clock, unsynchronised host time, every micro-step with gradient reduction; true: device "
-    "time, as one would wait; synchronised: host time, waiting for the device after each part. A CPU has one clock: "
-    "authors is the mean of its rounds, true their median."
+    "authors: the authors' clock, host time without waiting for the device, every micro-step with gradient reduction; "
+    "true: device time, what one would wait; synchronised: host time, waiting for the device after each part. A CPU "
+    "has one clock: authors is the mean of its rounds, true their median."
 )
 _EXPLAINED = {
-    "MBS": "MBS: the micro-batch size, the examples of a micro-step on each device.",
-    "GAS": "GAS: the micro-steps of a step.",
-    "step s": "step s: seconds of a step by the true clock.",
-    "authors s": "authors s, true s, synchronised s: seconds of a step by three clocks.",
+    "MBS": "MBS: micro-batch size, the examples that each device takes in a micro-step.",
+    "GAS": "GAS: gradient accumulation steps, the micro-steps in a training step.",
+    "step s": "step s: seconds of a training step, by the true clock.",
+    "authors s": "authors s, true s, synchronised s: seconds of a training step by three clocks.",
     "true s": _CLOCKS,
     "days (true)": _CLOCKS,
     "authors/true": "authors/true: the ratio of these two; a CPU has none.",
-    "examples/s": "examples/s: of all devices, by the true clock.",
-    "MFU": "MFU: model FLOPs utilisation of the true step, of the GPU's dense peak.",
-    "peak GiB": "peak GiB: what was allocated, where --memory limits what is reserved, which is more; on a CPU what "
-    "was resident, where it limits the data segment, which has no libraries and no shared memory.",
+    "examples/s": "examples/s: over all devices, by the true clock.",
+    "MFU": "MFU: model FLOPs utilisation of the true step, as a share of the GPU's dense peak.",
+    "peak GiB": "peak GiB: on a GPU what was allocated (--memory limits what is reserved, which is more); on a CPU "
+    "what was resident (--memory limits the data segment, which has no libraries and no shared memory).",
     "paper": "In the paper's column - is infeasible, and ? a mark that is lost.",
 }
 
 
-def legend(columns: Iterable[str]) -> str:
-    """What these columns of trials mean."""
+def legend(columns: Iterable[str]) -> list[str]:
+    """What these columns of trials mean, a line each."""
     there = {column.partition(",")[0] for column in columns}  # the paper's names its GPU
     told = dict.fromkeys(told for column, told in _EXPLAINED.items() if column in there)
-    return " ".join(
-        ["Times are extrapolated from one training step.", *told, "Vision models are timm's. A dash was not measured."]
-    )
+    return ["Times are extrapolated from one training step. Vision models are timm's. A dash: not measured.", *told]
 
 
 _IN_CSV = (
@@ -92,7 +90,7 @@ def report(
         parts += ["CELLS COMPARED WITH THE PAPER", render(compared, "text"), *_bullets(failures(verdicts))]
     if records:
         rows = _told_apart(records, nearest)
-        parts += ["TRIALS", render(rows, "text"), legend(rows[0])]
+        parts += ["TRIALS", render(rows, "text"), "\n".join(_bullets(legend(rows[0])))]
     guided = [f"{each.model} on {each.machine}: {each.guided}." for each in searches(records) if each.guided]
     if guided:
         parts += ["GUIDED SEARCH", "\n".join(_bullets(guided))]
@@ -150,7 +148,7 @@ def summary(verdicts: Sequence[Verdict], devices: Sequence[Device] | None, recor
         tiny = all(record.scale == "tiny" for record in records)
         here = f"What was measured here is this CPU{', on tiny recipes' if tiny else ''}."
         if not any(record.status == "ok" for record in records):
-            here = "Nothing was measured here."
+            here = "None of its trials was measured."
         lines.append(f"Why not: no GPU took part in this run. {here}")
     elif devices and not any(device.gpu and device.gpu.paper_name for device in devices):
         lines.append(f"Why not: the paper has no {devices[0].name}; its four are {listing(paper_gpus())}.")
