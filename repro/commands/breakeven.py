@@ -10,11 +10,11 @@ from typing import Any
 import models
 
 from .. import units
-from ..currency import amount, worth
+from ..currency import amount, used, worth
 from ..economics import comment, energy, pricelist, question
 from ..economics.breakeven import Case, first_run
 from ..economics.days import TrainingDays, days_on
-from ..economics.doubts import INSTEAD, believed, doubts, told_doubts, told_traces
+from ..economics.doubts import INSTEAD, believed, doubts, told_doubts
 from ..economics.pricelist import PriceList
 from ..economics.question import Given
 from ..economics.reckoning import Reckoned, Tariff
@@ -78,17 +78,15 @@ def main(given: argparse.Namespace) -> int:
             instead = question.of_machine(predicted, inputs, prices, unit).reckoned
             told_instead = _told(instead, unit)
             sentences.append(f"{INSTEAD.capitalize()}: {told_instead[0].lower()}{told_instead[1:]}")
-        notes += told_doubts(doubted)
-        notes += told_traces([run] if run else [], doubted)
+        notes += told_doubts(doubted, [run] if run else [])
         paid = asked.paid_in | given_in(given, _SUMS, unit)
-        rates = pricelist.told_rates(paid, unit, prices.rates)
-        if given.prices is not None and run is None and not rates:
+        if given.prices is not None and run is None and not used(paid, unit, prices.rates):
             raise UserError(
                 f"--prices {given.prices} changes nothing of the comment's workstation, as no [[rate]] of it is "
                 "needed; --gpu NAME takes the prices of that machine"
             )
-        notes += _apart(rows[0], unit) + rates
-        notes += pricelist.old_prices(asked.quoted + pricelist.old_rates(paid, unit, prices.rates), date.today())
+        notes += _apart(rows[0], unit)
+        notes += pricelist.told_prices(asked.quoted, paid, unit, prices.rates, date.today())
         if any(math.isinf(row.answer.runs.high) for row in rows):
             notes.append("No number of runs: there owning never pays, as its electricity costs no less than the rent.")
     if grams_source is not None:
