@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -23,7 +20,7 @@ from repro.errors import UserError
 from repro.predict.traces import PAPER_STACK, nearest_here
 from repro.prices import in_proportion
 from repro.trial import Record, Trial
-from tests.command_line import ROOT, answer, of_more_rounds, process, record, refusal, repro, results_folder
+from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
 from tests.price_files import gpu_table, prices, rate_table, rental_table, system_table
 
 PYTHIA = ("recommend", "--model", "pythia-1b")
@@ -741,21 +738,9 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_format_holds_the_same_rows(command: list[str]) -> None:
-    rows = answer(*command)["rows"]
-    as_csv = list(csv.DictReader(io.StringIO(repro(*command, "--format", "csv").stdout)))
-    assert len(as_csv) == len(rows) > 0
-    assert list(as_csv[0]) == list(rows[0])
+def test_people_are_told_the_answer_and_columns_that_machines_are_told(command: list[str]) -> None:
+    found = answer(*command)
     header = repro(*command, "--format", "markdown").stdout.split("\n\n")[1].splitlines()[0]
-    assert {cell.strip() for cell in header.strip("|").split("|")} <= {key.replace("_", " ") for key in rows[0]}
-    assert answer(*command)["answer"].split(".")[0] in repro(*command).stdout.replace("\n", " ")
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_each_answers_within_a_second(command: list[str]) -> None:
-    times = []
-    for _ in range(3):
-        started = time.perf_counter()
-        assert process(*command).returncode == 0
-        times.append(time.perf_counter() - started)
-    assert min(times) < 1
+    names = {key.replace("_", " ") for key in found["rows"][0]}
+    assert {cell.strip() for cell in header.strip("|").split("|")} <= names
+    assert found["answer"].split(".")[0] in repro(*command).stdout.replace("\n", " ")

@@ -1143,12 +1143,6 @@ def test_what_the_budget_left_undecided_names_no_package(
     assert told in bisected(lambda names: slower(starts, 0.1 if "b" in names else 0.0))
 
 
-@pytest.mark.parametrize("guilty", ["a", "b", "c", "d"])
-def test_the_slow_one_of_four_packages_is_named_after_two_looks(guilty: str) -> None:
-    found = culprit.search("abcd", frozenset, lambda names: guilty in names)
-    assert found == culprit.Found((guilty,), looks=2)
-
-
 @pytest.mark.parametrize("size", range(1, 17))
 def test_a_search_takes_log2_looks(size: int) -> None:
     names = [f"p{number}" for number in range(size)]
