@@ -547,7 +547,7 @@ def test_of_many_trials_of_one_side_alone_the_first_are_named(tmp_path: Path) ->
     assert f"; and {len(more) - 8} more, named by --format json." in told
 
 
-UNSOUND: list[dict[str, Any]] = [
+TAMPERED: list[dict[str, Any]] = [
     {"synchronised_step": 0.01},
     {"true_step": 0.01},
     {"step_rounds": [1.0]},
@@ -557,7 +557,7 @@ UNSOUND: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("changed", UNSOUND, ids=str)
+@pytest.mark.parametrize("changed", TAMPERED, ids=str)
 def test_a_record_that_was_tampered_with_is_left_out_and_told(changed: dict[str, Any], tmp_path: Path) -> None:
     folder = shutil.copytree(RUN, tmp_path / "run")
     content = json.loads((folder / "benchmark.json").read_text())
