@@ -10,12 +10,12 @@ import models
 
 from . import rules
 from .expected import AtPlace, Cell, PublishedSettings, State, all_cells, published_settings
+from .fairness import crowded_out, shared, unfair
 from .findings import recipe_of
 from .formats import listing
 from .gpus import paper_gpus
 from .search import standing
 from .settings import NAIVE, Settings, search_space
-from .soundness import crowded_out, shared, unfair
 from .trial import Record
 
 Word = Literal["reproduced", "faster", "slower", "feasibility_differs", "no_reference", "not_measured"]

@@ -15,8 +15,8 @@ import pytest
 from repro.compare import ratio, rule
 from repro.compare.interleave import FORKS
 from repro.compare.ratio import ALPHA, of_pairs, of_separate, smallest_p_of_pairs, smallest_p_of_separate
+from repro.fairness import unfair
 from repro.interval import Interval
-from repro.soundness import unfair
 from tests.command_line import record
 
 PROCESSES = 12  # a round

@@ -16,13 +16,13 @@ import pytest
 import models
 from repro import gpus
 from repro.build_cache import mend
+from repro.fairness import crowded_out, stands, unfair
 from repro.measure.job import Job, Outcome
 from repro.measure.launcher import ForkServer
 from repro.measure.trial import Bench, _fit, _fitting, _peaks, _status, _take, run
 from repro.packages import installed_packages
 from repro.reckon import reckoned
 from repro.rules import Stack
-from repro.soundness import crowded_out, stands, unfair
 from repro.trial import Record, Status, Trial
 
 PACKAGES = installed_packages()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from ..soundness import unfair
+from ..fairness import unfair
 from ..trial import Record
 from .ratio import Ratio, of_pairs, of_separate
 from .rule import SEPARATE_A_ROUND, Decision, decide, noise_floor

@@ -10,8 +10,8 @@ from typing import Literal, get_args
 
 from ..environment import Environment
 from ..errors import UserError, cut
+from ..fairness import shared, unfair
 from ..formats import counted
-from ..soundness import shared, unfair
 from ..trial import Record
 from .changes import Change, changes
 from .judge import Judge, Judged, judge_separate
@@ -25,7 +25,7 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 class Half:
     """One side of a trial: medians over its processes, of seconds, bytes and days; None where nothing was measured.
 
-    `discarded` counts samples that were measured and are not fair, see soundness.py, `failed` processes that left
+    `discarded` counts samples that were measured and are not fair, see fairness.py, `failed` processes that left
     none."""
 
     processes: int
