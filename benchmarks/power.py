@@ -126,10 +126,10 @@ def disjoint(starts: Sequence[Start], size: int) -> Iterator[Sequence[Start]]:
         yield starts[first : first + size]
 
 
-def drawn(starts: Sequence[Start], size: int, count: int = _DRAWN) -> Iterator[Sequence[Start]]:
+def drawn(starts: Sequence[Start], size: int) -> Iterator[Sequence[Start]]:
     """Windows of starts drawn with replacement: what other windows of such starts could have been."""
     chance = random.Random(1)
-    for _ in range(count):
+    for _ in range(_DRAWN):
         yield chance.choices(starts, k=size)
 
 

@@ -99,7 +99,7 @@ def analytic_days(model: str, gpu: str, gpus: int) -> float:
     return days_at_peak(flops, tflops * 1e12, gpus)
 
 
-def corrected_days(model: str, gpu: str, gpus: int, tf32: bool = True) -> float:
+def corrected_days(model: str, gpu: str, gpus: int, tf32: bool) -> float:
     """The same with the closed forms' FLOPs and the data sheet's dense peak: no machine can be faster."""
     recipe = recipe_of(model)
     return days_at_peak(training_flops(recipe), paper_peak(gpu, recipe.precision, tf32), gpus)

@@ -10,10 +10,10 @@ from models import gan
 from models.gan import EPOCHS
 
 from . import lab
+from .fairness import crowded
 from .formats import Format, as_json, counted, render
 from .gpus import Gpu
 from .lab import Epoch, Prediction, Ratio, Trained, Training
-from .soundness import crowded
 from .units import duration
 
 

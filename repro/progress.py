@@ -9,8 +9,8 @@ import threading
 import time
 from collections.abc import Sequence
 
+from .fairness import crowded
 from .formats import counted, figures
-from .soundness import crowded
 from .trial import Record, Trial
 from .units import duration
 

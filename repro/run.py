@@ -17,6 +17,7 @@ from .devices import Device, gpu_of, name_of
 from .errors import UserError
 from .estimate import estimate
 from .expected import Cell, all_cells, published_settings
+from .fairness import stands
 from .gpus import Gpu
 from .measure.launcher import ForkServer, ServerDiedError
 from .measure.nodes import Nodes
@@ -36,7 +37,6 @@ from .report.content import compose
 from .report.write import Written, write
 from .results import BENCHMARK, PAGE, REPORT, TRAININGS, TRIALS, VERDICTS, Results
 from .settings import Settings
-from .soundness import stands
 from .stderr import say
 from .trial import Record, Trial
 from .variables import trial_environment

@@ -10,12 +10,12 @@ import models
 
 from . import rules
 from .expected import AtPlace, Cell, PublishedSettings, State, all_cells, published_settings
+from .fairness import crowded_out, shared, unfair
 from .findings import recipe_of
 from .formats import listing
 from .gpus import paper_gpus
 from .search import standing
 from .settings import NAIVE, Settings, search_space
-from .soundness import crowded_out, shared, unsound
 from .trial import Record
 
 Word = Literal["reproduced", "faster", "slower", "feasibility_differs", "no_reference", "not_measured"]
@@ -224,7 +224,7 @@ def _doubts(record: Record) -> str:
     found = [
         "measured uncompiled, for compiling it crashed" if ran_uncompiled(record) else "",
         "fp32 products ran without the TF32 asked for" if record.tf32 and record.ran_tf32 is False else "",
-        unsound(record) or "",
+        unfair(record) or "",
     ]
     return "; ".join(filter(None, found))
 

@@ -18,7 +18,7 @@ from repro.gpus import find
 from repro.interval import Interval
 from repro.originals import training_compute
 from repro.reckon import reckoned
-from tests.command_line import ROOT, answer, record, refusal, repro, results_folder
+from tests.command_line import ROOT, answer, record, repro, results_folder
 
 PYTHIA_1B_FLOPS = 1.282e13 * 1024 * 143_000
 
@@ -235,11 +235,6 @@ def test_trials_that_cannot_be_audited_are_counted_beside_those_that_are(tmp_pat
     assert "Measured: of 2 numbers of days" in told
     assert f"Measured: 1 of the 2 trials in {tmp_path / 'run'} can be audited, which takes days at" in told
     assert "of the 1 trial" not in repro("audit", "--measured", str(results_folder(tmp_path / "one", known))).stdout
-
-
-def test_a_folder_without_trials_is_one_clear_line(tmp_path: Path) -> None:
-    refused = refusal("audit", "--measured", str(tmp_path))
-    assert refused.startswith(f"repro: {tmp_path / 'trials.jsonl'} is missing, ")
 
 
 def test_pythia_160m_suffers_most_of_the_fp16_models_alone() -> None:

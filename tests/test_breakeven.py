@@ -11,6 +11,7 @@ import pytest
 from repro.economics.breakeven import Case, break_even, spending
 from repro.interval import Interval
 from tests.command_line import answer, record, refusal, results_folder
+from tests.price_files import prices, rate_table, rental_table
 
 MACHINE = ("breakeven", "--model", "pythia-1b", "--gpu", "A100", "--gpus", "8")
 
@@ -292,39 +293,18 @@ def test_co2_is_of_a_region_or_of_a_number_and_names_its_source() -> None:
     assert answer(*MACHINE)["rows"][0]["co2_kg_a_run"] is None
 
 
-def price_file(tmp_path: Path, text: str) -> str:
-    """Of what is quoted on the same day by the same person."""
-    file = tmp_path / "prices.toml"
-    file.write_text(text.replace("]]\n", ']]\nquoted = 2026-11-01\nsource = "ours"\n'))
-    return str(file)
-
-
 def test_a_price_of_the_machine_itself_leaves_none_in_proportion(tmp_path: Path) -> None:
-    own = """
-    [[rental]]
-    gpu = "RTX 4090"
-    gpus = 2
-    provider = "RunPod"
-    terms = "on-demand"
-    hours = 1
-    price = 0.2
-    currency = "USD"
-    """
+    own = prices(tmp_path, rental_table(gpu="RTX 4090", gpus=2, provider="RunPod", price=0.2))
     machine = ("breakeven", "--gpu", "RTX 4090", "--gpus", "2", "--hours", "100", "--machine", "5000")
-    rows = answer(*machine, "--prices", price_file(tmp_path, own))["rows"]
+    rows = answer(*machine, "--prices", own)["rows"]
     assert [(row["provider"], row["rent_per_hour_usd"]) for row in rows] == [("RunPod, on-demand", 0.2)]
 
 
 def test_the_comments_electricity_takes_a_rate_that_is_given(tmp_path: Path) -> None:
-    rate = """
-    [[rate]]
-    from = "EUR"
-    to = "GBP"
-    rate = 0.5
-    """
+    mine = prices(tmp_path, rate_table("EUR", "GBP", 0.5))
     asked = ("breakeven", "--currency", "GBP", "--machine", "8000", "--rent", "1.5")
     (apart,) = answer(*asked)["rows"]
-    (counted,) = answer(*asked, "--prices", price_file(tmp_path, rate))["rows"]
+    (counted,) = answer(*asked, "--prices", mine)["rows"]
     assert "pays, before electricity, against" in answer(*asked)["answer"]
     assert apart["electricity_a_run_gbp"] is None
     assert counted["electricity_a_run_gbp"] == pytest.approx(counted["electricity_a_run"] / 2, abs=0.01)
@@ -332,7 +312,7 @@ def test_the_comments_electricity_takes_a_rate_that_is_given(tmp_path: Path) -> 
 
 
 def test_a_rate_of_ones_own_goes_over_the_comments_and_the_note_says_which_it_was(tmp_path: Path) -> None:
-    mine = price_file(tmp_path, '[[rate]]\nfrom = "EUR"\nto = "USD"\nrate = 2.0\n')
+    mine = prices(tmp_path, rate_table("EUR", "USD", 2.0))
     its, own = answer("breakeven", "--machine", "9000"), answer("breakeven", "--machine", "9000", "--prices", mine)
     assert its["rows"][0]["electricity_a_run_usd"] == pytest.approx(48.81 * 69 / 57, abs=0.01)
     assert own["rows"][0]["electricity_a_run_usd"] == pytest.approx(48.81 * 2, abs=0.01)
@@ -344,28 +324,18 @@ def test_a_rate_of_ones_own_goes_over_the_comments_and_the_note_says_which_it_wa
 
 def test_prices_that_change_nothing_of_the_comments_own_sum_are_refused(tmp_path: Path) -> None:
     told = "changes nothing of the comment's own sum: give an input of your own too, such as --machine SUM"
-    assert told in refusal("breakeven", "--prices", price_file(tmp_path, ""))
-    mine = price_file(tmp_path, '[[rate]]\nfrom = "EUR"\nto = "GBP"\nrate = 0.5\n')
+    assert told in refusal("breakeven", "--prices", prices(tmp_path, ""))
+    mine = prices(tmp_path, rate_table("EUR", "GBP", 0.5))
     told = "changes nothing of the comment's workstation, as no [[rate]] of it is needed; --gpu NAME takes"
     assert told in refusal("breakeven", "--machine", "9000", "--prices", mine)
 
 
 def test_a_rental_without_a_rate_is_said_to_be_left_out(tmp_path: Path) -> None:
-    rental = """
-    [[rental]]
-    gpu = "{}"
-    gpus = 8
-    provider = "shop"
-    terms = "on-demand"
-    hours = 1
-    price = 1
-    currency = "EUR"
-    """
     told = "Rentals left out: no rate from EUR to USD, a [[rate]] in --prices brings one"
-    mine = price_file(tmp_path, rental.format("A100"))
+    mine = prices(tmp_path, rental_table(currency="EUR"))
     assert f"{told}." in answer(*MACHINE, "--prices", mine)["notes"]
     assert f"{told}." not in answer(*MACHINE, "--prices", mine, "--rent", "20")["notes"]
-    mine = price_file(tmp_path, rental.format("RTX 3090"))
+    mine = prices(tmp_path, rental_table(gpu="RTX 3090", currency="EUR"))
     assert told in refusal("breakeven", "--gpu", "RTX 3090", "--gpus", "8", "--hours", "5", "--prices", mine)
 
 
@@ -389,9 +359,8 @@ def test_electricity_in_another_currency_stands_apart_until_a_rate_is_given(tmp_
     assert (row["electricity_currency"], row["electricity_a_run_usd"]) == ("EUR", None)
     assert row["runs"] == plain["rows"][0]["runs"]
     assert any("stands apart" in note and "no rate from EUR to USD" in note for note in apart["notes"])
-    file = tmp_path / "my.toml"
-    file.write_text('[[rate]]\nfrom = "EUR"\nto = "USD"\nrate = 1.25\nquoted = 2026-11-01\nsource = "bank"\n')
-    counted = answer(*MACHINE, "--electricity", "0.13EUR", "--prices", str(file))["rows"][0]
+    mine = prices(tmp_path, rate_table("EUR", "USD"))
+    counted = answer(*MACHINE, "--electricity", "0.13EUR", "--prices", mine)["rows"][0]
     assert counted["electricity_a_run_usd"] == pytest.approx(691.2 * 0.13 * 1.25, abs=0.01)
     assert counted["runs"] > row["runs"]
 

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-import shutil
 import statistics
 from collections import Counter
 from collections.abc import Iterable
@@ -419,7 +418,7 @@ def test_an_unknown_claim_names_the_nearest() -> None:
 # --- The command ---
 
 
-def test_the_list_has_a_row_for_every_claim_in_every_format() -> None:
+def test_the_list_has_a_row_for_every_claim() -> None:
     rows = answer("claims")
     assert [row["id"] for row in rows] == [claim.id for claim in listed()]
     keys = {
@@ -443,7 +442,6 @@ def test_the_list_has_a_row_for_every_claim_in_every_format() -> None:
         4.02 < by_id["mean-speedup"]["low"] < by_id["mean-speedup"]["recomputed"] < by_id["mean-speedup"]["high"] < 4.91
     )
     assert by_id["survey-fine-tuning"]["published"] == "70 to 80"
-    assert len(list(csv.DictReader(io.StringIO(repro("claims", "--format", "csv").stdout)))) == len(rows)
     text = repro("claims")
     assert text.returncode == 0  # what differs is a finding, no failure
     assert text.stderr == ""
@@ -800,11 +798,6 @@ def test_a_results_folder_is_checked_from_the_command_line(tmp_path: Path) -> No
     assert "trials.jsonl" in traced
 
 
-def test_a_folder_without_a_run_is_told_in_one_line(tmp_path: Path) -> None:
-    for folder in (tmp_path, tmp_path / "nowhere"):
-        assert str(folder) in refusal("claims", "--measured", str(folder))
-
-
 def test_a_damaged_folder_is_told_and_its_sound_records_are_used(tmp_path: Path) -> None:
     folder = results_folder(tmp_path / "run", *search("H100", counts=(2, 4, 8)))
     lines = (folder / "trials.jsonl").read_text().splitlines(keepends=True)
@@ -819,12 +812,3 @@ def test_a_damaged_folder_is_told_and_its_sound_records_are_used(tmp_path: Path)
     assert f"trials.jsonl, line {len(lines) + 1}: not a trial's record" in found.stderr
     assert "the last line is torn" in found.stderr
     assert "14 of the 15 cells of H100 are searched: Pythia-160M on 2 H100 lacks 1 of 22 settings" in found.stdout
-
-
-def test_a_folder_of_another_version_is_told_and_used(tmp_path: Path) -> None:
-    folder = shutil.copytree(ROOT / "results" / "cpu-2-cores", tmp_path / "run")
-    environment = json.loads((folder / "environment.json").read_text())
-    (folder / "environment.json").write_text(json.dumps(environment | {"repro": "0.0.1"}))
-    found = repro("claims", "timed-passes", "--measured", str(folder))
-    assert "measured by repro 0.0.1" in found.stderr
-    assert "none of the 57 records counts" in found.stdout

@@ -31,28 +31,27 @@ from repro.report.text import report
 from repro.run import FILES
 from tests.command_line import ROOT, SLOW, answer, one_line, process, record, refusal, repro, slow_imports
 
+ITSELF = "compare results/cpu-2-cores results/cpu-2-cores"
+ON_MONEY = [f"{name} --model pythia-1b" for name in ("recommend --either", "rent", "breakeven --gpu A100", "scaling")]
+AT_ONCE = {
+    **dict.fromkeys(("--help", "run --help", "gpus", "recipes", "settings", "table 1", "audit", "claims"), 0.5),
+    **dict.fromkeys(("predict", "rent", "breakeven", *ON_MONEY, ITSELF), 1.0),
+}
 
-@pytest.mark.parametrize(
-    "arguments", ["--help", "run --help", "gpus", "recipes", "settings", "table 1", "audit", "claims"], ids=str
-)
-def test_what_needs_no_torch_answers_within_half_a_second(arguments: str) -> None:
+
+@pytest.mark.parametrize(("arguments", "seconds"), AT_ONCE.items())
+def test_what_needs_no_torch_answers_at_once(arguments: str, seconds: float) -> None:
     # A processor's seconds, not the wall's: they do not grow by what else the machine does.
     times = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert process(*arguments.split()).returncode == 0
+        assert process(*arguments.split()).returncode in (0, 3)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert 0 < statistics.median(times) < 0.5
+    assert 0 < statistics.median(times) < seconds
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        *("run --help", "gpus", "recipes", "settings", "table 1", "predict", "audit", "claims", "rent", "breakeven"),
-        *(f"{name} --model pythia-1b" for name in ("recommend --either", "rent", "breakeven --gpu A100", "scaling")),
-    ],
-)
+@pytest.mark.parametrize("command", [command for command in AT_ONCE if command != "--help"])
 def test_what_needs_nothing_that_is_slow_to_import_imports_none_of_it(command: str) -> None:
     assert slow_imports(*command.split()) == set()
 
@@ -70,33 +69,22 @@ def test_no_commands_options_import_what_is_slow() -> None:
 
 
 @pytest.mark.parametrize("command", ["gpus", "recipes", "settings"])
-def test_every_format_holds_the_same_rows(command: str) -> None:
-    as_json = answer(command)
-    as_csv = list(csv.DictReader(io.StringIO(repro(command, "--format", "csv").stdout)))
-    assert len(as_json) == len(as_csv) > 0
-    assert list(as_json[0]) == list(as_csv[0])
-    assert len(repro(command).stdout.splitlines()) == len(as_json) + 2
+def test_people_see_a_line_for_every_row_of_a_list(command: str) -> None:
+    assert len(repro(command).stdout.splitlines()) == len(answer(command)) + 2
     assert repro(command, "--format", "markdown").stdout.startswith("| ")
 
 
 PRINTING = [
-    *("recipes", "gpus", "settings", "doctor", "audit", "claims", "rent", "rent --model vit", "breakeven"),
+    *("recipes", "gpus", "settings", "doctor", "audit", "claims", "rent", "breakeven", *ON_MONEY, ITSELF),
     *(f"table {name}" for name in ("1", "3", "4", "5", "6", "7", "j")),
-    *(
-        "predict",
-        "predict --validate",
-        "predict --models vit --gpu A100",
-        "recommend --model vit",
-        "scaling --model vit",
-    ),
-    "compare results/cpu-2-cores results/cpu-2-cores",
+    *("predict", "predict --validate", "predict --models vit --gpu A100"),
 ]
 # JSON of these holds several tables, CSV what most people want of them; or they measure.
 OF_ANOTHER_SHAPE = {"report", "run", "lab", "calibrate", "upgrade-check"}
 
 
 @pytest.mark.parametrize("command", PRINTING)
-def test_machines_read_the_same_names_in_csv_and_json_without_blanks_and_capitals(
+def test_machines_read_the_same_rows_and_names_in_csv_and_json_without_blanks_and_capitals(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
@@ -106,10 +94,11 @@ def test_machines_read_the_same_names_in_csv_and_json_without_blanks_and_capital
     for format in ("csv", "json"):
         assert main([*command.split(), "--format", format]) in (0, 3)
         told.append(capsys.readouterr().out)
-    heads, *_ = csv.reader(io.StringIO(told[0]))
+    heads, *lines = csv.reader(io.StringIO(told[0]))
     found = json.loads(told[1])
     rows = found if isinstance(found, list) else found.get("rows") or found["trials"]
     assert list(rows[0]) == heads
+    assert len(rows) == len(lines)
     assert [name for name in heads if not re.fullmatch(r"[a-z][a-z0-9_]*", name)] == []
 
 
@@ -140,7 +129,7 @@ def test_every_command_that_prints_data_is_asked_for_its_names() -> None:
     [
         *("--version", "predict --help", "gpus", "recipes", "settings", "table 1", "audit", "claims", "predict"),
         *(f"{name} --model pythia-1b" for name in ("recommend", "rent", "breakeven", "scaling")),
-        *("compare results/cpu-2-cores results/cpu-2-cores", "report results/cpu-2-cores --out {tmp_path}"),
+        *(ITSELF, "report results/cpu-2-cores --out {tmp_path}"),
         *("nosuch", "predict --models nosuch"),
     ],
 )

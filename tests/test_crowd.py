@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from repro.fairness import crowded
 from repro.lab_report import Report
 from repro.measure import crowd
 from repro.measure.crowd import Crowd
@@ -23,7 +24,6 @@ from repro.measure.launcher import ForkServer
 from repro.measure.turns import Turns
 from repro.progress import Progress
 from repro.report.text import notes_on
-from repro.soundness import crowded
 from repro.trial import Trial
 from tests.command_line import record
 from tests.test_lab import trained

@@ -15,8 +15,8 @@ import pytest
 from repro.compare import ratio, rule
 from repro.compare.interleave import FORKS
 from repro.compare.ratio import ALPHA, of_pairs, of_separate, smallest_p_of_pairs, smallest_p_of_separate
+from repro.fairness import unfair
 from repro.interval import Interval
-from repro.soundness import unsound
 from tests.command_line import record
 
 PROCESSES = 12  # a round
@@ -329,6 +329,6 @@ def test_separate_runs_on_a_drifting_machine_are_why_stacks_are_interleaved() ->
         (None, None),
     ],
 )
-def test_samples_of_a_gpu_that_was_held_down_or_shared_are_not_sound(state: Any, why: str | None) -> None:
-    assert unsound(record("pythia-1b", "naive", 60.0, gpu_state=[None, state])) == why
-    assert unsound(record("pythia-1b", "naive", 60.0)) is None
+def test_samples_of_a_gpu_that_was_held_down_or_shared_are_not_fair(state: Any, why: str | None) -> None:
+    assert unfair(record("pythia-1b", "naive", 60.0, gpu_state=[None, state])) == why
+    assert unfair(record("pythia-1b", "naive", 60.0)) is None

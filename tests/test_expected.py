@@ -421,10 +421,3 @@ print({name: times for name, times in opened.items() if "/expected/" in name and
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout
     assert done.stderr == "{}\n"
-
-
-def test_the_readers_import_nothing_heavy() -> None:
-    heavy = {"torch", "numpy", "pandas", "pynvml", "psutil"}
-    code = f"import sys, repro.expected, repro.gpus; print(sorted(sys.modules.keys() & {heavy}))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -23,35 +20,14 @@ from repro.errors import UserError
 from repro.predict.traces import PAPER_STACK, nearest_here
 from repro.prices import in_proportion
 from repro.trial import Record, Trial
-from tests.command_line import ROOT, answer, of_more_rounds, process, record, refusal, repro, results_folder
+from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
+from tests.price_files import gpu_table, prices, rate_table, rental_table, system_table
 
 PYTHIA = ("recommend", "--model", "pythia-1b")
-RATE = '[[rate]]\nfrom = "{}"\nto = "{}"\nrate = 1.25\nquoted = 2026-11-01\nsource = "bank"\n'
 
 
 def offer(gpu: str, cost: float, days: float) -> Offer:
     return Offer(gpu, 1, None, "own", cost, days, 1, cost * days, "USD", "expected", "test", date(2024, 9, 21), None)
-
-
-def prices(folder: Path, text: str) -> str:
-    file = folder / "my.toml"
-    file.write_text(text)
-    return str(file)
-
-
-def gpu_table(name: str = "RTX 3090", price: str = "900", currency: str = '"USD"', quoted: str = "2024-09-21") -> str:
-    return f'[[gpu]]\nname = "{name}"\nprice = {price}\ncurrency = {currency}\nquoted = {quoted}\nsource = "shop"\n'
-
-
-def system_table(gpus: int) -> str:
-    return f'[[system]]\ngpus = {gpus}\nprice = 5000\ncurrency = "USD"\nquoted = 2026-11-01\nsource = "shop"\n'
-
-
-def rental_table(terms: str = "on-demand", hours: str = "1") -> str:
-    return (
-        f'[[rental]]\ngpu = "A100"\ngpus = 8\nprovider = "shop"\nterms = "{terms}"\nhours = {hours}\n'
-        'price = 0.5\ncurrency = "USD"\nquoted = 2026-11-01\nsource = "shop"\n'
-    )
 
 
 # --- Section 4.1 ---
@@ -258,16 +234,14 @@ def test_a_rent_that_is_gone_does_not_rule_out_what_costs_less_an_experiment(mod
 
 
 def test_machines_that_can_only_be_rented_are_told_beside_those_to_buy(tmp_path: Path) -> None:
-    euros = '[[system]]\ngpus = 4\nprice = 9000\ncurrency = "EUR"\nquoted = 2026-11-01\nsource = "shop"\n'
-    found = answer(*PYTHIA, "--either", "--prices", prices(tmp_path, euros))
+    found = answer(*PYTHIA, "--either", "--prices", prices(tmp_path, system_table(4, 9000, "EUR")))
     (told,) = (note for note in found["notes"] if "not here to buy" in note)
     assert "so not here to buy: 4 RTX 3090; 4 A6000; 4 A100; 4 H100;" in told
     assert any((row["gpus"], row["gpu"]) == (4, "A100") for row in found["rows"]), "for rent"
 
 
 def test_a_price_for_one_gpu_stands_for_more_only_where_it_is_known_to_rise_in_proportion(tmp_path: Path) -> None:
-    (tmp_path / "my.toml").write_text(rental_table().replace("gpus = 8", "gpus = 1"))
-    found = answer(*PYTHIA, "--rent", "--prices", str(tmp_path / "my.toml"))
+    found = answer(*PYTHIA, "--rent", "--prices", prices(tmp_path, rental_table(gpus=1)))
     terms = {(row["gpus"], row["terms"]) for row in found["rows"] if row["gpu"] == "A100" and "AWS" not in row["terms"]}
     assert terms == {
         (1, "rent, shop on-demand"),
@@ -425,7 +399,7 @@ def test_a_gpu_without_a_price_gets_one_from_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", ["recommend", "recommend --rent", "scaling", "rent"])
 def test_a_price_of_a_gpu_whose_days_nobody_knows_is_not_passed_over_in_silence(tmp_path: Path, words: str) -> None:
-    hired = rental_table().replace("A100", "RTX 4090") + rental_table().replace("A100", "T4")
+    hired = rental_table(gpu="RTX 4090") + rental_table(gpu="T4")
     file = prices(tmp_path, gpu_table("RTX 4090") + gpu_table("T4") + hired)
     asked = (*words.split(), "--model", "pythia-1b", "--prices", file)
     told = "In --prices, but nobody knows how long pythia-1b takes there: "
@@ -454,7 +428,7 @@ def test_a_rent_of_so_many_gpus_that_nobody_knows_days_for_is_not_passed_over_in
     tmp_path: Path, words: str
 ) -> None:
     """Pythia-6.9B does not fit on one A100, so a price of one serves only where it stands for more."""
-    hired = "".join(rental_table().replace("gpus = 8", f"gpus = {gpus}") for gpus in (1, 3, 8))
+    hired = "".join(rental_table(gpus=gpus) for gpus in (1, 3, 8))
     asked = (*words.split(), "--model", "pythia-6.9b", "--prices", prices(tmp_path, hired))
     full, unknown = (f"In --prices, but {so}" for so in ("pythia-6.9b does not fit there: ", "nobody knows how long "))
     told = f"{unknown}pythia-6.9b takes there: "
@@ -463,15 +437,15 @@ def test_a_rent_of_so_many_gpus_that_nobody_knows_days_for_is_not_passed_over_in
     notes = answer(*asked[:-1], prices(tmp_path, known))["notes"]
     assert f"{told}3 A100." in notes
     assert not any(full in note for note in notes)
-    of_many = rental_table().replace("A100", "L40S").replace("gpus = 8", "gpus = 3")
-    asked = (*words.split(), "--model", "pythia-1b", "--prices", prices(tmp_path, of_many))
+    of_many = prices(tmp_path, rental_table(gpu="L40S", gpus=3))
+    asked = (*words.split(), "--model", "pythia-1b", "--prices", of_many)
     told = f"{unknown}pythia-1b takes there: "
     assert f"{told}L40S." in answer(*asked)["notes"], "predicted are days on 1, 2, 4 and 8 of them"
     assert f"{told}3 L40S." in answer(*asked, "--predicted")["notes"]
 
 
 def test_what_the_price_file_says_of_rents_is_no_matter_to_who_buys(tmp_path: Path) -> None:
-    file = prices(tmp_path, rental_table().replace("A100", "RTX 4090"))
+    file = prices(tmp_path, rental_table(gpu="RTX 4090"))
     assert not any("RTX 4090" in note for note in answer(*PYTHIA, "--prices", file)["notes"])
 
 
@@ -495,10 +469,7 @@ def test_prices_older_than_a_year_are_flagged_and_newer_ones_are_not(tmp_path: P
     assert all(row["old_price"] for row in found["rows"])
     assert any("older than a year" in note and "2024-09-21" in note for note in found["notes"])
     today = date.today().isoformat()
-    systems = "".join(
-        f'[[system]]\ngpus = {gpus}\nprice = 1000\ncurrency = "USD"\nquoted = {today}\nsource = "shop"\n'
-        for gpus in (1, 2, 4, 8)
-    )
+    systems = "".join(system_table(gpus, quoted=today) for gpus in (1, 2, 4, 8))
     fresh = "".join(gpu_table(name, "900", quoted=today) for name in ("RTX 3090", "A6000", "A100", "H100"))
     newer = answer(*PYTHIA, "--prices", prices(tmp_path, systems + fresh))
     assert not any(row["old_price"] for row in newer["rows"])
@@ -506,7 +477,7 @@ def test_prices_older_than_a_year_are_flagged_and_newer_ones_are_not(tmp_path: P
 
 
 def test_a_machine_is_as_old_as_its_oldest_price(tmp_path: Path) -> None:
-    system = '[[system]]\ngpus = 8\nprice = 1000\ncurrency = "USD"\nquoted = 2026-11-02\nsource = "shop"\n'
+    system = system_table(8, 1000, quoted="2026-11-02")
     for text in (gpu_table(quoted="2026-11-01") + system, gpu_table(quoted="2026-11-03") + system):
         listed = price_list(Path(prices(tmp_path, text)))
         oldest = min(date(2026, 11, 2), listed.gpus["RTX 3090"].quoted)
@@ -528,7 +499,7 @@ def test_a_machine_is_as_old_as_its_oldest_price(tmp_path: Path) -> None:
 def test_the_rate_between_two_currencies_is_told_and_flagged_where_it_is_old(tmp_path: Path, words: str) -> None:
     for quoted in (str(date.today()), "2024-11-01"):
         euros = [gpu_table(name, currency='"EUR"') for name in ("RTX 3090", "A100")]
-        text = "".join(euros) + RATE.format("EUR", "USD").replace("2026-11-01", quoted)
+        text = "".join(euros) + rate_table("EUR", "USD", quoted=quoted)
         notes = answer(*words.split(), "--prices", prices(tmp_path, text))["notes"]
         assert notes.count(f"EUR become USD at the rate in --prices, 1.25 (bank, {quoted}).") == 1
         flagged = any("older than a year" in note and f"{quoted} (the rate of EUR to USD)" in note for note in notes)
@@ -537,7 +508,7 @@ def test_the_rate_between_two_currencies_is_told_and_flagged_where_it_is_old(tmp
 
 def test_of_a_rate_that_no_sum_needed_nothing_is_said(tmp_path: Path) -> None:
     for words in (PYTHIA, ("rent", "--gpu", "H100", "--hours", "9")):
-        found = answer(*words, "--prices", prices(tmp_path, RATE.format("EUR", "USD")))
+        found = answer(*words, "--prices", prices(tmp_path, rate_table("EUR", "USD")))
         assert not any("EUR" in note for note in found["notes"])
 
 
@@ -548,7 +519,7 @@ def test_a_price_is_old_from_a_year_and_a_day_on() -> None:
 
 def test_another_currency_needs_a_rate_and_is_never_mixed(tmp_path: Path) -> None:
     euros = gpu_table(price="800", currency='"EUR"')
-    rate = RATE.format("EUR", "USD")
+    rate = rate_table("EUR", "USD")
     without = answer(*PYTHIA, "--prices", prices(tmp_path, euros))
     assert not any(row["gpu"] == "RTX 3090" for row in without["rows"])
     assert any("8 RTX 3090" in note for note in without["notes"])
@@ -564,9 +535,9 @@ def test_another_currency_needs_a_rate_and_is_never_mixed(tmp_path: Path) -> Non
 def test_a_rental_without_a_rate_is_said_to_be_left_out_where_one_may_rent(tmp_path: Path) -> None:
     told = "Rentals left out: no rate from EUR to USD, a [[rate]] in --prices brings one."
     for terms, rate, said in (("--rent", False, 1), ("--either", False, 1), ("--own", False, 0), ("--rent", True, 0)):
-        text = rental_table().replace('"USD"', '"EUR"') + (RATE.format("EUR", "USD") if rate else "")
+        text = rental_table(currency="EUR") + (rate_table("EUR", "USD") if rate else "")
         assert answer(*PYTHIA, terms, "--prices", prices(tmp_path, text))["notes"].count(told) == said
-    spot = prices(tmp_path, rental_table("spot").replace('"USD"', '"EUR"'))
+    spot = prices(tmp_path, rental_table("spot", currency="EUR"))
     assert told not in answer(*PYTHIA, "--rent", "--prices", spot)["notes"], (
         "spot is left to rent, whatever its currency"
     )
@@ -590,11 +561,11 @@ BROKEN = [
     (gpu_table().replace("price = 900\n", ""), ["[[gpu]] 1", "price is missing", "name, price, currency"]),
     (gpu_table() + gpu_table(price="-900"), ["[[gpu]] 2, price", "found -900", "above 0"]),
     (gpu_table() + gpu_table("GeForce RTX 3090"), ["[[gpu]] 2: expected RTX 3090 only once, and [[gpu]] 1 has it"]),
-    (RATE.format("EUR", "USD") + RATE.format("USD", "EUR"), ["[[rate]] 2: expected EUR, USD only once"]),
+    (rate_table("EUR", "USD") + rate_table("USD", "EUR"), ["[[rate]] 2: expected EUR, USD only once"]),
     (gpu_table(price='"cheap"'), ["[[gpu]] 1, price", "found 'cheap'"]),
     (gpu_table(currency='"XYZ"'), ["[[gpu]] 1", "unknown currency 'XYZ'", "ISO 4217"]),
     (gpu_table(quoted='"yesterday"'), ["[[gpu]] 1, quoted", "2026-11-01"]),
-    (RATE.format("USD", "USD"), ["[[rate]] 1, to", "found 'USD', expected another currency than from"]),
+    (rate_table("USD", "USD"), ["[[rate]] 1, to", "found 'USD', expected another currency than from"]),
     (gpu_table("RTX 3900"), ["[[gpu]] 1, name", "unknown GPU 'RTX 3900'", "RTX 3090"]),
     *(
         (
@@ -623,8 +594,8 @@ BROKEN = [
             (gpu_table(price="inf"), "inf"),
             (gpu_table(price="1" + "0" * 400), f"1{'0' * 59} ..."),
             (gpu_table(price="0x" + "f" * 10_000), "more than can be told"),
-            (RATE.format("EUR", "USD").replace("1.25", "1e308"), "1e+308"),
-            (RATE.format("EUR", "USD").replace("1.25", "1e-320"), "1e-320"),
+            (rate_table("EUR", "USD").replace("1.25", "1e308"), "1e+308"),
+            (rate_table("EUR", "USD").replace("1.25", "1e-320"), "1e-320"),
         )
     ),
     (
@@ -767,21 +738,9 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_format_holds_the_same_rows(command: list[str]) -> None:
-    rows = answer(*command)["rows"]
-    as_csv = list(csv.DictReader(io.StringIO(repro(*command, "--format", "csv").stdout)))
-    assert len(as_csv) == len(rows) > 0
-    assert list(as_csv[0]) == list(rows[0])
+def test_people_are_told_the_answer_and_columns_that_machines_are_told(command: list[str]) -> None:
+    found = answer(*command)
     header = repro(*command, "--format", "markdown").stdout.split("\n\n")[1].splitlines()[0]
-    assert {cell.strip() for cell in header.strip("|").split("|")} <= {key.replace("_", " ") for key in rows[0]}
-    assert answer(*command)["answer"].split(".")[0] in repro(*command).stdout.replace("\n", " ")
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_each_answers_within_a_second(command: list[str]) -> None:
-    times = []
-    for _ in range(3):
-        started = time.perf_counter()
-        assert process(*command).returncode == 0
-        times.append(time.perf_counter() - started)
-    assert min(times) < 1
+    names = {key.replace("_", " ") for key in found["rows"][0]}
+    assert {cell.strip() for cell in header.strip("|").split("|")} <= names
+    assert found["answer"].split(".")[0] in repro(*command).stdout.replace("\n", " ")

@@ -18,6 +18,7 @@ from repro.economics.pricelist import price_list
 from repro.economics.renting import given_hours, rent, rented_runs, serving
 from repro.economics.spot import Spot
 from tests.command_line import answer, record, refusal, repro, results_folder
+from tests.price_files import prices, rental_table
 
 SPOT = ("--interrupted-every", "12h", "--checkpoint-time", "2m", "--restart-time", "10m")
 RUN = ("rent", "--hours", "100", "--gpu", "RTX 4090")
@@ -164,12 +165,8 @@ def test_a_reserved_machine_is_paid_for_in_whole_terms(hours: float, terms: int)
 
 
 def test_a_run_as_long_as_a_term_pays_for_one_and_the_term_is_told_to_the_hour_and_below(tmp_path: Path) -> None:
-    file = tmp_path / "my.toml"
-    file.write_text(
-        '[[rental]]\ngpu = "A100"\ngpus = 1\nprovider = "campus"\nterms = "reserved"\nhours = 770.4\nprice = 98.5\n'
-        'currency = "USD"\nquoted = 2026-11-01\nsource = "campus"\n'
-    )
-    own = ("--gpu", "A100", "--prices", str(file))
+    term = rental_table("reserved", "770.4", gpus=1, provider="campus", price=98.5)
+    own = ("--gpu", "A100", "--prices", prices(tmp_path, term))
     assert 770.4 / 24 * 24 > 770.4, "floats of the run's days make a little more of its hours"
     assert by_terms("rent", "--hours", "770.4", *own)["campus reserved"]["cost_usd"] == 98.5
     told = "98.50 USD for 770.4 hours, used or not"
@@ -180,14 +177,11 @@ def test_a_run_as_long_as_a_term_pays_for_one_and_the_term_is_told_to_the_hour_a
 
 
 def test_a_rental_of_ones_own_replaces_that_of_the_same_terms_alone(tmp_path: Path) -> None:
-    file = tmp_path / "my.toml"
-    file.write_text(
-        '[[rental]]\ngpu = "RTX 4090"\ngpus = 1\nprovider = "RunPod"\nterms = "on-demand"\nhours = 1\nprice = 0.5\n'
-        'currency = "USD"\nquoted = 2026-11-01\nsource = "shop"\n'
-    )
-    prices = {row.terms: row.price for row in price_list(file).rentals if (row.gpu, row.gpus) == ("RTX 4090", 1)}
-    assert prices == {"on-demand": 0.5, "spot": 0.35}
-    two = answer(*RUN, "--gpus", "2", "--prices", str(file))
+    file = prices(tmp_path, rental_table(gpu="RTX 4090", gpus=1, provider="RunPod"))
+    listed = price_list(Path(file)).rentals
+    of_one = {row.terms: row.price for row in listed if (row.gpu, row.gpus) == ("RTX 4090", 1)}
+    assert of_one == {"on-demand": 0.5, "spot": 0.35}
+    two = answer(*RUN, "--gpus", "2", "--prices", file)
     assert [(row["terms"], row["price_per_gpu_hour_usd"]) for row in two["rows"]] == [
         ("spot", 0.35),
         ("on-demand", 0.5),
@@ -196,12 +190,8 @@ def test_a_rental_of_ones_own_replaces_that_of_the_same_terms_alone(tmp_path: Pa
 
 
 def test_a_provider_of_ours_is_the_same_in_any_case(tmp_path: Path) -> None:
-    file = tmp_path / "my.toml"
-    file.write_text(
-        '[[rental]]\ngpu = "A100"\ngpus = 1\nprovider = "Runpod"\nterms = "on-demand"\nhours = 1\nprice = 1.5\n'
-        'currency = "USD"\nquoted = 2026-11-01\nsource = "shop"\n'
-    )
-    found = answer("rent", "--model", "vit", "--gpu", "A100", "--prices", str(file))
+    file = prices(tmp_path, rental_table(gpus=1, provider="Runpod", price=1.5))
+    found = answer("rent", "--model", "vit", "--gpu", "A100", "--prices", file)
     hourly = {row["price_per_gpu_hour_usd"] for row in found["rows"] if row["provider"] == "RunPod"}
     assert hourly == {1.5}, "ours is replaced, of one GPU and of more"
     assert found["answer"].startswith("The cheapest is 2 A100 at RunPod, on-demand, in proportion: 1,872 USD")
@@ -384,12 +374,8 @@ def test_where_the_run_ends_on_no_offer_none_is_called_the_cheapest(tmp_path: Pa
 
 
 def spot_alone(tmp_path: Path) -> tuple[str, ...]:
-    own = tmp_path / "own.toml"
-    own.write_text(
-        '[[rental]]\ngpu = "T4"\ngpus = 1\nprovider = "a friend"\nterms = "spot"\nhours = 1\nprice = 1\n'
-        'currency = "USD"\nquoted = 2026-11-01\nsource = "me"\n'
-    )
-    return "rent", "--hours", "100", "--gpu", "T4", "--prices", str(own)
+    own = prices(tmp_path, rental_table("spot", gpu="T4", gpus=1, provider="a friend", price=1))
+    return "rent", "--hours", "100", "--gpu", "T4", "--prices", own
 
 
 def test_a_bar_in_ones_own_prices_divides_no_column_of_markdown(tmp_path: Path) -> None:

@@ -385,8 +385,8 @@ def test_the_clocks_have_one_ratio(tmp_path: Path) -> None:
 
 
 def test_a_step_that_is_faster_than_the_gpu_can_be_is_told() -> None:
-    sound, impossible = (record("pythia-1b", "free_lunch", days, gpu="A100", count=4) for days in (20.0, 5.0))
-    assert not any("more than there is" in note for note in notes([sound]))
+    possible, impossible = (record("pythia-1b", "free_lunch", days, gpu="A100", count=4) for days in (20.0, 5.0))
+    assert not any("more than there is" in note for note in notes([possible]))
     (note,) = (note for note in notes([impossible]) if "more than there is" in note)
     assert note.startswith(f"{impossible.utilisation:.0%} of the GPU's dense peak")
     assert "(pythia-1b, 4 x A100, free_lunch)" in note
@@ -861,7 +861,7 @@ def test_a_number_stands_at_the_first_place_around_its_mark_that_is_clear() -> N
     assert min(max(abs(a - c), abs(b - d)) for (a, b), (c, d) in combinations(placed, 2)) >= 8
 
 
-def test_every_chart_is_sound_vega_lite(kept: Content, on_gpus: Content) -> None:
+def test_every_chart_is_valid_vega_lite(kept: Content, on_gpus: Content) -> None:
     panels = [panel for content in (kept, on_gpus) for each in content.figures for panel in each.panels]
     for draw in get_args(Draw):
         panel = next(panel for panel in panels if panel.draw == draw)

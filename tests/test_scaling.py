@@ -13,6 +13,7 @@ from repro.economics.pricelist import GpuPrice, PriceList, SystemPrice
 from repro.economics.scaling import steps, stops
 from repro.interval import Interval
 from tests.command_line import answer, record, refusal, repro, results_folder
+from tests.price_files import gpu_table, prices, system_table
 
 DAY = date(2026, 11, 1)
 
@@ -61,13 +62,12 @@ def test_more_than_proportional_scaling_of_published_cells_is_told_where_roundin
 
 
 def test_a_machine_is_as_old_as_its_older_price(tmp_path: Path) -> None:
-    prices = tmp_path / "prices.toml"
-    price = f'price = 900\ncurrency = "USD"\nquoted = {date.today()}\nsource = "a shop"\n'
-    prices.write_text(f'[[gpu]]\nname = "RTX 3090"\n{price}')
-    asked = ("scaling", "--model", "pythia-1b", "--gpu", "RTX 3090", "--prices", str(prices))
+    today = str(date.today())
+    file = prices(tmp_path, gpu_table(quoted=today))
+    asked = ("scaling", "--model", "pythia-1b", "--gpu", "RTX 3090", "--prices", file)
     late = "Prices older than a year: 2024-09-21 (the system around RTX 3090)."
     others = [
-        ["recommend", *asked[1:3], "--prices", str(prices)],
+        ["recommend", *asked[1:3], "--prices", file],
         ["breakeven", *asked[1:], "--gpus", "2", "--rent", "1"],
     ]
     assert any(note.startswith(late) for note in answer(*asked)["notes"])
@@ -75,8 +75,7 @@ def test_a_machine_is_as_old_as_its_older_price(tmp_path: Path) -> None:
         (note,) = (note for note in answer(*words)["notes"] if "older than a year" in note)
         assert "the system around " in note
         assert "(RTX 3090" not in note, "its price is of today"
-    with prices.open("a") as more:
-        more.writelines(f"[[system]]\ngpus = {gpus}\n{price}" for gpus in (1, 2, 4, 8))
+    prices(tmp_path, gpu_table(quoted=today) + "".join(system_table(gpus, quoted=today) for gpus in (1, 2, 4, 8)))
     assert not any("older than a year" in note for note in answer(*asked)["notes"])
 
 
@@ -124,11 +123,8 @@ def test_what_rounding_leaves_open_is_not_decided() -> None:
 
 
 def test_the_bounds_of_predicted_days_are_their_interval_and_are_told_as_such(tmp_path: Path) -> None:
-    prices = tmp_path / "prices.toml"
-    prices.write_text(
-        '[[gpu]]\nname = "RTX 4090"\nprice = 1600\ncurrency = "USD"\nquoted = 2026-11-01\nsource = "a shop"\n'
-    )
-    asked = ("--model", "pythia-1b", "--gpu", "RTX 4090", "--predicted", "--prices", str(prices))
+    own = prices(tmp_path, gpu_table("RTX 4090", "1600"))
+    asked = ("--model", "pythia-1b", "--gpu", "RTX 4090", "--predicted", "--prices", own)
     found = answer("scaling", *asked)
     assert {row["origin"] for row in found["rows"]} == {"predicted"}
     assert "predicted: repro predict" in found["answer"]

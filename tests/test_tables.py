@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +32,6 @@ def test_every_table_has_all_its_entries_each_with_its_source(number: str) -> No
     found = rows(number)
     assert len(found) == ENTRIES[number]
     assert all(row["source"].startswith("paper, ") for row in found)
-    assert next(csv.DictReader(io.StringIO(printed(number, "--format", "csv")))).keys() == found[0].keys()
 
 
 def test_tables_1_and_4_are_laid_out_as_in_the_paper() -> None:
@@ -135,7 +132,6 @@ def test_measured_days_by_the_thousand_are_written_out() -> None:
         (["2"], ["2", "1", "j"]),
         ([], ["required: {1,3,4,5,6,7,j};"]),
         (["6", "--measured", "results/cpu-2-cores"], ["table 6", "prices"]),
-        (["1", "--measured", "no/such/folder"], ["no/such/folder", "no trials"]),
         (["1", "--format", "pdf"], ["pdf", "latex"]),
     ],
 )

@@ -16,13 +16,13 @@ import pytest
 import models
 from repro import gpus
 from repro.build_cache import mend
+from repro.fairness import crowded_out, stands, unfair
 from repro.measure.job import Job, Outcome
 from repro.measure.launcher import ForkServer
 from repro.measure.trial import Bench, _fit, _fitting, _peaks, _status, _take, run
 from repro.packages import installed_packages
 from repro.reckon import reckoned
 from repro.rules import Stack
-from repro.soundness import crowded_out, stands, unsound
 from repro.trial import Record, Status, Trial
 
 PACKAGES = installed_packages()
@@ -444,7 +444,7 @@ def test_a_micro_batch_that_others_left_no_room_for_may_fit_another_time(
     attempt = partial(search_of, "out_of_memory", taken=taken, gpu_state={"processes": processes})
     assert _fit(attempt, 16, start, record) == 2
     told = f"a larger micro batch ran out of memory as {beside}" if beside else None
-    assert (record.status, crowded_out(record), unsound(record)) == ("ok", told, told)
+    assert (record.status, crowded_out(record), unfair(record)) == ("ok", told, told)
     assert stands(record) == (not beside)
 
 

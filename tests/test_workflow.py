@@ -35,7 +35,7 @@ def test_there_is_time_to_bisect_all_packages_of_a_stack() -> None:
     assert (1 + swaps + 1) * budget <= 60 * workflow["jobs"]["check"]["timeout-minutes"]
 
 
-def test_its_scripts_are_sound_bash_and_their_options_exist() -> None:
+def test_its_scripts_are_valid_bash_and_their_options_exist() -> None:
     known = {option for action in parser("upgrade-check")._actions for option in action.option_strings}
     called = CHECK.split("upgrade-check", 1)[1].split("||")[0]
     used = set(re.findall(r"--[a-z]+", called))

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 import math
+from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
 import models
 
 from .. import units
-from ..currency import amount, worth
+from ..currency import amount, used, worth
 from ..economics import comment, energy, pricelist, question
 from ..economics.breakeven import Case, first_run
 from ..economics.days import TrainingDays, days_on
-from ..economics.doubts import INSTEAD, believed, doubts, told_doubts, told_traces
+from ..economics.doubts import INSTEAD, believed, doubts, told_doubts
 from ..economics.pricelist import PriceList
 from ..economics.question import Given
 from ..economics.reckoning import Reckoned, Tariff
@@ -53,59 +54,95 @@ def options(parser: argparse.ArgumentParser) -> None:
     add_shared(parser)
 
 
+@dataclass(frozen=True)
+class _Answer:
+    """The comparisons, one for each rent, what is said of them, and the same comparisons with predicted days where the
+    audit doubts the printed ones."""
+
+    rows: list[Reckoned]
+    sentences: list[str]
+    notes: list[str]
+    instead: list[Reckoned] = field(default_factory=list)
+
+
 def main(given: argparse.Namespace) -> int:
     unit, prices = read_prices(given)
     grams, grams_source = (None, None) if given.co2 is None else energy.intensity(given.co2, "--co2")
-    run, instead = _run(given), list[Reckoned]()
+    run = _run(given)
     if run is None and unit == "USD" and all(getattr(given, name) is None for name in _INPUTS):
-        if given.prices is not None:
-            raise UserError(
-                f"--prices {given.prices} changes nothing of the comment's own sum: give an input of your own too, "
-                "such as --machine SUM, or --gpu NAME"
-            )
-        rows = comment.reckonings(grams)
-        sentence, notes = _comment_told(rows)
-        sentences = [sentence]
+        answer = _of_the_comment(given, grams)
     else:
-        inputs = _inputs(given, prices, unit, grams)
-        asked = (
-            question.of_machine(run, inputs, prices, unit) if run else question.of_comment(inputs, unit, prices.rates)
-        )
-        _check_resale(given, asked.reckoned[0].case, unit)
-        rows, notes = asked.reckoned, asked.notes
-        sentences = [_told(rows, unit)]
-        doubted = doubts(given.model, [run]) if run and given.model else {}
-        predicted = believed([run], doubted)[0] if run else None
-        if predicted and predicted is not run:
-            instead = question.of_machine(predicted, inputs, prices, unit).reckoned
-            told_instead = _told(instead, unit)
-            sentences.append(f"{INSTEAD.capitalize()}: {told_instead[0].lower()}{told_instead[1:]}")
-        notes += told_doubts(doubted)
-        notes += told_traces([run] if run else [], doubted)
-        paid = asked.paid_in | given_in(given, _SUMS, unit)
-        rates = pricelist.told_rates(paid, unit, prices.rates)
-        if given.prices is not None and run is None and not rates:
-            raise UserError(
-                f"--prices {given.prices} changes nothing of the comment's workstation, as no [[rate]] of it is "
-                "needed; --gpu NAME takes the prices of that machine"
-            )
-        notes += _apart(rows[0], unit) + rates
-        notes += pricelist.old_prices(asked.quoted + pricelist.old_rates(paid, unit, prices.rates), date.today())
-        if any(math.isinf(row.answer.runs.high) for row in rows):
-            notes.append("No number of runs: there owning never pays, as its electricity costs no less than the rent.")
-    if grams_source is not None:
-        notes.append(f"CO2: {grams_source}.")
+        answer = _of_inputs(given, run, prices, unit, grams)
     print(
         printout(
-            sentences,
-            [_row(row, unit) for row in rows],
-            notes,
+            answer.sentences,
+            [_row(row, unit) for row in answer.rows],
+            [*answer.notes, *([f"CO2: {grams_source}."] if grams_source is not None else [])],
             given.format,
             currency=unit,
-            with_predicted_days=[_row(row, unit) for row in instead],
+            with_predicted_days=[_row(row, unit) for row in answer.instead],
         )
     )
     return 0
+
+
+def _of_the_comment(given: argparse.Namespace, grams: Interval | None) -> _Answer:
+    """The comment's own sum. Raises UserError where prices were given, of which it takes none."""
+    if given.prices is not None:
+        raise UserError(
+            f"--prices {given.prices} changes nothing of the comment's own sum: give an input of your own too, "
+            "such as --machine SUM, or --gpu NAME"
+        )
+    rows = comment.reckonings(grams)
+    printed, electricity, both = rows[:3]
+    sentence = (
+        f"As the comment reckons, owning pays from run {printed.answer.whole_runs} on; with the electricity of its own "
+        f"inputs from run {electricity.answer.whole_runs}; with its GPU-hours too from run {both.answer.whole_runs}."
+    )
+    hours = both.case.hours.value
+    euros = electricity.electricity
+    assert euros is not None
+
+    def its(name: str) -> str:
+        return f"{quantities()[f'comment/{name}'].value:,g}"
+
+    notes = [
+        f"Its {its('hours_charged')} h x {its('power')} kW x {its('electricity')} EUR/kWh are {euros.value:.2f} EUR "
+        f"where it has {its('electricity_a_run')}; its {its('minutes')} min on {its('gpus')} GPUs are {hours:.0f} "
+        f"GPU-hours where it charges {its('hours_charged')}.",
+        f"{comment.rate_told()}, and its sums are of 2021-01-14. It holds its card to be as fast as a V100: a run then "
+        f"takes the machine {hours / 24:.0f} days.",
+    ]
+    return _Answer(rows, [sentence], notes)
+
+
+def _of_inputs(
+    given: argparse.Namespace, run: TrainingDays | None, prices: PriceList, unit: str, grams: Interval | None
+) -> _Answer:
+    """The machine that was named, or the comment's with inputs of one's own."""
+    inputs = _inputs(given, prices, unit, grams)
+    asked = question.of_machine(run, inputs, prices, unit) if run else question.of_comment(inputs, unit, prices.rates)
+    _check_resale(given, asked.reckoned[0].case, unit)
+    rows, notes = asked.reckoned, asked.notes
+    sentences, instead = [_told(rows, unit)], list[Reckoned]()
+    doubted = doubts(given.model, [run]) if run and given.model else {}
+    predicted = believed([run], doubted)[0] if run else None
+    if predicted and predicted is not run:
+        instead = question.of_machine(predicted, inputs, prices, unit).reckoned
+        told_instead = _told(instead, unit)
+        sentences.append(f"{INSTEAD.capitalize()}: {told_instead[0].lower()}{told_instead[1:]}")
+    notes += told_doubts(doubted, [run] if run else [])
+    paid = asked.paid_in | given_in(given, _SUMS, unit)
+    if given.prices is not None and run is None and not used(paid, unit, prices.rates):
+        raise UserError(
+            f"--prices {given.prices} changes nothing of the comment's workstation, as no [[rate]] of it is "
+            "needed; --gpu NAME takes the prices of that machine"
+        )
+    notes += _apart(rows[0], unit)
+    notes += pricelist.told_prices(asked.quoted, paid, unit, prices.rates, date.today())
+    if any(math.isinf(row.answer.runs.high) for row in rows):
+        notes.append("No number of runs: there owning never pays, as its electricity costs no less than the rent.")
+    return _Answer(rows, sentences, notes, instead)
 
 
 def _run(given: argparse.Namespace) -> TrainingDays | None:
@@ -164,28 +201,6 @@ def _check_resale(given: argparse.Namespace, case: Case, unit: str) -> None:
     if case.resale.high > case.machine.low:
         least = told(case.machine.low, unit)
         raise UserError(f"--resale {given.resale}: expected no more than the machine costs, {least}")
-
-
-def _comment_told(rows: list[Reckoned]) -> tuple[str, list[str]]:
-    printed, electricity, both = rows[:3]
-    sentence = (
-        f"As the comment reckons, owning pays from run {printed.answer.whole_runs} on; with the electricity of its own "
-        f"inputs from run {electricity.answer.whole_runs}; with its GPU-hours too from run {both.answer.whole_runs}."
-    )
-    hours = both.case.hours.value
-    euros = electricity.electricity
-    assert euros is not None
-
-    def its(name: str) -> str:
-        return f"{quantities()[f'comment/{name}'].value:,g}"
-
-    return sentence, [
-        f"Its {its('hours_charged')} h x {its('power')} kW x {its('electricity')} EUR/kWh are {euros.value:.2f} EUR "
-        f"where it has {its('electricity_a_run')}; its {its('minutes')} min on {its('gpus')} GPUs are {hours:.0f} "
-        f"GPU-hours where it charges {its('hours_charged')}.",
-        f"{comment.rate_told()}, and its sums are of 2021-01-14. It holds its card to be as fast as a V100: a run then "
-        f"takes the machine {hours / 24:.0f} days.",
-    ]
 
 
 def _told(rows: list[Reckoned], unit: str) -> str:

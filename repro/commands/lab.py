@@ -15,6 +15,7 @@ from models.gan import EPOCHS
 from .. import files, nvml
 from ..devices import Device, gpu_of
 from ..exit_codes import FAILED, OK
+from ..fairness import crowded
 from ..formats import add_format, counted, figures
 from ..host import usable_cpus
 from ..lab import Trained, Training
@@ -22,7 +23,6 @@ from ..lab_report import Report, named, scaled_down, what
 from ..plan import default_scale
 from ..recipe import Scale
 from ..results import REPORT
-from ..soundness import crowded
 from ..stderr import say
 from ..units import count, duration, path
 from .preflight import check_cuda, check_disk, check_packages, interrupted, stop_on_sigterm

@@ -14,7 +14,7 @@ from .. import command, units
 from ..economics import choice, offers, pricelist
 from ..economics.choice import Choice
 from ..economics.days import TrainingDays, training_days
-from ..economics.doubts import INSTEAD, Doubt, believed, doubts, told_doubts, told_traces
+from ..economics.doubts import INSTEAD, Doubt, believed, doubts, told_doubts
 from ..economics.offers import Offer
 from ..economics.pricelist import PriceList
 from ..economics.renting import told_in_proportion
@@ -131,7 +131,6 @@ def _notes(
     unit, prices, runs = asked.unit, asked.prices, asked.runs
     without = offers.unpriced(days, [offer for offer in found if offer.owned or not asked.buys])
     paid = offers.paid_in(found, prices)
-    old_rates = pricelist.old_rates(paid, unit, prices.rates)
     return [
         f"Cost and days are for {counted(runs, 'run')}{', one after the other' if runs > 1 else ''}; cost per "
         f"experiment is one run's share of a machine's {offers.lifespan_years():g} years, or its rent, of a reserved "
@@ -139,8 +138,7 @@ def _notes(
         "it).",
         *([_RANKED] if asked.budget is asked.deadline is None else []),
         *told_bounds(offer.bounds for offer in found),
-        *told_doubts(doubted),
-        *told_traces(found, doubted),
+        *told_doubts(doubted, found),
         *([told_in_proportion(), _SPOT] if asked.rents else []),
         *(offers.rentals_left_out(days, prices, unit) if asked.rents else []),
         *unpriced(without, unit, "not here to buy" if asked.buys and asked.rents else "not here"),
@@ -151,8 +149,7 @@ def _notes(
             prices.own_systems if asked.buys else (),
             prices.own_rentals if asked.rents else (),
         ),
-        *pricelist.told_rates(paid, unit, prices.rates),
-        *pricelist.old_prices([_oldest(offer, prices) for offer in found] + old_rates, today),
+        *pricelist.told_prices((_oldest(offer, prices) for offer in found), paid, unit, prices.rates, today),
     ]
 
 

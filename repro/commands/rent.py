@@ -13,7 +13,7 @@ import models
 from .. import units
 from ..economics import pricelist, renting
 from ..economics.days import TrainingDays, days_on
-from ..economics.doubts import INSTEAD, believed, doubts, told_doubts, told_traces
+from ..economics.doubts import INSTEAD, believed, doubts, told_doubts
 from ..economics.interruptions import Interruptions, daly, young
 from ..economics.offers import machine_paid_in, machine_price, older_price
 from ..economics.pricelist import PriceList
@@ -110,8 +110,7 @@ def _prices(prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> 
             ceiling = quantities()["paper/owned_8_a100"]
             note += f", at most {ceiling.value:,.0f} {ceiling.unit} ({ceiling.source})"
         notes.append(f"{note}.")
-    notes += pricelist.told_rates(paid, unit, prices.rates)
-    notes += pricelist.old_prices(quoted + pricelist.old_rates(paid, unit, prices.rates), today)
+    notes += pricelist.told_prices(quoted, paid, unit, prices.rates, today)
     return ["Prices per GPU and hour, each in its own currency; --model or --hours reckons a run."], rows, notes
 
 
@@ -141,17 +140,12 @@ def _runs(
     one = {rental.gpu for rental in prices.rentals if rental.gpus == 1}
     notes += [renting.told_in_proportion()] if any(run.gpus > 1 and run.gpu in one for run in runs) else []
     notes += told_bounds(row.bounds for row in found)
-    notes += told_doubts(doubted)
-    notes += told_traces((row.run for row in found), doubted)
+    notes += told_doubts(doubted, (row.run for row in found))
     every = given.model is not None and gpu is None and gpus is None
     notes += without_days(runs, given, rentals=prices.own_rentals if every else ())
     paid = {row.rental.currency for row in found} | given_in(given, ["storage_price"], unit)
-    notes += pricelist.told_rates(paid, unit, prices.rates)
-    notes += pricelist.old_prices(
-        [(f"{row.rental.gpu} at {row.rental.provider}", row.rental.quoted) for row in found]
-        + pricelist.old_rates(paid, unit, prices.rates),
-        today,
-    )
+    quoted = [(f"{row.rental.gpu} at {row.rental.provider}", row.rental.quoted) for row in found]
+    notes += pricelist.told_prices(quoted, paid, unit, prices.rates, today)
     return (sentences, [_row(row, unit, today) for row in found], notes), instead
 
 

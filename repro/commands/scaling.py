@@ -10,7 +10,7 @@ import models
 
 from ..economics import pricelist, scaling
 from ..economics.days import days_on
-from ..economics.doubts import INSTEAD, believed, doubts, told_doubts, told_traces
+from ..economics.doubts import INSTEAD, believed, doubts, told_doubts
 from ..economics.offers import lifespan_years, machine_paid_in, older_price
 from ..economics.scaling import Step, stops
 from ..economics.told import told
@@ -42,17 +42,14 @@ def main(given: argparse.Namespace) -> int:
     if more:
         notes.append(f"More than proportional, whatever the days within their bounds: {', '.join(more)}.")
     notes += told_bounds(step.bounds for step in listed)
-    notes += told_doubts(doubted)
-    notes += told_traces(days, doubted)
+    notes += told_doubts(doubted, days)
     notes += unpriced([step.machine for step in listed if step.cost is None], unit, "without costs")
     if given.gpu is None:
         notes += without_days(days, given, prices.own_to_buy, prices.own_systems)
     priced = [step for step in listed if step.cost is not None]
     paid = {each for step in priced for each in machine_paid_in(step.gpu, step.gpus, prices)}
-    notes += pricelist.told_rates(paid, unit, prices.rates)
-    used = [older_price(step.gpu, step.gpus, prices, step.gpu) for step in priced]
-    used += pricelist.old_rates(paid, unit, prices.rates)
-    notes += pricelist.old_prices(used, date.today())
+    quoted = [older_price(step.gpu, step.gpus, prices, step.gpu) for step in priced]
+    notes += pricelist.told_prices(quoted, paid, unit, prices.rates, date.today())
     print(
         printout(
             [_told(given.model, steps, unit, instead.get(name)) for name, steps in by_gpu.items()],

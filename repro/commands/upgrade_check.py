@@ -263,59 +263,15 @@ def _bisect(
         return "Nothing regressed or broke, so there is nothing to bisect."
     target = max(worst, key=lambda each: each.judged.ratio.value if each.judged else math.inf)
     trial = check.trials[compared.index(target)]
-    first, other = stacks
-    suspects = [name for name, v in other.packages.items() if name in first.packages and first.packages[name] != v]
-    built: dict[frozenset[str], second.Stack] = {}
 
-    def build(names: Sequence[str]) -> second.Stack:
-        key = frozenset(names)
-        if key not in built:
-            built[key] = second.pinned({name: f"{name}=={other.packages[name]}" for name in names}, first)
-        return built[key]
-
-    def swapped(names: Sequence[str]) -> frozenset[str]:
-        try:
-            packages = build(names).packages
-        except UserError as error:
-            say(f"bisect: {error}")
-            return frozenset()
-        return frozenset(name for name in suspects if packages.get(name) != first.packages[name])
-
-    def look(names: Sequence[str]) -> Compared:
-        say(f"bisect: {', '.join(names)}")
-        stack = build(names)
+    def measure(names: Sequence[str], stack: second.Stack) -> Compared:
         folder = given.out / "bisect" / stack.key
         with Progress(_parts([trial], devices, check.pairs), 0.0, budget) as bar:
-            swapped_in = Check(folder, [trial], (first, stack), devices, check.pairs, budget, bar.tell_part)
+            swapped_in = Check(folder, [trial], (stacks[0], stack), devices, check.pairs, budget, bar.tell_part)
             [found] = swapped_in.run()
         if not swapped_in.complete and found.status == "inconclusive":  # chance would name a package
             why = f"the budget of {given.budget} ended the check of {', '.join(names)} early"
             raise UserError(f"{why}, the same command goes on")
         return found
 
-    def differs(names: Sequence[str]) -> bool:
-        found = look(names)
-        if target.judged is None:
-            return found.status == target.status
-        if found.judged is None:
-            raise UserError(f"with {', '.join(names)} of {other.name} in place of {first.name}'s, {found.reason}")
-        # Nearer to the whole difference than to none: what the rule calls inconclusive still says which half.
-        return math.log(found.judged.ratio.value) > math.log(target.judged.ratio.value) / 2
-
-    if not suspects:
-        return "No package of both stacks differs, so there is nothing to bisect."
-    try:
-        found = culprit.search(suspects, swapped, differs)
-        alone = look(found.packages)
-    except UserError as error:
-        return f"Bisecting {trial.recipe}, {trial.settings} ended without an answer: {error}."
-    names = " with ".join(f"{name} {first.packages[name]} to {other.packages[name]}" for name in found.packages)
-    how = f"of {len(suspects)} packages that differ, after {found.looks} environments with half of them"
-    if alone.status == target.status:
-        return f"Culprit: {names}: {trial.recipe}, {trial.settings} {target.status} with it alone ({how})."
-    if alone.status in ("unchanged", "improved", "fixed"):
-        return f"Bisecting {trial.recipe}, {trial.settings}: not {names} alone ({how}); it may take several packages."
-    return (
-        f"Bisecting {trial.recipe}, {trial.settings}: what is left is {names} ({how}), with it alone it is "
-        f"{alone.status}: {alone.reason}."
-    )
+    return culprit.Swaps(*stacks, target, measure).told()

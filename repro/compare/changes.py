@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ..fairness import crowded
 from ..formats import figures
-from ..soundness import crowded
 from ..trial import Record
 from .ratio import of_separate
 from .rule import SMALLEST_CHANGE

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from ..errors import UserError
+from ..stderr import say
+from . import second
+from .second import Stack
+from .trials import Compared
 
 
 @dataclass(frozen=True)
@@ -38,3 +45,71 @@ def search(
         there = differs(half)
         left = [package for package in left if (package in together) == there]
     return Found(tuple(left), looks)
+
+
+@dataclass(frozen=True)
+class Swaps:
+    """Packages of the `other` stack in place of the `first` one's, for which of them made a trial what it was `found`
+    to be. `measure` holds the first stack against one with these packages swapped; it raises UserError where it cannot
+    tell."""
+
+    first: Stack
+    other: Stack
+    found: Compared
+    measure: Callable[[Sequence[str], Stack], Compared]
+    built: dict[frozenset[str], Stack] = field(default_factory=dict)
+
+    def told(self) -> str:
+        """Names the package, or says why it cannot."""
+        trial = f"{self.found.trial.recipe}, {self.found.trial.settings}"
+        if not (suspects := self._suspects):
+            return "No package of both stacks differs, so there is nothing to bisect."
+        try:
+            left = search(suspects, self._swapped, self._differs)
+            alone = self._look(left.packages)
+        except UserError as error:
+            return f"Bisecting {trial} ended without an answer: {error}."
+        before, after = self.first.packages, self.other.packages
+        names = " with ".join(f"{name} {before[name]} to {after[name]}" for name in left.packages)
+        how = f"of {len(suspects)} packages that differ, after {left.looks} environments with half of them"
+        if alone.status == self.found.status:
+            return f"Culprit: {names}: {trial} {alone.status} with it alone ({how})."
+        if alone.status in ("unchanged", "improved", "fixed"):
+            return f"Bisecting {trial}: not {names} alone ({how}); it may take several packages."
+        rest = f"what is left is {names} ({how}), with it alone it is {alone.status}: {alone.reason}"
+        return f"Bisecting {trial}: {rest}."
+
+    @property
+    def _suspects(self) -> list[str]:
+        """The packages that both stacks have, in another version each."""
+        before = self.first.packages
+        return [name for name, version in self.other.packages.items() if before.get(name, version) != version]
+
+    def _build(self, names: Sequence[str]) -> Stack:
+        key = frozenset(names)
+        if key not in self.built:
+            pins = {name: f"{name}=={self.other.packages[name]}" for name in names}
+            self.built[key] = second.pinned(pins, self.first)
+        return self.built[key]
+
+    def _swapped(self, names: Sequence[str]) -> frozenset[str]:
+        try:
+            packages = self._build(names).packages
+        except UserError as error:
+            say(f"bisect: {error}")
+            return frozenset()
+        return frozenset(name for name in self._suspects if packages.get(name) != self.first.packages[name])
+
+    def _look(self, names: Sequence[str]) -> Compared:
+        say(f"bisect: {', '.join(names)}")
+        return self.measure(names, self._build(names))
+
+    def _differs(self, names: Sequence[str]) -> bool:
+        seen, whole = self._look(names), self.found.judged
+        if whole is None:
+            return seen.status == self.found.status
+        if seen.judged is None:
+            swapped = f"with {', '.join(names)} of {self.other.name} in place of {self.first.name}'s"
+            raise UserError(f"{swapped}, {seen.reason}")
+        # Nearer to the whole difference than to none: what the rule calls inconclusive still says which half.
+        return math.log(seen.judged.ratio.value) > math.log(whole.ratio.value) / 2

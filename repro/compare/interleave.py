@@ -24,6 +24,7 @@ from .. import environment, rules
 from ..devices import Device, gpu_of
 from ..environment import Environment
 from ..errors import UserError
+from ..fairness import shared
 from ..measure.launcher import ForkServer, ServerDiedError
 from ..measure.rank import SEED
 from ..measure.trial import Bench
@@ -32,7 +33,6 @@ from ..measure.turns import Turns
 from ..reading import history
 from ..results import Results
 from ..settings import Settings
-from ..soundness import shared
 from ..stack import PRELOADED
 from ..trial import Record, Trial
 from ..variables import trial_environment

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from ..soundness import unsound
+from ..fairness import unfair
 from ..trial import Record
 from .ratio import Ratio, of_pairs, of_separate
 from .rule import SEPARATE_A_ROUND, Decision, decide, noise_floor
@@ -39,20 +39,20 @@ def judge_separate(before: Sequence[Record], after: Sequence[Record]) -> Judged:
 
 
 def _samples(records: Sequence[Record]) -> list[float]:
-    """Seconds of a training step, of the sound processes of each start."""
-    return of_starts([record for record in records if unsound(record) is None], step_seconds)
+    """Seconds of a training step, of the fair samples of each start."""
+    return of_starts([record for record in records if unfair(record) is None], step_seconds)
 
 
 def judge_pairs(again: Sequence[Record], first: int, forks: int) -> Judge:
     """Judges starts, of `forks` processes each: the first `first` of them as the first round; `again` is the first
-    stack's copy. A start without a sound pair at the micro batch to judge is left out."""
+    stack's copy. A start without a fair pair at the micro batch to judge is left out."""
 
     def judge(before: Sequence[Record], after: Sequence[Record], micro_batch: int | None) -> Judged:
         starts, same = (by_start(before, side, forks, micro_batch) for side in (after, again))
         rounds = [of_pairs(part) for half in (starts[:first], starts[first:]) if (part := _known(half))]
         if len(rounds) > 1 and rounds[1].interval is None:
             del rounds[1]  # cut short, it can neither confirm nor deny
-        if not rounds:  # no pair is sound: what there is tells at least both medians
+        if not rounds:  # no pair is fair: what there is tells at least both medians
             together = of_separate(*(_known(_sample(one, micro_batch) for one in side) for side in (before, after)))
             return Judged(together, decide([together], together, None), None)
         together = of_pairs(_known(starts))
@@ -65,17 +65,17 @@ def judge_pairs(again: Sequence[Record], first: int, forks: int) -> Judge:
 def by_start(
     before: Sequence[Record], after: Sequence[Record], forks: int, micro_batch: int | None
 ) -> list[float | None]:
-    """The ratio of the times of a training step, a start at a time: the median of its sound pairs, None where it has
+    """The ratio of the times of a training step, a start at a time: the median of its fair pairs, None where it has
     none."""
     pairs = [(_sample(one, micro_batch), _sample(two, micro_batch)) for one, two in zip(before, after, strict=False)]
     starts = [pairs[first : first + forks] for first in range(0, len(pairs), forks)]
-    sound = [[other / one for one, other in start if one and other] for start in starts]
-    return [median(ratios) if ratios else None for ratios in sound]
+    ratios = [[other / one for one, other in start if one and other] for start in starts]
+    return [median(start) if start else None for start in ratios]
 
 
 def _sample(record: Record, micro_batch: int | None) -> float | None:
-    """Seconds of a training step; None where the process is no sound sample, or had to halve the micro batch."""
-    return None if unsound(record) or record.micro_batch != micro_batch else step_seconds(record)
+    """Seconds of a training step; None where the process is no fair sample, or had to halve the micro batch."""
+    return None if unfair(record) or record.micro_batch != micro_batch else step_seconds(record)
 
 
 def _known(values: Iterable[float | None]) -> list[float]:

@@ -10,8 +10,8 @@ from typing import Literal, get_args
 
 from ..environment import Environment
 from ..errors import UserError, cut
+from ..fairness import shared, unfair
 from ..formats import counted
-from ..soundness import shared, unsound
 from ..trial import Record
 from .changes import Change, changes
 from .judge import Judge, Judged, judge_separate
@@ -25,7 +25,7 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 class Half:
     """One side of a trial: medians over its processes, of seconds, bytes and days; None where nothing was measured.
 
-    `discarded` counts samples that were measured and are not sound, see soundness.py, `failed` processes that left
+    `discarded` counts samples that were measured and are not fair, see fairness.py, `failed` processes that left
     none."""
 
     processes: int
@@ -140,18 +140,18 @@ def _of_what_ran(told: Compared, ran: Sequence[Sequence[Record]], judge: Judge |
     """The same by the times of both sides, of which each has some."""
     if obstacle := _another_recipe(*ran):
         return replace(told, reason=obstacle)
-    sound = [[record for record in side if unsound(record) is None] for side in ran]
-    for side, kept in zip(ran, sound, strict=True):
+    fair = [[record for record in side if unfair(record) is None] for side in ran]
+    for side, kept in zip(ran, fair, strict=True):
         if not kept:
             return replace(told, reason=_all_discarded(side))
-    sizes = [Counter(record.micro_batch or 0 for record in side) for side in sound]
+    sizes = [Counter(record.micro_batch or 0 for record in side) for side in fair]
     common = sizes[0].keys() & sizes[1].keys()
     if not common:
         what = f"another largest micro batch: {_listed(sizes[0])}, then {_listed(sizes[1])}"
         return replace(told, reason=what)
     # Of several that both have the one that leaves most to compare: two mixed would tell of the mixture.
     size = max(common, key=lambda one: (min(side[one] for side in sizes), one))
-    alike = [[record for record in side if (record.micro_batch or 0) == size] for side in sound]
+    alike = [[record for record in side if (record.micro_batch or 0) == size] for side in fair]
     judged = judge(ran[0], ran[1], alike[0][-1].micro_batch) if judge else judge_separate(*alike)
     found = Compared(
         alike[0][-1],
@@ -211,19 +211,19 @@ def _failed(side: Sequence[Record]) -> str:
 
 def _all_discarded(side: Sequence[Record]) -> str:
     all_of_it = "its one sample" if len(side) == 1 else f"every one of {len(side)} samples"
-    return f"{all_of_it} was discarded: {unsound(side[-1])}"
+    return f"{all_of_it} was discarded: {unfair(side[-1])}"
 
 
 def _half(records: Sequence[Record]) -> Half:
-    sound = [record for record in records if record.status == "ok" and unsound(record) is None]
+    fair = [record for record in records if record.status == "ok" and unfair(record) is None]
     failed = sum(record.status != "ok" and not shared(record) for record in records)
     return Half(
-        processes=len(sound),
-        discarded=len(records) - len(sound) - failed,
+        processes=len(fair),
+        discarded=len(records) - len(fair) - failed,
         failed=failed,
-        median=middle(step_seconds(record) for record in sound),
-        peak_memory=middle(record.peak_memory for record in sound),
-        days=middle(record.true_days for record in sound if record.scale == "paper"),  # nobody trains a tiny twin
+        median=middle(step_seconds(record) for record in fair),
+        peak_memory=middle(record.peak_memory for record in fair),
+        days=middle(record.true_days for record in fair if record.scale == "paper"),  # nobody trains a tiny twin
     )
 
 

@@ -55,22 +55,24 @@ def believed(days: Iterable[TrainingDays], doubts: Mapping[str, Doubt]) -> list[
     ]
 
 
-def told_doubts(doubts: Mapping[str, Doubt]) -> list[str]:
-    """A sentence on them; none where there are none."""
+def told_doubts(doubts: Mapping[str, Doubt], days: Iterable[TrainingDays | Offer]) -> list[str]:
+    """A sentence on them, and one on what the predicted days are from, of these or in place of doubted ones; none
+    where there are none."""
     told = "; ".join(
         f"{machine}, {doubt.told(doubt.instead.days.value if doubt.instead else None)}"
         for machine, doubt in doubts.items()
     )
-    return [f"Printed days of one training that the audit doubts ({command()} audit): {told}."] if told else []
+    found = [f"Printed days of one training that the audit doubts ({command()} audit): {told}."] if told else []
+    if any(row.origin == "predicted" for row in days) or any(doubt.instead for doubt in doubts.values()):
+        found.append(_told_traces())
+    return found
 
 
-def told_traces(days: Iterable[TrainingDays | Offer], doubts: Mapping[str, Doubt]) -> list[str]:
-    """A sentence on the traces that predicted days are from, and where `repro predict` has others; none without any."""
-    if not any(row.origin == "predicted" for row in days) and not any(doubt.instead for doubt in doubts.values()):
-        return []
+def _told_traces() -> str:
+    """Whose traces predicted days are from, and where `repro predict` has others."""
     here = nearest_here()
     others = f"; {command()} predict --gpu takes those of {here.transformers}, {why_here()}"
-    return [
+    return (
         "Predicted days are from traces of the models of transformers "
         f"{PAPER_STACK.transformers}, as the paper's days beside them are{others if here != PAPER_STACK else ''}."
-    ]
+    )

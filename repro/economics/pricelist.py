@@ -225,24 +225,18 @@ def _value(value: Any, kind: Any, place: str) -> Any:
     return value
 
 
-def told_rates(currencies: Iterable[str], to: str, rates: Iterable[Rate]) -> list[str]:
-    """A sentence on each rate that brings one of these currencies to that of all sums."""
-    return [
-        f"{each} become {to} at the rate in --prices, {value:g} ({rate.source}, {rate.quoted})."
-        for each, value, rate in currency.used(currencies, to, rates)
+def told_prices(
+    quoted: Iterable[tuple[str, date]], paid_in: Iterable[str], to: str, rates: Iterable[Rate], today: date
+) -> list[str]:
+    """A sentence on each rate that brings one of the currencies that prices are in to that of all sums, and one on what
+    is older than a year, of these rates and of `quoted`, what and its day."""
+    used = currency.used(paid_in, to, rates)
+    told = [
+        f"{each} become {to} at the rate in --prices, {worth:g} ({by.source}, {by.quoted})." for each, worth, by in used
     ]
-
-
-def old_rates(currencies: Iterable[str], to: str, rates: Iterable[Rate]) -> list[tuple[str, date]]:
-    """The same rates and their days, for `old_prices`."""
-    return [(f"the rate of {each} to {to}", rate.quoted) for each, _, rate in currency.used(currencies, to, rates)]
-
-
-def old_prices(quoted: Iterable[tuple[str, date]], today: date) -> list[str]:
-    """A sentence on what of `(what, day)` is older than a year; none where nothing is."""
     late: dict[date, dict[str, None]] = {}
-    for what, day in quoted:
+    for what, day in [*quoted, *((f"the rate of {each} to {to}", by.quoted) for each, _, by in used)]:
         if old(day, today):
             late.setdefault(day, {})[what] = None
     listed = "; ".join(f"{day.isoformat()} ({', '.join(late[day])})" for day in sorted(late))
-    return [f"Prices older than a year: {listed}. --prices FILE brings newer ones."] if late else []
+    return [*told, f"Prices older than a year: {listed}. --prices FILE brings newer ones."] if late else told

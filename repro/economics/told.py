@@ -7,12 +7,12 @@ from decimal import ROUND_HALF_UP, Decimal
 
 from ..units import SECONDS_A_DAY
 
-_FIGURES = 3  # that a prediction is good for
+_FIGURES = 3  # of a prediction
 
 
-def rough(value: float, figures: int = _FIGURES) -> float:
-    """The value in so many figures."""
-    return float(f"{value:.{figures}g}")
+def rough(value: float) -> float:
+    """The value in as many figures as a prediction is good for."""
+    return float(f"{value:.{_FIGURES}g}")
 
 
 def half_up(value: float, places: int) -> float:

@@ -24,6 +24,7 @@ from .kernels import SLOW_SCAN, Watch, kernel_path, optimizer_path
 from .memory import Peak
 from .rank import SEED, STACK_STARTED, Rank
 
+_PARTS = ("without", "with", "update")  # of a round, which are timed
 _UNCOMPILED = 3  # steps, of which the fastest counts
 _LOSSES = 4  # of the first micro-steps: enough to tell other numerics from rounding
 _SCALE_TRIES = 24  # the scale starts at 2^16 and halves with every skipped update
@@ -129,79 +130,93 @@ def measure(
     model = models.find(recipe, scale)
     peak = Peak(rank.cuda)
     built = engine.build(model, Settings.parse(settings), rank, accumulation, compiled=compiled, tf32=tf32)
-    host = random_batch(model, micro_batch, SEED + rank.index)
+    timed = _Timed(rank, built, random_batch(model, micro_batch, SEED + rank.index), steps)
     rank.report(started=rank.since_sent())
-
-    losses: list[torch.Tensor] = []  # left on the device: reading one would wait for it
-
-    def micro_step(reduce: bool) -> Callable[[], Any]:
-        batch = to_device(host, rank)
-        return lambda: losses.append(built.micro_step(batch, reduce))
-
-    # One warm-up, as the authors had. DDP lays its buckets anew once, after the first reduction: in the first round.
-    started = time.perf_counter()
-    micro_step(reduce=False)()
-    micro_step(reduce=True)()
-    built.update()
-    _until_applied(built, to_device(host, rank))
-    wait(rank.device)
-    warm_up = time.perf_counter() - started
+    warm_up = timed.warm_up()
     if compiled:
         _end_compiler()
-    skipped = 0
-
-    def rounds(
-        part: Callable[[str, Callable[[], Any]], None], without_accumulation: Callable[[], None] = lambda: None
-    ) -> None:
-        nonlocal skipped
-        skipped -= built.skipped_updates()
-        for _ in range(steps):
-            rank.turn()
-            part("with", micro_step(reduce=True))
-            part("update", built.update)
-        without_accumulation()
-        micro_step(reduce=False)()  # so that the timed ones add to gradients, as all but one of a training step do
-        for _ in range(steps):
-            rank.turn()
-            part("without", micro_step(reduce=False))
-        skipped += built.skipped_updates()  # of the timed ones: the next may be, for all that accumulated
-        micro_step(reduce=True)()
-        built.update()  # clears it
-
-    clocks = {name: Clock(rank.device) for name in ("without", "with", "update")}
+    clocks = {name: Clock(rank.device) for name in _PARTS}
 
     def tell_authors() -> None:
         """Theirs is done, and stands where what follows, which adds to gradients and keeps them, has no memory."""
         rank.report(authors={name: clocks[name].read()[0] for name in ("with", "update")})
 
-    rounds(lambda name, work: clocks[name].part(work), tell_authors)
-    host_times, device_times = {}, {}
-    for name, clock in clocks.items():
-        host_times[name], device_times[name] = clock.read()
-
-    synced: dict[str, list[float]] = {"without": [], "with": [], "update": []}
-    rounds(lambda name, work: synced[name].append(synchronised(rank.device, work)))
+    timed.rounds(lambda name, work: clocks[name].part(work), tell_authors)
+    read = {name: clock.read() for name, clock in clocks.items()}
+    synced: dict[str, list[float]] = {name: [] for name in _PARTS}
+    timed.rounds(lambda name, work: synced[name].append(synchronised(rank.device, work)))
     peak_bytes = peak.bytes()
-    state = _state_at_work(rank, micro_step(reduce=True), median(synced["with"]))
+    state = _state_at_work(rank, timed.micro_step(reduce=True), median(synced["with"]))
     built.update()
     wait(rank.device)
 
     result: dict[str, Any] = {
-        "host": host_times,
-        "device": device_times,
+        "host": {name: host for name, (host, _) in read.items()},
+        "device": {name: device for name, (_, device) in read.items()},
         "synchronised": synced,
         "warm_up": warm_up,
         "peak_memory": peak_bytes,
         "graphs": _graphs(built) if compiled else None,
         "gpu_state": state,
-        "skipped_updates": skipped,
-        "losses": [float(loss) if loss.isfinite() else None for loss in losses[:_LOSSES]],
+        "skipped_updates": timed.skipped,
+        "losses": [float(loss) if loss.isfinite() else None for loss in timed.losses[:_LOSSES]],
     }
     if check_extrapolation:
         result["whole_steps"] = [
-            synchronised(rank.device, lambda: _whole_step(built, micro_step, accumulation)) for _ in range(steps)
+            synchronised(rank.device, lambda: timed.whole_step(accumulation)) for _ in range(steps)
         ]
     return result
+
+
+class _Timed:
+    """The parts of a training step on one batch, in `steps` rounds: `losses` of the micro-steps so far, and how many
+    of the timed updates the fp16 loss scale `skipped`."""
+
+    def __init__(self, rank: Rank, built: engine.Engine, batch: dict[str, torch.Tensor], steps: int) -> None:
+        self._rank, self._built, self._batch, self._steps = rank, built, batch, steps
+        self.losses: list[torch.Tensor] = []  # left on the device: reading one would wait for it
+        self.skipped = 0
+
+    def micro_step(self, reduce: bool) -> Callable[[], Any]:
+        """What is to be timed; the blocking copy of its inputs is not."""
+        batch, built, losses = to_device(self._batch, self._rank), self._built, self.losses
+        return lambda: losses.append(built.micro_step(batch, reduce))
+
+    def warm_up(self) -> float:
+        """Seconds of one, as the authors had. DDP lays its buckets anew once, after the first reduction: in the first
+        round."""
+        started = time.perf_counter()
+        self.micro_step(reduce=False)()
+        self.micro_step(reduce=True)()
+        self._built.update()
+        _until_applied(self._built, to_device(self._batch, self._rank))
+        wait(self._rank.device)
+        return time.perf_counter() - started
+
+    def rounds(
+        self, part: Callable[[str, Callable[[], Any]], None], before_adding: Callable[[], None] = lambda: None
+    ) -> None:
+        """Has `part` time each part by its name: those of the authors' sequence first, then, after `before_adding`,
+        micro-steps that add to gradients."""
+        self.skipped -= self._built.skipped_updates()
+        for _ in range(self._steps):
+            self._rank.turn()
+            part("with", self.micro_step(reduce=True))
+            part("update", self._built.update)
+        before_adding()
+        self.micro_step(reduce=False)()  # so that the timed ones add to gradients, as all but one of a training step do
+        for _ in range(self._steps):
+            self._rank.turn()
+            part("without", self.micro_step(reduce=False))
+        self.skipped += self._built.skipped_updates()  # of the timed ones: the next may be, for all that accumulated
+        self.micro_step(reduce=True)()
+        self._built.update()  # clears it
+
+    def whole_step(self, accumulation: int) -> None:
+        """A training step as training runs it, every micro-step of it; the inputs' copies are in its time."""
+        for step in range(accumulation):
+            self.micro_step(step == accumulation - 1)()
+        self._built.update()
 
 
 def _state_at_work(rank: Rank, work: Callable[[], Any], seconds: float) -> dict[str, float | None] | None:
@@ -248,13 +263,6 @@ def _until_applied(built: engine.Engine, batch: dict[str, torch.Tensor]) -> None
             return
         built.micro_step(batch, reduce=True)
         built.update()
-
-
-def _whole_step(built: engine.Engine, micro_step: Callable[[bool], Callable[[], Any]], accumulation: int) -> None:
-    """A training step as training runs it, every micro-step of it; the inputs' copies are in its time."""
-    for step in range(accumulation):
-        micro_step(step == accumulation - 1)()
-    built.update()
 
 
 def _graphs(built: engine.Engine) -> dict[str, int]:

@@ -13,12 +13,12 @@ from typing import Any
 
 import models
 from repro import rules
+from repro.fairness import crowded_out, disturbed
 from repro.formats import figures
 from repro.gpus import Gpu
 from repro.recipe import Recipe
 from repro.reckon import reckoned
 from repro.settings import Settings
-from repro.soundness import crowded_out, disturbed
 from repro.trial import Record, Status, Trial
 from repro.units import duration
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from repro import command, jsonfile
 from repro.errors import UserError
+from repro.fairness import crowded
 from repro.gpus import GENERATIONS, Gpu, find
-from repro.soundness import crowded
 
 from .calibration import Calibration
 from .machine import Machine, Probed

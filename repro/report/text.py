@@ -11,12 +11,12 @@ import models
 
 from ..devices import Device
 from ..expected import TABLES, Table
+from ..fairness import crowded
 from ..findings import by_place, paper_gpu
 from ..formats import Format, are, as_json, counted, figures, first, listing, render
 from ..gpus import find, most_like, paper_gpus
 from ..search import Search, searches
 from ..settings import NAIVE
-from ..soundness import crowded
 from ..trial import Record
 from ..verdict import FAILED, Verdict, differing, explain
 

@@ -20,9 +20,9 @@ def crowded(cpus: float | None) -> str | None:
     return f"other processes kept about {cpus:.1f} CPUs busy"
 
 
-def unsound(record: Record) -> str | None:
-    """Why a measured record is no sample of a speed, or one that ran out of memory none of what fits, in a few words;
-    None where it is one, or no GPU tells."""
+def unfair(record: Record) -> str | None:
+    """Why a measured record is no fair sample of a speed, or one that ran out of memory none of what fits, in a few
+    words; None where it is one, or no GPU tells."""
     return disturbed(record) or crowded_out(record)
 
 
