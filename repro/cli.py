@@ -31,6 +31,8 @@ class _Once(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, *_: Any) -> None:
         if self.option_strings:
             option = self.option_strings[-1]
+            if value == []:  # argparse takes -- for the end of all options, and what is left for a value
+                raise UserError(f"{option} --: expected a value")
             if self._given is not None:
                 first, second = (f"{option} {shlex.quote(str(each))}" for each in (self._given, value))
                 raise UserError(f"{first} and {second}: expected {option} once, with one value")

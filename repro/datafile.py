@@ -53,7 +53,7 @@ def read_once(read: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(read)
     def reader(*args: P.args, **kwargs: P.kwargs) -> T:
-        return kept(expected_folder().resolve(), *args, **kwargs)  # type: ignore[arg-type]
+        return kept(expected_folder().absolute(), *args, **kwargs)  # type: ignore[arg-type]
 
     return reader
 

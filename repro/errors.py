@@ -1,9 +1,11 @@
 """Errors a person caused and can mend, and how any other is told."""
 
 import errno
+import re
 
 _NCCLS_CAUSE = "Last error:"
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # what breaks a line, or steers a terminal
 
 
 class UserError(Exception):

@@ -217,9 +217,9 @@ def _days(text: str) -> tuple[State, int | None]:
 
 def _rounded(text: str) -> int:
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([KMB]?)", text)
-    if not match:
+    if not match or not (number := round(float(match[1]) * _SCALE[match[2]])):
         raise ValueError
-    return round(float(match[1]) * _SCALE[match[2]])
+    return number
 
 
 def _rounded_or_dash(text: str) -> int | None:

@@ -16,7 +16,7 @@ def replace(path: Path, text: str) -> Path:
         if path.exists() and not path.is_file():  # a device or a pipe has nothing to lose
             path.write_text(text, encoding="utf-8")
             return path
-        target = path.resolve()  # a link stays one
+        target = Path(os.path.realpath(path))  # a link stays one; Path.resolve raises where links go in a circle
         part = target.with_name(f"{target.name}.{os.getpid()}.part")
         try:
             part.write_text(text, encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from math import isfinite
@@ -13,6 +14,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from . import files
 
 Kind = TypeVar("Kind")
+_MOST_BYTES = 2**28  # of a file: hundreds of runs, and no image of a disk that was named by mistake
+_HALF = re.compile("[\ud800-\udfff]")
 _BITS = 64  # of whole numbers: NVML's masks have as many, and no float takes a number without bounds
 
 
@@ -23,9 +26,13 @@ class NotAsDeclaredError(ValueError):
 def load(path: Path) -> Any:
     """A file's JSON as Python has it. Raises NotAsDeclaredError where it is none, or cannot be read."""
     try:
-        return parse(path.read_bytes())
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise NotAsDeclaredError(f"cannot be read ({error.strerror})") from None
+    if len(text) > _MOST_BYTES:
+        raise NotAsDeclaredError(f"larger than {_MOST_BYTES >> 20} MiB")
+    return parse(text)
 
 
 def parse(text: bytes) -> Any:
@@ -60,7 +67,7 @@ def value(kind: type[Kind], plain: Any) -> Kind:
 
 
 def _value(kind: Any, plain: Any, name: str) -> Any:
-    """A value as a field's type has it. NaN and infinity are no numbers."""
+    """A value as a field's type has it. NaN and infinity are no numbers, half a pair of surrogates is no text."""
     within, origin = get_args(kind), get_origin(kind)
     if kind is Any:
         return plain
@@ -101,13 +108,15 @@ def _within(name: str, field: str) -> str:
 
 def _key(kind: Any, key: str, name: str) -> Any:
     if kind is not int:
-        return key
+        return _value(str, key, name)
     if not (key.isascii() and key.isdecimal() and len(key) < _BITS // 4):
         raise NotAsDeclaredError(f"{name} has the key {json.dumps(key)[:60]}, no whole number")
     return int(key)
 
 
 def _is_of(kind: type, plain: Any) -> bool:
+    if isinstance(plain, str):
+        return kind is str and not _HALF.search(plain)
     if kind not in (int, float) or isinstance(plain, bool):
         return isinstance(plain, kind) and (kind is bool or not isinstance(plain, bool))
     if isinstance(plain, int):

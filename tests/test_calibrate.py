@@ -34,10 +34,12 @@ PROBED = Probed(fp32=5e10, tf32=None, fp16=2e9, bf16=1e11, copy=1e10, host=1e10,
 def probes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the command finds of two processes on this CPU."""
     file = tmp_path_factory.mktemp("probes") / "probes.json"
+    file.with_suffix(".log").write_text("what somebody had stderr go to")
     done = process("calibrate", "--processes", "1,2", "--out", str(file), CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr
     assert "GFLOP/s" in done.stdout
     assert f"kept in {file}" in done.stdout
+    assert file.with_suffix(".log").read_text() == "what somebody had stderr go to"
     return file
 
 
@@ -131,6 +133,10 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_probed(tmp_pat
         assert refusal("calibrate", "--out", file, CUDA_VISIBLE_DEVICES="") == (
             f"repro: cannot write to {file}: No such file or directory; name another file with --out\n"
         )
+    long = str(tmp_path / ("x" * 300))
+    assert refusal("calibrate", "--out", long, CUDA_VISIBLE_DEVICES="") == (
+        f"repro: cannot write to {long}: File name too long; name another file with --out\n"
+    )
 
 
 def test_a_stack_that_does_not_load_is_one_clear_line(tmp_path: Path) -> None:
@@ -156,7 +162,7 @@ def test_a_calibration_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_probe_that_fails_is_one_clear_line_and_keeps_its_log(tmp_path: Path) -> None:
-    out, log = tmp_path / "probes.json", tmp_path / "probes.log"
+    out, log = tmp_path / "probes.json", tmp_path / "probes.json.log"
     told = process("calibrate", "--processes", "2", "--out", str(out), GLOO_SOCKET_IFNAME="nowhere")
     assert (told.returncode, told.stdout) == (2, "")
     assert "repro: probing 2 x cpu crashed: " in told.stderr
@@ -253,5 +259,13 @@ def test_bad_input_is_one_line(probes: Path, tmp_path: Path) -> None:
     found["counts"]["1"]["copy"] = None
     broken.write_text(json.dumps(found))
     assert "counts.1.copy is null" in refusal("predict", "--probes", str(broken))
+    found["counts"]["1"] |= {"copy": 1e10, "bf16": None}
+    broken.write_text(json.dumps(found))
+    assert "counts.1.bf16 is null, where the device has bf16" in refusal("predict", "--probes", str(broken))
+    for far in (1e300, 1e-300):  # no days are reckoned from it
+        found["counts"]["1"] |= {"bf16": 1e10, "launch": far}
+        broken.write_text(json.dumps(found))
+        told = refusal("predict", "--probes", str(broken))
+        assert f"counts.1.launch is {far}, not a positive number from 1e-20 to 1e+20" in told
     broken.write_text(json.dumps(found | {"counts": []}))
     assert "counts is []" in refusal("predict", "--probes", str(broken))

@@ -221,6 +221,7 @@ def test_a_broken_appendix_j_is_told_by_line_and_column(
             "143k",
             "line 2, column 8 (training_steps): found '143k', expected a number such as 143K",
         ),
+        (2, "143K", "0K", "line 2, column 8 (training_steps): found '0K', expected a number such as 143K"),
         (2, "fp16", "fp8", "line 2, column 9 (mixed_precision): found 'fp8', expected fp16, bf16 or N/A"),
         (
             3,
@@ -323,6 +324,12 @@ def test_a_row_that_is_looked_up_and_is_not_there_is_named(
     assert len(kept) == len(lines) - 1
     (expected / file).write_text("".join(kept))
     assert refusal(*command).startswith(f"repro: {expected / file}: found no row for {named}, expected one; restore it")
+
+
+def test_a_price_at_which_a_claim_has_no_machine_left_is_told_with_its_file(expected: Path) -> None:
+    breaks(expected, "table5.csv", 2, "1300", "130000")
+    told = f"repro: {expected / 'table5.csv'}: found no price that puts a machine in the range that the claim is of"
+    assert refusal("claims").startswith(f"{told} for RTX 3090, expected one; restore it")
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-1", "1_000", " 1", "1e400", "0x1"])

@@ -62,6 +62,12 @@ def test_a_link_stays_one_and_a_device_is_written_to(tmp_path: Path) -> None:
     assert (tmp_path / "null.md").is_char_device()
 
 
+def test_a_link_to_itself_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "file.md").symlink_to(tmp_path / "file.md")
+    files.replace(tmp_path / "file.md", "this")
+    assert (tmp_path / "file.md").read_text() == "this"
+
+
 def test_a_file_that_cannot_be_removed_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(UserError, match=f"cannot write to {tmp_path}: {tmp_path}/folder is a folder, not a file; move"):

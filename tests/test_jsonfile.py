@@ -60,6 +60,7 @@ def test_an_object_becomes_a_data_class_and_what_is_unknown_is_left_out() -> Non
         ({"count": 1, "kind": []}, "kind is []"),
         ({"count": 1, "pair": [1]}, "pair is [1]"),
         ({"count": 1, "names": "ab"}, 'names is "ab"'),
+        ({"count": 1, "names": ["\ud800"]}, r'names is "\ud800"'),  # half a character, which no file and no pipe takes
         ({"count": 1, "parts": []}, "parts is []"),
         ({"count": 1, "parts": {"two": {"name": "x"}}}, 'parts has the key "two", no whole number'),
         ({"count": 1, "parts": {"2": {}}}, "parts.2 lacks name"),
@@ -82,6 +83,17 @@ def test_what_is_no_json_is_told(text: bytes, tmp_path: Path) -> None:
         jsonfile.load(tmp_path / "broken.json")
     with pytest.raises(NotAsDeclaredError, match="cannot be read \\(Is a directory\\)"):
         jsonfile.load(tmp_path)
+
+
+def test_half_a_character_is_no_name_either() -> None:
+    with pytest.raises(NotAsDeclaredError, match=r"^it is \"\\ud800\"$"):
+        jsonfile.value(dict[str, Part], {"\ud800": {"name": "b"}})
+
+
+def test_a_file_that_no_memory_would_take_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonfile, "_MOST_BYTES", 2**20)
+    with pytest.raises(NotAsDeclaredError, match=r"^larger than 1 MiB$"):
+        jsonfile.load(Path("/dev/zero"))
 
 
 def test_the_shipped_calibration_is_read_whole() -> None:

@@ -240,7 +240,13 @@ def test_nodes_whose_run_cannot_begin_leave_the_address_free(tmp_path: Path) -> 
     socket.create_server(parse_address(address)).close()
 
 
-@pytest.mark.parametrize("address", ["host:0", "host:65536", "host:-1", "host:\u00b2", "host:", ":80", "host"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("host:0", "host:65536", "host:-1", "host:\u00b2", "host:\uff18\uff10", f"host:{'8' * 5000}", "host:"),
+        *(":80", "host", "node..cluster:80", f"{'x' * 64}:80"),
+    ],
+)
 def test_an_address_is_a_host_and_a_port(address: str) -> None:
     assert parse_address("host:65535") == ("host", 65535)
     with pytest.raises(UserError, match="expected HOST:PORT"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..datafile import absent
 from . import facts
 from .registry import recomputes
 from .working import Working, count, shown
@@ -38,6 +39,8 @@ def days_lost(gpus: tuple[str, ...], least: float, most: float) -> Working:
     """Days of Pythia-1B that the fastest advised machine in a range of prices takes more than the fastest of all."""
     within = {name: numbers for name, numbers in facts.machines().items() if least < numbers[0].value.value < most}
     advised = [days for (name, _), (_, days) in within.items() if name in gpus]
+    if not advised:
+        absent("table5.csv", "price that puts a machine in the range that the claim is of", " and ".join(gpus))
     fastest = min(within, key=lambda name: within[name][1].value.value)
     best, ours = within[fastest][1], min(advised, key=lambda days: days.value.value)
     lost = (ours - best).called(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -35,12 +36,12 @@ def main(given: argparse.Namespace) -> int:
     check_packages()
     devices, counts = devices_and_counts(given)
     check_cuda(devices)
-    if given.out.is_dir():
+    if os.path.isdir(given.out):  # pathlib would raise where the name is too long
         raise UserError(f"--out {given.out}: it is a folder, expected a file such as {given.out / 'probes.json'}")
-    check_disk(given.out.parent, asked=given.out, way_out="name another file with --out")
+    check_disk(given.out.parent, given.out.name, asked=given.out, way_out="name another file with --out")
     stop_on_sigterm()
     say(f"probing {', '.join(map(str, counts))} x {name_of(devices)}, after loading torch")
-    log = given.out.with_suffix(".log")
+    log = given.out.with_name(f"{given.out.name}.log")  # probes.log may be somebody's, who has stderr go there
     log.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as tidy, tempfile.TemporaryDirectory(prefix="repro-") as folder:
         tidy.callback(log.unlink, missing_ok=True)

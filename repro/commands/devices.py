@@ -37,6 +37,7 @@ def devices_and_counts(given: argparse.Namespace) -> tuple[list[Device], tuple[i
         )
     visible, asked = [] if given.processes is not None else nvml.visible_devices(), given.gpus
     if asked is not None and not visible and given.allow_cpu:
+        _asked(asked)  # what no machine has is refused all the same
         say("no GPU is visible here; running on the CPU (--allow-cpu)")
         asked = None
     devices = alike(asked, visible)
@@ -62,12 +63,25 @@ def parse_gpus(text: str, available: int) -> list[int]:
     `all`, or a bare number, which is a count as in Docker, or indices: `0,1`, `device=0`, `device=0,2`.
     Raises UserError for anything else, and for GPUs that are not there.
     """
+    number, indices = _asked(text)  # what no machine has is told before what this one lacks
+    if available == 0:
+        raise UserError(f"--gpus {text}: no GPU is visible here; {image.how_to_see_a_gpu()}")
+    if number is not None and number > available:
+        raise UserError(f"--gpus {text}: more GPUs than there are; {_here(available)}")
+    for index in indices:
+        if index >= available:
+            raise UserError(f"--gpus {text}: there is no GPU {index}; {_here(available)}")
+    return indices or list(range(available if number is None else number))
+
+
+def _asked(text: str) -> tuple[int | None, list[int]]:
+    """The count, or the indices, that `--gpus` asks for, neither where it is all. Raises UserError for what no machine
+    has."""
     asked = text.strip().strip('"')
     bare = re.fullmatch(r"[+-]?[0-9]{1,9}", asked)
     listed = asked.removeprefix("device=")
     if not (asked == "all" or bare or re.fullmatch(r"-?[0-9]{1,9}( *, *-?[0-9]{1,9})*", listed)):
         raise UserError(f"--gpus {text}: expected all, a count such as 2, or indices such as 0,1 or device=0")
-    # What no machine has is told before what this one lacks.
     indices = [] if asked == "all" or bare else [int(index) for index in listed.split(",")]
     if bare and int(asked) < 1:
         other = "for the GPU with index 0 write device=0" if int(asked) == 0 else "for all there are write all"
@@ -77,14 +91,7 @@ def parse_gpus(text: str, available: int) -> list[int]:
             raise UserError(f"--gpus {text}: there is no GPU {index}; indices start at 0")
         if index in indices[:position]:
             raise UserError(f"--gpus {text}: GPU {index} is listed twice; list each GPU once")
-    if available == 0:
-        raise UserError(f"--gpus {text}: no GPU is visible here; {image.how_to_see_a_gpu()}")
-    if bare and int(asked) > available:
-        raise UserError(f"--gpus {text}: more GPUs than there are; {_here(available)}")
-    for index in indices:
-        if index >= available:
-            raise UserError(f"--gpus {text}: there is no GPU {index}; {_here(available)}")
-    return indices or list(range(int(asked) if bare else available))
+    return int(asked) if bare else None, indices
 
 
 def _here(available: int) -> str:

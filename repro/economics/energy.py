@@ -47,7 +47,7 @@ def intensity(text: str, option: str) -> tuple[Interval, str]:
     if grid is not None:
         return Interval.exact(grid.grams_co2_per_kwh), f"{grid.source}, {grid.region} {grid.year}"
     try:
-        return interval(text, option), f"{text} g a kWh, as given"
+        return interval(text, option), f"{text.strip()} g a kWh, as given"
     except UserError:
         regions = ", ".join(grid.region for grid in grids.values())
         raise UserError(f"{option} {text}: expected grams of CO2 a kWh, or a region: {regions}") from None

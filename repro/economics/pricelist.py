@@ -14,7 +14,6 @@ where it stands for more ours of more; the others stay.
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -25,7 +24,7 @@ from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_ty
 from .. import currency, prices
 from ..currency import Rate
 from ..datafile import VALUE, ContradictionError, named, one_of
-from ..errors import UserError, cut
+from ..errors import CONTROL, UserError, cut
 from ..prices import Rental
 from ..units import LARGEST, MOST_COUNTED, SMALLEST
 from .names import canonical_gpu
@@ -138,7 +137,6 @@ def _toml(file: Path) -> dict[str, Any]:
         raise UserError(f"--prices {file}: a number has thousands of digits, expected a list of prices") from None
 
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # what breaks a line, or steers a terminal
 _SECTIONS: tuple[str, ...] = ("gpu", "system", "rental", "rate")
 
 
@@ -209,7 +207,7 @@ def _value(value: Any, kind: Any, place: str) -> Any:
 
     if get_origin(kind) is Literal and value not in get_args(kind):
         problem(one_of(get_args(kind)))
-    if kind is str and not (isinstance(value, str) and value.strip() and not _CONTROL.search(value)):
+    if kind is str and not (isinstance(value, str) and value.strip() and not CONTROL.search(value)):
         problem("some text in quotes, on one line")
     # A bool is an int to Python, and no number to people.
     if kind is int and not (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_COUNTED):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import platform
+import re
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -157,7 +158,11 @@ def _await_stack(stream: Stream) -> None:
 def parse_address(text: str) -> tuple[str, int]:
     """HOST:PORT; a UserError for anything else."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    try:
+        named = host.encode("idna")  # as looking it up does, which tells of an empty part of a name in no words of ours
+    except UnicodeError:
+        named = b""
+    if not named or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
         raise UserError(f"address {text!r}: expected HOST:PORT, such as 10.0.0.1:29400")
     if ":" in host:
         raise UserError(f"address {text!r}: expected IPv4 or a host's name, such as 10.0.0.1:29400")

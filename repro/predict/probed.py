@@ -10,7 +10,8 @@ from typing import Any
 from repro import command, jsonfile
 from repro.errors import UserError
 from repro.fairness import crowded
-from repro.gpus import GENERATIONS, Gpu, find
+from repro.gpus import AMPERE, GENERATIONS, Gpu, find
+from repro.units import LARGEST, SMALLEST
 
 from .calibration import Calibration
 from .machine import Machine, Probed
@@ -67,10 +68,13 @@ def load(file: Path) -> Probes:
         found = jsonfile.read(file, Probes)
         numbers = {"memory": found.memory}
         for count, probed in found.counts.items():
+            if probed.bf16 is None and (found.capability is None or found.capability >= AMPERE):
+                raise jsonfile.NotAsDeclaredError(f"counts.{count}.bf16 is null, where the device has bf16")
             numbers |= {f"counts.{count}.{name}": number for name, number in asdict(probed).items()}
         for name, number in numbers.items():
-            if number is not None and number <= 0:
-                raise jsonfile.NotAsDeclaredError(f"{name} is {number!r}, not a positive number")
+            if number is not None and not SMALLEST <= number <= LARGEST:
+                range_ = f"from {SMALLEST:g} to {LARGEST:g}"
+                raise jsonfile.NotAsDeclaredError(f"{name} is {number!r}, not a positive number {range_}")
         return found
     except jsonfile.NotAsDeclaredError as error:
         raise UserError(
