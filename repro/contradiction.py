@@ -75,8 +75,6 @@ def _of_times(record: Record) -> str | None:
 
 
 def _same(told: Any, value: Any) -> bool:
-    if isinstance(told, float) and isinstance(value, float):
-        return math.isclose(told, value, rel_tol=_EXACT)
-    if isinstance(told, list) and isinstance(value, list):
-        return len(told) == len(value) and all(map(_same, told, value))
-    return told is None and value is None
+    if isinstance(value, list):
+        return isinstance(told, list) and len(told) == len(value) and all(map(_same, told, value))
+    return isinstance(told, float) and math.isclose(told, value, rel_tol=_EXACT)

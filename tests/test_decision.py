@@ -132,7 +132,7 @@ def within(low: float, value: float, high: float) -> ratio.Ratio:
 
 
 def test_what_may_be_no_change_is_not_suspected_however_large_it_looks() -> None:
-    found = [within(1.01, 1.1, 1.2), within(0.99, 1.1, 1.2), within(0.8, 0.9, 1.01), within(0.8, 0.9, 0.99)]
+    found = [within(1.01, 1.1, 1.2), within(1.0, 1.1, 1.2), within(0.8, 0.9, 1.0), within(0.8, 0.9, 0.99)]
     assert [rule.suspected(each, 0.03) for each in found] == [1, 0, 0, -1]
     assert rule.suspected(within(1.01, 1.02, 1.03), rule.threshold(None)) == 0, "3 % where no noise was measured"
     assert rule.suspected(within(1.03, 1.04, 1.05), rule.threshold(None)) == 1

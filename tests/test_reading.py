@@ -96,7 +96,8 @@ def test_a_line_that_is_no_record_is_named_and_left_out(folder: Path, broken: st
         ("count", 2),
         ("device", "H100"),
         ("host", []),
-        ("host", [{"with": [0.1], "without": [0.1]}]),
+        ("accumulation", None),
+        ("host", [{"with": [0.1] * 3, "without": [0.1] * 3}]),
         ("device_times", [{"with": [-1.0], "without": [0.1], "update": [0.1]}]),
     ],
 )

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from repro.currency import Rate
+from repro.economics.days import predicted_days
 from repro.economics.interruptions import Interruptions, daly, expected, young
 from repro.economics.pricelist import price_list
 from repro.economics.renting import given_hours, rent, rented_runs, serving
@@ -118,6 +119,8 @@ def test_spot_is_called_the_cheapest_only_where_its_interruptions_are_reckoned()
 def test_the_interval_of_predicted_days_is_interrupted_as_they_are() -> None:
     asked = ("rent", "--model", "pythia-1b", "--gpu", "RTX 4090", "--gpus", "1", "--predicted")
     plain, faced = by_terms(*asked)["RunPod spot"], by_terms(*asked, *SPOT)["RunPod spot"]
+    [run] = (each for each in predicted_days("pythia-1b") if each.machine == "1 RTX 4090")
+    assert (plain["days_low"], plain["days_high"]) == run.bounds
     for key in ("days_low", "days", "days_high"):
         assert faced[key] / plain[key] == pytest.approx(faced["days"] / plain["days"], rel=0.01)
         assert faced[key] > plain[key]
@@ -161,7 +164,10 @@ def test_instances_of_one_gpu_are_no_machine_of_several() -> None:
 @pytest.mark.parametrize(("hours", "terms"), [(100, 1), (8760, 1), (8761, 2), (3 * 8760, 3)])
 def test_a_reserved_machine_is_paid_for_in_whole_terms(hours: float, terms: int) -> None:
     rental = next(row for row in price_list().rentals if row.gpu == "RTX 4090" and row.terms == "on-demand")
-    assert rent(replace(rental, terms="reserved", hours=8760.0, price=3000.0), 1, hours) == terms * 3000
+    term = replace(rental, terms="reserved", hours=8760.0, price=3000.5)
+    assert rent(term, 1, hours) == terms * 3000.5
+    foretold = replace(given_hours("RTX 4090", 1, hours), origin="predicted")
+    assert [row.rent for row in rented_runs([foretold], [term], "USD", [])] == [terms * 3000.5], "known to the cent"
 
 
 def test_a_run_as_long_as_a_term_pays_for_one_and_the_term_is_told_to_the_hour_and_below(tmp_path: Path) -> None:
@@ -283,6 +289,10 @@ def test_without_interruptions_only_the_checkpoints_are_added() -> None:
 def test_dalys_optimum_is_the_one_he_prints(between: float, best: float) -> None:
     # His figures 3 to 5: a checkpoint takes 5 minutes.
     assert daly(Interruptions(between, 5, 10)) == pytest.approx(best, rel=0.006)
+
+
+def test_dalys_optimum_has_the_last_term_of_his_series() -> None:
+    assert daly(Interruptions(2, 1, 1)) == pytest.approx(2 * (1 + 1 / 6 + 1 / 36) - 1)
 
 
 def test_youngs_optimum_is_the_square_root_of_twice_the_product() -> None:

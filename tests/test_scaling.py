@@ -10,7 +10,7 @@ import pytest
 
 from repro.economics.days import TrainingDays
 from repro.economics.pricelist import GpuPrice, PriceList, SystemPrice
-from repro.economics.scaling import steps, stops
+from repro.economics.scaling import steps, stops, stops_instead
 from repro.interval import Interval
 from tests.command_line import answer, record, refusal, repro, results_folder
 from tests.price_files import gpu_table, prices, system_table
@@ -48,7 +48,9 @@ def test_half_of_the_last_digit_is_rounded_up_as_people_do() -> None:
 
 
 def test_its_bounds_are_those_of_the_rounded_days() -> None:
-    row = rows_of("H100")[8]
+    rows = rows_of("H100")
+    row, alone = rows[8], rows[1]
+    assert (alone["efficiency_low"], alone["efficiency_high"]) == (1, 1), "held against itself, however rounded"
     assert row["efficiency_low"] == pytest.approx(33.5 / 4.5 / 8, abs=1e-3)
     assert row["efficiency_high"] == pytest.approx(34.5 / 3.5 / 8, abs=1e-3)
 
@@ -162,6 +164,13 @@ def test_where_the_cheapest_stands_on_doubted_days_that_of_predicted_ones_is_tol
     assert {row["origin"] for row in instead} == {"predicted"}
 
 
+def test_where_one_more_stops_paying_by_believed_days_is_told_where_they_change_it_or_what_it_stands_on() -> None:
+    found, believed = scaled({1: 10.0, 2: 6.0}), scaled({1: 10.0, 2: 4.0})
+    assert stops_instead({"A100": found}, {"A100": believed}, {"2 A100"}) == {"A100": believed[1]}
+    assert stops_instead({"A100": found}, {"A100": found}, {"1 A100"}) == {"A100": found[0]}
+    assert stops_instead({"A100": found}, {"A100": found}, {"2 A100"}) == {}
+
+
 def test_the_largest_number_of_gpus_that_is_known_is_not_said_to_be_where_more_stop_paying() -> None:
     assert rows_of("A100", model="pythia-6.9b")[8]["pays"] == "yes"
     told = answer("scaling", "--model", "pythia-6.9b", "--gpu", "A100")["answer"]
@@ -178,12 +187,15 @@ def test_a_model_that_is_not_the_papers_has_the_days_that_were_measured_and_no_o
 
 def test_measured_days_are_exact_and_without_a_price_nothing_is_said_of_paying(tmp_path: Path) -> None:
     trials = [record("pythia-1b", "free_lunch", days, gpu="H200", count=gpus) for gpus, days in ((1, 20.0), (2, 11.0))]
-    folder = results_folder(tmp_path / "out", *trials)
+    beyond = record("pythia-1b", "free_lunch", 6.0, gpu="A100", count=16)
+    folder = results_folder(tmp_path / "out", *trials, beyond)
     rows = rows_of("H200", "--measured", str(folder))
     assert rows[2]["efficiency_low"] == rows[2]["efficiency_high"] == pytest.approx(20 / 11 / 2, abs=1e-3)
     assert (rows[2]["origin"], rows[2]["cost_usd"], rows[2]["pays"]) == ("measured", None, None)
     told = answer("scaling", "--model", "pythia-1b", "--gpu", "H200", "--measured", str(folder))["answer"]
     assert "without a price in USD" in told
+    larger = rows_of("A100", "--measured", str(folder))[16]
+    assert (larger["cost_usd"], larger["day_saved_usd"], larger["pays"]) == (None, None, None), "8 have a price"
 
 
 def test_where_no_machine_has_a_price_in_the_currency_the_way_to_one_is_named() -> None:

@@ -73,10 +73,11 @@ def test_what_did_not_run_has_no_days_and_nothing_to_gain() -> None:
 
 
 def test_skipped_settings_would_have_taken_as_long_as_those_tried_that_are_compiled_likewise() -> None:
-    compiled, zero = (100.0, 320.0), 30.0
+    compiled, zero = (100.0, 320.0, 60.0), 30.0
     tried = (
         on_one("free_lunch", 20.0, wall_seconds=compiled[0]),
         on_one("free_lunch+checkpointing", 25.0, wall_seconds=compiled[1]),
+        on_one("free_lunch", 20.0, wall_seconds=compiled[2]),
     )
     with_zero = on_one("free_lunch+zero_1+offloading", 40.0, wall_seconds=zero)
     skipped = [
@@ -84,10 +85,10 @@ def test_skipped_settings_would_have_taken_as_long_as_those_tried_that_are_compi
         for sharding in ("fsdp_2", "zero_2", "zero_3")
     ]
     found = search(*tried, with_zero, *skipped)
-    assert found.exhaustive_seconds == sum(compiled) + zero + sum(compiled) / 2 + 2 * zero
+    assert found.exhaustive_seconds == sum(compiled) + zero + sum(compiled) / 3 + 2 * zero
     assert found.guided.startswith(f"3 settings tried in {sum(compiled) + zero + 3 * 1.0:.0f} s, 3 skipped")
     assert f"about {found.exhaustive_seconds:.0f} s (estimated)" in found.guided
-    assert search(*tried, *skipped[1:]).exhaustive_seconds == 2 * sum(compiled), "nothing tried is as they are"
+    assert search(*tried, *skipped[1:]).exhaustive_seconds == sum(compiled) * 5 / 3, "nothing tried is as they are"
     assert search(*skipped).exhaustive_seconds == 0.0
 
 

@@ -63,7 +63,7 @@ def steps(days: Sequence[TrainingDays], prices: PriceList, currency: str) -> lis
                 cost=None if price is None else price[0],
                 experiment=experiment,
                 day_saved=None if price is None or before is None else _day_saved(before, row, price[0]),
-                pays=None if experiment is None or before is None else _pays(found, experiment),
+                pays=None if experiment is None else _pays(found, experiment),
                 bounds=row.bounds,
                 origin=row.origin,
                 source=row.source,
