@@ -26,6 +26,7 @@ from repro.cli import main
 from repro.commands import upgrade_check
 from repro.compare import culprit, interleave, second
 from repro.compare.baseline import accept, machine
+from repro.compare.budget import chosen_within
 from repro.compare.changes import Change
 from repro.compare.coverage import choose, features
 from repro.compare.environments import differences
@@ -859,7 +860,7 @@ def test_what_a_budget_leaves_buys_more_pairs() -> None:
     alone = [Trial("pythia-1b", "tiny", "naive", "cpu", 1)]
 
     def pairs(budget: str, pairs: int | None = None) -> int:
-        chosen, found = upgrade_check._chosen(budget, alone, [], pairs)
+        chosen, found = chosen_within(budget, alone, [], pairs)
         assert chosen == alone
         return found
 

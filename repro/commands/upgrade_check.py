@@ -12,16 +12,15 @@ import models
 
 from .. import files, nvml, rules, units
 from ..compare import baseline, culprit, report, second
-from ..compare.coverage import choose
+from ..compare.budget import chosen_within, seconds_of_parts
 from ..compare.environments import differences
-from ..compare.interleave import ARMS, Check, forks, parts, rounds
+from ..compare.interleave import Check, rounds
 from ..compare.rule import PAIRS_A_ROUND
 from ..compare.side import Side
 from ..compare.trials import Compared
 from ..datafile import expected_folder
-from ..devices import Device, capability_of, gpu_of
+from ..devices import Device, capability_of
 from ..errors import UserError
-from ..estimate import estimate
 from ..exit_codes import INCONCLUSIVE, OK
 from ..formats import Format, add_format, first, from_to
 from ..plan import Methods, Options, counts_up_to, default_scale, trials
@@ -39,11 +38,7 @@ _EXIT_CODES = (
     "exit codes: 0 nothing regressed; 1 something regressed or broke; 2 usage, or a stack that cannot be built or "
     "imported; 3 inconclusive, or too little for --accept; 130 interrupted (the same command resumes)"
 )
-_PAIRS = (12, 9, 6)  # a round, for as many trials as fit the budget; what they leave of it buys more for each
 _CHECK = "check.json"
-_MOST_PAIRS = 100
-_LOADING_SECONDS = 8.0  # about, of all arms' stacks at once; for the choice of trials, never for a result
-_SAMPLES_SHARE = 0.6  # of a trial's estimate: its micro batch is known, what it compiles is cached
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +78,7 @@ def main(given: argparse.Namespace) -> int:
     first = second.this_stack()
     left_behind = second.left_behind(given.against, first)
     candidates = _carried(candidates, devices, first, left_behind)
-    chosen, pairs = _chosen(given.budget, candidates, devices, asked)
+    chosen, pairs = chosen_within(given.budget, candidates, devices, asked)
     stacks = first, second.build(given.against, first)
     if not second.differ(*stacks, left_behind):
         # No error: a check of the newest releases meets weeks without any.
@@ -93,7 +88,7 @@ def main(given: argparse.Namespace) -> int:
         print(report.report([], [], stacks[0].name, stacks[1].name, [], given.format))
         return INCONCLUSIVE if given.accept else OK
     names = ", ".join(f"{trial.recipe} {trial.settings}" for trial in chosen)
-    seconds = _parts(chosen, devices, pairs)
+    seconds = seconds_of_parts(chosen, devices, pairs)
     bar = Progress(seconds, 0.0, budget)
     check = Check(given.out, chosen, stacks, devices, pairs, budget, bar.tell_part)
     left = check.left()
@@ -170,50 +165,6 @@ def _carried(
     return [trial for trial in candidates if trial not in lost]
 
 
-def _chosen(
-    budget: str, candidates: Sequence[Trial], devices: Sequence[Device], asked: int | None
-) -> tuple[list[Trial], int]:
-    """The trials that show most in the budget, and the pairs asked for, or else as many as it allows."""
-    available = units.seconds(budget, "--budget")
-    for each in (asked,) if asked else _PAIRS:
-        loading, seconds = _costs(candidates, devices, each)
-        chosen = choose(seconds, available - loading)
-        if chosen:
-            return chosen, asked or _most_pairs(chosen, devices, each, available)
-    cheapest = min(seconds, key=lambda trial: seconds[trial])
-    minutes = math.ceil((seconds[cheapest] + loading) / 60)
-    fewer = ", or take fewer pairs" if each > PAIRS_A_ROUND else ""
-    raise UserError(
-        f"--budget {budget}: {cheapest.recipe} {cheapest.settings} alone takes about {minutes}m with "
-        f"--pairs {each}; raise the budget{fewer}"
-    )
-
-
-def _most_pairs(chosen: Sequence[Trial], devices: Sequence[Device], fewest: int, budget: float) -> int:
-    """How many pairs the budget buys for these trials."""
-    for pairs in range(_MOST_PAIRS, fewest, -1):
-        loading, seconds = _costs(chosen, devices, pairs)
-        if loading + sum(seconds.values()) <= budget:
-            return pairs
-    return fewest
-
-
-def _costs(candidates: Sequence[Trial], devices: Sequence[Device], pairs: int) -> tuple[float, dict[Trial, float]]:
-    """About how many seconds loading takes, once for each part whatever it measures, and each trial."""
-    loading, seconds = len(_parts((), devices, pairs)) * _LOADING_SECONDS, {}
-    for trial in candidates:
-        seconds[trial] = sum(_parts([trial], devices, pairs).values()) - loading
-    return loading, seconds
-
-
-def _parts(trials: Sequence[Trial], devices: Sequence[Device], pairs: int) -> dict[str, float]:
-    """About how many seconds each part of a check takes."""
-    once = sum(estimate(trial, gpu_of(devices)) for trial in trials)
-    searches, starts = parts(pairs)
-    found = dict.fromkeys(searches, _LOADING_SECONDS + once)
-    return found | dict.fromkeys(starts, _LOADING_SECONDS + len(ARMS) * forks(devices) * _SAMPLES_SHARE * once)
-
-
 def _time_told(seconds: Mapping[str, float], left: Sequence[str]) -> str:
     """How long the parts that are left of a check take, of all that it has."""
     if not left:
@@ -266,7 +217,7 @@ def _bisect(
 
     def measure(names: Sequence[str], stack: second.Stack) -> Compared:
         folder = given.out / "bisect" / stack.key
-        with Progress(_parts([trial], devices, check.pairs), 0.0, budget) as bar:
+        with Progress(seconds_of_parts([trial], devices, check.pairs), 0.0, budget) as bar:
             swapped_in = Check(folder, [trial], (stacks[0], stack), devices, check.pairs, budget, bar.tell_part)
             [found] = swapped_in.run()
         if not swapped_in.complete and found.status == "inconclusive":  # chance would name a package

@@ -16,38 +16,11 @@ _OPTIMIZERS = {1: "DeepSpeedZeroOptimizer", 2: "DeepSpeedZeroOptimizer", 3: "Dee
 
 def configuration(recipe: Recipe, settings: Settings, cuda: bool, precision: str, accumulation: int) -> dict[str, Any]:
     """DeepSpeed's configuration. The micro batch stands for no size: the engine is driven by hand."""
-    zero: dict[str, Any] = {"stage": settings.stage}
-    if settings.stage == 2:
-        zero |= {
-            "allgather_partitions": True,
-            "allgather_bucket_size": int(2e8),
-            "overlap_comm": cuda,
-            "reduce_scatter": True,
-            "reduce_bucket_size": int(2e8),
-            "contiguous_gradients": True,
-        }
-    if settings.stage == 3:
-        zero |= {
-            "overlap_comm": cuda,
-            "contiguous_gradients": True,
-            "sub_group_size": int(1e9),
-            # transformers fills these in from the model's width, where the authors' configuration says "auto".
-            "reduce_bucket_size": recipe.width**2,
-            "stage3_prefetch_bucket_size": int(0.9 * recipe.width**2),
-            "stage3_param_persistence_threshold": 10 * recipe.width,
-            "stage3_max_live_parameters": int(1e9),
-            "stage3_max_reuse_distance": int(1e9),
-        }
-    if settings.offloading:
-        host = {"device": "cpu", "pin_memory": cuda}
-        zero["offload_optimizer"] = host
-        if settings.stage == 3:
-            zero["offload_param"] = dict(host)
     config: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": accumulation,
         "steps_per_print": 2**62,
-        "zero_optimization": zero,
+        "zero_optimization": _zero(recipe, settings, cuda),
         "gradient_clipping": recipe.clip or 0.0,  # left out, newer versions clip to 1.0
     }
     if precision == "fp16":
@@ -77,6 +50,38 @@ def configuration(recipe: Recipe, settings: Settings, cuda: bool, precision: str
         # torch's Adam instead of DeepSpeed's, which would be compiled first.
         config |= {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
     return config
+
+
+def _zero(recipe: Recipe, settings: Settings, cuda: bool) -> dict[str, Any]:
+    """What it says of the stage and of what is held on the host."""
+    zero: dict[str, Any] = {"stage": settings.stage}
+    if settings.stage == 2:
+        zero |= {
+            "allgather_partitions": True,
+            "allgather_bucket_size": int(2e8),
+            "overlap_comm": cuda,
+            "reduce_scatter": True,
+            "reduce_bucket_size": int(2e8),
+            "contiguous_gradients": True,
+        }
+    if settings.stage == 3:
+        zero |= {
+            "overlap_comm": cuda,
+            "contiguous_gradients": True,
+            "sub_group_size": int(1e9),
+            # transformers fills these in from the model's width, where the authors' configuration says "auto".
+            "reduce_bucket_size": recipe.width**2,
+            "stage3_prefetch_bucket_size": int(0.9 * recipe.width**2),
+            "stage3_param_persistence_threshold": 10 * recipe.width,
+            "stage3_max_live_parameters": int(1e9),
+            "stage3_max_reuse_distance": int(1e9),
+        }
+    if settings.offloading:
+        host = {"device": "cpu", "pin_memory": cuda}
+        zero["offload_optimizer"] = host
+        if settings.stage == 3:
+            zero["offload_param"] = dict(host)
+    return zero
 
 
 class ZeroEngine(Engine):
