@@ -119,13 +119,8 @@ def main(given: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return interrupted("what is measured is kept")
     code = report.exit_code(compared)
-    if given.accept:
-        accepted = [record for trial in chosen for record in check.samples("after", trial)]
-        if why := _not_to_accept(given, check, compared, accepted, after):
-            say(f"--accept: {why}, so the baseline stays as it is")
-            code = code or INCONCLUSIVE
-        else:
-            say(f"the baseline is now {baseline.accept(after, accepted, expected_folder())}")
+    if given.accept and not _accepted(given, check, compared, after):
+        code = code or INCONCLUSIVE
     print(told(given.format))
     return code
 
@@ -184,6 +179,16 @@ def _note(given: argparse.Namespace, check: Check, compared: Sequence[Compared])
         f"make a round, and a second round confirms what the first suspects. Times are seconds of a training step, the "
         f"median process's; the ratio is of interleaved starts, in which what the machine did meanwhile cancels.{short}"
     )
+
+
+def _accepted(given: argparse.Namespace, check: Check, compared: Sequence[Compared], after: Side) -> bool:
+    """Writes what the other stack took as this machine's baseline, or says why it does not."""
+    accepted = [record for trial in check.trials for record in check.samples("after", trial)]
+    if why := _not_to_accept(given, check, compared, accepted, after):
+        say(f"--accept: {why}, so the baseline stays as it is")
+        return False
+    say(f"the baseline is now {baseline.accept(after, accepted, expected_folder())}")
+    return True
 
 
 def _not_to_accept(
