@@ -91,15 +91,19 @@ class Results:
             raise UserError(f"{files.not_written(self.folder, error)}; what was finished is kept") from error
 
     def _mend(self) -> None:
-        """Cuts off a last line that was torn by a kill or a full disk: the trial of it runs again."""
-        whole = _bytes(self.folder)
-        kept = whole[: whole.rfind(b"\n") + 1]
-        if len(kept) < len(whole):
-            try:
-                os.truncate(self._trials, len(kept))
-            except OSError as error:
-                raise files.not_written(self.folder, error) from error
-            say(f"{self._trials}: the last line was torn, its trial was stopped; it was cut off")
+        """Cuts off a last line that was torn by a kill or a full disk: the trial of it runs again. One that only lacks
+        its newline, as editors leave it, gets that."""
+        found = _bytes(self.folder)
+        whole = _whole(found)
+        try:
+            if len(whole) < len(found):
+                os.truncate(self._trials, len(whole))
+                say(f"{self._trials}: the last line was torn, its trial was stopped; it was cut off")
+            elif found and not found.endswith(b"\n"):
+                with self._trials.open("ab") as file:
+                    file.write(b"\n")
+        except OSError as error:
+            raise files.not_written(self.folder, error) from error
 
 
 @dataclass(frozen=True)
@@ -112,10 +116,9 @@ class Line:
 
 
 def lines(folder: Path) -> Iterator[Line]:
-    """The whole lines of a folder's trials, none where there is no such file. What follows the last newline is torn,
-    or nothing. Raises UserError where the file cannot be read."""
-    whole = _bytes(folder).split(b"\n")[:-1]
-    for number, text in enumerate(whole, 1):
+    """The whole lines of a folder's trials, none where there is no such file. Raises UserError where the file cannot be
+    read."""
+    for number, text in enumerate(_whole(_bytes(folder)).split(b"\n"), 1):
         if not text.strip():
             continue
         try:
@@ -134,8 +137,18 @@ def lack(folder: Path) -> str:
 
 def torn(folder: Path) -> bool:
     """Whether a kill or a full disk cut the last line short."""
-    whole = _bytes(folder)
-    return whole != b"" and not whole.endswith(b"\n")
+    found = _bytes(folder)
+    return len(_whole(found)) < len(found)
+
+
+def _whole(found: bytes) -> bytes:
+    """Without what follows the last newline, unless that is a record, to its last brace."""
+    end = found.rfind(b"\n") + 1
+    try:
+        jsonfile.value(Record, jsonfile.parse(found[end:]))
+    except jsonfile.NotAsDeclaredError:
+        return found[:end]
+    return found
 
 
 def _bytes(folder: Path) -> bytes:

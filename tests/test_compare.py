@@ -819,6 +819,7 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
         (numbers, "expected a JSON object"),
         (foreign, "holds no trials"),
         (baseline(tmp_path, synchronised_step=-1.0), "expected seconds above 0"),
+        (baseline(tmp_path / "tiny", synchronised_step=5e-324), "expected seconds above 0, from 1e-20 to 1e+20"),
         (other, "no trial in common"),
         (stopped, ": pythia-1b naive against none that came to an end"),
     ):

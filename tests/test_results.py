@@ -120,6 +120,23 @@ def test_an_older_record_is_read_and_what_it_lacks_is_a_default() -> None:
 # --- After a kill ---
 
 
+def test_a_last_record_that_an_editor_left_without_its_newline_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Results(tmp_path) as results:
+        for settings in ("naive", "free_lunch"):
+            results.append(record(settings))
+    trials = tmp_path / "trials.jsonl"
+    whole = trials.read_bytes()
+    trials.write_bytes(whole.removesuffix(b"\n"))
+    assert records(tmp_path) == [record("naive"), record("free_lunch")]
+    with Results(tmp_path) as results:
+        assert trials.read_bytes() == whole
+        results.append(record("checkpointing"))
+    assert len(records(tmp_path)) == 3
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("torn", [b'{"id": "x", "reci', '{"id": "é'.encode()[:-1], b"{}", b"\0" * 100])
 def test_a_torn_last_line_loses_that_trial_only_and_is_told(
     tmp_path: Path, torn: bytes, capsys: pytest.CaptureFixture[str]

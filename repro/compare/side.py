@@ -17,6 +17,7 @@ from ..jsonfile import NotAsDeclaredError
 from ..reading import Problem, all_sound_records, environment_of, print_problems, refuse_without_trials, sound, unusable
 from ..results import BENCHMARK, TRIALS, Line, lack
 from ..trial import Record
+from ..units import LARGEST, SMALLEST
 
 SEARCHES = "largest"  # in the folder of each stack of an upgrade-check: its searches for micro batches
 SILENT = ("interrupted", "skipped")  # of which no answer is known
@@ -234,8 +235,9 @@ def _checked(record: Record, path: Path) -> Record:
         return record
     for name in ("synchronised_step", "true_step"):
         seconds = getattr(record, name)
-        if seconds is not None and seconds <= 0:
-            raise UserError(f"{path}: {record.id} has {name} {seconds!r}, expected seconds above 0")
+        if seconds is not None and not SMALLEST <= seconds <= LARGEST:
+            expected = f"expected seconds above 0, from {SMALLEST:g} to {LARGEST:g}"
+            raise UserError(f"{path}: {record.id} has {name} {seconds!r}, {expected}")
     if step_seconds(record) is None:
         raise UserError(f"{path}: {record.id} is ok and has neither synchronised_step nor true_step, in seconds")
     return record
