@@ -21,7 +21,7 @@ from repro.claims import check, check_all
 from repro.claims.claim import Claim, Relation, listed
 from repro.claims.judge import judge
 from repro.claims.registry import MEASURED, RECOMPUTED
-from repro.claims.working import Row, Working, mean, total
+from repro.claims.working import Row, Working, mean, shown, total
 from repro.datafile import expected_folder
 from repro.economics.comment import reckonings
 from repro.economics.offers import machine_price
@@ -111,6 +111,7 @@ def verdict(published: str, precision: float, value: Interval, relation: Relatio
         ("130000", 1_000, Interval.exact(127_500), "differs"),
         ("515.7", 0.1, Interval.exact(10313.0 / 20), "holds"),  # 515.65 stands on the edge and may round up
         ("108", 1, Interval.rounded(109), "differs"),  # both may be 108.5, which rounds to one of them alone
+        ("109", 1, Interval.rounded(108), "differs"),
         ("0", 1, Interval.exact(8), "differs"),
     ],
 )
@@ -128,11 +129,37 @@ def test_a_bound_holds_as_far_as_it_is_printed() -> None:
     assert verdict("6", 1, Interval.exact(5.97), "at_least") == "differs"
 
 
+@pytest.mark.parametrize(
+    ("value", "relation", "told"),
+    [
+        (2.67, "equals", "2.67 rounds to 3 x"),
+        (3.0, "equals", "3 x, as published"),
+        (3.0, "at_most", "3 is at most 3 x"),
+    ],
+)
+def test_a_number_that_holds_is_told_beside_the_published_one_unless_it_is_that(
+    value: float, relation: Relation, told: str
+) -> None:
+    assert judge(claim("3", 1, relation), Working(Interval.exact(value)))[1] == told
+
+
 def test_a_difference_says_how_far_off_the_number_is() -> None:
     assert judge(claim("57", 1), Working(Interval.exact(66.56)))[1] == "66.56 is not 57 x: 16.8% more"
 
 
 # --- Arithmetic that shows its working ---
+
+
+def test_a_number_is_shown_in_five_figures_or_more() -> None:
+    numbers = {
+        4.67e20: "4.67e20",
+        12_345.678: "12,345.68",
+        100: "100",
+        123.456: "123.46",
+        1.23456: "1.2346",
+        1e-4: "0.0001",
+    }
+    assert [*map(shown, numbers)] == [*numbers.values()]
 
 
 def test_arithmetic_carries_its_rows_its_steps_and_its_bounds() -> None:

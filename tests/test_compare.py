@@ -19,11 +19,12 @@ import pytest
 import models
 from repro.compare.baseline import accept
 from repro.compare.changes import changes
-from repro.compare.judge import _samples, judge_separate
+from repro.compare.judge import judge_separate
 from repro.compare.ratio import of_separate
 from repro.compare.report import exit_code
 from repro.compare.rule import noise_floor
 from repro.compare.side import Side, read_side, step_seconds
+from repro.compare.side import of_starts as medians_of_starts
 from repro.compare.trials import Compared, Half, compare
 from repro.environment import Environment
 from repro.errors import UserError
@@ -137,9 +138,10 @@ def test_a_difference_that_noise_can_explain_is_inconclusive(tmp_path: Path) -> 
 
 
 def test_a_slowdown_without_a_second_round_is_inconclusive(tmp_path: Path) -> None:
-    found, reason, code = status(tmp_path, processes(count=6), processes(1.2, count=6, seed=2))
+    found, reason, code = status(tmp_path / "7", processes(count=7), processes(1.2, count=7, seed=2))
     assert (found, code) == ("inconclusive", 3)
     assert "second round" in reason
+    assert status(tmp_path / "8", processes(count=8), processes(1.2, count=8, seed=2))[::2] == ("regressed", 1)
 
 
 def test_a_trial_with_more_rounds_that_fails_breaks_nothing(tmp_path: Path) -> None:
@@ -353,7 +355,7 @@ def test_separate_runs_are_judged_by_the_median_of_each_start_and_a_floor_of_the
     told = [replace(each, stack_started=number // 3) for number, each in enumerate(before.records[:9])]
     for each, seconds in zip(told, (1, 2, 9, 3, 3, 3, 7, 5, 6), strict=True):
         each.synchronised_step = seconds
-    assert _samples(told) == [2, 3, 6]
+    assert medians_of_starts(told, step_seconds) == [2, 3, 6]
     a = [step_seconds(each) for each in before.records]
     judged = judge_separate(before.records, after.records)
     assert judged.floor == noise_floor(of_separate(a[::2], a[1::2]))  # type: ignore[arg-type]

@@ -243,3 +243,5 @@ def test_the_second_run_in_a_folder_says_who_holds_it(tmp_path: Path) -> None:
         holder.communicate()
     with Results(tmp_path):  # a killed run holds nothing
         assert records(tmp_path)
+        with pytest.raises(UserError, match=rf"{tmp_path} is held by process {os.getpid()} on "):
+            Results(tmp_path).__enter__()

@@ -820,6 +820,8 @@ def test_without_a_fair_sample_of_the_copy_there_is_no_floor() -> None:
     hot = samples(*[9.0] * 12, gpu_state=[{"throttle_reasons": 0x40}])
     judged = judge_pairs(hot, 6, 1)(samples(*[1.0] * 12), samples(*[1.1] * 12), 4)
     assert (judged.decision.call, judged.floor) == ("regressed", None)
+    some = judge_pairs([*hot[:3], *samples(*[1.001] * 9)], 6, 1)(samples(*[1.0] * 12), samples(*[1.1] * 12), 4)
+    assert some.floor == pytest.approx(0.001, rel=0.1), "that of those that there are"
 
 
 def test_where_no_pair_is_fair_what_there_is_of_each_stack_is_told_and_decides_nothing() -> None:

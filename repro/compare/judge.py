@@ -26,9 +26,9 @@ Judge = Callable[[Sequence[Record], Sequence[Record], int | None], Judged]  # bo
 
 
 def judge_separate(before: Sequence[Record], after: Sequence[Record]) -> Judged:
-    """Of runs that were not interleaved. Where there are samples enough the two halves of each side are the two
-    rounds, and every other sample of `before` against the rest is the noise floor."""
-    a, b = _samples(before), _samples(after)
+    """Of fair samples of runs that were not interleaved. Where there are samples enough the two halves of each side
+    are the two rounds, and every other sample of `before` against the rest is the noise floor."""
+    a, b = (of_starts(side, step_seconds) for side in (before, after))
     together, floor = of_separate(a, b), None
     rounds = [together]
     if min(len(a), len(b)) >= 2 * SEPARATE_A_ROUND:
@@ -36,11 +36,6 @@ def judge_separate(before: Sequence[Record], after: Sequence[Record]) -> Judged:
         rounds = [of_separate(a[:half], b[:other]), of_separate(a[half:], b[other:])]
         floor = noise_floor(of_separate(a[::2], a[1::2]))
     return Judged(together, decide(rounds, together, floor), floor)
-
-
-def _samples(records: Sequence[Record]) -> list[float]:
-    """Seconds of a training step, of the fair samples of each start."""
-    return of_starts([record for record in records if unfair(record) is None], step_seconds)
 
 
 def judge_pairs(again: Sequence[Record], first: int, forks: int) -> Judge:

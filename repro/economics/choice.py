@@ -122,14 +122,15 @@ def _nearest(
         days = (limit_days_told if late else days_told)(offer.days)
         return f"{offer.machine}{terms} in {days} for {(limit_told if dear else told)(offer.cost, offer.currency)}"
 
+    # Nothing fits: of a budget alone nothing is affordable, of a deadline alone nothing in time.
     affordable = [o for o in offers if budget is None or o.cost <= budget]
     timely = [o for o in offers if deadline is None or o.days <= deadline]
-    cheapest = min(offers if deadline is None else timely, key=lambda o: (o.cost, o.days), default=None)
-    fastest = min(offers if budget is None else affordable, key=lambda o: (o.days, o.cost), default=None)
+    cheapest = min(timely, key=lambda o: (o.cost, o.days), default=None)
+    fastest = min(affordable, key=lambda o: (o.days, o.cost), default=None)
     hints = []
-    if deadline is not None and fastest is not None:
+    if fastest is not None:
         hints.append(f"the nearest{' within the budget' if budget_told else ''} is {short(fastest)}")
-    if budget is not None and cheapest is not None:
+    if cheapest is not None:
         hints.append(f"the cheapest{' in time' if by_told else ''} is {short(cheapest)}")
     if not hints:
         hints = [f"the fastest is {short(min(offers, key=lambda o: (o.days, o.cost)))}"]
