@@ -4,6 +4,7 @@ import errno
 import re
 
 _NCCLS_CAUSE = "Last error:"
+_COMPILERS_CAUSE = re.compile(r"C\+\+ compile error$.*?\berror: ([^\n]+)", re.MULTILINE | re.DOTALL)  # by Inductor
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # what breaks a line, or steers a terminal
 
@@ -14,11 +15,14 @@ class UserError(Exception):
 
 def one_line(error: BaseException) -> str:
     """An error's type, and the beginning of what it says: its first line, and the next where that one only announces
-    it, or where NCCL's cause stands behind what it advises. Some lines hold whole commands of a compiler."""
+    it, or where NCCL's cause stands behind what it advises, or a compiler's amid its warnings. Some lines hold whole
+    commands of a compiler."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
     told = " ".join(lines[:2] if lines[0].endswith(":") else lines[:1])
     if _NCCLS_CAUSE in lines[:-1]:
         told = f"{told.partition(',')[0]}: {' '.join(lines[lines.index(_NCCLS_CAUSE) + 1 :])}"
+    if cause := _COMPILERS_CAUSE.search(str(error)):
+        told = f"{lines[0]}: {cause[1]}"
     return cut(f"{type(error).__name__}: {told}")
 
 

@@ -23,6 +23,15 @@ from repro.errors import one_line
             "RuntimeError: NCCL error in: NCCLUtils.cpp:94: Error: failed to extend /dev/shm/n",
         ),
         ("Last error:", "RuntimeError: Last error:"),
+        (
+            "CppCompileError: C++ compile error\n\nCommand:\ng++ -Wall a.cpp\n\nOutput:\nvec.h:3:1: warning: overflow\n"
+            "a.cpp:30:26: error: conflicting declaration of x\n   30 | auto x = y;\na.cpp:40:1: error: another",
+            "RuntimeError: CppCompileError: C++ compile error: conflicting declaration of x",
+        ),
+        (
+            "CppCompileError: C++ compile error\n\nCommand:\ng++ a.cpp\n\nOutput:\nSegmentation fault",
+            "RuntimeError: CppCompileError: C++ compile error",
+        ),
         ("", "RuntimeError: no message"),
     ],
 )
