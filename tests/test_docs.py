@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any, get_args
 
@@ -37,6 +38,14 @@ def test_the_readme_leads_to_every_page_of_docs() -> None:
     readme = (ROOT / "README.md").read_text()
     for page in (ROOT / "docs").glob("*.md"):
         assert f"](docs/{page.name})" in readme, page.name
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no checkout: git cannot tell what is kept")
+def test_the_page_of_results_leads_to_each_that_is_kept() -> None:
+    results = ROOT / "results"
+    tracked = subprocess.run(["git", "ls-files"], cwd=results, capture_output=True, text=True, check=True).stdout
+    led_to = set(re.findall(r"\]\(([\w.-]+)", (results / "README.md").read_text()))
+    assert {path.split("/")[0] for path in tracked.splitlines()} - {"README.md"} == led_to - {".."}
 
 
 @pytest.mark.parametrize(
