@@ -14,6 +14,7 @@ from ..economics.doubts import INSTEAD, believed, doubts, told_doubts
 from ..economics.offers import lifespan_years, machine_paid_in, older_price
 from ..economics.scaling import Step, stops
 from ..economics.told import told
+from ..formats import listing
 from .money import add_shared, read_gpu, read_prices, unpriced, without_days
 from .printout import bounds, finite, printout, told_bounds
 
@@ -77,15 +78,22 @@ def _told(model: str, steps: list[Step], unit: str, instead: Step | None) -> str
         if step is not best and step.experiment is not None and step.experiment.overlaps(best.experiment)
     ]
     undecided = f"; within the days' bounds {' and '.join(equals)} may cost no more" if equals else ""
-    larger = any(step.gpus > best.gpus and step.experiment is not None for step in steps)
-    more = "more do not pay" if larger else "what it costs on more is not known"
     predicted = ""
     if instead is not None and instead.experiment is not None:
         predicted = f"; {INSTEAD} it is cheapest on {instead.gpus}, at {told(instead.experiment.value, unit)}"
     return (
         f"{model} on {gpu} ({days}): an experiment is cheapest on {best.gpus}, at "
-        f"{told(best.experiment.value, unit)}; {more}{undecided}{predicted}."
+        f"{told(best.experiment.value, unit)}; {_of_more(best, steps)}{undecided}{predicted}."
     )
+
+
+def _of_more(best: Step, steps: list[Step]) -> str:
+    """What is known of more GPUs than those on which an experiment is cheapest."""
+    more = [step for step in steps if step.gpus > best.gpus]
+    unknown = [str(step.gpus) for step in more if step.experiment is None]
+    if len(unknown) == len(more):
+        return "what it costs on more is not known"
+    return "more do not pay" + (f", and what it costs on {listing(unknown)} is not known" if unknown else "")
 
 
 def _row(step: Step, unit: str) -> dict[str, Any]:
