@@ -39,7 +39,7 @@ from . import Ask, asking
 ARMS = {"stack": 0.0, "copy": 0.0, "5 % slower": 0.05, "10 % slower": 0.10}
 POOL = Path(__file__).resolve().parent.parent / "results" / "pool-2-cores.jsonl"
 _MODULES = ("transformers.models.gpt_neox.modeling_gpt_neox", "transformers.loss.loss_utils")
-PAIRS = (6, 12, 19)  # a round of a window; 19 is what the default budget buys
+PAIRS = (6, 12, 16)  # a round of a window; 16 is what the default budget buys
 _EXAMPLES = 16
 _DRAWN = 200
 

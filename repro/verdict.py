@@ -141,7 +141,7 @@ def _of_what_ran(cell: Cell, tried: _Tried, tolerance: float) -> Verdict:
     there_too = [record for record in ran if cell.state != "infeasible" or _fits_papers_hosts(record)]
     best = min(there_too or ran, key=lambda record: record.authors_days or 0.0)
     if not there_too:
-        why = "infeasible in the paper, whose hosts have 64 GB a GPU; this one has more"
+        why = "infeasible in the paper, whose jobs had 64 GB of host memory a GPU; here is more"
         return _verdict(cell, "no_reference", why, best)
     if cell.state == "lost":
         return _verdict(cell, "no_reference", "the paper's mark is lost", best)
@@ -210,7 +210,7 @@ def _ends(records: Iterable[Record]) -> str:
 
 
 def _end(record: Record) -> str:
-    of_paper = "; the paper's hosts have 64 GB a GPU" if record.host_ran_out else ""
+    of_paper = "; the paper's jobs had 64 GB of host memory a GPU" if record.host_ran_out else ""
     return f"{record.status}: {record.reason}{of_paper}"
 
 

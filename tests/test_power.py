@@ -16,8 +16,11 @@ from typing import Any
 import pytest
 
 from benchmarks import asking, power, slower
-from repro.compare.interleave import FORKS
+from repro.cli import parser
+from repro.compare.budget import chosen_within
+from repro.compare.interleave import FORKS, rounds
 from repro.measure.launcher import ForkServer
+from repro.trial import Trial
 from tests.command_line import ROOT
 
 
@@ -105,13 +108,21 @@ def test_a_line_that_is_no_start_is_told_with_its_place(tmp_path: Path, line: st
 
 
 def test_windows_are_called_by_the_rule() -> None:
-    starts: list[dict[str, Any]] = [{arm: 1 + share for arm, share in power.ARMS.items()} for _ in range(36)]
+    starts: list[dict[str, Any]] = [{arm: 1 + share for arm, share in power.ARMS.items()} for _ in range(30)]
     rows = {(row["arm"], row["pairs a round"], row["kind"]): row for row in power.rows(starts)}
-    assert rows["10 % slower", 6, "disjoint"]["windows"] == 3
-    assert rows["10 % slower", 6, "disjoint"]["regressed"] == 3
+    assert rows["10 % slower", 6, "disjoint"]["windows"] == 2
+    assert rows["10 % slower", 6, "disjoint"]["regressed"] == 2
     assert rows["5 % slower", 12, "disjoint"]["regressed"] == 1
     assert rows["copy", 12, "drawn"]["unchanged"] == rows["copy", 12, "drawn"]["windows"] == 200
-    assert rows["copy", 19, "disjoint"]["windows"] == 0, "the pool is too small"
+    assert rows["copy", 16, "disjoint"]["windows"] == 0, "the pool is too small"
+
+
+def test_the_largest_windows_are_what_the_default_budget_buys_for_one_trial() -> None:
+    alone = [Trial("pythia-1b", "tiny", "naive", "cpu", 1, steps=rounds([]))]
+    budget = parser("upgrade-check").get_default("budget")
+    assert chosen_within(budget, alone, [], None) == (alone, power.PAIRS[-1])
+    told = (ROOT / "docs" / "upgrades.md").read_text()
+    assert f"{power.PAIRS[-1]} pairs, the default for one trial in 15 minutes" in told
 
 
 def test_the_documentation_tells_what_the_rule_calls_on_the_committed_pool() -> None:

@@ -326,7 +326,7 @@ def test_a_cell_without_a_reference_is_told_in_words_true_of_a_lost_mark_and_of_
     assert content.headline.quote.endswith(", 2 without a reference.")
     assert all(line.endswith(" not measured, 1 without a reference.") for line in content.headline.behind[:2])
     meanings = {kind: meaning for kind, _, meaning in content.grids[0].kinds}
-    assert meanings["no_reference"] == "no reference: the paper's mark is lost, or its hosts had too little memory"
+    assert meanings["no_reference"] == "no reference: the paper's mark is lost, or its jobs had too little host memory"
 
 
 def test_the_verdicts_are_laid_out_like_table_1(on_gpus: Content) -> None:

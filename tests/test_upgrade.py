@@ -30,7 +30,7 @@ from repro.compare.budget import chosen_within
 from repro.compare.changes import Change
 from repro.compare.coverage import choose, features
 from repro.compare.environments import differences
-from repro.compare.interleave import FORKS, Check
+from repro.compare.interleave import FORKS, Check, rounds
 from repro.compare.judge import by_start, judge_pairs
 from repro.compare.second import Stack, build, differ, locked, pinned, requirements, this_stack
 from repro.compare.side import Side, read_side
@@ -859,17 +859,17 @@ def test_a_budget_goes_where_the_most_is_shown_for_the_time() -> None:
 
 
 def test_what_a_budget_leaves_buys_more_pairs() -> None:
-    alone = [Trial("pythia-1b", "tiny", "naive", "cpu", 1)]
+    alone = [Trial("pythia-1b", "tiny", "naive", "cpu", 1, steps=rounds([]))]
 
     def pairs(budget: str, pairs: int | None = None) -> int:
         chosen, found = chosen_within(budget, alone, [], pairs)
         assert chosen == alone
         return found
 
-    assert pairs("15m") == 19
+    assert pairs("15m") == 16
     assert pairs("2h") == 100
     assert pairs("15m", 15) == 15, "as asked"
-    with pytest.raises(UserError, match=r"alone takes about 5m with --pairs 6; raise the budget$"):
+    with pytest.raises(UserError, match=r"alone takes about 6m with --pairs 6; raise the budget$"):
         pairs("60s")
     with pytest.raises(UserError, match=r"with --pairs 7; raise the budget, or take fewer pairs$"):
         pairs("60s", 7)

@@ -178,7 +178,7 @@ def test_what_needs_more_system_memory_than_the_papers_hosts_have_says_nothing_o
     )
     found = verdict_of(infeasible, *whole)
     assert (found.verdict, found.measured_days) == ("no_reference", 900.0)
-    assert "64 GB a GPU" in found.reason
+    assert "64 GB of host memory a GPU" in found.reason
     faster = replace(whole[-1], authors_days=850.0)
     assert verdict_of(infeasible, *whole[:-1], faster).measured_days == 850.0, "the fastest, as everywhere"
     two = verdict_of(replace(infeasible, gpus=2), *of_two)
@@ -197,7 +197,7 @@ def test_a_host_with_less_memory_than_the_papers_says_nothing_of_feasibility() -
     found = verdict_of(cell(), of_host)
     assert (found.verdict, found.reason) == (
         "not_measured",
-        "out_of_memory: for a reason; the paper's hosts have 64 GB a GPU",
+        "out_of_memory: for a reason; the paper's jobs had 64 GB of host memory a GPU",
     )
     naive = record("naive", None, "out_of_memory", host_ran_out=True)
     assert verdict_of(cell("4", 41), naive).verdict == "not_measured"

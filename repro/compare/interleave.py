@@ -1,10 +1,10 @@
 """Two stacks on one machine, interleaved: A, B and A again, then A again, B, A, and so on.
 
 The third arm is a copy of the first stack: what it differs by is noise. On a CPU a process of every arm is alive at
-once, and they take turns round by round. On a GPU, which may not have the memory for three, one process follows the
-other. The order turns round every time, so that a drift takes from none. Processes are forked from servers that hold
-the imported stacks, and those of one server share what its start decided, such as the layout of memory. So servers
-start anew every few processes, all arms' at once, and a sample is the median of a start's processes.
+once, and they take turns round by round. On a GPU, which may not have the memory for three, and at the paper's scale,
+one process follows the other. The order turns round every time, so that a drift takes from none. Processes are forked
+from servers that hold the imported stacks, and those of one server share what its start decided, such as the layout of
+memory. So servers start anew every few processes, all arms' at once, and a sample is the median of a start's processes.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def forecast(
     papers_hosts: bool = True,
 ) -> Forecast:
     """Predicts settings, at the largest micro batch that fits. With `papers_hosts` a host holds 64 GB a GPU of what is
-    offloaded, as the paper's do; of others nothing is known, and all fits.
+    offloaded, as the paper's jobs had; of others nothing is known, and all fits.
 
     Raises UserError for a batch that does not divide among the GPUs.
     """

@@ -41,7 +41,7 @@ VERDICTS = {
     "faster": ("▼", "faster than printed"),
     "slower": ("▲", "slower than printed"),
     "feasibility_differs": ("✗", "feasible in one, out of memory in the other"),
-    "no_reference": ("?", "no reference: the paper's mark is lost, or its hosts had too little memory"),
+    "no_reference": ("?", "no reference: the paper's mark is lost, or its jobs had too little host memory"),
     "not_measured": ("", "not measured"),
 }
 AUDIT = {

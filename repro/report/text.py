@@ -27,9 +27,10 @@ _DISTURBED = 2.0  # a round over another, where nothing else runs
 
 
 _CLOCKS = (
-    "authors: the authors' clock, host time without waiting for the device, every micro-step with gradient reduction; "
-    "true: device time, what one would wait; synchronised: host time, waiting for the device after each part. A CPU "
-    "has one clock: authors is the mean of its rounds, true their median."
+    "authors: the authors' clock, host time without waiting for the device, every micro-step with gradient reduction, "
+    "the mean of the rounds; true: device time, what one would wait, gradients reduced once a step unless they are "
+    "sharded, the median round; synchronised: as true, in host time, waiting for the device after each part. A CPU has "
+    "one clock for all three."
 )
 _EXPLAINED = {
     "MBS": "MBS: micro-batch size, the examples that each device takes in a micro-step.",
