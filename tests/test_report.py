@@ -45,7 +45,7 @@ from repro.report.panels import Curve, Draw, Figure, Mark, Panel, Point, Trade
 from repro.report.rerun import run_words
 from repro.report.text import legend, nearest_paper_gpu, notes, report, summary, trial_rows
 from repro.report.write import write
-from repro.settings import search_space
+from repro.settings import NAIVE, search_space
 from repro.trial import Status
 from repro.verdict import judge_tables
 from tests.command_line import ROOT, of_more_rounds, process, record, refusal, repro, results_folder
@@ -599,6 +599,18 @@ def test_what_was_not_tried_is_not_called_infeasible(tmp_path: Path) -> None:
         states = {(row.model, panel.title): row.state for panel in panels for row in panel.rows}  # type: ignore[union-attr]
         wanted = {"infeasible", "not known"} if number == "3" else {"not known"}
         assert set(states.values()) == wanted, states
+
+
+def test_what_ran_out_of_memory_that_another_process_held_is_not_called_infeasible(tmp_path: Path) -> None:
+    """As its cell is not."""
+    every = [NAIVE, *search_space(1)]
+    run = [
+        record("vit", each.id, None, count=1, status="out_of_memory", gpu_state=[{"processes": 2}]) for each in every
+    ]
+    content = compose(read(results_folder(tmp_path / "run", *run)))
+    for number in ("3", "10"):
+        panels = [panel for panel in figure(content, number).panels if panel.origin == "measured"]
+        assert {row.state for panel in panels for row in panel.rows} == {"not known"}  # type: ignore[union-attr]
 
 
 def test_commands_are_as_people_call_the_program_here(tmp_path: Path) -> None:
