@@ -647,6 +647,12 @@ def test_a_runs_options_can_be_typed_again(words: str, monkeypatch: pytest.Monke
     assert options_of(again) == options
 
 
+def test_a_run_before_the_last_is_told_with_as_many_gpus_as_it_took() -> None:
+    of_last = Environment(gpus=[RunGpu("A100", "NVIDIA A100-SXM4-80GB", 80 * 10**9)])
+    before = Options(("vit",), None, "paper", (1, 2, 4, 8))
+    assert run_words(before, of_last, Path("results/local")).startswith("--gpus 8 ")
+
+
 def test_a_run_on_several_nodes_that_does_not_say_where_they_met_leaves_the_address_to_be_filled_in() -> None:
     options = Options(("vit",), None, "tiny", (1,), nodes=2)
     assert "--nodes 2 --address HOST:PORT --out" in run_words(options, Environment(gpus=[]), Path("results/local"))
