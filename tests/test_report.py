@@ -613,6 +613,14 @@ def test_what_ran_out_of_memory_that_another_process_held_is_not_called_infeasib
         assert {row.state for panel in panels for row in panel.rows} == {"not known"}  # type: ignore[union-attr]
 
 
+def test_trials_of_other_rounds_are_told_apart(tmp_path: Path) -> None:
+    once = record("vit", "naive", 10.0, gpu="cpu", count=1, scale="tiny", crowd=1.0)
+    [place] = compose(read(results_folder(tmp_path / "run", once, of_more_rounds(once)))).places
+    assert [row["settings"] for row in place.trials] == ["naive", "naive (9-rounds)"]
+    [note] = place.notes
+    assert note.startswith("naive, naive (9-rounds): other processes")
+
+
 def test_commands_are_as_people_call_the_program_here(tmp_path: Path) -> None:
     found = process("report", "--out", str(tmp_path), REPRO_COMMAND="'/my place/run_all.sh'")
     assert found.returncode == 0, found.stderr
