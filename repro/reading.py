@@ -164,11 +164,14 @@ def _by_todays_catalogue(record: Record, gpus: dict[str, Gpu | None]) -> Record:
 
 
 def sound_records(folder: Path, problems: list[Problem]) -> list[Record]:
-    """The latest sound record of every trial of a folder; what is wrong with the others is added to `problems`.
+    """The latest sound record of every trial of a folder, oldest first; what is wrong with the others is added to
+    `problems`.
 
     Raises UserError where its trials cannot be read.
     """
-    return list({record.id: record for record in all_sound_records(folder, problems)}.values())
+    found = all_sound_records(folder, problems)
+    latest = {record.id: record for record in found}
+    return [record for record in found if latest[record.id] is record]
 
 
 def all_sound_records(folder: Path, problems: list[Problem]) -> list[Record]:

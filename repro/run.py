@@ -230,6 +230,7 @@ class Run:
     def _keep(self, record: Record) -> None:
         record.commit = self._commit
         self.results.append(record)
+        self._records.pop(record.id, None)  # of trials with other rounds the last that ran stands
         self._records[record.id] = record
 
     def _finished(self, trial: Trial) -> bool:

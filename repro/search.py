@@ -10,8 +10,9 @@ from statistics import mean, median
 import models
 
 from . import extrapolate
+from .fairness import shared
 from .recipe import Scale
-from .rules import compiles
+from .rules import compiles, fits_papers_hosts
 from .settings import FREE_LUNCH, NAIVE, Settings, search_space
 from .trial import OnMachine, Record
 
@@ -40,6 +41,15 @@ def standing(trials: Iterable[Record]) -> dict[str, Record]:
     return found
 
 
+def ran_out(record: Record) -> bool:
+    """Whether it ran out of memory, and so tells that its settings do not fit: not of a GPU's that another process
+    used, nor of a host's for settings for which the paper's hosts have enough."""
+    if record.status != "out_of_memory" or shared(record):
+        return False
+    recipe, settings = models.find(record.recipe, record.scale), Settings.parse(record.settings)
+    return not (record.host_ran_out and fits_papers_hosts(recipe, settings, record.world))
+
+
 @dataclass(frozen=True)
 class Search(OnMachine):
     """All trials of one recipe on one machine, memory limit included. Steps are seconds by the authors' clock, which
@@ -65,9 +75,12 @@ class Search(OnMachine):
     @property
     def untried(self) -> tuple[str, ...]:
         """Settings of the paper's space that neither ran here nor ran out of memory, and how those tried ended."""
-        ended = {Settings.parse(id).base: record.status for id, record in self.standing.items()}
+        ended = {
+            Settings.parse(id).base: record.status + (", to be run again" if record.status == "out_of_memory" else "")
+            for id, record in self.standing.items()
+        }
         settled = {
-            Settings.parse(id).base for id, record in self.standing.items() if record.status in ("ok", "out_of_memory")
+            Settings.parse(id).base for id, record in self.standing.items() if record.status == "ok" or ran_out(record)
         }
         return tuple(
             f"{settings.id} ({ended[settings]})" if settings in ended else settings.id
@@ -140,7 +153,7 @@ class Search(OnMachine):
     @property
     def free_lunch_fits(self) -> bool:
         """False where free lunch alone ran out of memory."""
-        full = (id for id, record in self.standing.items() if record.status == "out_of_memory")
+        full = (id for id, record in self.standing.items() if ran_out(record))
         return self.free_lunch is not None or all(Settings.parse(id).base != FREE_LUNCH for id in full)
 
     @property

@@ -10,18 +10,17 @@ import models
 
 from . import rules
 from .expected import AtPlace, Cell, PublishedSettings, State, all_cells, published_settings
-from .fairness import crowded_out, shared, unfair
+from .fairness import crowded_out, unfair
 from .findings import recipe_of
 from .formats import listing
 from .gpus import paper_gpus
-from .search import standing
+from .search import ran_out, standing
 from .settings import NAIVE, Settings, search_space
 from .trial import Record
 
 Word = Literal["reproduced", "faster", "slower", "feasibility_differs", "no_reference", "not_measured"]
 FAILED: tuple[Word, ...] = ("faster", "slower", "feasibility_differs")
 _ROUNDING = 0.5  # the tables print whole days
-_SETTLED = ("ok", "out_of_memory", "skipped")  # what is known of settings, a bound at least
 
 
 @dataclass(frozen=True)
@@ -198,10 +197,8 @@ def _lacking(tried: _Tried) -> str:
 
 
 def _settles(record: Record) -> bool:
-    """Whether it tells of its settings. Where the host's memory ran out it does not of those for which the paper's
-    hosts have enough, nor where a GPU's did that another process used."""
-    lacked_host = record.host_ran_out and _fits_papers_hosts(record)
-    return record.status in _SETTLED and not shared(record) and not lacked_host
+    """Whether it tells of its settings, a bound at least."""
+    return record.status in ("ok", "skipped") or ran_out(record)
 
 
 def _ends(records: Iterable[Record]) -> str:

@@ -152,6 +152,7 @@ def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> No
         record("vit", "free_lunch", second["days"]),
         record("vit", "free_lunch+zero_3", None, status="out_of_memory"),
         record("vit", "free_lunch", None, status="out_of_memory", memory=2**30),
+        record("vit", "free_lunch+zero_1", None, status="out_of_memory", gpu_state=[{"processes": 2}]),
         record("vit", "naive", 100.0, count=1),
         record("vit", "free_lunch+checkpointing", 100.0, nodes=2),
         record("roberta", "naive", 100.0),

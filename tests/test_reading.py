@@ -17,7 +17,7 @@ from repro.gpus import find
 from repro.reading import history, read
 from repro.report.content import compose
 from repro.trial import Trial
-from tests.command_line import ROOT, record, refusal, repro, results_folder
+from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
 
 KEPT = ROOT / "results" / "cpu-2-cores"
 OPTIONS = json.loads((KEPT / "environment.json").read_text())["options"]
@@ -450,3 +450,13 @@ def test_a_folder_of_lab_is_no_runs_and_keeps_its_own_report(tmp_path: Path) -> 
         assert "holds trainings of repro lab" in refusal(*command)
     assert (lab / "report.md").read_bytes() == before
     assert not (lab / "report.html").exists()
+
+
+def test_of_trials_with_other_rounds_the_last_that_ran_stands_also_where_the_same_had_crashed_before(
+    tmp_path: Path,
+) -> None:
+    crashed = record("pythia-1b", "naive", None, status="crashed")
+    more, again = (record("pythia-1b", "naive", days) for days in (60.0, 41.0))
+    folder = results_folder(tmp_path / "run", crashed, of_more_rounds(more), again)
+    days = [row["measured_days"] for row in answer("table", "4", "--measured", str(folder))]
+    assert [each for each in days if each is not None] == [pytest.approx(41.0)]

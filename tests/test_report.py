@@ -45,7 +45,7 @@ from repro.report.panels import Curve, Draw, Figure, Mark, Panel, Point, Trade
 from repro.report.rerun import run_words
 from repro.report.text import legend, nearest_paper_gpu, notes, report, summary, trial_rows
 from repro.report.write import write
-from repro.settings import search_space
+from repro.settings import NAIVE, search_space
 from repro.trial import Status
 from repro.verdict import judge_tables
 from tests.command_line import ROOT, of_more_rounds, process, record, refusal, repro, results_folder
@@ -601,6 +601,26 @@ def test_what_was_not_tried_is_not_called_infeasible(tmp_path: Path) -> None:
         assert set(states.values()) == wanted, states
 
 
+def test_what_ran_out_of_memory_that_another_process_held_is_not_called_infeasible(tmp_path: Path) -> None:
+    """As its cell is not."""
+    every = [NAIVE, *search_space(1)]
+    run = [
+        record("vit", each.id, None, count=1, status="out_of_memory", gpu_state=[{"processes": 2}]) for each in every
+    ]
+    content = compose(read(results_folder(tmp_path / "run", *run)))
+    for number in ("3", "10"):
+        panels = [panel for panel in figure(content, number).panels if panel.origin == "measured"]
+        assert {row.state for panel in panels for row in panel.rows} == {"not known"}  # type: ignore[union-attr]
+
+
+def test_trials_of_other_rounds_are_told_apart(tmp_path: Path) -> None:
+    once = record("vit", "naive", 10.0, gpu="cpu", count=1, scale="tiny", crowd=1.0)
+    [place] = compose(read(results_folder(tmp_path / "run", once, of_more_rounds(once)))).places
+    assert [row["settings"] for row in place.trials] == ["naive", "naive (9-rounds)"]
+    [note] = place.notes
+    assert note.startswith("naive, naive (9-rounds): other processes")
+
+
 def test_commands_are_as_people_call_the_program_here(tmp_path: Path) -> None:
     found = process("report", "--out", str(tmp_path), REPRO_COMMAND="'/my place/run_all.sh'")
     assert found.returncode == 0, found.stderr
@@ -633,6 +653,12 @@ def test_a_runs_options_can_be_typed_again(words: str, monkeypatch: pytest.Monke
     gpus = [RunGpu(a100.name, a100.driver_name, a100.memory_bytes)] if "--gpus" in words else []
     again = run_words(options, Environment(gpus=gpus), Path("results/local"))
     assert options_of(again) == options
+
+
+def test_a_run_before_the_last_is_told_with_as_many_gpus_as_it_took() -> None:
+    of_last = Environment(gpus=[RunGpu("A100", "NVIDIA A100-SXM4-80GB", 80 * 10**9)])
+    before = Options(("vit",), None, "paper", (1, 2, 4, 8))
+    assert run_words(before, of_last, Path("results/local")).startswith("--gpus 8 ")
 
 
 def test_a_run_on_several_nodes_that_does_not_say_where_they_met_leaves_the_address_to_be_filled_in() -> None:

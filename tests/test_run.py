@@ -330,10 +330,11 @@ def test_another_run_into_the_folder_keeps_what_was_measured_asked_and_where(
 
 
 def test_trials_of_other_rounds_are_told_apart(finished: Finished, extended: Finished) -> None:
-    assert "run with" not in finished[1].stdout
-    _, run = extended
-    assert "run with" in run.stdout
-    assert run.stdout.count("4-rounds") == 1
+    assert "4-rounds" not in finished[1].stdout
+    folder, run = extended
+    for told in (run.stdout, (folder / "report.md").read_text()):
+        [row] = [line for line in told.splitlines() if "(4-rounds)" in line and " ok " in line]
+        assert "naive (4-rounds)" in row
 
 
 def test_what_is_no_sound_record_is_told_kept_and_measured_again(finished: Finished, tmp_path: Path) -> None:

@@ -123,6 +123,16 @@ def test_a_search_is_whole_where_all_settings_ran_or_ran_out_of_memory() -> None
     assert not search(full[0]).whole, "where free lunch does not fit, others may"
 
 
+@pytest.mark.parametrize("known", [{"gpu_state": [{"processes": 2}]}, {"host_ran_out": True}])
+def test_what_ran_out_of_memory_that_was_not_all_its_own_is_still_to_be_tried(known: dict[str, Any]) -> None:
+    """Of a GPU that another process used, or of a host's that is smaller than the paper's."""
+    first, *others = [settings.id for settings in search_space(1)]
+    found = search(on_one(first, None, "out_of_memory", **known), *(on_one(each, 30.0) for each in others))
+    assert found.untried == ("free_lunch (out_of_memory, to be run again)",)
+    assert not found.whole
+    assert found.free_lunch_fits
+
+
 def test_the_gain_is_of_memory_saving_settings_over_free_lunch_alone() -> None:
     found = search(on_one("naive", 10.0), on_one("free_lunch", 20.0), on_one("free_lunch+checkpointing", 15.0))
     assert (found.fastest, found.fastest_saving) == ("free_lunch+checkpointing", "free_lunch+checkpointing")

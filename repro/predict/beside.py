@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 import models
+from repro.fairness import stands
 from repro.settings import Settings
 from repro.trial import Record
 
@@ -45,7 +46,8 @@ class Beside:
 def beside(
     records: Iterable[Record], device: str, machine: Machine, calibration: Calibration, stack: Traced
 ) -> list[Beside]:
-    """Of all records of the device on as many nodes that ran or ran out of memory, each with its memory limit."""
+    """Of all records of the device on as many nodes that ran, or ran out of memory that was all theirs, each with its
+    memory limit."""
 
     def predicted(record: Record) -> Forecast:
         recipe, settings = models.find(record.recipe, record.scale), Settings.parse(record.settings)
@@ -56,7 +58,7 @@ def beside(
         Beside(predicted(record), record)
         for record in records
         if (record.device, record.count, record.nodes) == (device, machine.gpus, machine.nodes)
-        and record.status in ("ok", "out_of_memory")
+        and (record.status == "ok" or stands(record))
     ]
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import models
 
 from ..expected import COUNTS, Cell, Place, PublishedSettings, Table, published_settings
 from ..findings import PYTHIA, by_place
 from ..gpus import paper_gpus
-from ..search import Search
+from ..search import Search, ran_out
 from ..settings import FREE_LUNCH, NAIVE
+from ..trial import Record
 from .panels import SEARCH, Figure, Mark, Panel, State, measured_panels
 
 
@@ -21,9 +22,9 @@ def feasibility(searches: Sequence[Search]) -> Figure:
     for table, title in tables.items():
         measured, naive = [], table == "4"
         for search in searches:
-            statuses = {t.status for t in search.standing.values() if (t.settings == NAIVE.id) == naive}
-            if statuses:
-                measured.append(Mark(search.model, search.machine, _outcome(statuses, naive or search.whole)))
+            tried = [each for each in search.standing.values() if (each.settings == NAIVE.id) == naive]
+            if tried:
+                measured.append(Mark(search.model, search.machine, _outcome(tried, naive or search.whole)))
         panels += measured_panels(f"{title}, here", "grid", "", measured, searches)
         there = by_place(table)
         rows = [
@@ -91,7 +92,7 @@ def _least_measured(search: Search) -> State:
     if search.best is not None:
         return "memory saving"
     tried = search.standing.get(NAIVE.id)
-    return "infeasible" if search.whole and tried and tried.status == "out_of_memory" else "not known"
+    return "infeasible" if search.whole and tried and ran_out(tried) else "not known"
 
 
 def _any_feasible(there: Iterable[Cell]) -> State:
@@ -101,7 +102,7 @@ def _any_feasible(there: Iterable[Cell]) -> State:
     return "lost" if "lost" in states else "infeasible"
 
 
-def _outcome(statuses: Collection[str], whole: bool) -> State:
-    if "ok" in statuses:
+def _outcome(tried: Sequence[Record], whole: bool) -> State:
+    if any(record.status == "ok" for record in tried):
         return "feasible"
-    return "infeasible" if whole and set(statuses) == {"out_of_memory"} else "not known"
+    return "infeasible" if whole and all(map(ran_out, tried)) else "not known"

@@ -13,7 +13,7 @@ from ..settings import NAIVE, Settings, search_space
 from ..trial import Record
 from ..verdict import Verdict
 from .grids import verdict_entry
-from .text import notes_on, trial_rows
+from .text import notes_on, settings_told, trial_rows
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def _notes(search: Search) -> list[str]:
     found: dict[str, list[str]] = {}
     for trial in search.trials:
         for note in notes_on(trial):
-            found.setdefault(note, []).append(trial.settings)
+            found.setdefault(note, []).append(settings_told(trial))
     return [f"{', '.join(settings)}: {note}" for note, settings in found.items()]
 
 

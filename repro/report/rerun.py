@@ -50,11 +50,11 @@ def rerun(reading: Reading | None, verdicts: Sequence[Verdict]) -> list[tuple[st
 
 def run_words(options: Options, environment: Environment, folder: Path) -> str:
     """The arguments that give a run these options."""
-    gpus = len(environment.gpus or [])
-    words = ["--gpus", str(gpus)] if gpus else ["--processes", ",".join(map(str, options.counts))]
+    on_gpus = bool(environment.gpus)  # as many as the folder's last run had, others may have had more
+    words = ["--gpus", str(max(options.counts))] if on_gpus else ["--processes", ",".join(map(str, options.counts))]
     if options.models != models.IDS:
         words += ["--models", ",".join(options.models)]
-    if options.scale != default_scale(gpus > 0):
+    if options.scale != default_scale(on_gpus):
         words += ["--scale", options.scale]
     flags = {field.name: field.default for field in fields(Options)}
     for name in ("methods", "search", "attention", "nodes", "steps", "tolerance", "memory", "budget", "trial_timeout"):

@@ -90,7 +90,7 @@ def report(
     if compared:
         parts += ["CELLS COMPARED WITH THE PAPER", render(compared, "text"), *_bullets(failures(verdicts))]
     if records:
-        rows = _told_apart(records, nearest)
+        rows = trial_rows(records, nearest)
         parts += ["TRIALS", render(rows, "text"), "\n".join(_bullets(legend(rows[0])))]
     guided = [f"{each.model} on {each.machine}: {each.guided}." for each in searches(records) if each.guided]
     if guided:
@@ -101,16 +101,11 @@ def report(
     return "\n\n".join(parts)
 
 
-def _told_apart(records: Sequence[Record], nearest: str | None) -> list[dict[str, Any]]:
-    """A row each, with what else their ids say, such as other rounds, where any says more."""
-    rows = trial_rows(records, nearest)
-    more = [", ".join(_beyond_machine(record)) for record in records]
-    return [{"run with": said, **row} for said, row in zip(more, rows, strict=True)] if any(more) else rows
-
-
-def _beyond_machine(record: Record) -> list[str]:
+def settings_told(record: Record) -> str:
+    """Its settings, with what else its id says, such as other rounds: what tells trials of one search apart."""
     words = record.id.partition(f"/{record.settings}/")[2].split("/")
-    return words if record.memory_limit is None else words[1:]  # the machine says its limit
+    more = ", ".join(words if record.memory_limit is None else words[1:])  # the machine says its limit
+    return f"{record.settings} ({more})" if more else record.settings
 
 
 def _search(search: Search) -> dict[str, Any]:
@@ -181,7 +176,7 @@ def _trial_row(record: Record, nearest: str | None, paper: bool, utilised: bool)
     row: dict[str, Any] = {
         "model": record.recipe,
         "machine": record.machine,
-        "settings": record.settings,
+        "settings": settings_told(record),
         "status": record.status,
         "MBS": record.micro_batch,
         "GAS": record.accumulation,
@@ -250,7 +245,7 @@ def notes(records: Sequence[Record]) -> list[str]:
     found: dict[str, list[str]] = {}
     for record in records:
         for note in [*notes_on(record), *_clocks_note(record)]:
-            found.setdefault(note, []).append(f"{record.recipe}, {record.machine}, {record.settings}")
+            found.setdefault(note, []).append(f"{record.recipe}, {record.machine}, {settings_told(record)}")
     return [f"{note} ({first(trials)})" for note, trials in found.items()]
 
 
