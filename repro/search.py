@@ -43,7 +43,7 @@ def standing(trials: Iterable[Record]) -> dict[str, Record]:
 
 def ran_out(record: Record) -> bool:
     """Whether it ran out of memory, and so tells that its settings do not fit: not of a GPU's that another process
-    used, nor of a host's for settings for which the paper's hosts have enough."""
+    used, nor of a host's for settings for which the paper's jobs had enough."""
     if record.status != "out_of_memory" or shared(record):
         return False
     recipe, settings = models.find(record.recipe, record.scale), Settings.parse(record.settings)

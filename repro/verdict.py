@@ -135,7 +135,7 @@ def _not_searched(cell: Cell, tried: _Tried, published: set[str]) -> str:
 
 
 def _of_what_ran(cell: Cell, tried: _Tried, tolerance: float) -> Verdict:
-    """A cell of which some settings ran, by the fastest of those that the paper's hosts have the memory for."""
+    """A cell of which some settings ran, by the fastest of those that the paper's jobs had the memory for."""
     ran = [record for record in tried.records if record.status == "ok"]
     there_too = [record for record in ran if cell.state != "infeasible" or _fits_papers_hosts(record)]
     best = min(there_too or ran, key=lambda record: record.authors_days or 0.0)
