@@ -371,6 +371,7 @@ def test_ranks_are_told_as_one() -> None:
         ("out_of_memory", 16, [(16, 16), (8, 8), (4, 4), (2, 2)], 2),
         ("crashed", 1, [(1, 16)], 2),
         ("crashed", 16, [(16, 16), (1, 8)], 2),
+        ("crashed", 4, [(4, 16), (1, 2)], 2),
         ("timed_out", 1, [(1, 16)], 0),
         ("timed_out", 16, [(16, 16)], 0),
     ],
@@ -414,15 +415,17 @@ def test_a_search_that_crashes_on_a_gpu_has_found_what_fits_where_half_the_memor
     assert record.status == status
 
 
-def test_a_search_that_crashes_far_from_the_end_of_the_memory_is_a_crash() -> None:
+@pytest.mark.parametrize("start", [1, 2])
+def test_a_search_that_crashes_far_from_the_end_of_the_memory_is_a_crash_wherever_it_began(start: int) -> None:
     """Of a network, of a killed rank: with the size before it as the largest, it would count as slow for good."""
 
     def attempt(start: int, largest: int) -> tuple[Status, list[Outcome]]:
-        reports: list[dict[str, Any]] = [{"gpu_memory": [80, 0]}, {"fits": 1, "peak": 31}]
-        return "crashed", [Outcome(0, "crashed", error="NCCL error", reports=reports)]
+        status: Status = "ok" if largest == 1 else "crashed"
+        reports: list[dict[str, Any]] = [{"gpu_memory": [80, 0]}, *([{"fits": 1, "peak": 31}] if start == 1 else [])]
+        return status, [Outcome(0, status, error="NCCL error", reports=reports)]
 
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
-    assert _fit(attempt, 16, 1, record) == 0
+    assert _fit(attempt, 16, start, record) == 0
     assert (record.status, record.reason, record.warnings) == ("crashed", "NCCL error", [])
     assert not stands(record)
 

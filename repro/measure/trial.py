@@ -246,9 +246,11 @@ def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start
     """The largest power-of-two micro batch up to `share` that every rank ran; 0, and a status, where there is none.
 
     It is looked for from `start` on upwards. Where that does not fit, it is looked for below: size by size,
-    and after a crash from 1 upwards. The memory of the host around a GPU does not go by the micro batch.
+    and after a crash from 1 upwards, which ends at the size that crashed, if not before. The memory of the host around
+    a GPU does not go by the micro batch.
     """
     start = min(start, share)
+    crash: Outcome | None = None
     while True:
         status, outcomes = attempt(start=start, largest=share)
         fitting, failure = _fitting(outcomes), _failure(outcomes)
@@ -257,7 +259,12 @@ def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start
         if fitting or start == 1 or failure.of_host or status not in ("out_of_memory", "crashed"):
             break
         share = start // 2
-        start = share if status == "out_of_memory" else 1  # only memory may be there for the next smaller one
+        if status == "crashed":
+            start, crash = 1, failure  # only memory may be there for the next smaller one
+        else:
+            start = share
+    if status == "ok" and crash is not None:
+        status, failure = "crashed", crash
     _take_reports(outcomes[0], record)
     record.peaks = _peaks(outcomes, fitting)
     at = f"while searching at micro batch {2 * fitting or start}"
