@@ -350,10 +350,8 @@ def _failure(outcomes: list[Outcome]) -> Outcome:
 
 
 def _fail(record: Record, status: Status, failure: Outcome, at: str = "") -> None:
-    """Gives the record a status that is not `ok`; the first failure stands. `at` says when the host's memory ran out,
-    where it was not at a micro batch of 1."""
-    if record.status != "ok":
-        return
+    """Gives the record a status that is not `ok`. `at` says when the host's memory ran out, where it was not at a micro
+    batch of 1."""
     record.status, record.host_ran_out = status, failure.of_host
     record.gpu_state = [*_full(failure)] or None
     record.remedy = _REMEDIES["host" if failure.of_host else status]
@@ -362,7 +360,7 @@ def _fail(record: Record, status: Status, failure: Outcome, at: str = "") -> Non
         record.reason = f"the host's memory ran out {at}: {failure.error}"
     elif status == "out_of_memory" and (failure.of_host or not failure.traceback):  # a rank that was killed has none
         record.reason += f": {failure.error}"
-    if not failure.of_host and (shared := disturbed(record)):
+    if shared := disturbed(record):
         record.reason, record.remedy = f"{record.reason}; {shared}", _REMEDIES["shared"]
     record.traceback = failure.traceback
 
