@@ -57,15 +57,16 @@ def test_only_work_on_our_cpus_counts_by_whomever_it_was_taken(tmp_path: Path, m
     monkeypatch.setattr(crowd, "_STAT", stat)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 3})
     monkeypatch.setattr(os, "sysconf", {"SC_CLK_TCK": 100}.__getitem__)
-    seconds = iter((0.0, 10.0))
+    seconds = iter((5.0, 15.0))
     monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
     monkeypatch.setattr(crowd, "_own", iter((1.0, 5.0)).__next__)
     nothing = "0 0 0 0 0 0 0 0 0 0"
     stat.write_text(f"cpu {nothing}\ncpu0 {nothing}\ncpu1 {nothing}\ncpu3 {nothing}\nintr 7\n")
     watched = Crowd()
     # user, nice, system, idle, waiting for the disk, interrupts, soft ones, stolen, and guests, who are users too
-    stat.write_text(f"cpu0 {nothing.replace('0', '900')}\ncpu1 200 100 100 500 100 50 50 100 200 100\ncpu3 {nothing}\n")
-    assert watched.others() == pytest.approx((6.0 - 4.0) / 10)
+    others, ours = f"cpu0 {nothing.replace('0', '900')}", "cpu1 200 100 100 500 100 50 50 100 200 100"
+    stat.write_text(f"{others}\n{ours}\ncpu3 300 0 0 0 0 0 0 0 0 0\n")
+    assert watched.others() == pytest.approx((6.0 + 3.0 - 4.0) / 10)
 
 
 @pytest.mark.parametrize("text", [None, "cpu 1 2 3\n"])

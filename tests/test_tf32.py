@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,14 +75,9 @@ def test_a_folder_measured_with_tf32_takes_no_trials_without(tmp_path: Path, mon
         environment.refuse_another(tmp_path, described())
 
 
-def test_convolutions_go_as_products_do() -> None:
-    import torch
-
-    from repro.measure.engine.base import set_tf32
-
-    for on, precision in ((True, "high"), (False, "highest")):
-        set_tf32(on)
-        assert (torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()) == (on, precision)
+def test_an_engine_has_convolutions_go_as_products_do_and_both_as_asked(in_ranks: Callable[..., list[Any]]) -> None:
+    for asked, precision in ((True, "high"), (False, "highest")):
+        assert in_ranks("tf32_of_an_engine", asked=asked) == [[asked, precision]]
 
 
 def test_products_on_a_cpu_drop_nothing() -> None:

@@ -198,7 +198,7 @@ def test_inputs_are_copied_outside_of_every_clock_and_the_authors_sequence_comes
     for rank in both:
         assert rank["told"] == " ".join(
             [
-                "copy alone copy reduce update copy ended",  # the warm-up, and inputs in case its update is skipped
+                "copy alone copy reduce update copy wait ended",  # the warm-up, inputs in case its update is skipped
                 *[
                     *["turn copy [ reduce ] [ update ]"] * 2,
                     "copy alone",  # so that the next ones add to its gradients
@@ -214,6 +214,10 @@ def test_inputs_are_copied_outside_of_every_clock_and_the_authors_sequence_comes
     assert both[0]["inputs"] != both[1]["inputs"], "each rank has examples of its own"
     assert both[0]["losses"] == [1, 2, 3, 4], "those of the first micro-steps"
     assert both[0]["divisors"] == [3], "so that an update sees the mean over its micro-steps"
+    assert both[0]["reports"]["authors"] == dict.fromkeys(("with", "update"), "by the host")
+    for clock in ("host", "device"):
+        assert both[0][clock] == dict.fromkeys(("without", "with", "update"), f"by the {clock}")
+    assert both[0]["peak_memory"] == "allocated"
 
 
 def test_on_a_gpu_events_time_the_device_and_nothing_waits_for_it_before_they_are_read(
@@ -235,10 +239,11 @@ def test_the_search_takes_a_step_at_each_size_and_two_where_it_starts_above_1(
 ) -> None:
     known = {"recipe": "pythia-1b", "settings": "naive", "largest": 4}
     [from_1], [from_2] = (in_ranks("played", phase="fit", start=start, **known) for start in (1, 2))
-    assert from_1["told"] == " ".join(["copy reduce update"] * 3)
-    assert from_2["told"] == "copy reduce update reduce update copy reduce update"
+    assert from_1["told"] == " ".join(["copy reduce update wait"] * 3), "a size fits once the device has done it"
+    assert from_2["told"] == "copy reduce update reduce update wait copy reduce update wait"
     [timed] = in_ranks("played", phase="fit", start=4, timed=True, **known)
-    assert timed["told"] == " ".join(["copy reduce update reduce update", *["[ reduce ] [ update ]"] * 3])
+    assert timed["told"] == " ".join(["copy reduce update reduce update wait", *["[ reduce ] [ update ]"] * 3])
+    assert timed["reports"]["peak"] == "limited", "what a size took is counted as a limit counts it"
 
 
 def test_uncompiled_steps_count_by_their_fastest(in_ranks: Callable[..., list[Any]]) -> None:
@@ -371,6 +376,7 @@ def test_ranks_are_told_as_one() -> None:
         ("out_of_memory", 16, [(16, 16), (8, 8), (4, 4), (2, 2)], 2),
         ("crashed", 1, [(1, 16)], 2),
         ("crashed", 16, [(16, 16), (1, 8)], 2),
+        ("crashed", 4, [(4, 16), (1, 2)], 2),
         ("timed_out", 1, [(1, 16)], 0),
         ("timed_out", 16, [(16, 16)], 0),
     ],
@@ -414,17 +420,48 @@ def test_a_search_that_crashes_on_a_gpu_has_found_what_fits_where_half_the_memor
     assert record.status == status
 
 
-def test_a_search_that_crashes_far_from_the_end_of_the_memory_is_a_crash() -> None:
+@pytest.mark.parametrize("start", [1, 2])
+def test_a_search_that_crashes_far_from_the_end_of_the_memory_is_a_crash_wherever_it_began(start: int) -> None:
     """Of a network, of a killed rank: with the size before it as the largest, it would count as slow for good."""
 
     def attempt(start: int, largest: int) -> tuple[Status, list[Outcome]]:
-        reports: list[dict[str, Any]] = [{"gpu_memory": [80, 0]}, {"fits": 1, "peak": 31}]
-        return "crashed", [Outcome(0, "crashed", error="NCCL error", reports=reports)]
+        status: Status = "ok" if largest == 1 else "crashed"
+        reports: list[dict[str, Any]] = [{"gpu_memory": [80, 0]}, *([{"fits": 1, "peak": 31}] if start == 1 else [])]
+        return status, [Outcome(0, status, error="NCCL error", reports=reports)]
 
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
-    assert _fit(attempt, 16, 1, record) == 0
+    assert _fit(attempt, 16, start, record) == 0
     assert (record.status, record.reason, record.warnings) == ("crashed", "NCCL error", [])
+    assert record.gpu_state is None, "what else is on the GPU has no part in it"
     assert not stands(record)
+    limited = Record.of(Trial("vit", "tiny", "naive", "H100", 1, memory_limit=70), "ok")
+    assert _fit(attempt, 16, start, limited) == 1, "of what it may take it is the end"
+
+
+def test_a_search_that_crashes_on_a_gpu_that_tells_of_no_memory_has_found_what_fits() -> None:
+    reports: list[dict[str, Any]] = [{"gpu_memory": None}, {"fits": 1, "peak": 31}]
+    crashed = Outcome(0, "crashed", error="cuDNN error", reports=reports)
+    record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
+    assert _fit(lambda start, largest: ("crashed", [crashed]), 16, 1, record) == 1
+    assert record.warnings == ["crashed while searching at micro batch 2: cuDNN error"]
+
+
+def test_a_search_that_crashes_at_one_example_is_a_crash_of_nothing_that_fits() -> None:
+    crashed = Outcome(0, "crashed", error="NCCL error", reports=[{"gpu_memory": [80, 0]}])
+    record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
+    assert _fit(lambda start, largest: ("crashed", [crashed]), 16, 1, record) == 0
+    assert (record.status, record.reason) == ("crashed", "NCCL error")
+
+
+def test_what_ends_a_search_below_a_crash_is_what_it_ends_by() -> None:
+    def attempt(start: int, largest: int) -> tuple[Status, list[Outcome]]:
+        status: Status = "crashed" if start == 16 else "out_of_memory"
+        reports: list[dict[str, Any]] = [{"gpu_memory": [80, 0]}, *([{"fits": 1, "peak": 31}] if start == 1 else [])]
+        return status, [Outcome(0, status, error="no more", reports=reports)]
+
+    record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
+    assert _fit(attempt, 16, 16, record) == 1
+    assert (record.status, record.warnings) == ("ok", [])
 
 
 @pytest.mark.parametrize(
@@ -537,6 +574,15 @@ def test_memory_that_ran_out_on_a_gpu_that_another_process_used_is_told(
     assert _fit(attempt, 16, 1, record) == 0
     assert (record.status, record.reason) == ("out_of_memory", f"not even a micro batch of 1 {ends}")
     assert record.remedy.startswith(remedy)
+    assert (record.full == []) == of_host, "the GPU had room"
+
+
+def test_a_rank_that_was_killed_as_memory_ran_out_tells_why_none_is_left_to_tell_its_traceback() -> None:
+    said = "the kernel killed the process, as the host's memory ran out"
+    record = Record.of(Trial("vit", "tiny", "naive", "cpu", 1), "ok")
+    assert _fit(lambda start, largest: ("out_of_memory", [Outcome(0, "out_of_memory", error=said)]), 16, 1, record) == 0
+    assert (record.status, record.reason) == ("out_of_memory", f"not even a micro batch of 1 fits: {said}")
+    assert (record.full, record.gpu_state) == ([], None)
 
 
 def test_a_model_that_was_to_be_compiled_and_has_no_graph_is_no_measurement(tmp_path: Path) -> None:
@@ -612,6 +658,11 @@ def test_torch_compile_reaches_into_the_layers_that_fsdp_shards(measure: Measure
 
 def test_what_torch_compile_breaks_at_once_counts_as_left_as_it_was(in_ranks: Callable[..., list[Any]]) -> None:
     assert in_ranks("calls_a_graph")[0] == {"whole": True, "broken": False}
+
+
+def test_graphs_their_breaks_and_what_is_compiled_again_are_counted(in_ranks: Callable[..., list[Any]]) -> None:
+    """Two graphs, of which either type has its own."""
+    assert in_ranks("graphs_made") == [{"compiled": 4, "breaks": 2, "recompilations": 2}]
 
 
 def test_sharded_layers_that_are_left_as_they_were_are_told(tmp_path: Path) -> None:
@@ -717,11 +768,6 @@ def test_where_nothing_can_be_compiled_free_lunch_is_unsupported(measure: Measur
     assert "C++ compiler" in record.remedy
     assert record.traceback.startswith("Traceback")
     assert record.authors_step is None
-
-
-def test_what_a_size_took_is_counted_as_a_limit_counts_it(fork_server: ForkServer, tmp_path: Path) -> None:
-    [outcome] = fork_server.call(Job("tests.training:search_by_its_peaks", {}, 1, str(tmp_path / "log"), timeout=60))
-    assert [report for report in outcome.reports if "fits" in report] == [{"fits": 1, "peak": 7}]
 
 
 def test_tf32_that_is_asked_for_and_does_not_run_is_told(fork_server: ForkServer, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from models.objective import ImageClassification
 from models.transformer import TextShape
 from repro.measure import engine, epochs, phases, probes
 from repro.measure.batch import random_batch
-from repro.measure.clock import Clock, synchronised
+from repro.measure.clock import Clock, synchronised, wait
 from repro.measure.engine.base import WrongWrapperError, layers, rate_factor, torch_optimizer
 from repro.measure.engine.plain import PlainEngine
 from repro.measure.engine.zero import configuration
@@ -196,6 +196,12 @@ def fsdp_policy(rank: Rank, settings: str) -> dict[str, Any]:
         "layers": [*{not hasattr(weight, "to_local") for weight in within}],
         "around": [*{not hasattr(weight, "to_local") for weight in around}],
     }
+
+
+def tf32_of_an_engine(rank: Rank, asked: bool) -> tuple[bool, str]:
+    """What is set of TF32 in convolutions and in products once an engine is built."""
+    engine.build(models.find("vit", "tiny"), Settings.parse("naive"), rank, 1, False, tf32=asked)
+    return torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
 
 
 def splits_graphs_for_ddp(rank: Rank, settings: str) -> bool:
@@ -558,23 +564,6 @@ def search_with_a_slow_scan(rank: Rank) -> dict[str, Any]:
     return phases.fit(rank, "mamba", "tiny", "free_lunch", tf32=False, start=1, largest=1)
 
 
-def search_by_its_peaks(rank: Rank) -> dict[str, Any]:
-    """A trial's search where a limit counts 7 bytes, of which 3 are allocated."""
-
-    class Told:
-        def __init__(self, cuda: bool) -> None: ...
-
-        def limited(self) -> int:
-            return 7
-
-        def bytes(self) -> int:
-            return 3
-
-    patched: Any = phases
-    patched.Peak = Told
-    return phases.fit(rank, "vit", "tiny", "naive", tf32=False, start=1, largest=1)
-
-
 def mamba_path(rank: Rank, packages: str) -> list[str]:
     """The path of a build with custom kernels, and what their packages say; `packages` is a folder to import from."""
     from models.mamba import import_errors
@@ -587,10 +576,12 @@ def mamba_path(rank: Rank, packages: str) -> list[str]:
 
 def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
     """What a phase of a trial does, in its order, and the inputs' sums: `copy` of inputs to the device, micro-steps
-    `alone` and with reduction, `update`, `turn`, `ended` for the compiler's processes, [ and ] where a clock starts
-    and stops; what losses are divided by; and those it tells of, where each micro-step loses its number. Nothing is
-    compiled: that takes long, and is not looked at here."""
+    `alone` and with reduction, `update`, `turn`, `wait` for the device, `ended` for the compiler's processes, [ and ]
+    where a clock starts and stops; what losses are divided by; those it tells of, where each micro-step loses its
+    number; whose times it takes for whose, and which peak. Nothing is compiled: that takes long, and is not looked at
+    here."""
     told: list[str] = []
+    reports: dict[str, Any] = {}
     inputs: list[int] = []
     divisors: list[int] = []
     numbers = itertools.count(1)
@@ -626,11 +617,16 @@ def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
     engine_build, patched.engine.build, patched.to_device = engine.build, build, copied
     patched.synchronised = noted("[", synchronised, "]")
     patched._end_compiler = noted("ended", phases._end_compiler)
-    Clock.part = noted("[", Clock.part, "]")  # type: ignore[method-assign]
+    patched.wait = noted("wait", wait)
+    patched.Peak = lambda cuda: SimpleNamespace(bytes=lambda: "allocated", limited=lambda: "limited")
+    clock: Any = Clock
+    clock.part, clock.read = noted("[", Clock.part, "]"), lambda clock: ("by the host", "by the device")
     rank.turn = noted("turn", rank.turn)  # type: ignore[method-assign]
+    rank.report = lambda **said: reports.update(said)
     torch.compile = lambda module: module  # type: ignore[assignment]
     result = getattr(phases, phase)(rank, scale="tiny", tf32=False, **arguments)
-    return {"told": " ".join(told), "inputs": sorted(set(inputs)), "divisors": divisors, "losses": result.get("losses")}
+    played = {"told": " ".join(told), "inputs": sorted(set(inputs)), "divisors": divisors, "reports": reports}
+    return played | {name: result.get(name) for name in ("losses", "host", "device", "peak_memory")}
 
 
 def clocked(rank: Rank) -> dict[str, Any]:
@@ -889,6 +885,21 @@ def calls_a_graph(rank: Rank) -> dict[str, bool]:
         torch.compile(function, backend="eager")(torch.ones(2))
         found[function.__name__] = _calls_a_graph(function)
     return found
+
+
+def graphs_made(rank: Rank) -> dict[str, int]:
+    """What is counted of a compiled function that breaks in two, and that is called with two types."""
+    from repro.measure.phases import _graphs
+
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        torch._dynamo.graph_break()
+        return 2 * y
+
+    compiled, built = torch.compile(broken, backend="eager"), SimpleNamespace()  # type: Any, Any
+    for dtype in (torch.float32, torch.float64):
+        compiled(torch.ones(2, dtype=dtype))
+    return _graphs(built)
 
 
 def rebuild_mamba(rank: Rank, first: bool, second: bool) -> str:

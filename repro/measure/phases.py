@@ -148,7 +148,6 @@ def measure(
     peak_bytes = peak.bytes()
     state = _state_at_work(rank, timed.micro_step(reduce=True), median(synced["with"]))
     built.update()
-    wait(rank.device)
 
     result: dict[str, Any] = {
         "host": {name: host for name, (host, _) in read.items()},

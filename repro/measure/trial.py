@@ -246,9 +246,11 @@ def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start
     """The largest power-of-two micro batch up to `share` that every rank ran; 0, and a status, where there is none.
 
     It is looked for from `start` on upwards. Where that does not fit, it is looked for below: size by size,
-    and after a crash from 1 upwards. The memory of the host around a GPU does not go by the micro batch.
+    and after a crash from 1 upwards, which ends at the size that crashed, if not before. The memory of the host around
+    a GPU does not go by the micro batch.
     """
     start = min(start, share)
+    crash: Outcome | None = None
     while True:
         status, outcomes = attempt(start=start, largest=share)
         fitting, failure = _fitting(outcomes), _failure(outcomes)
@@ -257,7 +259,12 @@ def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start
         if fitting or start == 1 or failure.of_host or status not in ("out_of_memory", "crashed"):
             break
         share = start // 2
-        start = share if status == "out_of_memory" else 1  # only memory may be there for the next smaller one
+        if status == "crashed":
+            start, crash = 1, failure  # only memory may be there for the next smaller one
+        else:
+            start = share
+    if status == "ok" and crash is not None:
+        status, failure = "crashed", crash
     _take_reports(outcomes[0], record)
     record.peaks = _peaks(outcomes, fitting)
     at = f"while searching at micro batch {2 * fitting or start}"
@@ -343,10 +350,8 @@ def _failure(outcomes: list[Outcome]) -> Outcome:
 
 
 def _fail(record: Record, status: Status, failure: Outcome, at: str = "") -> None:
-    """Gives the record a status that is not `ok`; the first failure stands. `at` says when the host's memory ran out,
-    where it was not at a micro batch of 1."""
-    if record.status != "ok":
-        return
+    """Gives the record a status that is not `ok`. `at` says when the host's memory ran out, where it was not at a micro
+    batch of 1."""
     record.status, record.host_ran_out = status, failure.of_host
     record.gpu_state = [*_full(failure)] or None
     record.remedy = _REMEDIES["host" if failure.of_host else status]
@@ -355,7 +360,7 @@ def _fail(record: Record, status: Status, failure: Outcome, at: str = "") -> Non
         record.reason = f"the host's memory ran out {at}: {failure.error}"
     elif status == "out_of_memory" and (failure.of_host or not failure.traceback):  # a rank that was killed has none
         record.reason += f": {failure.error}"
-    if not failure.of_host and (shared := disturbed(record)):
+    if shared := disturbed(record):
         record.reason, record.remedy = f"{record.reason}; {shared}", _REMEDIES["shared"]
     record.traceback = failure.traceback
 
