@@ -500,6 +500,7 @@ def test_a_machine_is_as_old_as_its_oldest_price(tmp_path: Path) -> None:
     "words",
     [
         "recommend --model pythia-1b",
+        "recommend --model pythia-1b --rent",
         "scaling --model pythia-1b",
         "rent --gpu H100 --hours 9 --storage 1GB --storage-price 1EUR",
         "rent --gpu A100",  # what a reserved machine costs to own
@@ -511,7 +512,7 @@ def test_a_machine_is_as_old_as_its_oldest_price(tmp_path: Path) -> None:
 def test_the_rate_between_two_currencies_is_told_and_flagged_where_it_is_old(tmp_path: Path, words: str) -> None:
     for quoted in (str(date.today()), "2024-11-01"):
         euros = [gpu_table(name, currency='"EUR"') for name in ("RTX 3090", "A100")]
-        text = "".join(euros) + rate_table("EUR", "USD", quoted=quoted)
+        text = "".join(euros) + rental_table(currency="EUR") + rate_table("EUR", "USD", quoted=quoted)
         notes = answer(*words.split(), "--prices", prices(tmp_path, text))["notes"]
         assert notes.count(f"EUR become USD at the rate in --prices, 1.25 (bank, {quoted}).") == 1
         flagged = any("older than a year" in note and f"{quoted} (the rate of EUR to USD)" in note for note in notes)
@@ -535,6 +536,8 @@ def test_another_currency_needs_a_rate_and_is_never_mixed(tmp_path: Path) -> Non
     without = answer(*PYTHIA, "--prices", prices(tmp_path, euros))
     assert not any(row["gpu"] == "RTX 3090" for row in without["rows"])
     assert any("8 RTX 3090" in note for note in without["notes"])
+    of_system = answer(*PYTHIA, "--prices", prices(tmp_path, system_table(8, currency="EUR")))
+    assert {row["gpus"] for row in of_system["rows"]} == {1, 2, 4}
     rows = answer(*PYTHIA, "--prices", prices(tmp_path, euros + rate))["rows"]
     dollars = {(row["gpus"], row["gpu"]): row["cost_usd"] for row in rows}
     assert dollars[8, "RTX 3090"] == 8 * 800 * 1.25 + 10_500
