@@ -221,7 +221,7 @@ def _doubts(record: Record) -> str:
     found = [
         "measured uncompiled, for compiling it crashed" if ran_uncompiled(record) else "",
         "fp32 products ran without the TF32 asked for" if record.tf32 and record.ran_tf32 is False else "",
-        unfair(record) or "",
+        unfair(record),
     ]
     return "; ".join(filter(None, found))
 

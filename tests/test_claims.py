@@ -145,6 +145,7 @@ def test_a_number_that_holds_is_told_beside_the_published_one_unless_it_is_that(
 
 def test_a_difference_says_how_far_off_the_number_is() -> None:
     assert judge(claim("57", 1), Working(Interval.exact(66.56)))[1] == "66.56 is not 57 x: 16.8% more"
+    assert judge(claim("57", 1), Working(Interval.exact(42.75)))[1] == "42.75 is not 57 x: 25.0% less"
 
 
 # --- Arithmetic that shows its working ---

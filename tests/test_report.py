@@ -300,6 +300,16 @@ def test_the_headline_counts_every_cell_of_tables_1_and_4(on_gpus: Content, publ
     assert published.headline.quote == "Of the 288 cells of Tables 1 and 4, none was compared; 288 were not measured."
 
 
+def test_the_headline_counts_what_ran_uncompiled_and_not_what_did_not_run(tmp_path: Path) -> None:
+    uncompiled = record("pythia-1b", "free_lunch", 20.0, compiled=False)
+    full = record("pythia-1b", "free_lunch", None, count=8, status="out_of_memory", compiled=False)
+    ended = uncompiled, record("pythia-1b", "naive", 40.0), full
+    told = compose(read(results_folder(tmp_path / "run", *ended))).headline.behind[-1]
+    assert told == (
+        "The run has 3 trials at paper scale: 2 ok, 1 out of memory, 1 of them uncompiled, as compiling crashed."
+    )
+
+
 def test_a_run_on_a_gpu_of_the_paper_that_stands_for_no_cell_says_why() -> None:
     name = "NVIDIA A100-SXM4-80GB"
     device = Device(0, 0, "GPU-0", name, find(name), 80 * 10**9, (8, 0))

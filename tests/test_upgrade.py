@@ -26,7 +26,7 @@ from repro.cli import main
 from repro.commands import upgrade_check
 from repro.compare import culprit, interleave, second
 from repro.compare.baseline import accept, machine
-from repro.compare.budget import chosen_within
+from repro.compare.budget import chosen_within, seconds_of_parts
 from repro.compare.changes import Change
 from repro.compare.coverage import choose, features
 from repro.compare.environments import differences
@@ -873,6 +873,15 @@ def test_what_a_budget_leaves_buys_more_pairs() -> None:
         pairs("60s")
     with pytest.raises(UserError, match=r"with --pairs 7; raise the budget, or take fewer pairs$"):
         pairs("60s", 7)
+
+
+def test_what_a_budget_chooses_ends_within_it_and_where_nothing_does_the_cheapest_is_named() -> None:
+    candidates = [Trial(id, "tiny", each, "cpu", 1) for id in ("vit", "pythia-1b") for each in ("free_lunch", "naive")]
+    for minutes in range(6, 40):
+        chosen, pairs = chosen_within(f"{minutes}m", candidates, [], None)
+        assert sum(seconds_of_parts(chosen, [], pairs).values()) <= minutes * 60
+    with pytest.raises(UserError, match=r"^--budget 60s: [a-z0-9-]+ naive alone takes about"):
+        chosen_within("60s", candidates[:2], [], None)
 
 
 @pytest.fixture

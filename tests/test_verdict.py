@@ -132,10 +132,13 @@ def test_of_several_readings_one_that_is_slower_settles_nothing_while_another_di
     assert found.reason == told
     alone = verdict_of(cell(), slow, published=readings)
     assert alone.verdict == "not_measured"
-    assert f"of other readings of Appendix J {len(others) + 1} did not run" in alone.reason
-    full = verdict_of(cell(), record("free_lunch+fsdp_2", None, "out_of_memory"), published=readings)
+    assert alone.reason.endswith(f", and of other readings of Appendix J {len(others) + 1} did not run")
+    too_large = [record(f"free_lunch+{each}", None, "out_of_memory") for each in ("zero_2", "zero_1", "fsdp_2")]
+    full = verdict_of(cell(), *too_large, published=readings)
     assert full.verdict == "not_measured"
-    assert full.reason.startswith("free_lunch+fsdp_2 ran out of memory, and of other readings")
+    assert full.reason.startswith(
+        "free_lunch+fsdp_2, free_lunch+zero_1 and free_lunch+zero_2 ran out of memory, and of other readings"
+    )
     assert verdict_of(cell(), right, crashed, published=readings).verdict == "reproduced"
 
 
@@ -326,7 +329,7 @@ def test_a_failing_cell_is_told_in_one_line_with_all_one_needs() -> None:
     told = explain(verdict_of(cell(), record("free_lunch+zero_1", 30.0)))
     assert "\n" not in told
     for part in ("Table 1, Pythia-1B on 4 A100", "expected 18 days", "measured 30.0", "45.0 true", "slower",
-                 "free_lunch+zero_1", "MBS 16", "trials.jsonl"):  # fmt: skip
+                 "free_lunch+zero_1", "MBS 16; raw times in trials.jsonl"):  # fmt: skip
         assert part in told
 
 

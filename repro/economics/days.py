@@ -89,7 +89,7 @@ def days_on(
     if not found:
         numbers = sorted({row.gpus for row in days if gpu in (None, row.gpu)})
         names = ", ".join(dict.fromkeys(row.gpu for row in days))
-        known = f"{', '.join(map(str, numbers))} {gpu or 'GPUs'}" if gpus is not None and numbers else names
+        known = f"{', '.join(map(str, numbers))} {gpu or 'GPUs'}" if numbers else names
         would_be = not predicted and model in models.IDS and asked(training_days(model, measured, predicted=True))
         way_out = "; --predicted brings days that are only predicted" if would_be else ""
         machine = f"{gpus or ''} {gpu or ('GPU' if gpus == 1 else 'GPUs')}".strip()
@@ -132,7 +132,6 @@ def foretold(best: Forecast) -> TrainingDays | None:
 def measured_days(model: str, folder: Path) -> list[TrainingDays]:
     """True days of the fastest trial on each machine: at the paper's scale, on one node, with the whole memory; of the
     paper's recipes without naive settings, as in Table 1."""
-    models.find(model)
     there = searches(each for each in read_measured(folder).records if each.recipe == model and each.stands_for_paper)
     best = [
         min(ran, key=lambda one: one[0])
