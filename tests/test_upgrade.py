@@ -928,19 +928,24 @@ def test_a_second_stack_is_built_anew_for_other_requirements_beside_another_stac
 
 
 @pytest.fixture
-def building(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Stack]:
-    """Builds a lock's stack by another script, a shell's, for which $3 is the lock, and $2 the stack."""
+def to_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """A lock whose stack is built by another script, a shell's, for which $3 is the lock, and $2 the stack."""
 
-    def built(script: str) -> Stack:
+    def locked(script: str) -> Path:
         place, lock = tmp_path / "second.sh", tmp_path / "a lock"
         place.write_text(f"#!/bin/sh\n{script}\n")
         place.chmod(0o755)
         lock.write_text("a==1\n")
         monkeypatch.setattr(second, "_SCRIPT", place)
         monkeypatch.setenv("REPRO_CACHE", str(tmp_path / "cache"))
-        return second.locked(lock)
+        return lock
 
-    return built
+    return locked
+
+
+@pytest.fixture
+def building(to_build: Callable[[str], Path]) -> Callable[[str], Stack]:
+    return lambda script: second.locked(to_build(script))
 
 
 @pytest.mark.parametrize(
@@ -970,11 +975,11 @@ def test_why_a_stack_cannot_be_built_is_one_line_of_what_the_resolver_says(
 
 
 def test_a_stack_that_two_checks_want_at_once_is_built_once(
-    building: Callable[[str], Stack], capsys: pytest.CaptureFixture[str]
+    to_build: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = f"sleep 1; mkdir -p $2/bin; ln -s {sys.executable} $2/bin/python"
+    lock = to_build(f"sleep 1; mkdir -p $2/bin; ln -s {sys.executable} $2/bin/python")
     with ThreadPoolExecutor(2) as pool:
-        one, other = pool.map(building, [script, script])
+        one, other = pool.map(second.locked, [lock, lock])
     assert one == other
     assert capsys.readouterr().err.count("building the stack of ") == 1, (
         "who built it again would take it from the other"
