@@ -41,7 +41,13 @@ class ContradictionError(ValueError):
 
 def expected_folder() -> Path:
     """Where the files are: expected/ beside this package, or the folder that REPRO_EXPECTED names."""
-    return Path(os.environ.get("REPRO_EXPECTED") or ROOT / "expected")
+    return named_folder() or ROOT / "expected"
+
+
+def named_folder() -> Path | None:
+    """The folder that REPRO_EXPECTED names in place of expected/; None where it names none."""
+    named = os.environ.get("REPRO_EXPECTED")
+    return Path(named) if named else None
 
 
 def read_once(read: Callable[P, T]) -> Callable[P, T]:

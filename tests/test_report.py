@@ -583,6 +583,23 @@ def test_every_table_that_it_names_can_be_had_as_it_says(kept: Content, publishe
     assert "5, 6, 7" in says, "without a run those of prices too"
 
 
+def test_gpus_of_the_last_run_are_not_said_to_be_those_of_all(tmp_path: Path) -> None:
+    reading = read(results_folder(tmp_path / "run", record("pythia-1b", "naive", 160.0, count=4)))
+    last = Environment(gpus=[RunGpu("A100", "NVIDIA A100-SXM4-80GB", 80 * 10**9)])
+    assert ("GPUs", "1 x A100") in compose(replace(reading, environment=last)).environment
+    after_another = replace(last, earlier=[{}])
+    assert ("GPUs of the last run", "1 x A100") in compose(replace(reading, environment=after_another)).environment
+
+
+def test_a_report_says_where_the_papers_numbers_are_from_if_not_from_those_that_come_with_repro(
+    expected: Path, published: Content, tmp_path: Path
+) -> None:
+    said = f"The paper's numbers are those in {expected} (REPRO_EXPECTED), not those that come with repro."
+    assert said in repro("report", "--out", str(tmp_path / "out")).stdout
+    assert said in (tmp_path / "out" / "report.md").read_text()
+    assert not any("REPRO_EXPECTED" in line for line in published.headline.behind)
+
+
 def test_of_a_folder_that_lost_its_environment_nothing_is_said_but_what_its_records_tell(tmp_path: Path) -> None:
     folder = results_folder(tmp_path / "run", record("pythia-1b", "naive", 160.0, count=1))
     text = repro("report", str(folder)).stdout

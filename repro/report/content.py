@@ -151,7 +151,7 @@ def _environment(reading: Reading) -> list[tuple[str, str]]:
         return []
     host, lock, packages = found.host, found.lock, found.packages or {}
     facts = {
-        "GPUs": tallied(gpu.name for gpu in found.gpus or []),
+        f"GPUs{' of the last run' if found.earlier else ''}": tallied(gpu.name for gpu in found.gpus or []),
         "driver": found.driver,
         "CPU": str(host),
         "system": f"{host.os}, Linux {host.kernel}" if host.kernel else host.os,

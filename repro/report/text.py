@@ -9,6 +9,7 @@ from typing import Any
 
 import models
 
+from .. import datafile
 from ..devices import Device
 from ..expected import TABLES, Table
 from ..fairness import crowded
@@ -155,6 +156,8 @@ def summary(verdicts: Sequence[Verdict], devices: Sequence[Device] | None, recor
             "with naive or Appendix J's settings and their TF32, once it runs or runs out of memory; none here did, or "
             "its cell has no reference."
         )
+    if another := datafile.named_folder():
+        lines.append(f"The paper's numbers are those in {another} (REPRO_EXPECTED), not those that come with repro.")
     return lines
 
 
