@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
-import models
-
 from . import rules
 from .errors import UserError
 from .gpus import Gpu, peak_flops
@@ -31,7 +29,7 @@ def estimate(trial: Trial, gpu: Gpu | None) -> float:
     a round, four updates, two a round and one a size that is tried, as predicted; and whole steps, one a round, where
     these are timed, too. What nobody can predict is taken for four examples a micro-step, at a third of the GPU's peak.
     """
-    recipe, settings = models.find(trial.recipe, trial.scale), Settings.parse(trial.settings)
+    recipe, settings = trial.recipe_and_settings
     compiling = rules.compiles(recipe, settings)
     if trial.scale == "tiny":
         return 1.7 + 0.1 * trial.steps + (12.0 if compiling else 0.0)

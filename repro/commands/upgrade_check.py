@@ -27,7 +27,6 @@ from ..plan import Methods, Options, counts_up_to, default_scale, trials
 from ..progress import Progress
 from ..recipe import Scale
 from ..results import REPORT
-from ..settings import Settings
 from ..stderr import say
 from ..trial import Record, Trial
 from ..units import duration, path
@@ -145,9 +144,8 @@ def _carried(
     would break, by no fault of its packages. Raises UserError where none is left."""
 
     def runs(trial: Trial, packages: dict[str, str]) -> bool:
-        recipe, settings = models.find(trial.recipe, trial.scale), Settings.parse(trial.settings)
         known = rules.Stack(packages, capability_of(devices))
-        return rules.obstacle(recipe, settings, trial.world, known) is None
+        return rules.obstacle(*trial.recipe_and_settings, trial.world, known) is None
 
     rest = {name: version for name, version in first.packages.items() if name not in left_behind}
     lost = [trial for trial in candidates if runs(trial, first.packages) and not runs(trial, rest)]

@@ -18,8 +18,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-import models
-
 from .. import environment, rules
 from ..devices import Device, gpu_of
 from ..environment import Environment
@@ -32,7 +30,6 @@ from ..measure.trial import run as run_trial
 from ..measure.turns import Turns
 from ..reading import history
 from ..results import Results
-from ..settings import Settings
 from ..stack import PRELOADED
 from ..trial import Record, Trial
 from ..variables import trial_environment
@@ -375,7 +372,7 @@ def _modules(trials: Iterable[Trial]) -> list[str]:
     """Of what is preloaded only what these trials use: a check loads its stacks many times."""
     prefixes = {"torch.distributed"}
     for trial in trials:
-        recipe, settings = models.find(trial.recipe, trial.scale), Settings.parse(trial.settings)
+        recipe, settings = trial.recipe_and_settings
         prefixes.update(rules.packages_of(recipe))
         if settings.library == "deepspeed":
             prefixes.add("deepspeed")
