@@ -127,7 +127,7 @@ class Row:
             self.problem(column, called or one_of(choices))
         return self[column]
 
-    def positive(self, column: str) -> int:
+    def count(self, column: str) -> int:
         return self.parse(column, positive_int, "a whole number from 1 up")
 
     def parse(self, column: str, convert: Callable[[str], T], expected: str) -> T:

@@ -17,7 +17,7 @@ from ..exit_codes import INTERRUPTED, NOTHING_COMPARED, OK
 from ..expected import TOLERANCE
 from ..formats import add_format
 from ..host import host
-from ..plan import Methods, Options, Search, default_scale
+from ..plan import Methods, Options, SearchMode, default_scale
 from ..recipe import Scale
 from ..settings import Attention
 from ..stderr import say
@@ -49,7 +49,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--search",
-        choices=get_args(Search),
+        choices=get_args(SearchMode),
         default="exhaustive",
         help="exhaustive: all combinations of the search, as in the paper; guided: those that may be the fastest, in "
         "predicted order (implies --methods all)",
