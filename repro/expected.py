@@ -137,10 +137,10 @@ def published_settings() -> tuple[PublishedSettings, ...]:
             model,
             gpu,
             count,
-            free_lunch=row.parse("free_lunch", _YES_NO.__getitem__, "yes, no or ? (lost mark)"),
-            checkpointing=row.parse("checkpointing", _YES_NO.__getitem__, "yes, no or ? (lost mark)"),
+            free_lunch=row.parse("free_lunch", *_MARK),
+            checkpointing=row.parse("checkpointing", *_MARK),
             sharding=row.parse("sharding", _SHARDING.__getitem__, f"{', '.join(SHARDINGS)} or ? (lost mark)"),
-            offloading=row.parse("offloading", _YES_NO.__getitem__, "yes, no or ? (lost mark)"),
+            offloading=row.parse("offloading", *_MARK),
             mbs=row.count("mbs"),
             gas=row.count("gas"),
             source=row.text("source"),
@@ -201,7 +201,7 @@ def _either(mark: bool | None) -> tuple[bool, ...]:
     return (False, True) if mark is None else (mark,)
 
 
-_YES_NO = {"yes": True, "no": False, "?": None}
+_MARK = {"yes": True, "no": False, "?": None}.__getitem__, "yes, no or ? (lost mark)"
 _SHARDING: dict[str, Sharding | None] = {**{sharding: sharding for sharding in SHARDINGS}, "?": None}
 _PRECISION = {"fp16": "fp16", "bf16": "bf16", "N/A": None}
 _SCALE = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
