@@ -100,9 +100,9 @@ class Record(OfSettings):
     the GPU told of itself each time that it ran out of memory for a larger one. A guided search
     adds what it predicted; what a model took that is yet to be compiled, as micro batch, seconds of a micro-step and of
     an update; and for what it skipped the `bound`: the seconds of a training step that it would have taken at best.
-    `crowd` is how many CPUs other processes kept busy while it was built and timed, None where that was in turns.
-    `commit` is that of the checkout that measured. `stack_started` is when the server was that the ranks were forked
-    from (epoch): what its start decided, such as the layout of memory, they share.
+    `crowd` is how many CPUs other processes kept busy while it was built and timed, None on a GPU and where that was
+    in turns. `commit` is that of the checkout that measured. `stack_started` is when the server was that the ranks were
+    forked from (epoch): what its start decided, such as the layout of memory, they share.
     """
 
     id: str
