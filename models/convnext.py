@@ -78,6 +78,8 @@ def _recipe(scale: Scale, shape: Shape, size: int, batch_size: int) -> Recipe:
 
 
 RECIPES = (
-    _recipe("paper", Shape((3, 3, 27, 3), widths=(256, 512, 1024, 2048), classes=21_841), size=224, batch_size=4096),
-    _recipe("tiny", Shape((1, 1, 1, 1), widths=(16, 32, 48, 64), classes=100), size=64, batch_size=16),
+    _recipe(
+        "paper", Shape(depths=(3, 3, 27, 3), widths=(256, 512, 1024, 2048), classes=21_841), size=224, batch_size=4096
+    ),
+    _recipe("tiny", Shape(depths=(1, 1, 1, 1), widths=(16, 32, 48, 64), classes=100), size=64, batch_size=16),
 )
