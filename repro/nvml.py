@@ -75,7 +75,8 @@ def state(local: int) -> dict[str, float | None] | None:
     try:
         import pynvml as nvml
 
-        handle, whole = _named(nvml, local)
+        nvml.nvmlInit()
+        handle, whole = _named(nvml, os.environ.get("CUDA_VISIBLE_DEVICES"), local)
     except Exception:  # a GPU that does not tell is no reason to lose a measurement
         return None
     questions = {
@@ -101,7 +102,8 @@ def memory(local: int) -> tuple[int, int] | None:
     try:
         import pynvml as nvml
 
-        handle, _ = _named(nvml, local)
+        nvml.nvmlInit()
+        handle, _ = _named(nvml, os.environ.get("CUDA_VISIBLE_DEVICES"), local)
         try:
             told = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
         except Exception:  # a driver before 510: what it keeps for itself counts as taken
@@ -155,11 +157,8 @@ def _handles(nvml: Any) -> Iterator[tuple[int, Any, Any]]:
                 continue
 
 
-def _named(nvml: Any, local: int) -> tuple[Any, Any]:
-    """The handles of the `local`-th GPU or slice that CUDA_VISIBLE_DEVICES names, and of the GPU it is (part of). Makes
-    NVML ready."""
-    nvml.nvmlInit()
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+def _named(nvml: Any, visible: str | None, local: int) -> tuple[Any, Any]:
+    """The handles of the `local`-th GPU or slice that CUDA_VISIBLE_DEVICES names, and of the GPU it is (part of)."""
     name = visible.split(",")[local] if visible else str(local)
     if name.startswith("MIG-"):
         handle = nvml.nvmlDeviceGetHandleByUUID(name)
