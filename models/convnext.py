@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from repro.recipe import Images, Optimizer, Recipe, Schedule
+from repro.recipe import Images, Optimizer, Recipe, Scale, Schedule
 
 if TYPE_CHECKING:
     from torch import nn
@@ -56,34 +56,30 @@ def _build(shape: Shape) -> nn.Module:
     )
 
 
-_SHAPE = Shape(depths=(3, 3, 27, 3), widths=(256, 512, 1024, 2048), classes=21_841)
-_PAPER = Recipe(
-    id="convnext",
-    scale="paper",
-    name="ConvNeXt",
-    family="convnext",
-    inputs=Images(size=224, classes=21_841),
-    batch_size=4096,
-    training_steps=311_940,
-    precision="fp32",
-    optimizer=Optimizer("AdamW", 4e-3, (0.9, 0.999)),
-    schedule=Schedule("cosine", warmup_steps=17_330),
-    clip=None,
-    layer="ConvNeXtStage",
-    width=_SHAPE.widths[-1],
-    parameters=parameters(_SHAPE),
-    flops_per_example=flops_per_example(_SHAPE, 224),
-    build=lambda kernels, attention: _build(_SHAPE),
+def _recipe(scale: Scale, shape: Shape, size: int, batch_size: int) -> Recipe:
+    return Recipe(
+        id="convnext",
+        scale=scale,
+        name="ConvNeXt",
+        family="convnext",
+        inputs=Images(size, shape.classes),
+        batch_size=batch_size,
+        training_steps=311_940,
+        precision="fp32",
+        optimizer=Optimizer("AdamW", 4e-3, (0.9, 0.999)),
+        schedule=Schedule("cosine", warmup_steps=17_330),
+        clip=None,
+        layer="ConvNeXtStage",
+        width=shape.widths[-1],
+        parameters=parameters(shape),
+        flops_per_example=flops_per_example(shape, size),
+        build=lambda kernels, attention: _build(shape),
+    )
+
+
+RECIPES = (
+    _recipe(
+        "paper", Shape(depths=(3, 3, 27, 3), widths=(256, 512, 1024, 2048), classes=21_841), size=224, batch_size=4096
+    ),
+    _recipe("tiny", Shape(depths=(1, 1, 1, 1), widths=(16, 32, 48, 64), classes=100), size=64, batch_size=16),
 )
-_TINY_SHAPE = Shape(depths=(1, 1, 1, 1), widths=(16, 32, 48, 64), classes=100)
-_TINY = replace(
-    _PAPER,
-    scale="tiny",
-    width=_TINY_SHAPE.widths[-1],
-    inputs=Images(size=64, classes=100),
-    batch_size=16,
-    parameters=parameters(_TINY_SHAPE),
-    flops_per_example=flops_per_example(_TINY_SHAPE, 64),
-    build=lambda kernels, attention: _build(_TINY_SHAPE),
-)
-RECIPES = (_PAPER, _TINY)

@@ -14,16 +14,17 @@ that alternating throws away: 2 of 13 forwards' worth of FLOPs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from repro.recipe import Generation, Optimizer, Recipe, Schedule
+from repro.recipe import Generation, Optimizer, Recipe, Scale, Schedule
 
 if TYPE_CHECKING:
     from torch import nn
 
 IMAGES, EPOCHS = 40_597, 20  # of the lab's training
+_BATCH = 256  # the lab's, too
 WARM_UP_BATCHES = 10  # ours, ahead of an epoch that is to be a warm one
 KERNEL = 4
 SIDES = (1, 4, 8, 16, 32, 64)  # from the latents to the image, layer by layer
@@ -76,33 +77,28 @@ def batches(images: int, batch: int) -> int:
     return -(-images // batch)
 
 
-_SHAPE = Shape(latents=100, channels=(512, 256, 128, 64))
-_PAPER = Recipe(
-    id="gan",
-    scale="paper",
-    name="GAN",
-    family="gan",
-    inputs=Generation(size=SIDES[-1], latents=_SHAPE.latents),
-    batch_size=256,
-    training_steps=EPOCHS * batches(IMAGES, 256),
-    precision="fp32",
-    optimizer=Optimizer("Adam", 5e-3, (0.5, 0.999)),
-    schedule=Schedule("linear", warmup_steps=0, floor=1.0),
-    clip=None,
-    layer="GanLayer",
-    width=_SHAPE.channels[0],
-    parameters=parameters(_SHAPE),
-    flops_per_example=flops_per_example(_SHAPE),
-    build=lambda kernels, attention: _build(_SHAPE),
+def _recipe(scale: Scale, shape: Shape, batch_size: int) -> Recipe:
+    return Recipe(
+        id="gan",
+        scale=scale,
+        name="GAN",
+        family="gan",
+        inputs=Generation(size=SIDES[-1], latents=shape.latents),
+        batch_size=batch_size,
+        training_steps=EPOCHS * batches(IMAGES, _BATCH),
+        precision="fp32",
+        optimizer=Optimizer("Adam", 5e-3, (0.5, 0.999)),
+        schedule=Schedule("linear", warmup_steps=0, floor=1.0),
+        clip=None,
+        layer="GanLayer",
+        width=shape.channels[0],
+        parameters=parameters(shape),
+        flops_per_example=flops_per_example(shape),
+        build=lambda kernels, attention: _build(shape),
+    )
+
+
+RECIPES = (
+    _recipe("paper", Shape(latents=100, channels=(512, 256, 128, 64)), _BATCH),
+    _recipe("tiny", Shape(latents=100, channels=(32, 16, 8, 4)), batch_size=16),
 )
-_TINY_SHAPE = Shape(latents=100, channels=(32, 16, 8, 4))
-_TINY = replace(
-    _PAPER,
-    scale="tiny",
-    width=_TINY_SHAPE.channels[0],
-    batch_size=16,
-    parameters=parameters(_TINY_SHAPE),
-    flops_per_example=flops_per_example(_TINY_SHAPE),
-    build=lambda kernels, attention: _build(_TINY_SHAPE),
-)
-RECIPES = (_PAPER, _TINY)

@@ -6,11 +6,11 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
-from repro.recipe import Optimizer, Recipe, Schedule, Text
+from repro.recipe import Optimizer, Recipe, Scale, Schedule, Text
 
 if TYPE_CHECKING:
     from torch import nn
@@ -113,35 +113,29 @@ def import_errors() -> str:
     return "; ".join(found) or "both packages can be imported"
 
 
-_SHAPE = Shape(layers=64, width=2560, vocabulary=50_280)
-_PAPER = Recipe(
-    id="mamba",
-    scale="paper",
-    name="Mamba",
-    family="mamba",
-    inputs=Text(sequence=4096, vocabulary=50_265),
-    batch_size=128,
-    training_steps=572_204,
-    precision="bf16",
-    optimizer=Optimizer("AdamW", 8e-4, (0.9, 0.95)),
-    schedule=Schedule("cosine", warmup_steps=57_220, floor=0.0125),
-    clip=1.0,
-    layer="MambaBlock",
-    width=_SHAPE.width,
-    parameters=parameters(_SHAPE),
-    flops_per_example=flops_per_example(_SHAPE, 4096),
-    build=lambda kernels, attention: _build(_SHAPE, kernels),
-    compiles=False,
+def _recipe(scale: Scale, shape: Shape, inputs: Text, batch_size: int) -> Recipe:
+    return Recipe(
+        id="mamba",
+        scale=scale,
+        name="Mamba",
+        family="mamba",
+        inputs=inputs,
+        batch_size=batch_size,
+        training_steps=572_204,
+        precision="bf16",
+        optimizer=Optimizer("AdamW", 8e-4, (0.9, 0.95)),
+        schedule=Schedule("cosine", warmup_steps=57_220, floor=0.0125),
+        clip=1.0,
+        layer="MambaBlock",
+        width=shape.width,
+        parameters=parameters(shape),
+        flops_per_example=flops_per_example(shape, inputs.sequence),
+        build=lambda kernels, attention: _build(shape, kernels),
+        compiles=False,
+    )
+
+
+RECIPES = (
+    _recipe("paper", Shape(layers=64, width=2560, vocabulary=50_280), Text(4096, vocabulary=50_265), batch_size=128),
+    _recipe("tiny", Shape(layers=2, width=64, vocabulary=512), Text(32, vocabulary=512), batch_size=8),
 )
-_TINY_SHAPE = Shape(layers=2, width=64, vocabulary=512)
-_TINY = replace(
-    _PAPER,
-    scale="tiny",
-    width=_TINY_SHAPE.width,
-    inputs=Text(sequence=32, vocabulary=512),
-    batch_size=8,
-    parameters=parameters(_TINY_SHAPE),
-    flops_per_example=flops_per_example(_TINY_SHAPE, 32),
-    build=lambda kernels, attention: _build(_TINY_SHAPE, kernels),
-)
-RECIPES = (_PAPER, _TINY)

@@ -3,10 +3,9 @@ release (apoorvkh/academic-pretraining v1.0.0, which takes the shapes from Eleut
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from repro.recipe import Optimizer, Precision, Recipe, Schedule, Text
+from repro.recipe import Optimizer, Precision, Recipe, Scale, Schedule, Text
 
 from .transformer import TextShape, forward_flops, layer_parameters
 
@@ -81,48 +80,41 @@ def _flash_attention() -> Callable[..., tuple[Tensor, None]]:
     return attention
 
 
-def _recipe(id: str, name: str, shape: TextShape, rate: float, precision: Precision) -> Recipe:
-    inputs = Text(sequence=2049, vocabulary=_VOCABULARY)
-    return Recipe(
-        id=id,
-        scale="paper",
-        name=name,
-        family="pythia",
-        inputs=inputs,
-        batch_size=1024,
-        training_steps=143_000,
-        precision=precision,
-        optimizer=Optimizer("Adam", rate, (0.9, 0.95)),
-        schedule=Schedule("cosine", warmup_steps=1_430, floor=0.1),
-        clip=1.0,
-        layer="GPTNeoXLayer",
-        width=shape.width,
-        parameters=parameters(shape),
-        flops_per_example=flops_per_example(shape, inputs.sequence),
-        build=lambda kernels, attention: _build(shape, inputs.sequence, kernels, attention),
-        flash_attention=True,
+def _recipes(id: str, name: str, shape: TextShape, rate: float, precision: Precision) -> tuple[Recipe, Recipe]:
+    """At the paper's scale, and its tiny twin."""
+
+    def recipe(scale: Scale, shape: TextShape, inputs: Text, batch_size: int) -> Recipe:
+        return Recipe(
+            id=id,
+            scale=scale,
+            name=name,
+            family="pythia",
+            inputs=inputs,
+            batch_size=batch_size,
+            training_steps=143_000,
+            precision=precision,
+            optimizer=Optimizer("Adam", rate, (0.9, 0.95)),
+            schedule=Schedule("cosine", warmup_steps=1_430, floor=0.1),
+            clip=1.0,
+            layer="GPTNeoXLayer",
+            width=shape.width,
+            parameters=parameters(shape),
+            flops_per_example=flops_per_example(shape, inputs.sequence),
+            build=lambda kernels, attention: _build(shape, inputs.sequence, kernels, attention),
+            flash_attention=True,
+        )
+
+    tiny = TextShape(layers=2, width=64, heads=4, vocabulary=512)
+    return (
+        recipe("paper", shape, Text(2049, _VOCABULARY), batch_size=1024),
+        recipe("tiny", tiny, Text(65, tiny.vocabulary), batch_size=16),
     )
 
 
-def _tiny(recipe: Recipe) -> Recipe:
-    shape, inputs = TextShape(layers=2, width=64, heads=4, vocabulary=512), Text(sequence=65, vocabulary=512)
-    return replace(
-        recipe,
-        scale="tiny",
-        inputs=inputs,
-        batch_size=16,
-        width=shape.width,
-        parameters=parameters(shape),
-        flops_per_example=flops_per_example(shape, inputs.sequence),
-        build=lambda kernels, attention: _build(shape, inputs.sequence, kernels, attention),
-    )
-
-
-_PAPER = (
-    _recipe("pythia-160m", "Pythia-160M", TextShape(12, 768, 12, _VOCABULARY), 6e-4, "fp16"),
-    _recipe("pythia-410m", "Pythia-410M", TextShape(24, 1024, 16, _VOCABULARY), 3e-4, "fp16"),
-    _recipe("pythia-1b", "Pythia-1B", TextShape(16, 2048, 8, _VOCABULARY), 3e-4, "bf16"),
-    _recipe("pythia-2.8b", "Pythia-2.8B", TextShape(32, 2560, 32, _VOCABULARY), 1.6e-4, "fp16"),
-    _recipe("pythia-6.9b", "Pythia-6.9B", TextShape(32, 4096, 32, vocabulary=50_432), 1.2e-4, "fp16"),
+RECIPES = (
+    *_recipes("pythia-160m", "Pythia-160M", TextShape(12, 768, 12, _VOCABULARY), 6e-4, "fp16"),
+    *_recipes("pythia-410m", "Pythia-410M", TextShape(24, 1024, 16, _VOCABULARY), 3e-4, "fp16"),
+    *_recipes("pythia-1b", "Pythia-1B", TextShape(16, 2048, 8, _VOCABULARY), 3e-4, "bf16"),
+    *_recipes("pythia-2.8b", "Pythia-2.8B", TextShape(32, 2560, 32, _VOCABULARY), 1.6e-4, "fp16"),
+    *_recipes("pythia-6.9b", "Pythia-6.9B", TextShape(32, 4096, 32, vocabulary=50_432), 1.2e-4, "fp16"),
 )
-RECIPES = (*_PAPER, *(_tiny(recipe) for recipe in _PAPER))

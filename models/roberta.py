@@ -3,10 +3,9 @@ Table 3 and the authors' release (apoorvkh/academic-pretraining v1.0.0)."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from repro.recipe import Optimizer, Recipe, Schedule, Text
+from repro.recipe import Optimizer, Recipe, Scale, Schedule, Text
 
 from .transformer import TextShape, forward_flops, layer_parameters
 
@@ -51,34 +50,28 @@ def _build(shape: TextShape, sequence: int) -> nn.Module:
     return LanguageModelling(RobertaForMaskedLM(config))
 
 
-_SHAPE = TextShape(layers=24, width=1024, heads=16, vocabulary=50_265)
-_PAPER = Recipe(
-    id="roberta",
-    scale="paper",
-    name="RoBERTa",
-    family="roberta",
-    inputs=Text(sequence=512, vocabulary=50_265),
-    batch_size=8192,
-    training_steps=500_000,
-    precision="fp16",
-    optimizer=Optimizer("Adam", 4e-4, (0.9, 0.98)),
-    schedule=Schedule("linear", warmup_steps=30_000),
-    clip=None,
-    layer="RobertaLayer",
-    width=_SHAPE.width,
-    parameters=parameters(_SHAPE, 512),
-    flops_per_example=flops_per_example(_SHAPE, 512),
-    build=lambda kernels, attention: _build(_SHAPE, 512),
+def _recipe(scale: Scale, shape: TextShape, sequence: int, batch_size: int) -> Recipe:
+    return Recipe(
+        id="roberta",
+        scale=scale,
+        name="RoBERTa",
+        family="roberta",
+        inputs=Text(sequence, shape.vocabulary),
+        batch_size=batch_size,
+        training_steps=500_000,
+        precision="fp16",
+        optimizer=Optimizer("Adam", 4e-4, (0.9, 0.98)),
+        schedule=Schedule("linear", warmup_steps=30_000),
+        clip=None,
+        layer="RobertaLayer",
+        width=shape.width,
+        parameters=parameters(shape, sequence),
+        flops_per_example=flops_per_example(shape, sequence),
+        build=lambda kernels, attention: _build(shape, sequence),
+    )
+
+
+RECIPES = (
+    _recipe("paper", TextShape(layers=24, width=1024, heads=16, vocabulary=50_265), sequence=512, batch_size=8192),
+    _recipe("tiny", TextShape(layers=2, width=64, heads=4, vocabulary=512), sequence=64, batch_size=16),
 )
-_TINY_SHAPE = TextShape(layers=2, width=64, heads=4, vocabulary=512)
-_TINY = replace(
-    _PAPER,
-    scale="tiny",
-    width=_TINY_SHAPE.width,
-    inputs=Text(sequence=64, vocabulary=512),
-    batch_size=16,
-    parameters=parameters(_TINY_SHAPE, 64),
-    flops_per_example=flops_per_example(_TINY_SHAPE, 64),
-    build=lambda kernels, attention: _build(_TINY_SHAPE, 64),
-)
-RECIPES = (_PAPER, _TINY)

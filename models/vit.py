@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from repro.recipe import Images, Optimizer, Recipe, Schedule
+from repro.recipe import Images, Optimizer, Recipe, Scale, Schedule
 
 from .transformer import forward_flops, layer_parameters
 
@@ -74,34 +74,28 @@ def _build(shape: Shape, size: int, custom_kernels: bool) -> nn.Module:
     return ImageClassification(model)
 
 
-_SHAPE = Shape(layers=24, width=1024, heads=16, classes=21_841)
-_PAPER = Recipe(
-    id="vit",
-    scale="paper",
-    name="ViT",
-    family="vit",
-    inputs=Images(size=224, classes=21_841),
-    batch_size=4096,
-    training_steps=311_948,
-    precision="fp32",
-    optimizer=Optimizer("Adam", 1e-3, (0.9, 0.999)),
-    schedule=Schedule("linear", warmup_steps=10_000),
-    clip=1.0,
-    layer="Block",
-    width=_SHAPE.width,
-    parameters=parameters(_SHAPE, 224),
-    flops_per_example=flops_per_example(_SHAPE, 224),
-    build=lambda kernels, attention: _build(_SHAPE, 224, kernels),
+def _recipe(scale: Scale, shape: Shape, size: int, batch_size: int) -> Recipe:
+    return Recipe(
+        id="vit",
+        scale=scale,
+        name="ViT",
+        family="vit",
+        inputs=Images(size, shape.classes),
+        batch_size=batch_size,
+        training_steps=311_948,
+        precision="fp32",
+        optimizer=Optimizer("Adam", 1e-3, (0.9, 0.999)),
+        schedule=Schedule("linear", warmup_steps=10_000),
+        clip=1.0,
+        layer="Block",
+        width=shape.width,
+        parameters=parameters(shape, size),
+        flops_per_example=flops_per_example(shape, size),
+        build=lambda kernels, attention: _build(shape, size, kernels),
+    )
+
+
+RECIPES = (
+    _recipe("paper", Shape(layers=24, width=1024, heads=16, classes=21_841), size=224, batch_size=4096),
+    _recipe("tiny", Shape(layers=2, width=64, heads=4, classes=100), size=64, batch_size=16),
 )
-_TINY_SHAPE = Shape(layers=2, width=64, heads=4, classes=100)
-_TINY = replace(
-    _PAPER,
-    scale="tiny",
-    width=_TINY_SHAPE.width,
-    inputs=Images(size=64, classes=100),
-    batch_size=16,
-    parameters=parameters(_TINY_SHAPE, 64),
-    flops_per_example=flops_per_example(_TINY_SHAPE, 64),
-    build=lambda kernels, attention: _build(_TINY_SHAPE, 64, kernels),
-)
-RECIPES = (_PAPER, _TINY)

@@ -16,7 +16,7 @@ from .recipe import Recipe
 from .trial import Record
 from .units import SECONDS_A_DAY
 
-Verdict = Literal["impossible", "implausible", "plausible"]
+Plausibility = Literal["impossible", "implausible", "plausible"]
 IMPLAUSIBLE = 0.75  # the best trainings published reach 72 %: a GPT with FlashAttention-2, on A100 (arXiv:2307.08691)
 
 
@@ -39,7 +39,7 @@ class Audited(AtPlace):
     peak_tflops: float
     utilisation: Interval
     clock_mhz: float | None
-    verdict: Verdict
+    verdict: Plausibility
     clock: str = "authors"
 
 
@@ -95,7 +95,7 @@ def _audited(
     )
 
 
-def verdict(utilisation: Interval) -> Verdict:
+def verdict(utilisation: Interval) -> Plausibility:
     """Impossible is what no rounding of the days could bring down to the peak."""
     if utilisation.low > 1:
         return "impossible"

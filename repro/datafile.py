@@ -125,7 +125,7 @@ class Row:
         problem(self.file, self.line, self.header.index(column) + 1, column, repr(self[column]), expected)
 
     def text(self, column: str) -> str:
-        return self.parse(column, _text, "some text")
+        return self.parse(column, *_READERS[str])
 
     def choice(self, column: str, choices: Collection[str], called: str | None = None) -> str:
         """The text, which is one of these; `called` says what they are where they are too many to tell."""
@@ -133,8 +133,8 @@ class Row:
             self.problem(column, called or one_of(choices))
         return self[column]
 
-    def positive(self, column: str) -> int:
-        return self.parse(column, positive_int, "a whole number from 1 up")
+    def count(self, column: str) -> int:
+        return self.parse(column, *_READERS[int])
 
     def parse(self, column: str, convert: Callable[[str], T], expected: str) -> T:
         """The value converted. A KeyError or ValueError of `convert` is a problem of the column."""
@@ -239,7 +239,8 @@ def positive(text: str) -> float:
     return float(text)
 
 
-def _optional(convert: Callable[[str], Any]) -> Callable[[str], Any]:
+def optional(convert: Callable[[str], T]) -> Callable[[str], T | None]:
+    """The same of what may be lacking, where a dash stands."""
     return lambda text: None if text == "-" else convert(text)
 
 
@@ -258,7 +259,7 @@ _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
     Positive: (positive, "a number above 0"),
     date: (date.fromisoformat, "a day such as 2024-09-21"),
     datetime: (datetime.fromisoformat, "a time such as 2023-03-11T15:18:59"),
-    str | None: (_optional(_text), "some text, or -"),
-    int | None: (_optional(positive_int), "a whole number from 1 up, or -"),
-    Positive | None: (_optional(positive), "a number above 0, or -"),
+    str | None: (optional(_text), "some text, or -"),
+    int | None: (optional(positive_int), "a whole number from 1 up, or -"),
+    Positive | None: (optional(positive), "a number above 0, or -"),
 }

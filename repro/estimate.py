@@ -5,15 +5,11 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
-import models
-
 from . import rules
 from .errors import UserError
 from .gpus import Gpu, peak_flops
 from .predict.forecast import forecast
 from .predict.here import here
-from .recipe import Recipe
-from .settings import Settings
 from .trial import Trial
 
 # What a run takes beside its trials, in seconds, measured on 2 otherwise idle cores of an AMD EPYC.
@@ -31,11 +27,11 @@ def estimate(trial: Trial, gpu: Gpu | None) -> float:
     a round, four updates, two a round and one a size that is tried, as predicted; and whole steps, one a round, where
     these are timed, too. What nobody can predict is taken for four examples a micro-step, at a third of the GPU's peak.
     """
-    recipe, settings = models.find(trial.recipe, trial.scale), Settings.parse(trial.settings)
+    recipe, settings = trial.recipe_and_settings
     compiling = rules.compiles(recipe, settings)
     if trial.scale == "tiny":
         return 1.7 + 0.1 * trial.steps + (12.0 if compiling else 0.0)
-    micro_step, update, sizes, accumulation = _parts(recipe, settings, trial, gpu)
+    micro_step, update, sizes, accumulation = _parts(trial, gpu)
     measuring = (10 + 4 * trial.steps) * micro_step + (4 + 2 * trial.steps + sizes) * update
     if trial.check_extrapolation:
         measuring += trial.steps * (accumulation * micro_step + update)
@@ -48,20 +44,21 @@ def time_limit(trial: Trial, gpu: Gpu | None) -> float:
     return max(Trial.timeout, _SAFETY * estimate(trial, gpu))
 
 
-def _parts(recipe: Recipe, settings: Settings, trial: Trial, gpu: Gpu | None) -> tuple[float, float, int, float]:
+def _parts(trial: Trial, gpu: Gpu | None) -> tuple[float, float, int, float]:
     """About how many seconds a micro-step and an update take, at the paper's scale, how many sizes are tried, and how
     many micro-steps are in a training step."""
     if gpu is not None:
         with contextlib.suppress(UserError):  # nobody traced the recipe, or the catalogue lacks a figure of the GPU
-            return _predicted_parts(recipe, settings, trial, gpu)
+            return _predicted_parts(trial, gpu)
+    recipe, settings = trial.recipe_and_settings
     peak = peak_flops(gpu, recipe.precision, tf32=settings.free_lunch) or 100e12
     return 4 * recipe.flops_per_example / (peak / 3), 0.0, 0, recipe.batch_size / trial.world / 4
 
 
-def _predicted_parts(recipe: Recipe, settings: Settings, trial: Trial, gpu: Gpu) -> tuple[float, float, int, float]:
+def _predicted_parts(trial: Trial, gpu: Gpu) -> tuple[float, float, int, float]:
+    recipe, settings = trial.recipe_and_settings
     machine, fitted = here(gpu, trial.count, trial.memory_limit)
-    machine = replace(machine, nodes=trial.nodes)
-    found = forecast(recipe, machine, settings, fitted, papers_hosts=False)
+    found = forecast(recipe, replace(machine, nodes=trial.nodes), settings, fitted, papers_hosts=False)
     if found.step is None or found.accumulation is None:
         return 0.0, 0.0, 0, 0  # it ends as soon as it runs out of memory
     micro_step = (found.step.total - found.step.update) / found.accumulation

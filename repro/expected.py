@@ -137,12 +137,12 @@ def published_settings() -> tuple[PublishedSettings, ...]:
             model,
             gpu,
             count,
-            free_lunch=row.parse("free_lunch", _YES_NO.__getitem__, "yes, no or ? (lost mark)"),
-            checkpointing=row.parse("checkpointing", _YES_NO.__getitem__, "yes, no or ? (lost mark)"),
+            free_lunch=row.parse("free_lunch", *_MARK),
+            checkpointing=row.parse("checkpointing", *_MARK),
             sharding=row.parse("sharding", _SHARDING.__getitem__, f"{', '.join(SHARDINGS)} or ? (lost mark)"),
-            offloading=row.parse("offloading", _YES_NO.__getitem__, "yes, no or ? (lost mark)"),
-            mbs=row.positive("mbs"),
-            gas=row.positive("gas"),
+            offloading=row.parse("offloading", *_MARK),
+            mbs=row.count("mbs"),
+            gas=row.count("gas"),
             source=row.text("source"),
         )
         if not settings.readings():
@@ -171,7 +171,7 @@ def printed_recipes() -> Mapping[str, PrintedRecipe]:
             vocabulary=row.parse("vocabulary", _rounded_or_dash, "a number such as 50K, or -"),
             image_size=row.parse("image_size", _rounded_or_dash, "a whole number or -"),
             classes=row.parse("classes", _rounded_or_dash, "a number such as 22K, or -"),
-            batch_size=row.positive("batch_size"),
+            batch_size=row.count("batch_size"),
             training_steps=row.parse("training_steps", _rounded, "a number such as 143K"),
             mixed_precision=row.parse("mixed_precision", _PRECISION.__getitem__, "fp16, bf16 or N/A"),
             optimizer=row.choice("optimizer", ("Adam", "AdamW")),
@@ -201,7 +201,7 @@ def _either(mark: bool | None) -> tuple[bool, ...]:
     return (False, True) if mark is None else (mark,)
 
 
-_YES_NO = {"yes": True, "no": False, "?": None}
+_MARK = {"yes": True, "no": False, "?": None}.__getitem__, "yes, no or ? (lost mark)"
 _SHARDING: dict[str, Sharding | None] = {**{sharding: sharding for sharding in SHARDINGS}, "?": None}
 _PRECISION = {"fp16": "fp16", "bf16": "bf16", "N/A": None}
 _SCALE = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}

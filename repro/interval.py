@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 
@@ -41,6 +41,10 @@ class Interval:
 
     def __rtruediv__(self, other: float) -> Interval:
         return Interval.exact(other) / self
+
+    def mapped(self, by: Callable[[float], float]) -> Interval:
+        """What a function makes of it that falls nowhere, such as rounding."""
+        return Interval(by(self.value), by(self.low), by(self.high))
 
     def overlaps(self, other: Interval) -> bool:
         """Whether both may be the same number."""

@@ -117,11 +117,13 @@ def _key(kind: Any, key: str, name: str) -> Any:
 def _is_of(kind: type, plain: Any) -> bool:
     if isinstance(plain, str):
         return kind is str and not _HALF.search(plain)
-    if kind not in (int, float) or isinstance(plain, bool):
-        return isinstance(plain, kind) and (kind is bool or not isinstance(plain, bool))
+    if isinstance(plain, bool):
+        return kind is bool
     if isinstance(plain, int):
-        return plain.bit_length() <= _BITS
-    return kind is float and isinstance(plain, float) and isfinite(plain)
+        return kind in (int, float) and plain.bit_length() <= _BITS
+    if isinstance(plain, float):
+        return kind is float and isfinite(plain)
+    return isinstance(plain, kind)
 
 
 @cache

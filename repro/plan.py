@@ -17,7 +17,7 @@ from .settings import FREE_LUNCH, NAIVE, Attention, Settings, search_space
 from .trial import Trial
 
 Methods = Literal["published", "naive", "free-lunch", "all"]
-Search = Literal["exhaustive", "guided"]
+SearchMode = Literal["exhaustive", "guided"]
 
 # Without a GPU the default run shows every recipe and every settings once: this recipe takes the whole search space.
 _SEARCHED_ON_CPU = "pythia-1b"
@@ -44,7 +44,7 @@ class Options:
     check_extrapolation: bool = False
     nodes: int = 1
     address: str = ""
-    search: Search = "exhaustive"
+    search: SearchMode = "exhaustive"
 
 
 def default_scale(on_gpus: bool) -> Scale:

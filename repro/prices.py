@@ -16,7 +16,7 @@ Terms = Literal["on-demand", "reserved", "spot"]
 
 
 @dataclass(frozen=True)
-class GpuPrice:
+class PrintedGpuPrice:
     """Table 5: one GPU, in US dollars."""
 
     gpu: str
@@ -94,9 +94,9 @@ class InProportion:
 
 
 @read_once
-def gpu_prices() -> Mapping[str, GpuPrice]:
+def gpu_prices() -> Mapping[str, PrintedGpuPrice]:
     """Table 5, by GPU. Raises UserError where the file is broken."""
-    return records(GpuPrice, "table5.csv", ("gpu",), known_gpu)
+    return records(PrintedGpuPrice, "table5.csv", ("gpu",), known_gpu)
 
 
 @read_once

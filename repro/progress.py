@@ -62,9 +62,8 @@ class Progress:
         if took is None:
             self._total -= self._seconds[part]
         self._count(part, took)
-        if took is None:
-            return
-        self._write(f"{part}: {took:.0f} s", time_left=True)
+        if took is not None:
+            self._write(f"{part}: {took:.0f} s", time_left=True)
 
     def _count(self, name: str, took: float | None) -> None:
         del self._waiting[name]

@@ -245,5 +245,4 @@ class Run:
         return stands(record)
 
     def _can_run(self, trial: Trial) -> bool:
-        recipe, settings = models.find(trial.recipe, trial.scale), Settings.parse(trial.settings)
-        return rules.obstacle(recipe, settings, trial.world, self.bench.stack) is None
+        return rules.obstacle(*trial.recipe_and_settings, trial.world, self.bench.stack) is None

@@ -46,8 +46,7 @@ def ran_out(record: Record) -> bool:
     used, nor of a host's for settings for which the paper's jobs had enough."""
     if record.status != "out_of_memory" or shared(record):
         return False
-    recipe, settings = models.find(record.recipe, record.scale), Settings.parse(record.settings)
-    return not (record.host_ran_out and fits_papers_hosts(recipe, settings, record.world))
+    return not (record.host_ran_out and fits_papers_hosts(*record.recipe_and_settings, record.world))
 
 
 @dataclass(frozen=True)
@@ -113,11 +112,10 @@ class Search(OnMachine):
     def exhaustive_seconds(self) -> float:
         """The same, had nothing been skipped: an estimate, each skipped settings at the mean of those tried that are
         compiled likewise, or of all tried."""
-        recipe = models.find(self.recipe, self.scale)
-        took = [(compiles(recipe, Settings.parse(trial.settings)), trial.wall_seconds) for trial in self.tried]
+        took = [(compiles(*trial.recipe_and_settings), trial.wall_seconds) for trial in self.tried]
         total = sum(trial.wall_seconds for trial in self.trials if trial.status != "skipped")
         for trial in self.skipped:
-            compiled = compiles(recipe, Settings.parse(trial.settings))
+            compiled = compiles(*trial.recipe_and_settings)
             alike = [seconds for one, seconds in took if one == compiled] or [seconds for _, seconds in took]
             total += mean(alike) if alike else 0.0
         return total

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from .recipe import Scale
+import models
+
+from .recipe import Recipe, Scale
+from .settings import Settings
 from .units import size
 
 Status = Literal["ok", "out_of_memory", "unsupported", "crashed", "timed_out", "interrupted", "skipped"]
@@ -39,8 +42,20 @@ class OnMachine:
         return self.scale == "paper" and self.device != "cpu" and self.nodes == 1 and self.memory_limit is None
 
 
+class OfSettings(OnMachine):
+    """What a trial and its record say of what runs there: a recipe under settings, each by its id."""
+
+    recipe: str
+    settings: str
+
+    @property
+    def recipe_and_settings(self) -> tuple[Recipe, Settings]:
+        """What the ids name. Raises UserError where one names nothing."""
+        return models.find(self.recipe, self.scale), Settings.parse(self.settings)
+
+
 @dataclass(frozen=True)
-class Trial(OnMachine):
+class Trial(OfSettings):
     """What is to be measured on a machine, whose `device` is `cpu` or a GPU's name: in `steps` rounds, for `timeout`
     seconds at most. `micro_batch` is the one to take, where it is not to be the largest that fits."""
 
@@ -73,7 +88,7 @@ class Trial(OnMachine):
 
 
 @dataclass
-class Record(OnMachine):
+class Record(OfSettings):
     """What a trial leaves, whatever became of it. Times are in seconds, memory in bytes, rates per second.
 
     `host`, `device_times` and `synchronised` hold, for each rank, the raw times of every round and part, `losses` what
@@ -85,9 +100,9 @@ class Record(OnMachine):
     the GPU told of itself each time that it ran out of memory for a larger one. A guided search
     adds what it predicted; what a model took that is yet to be compiled, as micro batch, seconds of a micro-step and of
     an update; and for what it skipped the `bound`: the seconds of a training step that it would have taken at best.
-    `crowd` is how many CPUs other processes kept busy while it was built and timed, None where that was in turns.
-    `commit` is that of the checkout that measured. `stack_started` is when the server was that the ranks were forked
-    from (epoch): what its start decided, such as the layout of memory, they share.
+    `crowd` is how many CPUs other processes kept busy while it was built and timed, None on a GPU and where that was
+    in turns. `commit` is that of the checkout that measured. `stack_started` is when the server was that the ranks were
+    forked from (epoch): what its start decided, such as the layout of memory, they share.
     """
 
     id: str

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import models
-
 from . import rules
 from .expected import AtPlace, Cell, PublishedSettings, State, all_cells, published_settings
 from .fairness import crowded_out, unfair
@@ -137,7 +135,11 @@ def _not_searched(cell: Cell, tried: _Tried, published: set[str]) -> str:
 def _of_what_ran(cell: Cell, tried: _Tried, tolerance: float) -> Verdict:
     """A cell of which some settings ran, by the fastest of those that the paper's jobs had the memory for."""
     ran = [record for record in tried.records if record.status == "ok"]
-    there_too = [record for record in ran if cell.state != "infeasible" or _fits_papers_hosts(record)]
+    there_too = [
+        record
+        for record in ran
+        if cell.state != "infeasible" or rules.fits_papers_hosts(*record.recipe_and_settings, record.world)
+    ]
     best = min(there_too or ran, key=lambda record: record.authors_days or 0.0)
     if not there_too:
         why = "infeasible in the paper, whose jobs had 64 GB of host memory a GPU; here is more"
@@ -211,11 +213,6 @@ def _end(record: Record) -> str:
     return f"{record.status}: {record.reason}{of_paper}"
 
 
-def _fits_papers_hosts(record: Record) -> bool:
-    recipe = models.find(record.recipe, record.scale)
-    return rules.fits_papers_hosts(recipe, Settings.parse(record.settings), record.world)
-
-
 def _doubts(record: Record) -> str:
     """How it ran otherwise than its settings, or its GPU, let expect."""
     found = [
@@ -228,8 +225,7 @@ def _doubts(record: Record) -> str:
 
 def ran_uncompiled(record: Record) -> bool:
     """Whether it was measured without the compiling that its settings ask for."""
-    asked = rules.compiles(models.find(record.recipe, record.scale), Settings.parse(record.settings))
-    return record.status == "ok" and asked and not record.compiled
+    return record.status == "ok" and rules.compiles(*record.recipe_and_settings) and not record.compiled
 
 
 def differing(counts: Mapping[Word, int]) -> str:

@@ -13,7 +13,7 @@ from repro.errors import UserError
 from repro.measure.engine.base import _checkpoint
 from repro.measure.rank import Rank
 from repro.predict import traces
-from repro.recipe import Text
+from repro.recipe import Recipe, Text
 from repro.tracing import trace as tracing
 from repro.tracing.fusion import fused
 from repro.tracing.operators import Operator
@@ -26,11 +26,16 @@ def extrapolated_and_whole(
     """Every cost of a model, from two depths and two micro batches, and from a record of all its layers."""
     described = models.find(recipe)
     short = tracing.trace(described, variant, tuple(depths))
-    whole = tracing.whole(described, variant, examples, tuple(depths))
+    whole = _whole(described, variant, examples, tuple(depths))
     found = {key: [short.total(key).at(examples), value] for key, value in whole.items()}
     for side in ("head", "body"):
         found[side][0] = short.rest.cost(side).at(examples) + short.total("saved").at(examples)
     return found
+
+
+def _whole(recipe: Recipe, variant: traces.Variant, examples: int, depths: tuple[int, ...]) -> traces.Costs:
+    """The costs of a model recorded at that depth, with nothing extrapolated."""
+    return tracing._measure(recipe, variant, tracing._meta(recipe, variant), depths, examples)
 
 
 def checkpointed_saved(rank: Rank, recipe: str, depth: int, examples: int) -> dict[str, float]:
@@ -165,7 +170,7 @@ def cast_for_nobody(rank: Rank, recipe: str, variant: traces.Variant) -> list[fl
     found = []
     for paper_stack in (replace(tracing.stack(), transformers="another"), tracing.stack()):
         traced.PAPER_STACK = paper_stack
-        costs = tracing.whole(described, variant, 4, (1,))
+        costs = _whole(described, variant, 4, (1,))
         phases = ("forward", "returned", "backward")
         found.append((sum(costs.get(f"{phase}/memory/bytes", 0.0) for phase in phases), costs["returned"]))
     logits = 4 * described.inputs.sequence * described.inputs.vocabulary

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Literal, cast, get_args
 
-from ..datafile import columns, expected_folder, number, positive, problem, read_once, rows
+from ..datafile import columns, expected_folder, number, optional, positive, problem, read_once, rows
 from ..interval import Interval
 
 Paper = Literal["paper", "review", "comment", "lab", "thesis"]
@@ -75,7 +75,7 @@ def listed() -> tuple[Claim, ...]:
     found = []
     for row in rows(file, columns(Claim)):
         row.once("id", row.parse("id", _id, "lower-case words joined by hyphens"), seen)
-        precision = row.parse("precision", _precision, "a positive number, or - where the published is none")
+        precision = row.parse("precision", optional(positive), "a positive number, or - where the published is none")
         if precision is not None:
             row.parse("published", number, "a number, as its precision is one")
         reason = None if row["not_checkable"] == "-" else row.text("not_checkable")
@@ -110,9 +110,3 @@ def _source(text: str) -> str:
     if paper not in get_args(Paper) or not where.strip():
         raise ValueError
     return text
-
-
-def _precision(text: str) -> float | None:
-    if text == "-":
-        return None
-    return positive(text)

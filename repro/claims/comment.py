@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
-from ..interval import Interval
 from . import facts
 from .registry import recomputes
 from .working import Working, shown
@@ -122,5 +121,5 @@ def _equation(rented: Working, electricity: Working) -> Working:
 
 def _whole(runs: Working) -> Working:
     """The first run that buying makes cheaper."""
-    value = Interval(*(float(ceil(bound)) for bound in (runs.value.value, runs.value.low, runs.value.high)))
+    value = runs.value.mapped(lambda bound: float(ceil(bound)))
     return replace(runs, value=value).saying(f"cheaper from run {shown(value.value)} on")

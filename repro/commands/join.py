@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
 
 from .. import nvml
 from ..build_cache import mend
 from ..devices import name_of
-from ..units import path
 from .devices import alike
-from .preflight import check_cuda, check_disk, check_packages, stop_on_sigterm
+from .preflight import add_out, check_cuda, check_disk, check_packages, stop_on_sigterm
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("address", metavar="HOST:PORT", help="what the run was given as --address")
     parser.add_argument("--gpus", metavar="all|N|0,1", help="as on the first node (default: all there are)")
-    parser.add_argument(
-        "--out",
-        type=path,
-        default=Path("results/local"),
-        metavar="DIR",
-        help="folder for the logs (default results/local)",
-    )
+    add_out(parser, "results/local", "folder for the logs")
 
 
 def main(given: argparse.Namespace) -> int:

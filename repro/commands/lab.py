@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import get_args
 
 import models
@@ -24,8 +23,8 @@ from ..plan import default_scale
 from ..recipe import Scale
 from ..results import REPORT
 from ..stderr import say
-from ..units import count, duration, path
-from .preflight import check_cuda, check_disk, check_packages, interrupted, stop_on_sigterm
+from ..units import count, duration
+from .preflight import add_out, check_cuda, check_disk, check_packages, interrupted, stop_on_sigterm
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -39,13 +38,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--images", metavar="N", help="images in an epoch (default: as many batches as the lab's 40,597 images make)")
     add("--scale", choices=get_args(Scale), help="size of the GAN (default: paper on a GPU, tiny on a CPU)")
     add("--skip-warmup", action="store_true", help="also time an epoch after a warm-up, and predict with it")
-    add(
-        "--out",
-        type=path,
-        default=Path("results/local/lab"),
-        metavar="DIR",
-        help="results folder (default results/local/lab)",
-    )
+    add_out(parser, "results/local/lab")
     add_format(parser)
 
 

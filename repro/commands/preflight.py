@@ -1,7 +1,8 @@
-"""What is looked at before any work is done, and how a command that measures is stopped."""
+"""What commands that measure share: their folder, what is looked at before any work, and how they are stopped."""
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import signal
 import sys
@@ -18,9 +19,14 @@ from ..errors import UserError
 from ..exit_codes import INTERRUPTED
 from ..formats import are
 from ..stderr import say
-from ..units import shell_words
+from ..units import path, shell_words
 
 _FREE_BYTES = 256 * 2**20
+
+
+def add_out(parser: argparse.ArgumentParser, default: str, what: str = "results folder") -> None:
+    """The option that names the folder."""
+    parser.add_argument("--out", type=path, default=Path(default), metavar="DIR", help=f"{what} (default {default})")
 
 
 def check_packages(*more: str) -> None:

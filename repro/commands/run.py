@@ -17,16 +17,15 @@ from ..exit_codes import INTERRUPTED, NOTHING_COMPARED, OK
 from ..expected import TOLERANCE
 from ..formats import add_format
 from ..host import host
-from ..plan import Methods, Options, Search, default_scale
+from ..plan import Methods, Options, SearchMode, default_scale
 from ..recipe import Scale
 from ..settings import Attention
 from ..stderr import say
 from ..tracking import NAMES, Tracker
 from ..trial import Record, Trial
-from ..units import path
 from .cases import chosen, run_cases
 from .devices import add_devices, devices_and_counts
-from .preflight import check_cuda, check_disk, check_packages, interrupted, stop_on_sigterm
+from .preflight import add_out, check_cuda, check_disk, check_packages, interrupted, stop_on_sigterm
 
 _EXIT_CODES = (
     "exit codes: 0 nothing that was compared failed; 1 a cell differs, a trial crashed, or an internal error; 2 usage; "
@@ -49,7 +48,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--search",
-        choices=get_args(Search),
+        choices=get_args(SearchMode),
         default="exhaustive",
         help="exhaustive: all combinations of the search, as in the paper; guided: those that may be the fastest, in "
         "predicted order (implies --methods all)",
@@ -75,7 +74,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="end a trial after this (default 1h, or 3 times its estimate where that is more)",
     )
     add("--memory", metavar="2GiB", help="limit each rank's memory to this, on its GPU or on the CPU")
-    add("--out", type=path, default=Path("results/local"), metavar="DIR", help="results folder (default results/local)")
+    add_out(parser, "results/local")
     add(
         "--check-extrapolation",
         action="store_true",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import get_args
 
 import models
@@ -27,12 +26,11 @@ from ..plan import Methods, Options, counts_up_to, default_scale, trials
 from ..progress import Progress
 from ..recipe import Scale
 from ..results import REPORT
-from ..settings import Settings
 from ..stderr import say
 from ..trial import Record, Trial
-from ..units import duration, path
+from ..units import duration
 from .devices import alike
-from .preflight import check_cuda, check_disk, check_packages, interrupted, stop_on_sigterm
+from .preflight import add_out, check_cuda, check_disk, check_packages, interrupted, stop_on_sigterm
 
 _EXIT_CODES = (
     "exit codes: 0 nothing regressed; 1 something regressed or broke; 2 usage, or a stack that cannot be built or "
@@ -51,13 +49,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--gpus", metavar="all|N|0,1", help="GPUs to use, all of them for each trial")
     add("--budget", default="15m", metavar="20m", help="choose the trials that show most in this time (default 15m)")
     add("--pairs", metavar="N", help="starts of each stack a round (default: as the budget allows)")
-    add(
-        "--out",
-        type=path,
-        default=Path("results/upgrade"),
-        metavar="DIR",
-        help="results folder (default results/upgrade)",
-    )
+    add_out(parser, "results/upgrade")
     add(
         "--bisect",
         action="store_true",
@@ -145,9 +137,8 @@ def _carried(
     would break, by no fault of its packages. Raises UserError where none is left."""
 
     def runs(trial: Trial, packages: dict[str, str]) -> bool:
-        recipe, settings = models.find(trial.recipe, trial.scale), Settings.parse(trial.settings)
         known = rules.Stack(packages, capability_of(devices))
-        return rules.obstacle(recipe, settings, trial.world, known) is None
+        return rules.obstacle(*trial.recipe_and_settings, trial.world, known) is None
 
     rest = {name: version for name, version in first.packages.items() if name not in left_behind}
     lost = [trial for trial in candidates if runs(trial, first.packages) and not runs(trial, rest)]

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import models
-
 from .. import rules
-from ..settings import Settings
 from ..trial import Trial
 
 
 def features(trial: Trial) -> frozenset[str]:
     """What of a stack a trial runs: the model, its family's kernels, the compiler, wrappers, precision."""
-    recipe, settings = models.find(trial.recipe, trial.scale), Settings.parse(trial.settings)
+    recipe, settings = trial.recipe_and_settings
     found = {
         recipe.id,
         recipe.family,

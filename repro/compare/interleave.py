@@ -18,8 +18,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-import models
-
 from .. import environment, rules
 from ..devices import Device, gpu_of
 from ..environment import Environment
@@ -32,7 +30,6 @@ from ..measure.trial import run as run_trial
 from ..measure.turns import Turns
 from ..reading import history
 from ..results import Results
-from ..settings import Settings
 from ..stack import PRELOADED
 from ..trial import Record, Trial
 from ..variables import trial_environment
@@ -44,7 +41,7 @@ from .side import SEARCHES, Side
 from .trials import Compared, compare_trial
 
 ARMS = ("before", "after", "again")
-SEARCHED = ARMS[:2]
+SIDES = ARMS[:2]  # which are compared
 _STANDS = ("ok", "out_of_memory", "timed_out")  # the same command measures no such record again: others may be mended
 _Taken = Counter[tuple[str, str]]  # by arm and trial
 FORKS = 4  # of each arm a start, on a CPU: what a start decides is little of a process's noise, and loading takes time
@@ -77,7 +74,7 @@ class Check:
         """Measures what is missing, and compares. Raises UserError where a stack does not import, and where the folder
         holds a check of others."""
         self._refuse_others()
-        for arm in SEARCHED:
+        for arm in SIDES:
             self._search(arm)
         self._round(self._first_round(), self._starts[0])
         self._round(self._second_round(), self._starts[1])
@@ -87,7 +84,7 @@ class Check:
         """The parts that are still to be measured, by name. What a part decides about later ones is not known before
         it is measured: until then they are left. Raises UserError as `run` does."""
         self._refuse_others()
-        searches = [_of_search(arm) for arm in SEARCHED if self._unsearched(arm)]
+        searches = [_of_search(arm) for arm in SIDES if self._unsearched(arm)]
         first, second = (list(map(_of_start, starts)) for starts in self._starts)
         if searches:
             return searches + first + second
@@ -101,8 +98,7 @@ class Check:
     def sides(self) -> tuple[Side, Side]:
         """Both stacks with what they ran on."""
         before, after = (
-            Side(self._stacks[arm].name, tuple(history(self.folder / arm)), self._environment(arm))
-            for arm in ("before", "after")
+            Side(self._stacks[arm].name, tuple(history(self.folder / arm)), self._environment(arm)) for arm in SIDES
         )
         return before, after
 
@@ -117,7 +113,7 @@ class Check:
         """What both stacks have alike may be another version now, where it makes no difference to a measurement."""
         now = {arm: self._environment(arm) for arm in ARMS}
         self._refuse(now, _differing(now["before"], now["after"]))
-        folders = [self.folder / arm / SEARCHES for arm in ("before", "after")]
+        folders = [self.folder / arm / SEARCHES for arm in SIDES]
         self._refuse(now, _differing(*(environment.read(kept) if history(kept) else None for kept in folders)))
 
     def _refuse(self, now: Mapping[str, Environment], more: Collection[str]) -> None:
@@ -230,8 +226,8 @@ class Check:
             yield opened
 
     def _compare(self, trial: Trial) -> Compared:
-        largest = [_latest(self.folder / arm / SEARCHES, trial) for arm in ("before", "after")]
-        before, after = (self.samples(arm, trial) for arm in ("before", "after"))
+        largest = self._largest(trial)
+        before, after = (self.samples(arm, trial) for arm in SIDES)
         if not before or not after:
             found = compare_trial(largest[:1], largest[1:])
             return replace(found, reason=found.reason + self._failure(trial, ARMS))
@@ -246,7 +242,7 @@ class Check:
         """What a comparison does not tell of its own: that one of these arms failed, and no more was measured."""
         for arm in arms:
             if failed := [record for record in self.samples(arm, trial) if record.status != "ok"]:
-                where = self._stacks[arm].name if arm in SEARCHED else f"the copy of {self._stacks[arm].name}"
+                where = self._stacks[arm].name if arm in SIDES else f"the copy of {self._stacks[arm].name}"
                 why = f"{failed[-1].status}: {failed[-1].reason}"
                 return f"; in {where} it failed, which ended its starts ({why})"
         return ""
@@ -254,7 +250,7 @@ class Check:
     def _is_settled(self, trial: Trial) -> bool:
         """By the first round alone, also where a check goes on in the second."""
         first = self.pairs * self._forks
-        before, after = (self.samples(arm, trial)[:first] for arm in ("before", "after"))
+        before, after = (self.samples(arm, trial)[:first] for arm in SIDES)
         if not before or not after:
             return True
         judged = compare_trial(before, after, judge=self._judge(trial)).judged
@@ -265,8 +261,17 @@ class Check:
 
     def _sampled(self, trial: Trial) -> Trial | None:
         """The trial that both stacks repeat, at a micro batch that fits on both; None where one cannot run it."""
-        sizes = [_latest(self.folder / arm / SEARCHES, trial).micro_batch for arm in ("before", "after")]
+        sizes = [record.micro_batch for record in self._largest(trial)]
         return replace(trial, micro_batch=min(sizes)) if all(sizes) else None  # type: ignore[type-var]
+
+    def _largest(self, trial: Trial) -> list[Record]:
+        """What the search for a trial's largest micro batch found on each side; that it has not run yet is a record,
+        too."""
+        found = []
+        for arm in SIDES:
+            there = [record for record in history(self.folder / arm / SEARCHES) if record.id == trial.id]
+            found.append(there[-1] if there else Record.of(trial, "interrupted", reason="not measured yet"))
+        return found
 
     def _variables(self, arm: str) -> dict[str, str]:
         """A stack's own build caches and tools: what one compiled is nothing to the other."""
@@ -334,7 +339,7 @@ def _differing(*stacks: Environment | None) -> set[str]:
 
 def parts(pairs: int) -> tuple[list[str], list[str]]:
     """What a check of so many starts a round consists of, by name: searches for micro batches, and starts."""
-    return [_of_search(arm) for arm in SEARCHED], [_of_start(start) for start in range(2 * pairs)]
+    return [_of_search(arm) for arm in SIDES], [_of_start(start) for start in range(2 * pairs)]
 
 
 def _of_search(arm: str) -> str:
@@ -365,17 +370,11 @@ def _stands(record: Record) -> bool:
     return record.status in _STANDS and not shared(record)
 
 
-def _latest(folder: Path, trial: Trial) -> Record:
-    """A trial's record; that it has not run yet is one, too."""
-    found = [record for record in history(folder) if record.id == trial.id]
-    return found[-1] if found else Record.of(trial, "interrupted", reason="not measured yet")
-
-
 def _modules(trials: Iterable[Trial]) -> list[str]:
     """Of what is preloaded only what these trials use: a check loads its stacks many times."""
     prefixes = {"torch.distributed"}
     for trial in trials:
-        recipe, settings = models.find(trial.recipe, trial.scale), Settings.parse(trial.settings)
+        recipe, settings = trial.recipe_and_settings
         prefixes.update(rules.packages_of(recipe))
         if settings.library == "deepspeed":
             prefixes.add("deepspeed")

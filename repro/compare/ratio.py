@@ -87,7 +87,7 @@ def smallest_p_of_separate(before: int, after: int) -> float:
 
 def _ratio(value: float, bounds: tuple[float, float] | None, samples: int, smallest_p: float, error: float) -> Ratio:
     """From logarithms."""
-    interval = None if bounds is None else Interval(*map(math.exp, (value, *bounds)))
+    interval = None if bounds is None else Interval(value, *bounds).mapped(math.exp)
     return Ratio(math.exp(value), interval, samples, smallest_p, error)
 
 

@@ -48,13 +48,9 @@ class TrainingDays(OfGpus):
         """What follows from these days, in no more figures than they are known to."""
         return rough(value) if self.origin == "predicted" else value
 
-    def known_interval(self, interval: Interval) -> Interval:
-        """Likewise with its bounds."""
-        return Interval(*map(self.known, (interval.value, interval.low, interval.high)))
-
     def times(self, runs: int) -> TrainingDays:
         """So many trainings, one after the other."""
-        return replace(self, days=self.known_interval(self.days * runs))
+        return replace(self, days=(self.days * runs).mapped(self.known))
 
 
 def training_days(model: str, measured: Path | None = None, predicted: bool = False) -> list[TrainingDays]:
@@ -123,7 +119,7 @@ def foretold(best: Forecast) -> TrainingDays | None:
     return TrainingDays(
         best.machine.gpu.called,
         best.machine.gpus,
-        Interval(*map(rough, (best.days.value, best.days.low, best.days.high))),
+        best.days.mapped(rough),
         "predicted",
         f"repro predict, transformers {PAPER_STACK.transformers}, {best.settings.id}",
     )

@@ -13,7 +13,7 @@ from .days import TrainingDays
 
 
 @dataclass(frozen=True)
-class Grid:
+class PowerGrid:
     """The CO2 of a kWh from a region's grid in a year's mean."""
 
     region: str
@@ -42,7 +42,7 @@ def gpu_power(run: TrainingDays) -> Power | None:
 
 def intensity(text: str, option: str) -> tuple[Interval, str]:
     """Grams of CO2 a kWh, and who says so: of a region of grid.csv by its name, or a number. Raises UserError."""
-    grids = {grid.region.casefold(): grid for grid in records(Grid, "grid.csv", ("region",)).values()}
+    grids = {grid.region.casefold(): grid for grid in records(PowerGrid, "grid.csv", ("region",)).values()}
     grid = grids.get(text.casefold())
     if grid is not None:
         return Interval.exact(grid.grams_co2_per_kwh), f"{grid.source}, {grid.region} {grid.year}"

@@ -24,8 +24,8 @@ Pays = Literal["yes", "no", "within bounds"]
 class Step(OfGpus):
     """A number of GPUs, against the fewest that train the model and against the next smaller machine.
 
-    `efficiency` is the speed-up over the GPUs' ratio: 1 is proportional. Costs are None without a price, in the price
-    list's currency otherwise; `day_saved` and `pays` also for the smallest machine. `day_saved` is what each day less
+    `efficiency` is the speed-up over the GPUs' ratio: 1 is proportional. Costs are in the currency that was asked
+    for, None without a price; `day_saved` and `pays` also for the smallest machine. `day_saved` is what each day less
     costs in the machine's price, None where no day is saved; `bounds` are those of predicted days.
     """
 
@@ -52,7 +52,7 @@ def steps(days: Sequence[TrainingDays], prices: PriceList, currency: str) -> lis
         alone = row is first
         speedup = Interval.exact(1.0) if alone else first.days / row.days
         price = machine_price(row.gpu, row.gpus, prices, currency)
-        experiment = None if price is None else row.known_interval(row.days * cost_a_day(price[0]))
+        experiment = None if price is None else (row.days * cost_a_day(price[0])).mapped(row.known)
         found.append(
             Step(
                 gpu=row.gpu,

@@ -11,7 +11,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import models
 from repro import rules
 from repro.fairness import crowded_out, disturbed
 from repro.formats import figures
@@ -70,7 +69,7 @@ def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) 
     escapes. `weigh` is asked before a model is compiled, which can take longer than all else. It gets the record so far
     and the micro batch; where it answers with a bound and a reason the trial ends there, `skipped`."""
     started = time.monotonic()
-    recipe, settings = models.find(trial.recipe, trial.scale), Settings.parse(trial.settings)
+    recipe, settings = trial.recipe_and_settings
     record = Record.of(
         trial,
         "ok",

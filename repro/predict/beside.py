@@ -6,9 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-import models
 from repro.fairness import stands
-from repro.settings import Settings
 from repro.trial import Record
 
 from .calibration import Calibration
@@ -50,7 +48,7 @@ def beside(
     memory limit."""
 
     def predicted(record: Record) -> Forecast:
-        recipe, settings = models.find(record.recipe, record.scale), Settings.parse(record.settings)
+        recipe, settings = record.recipe_and_settings
         there, fitted = limited(machine, calibration, record.memory_limit)
         return forecast(recipe, there, settings, fitted, stack, papers_hosts=False)
 

@@ -92,11 +92,11 @@ def measured_observations(records: Iterable[Record], stack: traces.Traced) -> li
     """Every trial of the paper's recipes that ran on one node of GPUs of the catalogue, with all of their memory."""
     found = []
     for record in (record for record in records if record.recipe in models.IDS):
-        gpu, recipe = find(record.device), models.find(record.recipe, record.scale)
-        size = record.compared_micro_batch
+        gpu, size = find(record.device), record.compared_micro_batch
         if gpu is None or not record.stands_for_paper or record.authors_days is None or size is None:
             continue
-        machine, settings = Machine(gpu, record.count), Settings.parse(record.settings)
+        recipe, settings = record.recipe_and_settings
+        machine = Machine(gpu, record.count)
         found.append(Observation(None, record.authors_days, recipe, machine, (settings,), size, True, stack))
     return found
 

@@ -97,11 +97,6 @@ def trace(recipe: Recipe, variant: Variant, depths: tuple[int, ...] | None = Non
     return Trace(recipe.id, recipe.scale, variant, stack(), tuple(parts))
 
 
-def whole(recipe: Recipe, variant: Variant, examples: int, depths: tuple[int, ...]) -> Costs:
-    """The costs of a model recorded at that depth, with nothing extrapolated; tests hold traces against it."""
-    return dict(_measure(recipe, variant, _meta(recipe, variant), depths, examples))
-
-
 def _measure(
     recipe: Recipe,
     variant: Variant,
