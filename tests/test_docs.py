@@ -52,7 +52,7 @@ def test_the_page_of_results_leads_to_each_that_is_kept() -> None:
     ("page", "words"),
     [
         ("README.md", trial.Status),
-        ("README.md", judge.Verdict),
+        ("README.md", judge.ClaimVerdict),
         ("docs/measuring.md", verdict.Word),
         ("docs/upgrades.md", trials.Status),
     ],

@@ -23,7 +23,7 @@ from . import (  # noqa: F401  # importing registers their functions
     thesis,
 )
 from .claim import Claim, listed
-from .judge import Verdict, judge
+from .judge import ClaimVerdict, judge
 from .registry import MEASURED, RECOMPUTED, Missing
 from .working import Working
 
@@ -36,7 +36,7 @@ class Checked:
     """A claim and its verdict. `working` is what was recomputed, None where nothing was."""
 
     claim: Claim
-    verdict: Verdict
+    verdict: ClaimVerdict
     reason: str
     working: Working | None
 

@@ -8,13 +8,13 @@ from typing import Literal
 from .claim import Claim
 from .working import Working, shown
 
-Verdict = Literal["holds", "holds_by_rounding", "differs", "not_checkable", "needs_measurement"]
+ClaimVerdict = Literal["holds", "holds_by_rounding", "differs", "not_checkable", "needs_measurement"]
 _EXACT = 1e-9  # relative: what floating point leaves of a number on the edge of rounding
 _HOLDS = {"equals": "rounds to", "at_most": "is at most", "at_least": "is at least"}
 _DIFFERS = {"equals": "is not", "at_most": "is more than", "at_least": "is less than"}
 
 
-def judge(claim: Claim, working: Working) -> tuple[Verdict, str]:
+def judge(claim: Claim, working: Working) -> tuple[ClaimVerdict, str]:
     """The verdict, and why.
 
     A number holds if it rounds to the published one, or keeps to the published bound. It holds by rounding if it does

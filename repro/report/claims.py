@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..claims import Checked
-from ..claims.judge import Verdict
+from ..claims.judge import ClaimVerdict
 from ..claims.working import shown
 
-CLAIMS: dict[Verdict, tuple[str, str]] = {
+CLAIMS: dict[ClaimVerdict, tuple[str, str]] = {
     "holds": ("✓", "hold"),
     "holds_by_rounding": ("≈", "hold by rounding"),
     "differs": ("✗", "differ"),
