@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -12,6 +13,7 @@ import pytest
 from repro.build_cache import build_cache, cut_short, mend
 from repro.errors import UserError
 from repro.measure.launcher import ForkServer
+from tests.command_line import refusal
 
 WHOLE = Path(psutil.__file__).parent / "_psutil_linux.abi3.so"
 
@@ -84,6 +86,23 @@ def test_a_cache_that_compilers_do_not_take_is_refused(
     with pytest.raises(UserError, match="hands its compiler no path with blanks, quotes or brackets"):
         build_cache()
     assert not (tmp_path / name).exists()
+
+
+def test_a_temporary_cache_that_compilers_do_not_take_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("REPRO_CACHE", "/proc/nothing-can-be-made-here")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "with blanks"))
+    with pytest.raises(UserError, match=r"with blanks/repro-build-cache-.* name in REPRO_CACHE a plainer folder"):
+        build_cache()
+
+
+def test_a_cache_that_is_a_file_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    file, out = tmp_path / "cache", tmp_path / "out"
+    file.touch()
+    told = refusal("--models", "vit", "--processes", "1", "--out", str(out), REPRO_CACHE=str(file))
+    assert told == f"repro: {file}, where it would build, is no folder: move it, or name a folder in REPRO_CACHE\n"
+    assert not out.exists()
 
 
 def test_packages_where_compilers_do_not_look_are_refused_whatever_the_cache(
