@@ -17,16 +17,18 @@ from .errors import UserError
 # 64-bit ELF: how a file begins, bytes of its header, and where that tells the place of the table of sections, the size
 # of a row of it, and the number of rows.
 _MAGIC, _HEADER, _PLACE, _ROW, _ROWS = b"\x7fELF", 64, slice(40, 48), slice(58, 60), slice(60, 62)
+_NAMED = "where it would build: name in REPRO_CACHE"
 
 
 def build_cache() -> Path:
-    """`wanted_cache`, whose UserError it raises, or, where the checkout is read-only, a temporary folder; makes it."""
+    """`wanted_cache`, whose UserErrors it raises, or, where the checkout is read-only, a temporary folder; makes it."""
     place = wanted_cache()
     with contextlib.suppress(OSError):
         place.mkdir(parents=True, exist_ok=True)
     if os.access(place, os.W_OK):
         return place
     place = Path(tempfile.gettempdir()) / f"repro-build-cache-{os.getuid()}"
+    _refuse_awkward(str(place), _NAMED)
     place.mkdir(exist_ok=True)
     return place
 
@@ -34,11 +36,14 @@ def build_cache() -> Path:
 def wanted_cache() -> Path:
     """REPRO_CACHE, else beside the virtual environment.
 
-    Raises UserError where compilers do not take its path, or that of the packages here: they find torch there.
+    Raises UserError where it is no folder, or compilers do not take its path or that of the packages here: they find
+    torch there.
     """
     place = Path(os.environ.get("REPRO_CACHE") or ROOT / ".venv" / "build-cache")
     _refuse_awkward(sys.prefix, "where this Python's packages are: move them, or the checkout that holds them, to")
-    _refuse_awkward(str(place), "where it would build: name in REPRO_CACHE")
+    _refuse_awkward(str(place), _NAMED)
+    if os.path.exists(place) and not os.path.isdir(place):
+        raise UserError(f"{place}, where it would build, is no folder: move it, or name a folder in REPRO_CACHE")
     return place
 
 

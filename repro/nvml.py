@@ -6,7 +6,6 @@ cannot be used, which is told, and never taken for a machine without.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -102,7 +101,7 @@ def memory(local: int) -> tuple[int, int] | None:
     try:
         import pynvml as nvml
 
-        nvml.nvmlInit()
+        nvml.nvmlInit()  # in a forked process what the one before it began does not count
         handle, _ = _named(nvml, os.environ.get("CUDA_VISIBLE_DEVICES"), local)
         try:
             told = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
@@ -111,14 +110,6 @@ def memory(local: int) -> tuple[int, int] | None:
     except Exception:  # as above
         return None
     return int(told.total), int(told.used)
-
-
-def begin() -> None:
-    """Makes NVML ready in a forked process, where what the process before it began does not count."""
-    with contextlib.suppress(Exception):  # who asks it for more will tell
-        import pynvml as nvml
-
-        nvml.nvmlInit()
 
 
 @contextmanager

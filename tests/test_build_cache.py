@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
 import pytest
 
-from repro.build_cache import build_cache, cut_short, mend
+from repro.build_cache import build_cache, cut_short, mend, wanted_cache
 from repro.errors import UserError
 from repro.measure.launcher import ForkServer
+from tests.command_line import ROOT, refusal
 
 WHOLE = Path(psutil.__file__).parent / "_psutil_linux.abi3.so"
 
@@ -32,6 +35,8 @@ def test_an_object_is_whole_to_its_last_byte_of_sections(tmp_path: Path) -> None
         assert cut_short(file)
     file.write_bytes(bytes(len(whole)))
     assert cut_short(file), "a linker writes the header last"
+    file.write_bytes(whole[:40] + bytes(8) + whole[48:])
+    assert cut_short(file), "and in it the place of its table of sections"
     assert not cut_short(tmp_path / "gone.so")
 
 
@@ -76,6 +81,21 @@ def test_a_fork_server_mends_its_caches_before_it_starts(tmp_path: Path) -> None
         assert not cut.exists()
 
 
+def test_the_cache_lies_beside_the_environment_or_where_it_is_named_or_else_in_a_temporary_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("REPRO_CACHE", raising=False)
+    assert wanted_cache() == ROOT / ".venv" / "build-cache"
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for named, place in (
+        (tmp_path / "new" / "cache", tmp_path / "new" / "cache"),
+        ("/proc/nothing-can-be-made-here", tmp_path / f"repro-build-cache-{os.getuid()}"),
+    ):
+        monkeypatch.setenv("REPRO_CACHE", str(named))
+        assert [build_cache(), build_cache()] == [place, place]
+        assert place.is_dir()
+
+
 @pytest.mark.parametrize("name", ["with blanks", "it's", "a[b"])
 def test_a_cache_that_compilers_do_not_take_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
@@ -84,6 +104,23 @@ def test_a_cache_that_compilers_do_not_take_is_refused(
     with pytest.raises(UserError, match="hands its compiler no path with blanks, quotes or brackets"):
         build_cache()
     assert not (tmp_path / name).exists()
+
+
+def test_a_temporary_cache_that_compilers_do_not_take_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("REPRO_CACHE", "/proc/nothing-can-be-made-here")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "with blanks"))
+    with pytest.raises(UserError, match=r"with blanks/repro-build-cache-.* name in REPRO_CACHE a plainer folder"):
+        build_cache()
+
+
+def test_a_cache_that_is_a_file_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    file, out = tmp_path / "cache", tmp_path / "out"
+    file.touch()
+    told = refusal("--models", "vit", "--processes", "1", "--out", str(out), REPRO_CACHE=str(file))
+    assert told == f"repro: {file}, where it would build, is no folder: move it, or name a folder in REPRO_CACHE\n"
+    assert not out.exists()
 
 
 def test_packages_where_compilers_do_not_look_are_refused_whatever_the_cache(

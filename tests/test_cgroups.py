@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 import torch
 
-from repro import cgroups
+from repro import cgroups, nvml
 from repro.host import host
 from repro.measure.rank import Rank
 from tests.command_line import refusal
@@ -72,6 +73,25 @@ def test_ranks_share_the_threads_that_these_cpus_can_run(monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "environ", dict(os.environ))
     Rank(0, 2, 0, 2, cuda=False, rendezvous="", sent=0.0, turns=None).prepare(None)
     assert threads == [max(1, (host().usable_cpus or 0) // 2)]
+
+
+@pytest.mark.usefixtures("groups")
+@pytest.mark.parametrize("groups", [UNLIMITED], indirect=True)
+@pytest.mark.parametrize(("given", "threads"), [("1", []), (None, [("threads", 2)])])
+def test_a_rank_on_a_gpu_keeps_the_threads_it_was_given_and_tells_of_its_own_gpu_before_it_takes_of_it(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, threads: list[Any]
+) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: told.append(("threads", number)))
+    monkeypatch.setattr(torch.cuda, "set_device", lambda number: told.append(("takes", number)))
+    monkeypatch.setattr(nvml, "memory", lambda local: ("bytes", local))
+    monkeypatch.setattr(os, "environ", {} if given is None else {"OMP_NUM_THREADS": given})
+    rank = Rank(5, 8, 1, 2, cuda=True, rendezvous="", sent=0.0, turns=None)
+    monkeypatch.setattr(rank, "report", lambda **said: told.append(said), raising=False)
+    rank.prepare(None)
+    assert told == [*threads, {"gpu_memory": ("bytes", 1)}, ("takes", 1)]
+    numbers = {name: os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE")}
+    assert numbers == {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_SIZE": "2"}, "DeepSpeed reads them"
 
 
 @pytest.mark.usefixtures("groups")

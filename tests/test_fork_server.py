@@ -397,6 +397,24 @@ def test_a_far_end_that_cannot_be_reached_any_more_has_left(error: OSError) -> N
         stream.stop()
 
 
+@pytest.mark.parametrize("number", [errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT, errno.ECONNRESET])
+def test_a_server_whose_near_end_cannot_be_reached_any_more_ends_without_a_word(number: int) -> None:
+    code = f"""
+import os, socket
+from repro.measure import server
+
+class Unreachable(socket.socket):
+    def recv_into(self, *_):
+        raise OSError({number}, os.strerror({number}))
+
+near, far = socket.socketpair()
+with Unreachable(fileno=os.dup(far.fileno())) as stream:
+    print(server.serve(stream, modules=["json"]), "jobs")
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("0 jobs\n", "")
+
+
 def test_what_comes_bit_by_bit_is_waited_for_no_longer_than_said() -> None:
     near, far = socket.socketpair()
     with near, far:

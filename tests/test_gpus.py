@@ -220,6 +220,11 @@ def test_cuda_visible_devices_masks_as_cuda_reads_it(variable: str | None, uuids
     assert [gpu.index for gpu in seen] == list(range(len(uuids)))
 
 
+def test_an_empty_entry_names_no_gpu_though_there_is_but_one() -> None:
+    [only] = FOUR[:1]
+    assert [mask([only], variable) for variable in ("0,", "")] == [[only], []]
+
+
 def test_a_number_is_of_a_gpu_and_means_its_first_slice_where_it_is_cut() -> None:
     a40, cut = device("NVIDIA A40", 0, "GPU-a"), device("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 1, "MIG-b")
     there = [a40, cut, replace(cut, index=2, uuid="MIG-c")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -22,10 +23,12 @@ import pytest
 from repro import jsonfile, nvml
 from repro.cli import main
 from repro.errors import UserError
-from repro.experiment import Experiment, batches
+from repro.experiment import Experiment, batches, check_room
 from repro.gpus import find
 from repro.lab import Trained, Training, epochs_of, lab_predictions, lab_ratios, predictions, ratios, why
 from repro.lab_report import Report
+from repro.measure.job import Outcome
+from repro.measure.launcher import ForkServer
 from tests.command_line import ROOT, one_line, process, record, refusal, results_folder, started
 
 InRanks = Callable[..., list[Any]]
@@ -158,14 +161,15 @@ def test_each_epoch_takes_every_image_once_in_an_order_of_its_own(in_ranks: InRa
     assert found["seconds"] == [12.0, 12.0]
 
 
-def test_a_warm_up_reads_all_images_and_trains_on_ten_batches_before_the_first_epoch(
+def test_a_warm_up_reads_all_images_batch_by_batch_and_trains_on_ten_before_the_first_epoch(
     in_ranks: InRanks, tmp_path: Path
 ) -> None:
     [found] = in_ranks("lab_training", folder=str(tmp_path), images=200, epochs=1, warm=True)
-    assert found["reads"][0] == [*range(200)]
-    assert [len(batch) for batch in found["reads"][1:]] == [16] * 10 + [16] * 12 + [8]
+    assert [image for batch in found["reads"][:13] for image in batch] == [*range(200)]
+    epoch = [16] * 12 + [8]
+    assert [len(batch) for batch in found["reads"]] == epoch + [16] * 10 + epoch, "memory has no room for all of them"
     before = found["told"][: found["told"].index("started")]
-    assert (before.count("read"), before.count("update")) == (1 + 10, 10)
+    assert (before.count("read"), before.count("update")) == (13 + 10, 10)
     assert [len(times[0]) for times in (found["reading"], found["training"])] == [13, 13]
     assert found["bar"] == 10 + 13
 
@@ -224,6 +228,7 @@ def test_every_number_of_the_report_is_in_the_trainings_that_are_kept(finished: 
     assert sorted((each.what.epochs, each.what.warm) for each in kept) == [(1, False), (1, True), (3, False)]
     for each in kept:
         assert each.started > 0
+        assert each.crowd is not None, "others may have kept CPUs busy"
         assert len(each.seconds) == len(each.reading) == len(each.training) == each.what.epochs
         for total, read, train in zip(each.seconds, each.reading, each.training, strict=True):
             assert len(read) == len(train) == 13
@@ -373,6 +378,29 @@ def test_where_the_images_have_no_room_nothing_is_left_behind(
         f"repro: {out}: 257 MiB of disk are free, the images take 29 while it runs; free some, or take fewer --images\n"
     )
     assert [*tmp_path.iterdir()] == []
+    what = Training("cpu", "tiny", 16, 2537, 1)
+    (tmp_path / f"{what.id}.json").touch()
+    check_room(tmp_path, what)  # it is trained already
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [
+        (Outcome(0, "crashed", error="ValueError: no luck"), "crashed, ValueError: no luck"),
+        (Outcome(0, "timed_out"), "timed_out, no reason given"),
+    ],
+)
+def test_a_training_that_fails_is_told_with_its_log_and_nothing_is_kept_of_it(
+    outcome: Outcome, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(nvml, "visible_devices", list)
+    monkeypatch.setattr(ForkServer, "start", lambda server: None)
+    monkeypatch.setattr(ForkServer, "call", lambda server, job: [outcome])
+    assert main(["lab", "--out", str(tmp_path)]) == 1
+    out, beside = capsys.readouterr()
+    [log] = re.findall(rf"_1-epoch: {re.escape(told)}; see (.*_1-epoch\.log)\n$", beside)
+    assert (out, Path(log).parent) == ("", tmp_path / "logs")
+    assert not [*tmp_path.glob("*-images_*.json")]
 
 
 def test_what_is_refused_is_refused_without_loading_torch() -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import psutil
 import pytest
@@ -76,7 +77,7 @@ def two_nodes(started: Start, tmp_path: Path, *options: str) -> tuple[subprocess
 
 GUESTS = [
     (b"GET / HTTP/1.1\r\n", "node 2 (127.0.0.1) speaks as no fork server does: b'GET / HTTP/1.1"),
-    (b"[1]\n", "node 2 (127.0.0.1) does not say what it has, as repro join does"),
+    (b"1\n", "node 2 (127.0.0.1) does not say what it has, as repro join does"),
     (b"", "node 2 (127.0.0.1) has left"),
     (b'{"device": "H100"}\n', "its device is H100, the first node's is cpu; give all nodes the same"),
     (b'{"device": "cpu", "torch": "1.0"}\n', "its torch is 1.0, the first node's is "),
@@ -191,6 +192,52 @@ def test_a_node_that_left_between_two_jobs_ends_the_next_one_at_once(tmp_path: P
         assert time.monotonic() - began < 10
         join()
         assert [line.split(":")[0] for line in told] == ["waiting for node 2 of 2"] * 2
+
+
+@contextmanager
+def joined_by(guest: Callable[[socket.socket, TextIO], None], tmp_path: Path) -> Iterator[Nodes]:
+    """Two nodes, of which the second is what plays one, with its end of the stream, and what it hears there."""
+    here, address = ForkServer(tmp_path / "server.log", {}, modules=("torch",)), free_address()
+    with Nodes(here, 2, address, lambda line: None, "cpu", 0) as nodes:
+        with socket.create_connection(parse_address(address)) as node, node.makefile() as heard:
+            node.sendall(b'{"device": "cpu"}\n{"ready": true}\n')
+            nodes.start()
+            playing = threading.Thread(target=guest, args=(node, heard), daemon=True)
+            playing.start()
+            yield nodes
+            playing.join(20)
+        assert not playing.is_alive()
+
+
+def test_the_first_node_to_fail_stops_the_others(tmp_path: Path) -> None:
+    def waits_for_its_ranks(node: socket.socket, heard: TextIO) -> None:
+        job = json.loads(heard.readline())
+        assert (job["world"], job["first"], job["ranks"]) == (2, 1, 1)
+        assert json.loads(heard.readline()) == {"stop": True}
+        node.sendall(b'[{"rank": 1, "status": "stopped"}]\n')
+
+    with joined_by(waits_for_its_ranks, tmp_path) as nodes:
+        asked = Job("tests.ranks:report_then", {"what": "raise"}, 1, str(tmp_path / "log"), timeout=20)
+        assert [outcome.status for outcome in nodes.call(asked)] == ["crashed", "stopped"]
+
+
+def test_an_interruption_ends_the_job_on_all_nodes(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def computes_to_the_end(node: socket.socket, heard: TextIO) -> None:
+        heard.readline()
+        while not any((tmp_path / "pids").iterdir()):
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+        told.append(heard.readline())
+
+    (tmp_path / "pids").mkdir()
+    began = time.monotonic()
+    with joined_by(computes_to_the_end, tmp_path) as nodes, pytest.raises(KeyboardInterrupt):
+        nodes.call(Job("tests.ranks:hang", {"pids": str(tmp_path / "pids")}, 1, str(tmp_path / "log"), timeout=60))
+    assert time.monotonic() - began < 30
+    assert told == [""], "the stream's end ends what it computes"
+    assert [int(pid.name) for pid in (tmp_path / "pids").iterdir() if psutil.pid_exists(int(pid.name))] == []
 
 
 def test_who_says_nothing_has_too_few_gpus_or_cannot_load_is_let_go_with_the_reason(

@@ -239,6 +239,11 @@ def test_custom_kernels_replace_eager_attention(in_ranks: InRanks, recipe: str) 
     assert "scaled_dot_product" in custom
 
 
+@pytest.mark.parametrize("recipe", ["convnext", "gan"])
+def test_a_model_without_attention_is_said_to_have_no_custom_kernels(in_ranks: InRanks, recipe: str) -> None:
+    assert in_ranks("attention", recipe=recipe, custom_kernels=True) == ["none (no custom kernel exists)"]
+
+
 def test_pythia_takes_flash_attn_where_that_is_asked_for_and_no_other_kernel_in_its_place(in_ranks: InRanks) -> None:
     [asked] = in_ranks("asked_attention", recipe="pythia-160m", custom_kernels=True, attention="flash")
     assert asked in ("causal_dao", "flash_attention_2", "No module named 'flash_attn'")

@@ -58,7 +58,8 @@ def train(
             return torch.randperm(images, generator=generator).split(described.batch_size)
 
         if warm:
-            file.read(torch.arange(images))
+            for chosen in torch.arange(images).split(described.batch_size):
+                file.read(chosen)
             for chosen in order()[: gan.WARM_UP_BATCHES]:
                 batch(chosen)
         rank.report(started=rank.since_sent())

@@ -59,7 +59,6 @@ class Rank:
         if not self.cuda or "OMP_NUM_THREADS" not in os.environ:  # which torch has taken already
             torch.set_num_threads(max(1, usable_cpus() // self.locals))
         if self.cuda:
-            nvml.begin()
             self.report(gpu_memory=nvml.memory(self.local))  # first: on a GPU that others fill nothing can be made
             torch.cuda.set_device(self.local)
         limit_memory(memory, self.cuda)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import gc
 import importlib
 import json
@@ -41,6 +42,7 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _GRACE_SECONDS = 3.0  # what the other ranks get to report once one has failed
 _LOOK_SECONDS = 1.0  # how often to look after ranks that say nothing
 _GLANCE_SECONDS = 0.005  # and after those that are about to end
+_UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH)  # what Linux says, where a router did, for a time-out
 _BEGIN, _END = 12_000, 4_000  # characters of a traceback that a record keeps; of a compiler's, the first error is there
 
 
@@ -286,11 +288,14 @@ def serve(stream: socket.socket, logs: Path | None = None, modules: Sequence[str
     that the stack does not import, or that the near end wants no such node. `modules` are those to preload.
     """
     jobs = 0
-    with contextlib.suppress(ConnectionError, TimeoutError):  # the near end is gone, or its network
+    try:
         for job in _jobs(stream, logs, modules):
             jobs += 1
             outcomes = run(job, stream)
             stream.sendall(json.dumps([asdict(outcome) for outcome in outcomes]).encode() + b"\n")
+    except OSError as error:
+        if not isinstance(error, (ConnectionError, TimeoutError)) and error.errno not in _UNREACHABLE:
+            raise  # all else than that the near end is gone, or its network
     return jobs
 
 

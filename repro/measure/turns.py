@@ -74,7 +74,7 @@ class Turns:
     def _give(self, works: Sequence[Future[T]]) -> None:
         """Gives turns until all works have ended, in one order: who had two on end would find its caches as it left
         them, which were one to turn the order round who stands in the middle never would."""
-        while self._waiting or not all(work.done() for work in works):
+        while not all(work.done() for work in works):
             self._admit(0 if self._waiting else _GLANCE_SECONDS)  # a work may try again in another process
             for process in list(self._waiting):
                 time.sleep(_PAUSE_SECONDS)
