@@ -133,6 +133,15 @@ def test_checkpointing_and_offloading_are_no_faster_than_the_same_without() -> N
         assert searching.bound(more) == 10 * searching.seconds(zero, share)
 
 
+def test_naive_mamba_which_is_compiled_no_less_than_its_free_lunch_bounds_none_with_custom_kernels() -> None:
+    recipe = models.find("mamba", "tiny")
+    searching, share = guide(recipe, Machine(paper_gpu("A100"), 1)), recipe.batch_size
+    for settings, off in ((NAIVE, 100.0), (FREE_LUNCH, 1.0)):
+        searching.learn(measured(recipe, settings, 1, share, off * searching.seconds(settings, share)))
+    more = Settings(True, checkpointing=True)
+    assert searching.bound(more) == pytest.approx(0.9 * searching.seconds(more, share))
+
+
 def test_a_bound_is_the_prediction_as_far_off_as_what_did_no_more_less_10_percent() -> None:
     recipe, machine = models.find("pythia-1b"), Machine(paper_gpu("A100"), 4)
     searching = guide(recipe, machine)
