@@ -93,6 +93,8 @@ def test_a_probed_machine_is_predicted(probes: Path) -> None:
     rows = answer("predict", "--probes", str(probes), "--gpus", "2", "--models", "pythia-160m")
     assert {row["gpu"] for row in rows} == {"cpu"}
     assert {row["days_low"] for row in rows} == {None}, "nothing like it was held against its predictions"
+    [alone] = answer("predict", "--probes", str(probes), "--models", "vit", "--methods", "naive")
+    assert (alone["gpus"], alone["seconds_communication"]) == (1, 0), "one sends nothing, and no ring was measured"
     best = rows[0]
     vision = answer("predict", "--probes", str(probes), "--gpus", "2", "--models", "vit", "--methods", "free-lunch")
     assert vision[0]["feasible"]
@@ -196,6 +198,7 @@ def test_what_was_measured_never_beats_the_data_sheet() -> None:
     assert Machine(gpu, 2, probed=PROBED).link_bytes == PROBED.ring
     tensor_cores = Machine(gpu, 1, probed=replace(PROBED, tf32=1e11))
     assert [tensor_cores.peak("fp32", tf32) for tf32 in (True, False)] == [1e11, PROBED.fp32]
+    assert tensor_cores.peak("fp16", True) == PROBED.fp16, "TF32 is of fp32 alone"
     bridged = find("RTX 3090")
     assert bridged is not None
     assert Machine(bridged, 2, probed=replace(PROBED, ring=5e10)).link_bytes == 5e10, "more than PCIe: a bridge"
