@@ -78,5 +78,5 @@ def _of_times(record: Record) -> str | None:
 
 def _same(told: Any, value: Any) -> bool:
     if isinstance(value, list):
-        return isinstance(told, list) and len(told) == len(value) and all(map(_same, told, value))
+        return len(told) == len(value) and all(map(_same, told, value))
     return isinstance(told, float) and math.isclose(told, value, rel_tol=_EXACT)

@@ -186,6 +186,34 @@ def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> No
     assert "that ran on 2 nodes of 4 x A100: it has " in on_nodes.stderr
 
 
+def test_what_ran_is_held_against_its_prediction_by_the_authors_clock_and_where_it_should_not_fit_by_nothing_else(
+    tmp_path: Path,
+) -> None:
+    asked = ("predict", "--gpu", "A100", "--gpus", "4", "--models", "vit")
+    [predicted] = answer(*asked, "--methods", "free-lunch")
+    by_clock = record("vit", "free_lunch", predicted["days"], true_days=10 * predicted["days"])
+    folder = str(results_folder(tmp_path / "run", by_clock, record("vit", "naive", 10.0, memory=2**30)))
+    row, limited = answer(*asked, "--measured", folder)
+    assert (row["predicted_over_measured"], row["inside_interval"]) == (pytest.approx(1), True)
+    assert (limited["predicted_step"], limited["predicted_over_measured"]) == (None, None)
+    told = repro(*asked, "--measured", folder).stdout
+    assert (
+        "; of 1 it is within 25 % in 1, within 2x in 1, the measured days are within the interval in 1 of 1, " in told
+    )
+    assert "Feasible or not as predicted: 1 of 2." in told
+    full = str(results_folder(tmp_path / "full", record("vit", "naive", None, status="out_of_memory", memory=2**30)))
+    assert repro(*asked, "--measured", full).stdout.startswith("Feasible or not as predicted: 1 of 1.\n")
+    slower = str(results_folder(tmp_path / "slower", record("vit", "free_lunch", predicted["days"] / 1.28)))
+    assert "; of 1 it is within 25 % in 0, within 2x in 1, " in repro(*asked, "--measured", slower).stdout
+
+
+def test_what_ran_had_the_host_that_it_took(tmp_path: Path) -> None:
+    """Pythia-6.9B's states take more than the 64 GB of the paper's jobs."""
+    folder = results_folder(tmp_path / "run", record("pythia-6.9b", "free_lunch+zero_3+offloading", 90.0, count=1))
+    [row] = answer("predict", "--gpu", "A100", "--models", "pythia-6.9b", "--measured", str(folder))
+    assert row["predicted_step"] is not None
+
+
 def test_the_fastest_of_each_recipe_stand_together_at_the_end() -> None:
     asked = ("predict", "--gpu", "A100", "--methods", "naive")
     overview = repro(*asked, "--models", "vit,pythia-160m").stdout.partition("The fastest of each:")[2]

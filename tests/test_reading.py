@@ -373,6 +373,12 @@ def test_a_record_whose_id_names_a_memory_limit_had_one() -> None:
     assert told == f"its id is {sound.id}, what it says of itself makes {sound.id.removesuffix('/1GiB')}"
 
 
+def test_a_record_of_settings_that_there_are_not_is_none() -> None:
+    sound = record("pythia-1b", "free_lunch", 18.0)
+    told = contradiction(replace(sound, settings="sorcery", id=sound.id.replace("free_lunch", "sorcery")))
+    assert str(told).startswith("unknown settings 'sorcery'")
+
+
 def test_devices_of_several_nodes_all_took_part() -> None:
     one = record("pythia-1b", "free_lunch+zero_1", 18.0)
     two = replace(one, count=2, nodes=2, id=Trial(one.recipe, "paper", one.settings, "A100", 2, nodes=2).id)
