@@ -697,7 +697,9 @@ def test_where_nothing_that_saves_memory_fits_the_reason_says_so() -> None:
 
 def test_what_differs_by_its_unit_or_its_budget_says_so() -> None:
     assert "to the nearest 500 USD, as the other systems are too" in CHECKED["server-8-gpus"].reason
-    assert "above that budget" in CHECKED["review-budget-160k"].reason
+    better = "8 A100 at 162,500 USD, above that budget, in 9 days; 4 H100 at 127,500 USD in 8 days"
+    assert CHECKED["review-budget-160k"].reason.endswith(better)
+    assert "own price, 162,500 USD, it would be 487,500" in CHECKED["review-saved-by-owning"].reason
 
 
 def test_cells_where_free_lunch_alone_fits_and_nothing_else_have_no_median() -> None:
