@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import models
@@ -14,6 +15,7 @@ from .reckon import reckoned
 from .settings import Settings
 from .trial import Record, Trial
 
+_NOT_KEPT = "(/[0-9]+-rounds)?(/checked)?(/micro-batch-[0-9]+)?"  # what of a trial's id its record does not say
 _EXACT = 1e-6  # relative: JSON keeps every digit, so what follows from raw times follows to the last ones
 
 
@@ -36,7 +38,7 @@ def contradiction(record: Record) -> str | None:
         memory_limit=record.memory_limit,
         nodes=record.nodes,
     )
-    if not f"{record.id}/".startswith(f"{trial.id}/"):  # rounds and the like may follow
+    if not re.fullmatch(re.escape(trial.id) + _NOT_KEPT, record.id):
         return f"its id is {record.id}, what it says of itself makes {trial.id}"
     if record.status != "ok":
         told = [name for name in ("authors_step", "true_step", "true_days") if getattr(record, name) is not None]
@@ -76,5 +78,5 @@ def _of_times(record: Record) -> str | None:
 
 def _same(told: Any, value: Any) -> bool:
     if isinstance(value, list):
-        return isinstance(told, list) and len(told) == len(value) and all(map(_same, told, value))
+        return len(told) == len(value) and all(map(_same, told, value))
     return isinstance(told, float) and math.isclose(told, value, rel_tol=_EXACT)

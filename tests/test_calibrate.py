@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 import models
+from repro.errors import UserError
 from repro.gpus import Gpu, find
 from repro.predict.calibration import EVERYTHING, load
 from repro.predict.forecast import trace_of
@@ -93,6 +94,8 @@ def test_a_probed_machine_is_predicted(probes: Path) -> None:
     rows = answer("predict", "--probes", str(probes), "--gpus", "2", "--models", "pythia-160m")
     assert {row["gpu"] for row in rows} == {"cpu"}
     assert {row["days_low"] for row in rows} == {None}, "nothing like it was held against its predictions"
+    [alone] = answer("predict", "--probes", str(probes), "--models", "vit", "--methods", "naive")
+    assert (alone["gpus"], alone["seconds_communication"]) == (1, 0), "one sends nothing, and no ring was measured"
     best = rows[0]
     vision = answer("predict", "--probes", str(probes), "--gpus", "2", "--models", "vit", "--methods", "free-lunch")
     assert vision[0]["feasible"]
@@ -196,6 +199,7 @@ def test_what_was_measured_never_beats_the_data_sheet() -> None:
     assert Machine(gpu, 2, probed=PROBED).link_bytes == PROBED.ring
     tensor_cores = Machine(gpu, 1, probed=replace(PROBED, tf32=1e11))
     assert [tensor_cores.peak("fp32", tf32) for tf32 in (True, False)] == [1e11, PROBED.fp32]
+    assert tensor_cores.peak("fp16", True) == PROBED.fp16, "TF32 is of fp32 alone"
     bridged = find("RTX 3090")
     assert bridged is not None
     assert Machine(bridged, 2, probed=replace(PROBED, ring=5e10)).link_bytes == 5e10, "more than PCIe: a bridge"
@@ -209,6 +213,31 @@ def test_an_unknown_gpu_needs_no_row_in_the_catalogue() -> None:
     assert machine.peak("bf16", True) == PROBED.bf16
     assert probes.calibration(fitted, 1).rates.launch == PROBED.launch
     assert probes.calibration(fitted, 1).allowance.context == fitted.allowance.context
+
+
+def test_what_was_measured_is_reached_whole_and_what_was_not_as_fitted() -> None:
+    fitted = load()[EVERYTHING]
+    rates = Probes("one", 2**33, (9, 0), {1: PROBED}, 1.0).calibration(fitted, 1).rates
+    measured = ("half", "full", "hbm", "gddr", "switch", "bridge", "pcie_2", "pcie_4", "pcie_8", "host")
+    assert {getattr(rates, name) for name in measured} == {1.0}
+    assert replace(rates, launch=fitted.rates.launch, **{name: getattr(fitted.rates, name) for name in measured}) == (
+        fitted.rates
+    )
+
+
+def test_the_memory_of_a_probed_gpu_is_what_it_had_whatever_others_of_its_name_tell() -> None:
+    assert Probes("T4", 2**33, (7, 5), {1: PROBED}, 1.0).machine(1).gpu.memory_bytes == 2**33
+
+
+def test_only_a_gpu_without_bf16_may_have_measured_none(tmp_path: Path) -> None:
+    turing, ampere = (
+        Probes("one", 2**33, capability, {1: replace(PROBED, bf16=None)}, 1.0) for capability in ((7, 5), (8, 0))
+    )
+    turing.save(tmp_path / "probes.json")
+    assert load_probes(tmp_path / "probes.json") == turing
+    ampere.save(tmp_path / "probes.json")
+    with pytest.raises(UserError, match=r"counts\.1\.bf16 is null"):
+        load_probes(tmp_path / "probes.json")
 
 
 @pytest.mark.parametrize("known", [find("A100"), Probes("A100", 80 * 2**30, (8, 0), {1: PROBED}, 1.0)])

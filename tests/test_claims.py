@@ -27,7 +27,8 @@ from repro.economics.comment import reckonings
 from repro.economics.offers import machine_price
 from repro.economics.pricelist import price_list
 from repro.errors import UserError
-from repro.expected import COUNTS
+from repro.expected import COUNTS, cells
+from repro.findings import recipe_of
 from repro.interval import Interval
 from repro.prices import parts, servers, systems
 from repro.quantities import quantities
@@ -696,7 +697,9 @@ def test_where_nothing_that_saves_memory_fits_the_reason_says_so() -> None:
 
 def test_what_differs_by_its_unit_or_its_budget_says_so() -> None:
     assert "to the nearest 500 USD, as the other systems are too" in CHECKED["server-8-gpus"].reason
-    assert "above that budget" in CHECKED["review-budget-160k"].reason
+    better = "8 A100 at 162,500 USD, above that budget, in 9 days; 4 H100 at 127,500 USD in 8 days"
+    assert CHECKED["review-budget-160k"].reason.endswith(better)
+    assert "own price, 162,500 USD, it would be 487,500" in CHECKED["review-saved-by-owning"].reason
 
 
 def test_cells_where_free_lunch_alone_fits_and_nothing_else_have_no_median() -> None:
@@ -733,7 +736,12 @@ def test_a_gain_that_is_a_mean_refutes_nothing_while_cells_of_it_are_missing() -
     one = search("H100", best=4, counts=(8,), models=("pythia-1b",))
     checked = check("memory-saving-gain", one)
     assert checked.verdict == "needs_measurement"
-    assert "80 %, measured in 1 cell of H100; 1 of the 20 cells of H100 is searched" in checked.reason
+    lacking = ", ".join(
+        f"Pythia-160M on {count} H100 lacks {settings} of {settings} settings, first free_lunch"
+        for count, settings in ((1, 12), (2, 22), (4, 22))
+    )
+    searched = f"1 of the 20 cells of H100 is searched: {lacking}, 16 others likewise; "
+    assert f"80 %, measured in 1 cell of H100; {searched}" in checked.reason
     # The bars that it is in end below the paper's 71 %.
     assert check("memory-saving-gain", [*one, *search(best=10)]).working.value.value < 71  # type: ignore[union-attr]
 
@@ -748,12 +756,13 @@ def test_memory_saving_on_one_gpu_hurts_where_every_gain_is_negative() -> None:
 
 
 def test_the_clocks_are_compared_over_all_trials_on_gpus() -> None:
-    ratios = (1.0, 1.3, 1.4)
+    ratios = (1.0, 1.4, 1.3)
     records = [
         record("vit", settings, 10.0, true_days=10.0 * ratio)
         for settings, ratio in zip(("naive", "free_lunch", "free_lunch+zero_1"), ratios, strict=True)
     ]
-    checked = check("timed-passes", records)
+    apart = record("vit", "free_lunch+checkpointing", 10.0, true_days=90.0, micro_batch=2, authors_micro_batch=4)
+    checked = check("timed-passes", [*records, apart, record("vit", "free_lunch", None, status="out_of_memory")])
     assert checked.working is not None
     assert checked.working.value.value == pytest.approx(1.3)
     assert (checked.verdict, "from 1 to 1.4" in checked.reason) == ("differs", True)
@@ -768,7 +777,19 @@ def test_one_cell_that_differs_refutes_a_table_and_one_that_holds_does_not_confi
     assert differs.verdict == "differs"
     assert differs.working is not None
     assert "expected 41 days, measured 60.0" in differs.working.steps[0]
-    assert check("table-1-cells", [record("pythia-1b", "naive", 60.0)]).verdict == "needs_measurement"
+    other = check("table-1-cells", [record("pythia-1b", "naive", 60.0)])
+    assert (other.verdict, "none of its 144 cells was compared" in other.reason) == ("needs_measurement", True)
+
+
+def test_a_comparison_of_every_cell_confirms_a_table() -> None:
+    records = [
+        record(recipe_of(one.model).id, "naive", one.days, one.gpu, one.gpus, "ok" if one.days else "out_of_memory")
+        for one in cells("4")
+        if one.state != "lost"
+    ]
+    checked = check("table-4-cells", records)
+    assert (checked.verdict, "143 of its 143 cells were compared" in checked.reason) == ("holds", True)
+    assert check("table-4-cells", records[1:]).verdict == "needs_measurement"
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,15 @@ def test_checkpointing_and_offloading_are_no_faster_than_the_same_without() -> N
         assert searching.bound(more) == 10 * searching.seconds(zero, share)
 
 
+def test_naive_mamba_which_is_compiled_no_less_than_its_free_lunch_bounds_none_with_custom_kernels() -> None:
+    recipe = models.find("mamba", "tiny")
+    searching, share = guide(recipe, Machine(paper_gpu("A100"), 1)), recipe.batch_size
+    for settings, off in ((NAIVE, 100.0), (FREE_LUNCH, 1.0)):
+        searching.learn(measured(recipe, settings, 1, share, off * searching.seconds(settings, share)))
+    more = Settings(True, checkpointing=True)
+    assert searching.bound(more) == pytest.approx(0.9 * searching.seconds(more, share))
+
+
 def test_a_bound_is_the_prediction_as_far_off_as_what_did_no_more_less_10_percent() -> None:
     recipe, machine = models.find("pythia-1b"), Machine(paper_gpu("A100"), 4)
     searching = guide(recipe, machine)
@@ -179,10 +188,12 @@ def test_a_library_that_nothing_ran_under_is_off_as_what_is_compiled_likewise_or
     searching, low = guide(recipe, machine), FITTED.hbm[0]
     size = searching.size(fsdp)
     predicted = min(searching.seconds(fsdp, size), searching.seconds(fsdp, 2 * size))
-    searching.learn(measured(recipe, zero, 4, 1, 0.5 * searching.seconds(zero, 1)))
-    assert searching.bound(fsdp) == pytest.approx(0.5 * predicted * low)
-    searching.learn(measured(recipe, FREE_LUNCH, 4, 1, 3.0 * searching.seconds(FREE_LUNCH, 1)))
-    assert searching.bound(fsdp) == pytest.approx(3.0 * predicted * low)
+    for settings, off in ((zero, 0.5), (replace(zero, offloading=True), 0.8)):
+        searching.learn(measured(recipe, settings, 4, 1, off * searching.seconds(settings, 1)))
+    assert searching.bound(fsdp) == pytest.approx(0.5 * predicted * low), "the lowest of any"
+    for settings, off in ((replace(FREE_LUNCH, checkpointing=True), 4.0), (FREE_LUNCH, 3.0)):
+        searching.learn(measured(recipe, settings, 4, 1, off * searching.seconds(settings, 1)))
+    assert searching.bound(fsdp) == pytest.approx(3.0 * predicted * low), "and of those compiled likewise"
 
 
 def test_what_should_not_fit_is_bounded_at_one_or_two_examples() -> None:
@@ -258,6 +269,9 @@ def test_what_does_more_than_one_that_could_not_be_compiled_is_taken_to_gain_not
     assert searching.weigh(less, size) is None, "what failed may be of checkpointing"
     other = tried(recipe, "free_lunch+checkpointing", 12.0)
     assert searching.weigh(other, size) is None, "or of FSDP"
+    none_gained = guide(recipe, Machine(paper_gpu("A100"), 4))
+    none_gained.learn(tried(recipe, "free_lunch+checkpointing+fsdp_2", 10.0, compiled=False))
+    assert none_gained.weigh(more, size) is not None, "also where no other was compiled yet"
 
 
 def test_what_was_not_worth_compiling_bounds_what_does_more_also_where_a_run_goes_on() -> None:

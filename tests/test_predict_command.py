@@ -17,6 +17,7 @@ from repro.cli import main
 from repro.errors import UserError
 from repro.expected import cells, published_settings
 from repro.findings import corrected_days
+from repro.formats import figures
 from repro.predict import calibration, fit, traces, validate
 from repro.predict.forecast import forecast
 from repro.predict.machine import Machine, gpu_named
@@ -55,6 +56,30 @@ def test_people_are_told_that_numbers_are_predicted_and_how_sure_they_are() -> N
     assert "Predicted, not measured" in one
     for part in ("weights", "gradients", "optimizer", "activations", "buckets", "workspace"):
         assert f"{part} (GiB)" in one
+
+
+def test_a_cell_shows_the_days_that_are_printed_and_those_predicted_of_it() -> None:
+    [row] = [
+        row
+        for row in answer("predict", "--models", "pythia-1b")
+        if (row["table"], row["gpu"], row["gpus"]) == ("1", "A100", 4)
+    ]
+    tables = repro("predict", "--models", "pythia-1b").stdout
+    assert f" 18 ({figures(row['predicted_days'])}) " in tables
+    assert " - (-) " in tables
+
+
+def test_people_see_memory_in_gib_and_times_as_shares_of_the_step() -> None:
+    asked = ("predict", "--gpu", "A100", "--gpus", "4", "--models", "pythia-1b", "--methods", "free-lunch")
+    [found] = answer(*asked)
+    lines = [line.split("|")[1:-1] for line in repro(*asked, "--format", "markdown").stdout.splitlines() if "|" in line]
+    shown = dict(zip(*([cell.strip() for cell in line] for line in (lines[0], lines[2])), strict=True))
+    for name in ("memory", "weights", "gradients", "optimizer", "activations", "buckets", "workspace"):
+        bytes_ = found["peak_memory" if name == "memory" else f"memory_{name}"]
+        assert float(shown[f"{name} (GiB)"]) == pytest.approx(bytes_ / 2**30, rel=0.01)
+    for name in ("compute", "memory", "launches", "communication", "offload", "update"):
+        share = 100 * found[f"seconds_{name}"] / found["step_seconds"]
+        assert float(shown[f"{name} (%)"]) == pytest.approx(share, rel=0.01)
 
 
 def test_a_stack_without_traces_of_its_own_is_told_beside_the_nearest_and_one_with_them_is_not_called_near(
@@ -186,6 +211,35 @@ def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> No
     assert "that ran on 2 nodes of 4 x A100: it has " in on_nodes.stderr
 
 
+def test_what_ran_is_held_against_its_prediction_by_the_authors_clock_and_where_it_should_not_fit_by_nothing_else(
+    tmp_path: Path,
+) -> None:
+    asked = ("predict", "--gpu", "A100", "--gpus", "4", "--models", "vit")
+    [predicted] = answer(*asked, "--methods", "free-lunch")
+    by_clock = record("vit", "free_lunch", predicted["days"], true_days=10 * predicted["days"])
+    folder = str(results_folder(tmp_path / "run", by_clock, record("vit", "naive", 10.0, memory=2**30)))
+    row, limited = answer(*asked, "--measured", folder)
+    assert row["predicted_step"] == predicted["step_seconds"]
+    assert (row["predicted_over_measured"], row["inside_interval"]) == (pytest.approx(1), True)
+    assert (limited["predicted_step"], limited["predicted_over_measured"]) == (None, None)
+    told = repro(*asked, "--measured", folder).stdout
+    assert (
+        "; of 1 it is within 25 % in 1, within 2x in 1, the measured days are within the interval in 1 of 1, " in told
+    )
+    assert "Feasible or not as predicted: 1 of 2." in told
+    full = str(results_folder(tmp_path / "full", record("vit", "naive", None, status="out_of_memory", memory=2**30)))
+    assert repro(*asked, "--measured", full).stdout.startswith("Feasible or not as predicted: 1 of 1.\n")
+    slower = str(results_folder(tmp_path / "slower", record("vit", "free_lunch", predicted["days"] / 1.28)))
+    assert "; of 1 it is within 25 % in 0, within 2x in 1, " in repro(*asked, "--measured", slower).stdout
+
+
+def test_what_ran_had_the_host_that_it_took(tmp_path: Path) -> None:
+    """Pythia-6.9B's states take more than the 64 GB of the paper's jobs."""
+    folder = results_folder(tmp_path / "run", record("pythia-6.9b", "free_lunch+zero_3+offloading", 90.0, count=1))
+    [row] = answer("predict", "--gpu", "A100", "--models", "pythia-6.9b", "--measured", str(folder))
+    assert row["predicted_step"] is not None
+
+
 def test_the_fastest_of_each_recipe_stand_together_at_the_end() -> None:
     asked = ("predict", "--gpu", "A100", "--methods", "naive")
     overview = repro(*asked, "--models", "vit,pythia-160m").stdout.partition("The fastest of each:")[2]
@@ -270,6 +324,7 @@ BAD_INPUT = [
     ),
     (["--gpu", "V100-SXM2"], ["GPU 'V100-SXM2' may be any of V100 16 GB, V100 32 GB: name one"]),
     (["--gpu", "3090"], ["unknown GPU '3090': did you mean RTX 3090? python -m repro gpus lists all"]),
+    (["--gpu", "HBM3"], ["unknown GPU 'HBM3': did you mean H100 SXM? python"]),  # a word of its driver's name
     (["--gpu", "banana"], ["unknown GPU 'banana': python -m repro gpus lists all, and a row in", "gpus.csv adds one"]),
     (["--gpu", "A100", "--gpus", "3"], ["1024, does not divide by 3 GPUs", "1, 2, 4 or 8"]),
     (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -26,7 +27,7 @@ from repro.predict.memory import (
 )
 from repro.predict.tables import predicted
 from repro.rules import host_bytes
-from repro.settings import FREE_LUNCH, NAIVE, Settings, search_space
+from repro.settings import FREE_LUNCH, NAIVE, Settings, Sharding, search_space
 
 NOTHING_ASIDE = Allowance(reserved=0.0, context=0.0, group=0.0, spread=1.0)
 
@@ -167,6 +168,20 @@ def test_a_micro_batch_is_a_power_of_two_within_a_gpus_share_of_the_batch(fitted
                 assert size & (size - 1) == 0
 
 
+def test_a_gpus_whole_share_of_the_batch_may_be_one_example(fitted: calibration.Calibration) -> None:
+    assert largest("mamba", Settings.parse("free_lunch+zero_3"), paper_gpu("A100"), 128, fitted.allowance) == 1
+
+
+@pytest.mark.parametrize("sharding", ["none", "zero_2", "fsdp_3"])
+def test_into_what_some_examples_take_go_as_many(sharding: Sharding) -> None:
+    recipe, settings = models.find("pythia-1b"), Settings(True, sharding=sharding)
+    *backward, _ = moments(recipe, traces.find(recipe.id, variant_of(settings)), settings, 8)
+    for moment in backward:
+        also = replace(moment, activations=moment.activations + traces.Linear(1e9, 0.0))  # whatever the micro batch
+        taken = also.at(8, workspace=0.0, spread=1.1).peak
+        assert also.examples(taken, spread=1.1) == pytest.approx(8)
+
+
 def activations(model: str, moment: int) -> Iterator[float]:
     """Bytes at a moment, without checkpointing and with it."""
     recipe, trace = models.find(model), traces.find(model, "custom")
@@ -277,3 +292,4 @@ def test_memory_that_error_correction_takes_is_not_there_to_use(name: str, mib: 
     gpu = find(name)
     assert gpu is not None
     assert usable(gpu, ALL_OF_IT) == mib * 2**20
+    assert usable(gpu, replace(ALL_OF_IT, reserved=0.25)) == 0.75 * mib * 2**20

@@ -364,6 +364,21 @@ def test_utilisation_is_of_the_peak_with_tf32_only_where_it_ran() -> None:
     assert naive.utilisation == pytest.approx(free_lunch.utilisation * 156 / 19.5)
 
 
+def test_a_record_whose_id_names_a_memory_limit_had_one() -> None:
+    """Without it, it would stand for a cell."""
+    sound = record("pythia-1b", "free_lunch+zero_1", 18.0, memory=2**30)
+    for more in ("", "/8-rounds", "/checked", "/micro-batch-4", "/8-rounds/checked/micro-batch-4"):
+        assert contradiction(replace(sound, id=sound.id + more)) is None
+    told = contradiction(replace(sound, memory_limit=None))
+    assert told == f"its id is {sound.id}, what it says of itself makes {sound.id.removesuffix('/1GiB')}"
+
+
+def test_a_record_of_settings_that_there_are_not_is_none() -> None:
+    sound = record("pythia-1b", "free_lunch", 18.0)
+    told = contradiction(replace(sound, settings="sorcery", id=sound.id.replace("free_lunch", "sorcery")))
+    assert str(told).startswith("unknown settings 'sorcery'")
+
+
 def test_devices_of_several_nodes_all_took_part() -> None:
     one = record("pythia-1b", "free_lunch+zero_1", 18.0)
     two = replace(one, count=2, nodes=2, id=Trial(one.recipe, "paper", one.settings, "A100", 2, nodes=2).id)

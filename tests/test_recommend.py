@@ -177,6 +177,16 @@ def test_all_predicted_days_of_an_answer_are_of_the_stack_that_the_papers_are_of
     assert f"those of {nearest_here().transformers}, " in note or nearest_here() == PAPER_STACK
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"), [(("mamba",), False), (("mamba", "--predicted"), True), (("pythia-160m",), True)]
+)
+def test_whose_traces_they_are_is_told_where_days_are_predicted_beside_the_papers_or_in_place_of_doubted_ones(
+    asked: tuple[str, ...], told: bool
+) -> None:
+    notes = answer("rent", "--model", *asked)["notes"]
+    assert any("Predicted days are from traces" in note for note in notes) == told
+
+
 def test_rows_are_ranked_best_first_and_say_what_fits() -> None:
     rows = answer(*PYTHIA, "--budget", "40000")["rows"]
     assert [row["rank"] for row in rows] == list(range(1, 17))

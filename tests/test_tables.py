@@ -100,8 +100,10 @@ def test_beside_the_paper_and_predictions_stands_the_micro_batch_of_the_authors_
     assert (found["measured_mbs"], found["measured_gas"], found["measured_days"]) == (16, 16, pytest.approx(18))
     (verdict,) = [each for each in judge_tables([one], 0.15) if each.compared]
     assert (verdict.verdict, verdict.micro_batch) == ("reproduced", 16)
-    (row,) = answer("predict", "--gpu", "A100", "--gpus", "4", "--measured", folder, "--models", "pythia-1b")
-    assert row["measured_micro_batch"] == 16
+    beside = ("predict", "--gpu", "A100", "--gpus", "4", "--measured", folder, "--models", "pythia-1b")
+    (row,) = answer(*beside)
+    assert row["measured_micro_batch"] == row["predicted_micro_batch"] == 16
+    assert "the micro batch is as predicted in 1. " in repro(*beside).stdout
     (observed,) = measured_observations([one], PAPER_STACK)
     assert observed.micro_batch == 16
 

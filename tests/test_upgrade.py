@@ -907,13 +907,14 @@ def unbuilt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Namespace]:
         ("torch==2.11.0", "2.10.0+cpu", ["torch==2.11.0+cpu", "timm"]),
         ("torch==2.11.0+cu128", "2.10.0+cpu", ["torch==2.11.0+cu128", "timm"]),
         ("torch==2.11.0", "2.10.0", ["torch==2.11.0", "timm"]),
+        ("Torch==2.11.0 TIMM==2.0", "2.10.0+cpu", ["torch==2.11.0+cpu", "timm==2.0"]),
     ],
 )
 def test_a_second_stack_has_the_firsts_build_of_torch_unless_another_is_named(
     unbuilt: Callable[..., Namespace], against: str, torch: str, wanted: list[str]
 ) -> None:
     found = unbuilt(against, torch=torch)
-    assert (found.name, found.wanted) == (against, wanted)
+    assert (found.name, found.wanted) == (against.lower(), wanted)
     assert found.preferred == ["timm==1.0", f"torch=={torch}"], "all else as it is here, as far as that goes with it"
 
 
@@ -1019,7 +1020,7 @@ def test_an_interpreter_that_does_not_run_is_told_by_its_last_line(
 def test_requirements_are_read_by_name() -> None:
     assert requirements("torch==2.11.0, Flash_Attn==2.8.3.post2") == {
         "torch": "torch==2.11.0",
-        "flash-attn": "Flash_Attn==2.8.3.post2",
+        "flash-attn": "flash-attn==2.8.3.post2",
     }
     with pytest.raises(UserError, match="package==version"):
         requirements("torch>=2")

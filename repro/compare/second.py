@@ -110,21 +110,21 @@ def pinned(wanted: Mapping[str, str], first: Stack) -> Stack:
 
 
 def requirements(against: str) -> dict[str, str]:
-    """Requirements by normalised name. Raises UserError where there is none."""
+    """Requirements, their names normalised, by name. Raises UserError where there is none."""
     if os.path.isdir(against):
         raise UserError(f"--against {against}: it is a folder, expected a lock file, such as locks/latest.lock")
     found: dict[str, str] = {}
     for word in against.replace(",", " ").split():
-        parts = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9._-]*)==[A-Za-z0-9.+!_-]+", word)
+        parts = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9.+!_-]+)", word)
         if parts is None:
             raise UserError(
                 f"--against {against}: no such file, and {word!r} is not of the form package==version, such as "
                 "torch==2.11.0"
             )
-        if found.setdefault(normalised(parts[1]), word) != word:
-            raise UserError(
-                f"--against {against}: {found[normalised(parts[1])]} and {word}: name one version of a package"
-            )
+        name = normalised(parts[1])
+        line = f"{name}=={parts[2]}"  # `pinned` and our script look for torch by this name
+        if found.setdefault(name, line) != line:
+            raise UserError(f"--against {against}: {found[name]} and {word}: name one version of a package")
     if not found:
         raise UserError('--against: expected a lock file, or requirements such as "torch==2.11.0 transformers==5.24.0"')
     return found

@@ -67,7 +67,7 @@ def told(found: Sequence[Beside]) -> str:
     words = f"Feasible or not as predicted: {feasible} of {len(found)}."
     if not ratios:
         return words
-    sizes = [each.forecast.micro_batch == each.record.compared_micro_batch for each in found if each.ratio is not None]
+    sizes = [each.forecast.micro_batch == each.record.compared_micro_batch for each in found]
     errors = [abs(ratio - 1) for ratio in ratios]
     near, within = sum(error <= 0.25 for error in errors), sum(0.5 <= ratio <= 2 for ratio in ratios)
     told = [each.inside for each in found if each.inside is not None]

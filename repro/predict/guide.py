@@ -119,7 +119,9 @@ class Guide:
         like = [one for one in self._measured if one.compiled == compiles(self._recipe, settings)]
         alike = [one for one in like if _does_no_more(one.settings, settings)]
         if alike:
-            same = [one for one in alike if one.settings.stage == settings.stage and one.size >= max(sizes)]
+            # Of Mamba nothing is compiled, and its naive scan, too, does no more; but it may be slower.
+            kin = [one for one in alike if one.settings.free_lunch == settings.free_lunch]
+            same = [one for one in kin if one.settings.stage == settings.stage and one.size >= max(sizes)]
             return max([seconds * min(one.ratio for one in alike) * _ALIKE, *(one.seconds for one in same)])
         if not (self._machine.held_out or settings.library in {one.settings.library for one in self._measured}):
             return 0.0

@@ -199,7 +199,7 @@ def can_trace() -> bool:
 
 def _nearest(version: str | None, known: Iterable[str]) -> str:
     ordered = sorted(known, key=numbers)
-    if version is None:
+    if version is None or not numbers(version):  # somebody's own file may say anything
         return ordered[-1]
     if (public := without_build(version)) in ordered:
         return public
