@@ -590,6 +590,25 @@ def test_a_run_is_fitted_to_as_the_papers_cells_are(tmp_path: Path) -> None:
     assert "no trial at the paper's scale on a GPU of the catalogue to fit to" in refused.stderr
 
 
+def test_a_trial_whose_gpu_throttled_is_fitted_to_by_no_rate_and_named(tmp_path: Path) -> None:
+    hot = record("pythia-1b", "naive", 160.0, count=1, gpu_state=[{"throttle_reasons": 0x40}])
+    assert fit.measured_observations([hot], traces.PAPER_STACK) == []
+    refused = repro("predict", "--fit", "--measured", str(results_folder(tmp_path / "run", hot)))
+    assert refused.returncode == 2
+    assert f"not fitted to {hot.id}, the GPU throttled: too hot" in refused.stderr
+
+
+def test_a_trial_that_is_no_fair_sample_is_named_beside_its_prediction_and_its_crowded_size_not_counted(
+    tmp_path: Path,
+) -> None:
+    taken = {"memory_bytes": 80e9, "taken_bytes": 20e9}
+    crowded = record("pythia-1b", "naive", 160.0, count=1, full=[taken])
+    run = str(results_folder(tmp_path / "run", crowded))
+    told = repro("predict", "--gpu", "A100", "--measured", run).stdout
+    assert f"No fair sample: {crowded.id}, a larger micro batch ran out of memory as others had 20.0 GB" in told
+    assert "the micro batch is as predicted in 0 of 0." in told
+
+
 def test_implausible_cells_change_no_rate() -> None:
     seen = [each for each in fit.observations() if each.recipe.id == "vit" and each.gpu == "A100"]
     impossible = [each for each in seen if not each.plausible]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import cast, get_args
 
@@ -13,6 +13,7 @@ import models
 
 from ..errors import UserError
 from ..expected import TABLES, Place, all_cells
+from ..fairness import unfair
 from ..formats import FOR_MACHINES, Format, add_format, render
 from ..packages import installed
 from ..plan import Methods, settings_for
@@ -146,10 +147,22 @@ def _beside(
     if given.format in FOR_MACHINES:
         print(render(rows, given.format))
         return 0
-    about = f"Steps in seconds, by the authors' clock. Predicted {report.traced(stack, why)}"
+    about = "\n".join(
+        (
+            f"Steps in seconds, by the authors' clock. Predicted {report.traced(stack, why)}",
+            *(f"No fair sample: {one}." for one in _unfair(each.record for each in found)),
+        )
+    )
     table = render([report.beside_line(row) for row in rows], given.format)
     print(answered(told(found), [table, about], given.format))
     return 0
+
+
+def _unfair(records: Iterable[Record]) -> list[str]:
+    """The trials that ran and tell of their GPU's speed, or of what fits, not what it can, each with why."""
+    return [
+        f"{record.id}, {why}" for record in records if record.status == "ok" and (why := unfair(record)) is not None
+    ]
 
 
 def _traced_for(run: Reading | None) -> tuple[traces.Traced, str]:
@@ -226,6 +239,8 @@ def _fit(given: argparse.Namespace) -> int:
     seen = observations()
     if given.measured is not None:
         run = read_measured(given.measured)
+        for one in _unfair(run.records):
+            say(f"not fitted to {one}")
         added = measured_observations(run.records, _traced_for(run)[0])
         if not added:
             raise UserError(f"{given.measured} has no trial at the paper's scale on a GPU of the catalogue to fit to")

@@ -15,6 +15,7 @@ from typing import TypeVar
 import models
 from repro.audit import plausible_cells
 from repro.expected import Cell, all_cells, cells, published_settings
+from repro.fairness import unfair
 from repro.findings import paper_gpu, recipe_of
 from repro.gpus import find
 from repro.recipe import Recipe
@@ -89,11 +90,14 @@ def observations() -> list[Observation]:
 
 
 def measured_observations(records: Iterable[Record], stack: traces.Traced) -> list[Observation]:
-    """Every trial of the paper's recipes that ran on one node of GPUs of the catalogue, with all of their memory."""
+    """Every trial of the paper's recipes that ran on one node of GPUs of the catalogue, with all of their memory, and
+    that is a fair sample of their speed."""
     found = []
     for record in (record for record in records if record.recipe in models.IDS):
         gpu, size = find(record.device), record.compared_micro_batch
         if gpu is None or not record.stands_for_paper or record.authors_days is None or size is None:
+            continue
+        if unfair(record) is not None:
             continue
         recipe, settings = record.recipe_and_settings
         machine = Machine(gpu, record.count)
