@@ -311,6 +311,7 @@ def test_a_node_says_what_it_has_and_waits_as_long_as_the_run_may_take(
 ) -> None:
     def serve(connection: socket.socket, logs: Path) -> bool:
         assert connection.gettimeout() is None
+        assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE), "whose other end may lose its power"
         assert logs.is_dir()
         return True
 

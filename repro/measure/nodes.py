@@ -22,6 +22,7 @@ from .launcher import ForkServer, ServerDiedError, Stream
 from .server import serve
 
 _HELLO_SECONDS = 10.0
+_SILENT_SECONDS, _ASKED_EACH, _ASKED_TIMES = 60, 10, 6  # of a connection, before its other end is given up
 _GPUS = "GPUs"  # in what a node says of itself, how many it has
 
 
@@ -64,6 +65,7 @@ class Nodes:
             number = len(self._joined) + 2
             self._tell(f"waiting for node {number} of {self._count}: {self._joining}")
             connection, (host, *_) = self._listener.accept()
+            _watch(connection)
             stream = Stream(connection, f"node {number} ({host})")
             try:
                 self._greet(stream)
@@ -183,10 +185,20 @@ def join(address: str, logs: Path, device: str, gpus: int) -> None:
         raise UserError(f"no run listens on {address} ({error}); start it first: {start}") from error
     logs.mkdir(parents=True, exist_ok=True)
     connection.settimeout(None)
+    _watch(connection)
     with contextlib.suppress(ServerDiedError):  # it is told below
         Stream(connection).send({**_alike(device), _GPUS: gpus})
     if not serve(connection, logs):
         raise UserError(f"the run on {address} ended without this node: it had all its --nodes, or was stopped")
+
+
+def _watch(connection: socket.socket) -> None:
+    """Has the system ask after a silent other end, and end the connection where none answers: a machine that lost its
+    power or its network does not say so, and a node that waits for its next job would wait for good."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _SILENT_SECONDS)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _ASKED_EACH)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _ASKED_TIMES)
 
 
 def _alike(device: str) -> dict[str, str]:
