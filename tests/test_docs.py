@@ -41,6 +41,13 @@ def test_the_readme_leads_to_every_page_of_docs() -> None:
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no checkout: git cannot tell what is kept")
+def test_what_is_kept_names_no_path_of_the_machine_that_made_it() -> None:
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT / "results", capture_output=True, text=True, check=True)
+    for name in tracked.stdout.splitlines():
+        text = (ROOT / "results" / name).read_text(encoding="utf-8")
+        assert not re.search(r"(?<![\w.~])/(?:tmp|root|home|work)/", text), name
+
+
 def test_the_page_of_results_leads_to_each_that_is_kept() -> None:
     results = ROOT / "results"
     tracked = subprocess.run(["git", "ls-files"], cwd=results, capture_output=True, text=True, check=True).stdout
