@@ -14,7 +14,14 @@ from repro.claims import judge
 from repro.compare import trials
 from tests.command_line import ROOT
 
+RESULTS = ROOT / "results"
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("[a-z]*/**/README.md"), *(ROOT / "docs").glob("*.md")])
+of_a_checkout = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no checkout: git cannot tell what is kept")
+
+
+def kept() -> list[str]:
+    """The files of results/ that git knows, by their paths there."""
+    return subprocess.run(["git", "ls-files"], cwd=RESULTS, capture_output=True, text=True, check=True).stdout.split()
 
 
 def anchors(page: Path) -> set[str]:
@@ -40,19 +47,17 @@ def test_the_readme_leads_to_every_page_of_docs() -> None:
         assert f"](docs/{page.name})" in readme, page.name
 
 
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no checkout: git cannot tell what is kept")
+@of_a_checkout
 def test_what_is_kept_names_no_path_of_the_machine_that_made_it() -> None:
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT / "results", capture_output=True, text=True, check=True)
-    for name in tracked.stdout.splitlines():
-        text = (ROOT / "results" / name).read_text(encoding="utf-8")
+    for name in kept():
+        text = (RESULTS / name).read_text(encoding="utf-8")
         assert not re.search(r"(?<![\w.~])/(?:tmp|root|home|work)/", text), name
 
 
+@of_a_checkout
 def test_the_page_of_results_leads_to_each_that_is_kept() -> None:
-    results = ROOT / "results"
-    tracked = subprocess.run(["git", "ls-files"], cwd=results, capture_output=True, text=True, check=True).stdout
-    led_to = set(re.findall(r"\]\(([\w.-]+)", (results / "README.md").read_text()))
-    assert {path.split("/")[0] for path in tracked.splitlines()} - {"README.md"} == led_to - {".."}
+    led_to = set(re.findall(r"\]\(([\w.-]+)", (RESULTS / "README.md").read_text()))
+    assert {path.split("/")[0] for path in kept()} - {"README.md"} == led_to - {".."}
 
 
 @pytest.mark.parametrize(
