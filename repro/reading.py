@@ -66,7 +66,7 @@ def read(folder: Path) -> Reading:
     """Reads a results folder, in which a run that only began has no trials yet. Raises UserError where there is none,
     or no run was ever in it."""
     files.look(folder / results.TRIALS)
-    if folder.is_file():
+    if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file: {_WAY_OUT}")
     if not folder.is_dir():
         raise UserError(f"{folder} holds no trials, there is no such folder: {_WAY_OUT}")

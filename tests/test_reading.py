@@ -58,6 +58,8 @@ def test_there_must_be_a_folder_with_a_run(tmp_path: Path) -> None:
         read(tmp_path / "nowhere")
     with pytest.raises(UserError, match=r"report\.md is a file: name the results folder of a run"):
         read(KEPT / "report.md")
+    with pytest.raises(UserError, match=r"/dev/null is a file: name the results folder of a run"):
+        read(Path("/dev/null"))
     with pytest.raises(
         UserError, match=r"/trials\.jsonl is missing, where a run keeps its trials: name the results folder of a run"
     ):
