@@ -13,9 +13,8 @@ from .errors import UserError
 from .formats import listing
 from .reckon import reckoned
 from .settings import Settings
-from .trial import Record, Trial
+from .trial import AS_TIMED, Record, Trial
 
-_NOT_KEPT = "(/[0-9]+-rounds)?(/checked)?(/micro-batch-[0-9]+)?"  # what of a trial's id its record does not say
 _EXACT = 1e-6  # relative: JSON keeps every digit, so what follows from raw times follows to the last ones
 
 
@@ -38,7 +37,7 @@ def contradiction(record: Record) -> str | None:
         memory_limit=record.memory_limit,
         nodes=record.nodes,
     )
-    if not re.fullmatch(re.escape(trial.id) + _NOT_KEPT, record.id):
+    if not re.fullmatch(re.escape(trial.id) + AS_TIMED, record.id):
         return f"its id is {record.id}, what it says of itself makes {trial.id}"
     if record.status != "ok":
         told = [name for name in ("authors_step", "true_step", "true_days") if getattr(record, name) is not None]

@@ -54,6 +54,9 @@ class OfSettings(OnMachine):
         return models.find(self.recipe, self.scale), Settings.parse(self.settings)
 
 
+AS_TIMED = "(/[0-9]+-rounds)?(/checked)?(/micro-batch-[0-9]+)?"  # how an id may end: no field of a record says it
+
+
 @dataclass(frozen=True)
 class Trial(OfSettings):
     """What is to be measured on a machine, whose `device` is `cpu` or a GPU's name: in `steps` rounds, for `timeout`

@@ -67,13 +67,15 @@ def told(found: Sequence[Beside]) -> str:
     words = f"Feasible or not as predicted: {feasible} of {len(found)}."
     if not ratios:
         return words
-    sizes = [each.forecast.micro_batch == each.record.compared_micro_batch for each in found if stands(each.record)]
+    ran = [each for each in found if each.record.status == "ok" and stands(each.record)]
+    sizes = [each.forecast.micro_batch == each.record.compared_micro_batch for each in ran]
     errors = [abs(ratio - 1) for ratio in ratios]
     near, within = sum(error <= 0.25 for error in errors), sum(0.5 <= ratio <= 2 for ratio in ratios)
     told = [each.inside for each in found if each.inside is not None]
-    inside = f"the measured days are within the interval in {sum(told)} of {len(told)}, " if told else ""
     step = f"The predicted step is off by {median(errors):.0%} in the median; of {len(ratios)} it is within 25 %"
-    return (
-        f"{step} in {near}, within 2x in {within}, {inside}and the micro batch is as predicted in {sum(sizes)} of "
-        f"{len(sizes)}. {words}"
-    )
+    parts = [f"{step} in {near}", f"within 2x in {within}"]
+    if told:
+        parts.append(f"the measured days are within the interval in {sum(told)} of {len(told)}")
+    if sizes:
+        parts.append(f"the micro batch is as predicted in {sum(sizes)} of {len(sizes)}")
+    return f"{', '.join(parts)}. {words}"
