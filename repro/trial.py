@@ -104,8 +104,10 @@ class Record(OfSettings):
     adds what it predicted; what a model took that is yet to be compiled, as micro batch, seconds of a micro-step and of
     an update; and for what it skipped the `bound`: the seconds of a training step that it would have taken at best.
     `crowd` is how many CPUs other processes kept busy while it was built and timed, None on a GPU and where that was
-    in turns. `commit` is that of the checkout that measured. `stack_started` is when the server was that the ranks were
-    forked from (epoch): what its start decided, such as the layout of memory, they share.
+    in turns. `launches` counts the kernels, copies and memory sets that the first rank's GPU ran in one micro-step
+    `with` reduction and in one `update`, outside the timed rounds; None on a CPU. `commit` is that of the checkout that
+    measured. `stack_started` is when the server was that the ranks were forked from (epoch): what its start decided,
+    such as the layout of memory, they share.
     """
 
     id: str
@@ -164,6 +166,7 @@ class Record(OfSettings):
     extrapolation_error: float | None = None
     gpu_state: list[dict[str, float | None] | None] | None = None
     crowd: float | None = None
+    launches: dict[str, int] | None = None
     warnings: list[str] = field(default_factory=list)
     wall_seconds: float = 0.0
     commit: str | None = None

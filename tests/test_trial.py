@@ -506,7 +506,7 @@ def test_a_gpu_that_others_filled_before_fits_nothing_for_their_sake() -> None:
     assert not stands(record)
 
 
-def timed(number: int, graphs: dict[str, int] | None = None, skipped: int = 0) -> Outcome:
+def timed(number: int, graphs: dict[str, int] | None = None, skipped: int = 0, uncounted: str | None = None) -> Outcome:
     """What a rank tells when it has measured."""
     times = {"without": [1.0] * 3, "with": [1.0] * 3, "update": [1.0] * 3}
     value = {
@@ -518,6 +518,8 @@ def timed(number: int, graphs: dict[str, int] | None = None, skipped: int = 0) -
         "losses": [6.0 + number],
         "skipped_updates": skipped,
         "gpu_state": None,
+        "launches": None if number or uncounted else {"with": 700, "update": 90},
+        "uncounted": uncounted,
     }
     return Outcome(number, "ok", value)
 

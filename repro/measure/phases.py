@@ -21,6 +21,7 @@ from . import engine
 from .batch import random_batch, to_device
 from .clock import Clock, synchronised, wait
 from .kernels import SLOW_SCAN, Watch, kernel_path, optimizer_path
+from .launches import NotCountedError, profiled
 from .memory import Peak
 from .rank import SEED, STACK_STARTED, Rank
 
@@ -164,7 +165,9 @@ def measure(
         result["whole_steps"] = [
             synchronised(rank.device, lambda: timed.whole_step(accumulation)) for _ in range(steps)
         ]
-    return result
+    return result | _launches(
+        rank, timed.micro_step(reduce=True), built.update
+    )  # last: the profiler slows what follows
 
 
 class _Timed:
@@ -233,6 +236,27 @@ def _state_at_work(rank: Rank, work: Callable[[], Any], seconds: float) -> dict[
         state = beside.submit(halfway)
         work()
         return state.result()
+
+
+def _launches(rank: Rank, micro_step: Callable[[], Any], update: Callable[[], Any]) -> dict[str, Any]:
+    """Count what the first rank's GPU runs in a micro-step with reduction and in an update, which every rank takes part
+    in. `launches` is None on a CPU, on other ranks, and where `uncounted` says why. Raises nothing."""
+    parts = {"with": micro_step, "update": update}
+    found: dict[str, int] = {}
+    if not rank.cuda:
+        return {"launches": None, "uncounted": None}
+    try:
+        torch.cuda.empty_cache()  # the profiler's buffers are not torch's
+        for name, work in parts.items():
+            if rank.index == 0:
+                found[name] = len(profiled(rank.device, work))
+            else:
+                work()
+                wait(rank.device)
+    except Exception as error:  # all is measured: nothing that goes wrong here may cost that
+        reason = error if isinstance(error, NotCountedError) else f"{type(error).__name__}: {error}"
+        return {"launches": None, "uncounted": str(reason).partition("\n")[0]}
+    return {"launches": found or None, "uncounted": None}
 
 
 def _end_compiler() -> None:

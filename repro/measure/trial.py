@@ -385,6 +385,9 @@ def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -
     if skipped := values[0]["skipped_updates"]:
         record.warnings.append(f"{skipped} timed updates were skipped by the fp16 loss scale, and count too short")
     record.gpu_state = [value["gpu_state"] for value in values] if bench.cuda else None
+    record.launches = values[0]["launches"]
+    if why := values[0]["uncounted"]:
+        record.warnings.append(f"kernel launches were not counted: {why}")
     if held_down := disturbed(record):
         record.warnings.append(f"{held_down} while it was timed")
     if record.compiled and not (record.graphs and record.graphs["compiled"]):
