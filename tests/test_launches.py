@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.autograd import DeviceType
+from torch._C._autograd import DeviceType
 
 from repro.contradiction import contradiction
 from repro.measure.launcher import ForkServer

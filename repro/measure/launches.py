@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch.autograd import DeviceType
+from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity
 
 from .clock import wait
@@ -33,6 +33,7 @@ def profiled(device: torch.device, work: Callable[[], Any]) -> list[Any]:
     passes through.
     """
     wait(device)
+    torch.cuda.empty_cache()  # the profiler's buffers come from the GPU's memory, not from torch's share
     profiler = torch.profiler.profile(activities=[ProfilerActivity.CUDA])
     failure: Exception | None = None
     try:

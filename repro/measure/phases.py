@@ -246,7 +246,6 @@ def _launches(rank: Rank, micro_step: Callable[[], Any], update: Callable[[], An
     if not rank.cuda:
         return {"launches": None, "uncounted": None}
     try:
-        torch.cuda.empty_cache()  # the profiler's buffers are not torch's
         for name, work in parts.items():
             if rank.index == 0:
                 found[name] = len(profiled(rank.device, work))
