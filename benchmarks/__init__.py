@@ -41,9 +41,14 @@ def warm_ranks() -> Iterator[Ask]:
         yield asking(server, Path(folder))
 
 
-def tell(description: str | None, rows: Callable[[], list[dict[str, Any]]]) -> None:
-    """A benchmark's command line: prints its rows in the format asked for."""
+def options(description: str | None) -> argparse.ArgumentParser:
+    """Make the command line of a benchmark, with --format."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--format", choices=FORMATS, default="text")
-    asked = parser.parse_args().format
+    return parser
+
+
+def tell(description: str | None, rows: Callable[[], list[dict[str, Any]]]) -> None:
+    """A benchmark's command line: prints its rows in the format asked for."""
+    asked = options(description).parse_args().format
     print(render(rows(), asked))

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from statistics import median
 
 import pytest
+import torch
 
+import models
 from benchmarks import Ask, asking
-from benchmarks.overhead import measure
+from benchmarks.overhead import LOOPS, apart, measure
 from benchmarks.start import starts
+from models.pythia import parameters
+from models.transformer import TextShape
+from repro.measure.engine.base import HALF
 from repro.measure.launcher import ForkServer
+from repro.recipe import Text
 
 
 @pytest.fixture
@@ -21,9 +28,26 @@ def ask(fork_server: ForkServer, tmp_path: Path) -> Ask:
 
 def test_a_step_of_the_harness_takes_no_more_than_one_by_hand(ask: Ask) -> None:
     by_hand, around, recorded = measure(ask, ranks=4, steps=40)
+    assert by_hand["losses differ by (%)"] == 0, "both train the same"
     assert by_hand["median (ms)"] > 1  # else there is nothing to compare
     assert abs(around["over by hand (%)"]) < 10
     assert abs(recorded["over by hand (%)"]) < 10
+
+
+@pytest.mark.parametrize("scale", sorted(LOOPS))
+def test_the_loop_by_hand_is_of_the_recipe_that_the_harness_trains(scale: str) -> None:
+    loop = LOOPS[scale]
+    recipe = models.find(loop.recipe, loop.scale)
+    assert recipe.inputs == Text(loop.sequence, loop.vocabulary)
+    shape = TextShape(loop.layers, loop.width, loop.heads, loop.vocabulary)
+    assert (recipe.parameters, recipe.width) == (parameters(shape), loop.width)
+    assert (recipe.optimizer.rate, HALF[recipe.precision]) == (loop.rate, getattr(torch, loop.half))
+
+
+def test_losses_that_are_no_numbers_are_not_the_same() -> None:
+    assert apart([2.0, 4.0], [2.0, 4.0]) == 0
+    assert apart([2.0, 4.0], [2.0, 4.4]) == pytest.approx(0.1)
+    assert apart([2.0, math.nan], [2.0, math.nan]) == math.inf
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
