@@ -30,9 +30,7 @@ class _Once(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, *_: Any) -> None:
         if self.option_strings:
-            option = self.option_strings[-1]
-            if value == []:  # argparse takes -- for the end of all options, and what is left for a value
-                raise UserError(f"{option} --: expected a value")
+            option = _with_value(self, value)
             if self._given is not None:
                 first, second = (f"{option} {shlex.quote(str(each))}" for each in (self._given, value))
                 raise UserError(f"{first} and {second}: expected {option} once, with one value")
@@ -40,10 +38,27 @@ class _Once(argparse.Action):
         setattr(namespace, self.dest, value)
 
 
+class _EachTime(argparse.Action):
+    """Takes the values of all times that an option is given."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, *_: Any) -> None:
+        _with_value(self, value)
+        setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or ()), value])
+
+
+def _with_value(action: argparse.Action, value: Any) -> str:
+    """The option, once it has a value."""
+    option = action.option_strings[-1]
+    if value == []:  # argparse takes -- for the end of all options, and what is left for a value
+        raise UserError(f"{option} --: expected a value")
+    return option
+
+
 class _Parser(argparse.ArgumentParser):
     def __init__(self, **known: Any) -> None:
         super().__init__(**known)
         self.register("action", None, _Once)  # of every option for which no other is named
+        self.register("action", "append", _EachTime)
         self._negative_number_matcher = re.compile(r"-\.?[0-9]")  # -4h is a value too, which its option can name
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

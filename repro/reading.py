@@ -1,13 +1,17 @@
-"""A results folder read for what it is worth: its sound records, and all that is wrong with it.
+"""Results folders read for what they are worth: their sound records, and all that is wrong with them.
 
-A run that goes on and whoever reads it afterwards take the same records, and say what they leave out and why. Nothing
-is removed from the folder: a run measures the trials of unsound records again, behind them.
+Several folders, of several machines or stacks, are joined to one set of records. A run that goes on and whoever reads
+it afterwards take the same records, and say what they leave out and why. Nothing is removed from a folder: a run
+measures the trials of unsound records again, behind them.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +23,14 @@ from .environment import Environment
 from .environment import read as read_environment
 from .errors import UserError
 from .expected import TOLERANCE
-from .formats import counted, were
+from .formats import counted, first, listing, were
 from .gpus import Gpu, find
 from .jsonfile import NotAsDeclaredError
 from .plan import Options, trials
 from .reckon import reckoned
 from .stderr import say
-from .trial import Record
+from .trial import SILENT, Record
+from .units import path
 from .verdict import Verdict, judge_tables
 
 _WAY_OUT = "name the results folder of a run (its --out)"
@@ -89,10 +94,128 @@ def read(folder: Path) -> Reading:
     return Reading(folder, tuple(records), environment, options, earlier, tuple(verdicts), tuple(problems))
 
 
-def measured(folder: Path) -> Reading:
-    """Reads a run that is put beside published numbers, and says on stderr what is wrong with all but its verdicts,
-    which follow from its records here. Raises UserError where no record is sound.
+@dataclass(frozen=True)
+class Joined:
+    """The records of one or several results folders as one set, oldest first. `runs` are the folders as they were
+    named, each with those of its records that are in the set. `notes` say what joining decided."""
+
+    runs: tuple[Reading, ...]
+    records: tuple[Record, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def several(self) -> bool:
+        return len(self.runs) > 1
+
+    @property
+    def name(self) -> str:
+        """The folders, as a sentence names them."""
+        return listing([str(run.folder) for run in self.runs])
+
+    @property
+    def devices(self) -> list[Device]:
+        """The GPUs of all runs; none means the CPU."""
+        return [device for run in self.runs for device in run.devices]
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Those of all runs; where there are several, with the paths of their files."""
+        return [
+            located(problem, run.folder) if self.several else problem for run in self.runs for problem in run.problems
+        ]
+
+    @cached_property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        if not self.several:
+            return self.runs[0].verdicts
+        return tuple(judge_tables(self.records, min(_tolerances(self.runs))))
+
+    def run_of(self, record: Record) -> Reading:
+        """The run that measured a record of the set."""
+        return self._runs[record.id]
+
+    @cached_property
+    def _runs(self) -> dict[str, Reading]:
+        return {record.id: run for run in self.runs for record in run.records}
+
+
+def join(*runs: Reading) -> Joined:
+    """Joins the records of several folders. Of a trial that several have, the newest record counts; one that was
+    skipped or interrupted counts where no folder has another.
+
+    A record is as old as the start of its stack (`stack_started`). Where it has none, the record before it in its
+    folder says it, else the first that has one. A folder without any start was measured by a version that did not keep
+    them, and is older than others; of equally old records that of the folder named last counts.
     """
+    if len(runs) == 1:
+        return Joined(runs, runs[0].records, ())
+    aged = [(at, number, record) for number, run in enumerate(runs) for at, record in _with_starts(run.records)]
+    aged.sort(key=lambda one: one[:2])  # keeps each folder's order
+    newest = {record.id: number for _, number, record in aged}
+    newest |= {record.id: number for _, number, record in aged if record.status not in SILENT}
+    left = tuple(
+        replace(run, records=tuple(record for record in run.records if newest[record.id] == number))
+        for number, run in enumerate(runs)
+    )
+    notes = []
+    older: dict[tuple[int, int], list[str]] = {}
+    for _, number, record in aged:
+        if number != newest[record.id]:
+            older.setdefault((newest[record.id], number), []).append(record.id)
+    if older:
+        told = [
+            f"{counted(len(ids), 'record')} of {runs[new].folder}, not of {runs[old].folder} ({first(ids)})"
+            for (new, old), ids in older.items()
+        ]
+        notes.append(f"Of a trial that several folders have the newest record counts: {', '.join(told)}.")
+    if len(tolerances := _tolerances(runs)) > 1:
+        told = [f"{tolerance:.0%}" for tolerance in sorted(tolerances)]
+        notes.append(f"The runs asked for tolerances of {listing(told)}: cells are judged within {told[0]}.")
+    kept = tuple(record for _, number, record in aged if newest[record.id] == number)
+    return Joined(left, kept, tuple(notes))
+
+
+def _with_starts(records: Sequence[Record]) -> list[tuple[float, Record]]:
+    """A folder's records with the start of the stack that each is dated by, 0 where the folder has none."""
+    at = next((record.stack_started for record in records if record.stack_started is not None), 0.0)
+    found = []
+    for record in records:
+        at = max(at, record.stack_started or 0.0)
+        found.append((at, record))
+    return found
+
+
+def _tolerances(runs: Iterable[Reading]) -> set[float]:
+    return {run.options.tolerance if run.options else TOLERANCE for run in runs}
+
+
+def add_measured(parser: argparse.ArgumentParser, help: str) -> None:
+    """Gives a command --measured, which may be given several times."""
+    several = "; several times for several folders"
+    parser.add_argument("--measured", action="append", type=path, metavar="DIR", help=help + several)
+
+
+def measured(folders: Sequence[Path]) -> Joined:
+    """Reads runs that are put beside published numbers, and says on stderr what is wrong with all but their verdicts,
+    which follow from their records here. Raises UserError where one has no sound record, or is named twice.
+    """
+    refuse_twice(folders)
+    joined = join(*map(_measured, folders))
+    for note in joined.notes:
+        say(note)
+    return joined
+
+
+def refuse_twice(folders: Sequence[Path]) -> None:
+    """Raises UserError where two names are of the same folder."""
+    known: dict[str, Path] = {}
+    for folder in folders:
+        if (other := known.setdefault(os.path.realpath(folder), folder)) is not folder:
+            same = "is named twice" if str(other) == str(folder) else f"is the same folder as {other}"
+            raise UserError(f"{folder} {same}: name each results folder once")
+
+
+def _measured(folder: Path) -> Reading:
     reading = read(folder)
     refuse_without_trials(folder)
     print_problems((problem for problem in reading.problems if problem.where != results.VERDICTS), folder)
@@ -117,7 +240,9 @@ def refuse_without_trials(folder: Path) -> None:
         return
     if any(folder.glob(results.TRAININGS)):
         raise UserError(f"{folder} holds trainings of repro lab, whose report is in it, and no trials: {_WAY_OUT}")
-    raise UserError(f"{folder / results.TRIALS} is {lack}, where a run keeps its trials: {_WAY_OUT}")
+    runs = sorted(file.parent for file in folder.glob(f"*/{results.TRIALS}"))
+    such = f", such as {runs[0]}" if runs else ""
+    raise UserError(f"{folder / results.TRIALS} is {lack}, where a run keeps its trials: {_WAY_OUT}{such}")
 
 
 def unusable(folder: Path) -> UserError:
@@ -128,7 +253,12 @@ def unusable(folder: Path) -> UserError:
 def print_problems(problems: Iterable[Problem], folder: Path) -> None:
     """Says on stderr what is wrong with a folder, a line each, which names the file by its path."""
     for problem in problems:
-        say(replace(problem, where=str(folder / problem.where)))
+        say(located(problem, folder))
+
+
+def located(problem: Problem, folder: Path) -> Problem:
+    """The problem with the path of its file."""
+    return replace(problem, where=str(folder / problem.where))
 
 
 def sound(lines: Iterable[results.Line], place: str, problems: list[Problem]) -> list[Record]:

@@ -12,6 +12,7 @@ from .settings import Settings
 from .units import size
 
 Status = Literal["ok", "out_of_memory", "unsupported", "crashed", "timed_out", "interrupted", "skipped"]
+SILENT: tuple[Status, ...] = ("interrupted", "skipped")  # of which no answer is known
 
 
 class OnMachine:

@@ -77,7 +77,7 @@ def on_gpus(tmp_path_factory: pytest.TempPathFactory) -> Content:
 
 @pytest.fixture(scope="module")
 def published() -> Content:
-    return compose(None)
+    return compose()
 
 
 @pytest.fixture(scope="module")
@@ -548,11 +548,11 @@ def test_tiny_trials_full_ones_and_those_that_failed_share_a_table() -> None:
 
 
 def test_the_environment_names_machine_stack_and_lock(kept: Content) -> None:
-    facts = dict(kept.environment)
+    facts = dict(kept.environments[0].facts)
     assert facts["CPU"] == "AMD EPYC, 2 cores, 24 GiB"
     assert facts["packages"] == "locks/cpu.lock, all as locked"
     assert "torch 2.13.0+cpu" in facts["stack"]
-    assert ("torch", "2.13.0+cpu") in kept.packages
+    assert ("torch", "2.13.0+cpu") in kept.environments[0].packages
     assert re.search(r", commit [0-9a-f]{12}$", facts["repro"]), "a whole hash breaks on a phone"
 
 
@@ -586,9 +586,10 @@ def test_every_table_that_it_names_can_be_had_as_it_says(kept: Content, publishe
 def test_gpus_of_the_last_run_are_not_said_to_be_those_of_all(tmp_path: Path) -> None:
     reading = read(results_folder(tmp_path / "run", record("pythia-1b", "naive", 160.0, count=4)))
     last = Environment(gpus=[RunGpu("A100", "NVIDIA A100-SXM4-80GB", 80 * 10**9)])
-    assert ("GPUs", "1 x A100") in compose(replace(reading, environment=last)).environment
-    after_another = replace(last, earlier=[{}])
-    assert ("GPUs of the last run", "1 x A100") in compose(replace(reading, environment=after_another)).environment
+    [ran] = compose(replace(reading, environment=last)).environments
+    assert ("GPUs", "1 x A100") in ran.facts
+    [ran] = compose(replace(reading, environment=replace(last, earlier=[{}]))).environments
+    assert ("GPUs of the last run", "1 x A100") in ran.facts
 
 
 def test_a_report_says_where_the_papers_numbers_are_from_if_not_from_those_that_come_with_repro(

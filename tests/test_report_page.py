@@ -49,13 +49,15 @@ def browser() -> Iterator[Browser]:
         found.close()
 
 
-@pytest.fixture(scope="module", params=["a run without a GPU", "a run on GPUs", "no run"])
+@pytest.fixture(scope="module", params=["a run without a GPU", "a run on GPUs", "two runs", "no run"])
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report on disk."""
     folder = tmp_path_factory.mktemp("page")
-    reading = None
+    readings = []
     if request.param == "a run without a GPU":
-        reading = read(ROOT / "results" / "cpu-2-cores")
+        readings = [read(ROOT / "results" / "cpu-2-cores")]
+    elif request.param == "two runs":
+        readings = [read(ROOT / "results" / "h100" / name) for name in ("text", "vision")]
     elif request.param == "a run on GPUs":
         trials = [
             record("pythia-1b", "naive", 41.5, true_days=55.0),
@@ -67,9 +69,9 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         ]
         reading = read(results_folder(folder / "run", *trials))
         a100 = RunGpu("A100 80 GB", "NVIDIA A100-SXM4-80GB", 80 * 2**30)
-        reading = replace(reading, environment=replace(reading.environment, gpus=[a100] * 4))
+        readings = [replace(reading, environment=replace(reading.environment, gpus=[a100] * 4))]
     file = folder / "report.html"
-    file.write_text(page_of(compose(reading)))
+    file.write_text(page_of(compose(*readings)))
     return file
 
 

@@ -10,17 +10,18 @@ from .. import command
 from ..audit import Audited, audit, audit_measured, summary
 from ..causes import Cause, causes
 from ..formats import FOR_MACHINES, add_format, counted, render
+from ..reading import add_measured
 from ..reading import measured as read_measured
-from ..units import path
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--measured", type=path, metavar="DIR", help="audit this run's days as well")
+    add_measured(parser, "audit this run's days as well")
     add_format(parser)
 
 
 def main(given: argparse.Namespace) -> int:
-    records = read_measured(given.measured).records if given.measured else ()
+    runs = read_measured(given.measured) if given.measured else None
+    records = runs.records if runs else ()
     rows = audit()
     measured = audit_measured(records)
     if given.format in FOR_MACHINES:
@@ -28,9 +29,9 @@ def main(given: argparse.Namespace) -> int:
         return 0
     lines = summary((*rows, *measured))
     audited = sum(bool(audit_measured([record])) for record in records)
-    if given.measured and audited < len(records):
+    if runs and audited < len(records):
         lines.append(
-            f"Measured: {audited or 'none'} of the {counted(len(records), 'trial')} in {given.measured} can be "
+            f"Measured: {audited or 'none'} of the {counted(len(records), 'trial')} in {runs.name} can be "
             "audited, which takes days at the paper's scale on a GPU whose peak is known"
             + ("." if audited else f"; {command()} --gpus all measures them.")
         )

@@ -12,9 +12,8 @@ from ..claims import Checked, check, check_all
 from ..claims.measured import unsettling
 from ..claims.working import shown
 from ..formats import FOR_MACHINES, Format, add_format, render
-from ..reading import measured
+from ..reading import add_measured, measured
 from ..stderr import say
-from ..units import path
 from .printout import answered
 
 
@@ -22,18 +21,19 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "id", type=str.lower, nargs="?", metavar="ID", help="show the rows and the arithmetic behind this claim"
     )
-    parser.add_argument("--measured", type=path, metavar="DIR", help="check what needs measurements on this run")
+    add_measured(parser, "check what needs measurements on this run")
     add_format(parser)
 
 
 def main(given: argparse.Namespace) -> int:
-    records = measured(given.measured).records if given.measured else None
+    runs = measured(given.measured) if given.measured else None
+    records = runs.records if runs else None
     if given.id is not None:
         print(_traced(check(given.id, records), given.format))
         return 0
     checked = check_all(records)
-    if records is not None and (why := unsettling(records)):
-        say(f"{given.measured}: {why}")
+    if runs and (why := unsettling(runs.records)):
+        say(f"{runs.name}: {why}")
     if given.format in FOR_MACHINES:
         print(render([one.row() for one in checked], given.format))
         return 0

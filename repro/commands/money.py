@@ -18,6 +18,7 @@ from ..findings import recipe_of
 from ..formats import add_format, counted, listing
 from ..interval import Interval
 from ..prices import Rental
+from ..reading import add_measured
 from ..units import path
 
 
@@ -30,9 +31,7 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
         help="TOML with prices of your own, which replace ours: see docs/prices.md",
     )
     parser.add_argument("--currency", metavar="CODE", help="currency of all sums, ISO 4217 (default: USD)")
-    parser.add_argument(
-        "--measured", type=path, metavar="DIR", help="take days from this results folder in place of the paper's"
-    )
+    add_measured(parser, "take days from this results folder in place of the paper's")
     parser.add_argument("--predicted", action="store_const", const=True, help="add GPUs whose days are only predicted")
     add_format(parser)
 

@@ -7,24 +7,24 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 import models
 
 from ..errors import UserError
 from ..expected import TABLES, Place, all_cells
 from ..fairness import unfair
-from ..formats import FOR_MACHINES, Format, add_format, render
+from ..formats import FOR_MACHINES, Format, add_format, listing, render
 from ..packages import installed
 from ..plan import Methods, settings_for
 from ..predict import calibration, report, traces
-from ..predict.beside import beside, told
+from ..predict.beside import Beside, beside, told
 from ..predict.forecast import forecast, ranked
 from ..predict.here import here
 from ..predict.machine import Machine, gpu_named
 from ..predict.probed import load
 from ..predict.tables import predicted
-from ..reading import Reading
+from ..reading import Reading, add_measured
 from ..reading import measured as read_measured
 from ..recipe import Recipe
 from ..stderr import say
@@ -47,9 +47,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", metavar="N", help="GPUs of each node (default: 1)")
     parser.add_argument("--nodes", metavar="N", help="nodes (default: 1)")
     parser.add_argument("--methods", choices=get_args(Methods), help="settings to predict (default: all)")
-    parser.add_argument(
-        "--measured", type=path, metavar="DIR", help="put this run beside the tables, or beside --gpu or --probes"
-    )
+    add_measured(parser, "put this run beside the tables, or beside --gpu or --probes")
     work = parser.add_mutually_exclusive_group()
     work.add_argument("--validate", action="store_true", help="print the errors of the predictions")
     work.add_argument(
@@ -136,20 +134,30 @@ def _machine(
 def _beside(
     given: argparse.Namespace, machine: Machine, fitted: calibration.Calibration, ids: set[str], device: str
 ) -> int:
-    """What a run measured on this machine, with its prediction."""
-    run = read_measured(given.measured)
-    stack, why = _traced_for(run)
-    found = beside([record for record in run.records if record.recipe in ids], device, machine, fitted, stack)
+    """What runs measured on this machine, each trial with its prediction by the traces of its run's stack."""
+    runs = read_measured(given.measured)
+    found, rows = list[Beside](), list[dict[str, Any]]()
+    sources: dict[str, list[str]] = {}
+    for run in runs.runs:
+        stack, why = _traced_for(run)
+        there = beside([record for record in run.records if record.recipe in ids], device, machine, fitted, stack)
+        found += there
+        rows += [report.beside_row(each, stack) for each in there]
+        if there:
+            sources.setdefault(report.traced(stack, why), []).append(str(run.folder))
     if not found:
         where = f"{f'{machine.nodes} nodes of ' if machine.nodes > 1 else ''}{machine.gpus} x {device}"
-        raise UserError(f"{given.measured} has no trial of these models that ran on {where}: {_had(run.records)}")
-    rows = [report.beside_row(each, stack) for each in found]
+        raise UserError(f"{runs.name} has no trial of these models that ran on {where}: {_had(runs.records)}")
     if given.format in FOR_MACHINES:
         print(render(rows, given.format))
         return 0
+    predicted_from = [
+        f"{f'Trials of {listing(folders)} are predicted' if len(sources) > 1 else 'Predicted'} {source}"
+        for source, folders in sources.items()
+    ]
     about = "\n".join(
         (
-            f"Steps in seconds, by the authors' clock. Predicted {report.traced(stack, why)}",
+            f"Steps in seconds, by the authors' clock. {' '.join(predicted_from)}",
             *(f"No fair sample: {one}." for one in _unfair(each.record for each in found)),
         )
     )
@@ -184,13 +192,13 @@ def _had(records: Sequence[Record]) -> str:
 
 def _tables(given: argparse.Namespace, names: set[str]) -> int:
     fitted = calibration.load()[calibration.EVERYTHING]
+    runs = read_measured(given.measured) if given.measured else None
     measured: dict[tuple[str, Place], float | None] = {
-        (verdict.table, verdict.place): verdict.measured_days
-        for verdict in (read_measured(given.measured).verdicts if given.measured else ())
+        (verdict.table, verdict.place): verdict.measured_days for verdict in (runs.verdicts if runs else ())
     }
-    if given.measured and not any(days is not None for days in measured.values()):
+    if runs and not any(days is not None for days in measured.values()):
         raise UserError(
-            f"{given.measured} has measured days of no cell of Tables 1 and 4: with --gpu or --probes the trials of "
+            f"{runs.name} has measured days of no cell of Tables 1 and 4: with --gpu or --probes the trials of "
             "its machine stand beside their predictions"
         )
     listed = [cell for cell in all_cells() if cell.model in names]
@@ -238,12 +246,12 @@ def _fit(given: argparse.Namespace) -> int:
     check_disk(calibration.FILE.parent, way_out=_KEPT_HERE)
     seen = observations()
     if given.measured is not None:
-        run = read_measured(given.measured)
-        for one in _unfair(run.records):
+        runs = read_measured(given.measured)
+        for one in _unfair(runs.records):
             say(f"not fitted to {one}")
-        added = measured_observations(run.records, _traced_for(run)[0])
+        added = [one for run in runs.runs for one in measured_observations(run.records, _traced_for(run)[0])]
         if not added:
-            raise UserError(f"{given.measured} has no trial at the paper's scale on a GPU of the catalogue to fit to")
+            raise UserError(f"{runs.name} has no trial at the paper's scale on a GPU of the catalogue to fit to")
         seen += added
     fits = fit_all(seen, progress)
     calibration.save(fits)

@@ -9,35 +9,46 @@ from ..formats import add_format
 from ..stderr import say
 from ..units import path
 
-_PUBLISHED = Path("results/published")
+_PUBLISHED, _SEVERAL = Path("results/published"), Path("results/report")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("folder", nargs="?", type=path, metavar="DIR", help="a run's results (default: the published numbers alone)")
+    add(
+        "folders",
+        nargs="*",
+        type=path,
+        metavar="DIR",
+        help="a run's results, or those of several runs for one report (default: the published numbers alone)",
+    )
     add(
         "--out",
         type=path,
         metavar="DIR",
-        help=f"folder for report.html and report.md (default: the results' own folder; without one {_PUBLISHED})",
+        help=f"folder for report.html and report.md (default: the results' own folder; of several "
+        f"{_SEVERAL}; without one {_PUBLISHED})",
     )
     add_format(parser)
 
 
 def main(given: argparse.Namespace) -> int:
-    from ..reading import begun, print_problems
+    from ..reading import begun, join, print_problems, refuse_twice
     from ..report.content import compose
     from ..report.write import payload, refuse_to_lose, write
 
-    reading = begun(given.folder) if given.folder else None
-    content = compose(reading)
-    out = given.out or given.folder or _PUBLISHED
-    if reading:
-        refuse_to_lose(content, reading.folder, out)
-    written = write(content, out)
-    records, devices = (reading.records, reading.devices) if reading else ((), None)
-    print(payload(written, records, content.verdicts, devices, given.format), flush=True)
-    if reading:
+    refuse_twice(given.folders)
+    found = [begun(folder) for folder in given.folders]
+    content = compose(*found)
+    out = given.out or (given.folders[0] if len(found) == 1 else _SEVERAL if found else _PUBLISHED)
+    if found:
+        refuse_to_lose(content, given.folders, out)
+    written = write(content, out, again=["report", *given.folders, *(["--out", given.out] if given.out else [])])
+    runs = join(*found) if found else None
+    records, devices = (runs.records, runs.devices) if runs else ((), None)
+    print(payload(written, records, content.verdicts, devices, given.format, found), flush=True)
+    for reading in found:
         print_problems(reading.problems, reading.folder)
+    for note in runs.notes if runs else ():
+        say(note)
     say(written.told)
     return 0

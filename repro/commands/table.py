@@ -8,8 +8,7 @@ from collections import Counter
 from ..expected import TABLES
 from ..formats import FOR_MACHINES, FORMATS, add_format, render
 from ..paper_tables import NUMBERS, Number, Rows, layout, rows
-from ..reading import measured
-from ..units import path
+from ..reading import add_measured, measured
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +16,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "number", choices=NUMBERS, metavar=metavar, type=str.lower, help="as in the paper; j is Appendix J"
     )
-    parser.add_argument("--measured", type=path, metavar="DIR", help="put this run's values beside the paper's")
+    add_measured(parser, "put this run's values beside the paper's")
     add_format(parser, (*FORMATS, "latex"))
 
 
@@ -25,8 +24,8 @@ def main(given: argparse.Namespace) -> int:
     if given.measured is None:
         found = rows(given.number)
     else:
-        reading = measured(given.measured)
-        found = rows(given.number, reading.records, reading.verdicts)
+        runs = measured(given.measured)
+        found = rows(given.number, runs.records, runs.verdicts)
     if given.format in FOR_MACHINES:
         print(render(found, given.format))
         return 0

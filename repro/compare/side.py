@@ -16,11 +16,10 @@ from ..host import Host
 from ..jsonfile import NotAsDeclaredError
 from ..reading import Problem, all_sound_records, environment_of, print_problems, refuse_without_trials, sound, unusable
 from ..results import BENCHMARK, TRIALS, Line, lack
-from ..trial import Record
+from ..trial import SILENT, Record
 from ..units import LARGEST, SMALLEST
 
 SEARCHES = "largest"  # in the folder of each stack of an upgrade-check: its searches for micro batches
-SILENT = ("interrupted", "skipped")  # of which no answer is known
 Key = tuple[str, str, str, int, int, int | None]
 
 

@@ -12,10 +12,10 @@ from ..environment import Environment
 from ..errors import UserError, cut
 from ..fairness import shared, unfair
 from ..formats import counted
-from ..trial import Record
+from ..trial import SILENT, Record
 from .changes import Change, changes
 from .judge import Judge, Judged, judge_separate
-from .side import SILENT, Key, Side, key, middle, step_seconds
+from .side import Key, Side, key, middle, step_seconds
 
 Status = Literal["regressed", "improved", "unchanged", "inconclusive", "incomparable", "broke", "fixed"]
 STATUSES: tuple[Status, ...] = get_args(Status)

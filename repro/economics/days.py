@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -53,11 +54,11 @@ class TrainingDays(OfGpus):
         return replace(self, days=(self.days * runs).mapped(self.known))
 
 
-def training_days(model: str, measured: Path | None = None, predicted: bool = False) -> list[TrainingDays]:
-    """The days of the model with that id: Table 1's, and in their place those measured in a results folder. With
+def training_days(model: str, measured: Sequence[Path] | None = None, predicted: bool = False) -> list[TrainingDays]:
+    """The days of the model with that id: Table 1's, and in their place those measured in results folders. With
     `predicted`, machines that neither knows as well, as far as training is predicted to fit them.
 
-    Raises UserError for an unknown model, for one that is not the paper's and was not measured, and for a folder
+    Raises UserError for an unknown model, for one that is not the paper's and was not measured, and for folders
     without a measurement of it.
     """
     if measured is None:
@@ -72,7 +73,7 @@ def training_days(model: str, measured: Path | None = None, predicted: bool = Fa
 
 
 def days_on(
-    gpu: str | None, gpus: int | None, model: str, measured: Path | None, predicted: bool
+    gpu: str | None, gpus: int | None, model: str, measured: Sequence[Path] | None, predicted: bool
 ) -> list[TrainingDays]:
     """Those on that GPU, and on that number of them, each where it is not None. Raises UserError where there are none,
     naming those that are known."""
@@ -125,10 +126,11 @@ def foretold(best: Forecast) -> TrainingDays | None:
     )
 
 
-def measured_days(model: str, folder: Path) -> list[TrainingDays]:
+def measured_days(model: str, folders: Sequence[Path]) -> list[TrainingDays]:
     """True days of the fastest trial on each machine: at the paper's scale, on one node, with the whole memory; of the
     paper's recipes without naive settings, as in Table 1."""
-    there = searches(each for each in read_measured(folder).records if each.recipe == model and each.stands_for_paper)
+    runs = read_measured(folders)
+    there = searches(each for each in runs.records if each.recipe == model and each.stands_for_paper)
     best = [
         min(ran, key=lambda one: one[0])
         for search in there
@@ -136,7 +138,7 @@ def measured_days(model: str, folder: Path) -> list[TrainingDays]:
     ]
     if not best:
         raise UserError(
-            f"--measured {folder}: no finished trial of {model} at the paper's scale on GPUs, naive ones left out; "
+            f"--measured {runs.name}: no finished trial of {model} at the paper's scale on GPUs, naive ones left out; "
             f"{command()} --gpus all --models {model} --out DIR measures it"
         )
     return [
@@ -145,7 +147,7 @@ def measured_days(model: str, folder: Path) -> list[TrainingDays]:
             record.count,
             Interval.exact(days),
             "measured",
-            f"{folder}, {record.settings}, true",
+            f"{runs.run_of(record).folder}, {record.settings}, true",
             _watts(record),
         )
         for days, record in best

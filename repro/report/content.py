@@ -16,9 +16,8 @@ from ..environment import Environment
 from ..expected import TABLES, TOLERANCE
 from ..formats import counted, listing, tallied, were
 from ..packages import PACKAGES
-from ..reading import Problem, Reading
+from ..reading import Joined, Problem, Reading, join
 from ..search import searches
-from ..trial import Record
 from ..verdict import FAILED, Verdict, differing, judge_tables, ran_uncompiled
 from . import claims
 from .figures import figures
@@ -28,7 +27,7 @@ from .order import in_order, machines
 from .panels import Figure
 from .places import Place, place_of
 from .rerun import rerun
-from .text import compared_rows, failures, legend, nearest_paper_gpu, summary
+from .text import compared_rows, failures, legend, summary
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,15 @@ class Headline:
 
 
 @dataclass(frozen=True)
+class Ran:
+    """What a run ran on. `folder` is empty where the report is of one run."""
+
+    folder: str
+    facts: Sequence[tuple[str, str]]
+    packages: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
 class Content:
     """A report. `legend` explains the columns of the places' trials; `claims` are tables with a title each, those that
     differ first; `rerun` are commands, and what each gives."""
@@ -55,8 +63,7 @@ class Content:
     grids: Sequence[Grid]
     compared: Sequence[dict[str, Any]]
     failures: Sequence[str]
-    environment: Sequence[tuple[str, str]]
-    packages: Sequence[tuple[str, str]]
+    environments: Sequence[Ran]
     places: Sequence[Place]
     legend: Sequence[str]
     figures: Sequence[Figure]
@@ -71,25 +78,25 @@ class Content:
 WITHOUT_TRIALS = "Report of a run without a finished trial"
 
 
-def compose(reading: Reading | None) -> Content:
-    """The report of a run, or, without one, of the published numbers alone."""
-    records = reading.records if reading else ()
-    verdicts = reading.verdicts if reading else judge_tables((), TOLERANCE)
-    devices = reading.devices if reading else None
+def compose(*readings: Reading) -> Content:
+    """The report of one or several runs, or, without one, of the published numbers alone."""
+    runs = join(*readings) if readings else None
+    records = runs.records if runs else ()
+    verdicts = runs.verdicts if runs else judge_tables((), TOLERANCE)
+    devices = runs.devices if runs else None
     found = in_order(searches(records))
-    places = [place_of(search, verdicts, nearest_paper_gpu(devices)) for search in found]
+    places = [place_of(search, verdicts, runs) for search in found] if runs else []
     rows, measured = audit(), audit_measured(records)
-    checked = check_all(records if reading else None)
+    checked = check_all(records if runs else None)
     return Content(
-        title=_title(reading),
-        headline=_headline(verdicts, summary(verdicts, devices, records), records),
+        title=_title(runs),
+        headline=_headline(verdicts, summary(verdicts, devices, records), runs),
         verdicts=verdicts,
-        problems=reading.problems if reading else (),
+        problems=runs.problems if runs else (),
         grids=[verdict_grid(table, verdicts) for table in TABLES],
         compared=compared_rows(verdicts),
         failures=failures(verdicts),
-        environment=_environment(reading) if reading else [],
-        packages=sorted((reading.environment.packages or {}).items()) if reading else [],
+        environments=_environments(runs) if runs else [],
         places=places,
         legend=legend(column for place in places for column in place.trials[0]),
         figures=[*figures(found), *further()],
@@ -98,19 +105,19 @@ def compose(reading: Reading | None) -> Content:
         audit=audit_summary((*rows, *measured)),
         audit_grids=[audit_grid(table, rows) for table in TABLES],
         causes=causes(rows, records),
-        rerun=rerun(reading, verdicts),
+        rerun=rerun(runs.runs if runs else (), verdicts),
     )
 
 
-def _title(reading: Reading | None) -> str:
-    if reading is None:
+def _title(runs: Joined | None) -> str:
+    if runs is None:
         return "Report on the published numbers"
-    if not reading.records:
+    if not runs.records:
         return WITHOUT_TRIALS
-    return f"Report of a run on {listing(machines(reading.records))}"
+    return f"Report of {f'{len(runs.runs)} runs' if runs.several else 'a run'} on {listing(machines(runs.records))}"
 
 
-def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], records: Sequence[Record]) -> Headline:
+def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], runs: Joined | None) -> Headline:
     counts = Counter(verdict.verdict for verdict in verdicts)
     reproduced, failed = counts["reproduced"], sum(counts[word] for word in FAILED)
     compared, missing = reproduced + failed, counts["not_measured"]
@@ -122,13 +129,15 @@ def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], records: Sequen
     if counts["no_reference"]:
         quote += f", {counts['no_reference']} without a reference"
     behind = list(lines)
-    if records:
+    if runs and (records := runs.records):
         statuses = Counter(record.status.replace("_", " ") for record in records)
         told = ", ".join(f"{count} {status}" for status, count in statuses.items())
         scales = " and ".join(sorted({f"{record.scale} scale" for record in records}))
         uncompiled = sum(map(ran_uncompiled, records))
         crashed = f", {uncompiled} of them uncompiled, as compiling crashed" if uncompiled else ""
-        behind.append(f"The run has {counted(len(records), 'trial')} at {scales}: {told}{crashed}.")
+        subject = f"The {len(runs.runs)} runs have" if runs.several else "The run has"
+        behind.append(f"{subject} {counted(len(records), 'trial')} at {scales}: {told}{crashed}.")
+        behind += runs.notes
     return Headline(f"{quote}.", behind, compared, reproduced, failed, missing)
 
 
@@ -145,10 +154,21 @@ def _short(commit: str) -> str:
     return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{28}\b", r"\1", commit)
 
 
-def _environment(reading: Reading) -> list[tuple[str, str]]:
+def _environments(runs: Joined) -> list[Ran]:
+    """What each run ran on, those left out that do not say it."""
+    return [
+        Ran(
+            str(run.folder) if runs.several else "",
+            _facts(run),
+            sorted((run.environment.packages or {}).items()),
+        )
+        for run in runs.runs
+        if run.environment != Environment()
+    ]
+
+
+def _facts(reading: Reading) -> list[tuple[str, str]]:
     found = reading.environment
-    if found == Environment():
-        return []
     host, lock, packages = found.host, found.lock, found.packages or {}
     facts = {
         f"GPUs{' of the last run' if found.earlier else ''}": tallied(gpu.name for gpu in found.gpus or []),

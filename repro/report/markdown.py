@@ -17,15 +17,20 @@ def markdown(content: Content) -> str:
     headline = content.headline
     parts = [f"# {content.title}", f"> {headline.quote}", *headline.behind]
     if content.problems:
-        parts += ["## What is wrong with this folder", _bullets([str(problem) for problem in content.problems])]
+        parts += ["## What is wrong, and what was used", _bullets([str(problem) for problem in content.problems])]
     parts.append("## Verdicts")
     for grid in content.grids:
         parts += _grid(grid)
     if content.compared:
         parts += ["### Cells compared with the paper", render(content.compared, "markdown")]
     parts.append(_bullets(content.failures))
-    if content.environment:
-        parts += ["## Environment", _bullets([f"{name}: {value}" for name, value in content.environment])]
+    if content.environments:
+        parts.append("## Environment")
+    for ran in content.environments:
+        parts += [
+            f"### {ran.folder}" if ran.folder else "",
+            _bullets([f"{name}: {value}" for name, value in ran.facts]),
+        ]
     if content.places:
         parts += ["## Trials", _bullets(content.legend)]
     for place in content.places:

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..formats import figures, from_to, were
+from ..formats import figures, from_to, listing, were
+from ..reading import Joined
 from ..search import Search
 from ..settings import NAIVE, Settings, search_space
 from ..trial import Record
 from ..verdict import Verdict
 from .grids import verdict_entry
-from .text import notes_on, settings_told, trial_rows
+from .text import nearest_paper_gpu, notes_on, settings_told, trial_rows
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,9 @@ class Place:
     notes: Sequence[str]
 
 
-def place_of(search: Search, verdicts: Iterable[Verdict], nearest: str | None) -> Place:
-    """A search with the verdicts on its cells; beside its trials stand the paper's days on its GPU `nearest`."""
+def place_of(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Place:
+    """A search of these runs with the verdicts on its cells; beside its trials stand the paper's days on its GPU that
+    is most like theirs."""
     twin = " (tiny twin)" if search.scale == "tiny" else ""
     space = set(search_space(search.world))
     tried = {Settings.parse(trial.settings).base for trial in search.tried}
@@ -44,8 +46,21 @@ def place_of(search: Search, verdicts: Iterable[Verdict], nearest: str | None) -
     for verdict in verdicts if search.stands_for_paper else ():
         if verdict.place == (search.model, search.device, search.count):
             says.append(f"{verdict_entry(verdict).told}.")
+    if runs.several:
+        says.append(f"Measured in {_folders(search, runs)}.")
+    nearest = nearest_paper_gpu(runs.run_of(search.trials[0]).devices)
     rows = [_trial(*both) for both in zip(search.trials, trial_rows(search.trials, nearest), strict=True)]
     return Place(f"{search.model}{twin} on {search.machine}", _told(search), says, rows, _notes(search))
+
+
+def _folders(search: Search, runs: Joined) -> str:
+    """Where its trials were measured; which of them, where that is several folders."""
+    found: dict[str, list[str]] = {}
+    for trial in search.trials:
+        found.setdefault(str(runs.run_of(trial).folder), []).append(settings_told(trial))
+    if len(found) == 1:
+        return next(iter(found))
+    return listing([f"{folder} ({', '.join(settings)})" for folder, settings in found.items()])
 
 
 def _notes(search: Search) -> list[str]:

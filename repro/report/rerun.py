@@ -17,21 +17,21 @@ from ..units import shell_words, size
 from ..verdict import Verdict
 
 
-def rerun(reading: Reading | None, verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
+def rerun(runs: Sequence[Reading], verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
     """The commands, and what each gives."""
     found, front = [], command()
-    folder = reading.folder if reading else None
-    measured = f" --measured {shell_words([folder])}" if folder else ""
-    if reading and folder:
-        for earlier in reading.earlier:
-            words = run_words(earlier, reading.environment, folder)
+    folders = [run.folder for run in runs]
+    measured = "".join(f" --measured {shell_words([folder])}" for folder in folders)
+    for run in runs:
+        for earlier in run.earlier:
+            words = run_words(earlier, run.environment, run.folder)
             found.append((f"{front} {words}", "a run before this one, into the same folder"))
-    if reading and reading.options and folder:
-        found.append((f"{front} {run_words(reading.options, reading.environment, folder)}", "this run: it resumes"))
-        if reading.options.nodes > 1:
-            found.append((f"{front} join {_address(reading.options)}", "on each other node of this run"))
-    if folder:
-        found.append((f"{front} report {shell_words([folder])}", "this report, from the records alone"))
+        if run.options:
+            found.append((f"{front} {run_words(run.options, run.environment, run.folder)}", "this run: it resumes"))
+            if run.options.nodes > 1:
+                found.append((f"{front} join {_address(run.options)}", "on each other node of this run"))
+    if folders:
+        found.append((f"{front} report {shell_words(folders)}", "this report, from the records alone"))
     else:
         found.append((f"{front} report", "this report"))
     found += [

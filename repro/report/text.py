@@ -16,6 +16,7 @@ from ..fairness import crowded
 from ..findings import by_place, paper_gpu
 from ..formats import Format, are, as_json, counted, figures, first, listing, render
 from ..gpus import find, most_like, paper_gpus
+from ..reading import Reading
 from ..search import Search, searches
 from ..settings import NAIVE
 from ..trial import Record
@@ -69,30 +70,39 @@ def report(
     verdicts: Sequence[Verdict],
     devices: Sequence[Device] | None,
     format: Format,
+    runs: Sequence[Reading] = (),
 ) -> str:
-    """A run on `devices`; None where there was no run. CSV is one row a trial or, without any, one a cell; JSON holds
-    trials, verdicts and summary."""
+    """Trials on `devices`; None where there was no run. CSV is one row a trial or, without any, one a cell; JSON holds
+    trials, verdicts and summary. Where the trials are those of several `runs`, each says its folder."""
     told = [record.as_told for record in records]
+    tables = [("TRIALS", records, devices)]
+    folders: dict[str, dict[str, str]] = {}
+    if len(runs) > 1:
+        tables = [(f"TRIALS OF {run.folder}", run.records, run.devices) for run in runs]
+        folders = {record.id: {"folder": str(run.folder)} for run in runs for record in run.records}
     if format == "csv":
-        of_trials = [{name: getattr(record, name) for name in _IN_CSV} for record in told]
+        of_trials = [{name: getattr(each, name) for name in _IN_CSV} | folders.get(each.id, {}) for each in told]
         return render(of_trials or [asdict(verdict) for verdict in verdicts], "csv")
     if format == "json":
         return as_json(
             {
-                "trials": [asdict(record) for record in told],
+                "trials": [asdict(record) | folders.get(record.id, {}) for record in told],
                 "verdicts": [asdict(verdict) for verdict in verdicts],
                 "summary": summary(verdicts, devices, records),
                 "searches": [_search(each) for each in searches(records) if each.guided],
             }
         )
-    nearest = nearest_paper_gpu(devices)
     parts = ["VERDICT", *summary(verdicts, devices, records)]
     compared = compared_rows(verdicts)
     if compared:
         parts += ["CELLS COMPARED WITH THE PAPER", render(compared, "text"), *_bullets(failures(verdicts))]
-    if records:
-        rows = trial_rows(records, nearest)
-        parts += ["TRIALS", render(rows, "text"), "\n".join(_bullets(legend(rows[0])))]
+    columns: list[str] = []
+    for title, ran, on in tables:
+        if rows := trial_rows(ran, nearest_paper_gpu(on)):
+            parts += [title, render(rows, "text")]
+            columns += rows[0]
+    if columns:
+        parts.append("\n".join(_bullets(legend(columns))))
     guided = [f"{each.model} on {each.machine}: {each.guided}." for each in searches(records) if each.guided]
     if guided:
         parts += ["GUIDED SEARCH", "\n".join(_bullets(guided))]

@@ -11,6 +11,7 @@ from .. import command, files
 from ..devices import Device
 from ..errors import UserError
 from ..formats import Format
+from ..reading import Reading
 from ..results import PAGE, REPORT, TRIALS, lack
 from ..trial import Record
 from ..units import shell_words
@@ -36,21 +37,23 @@ def payload(
     verdicts: Sequence[Verdict],
     devices: Sequence[Device] | None,
     format: Format,
+    runs: Sequence[Reading] = (),
 ) -> str:
-    """What goes to stdout beside the files: in Markdown it is report.md."""
+    """What goes to stdout beside the files: in Markdown it is report.md. `runs` are those of the records."""
     if format == "markdown":
         return written.text.read_text(encoding="utf-8").rstrip("\n")
-    return report(records, verdicts, devices, format)
+    return report(records, verdicts, devices, format, runs)
 
 
-def refuse_to_lose(content: Content, run: Path, folder: Path) -> None:
-    """Raises UserError where the report of a run that lost its trials would replace one of trials in the folder."""
+def refuse_to_lose(content: Content, runs: Sequence[Path], folder: Path) -> None:
+    """Raises UserError where the report of runs that lost their trials would replace one of trials in the folder."""
     there = folder / REPORT
     if content.title != WITHOUT_TRIALS or not there.is_file():
         return
     with there.open(encoding="utf-8", errors="replace") as file:
         if file.readline().strip() == f"# {WITHOUT_TRIALS}":
             return
+    run = runs[0]
     what = f"is {lack(run)}" if lack(run) else "has no whole record"
     raise UserError(
         f"{run / TRIALS} {what}: a report of no trial would take the place of {there}, which tells more; put the "
@@ -58,8 +61,9 @@ def refuse_to_lose(content: Content, run: Path, folder: Path) -> None:
     )
 
 
-def write(content: Content, folder: Path, draw: bool = True) -> Written:
-    """Writes both files, each whole or not at all; a page that is not drawn does not stay from before.
+def write(content: Content, folder: Path, draw: bool = True, again: Sequence[object] = ()) -> Written:
+    """Writes both files, each whole or not at all; a page that is not drawn does not stay from before. `again` are the
+    arguments that write them again, where these are not those of a report of the folder.
 
     Raises UserError where the folder cannot be written.
     """
@@ -68,8 +72,8 @@ def write(content: Content, folder: Path, draw: bool = True) -> Written:
     if missing or not draw:
         files.remove(folder / PAGE)
         first = f"install {', '.join(missing)} or set up with ./run_all.sh, then " if missing else ""
-        again = f"{first}run: {command()} {shell_words(['report', folder])}"
-        return Written(text, f"the report is {text}; for the page with the figures {again}")
+        way = f"{first}run: {command()} {shell_words(again or ['report', folder])}"
+        return Written(text, f"the report is {text}; for the page with the figures {way}")
     from .page import page
 
     path = files.replace(folder / PAGE, page(content))

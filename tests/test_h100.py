@@ -1,0 +1,206 @@
+"""The kept runs on an H100, read by every command that reads a run: each folder by itself, and both as one."""
+
+from __future__ import annotations
+
+import json
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro.reading import read
+from repro.trial import Record
+from tests.command_line import ROOT, answer, refusal, repro
+
+TEXT, VISION = "results/h100/text", "results/h100/vision"
+BOTH = ("--measured", TEXT, "--measured", VISION)
+RECORDS = {folder: read(ROOT / folder).records for folder in (TEXT, VISION)}
+RAN = [record for record in chain(*RECORDS.values()) if record.status == "ok"]
+FULL = [record for record in chain(*RECORDS.values()) if record.status == "out_of_memory"]
+Row = dict[str, Any]
+
+
+def fastest(model: str) -> Record:
+    """The trial of the least true days of a model, naive settings left out."""
+    return min(
+        (one for one in RAN if one.recipe == model and one.settings != "naive"), key=lambda one: one.true_step or 0
+    )
+
+
+# --- The records ---
+
+
+def test_every_record_is_valid_and_what_is_missing_is_named() -> None:
+    for folder, number, missing, first in (
+        (TEXT, 11, "2 of the 13", "pythia-2.8b/paper/1xH100/free_lunch"),
+        (VISION, 15, "13 of the 26", "pythia-160m/paper/1xH100/naive"),
+    ):
+        found = read(ROOT / folder)
+        assert len(found.records) == number
+        trials, verdicts = map(str, found.problems)
+        assert trials.startswith(
+            f"trials.jsonl: {missing} trials that the last command asked for have no sound record, "
+        )
+        assert first in trials
+        assert verdicts.startswith("verdicts.json: missing: ")
+
+
+def test_thirteen_trials_ran_and_two_ran_out_of_memory() -> None:
+    assert len(RAN) == 13
+    assert [one.id for one in FULL] == ["mamba/paper/1xH100/naive", "pythia-2.8b/paper/1xH100/naive"]
+    assert all(one.full for one in FULL), "what the GPU said of itself"
+
+
+@pytest.mark.parametrize("one", RAN, ids=lambda one: one.id)
+def test_device_time_is_the_time_that_passes(one: Record) -> None:
+    assert one.true_step == pytest.approx(one.synchronised_step, rel=0.01)
+    assert one.utilisation is not None
+    assert 0 < one.utilisation < 0.7, "of the GPU's peak"
+
+
+def test_the_authors_clock_shows_a_part_of_it() -> None:
+    shares = [one.clocks_ratio or 0.0 for one in RAN]
+    assert (min(shares), max(shares)) == pytest.approx((0.21, 0.94), abs=0.005)
+
+
+@pytest.mark.parametrize("folder", [TEXT, VISION])
+def test_a_folder_of_runs_keeps_its_report(folder: str) -> None:
+    for name in ("report.md", "report.html"):
+        assert "Report of a run on 1 x H100" in (ROOT / folder / name).read_text()
+
+
+def test_beside_the_folders_of_runs_there_is_nothing() -> None:
+    assert all((each / "trials.jsonl").is_file() for each in (ROOT / "results" / "h100").iterdir())
+
+
+# --- Tables, verdicts, claims, audit ---
+
+
+@pytest.mark.parametrize(("table", "cells"), [("1", 7), ("4", 8)])
+def test_a_table_has_their_days_beside_the_papers(table: str, cells: int) -> None:
+    rows = {row["model"]: row for row in answer("table", table, *BOTH) if row["verdict"] != "not_measured"}
+    assert len(rows) == cells
+    assert {(row["gpu"], row["gpus"]) for row in rows.values()} == {("H100", 1)}
+    for row in rows.values():
+        ran = [one for one in RAN if one.recipe == row["model"].lower() and one.settings == row["settings"]]
+        assert [row["true_days"]] == ([one.true_days for one in ran] or [None])
+    if table == "4":
+        assert rows["ConvNeXt"]["verdict"] == "no_reference", "the printed days are lost"
+        assert {rows[model]["verdict"] for model in ("Pythia-2.8B", "Mamba")} == {"reproduced"}, (
+            "infeasible, and so here"
+        )
+
+
+def test_appendix_j_has_their_micro_batches() -> None:
+    rows = [row for row in answer("table", "j", *BOTH) if row["measured_settings"]]
+    assert len(rows) == 7
+    for row in rows:
+        [one] = [one for one in RAN if (one.recipe, one.settings) == (row["model"].lower(), row["measured_settings"])]
+        assert (row["measured_mbs"], row["measured_gas"]) == (one.micro_batch, one.accumulation)
+
+
+def test_table_3_has_the_size_of_what_was_built() -> None:
+    rows = {row["model"]: row["measured_parameters"] for row in answer("table", "3", *BOTH)}
+    assert [model for model, size in rows.items() if size is None] == ["Pythia-6.9B"]
+    assert rows["ViT"] == 325_688_657
+
+
+def test_of_the_report_fourteen_cells_are_compared(tmp_path: Path) -> None:
+    done = repro("report", TEXT, VISION, "--out", str(tmp_path), "--format", "json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [each["folder"] for each in found["trials"]].count(TEXT) == 11
+    compared = [row for row in found["verdicts"] if row["verdict"] not in ("not_measured", "no_reference")]
+    assert len(compared) == 14
+    assert (tmp_path / "report.md").read_text().startswith("# Report of 2 runs on 1 x H100\n")
+
+
+@pytest.mark.parametrize(("folder", "of_1", "of_4"), [(TEXT, 5, 6), (VISION, 2, 1)])
+def test_claims_on_all_cells_count_those_that_are_compared(folder: str, of_1: int, of_4: int) -> None:
+    reasons = {row["id"]: row["reason"] for row in answer("claims", "--measured", folder)}
+    assert f"{of_1} of its 144 cells were compared" in reasons["table-1-cells"]
+    assert f"{of_4} of its 143 cells were compared" in reasons["table-4-cells"]
+
+
+@pytest.mark.parametrize("folder", [TEXT, VISION])
+def test_an_audit_finds_their_true_days_plausible(folder: str) -> None:
+    rows = [
+        row for row in answer("audit", "--measured", folder) if (row["table"], row["clock"]) == ("measured", "true")
+    ]
+    assert {row["days"] for row in rows} == {one.true_days for one in RECORDS[folder] if one.status == "ok"}
+    assert {row["verdict"] for row in rows} == {"plausible"}
+
+
+def test_an_audit_finds_what_the_authors_clock_shows_of_some_impossible() -> None:
+    rows = [row for row in answer("audit", *BOTH) if (row["table"], row["clock"]) == ("measured", "authors")]
+    assert {row["model"] for row in rows if row["verdict"] == "impossible"} == {"Pythia-160M", "Pythia-1B", "ViT"}
+
+
+# --- Predictions ---
+
+
+@pytest.mark.parametrize(
+    "machine", [("--gpu", "H100"), ("--probes", f"{TEXT}/probes.json")], ids=lambda words: words[0]
+)
+def test_each_trial_stands_beside_its_prediction(machine: tuple[str, ...]) -> None:
+    rows = answer("predict", *machine, *BOTH)
+    there = {(row["recipe"], row["settings"]): row for row in rows}
+    assert len(there) == len(rows) == 15
+    for one in (*RAN, *FULL):
+        row = there[one.recipe, one.settings]
+        assert (row["status"], row["measured_micro_batch"]) == (one.status, one.micro_batch)
+
+
+def test_the_papers_tables_are_predicted_beside_them() -> None:
+    rows = [row for row in answer("predict", *BOTH) if row["measured_days"] is not None]
+    assert len(rows) == 13
+    assert {(row["gpu"], row["gpus"]) for row in rows} == {("H100", 1)}
+
+
+# --- Comparisons ---
+
+
+def test_a_run_differs_in_nothing_from_itself() -> None:
+    done = repro("compare", TEXT, TEXT)
+    assert done.returncode == 3, "one start of a stack says nothing of another"
+    assert "Nothing that both record differs." in done.stdout
+    assert {row["ratio"] for row in json.loads(repro("compare", TEXT, TEXT, "--format", "json").stdout)["trials"]} <= {
+        1,
+        None,
+    }
+
+
+def test_the_two_runs_are_of_other_trials_and_of_other_stacks() -> None:
+    assert f"{TEXT} and {VISION} have no trial in common" in refusal("compare", TEXT, VISION)
+    refused = repro("compare", TEXT, "results/h100")
+    assert refused.returncode == 2
+    assert refused.stderr.endswith("are runs of different packages: a side is one stack\n")
+
+
+# --- Money ---
+
+
+@pytest.mark.parametrize("model", ["pythia-160m", "pythia-1b", "roberta", "mamba", "vit", "convnext"])
+def test_rent_is_for_the_days_that_one_waits(model: str) -> None:
+    rows = answer("rent", "--model", model, "--gpu", "H100", "--gpus", "1", *BOTH)["rows"]
+    assert {row["origin"] for row in rows} == {"measured"}
+    assert {row["days"] for row in rows} == {round(fastest(model).true_days or 0, 3)}
+
+
+def test_a_recommendation_takes_their_days_in_place_of_the_papers() -> None:
+    rows = answer("recommend", "--model", "convnext", *BOTH)["rows"]
+    origins = {(row["gpu"], row["gpus"]): row["origin"] for row in rows}
+    assert [machine for machine, origin in origins.items() if origin == "measured"] == [("H100", 1)]
+
+
+def test_scaling_begins_with_their_days() -> None:
+    rows = answer("scaling", "--model", "mamba", "--gpu", "H100", *BOTH)["rows"]
+    assert [row["origin"] for row in rows] == ["measured", "expected", "expected", "expected"]
+
+
+def test_a_machine_of_ones_own_draws_the_power_that_was_measured() -> None:
+    asked = ("breakeven", "--model", "roberta", "--gpu", "H100", "--gpus", "1", "--machine", "30000", "--rent", "3")
+    done = answer(*asked, *BOTH)
+    assert done["rows"][0]["origin"] == "measured"
+    assert f"Power: measured, {TEXT}, free_lunch+checkpointing, true; GPUs alone." in done["notes"]
