@@ -1,4 +1,7 @@
-"""The paper's nine recipes, one file per family, at the paper's scale and as tiny twins; and the lab report's GAN."""
+"""The paper's nine recipes, one file per family, at the paper's scale and as tiny twins; and recipes that are no cell of
+the paper: the lab report's GAN, and Pythia-1.4B."""
+
+from collections.abc import Callable
 
 from repro.errors import UserError
 from repro.near import near
@@ -7,11 +10,13 @@ from repro.recipe import Recipe, Scale
 from . import convnext, gan, mamba, pythia, roberta, vit
 
 _PAPERS = (pythia, roberta, mamba, convnext, vit)
-_ALL = {(recipe.id, recipe.scale): recipe for family in (*_PAPERS, gan) for recipe in family.RECIPES}
-IDS: tuple[str, ...] = tuple(dict.fromkeys(recipe.id for family in _PAPERS for recipe in family.RECIPES))
+_OF_PAPER = [recipe for family in _PAPERS for recipe in family.RECIPES]
+_ALL = {(recipe.id, recipe.scale): recipe for recipe in (*_OF_PAPER, *gan.RECIPES, *pythia.OTHERS)}
+IDS: tuple[str, ...] = tuple(dict.fromkeys(recipe.id for recipe in _OF_PAPER))
 PYTHIAS: tuple[Recipe, ...] = tuple(_ALL[id, "paper"] for id in IDS if _ALL[id, "paper"].family == "pythia")
 NAMES: tuple[str, ...] = tuple(_ALL[id, "paper"].name for id in IDS)  # what the paper calls them
-OTHERS: tuple[str, ...] = ("gan",)  # run only when asked for; no cell of the paper is theirs
+OTHERS: tuple[str, ...] = ("gan", "pythia-1.4b")  # run only when asked for; no cell of the paper is theirs
+TRACED: tuple[str, ...] = (*IDS, "pythia-1.4b")  # traces of these are shipped, so that they can be predicted
 
 
 def typed(text: str) -> str:
@@ -26,22 +31,33 @@ def find(id: str, scale: Scale = "paper") -> Recipe:
     return _ALL[id, scale]
 
 
-def listed(text: str | None, of_paper: bool = False) -> tuple[str, ...]:
-    """The ids that `--models` lists, each once; the nine without it. Raises UserError as `find` does, or as
-    `find_of_paper` where they must be the paper's."""
+def listed(text: str | None, check: Callable[[str], Recipe] = find) -> tuple[str, ...]:
+    """The ids that `--models` lists, each once; the nine without it. Raises UserError as `check` does: `find`,
+    `find_of_paper` or `find_traced`."""
     ids = IDS if text is None else tuple(dict.fromkeys(map(typed, text.split(","))))
     for id in ids:
-        (find_of_paper if of_paper else find)(id)
+        check(id)
     return ids
 
 
 def find_of_paper(id: str) -> Recipe:
-    """One of the paper's nine, at its scale: those that days are printed and traces are shipped of. A UserError names
-    the nine for any other."""
-    if id not in IDS:
-        none = f"{id} is no model of the paper, so no days of it are printed or predicted: it is one of"
-        raise UserError(f"{none} {', '.join(IDS)}" if id in OTHERS else _unknown(id, IDS))
-    return find(id)
+    """One of the paper's nine, at its scale: those that days are printed of. A UserError names the nine for any
+    other."""
+    return _find_among(IDS, id)
+
+
+def find_traced(id: str) -> Recipe:
+    """A recipe that traces are shipped of, at the paper's scale. A UserError names these for any other."""
+    return _find_among(TRACED, id)
+
+
+def _find_among(known: tuple[str, ...], id: str) -> Recipe:
+    if id in known:
+        return find(id)
+    if id not in OTHERS:
+        raise UserError(_unknown(id, known))
+    lacks = "printed, only predicted (predict --gpu)" if id in TRACED else "printed or predicted"
+    raise UserError(f"{id} is no model of the paper, so no days of it are {lacks}: it is one of {', '.join(known)}")
 
 
 def _unknown(id: str, known: tuple[str, ...]) -> str:

@@ -1,5 +1,8 @@
 """Pythia, 160M to 6.9B: GPT-NeoX decoders. Shapes and hyper-parameters: the paper's Table 3 and the authors'
-release (apoorvkh/academic-pretraining v1.0.0, which takes the shapes from EleutherAI's configurations)."""
+release (apoorvkh/academic-pretraining v1.0.0, which takes the shapes from EleutherAI's configurations).
+
+The release also trains Pythia-1.4B, which the paper has no cell of: its src/models/pythia.py has the learning rate, and
+EleutherAI/pythia a19eecb, models/1.4B/pythia-1.4b.yml, the shape."""
 
 from __future__ import annotations
 
@@ -118,3 +121,5 @@ RECIPES = (
     *_recipes("pythia-2.8b", "Pythia-2.8B", TextShape(32, 2560, 32, _VOCABULARY), 1.6e-4, "fp16"),
     *_recipes("pythia-6.9b", "Pythia-6.9B", TextShape(32, 4096, 32, vocabulary=50_432), 1.2e-4, "fp16"),
 )
+# No cell of the paper.
+OTHERS = _recipes("pythia-1.4b", "Pythia-1.4B", TextShape(24, 2048, 16, _VOCABULARY), 2e-4, "fp16")

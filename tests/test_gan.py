@@ -36,7 +36,7 @@ def test_it_is_found_by_its_id_and_is_none_of_the_papers_nine() -> None:
 def test_recipes_lists_it_apart_from_the_papers() -> None:
     rows = answer("recipes")
     assert [row["id"] for row in rows if row["of"] == "paper"] == list(models.IDS)
-    assert [row["id"] for row in rows if row["of"] != "paper"] == ["gan"]
+    assert [row["id"] for row in rows if row["of"] == "lab report"] == ["gan"]
 
 
 def test_recipes_says_what_table_3_prints_under_the_same_names() -> None:

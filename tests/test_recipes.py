@@ -155,9 +155,9 @@ def test_random_inputs_fill_their_whole_range(in_ranks: InRanks, recipe: str, ra
 
 def test_an_unknown_model_is_told_with_the_nine_there_are() -> None:
     with pytest.raises(UserError) as error:
-        models.find("pythia-1.4b")
+        models.find("pythia-1.5b")
     message = str(error.value)
-    assert message.startswith("unknown model 'pythia-1.4b'")
+    assert message.startswith("unknown model 'pythia-1.5b'")
     assert "\n" not in message
     assert all(id in message for id in models.IDS)
 

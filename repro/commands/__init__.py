@@ -9,7 +9,7 @@ HELP = {
     "run": "measure, extrapolate to days, compare with the paper, report (the default)",
     "join": "take part, as one more node, in a run started with --nodes",
     "doctor": "say what this machine, and this container image, is fit for",
-    "recipes": "list the nine recipes, and the lab's: ids, hyper-parameters, FLOPs",
+    "recipes": "list the nine recipes, and two others: ids, hyper-parameters, FLOPs",
     "gpus": "list the GPUs we know, and how many of each are here",
     "settings": "list the paper's search space of settings",
     "table": "print a table of the paper, with measured values beside it",

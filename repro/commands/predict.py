@@ -68,7 +68,7 @@ def main(given: argparse.Namespace) -> int:
         if getattr(given, work):
             _refuse_others(given, work, taken)
             return do(given)
-    wanted = [models.find(id) for id in models.listed(given.models, of_paper=True)]
+    wanted = [models.find(id) for id in models.listed(given.models, models.find_traced)]
     gpus, nodes = (count_if_given(getattr(given, name), f"--{name}") or 1 for name in ("gpus", "nodes"))
     methods = cast(Methods, given.methods or "all")
     if given.probes is not None:
@@ -87,6 +87,7 @@ def main(given: argparse.Namespace) -> int:
     elif given.methods is not None:
         raise UserError(f"--methods {methods} needs --gpu: Tables 1 and 4 say which settings their cells had")
     else:
+        models.listed(given.models, models.find_of_paper)
         return _tables(given, {recipe.name for recipe in wanted})
     if given.measured is not None:
         if given.methods is not None:

@@ -10,6 +10,7 @@ import models
 from ..findings import training_flops
 from ..formats import FOR_MACHINES, add_format, render
 
+_OTHERS = {"gan": "lab report", "pythia-1.4b": "authors' release"}  # where the others come from
 _HEADINGS = {"flops_per_example": "FLOPs an example", "training_flops": "FLOPs in all"}
 
 
@@ -24,7 +25,7 @@ def main(given: argparse.Namespace) -> int:
         recipe = models.find(id)
         rows.append(
             {
-                "of": "paper" if id in models.IDS else "lab report",
+                "of": _OTHERS.get(id, "paper"),
                 "id": id,
                 "model": recipe.name,
                 "batch_size": recipe.batch_size,

@@ -229,7 +229,7 @@ def _check_flash(options: Options, devices: Sequence[Device]) -> None:
 
 def _check_guided(options: Options) -> None:
     for id in options.models:
-        models.find_of_paper(id)
+        models.find_traced(id)
     if options.methods not in (None, "all"):
         raise UserError(f"--search guided orders the whole search: use it with --methods all, not {options.methods}")
     if options.nodes > 1:

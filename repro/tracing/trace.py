@@ -36,8 +36,9 @@ _HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def all_traces() -> Iterator[Trace]:
-    """Every recipe of the paper, at both scales, in each variant that the search space and the naive settings need."""
-    for scale, id in product(get_args(Scale), models.IDS):
+    """Every recipe that is predicted, at both scales, in each variant that the search space and the naive settings
+    need."""
+    for scale, id in product(get_args(Scale), models.TRACED):
         recipe = models.find(id, scale)
         for variant in variants(recipe):
             yield trace(recipe, variant)
