@@ -1,31 +1,30 @@
-"""What others measured and published, beside what the model of cost predicts for it: nothing of it was fitted to.
+"""What others measured and published, beside what is predicted for it: nothing of it was fitted to.
 
-The models are not the recipes, but are made of the same parts: timm's ViT and ConvNeXt in fp16 under autocast, and
-llm-foundry's decoders, sharded as by FSDP's stage 3, which have as many weights as GPT-2's. Traces are made here.
+The models are not the recipes, but are made of the same parts: timm's ViT and ConvNeXt in fp16 under autocast;
+llm-foundry's decoders, which have as many weights as GPT-2's, sharded as by FSDP's stage 3; NVIDIA's BERT-large in half
+precision throughout; a GPT-NeoX decoder under ZeRO-1; and Pythia-1.4B, as the authors ran it. Their traces are shipped
+(see repro/predict/elsewhere.py); --trace makes them again on the installed stack.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+import argparse
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
-import models
-from repro.datafile import Positive, records
-from repro.gpus import known_gpu
-from repro.interval import Interval
-from repro.predict import calibration
-from repro.predict.calibration import EVERYTHING
-from repro.predict.machine import Machine, gpu_named
-from repro.predict.memory import Moment, usable, workspace
-from repro.predict.time import step
-from repro.predict.traces import Part, Trace
-from repro.recipe import Images, Recipe, Text
-from repro.settings import Settings
-
-from . import tell
+from repro.formats import FORMATS, render
+from repro.predict import calibration, traces
+from repro.predict.calibration import EVERYTHING, Calibration
+from repro.predict.elsewhere import FOLDER, HeldOut, Published, held_out, largest, published
+from repro.predict.traces import Trace
+from repro.recipe import Recipe
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 # Layers, width and heads: llm-foundry's scripts/train/yamls, and their README's 2,048 tokens.
 _DECODERS = {
@@ -36,140 +35,102 @@ _DECODERS = {
     "mpt-3b": (32, 2560, 20),
     "mpt-7b": (32, 4096, 32),
 }
-_DECODERS_INPUTS = Text(sequence=2048, vocabulary=50_368)
-# Of what Adam moves in an update: timm's SGD, with Nesterov's momentum, moves 44 bytes a weight, and 16 more as torch
-# 1.12 sets gradients to zero and adds to them.
-_SGD = 0.6
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A training step, or a forward pass alone, that `who` measured: `per_second` images or tokens of the whole
-    machine, in micro-steps of `micro_batch` examples on each of `gpus`."""
-
-    who: Literal["timm", "llm-foundry"]
-    model: str
-    gpu: str
-    gpus: int
-    what: Literal["step", "forward"]
-    settings: str
-    compiled: Literal["yes", "no"]
-    micro_batch: int
-    accumulation: int
-    per_second: Positive
-    source: str
-
-    @property
-    def seconds(self) -> float:
-        examples = self.gpus * self.micro_batch * self.accumulation
-        each = _DECODERS_INPUTS.sequence if self.who == "llm-foundry" else 1
-        return examples * each / self.per_second
-
-
-def published() -> list[Measured]:
-    """Every row of expected/elsewhere.csv. Raises UserError where it is broken."""
-    key = ("model", "gpu", "gpus", "what", "settings", "compiled", "micro_batch")
-    return list(records(Measured, "elsewhere.csv", key, known_gpu).values())
-
-
-def recipe(measured: Measured) -> Recipe:
-    """What was run, as a recipe whose batch is all examples of a step; its optimizer is the model's that it is like."""
-    batch = measured.gpus * measured.micro_batch * measured.accumulation
-    compiles = measured.compiled == "yes"
-    if measured.who == "llm-foundry":
-        alike = replace(models.find("pythia-1b", "paper"), precision="bf16", inputs=_DECODERS_INPUTS, layer="GPT2Block")
-        return replace(alike, batch_size=batch, compiles=compiles, build=lambda *_: _decoder(measured.model))
-    alike = models.find(measured.model.partition("_")[0], "paper")
-    alike = replace(alike, precision="fp16", inputs=Images(size=224, classes=1000))
-    return replace(alike, batch_size=batch, compiles=compiles, build=lambda kernels, _: _timm(measured.model, kernels))
-
-
-def predicted(measured: Measured, trace: Trace) -> Interval:
-    """Seconds, and the bounds between which 8 of 10 unseen cells of the paper lay."""
-    machine = Machine(gpu_named(measured.gpu), measured.gpus)
-    fit = calibration.load()[EVERYTHING]
-    if measured.what == "forward":
-        trace = _forward(trace)
-    taken = step(recipe(measured), trace, Settings.parse(measured.settings), machine, measured.micro_batch, fit.rates)
-    seconds = taken.total
-    if measured.what == "forward":
-        seconds -= taken.update
-    elif measured.who == "timm":
-        seconds -= (1 - _SGD) * taken.update
-    low, high = fit.interval(machine)
-    return Interval(seconds, low * seconds, high * seconds)
-
-
-def largest(measured: Measured, trace: Trace) -> int:
-    """The micro batch that timm's search ends at, by the memory model: the largest power of two, or one and a half of
-    one, that fits. Its trainings keep gradients from step to step and one moment, and have no buckets."""
-    fp32, gpu = 4 * trace.parameters, gpu_named(measured.gpu)
-    allowance = calibration.load()[EVERYTHING].allowance
-    room = usable(gpu, allowance) - workspace(allowance, measured.gpus)
-    peaks = (trace.total("saved") + trace.rest.cost(part) for part in ("head", "body"))
-    moments = (Moment(fp32, fp32, fp32, activations, buckets=0.0, temporaries=0.0) for activations in peaks)
-    most = min(moment.examples(room, allowance.spread) for moment in moments)
-    power = 1 << (int(most).bit_length() - 1)
-    return power * 3 // 2 if most >= 1.5 * power else power
-
-
-def row(measured: Measured, trace: Trace) -> dict[str, Any]:
-    seconds = predicted(measured, trace)
-    searched = measured.who == "timm" and measured.what == "step"
+def row(each: HeldOut, fitted: Calibration) -> dict[str, Any]:
+    what = each.published
     return {
-        "who": measured.who,
-        "model": measured.model,
-        "gpu": measured.gpu,
-        "gpus": measured.gpus,
-        "what": measured.what,
-        "settings": measured.settings,
-        "compiled": measured.compiled,
-        "mbs": measured.micro_batch,
-        "largest predicted": largest(measured, trace) if searched else None,
-        "measured (ms)": round(1e3 * measured.seconds, 1),
-        "predicted (ms)": round(1e3 * seconds.value, 1),
-        "predicted/measured": round(seconds.value / measured.seconds, 3),
-        "inside the interval": seconds.overlaps(Interval.exact(measured.seconds)),
+        "who": what.who,
+        "model": what.model,
+        "gpu": what.gpu,
+        "gpus": what.gpus,
+        "what": what.what,
+        "settings": what.settings,
+        "compiled": what.compiled,
+        "mbs": what.micro_batch,
+        "largest predicted": largest(what, fitted),
+        "clock": what.clock,
+        "measured (ms)": round(1e3 * what.seconds, 1),
+        "predicted (ms)": round(1e3 * each.predicted.value, 1),
+        "predicted/measured": round(each.ratio, 3),
+        "inside the interval": each.inside,
     }
 
 
 def rows() -> list[dict[str, Any]]:
-    traces = Traces()
-    return [row(measured, traces.of(measured)) for measured in published()]
+    fitted = calibration.load()[EVERYTHING]
+    return [row(each, fitted) for each in held_out(fitted)]
 
 
-class Traces:
-    """Traces of what was run, each made once: eager attention is another."""
+def summary(found: Sequence[HeldOut]) -> list[dict[str, Any]]:
+    """A row for what each source measured on each GPU: the table of docs/prediction.md."""
 
-    def __init__(self) -> None:
-        self._made: dict[tuple[str, bool], Trace] = {}
+    def source(each: HeldOut) -> tuple[str, str, str]:
+        return each.published.who, each.published.what, each.published.gpu
 
-    def of(self, measured: Measured) -> Trace:
-        from repro.tracing.trace import trace
+    lines = []
+    # In the file's order, in which a source's rows of one kind stand together.
+    for (who, what, gpu), members in groupby(found, key=source):
+        group = list(members)
+        ratios = [each.ratio for each in group]
+        lines.append(
+            {
+                "who": who,
+                "what": "training steps" if what == "step" else "forward passes",
+                "GPU": gpu,
+                "rows": len(group),
+                "predicted over measured": " to ".join(dict.fromkeys(f"{f(ratios):.2f}" for f in (min, max))),
+                "median error": f"{100 * median(abs(ratio - 1) for ratio in ratios):.0f} %",
+                "inside the interval": sum(each.inside for each in group),
+            }
+        )
+    return lines
 
-        naive = measured.settings == "naive"
-        if (measured.model, naive) not in self._made:
-            self._made[measured.model, naive] = trace(recipe(measured), "naive" if naive else "custom")
-        return self._made[measured.model, naive]
+
+def traced(rows: Iterable[Published]) -> Iterator[Trace]:
+    """A trace of each model in each variant that its rows need, made here. Pythia-1.4B's are with the recipes'."""
+    from repro.tracing.trace import trace, variants
+
+    made = set()
+    for each in rows:
+        if each.who == "academic-pretraining":
+            continue
+        recipe = buildable(each)
+        # ConvNeXt runs the same kernels with free lunch and without.
+        variant = each.variant if each.variant in variants(recipe) else "custom"
+        if (each.model, variant) not in made:
+            made.add((each.model, variant))
+            print(f"{each.model} {variant}", file=sys.stderr)
+            yield trace(recipe, variant)
 
 
-def _forward(trace: Trace) -> Trace:
-    def kept(part: Part) -> Part:
-        return replace(part, costs={key: cost for key, cost in part.costs.items() if not key.startswith("backward/")})
+def buildable(row: Published) -> Recipe:
+    """What was measured, as a recipe that builds it."""
+    match row.who:
+        case "timm":
+            return replace(row.recipe, build=lambda kernels, _: _timm(row.model, kernels))
+        case "llm-foundry":
+            return replace(row.recipe, build=lambda *_: _decoder(row.recipe, row.model))
+        case "NVIDIA":
+            return replace(row.recipe, build=lambda *_: _bert(row.recipe))
+        case "gpt-neox":
+            return replace(row.recipe, build=lambda *_: _neox(row.recipe))
+        case "academic-pretraining":
+            return row.recipe
 
-    return replace(trace, parts=tuple(map(kept, trace.parts)))
 
-
-def _decoder(name: str) -> nn.Module:
+def _decoder(recipe: Recipe, name: str) -> nn.Module:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     from models.objective import LanguageModelling
     from models.pythia import custom_attention
+    from repro.recipe import Text
 
+    assert isinstance(recipe.inputs, Text)
     layers, width, heads = _DECODERS[name]
     config = GPT2Config(
-        vocab_size=_DECODERS_INPUTS.vocabulary,
-        n_positions=_DECODERS_INPUTS.sequence,
+        vocab_size=recipe.inputs.vocabulary,
+        n_positions=recipe.inputs.sequence,
         n_embd=width,
         n_layer=layers,
         n_head=heads,
@@ -183,6 +144,61 @@ def _decoder(name: str) -> nn.Module:
     return LanguageModelling(GPT2LMHeadModel(config))
 
 
+def _bert(recipe: Recipe) -> nn.Module:
+    """BERT-large with both pre-training heads: PyTorch/LanguageModeling/BERT/bert_config.json, the vocabulary padded to
+    a multiple of 8 as run_pretraining.py does. Attention is eager."""
+    import torch
+    from transformers import BertConfig, BertForPreTraining
+
+    from repro.recipe import Text
+
+    class Pretraining(torch.nn.Module):
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
+            """Token ids and labels, both (examples, sequence). Each example is a sentence and its next."""
+            follows = torch.zeros(len(input_ids), dtype=torch.long)
+            return self.model(input_ids=input_ids, labels=labels, next_sentence_label=follows).loss
+
+    assert isinstance(recipe.inputs, Text)
+    config = BertConfig(
+        vocab_size=recipe.inputs.vocabulary,
+        hidden_size=1024,
+        num_hidden_layers=24,
+        num_attention_heads=16,
+        intermediate_size=4096,
+        max_position_embeddings=512,
+        attn_implementation="eager",
+    )
+    return Pretraining(BertForPreTraining(config))
+
+
+def _neox(recipe: Recipe) -> nn.Module:
+    """configs/large.yml at gpt-neox 35a3f251: rotary embeddings of whole heads, layers one after the other. Attention
+    is eager, as its fused softmax is off."""
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+    from models.objective import LanguageModelling
+    from repro.recipe import Text
+
+    assert isinstance(recipe.inputs, Text)
+    config = GPTNeoXConfig(
+        vocab_size=recipe.inputs.vocabulary,
+        hidden_size=1536,
+        num_hidden_layers=24,
+        num_attention_heads=16,
+        intermediate_size=4 * 1536,
+        max_position_embeddings=recipe.inputs.sequence,
+        rotary_pct=1.0,
+        use_parallel_residual=False,
+        use_cache=False,
+        attn_implementation="eager",
+    )
+    return LanguageModelling(GPTNeoXForCausalLM(config))
+
+
 def _timm(name: str, custom_kernels: bool) -> nn.Module:
     import timm
     from timm.layers import set_fused_attn
@@ -193,5 +209,16 @@ def _timm(name: str, custom_kernels: bool) -> nn.Module:
     return ImageClassification(timm.create_model(name))
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--format", choices=FORMATS, default="text")
+    parser.add_argument("--summary", action="store_true", help="a row for each source and GPU")
+    parser.add_argument("--trace", action="store_true", help="make the traces again; takes two minutes")
+    given = parser.parse_args()
+    if given.trace:
+        print(traces.save(traced(published()), FOLDER), file=sys.stderr)
+    print(render(summary(held_out(calibration.load()[EVERYTHING])) if given.summary else rows(), given.format))
+
+
 if __name__ == "__main__":
-    tell(__doc__, rows)
+    main()

@@ -1,5 +1,5 @@
-"""The paper's nine recipes, one file per family, at the paper's scale and as tiny twins; and recipes that are no cell of
-the paper: the lab report's GAN, and Pythia-1.4B."""
+"""The paper's nine recipes, one file per family, at the paper's scale and as tiny twins. Beside them two that it has no
+cell of: the lab report's GAN, and Pythia-1.4B."""
 
 from collections.abc import Callable
 

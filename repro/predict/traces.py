@@ -131,12 +131,14 @@ def load(stack: Traced, folder: Path = FOLDER) -> dict[tuple[str, Scale, Variant
     return {(trace.recipe, trace.scale, trace.variant): trace for trace in found}
 
 
-def find(recipe: str, variant: Variant, stack: Traced = PAPER_STACK, scale: Scale = "paper") -> Trace:
+def find(
+    recipe: str, variant: Variant, stack: Traced = PAPER_STACK, scale: Scale = "paper", folder: Path = FOLDER
+) -> Trace:
     """The trace of a recipe on that stack. A recipe whose variants are alike has one of them.
 
     Raises UserError for a recipe that was never traced.
     """
-    known = load(stack)
+    known = load(stack, folder)
     candidates: tuple[Variant, ...] = (variant, "custom")
     for candidate in candidates:
         if (recipe, scale, candidate) in known:

@@ -1,0 +1,177 @@
+"""Predictions beside what others measured and published. No rate is fitted to it. Needs no torch: the traces of their
+models are shipped, and benchmarks/elsewhere.py makes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, NoReturn
+
+import models
+from repro.datafile import Positive, records
+from repro.gpus import known_gpu
+from repro.interval import Interval
+from repro.recipe import Images, Recipe, Text
+from repro.settings import Settings
+from repro.units import SECONDS_A_DAY
+
+from . import traces
+from .calibration import Calibration
+from .machine import Machine, gpu_named
+from .memory import Moment, largest_micro_batch, usable, variant_of, workspace
+from .time import step
+from .traces import Part, Trace, Variant
+
+FOLDER = traces.FOLDER / "elsewhere"
+# The recipe that each model is like, but for what is named here: its inputs, and the class of its repeated layer.
+_LIKE = {
+    "llm-foundry": ("pythia-1b", Text(sequence=2048, vocabulary=50_368), "GPT2Block"),
+    "NVIDIA": ("roberta", Text(sequence=512, vocabulary=30_528), "BertLayer"),
+    "gpt-neox": ("pythia-410m", Text(sequence=2048, vocabulary=50_304), "GPTNeoXLayer"),
+}
+# An update's traffic as a share of Adam's 100 bytes a weight. timm's SGD, with Nesterov's momentum, moves 44, and 16
+# more as torch 1.12 sets gradients to zero and adds to them. NVIDIA's LAMB moves 62 with gradients in half precision
+# (optimization.py and run_pretraining.py at bae6e931): 8 to scale gradients before and after their exchange, 10 for
+# three norms, 38 in its two kernels, 6 to copy weights to half precision.
+_UPDATE = {"timm": 0.60, "NVIDIA": 0.62}
+# NVIDIA adds up gradients in half precision after the backward pass, which hides nothing of it: as ZeRO-1 does.
+_EXCHANGED = Settings.parse("zero_1")
+
+
+@dataclass(frozen=True)
+class Published:
+    """A training step, or a forward pass alone, that `who` measured: so many of `unit`, of the whole machine, in
+    micro-steps of `micro_batch` examples on each of `gpus`. `clock` is `authors` where the host did not wait for the
+    GPU, as in the paper."""
+
+    who: Literal["timm", "llm-foundry", "NVIDIA", "academic-pretraining", "gpt-neox"]
+    model: str
+    gpu: str
+    gpus: int
+    what: Literal["step", "forward"]
+    settings: str
+    compiled: Literal["yes", "no"]
+    micro_batch: int
+    accumulation: int
+    measured: Positive
+    unit: Literal["images/s", "tokens/s", "sequences/s", "days"]
+    clock: Literal["true", "authors"]
+    source: str
+
+    @property
+    def variant(self) -> Variant:
+        """NVIDIA's level O2 of apex computes in half precision throughout, as DeepSpeed does."""
+        return "half" if self.who == "NVIDIA" else variant_of(Settings.parse(self.settings))
+
+    @property
+    def examples(self) -> int:
+        """Those of a step, on all GPUs."""
+        return self.gpus * self.micro_batch * self.accumulation
+
+    @property
+    def recipe(self) -> Recipe:
+        """The model as a recipe whose batch is a step's examples; but for the authors' Pythia-1.4B without a builder,
+        which benchmarks/elsewhere.py adds."""
+        if self.who == "academic-pretraining":
+            return models.find(self.model)
+        if self.who == "timm":
+            like = models.find(self.model.partition("_")[0])
+            like = replace(like, precision="fp16", inputs=Images(size=224, classes=1000))
+        else:
+            id, inputs, layer = _LIKE[self.who]
+            precision: Literal["fp16", "bf16"] = "bf16" if self.who == "llm-foundry" else "fp16"
+            like = replace(models.find(id), precision=precision, inputs=inputs, layer=layer)
+        compiles = self.compiled == "yes"
+        return replace(like, id=self.model, batch_size=self.examples, compiles=compiles, build=_no_builder)
+
+    @property
+    def trace(self) -> Trace:
+        """Shipped with the recipes' where it is one. Raises UserError where none is."""
+        if self.who == "academic-pretraining":
+            return traces.find(self.model, self.variant)
+        return traces.find(self.model, self.variant, traces.nearest({}, FOLDER), folder=FOLDER)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the step, or of the forward pass, as measured."""
+        recipe = self.recipe
+        if self.unit == "days":
+            return self.measured * SECONDS_A_DAY / recipe.training_steps
+        each = recipe.inputs.sequence if self.unit == "tokens/s" and isinstance(recipe.inputs, Text) else 1
+        return self.examples * each / self.measured
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What was published, and the seconds predicted of it, with the bounds between which 8 of 10 unseen cells of the
+    paper lay."""
+
+    published: Published
+    predicted: Interval
+
+    @property
+    def ratio(self) -> float:
+        """Predicted over measured."""
+        return self.predicted.value / self.published.seconds
+
+    @property
+    def inside(self) -> bool:
+        """Whether the measured time lies in the interval."""
+        return self.predicted.overlaps(Interval.exact(self.published.seconds))
+
+
+def published() -> list[Published]:
+    """Every row of expected/elsewhere.csv. Raises UserError where it is broken."""
+    key = ("model", "gpu", "gpus", "what", "settings", "compiled", "micro_batch")
+    return list(records(Published, "elsewhere.csv", key, known_gpu).values())
+
+
+def held_out(calibration: Calibration) -> list[HeldOut]:
+    """Every published row with its prediction. Raises UserError where a file is broken, or a trace is missing."""
+    return [HeldOut(row, predicted(row, calibration)) for row in published()]
+
+
+def predicted(row: Published, calibration: Calibration) -> Interval:
+    """Seconds of the step, or of the forward pass, by the clock that the row was measured by."""
+    recipe, machine, rates = row.recipe, Machine(gpu_named(row.gpu), row.gpus), calibration.rates
+    trace = _forward(row.trace) if row.what == "forward" else row.trace
+    taken = step(recipe, trace, Settings.parse(row.settings), machine, row.micro_batch, rates)
+    if row.who == "NVIDIA":
+        exchanged = step(recipe, trace, _EXCHANGED, machine, row.micro_batch, rates).communication
+        taken = replace(taken, communication=exchanged)
+    update = 0.0 if row.what == "forward" else _UPDATE.get(row.who, 1.0) * taken.update
+    seconds = replace(taken, update=update).total
+    low, high = calibration.interval(machine)
+    return Interval(seconds, low * seconds, high * seconds)
+
+
+def largest(row: Published, calibration: Calibration) -> int | None:
+    """The micro batch that their search for the largest one should end at, by the memory model; None where nobody
+    searched."""
+    allowance, gpu = calibration.allowance, gpu_named(row.gpu)
+    if row.who == "academic-pretraining":
+        return largest_micro_batch(row.recipe, row.trace, Settings.parse(row.settings), gpu, row.gpus, allowance)
+    if row.who != "timm" or row.what == "forward":
+        return None
+    # Powers of two, and one and a half of them. Its trainings keep gradients from step to step and one moment, and have
+    # no buckets.
+    trace = row.trace
+    fp32 = 4 * trace.parameters
+    room = usable(gpu, allowance) - workspace(allowance, row.gpus)
+    peaks = (trace.total("saved") + trace.rest.cost(part) for part in ("head", "body"))
+    moments = (Moment(fp32, fp32, fp32, activations, buckets=0.0, temporaries=0.0) for activations in peaks)
+    most = min(moment.examples(room, allowance.spread) for moment in moments)
+    power = 1 << (int(most).bit_length() - 1)
+    return power * 3 // 2 if most >= 1.5 * power else power
+
+
+def _no_builder(custom_kernels: bool, attention: str) -> NoReturn:
+    raise NotImplementedError("benchmarks/elsewhere.py builds what others measured")
+
+
+def _forward(trace: Trace) -> Trace:
+    """The same without its backward pass."""
+
+    def kept(part: Part) -> Part:
+        return replace(part, costs={key: cost for key, cost in part.costs.items() if not key.startswith("backward/")})
+
+    return replace(trace, parts=tuple(map(kept, trace.parts)))
