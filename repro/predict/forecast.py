@@ -34,6 +34,7 @@ class Forecast:
     memory: Memory | None = None
     step: Step | None = None
     days: Interval | None = None
+    authors_days: float | None = None
     utilisation: float | None = None
 
     @property
@@ -94,7 +95,7 @@ def forecast(
         peak_memory(recipe, trace, settings, machine.world, micro_batch, allowance),
         taken,
         Interval(days, days * low, days * high),
-        utilisation,
+        utilisation=utilisation,
     )
 
 
