@@ -149,7 +149,8 @@ def test_what_a_run_printed_comes_again_from_its_folder(tmp_path: Path) -> None:
     as_markdown = repro(*given, "markdown").stdout
     assert as_markdown == (tmp_path / "report.md").read_text()
     sections = re.findall(r"^## (.*)$", as_markdown, re.MULTILINE)
-    assert sections == ["Verdicts", "Environment", "Trials", "Figures", "Claims", "Audit", "Run it again"]
+    waiting = "Days that one would really wait"
+    assert sections == ["Verdicts", "Environment", "Trials", waiting, "Figures", "Claims", "Audit", "Run it again"]
     assert len(re.findall(r"^\*\*Figures? \d", as_markdown, re.MULTILINE)) == 10
     assert "| Pythia-160M | 41" in re.sub(" +", " ", as_markdown)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from dataclasses import asdict
 
+from ..errors import UserError
 from ..expected import TABLES
 from ..formats import FOR_MACHINES, FORMATS, add_format, render
 from ..paper_tables import NUMBERS, Number, Rows, layout, rows
@@ -17,10 +19,17 @@ def options(parser: argparse.ArgumentParser) -> None:
         "number", choices=NUMBERS, metavar=metavar, type=str.lower, help="as in the paper; j is Appendix J"
     )
     add_measured(parser, "put this run's values beside the paper's")
+    parser.add_argument(
+        "--corrected",
+        action="store_true",
+        help="Table 1 or 4 by the days that one would really wait, predicted for the paper's stack",
+    )
     add_format(parser, (*FORMATS, "latex"))
 
 
 def main(given: argparse.Namespace) -> int:
+    if given.corrected:
+        return _corrected(given)
     if given.measured is None:
         found = rows(given.number)
     else:
@@ -32,6 +41,30 @@ def main(given: argparse.Namespace) -> int:
     print(render(layout(given.number, found), given.format))
     if given.format != "latex":
         print(f"\n{_note(given.number, given.measured is not None, found)}")
+    return 0
+
+
+def _corrected(given: argparse.Namespace) -> int:
+    from .. import corrected
+
+    if given.number not in TABLES:
+        raise UserError(f"table {given.number} --corrected: Tables 1 and 4 alone hold days; name one of them")
+    if given.measured is not None:
+        raise UserError("table --corrected has the measured days that are kept in the package; leave --measured out")
+    found = corrected.corrected_table(given.number)
+    if given.format in FOR_MACHINES:
+        print(render([asdict(row) for row in found], given.format))
+        return 0
+    tables = [render(corrected.layout(found), given.format)]
+    if measured := corrected.measured_elsewhere(found):
+        tables.append(render(measured, given.format))
+    if given.format == "latex":
+        print("\n\n".join(tables))
+        return 0
+    cells, *beside = tables
+    beside = [f"{corrected.MEASURED_ELSEWHERE}:\n\n{table}" for table in beside]
+    parts = [corrected.title(given.number), *corrected.summary(found), cells, corrected.legend(given.number), *beside]
+    print("\n\n".join(parts))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""A placeholder for the launch queue's clock: the last `_QUEUED` kernels of a micro-step take their share of its time."""
+"""A placeholder for the launch queue's clock: the last kernels of a micro-step take their share of its time."""
 
 from __future__ import annotations
 

@@ -12,6 +12,8 @@ from ..audit import audit, audit_measured
 from ..audit import summary as audit_summary
 from ..causes import Cause, causes
 from ..claims import check_all
+from ..corrected import corrected_table, measured_elsewhere
+from ..corrected import summary as corrected_summary
 from ..environment import Environment
 from ..expected import TABLES, TOLERANCE
 from ..formats import counted, listing, tallied, were
@@ -22,7 +24,7 @@ from ..verdict import FAILED, Verdict, differing, judge_tables, ran_uncompiled
 from . import claims
 from .figures import figures
 from .further import further
-from .grids import Grid, audit_grid, verdict_grid
+from .grids import Grid, audit_grid, corrected_grid, verdict_grid
 from .order import in_order, machines
 from .panels import Figure
 from .places import Place, place_of
@@ -62,6 +64,9 @@ class Content:
     problems: Sequence[Problem]
     grids: Sequence[Grid]
     compared: Sequence[dict[str, Any]]
+    corrected: Sequence[Grid]
+    corrected_told: Sequence[str]
+    measured_elsewhere: Sequence[dict[str, Any]]
     failures: Sequence[str]
     environments: Sequence[Ran]
     places: Sequence[Place]
@@ -87,6 +92,7 @@ def compose(*readings: Reading) -> Content:
     found = in_order(searches(records))
     places = [place_of(search, verdicts, runs) for search in found] if runs else []
     rows, measured = audit(), audit_measured(records)
+    corrected = {table: corrected_table(table) for table in TABLES}
     checked = check_all(records if runs else None)
     return Content(
         title=_title(runs),
@@ -95,6 +101,13 @@ def compose(*readings: Reading) -> Content:
         problems=runs.problems if runs else (),
         grids=[verdict_grid(table, verdicts) for table in TABLES],
         compared=compared_rows(verdicts),
+        corrected=[corrected_grid(table, rows) for table, rows in corrected.items()],
+        corrected_told=[
+            f"Table {table}: {line}" for table, rows in corrected.items() for line in corrected_summary(rows)
+        ],
+        measured_elsewhere=[
+            {"table": table} | row for table, rows in corrected.items() for row in measured_elsewhere(rows)
+        ],
         failures=failures(verdicts),
         environments=_environments(runs) if runs else [],
         places=places,

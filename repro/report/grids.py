@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..audit import IMPLAUSIBLE, Audited
+from ..corrected import Corrected, legend, title
 from ..expected import COUNTS, Table, cells, printed
 from ..formats import figures
 from ..verdict import Verdict
@@ -49,6 +50,14 @@ AUDIT = {
     "implausible": ("!", f"implausible: above {IMPLAUSIBLE:.0%} of peak, beyond any published training run"),
     "plausible": ("", "plausible"),
     "no_days": ("-", "no days to audit"),
+}
+
+CORRECTED = {
+    "predicted": (
+        "",
+        "predicted days, in brackets the printed ones, below the interval in which 8 of 10 unseen cells lie",
+    ),
+    "predicted_infeasible": ("-", "predicted infeasible"),
 }
 
 
@@ -101,6 +110,18 @@ def _audit_entry(row: Audited) -> Entry:
         f"({share.low:.0%} to {share.high:.0%}), {row.verdict}"
     )
     return Entry(f"{share.value:.0%}".rstrip("%"), "", row.verdict, symbol, told)
+
+
+def corrected_grid(table: Table, rows: Sequence[Corrected]) -> Grid:
+    """The days of Table 1 or 4 that one would really wait, and below them their interval."""
+    entries = {row.place: _corrected_entry(row) for row in rows}
+    return _grid(title(table), legend(table), entries, CORRECTED)
+
+
+def _corrected_entry(row: Corrected) -> Entry:
+    kind = "predicted" if row.feasible else "predicted_infeasible"
+    interval = row.interval.replace("-", "\u2013")  # a page may break the line behind this one
+    return Entry(f"{row.shown} ({row.printed})", interval, kind, "", row.told)
 
 
 def _grid(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..corrected import MEASURED_ELSEWHERE
 from ..expected import COUNTS
 from ..formats import render
 from .claims import CLAIMS
@@ -36,6 +37,11 @@ def markdown(content: Content) -> str:
     for place in content.places:
         rows = render(place.trials, "markdown")
         parts += [f"### {place.title}", " ".join(place.says), rows, _bullets(place.notes)]
+    parts += ["## Days that one would really wait", *content.corrected_told]
+    for grid in content.corrected:
+        parts += _grid(grid)
+    if content.measured_elsewhere:
+        parts += [f"### {MEASURED_ELSEWHERE}", render(content.measured_elsewhere, "markdown")]
     parts.append("## Figures")
     for figure in content.figures:
         origins = " and ".join(dict.fromkeys(panel.origin for panel in figure.panels)) or "not published"

@@ -10,6 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from .. import __version__
+from ..corrected import MEASURED_ELSEWHERE
 from ..expected import COUNTS
 from ..formats import figures
 from .charts import svg
@@ -44,6 +45,7 @@ def page(content: Content) -> str:
         content=content,
         version=__version__,
         counts=COUNTS,
+        measured_elsewhere=MEASURED_ELSEWHERE,
         symbols=_SYMBOLS,
         draw=lambda panel, id: Markup(svg(panel, id)),
         numbers=numbers,

@@ -1,0 +1,251 @@
+"""`repro table 1 --corrected` and `table 4 --corrected`: the days that one would really wait, and what was measured."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import measured_days as script
+from repro.corrected import corrected_table
+from repro.errors import UserError
+from repro.expected import TABLES, Table, published_settings
+from repro.formats import render
+from repro.report.content import Content, compose
+from repro.report.markdown import markdown
+from repro.trial import Record
+from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
+
+FIRST_RUNS = [ROOT / "results/h100/text", ROOT / "results/h100/vision"]
+KEPT = list(csv.DictReader((ROOT / "expected/measured.csv").open()))
+ON_H100 = "torch 2.11.0, timm 1.0.31"
+
+
+def rows(table: Table) -> list[dict[str, Any]]:
+    return answer("table", table, "--corrected")
+
+
+def place(row: dict[str, Any]) -> tuple[str, str, int]:
+    return row["model"], row["gpu"], int(row["gpus"])
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_each_cell_has_days_with_interval_and_origin_beside_the_printed_ones(table: Table) -> None:
+    found, printed = rows(table), answer("table", table)
+    assert [place(row) for row in found] == [place(row) for row in printed]
+    assert len(found) == 144
+    assert [(row["printed_days"], row["printed_state"]) for row in found] == [
+        (row["days"], row["state"]) for row in printed
+    ]
+    assert {row["origin"] for row in found} == {"predicted"}
+    assert {row["stack"] for row in found} == {"torch 2.3.1, transformers 4.42.3"}
+    assert [row["source"] for row in found] == [f"paper, Table {table}"] * 144
+    for row in found:
+        if row["feasible"]:
+            assert 0 < row["days_low"] < row["days"] < row["days_high"]
+            assert row["micro_batch"] > 0
+        else:
+            assert (row["days"], row["days_low"], row["days_high"], row["micro_batch"]) == (None,) * 4
+            assert row["reason"]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_authors_clock_shows_no_more_than_one_waits(table: Table) -> None:
+    feasible = [row for row in rows(table) if row["feasible"]]
+    assert feasible
+    assert all(0 < row["authors_days"] <= 1.001 * row["days"] for row in feasible)
+
+
+def test_table_1_is_of_appendix_j_and_table_4_of_naive_settings() -> None:
+    readings = {row.place: {settings.id for settings in row.readings()} for row in published_settings()}
+    found = {place(row): row for row in rows("1") if row["feasible"]}
+    assert len(readings.keys() & found.keys()) > 130
+    assert all(found[cell]["settings"] in readings[cell] for cell in readings.keys() & found.keys())
+    assert {row["settings"] for row in rows("4") if row["feasible"]} == {"naive"}
+
+
+def test_infeasible_and_lost_cells_are_there_too() -> None:
+    lost = next(row for row in rows("4") if row["printed_state"] == "lost")
+    assert place(lost) == ("ConvNeXt", "H100", 1)
+    assert lost["feasible"]
+    infeasible = next(row for row in rows("1") if row["printed_state"] == "infeasible")
+    assert (infeasible["feasible"], infeasible["settings"]) == (False, None)
+    told = repro("table", "4", "--corrected").stdout
+    assert "- (-)" in told
+    assert "(?)" in told
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_what_other_stacks_took_stands_in_columns_of_its_own(table: Table) -> None:
+    for row in rows(table):
+        naive = table == "4"
+        there = [
+            kept
+            for kept in KEPT
+            if place(kept) == place(row) and (kept["settings"] == "naive" if naive else kept["settings"] != "naive")
+        ]
+        if row["measured_stack"] is None:
+            assert (row["measured_days"], row["measured_source"]) == (None, None)
+            continue
+        (kept,) = [kept for kept in there if kept["source"] == row["measured_source"]]
+        assert row["measured_stack"] == kept["stack"]
+        assert row["measured_days"] == (None if kept["true_days"] == "-" else float(kept["true_days"]))
+        assert (row["origin"], row["stack"]) == ("predicted", "torch 2.3.1, transformers 4.42.3")
+    measured = {place(row) for row in rows(table) if row["measured_stack"]}
+    assert {("ViT", "H100", 1), ("ConvNeXt", "H100", 1), ("Mamba", "H100", 1), ("RoBERTa", "H100", 1)} <= measured
+
+
+def test_people_see_the_layout_of_the_paper_under_a_title_that_is_not_the_papers() -> None:
+    told = repro("table", "1", "--corrected").stdout
+    title, summary, cells, legend, measured = told.split("\n\n")[:5]
+    assert title == "Table 1, corrected: predicted days that one would really wait (not the paper's numbers)"
+    assert "times the printed days in the median" in summary
+    header, _, *lines = cells.splitlines()
+    assert header.split("  ")[0] == "model"
+    assert len(lines) == 9
+    assert lines[2].endswith("(4)"), "as printed for Pythia-1B on 8 H100"
+    assert "torch 2.3.1, transformers 4.42.3 with Appendix J's settings" in legend
+    assert measured.startswith("Measured on other stacks")
+    assert ON_H100 in told
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_cells_whose_feasibility_differs_are_counted(table: Table) -> None:
+    found = rows(table)
+    told = repro("table", table, "--corrected").stdout
+    for state, feasible, words in (
+        ("days", False, "printed with days and predicted infeasible"),
+        ("infeasible", True, "printed as infeasible and predicted to train"),
+    ):
+        number = sum((row["printed_state"], row["feasible"]) == (state, feasible) for row in found)
+        assert (f"{number} cell" in told and words in told) if number else words not in told
+
+
+def test_markdown_and_latex_are_laid_out_alike() -> None:
+    text = repro("table", "4", "--corrected", "--format", "markdown").stdout
+    assert "| Pythia-160M " in text
+    assert "(not the paper's numbers)" in text
+    latex = repro("table", "4", "--corrected", "--format", "latex").stdout
+    assert latex.startswith(r"\begin{tabular}")
+    assert latex.count(r"\end{tabular}") == 2
+    assert "Pythia-160M" in latex
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["3"], "table 3 --corrected: Tables 1 and 4 alone hold days; name one of them"),
+        (["5"], "table 5 --corrected"),
+        (["j"], "table j --corrected"),
+        (["1", "--measured", "results/cpu-2-cores"], "leave --measured out"),
+    ],
+)
+def test_what_has_no_days_to_correct_is_refused_in_one_line(arguments: list[str], told: str) -> None:
+    assert told in refusal("table", *arguments, "--corrected")
+
+
+def test_the_measured_days_follow_from_the_kept_runs() -> None:
+    again = "python -m benchmarks.measured_days --format csv > expected/measured.csv makes it"
+    assert (ROOT / "expected/measured.csv").read_text() == render(script.rows(script.folders()), "csv") + "\n", again
+
+
+def test_the_first_runs_have_thirteen_trials_with_days_and_two_out_of_memory() -> None:
+    assert set(FIRST_RUNS) <= set(script.folders())
+    found = list(csv.DictReader(io.StringIO(render(script.rows(FIRST_RUNS), "csv"))))
+    assert len([row for row in found if row["true_days"] != "-"]) == 13
+    assert [(row["model"], row["settings"]) for row in found if row["true_days"] == "-"] == [
+        ("Pythia-2.8B", "naive"),
+        ("Mamba", "naive"),
+    ]
+    for line in (FIRST_RUNS[1] / "trials.jsonl").read_text().splitlines():
+        trial = json.loads(line)
+        there = [row for row in found if row["source"] == f"results/h100/vision, {trial['id']}"]
+        assert [float(row["true_days"]) for row in there] == (
+            [round(trial["true_days"], 3)] if trial["true_days"] else []
+        )
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Callable[..., Path]:
+    def folder(name: str, *records: Record) -> Path:
+        made = results_folder(tmp_path / name, *records)
+        shutil.copy(FIRST_RUNS[1] / "environment.json", made)
+        return made
+
+    return folder
+
+
+def test_of_the_same_trial_on_the_same_stack_the_newer_counts(kept: Callable[..., Path]) -> None:
+    trial: dict[str, Any] = {"gpu": "H100", "count": 1}
+    old = kept("old", record("vit", "naive", 100.0, true_days=150.0, stack_started=1.0, **trial))
+    new = kept("new", record("vit", "naive", 100.0, true_days=160.0, stack_started=2.0, **trial))
+    for folders in ([old, new], [new, old]):
+        (row,) = script.rows(folders)
+        assert (row["true_days"], row["source"].split(", ")[0].split("/")[-1]) == ("160.000", "new")
+    text = (new / "environment.json").read_text()
+    (new / "environment.json").write_text(text.replace('"torch": "2.11.0"', '"torch": "2.12.0"'))
+    assert [row["stack"] for row in script.rows([old, new])] == [ON_H100, ON_H100.replace("2.11.0", "2.12.0")]
+
+
+def test_what_stands_for_no_cell_is_left_out(kept: Callable[..., Path]) -> None:
+    hot = [{"throttle_reasons": 0x20, "processes": 1}]
+    folder = kept(
+        "run",
+        record("vit", "naive", 100.0, gpu="H100", count=1, gpu_state=hot),
+        record("vit", "naive", 100.0, gpu="H100", count=3),
+        record("vit", "naive", 100.0, gpu="T4", count=1),
+        record("vit", "naive", 0.5, gpu="H100", count=1, scale="tiny"),
+        record("vit", "naive", 100.0, gpu="H100", count=2, nodes=2),
+        record("vit", "free_lunch", None, gpu="H100", count=1, status="crashed"),
+        record("roberta", "naive", 100.0, gpu="A100", count=8),
+        of_more_rounds(record("roberta", "naive", 99.0, gpu="A100", count=8)),
+    )
+    assert [(row["model"], row["true_days"]) for row in script.rows([folder])] == [("RoBERTa", "99.000")]
+
+
+def test_a_run_that_does_not_name_its_stack_is_refused(tmp_path: Path) -> None:
+    folder = results_folder(tmp_path / "run", record("vit", "naive", 100.0, gpu="H100", count=1))
+    with pytest.raises(UserError, match=r"environment\.json names no torch"):
+        script.rows([folder])
+
+
+def test_a_broken_file_of_measured_days_is_told_by_line_and_column(expected: Path) -> None:
+    file = expected / "measured.csv"
+    file.write_text(file.read_text().replace("Pythia-160M", "Pythia-161M", 1))
+    assert f"{file}, line 2, column 1 (model): found 'Pythia-161M'" in refusal("table", "1", "--corrected")
+
+
+@pytest.fixture(scope="module")
+def published() -> Content:
+    return compose(None)
+
+
+def test_the_report_has_the_corrected_tables_in_a_part_of_their_own(published: Content) -> None:
+    assert [grid.title for grid in published.corrected] == [
+        f"Table {table}, corrected: predicted days that one would really wait (not the paper's numbers)"
+        for table in TABLES
+    ]
+    for table, grid in zip(TABLES, published.corrected, strict=True):
+        cells = {row.place: row for row in corrected_table(table)}
+        assert sum(len(entries) for _, entries in grid.lines) == 144
+        by_model = dict(grid.lines)
+        one = cells["Pythia-1B", "H100", 8]
+        if one.feasible:
+            entry = by_model["Pythia-1B"][-1]
+            assert (entry.text, entry.told) == (f"{one.shown} ({one.printed})", one.told)
+            assert entry.below.split("\u2013") == one.interval.split("-")
+
+
+def test_the_markdown_report_keeps_the_corrected_tables_apart(published: Content) -> None:
+    text = markdown(published)
+    part = text.split("\n## Days that one would really wait\n")[1].split("\n## ")[0]
+    assert "### Table 1, corrected" in part
+    assert "### Table 4, corrected" in part
+    assert "predicted for torch 2.3.1" in part
+    assert ON_H100 in part
