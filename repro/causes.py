@@ -9,9 +9,10 @@ from statistics import median
 from models.vit import patch_flops
 
 from . import command
-from .audit import IMPLAUSIBLE, Audited
+from .audit import IMPLAUSIBLE, Audited, queue_summary
 from .findings import paper_gpu, paper_peak, recipe_of, training_flops
-from .formats import counted, from_to
+from .formats import counted, from_to, listing
+from .measured_days import measured_days
 from .originals import analytic_peaks, training_compute
 from .recipe import Images
 from .trial import Record
@@ -19,12 +20,23 @@ from .trial import Record
 
 @dataclass(frozen=True)
 class Cause:
-    """What may be behind numbers that cannot be true, and what would settle whether it is."""
+    """What may be behind numbers that cannot be true, and what settled whether it is, or would where that is open."""
 
     cause: str
     evidence_for: str
     evidence_against: str
     settled_by: str
+    records: tuple[str, ...] = ()
+
+    @property
+    def settled(self) -> bool:
+        """Whether records settled it: those of these results folders."""
+        return bool(self.records)
+
+    @property
+    def state(self) -> str:
+        """How to begin a sentence on what settles it."""
+        return "Settled by" if self.settled else "Would settle it"
 
 
 def causes(rows: Sequence[Audited], records: Sequence[Record]) -> list[Cause]:
@@ -60,12 +72,40 @@ def _clock(rows: Sequence[Audited], records: Sequence[Record]) -> Cause | None:
         f"have a median of {shallow:.0%} of peak, those of Pythia-6.9B {deep:.0%}; where no gradient scaler makes each "
         f"update wait, in bf16 and TF32, {sum(unscaled)} of {len(unscaled)} cells of Table 1 are above "
         f"{IMPLAUSIBLE:.0%}, in fp16 {sum(scaled)} of {len(scaled)}{measured}",
-        "each micro-step begins with a blocking copy of its inputs outside the timer, and in fp16 the gradient scaler "
-        "waits for the GPU in every update: a few untimed kernels a micro-step would explain shallow models, not the "
-        "same share on A100 from 1 to 8 GPUs",
-        "a run on any of the paper's GPUs: every record has both clocks and their ratio; "
-        f"{command()} --gpus all, then {command()} audit --measured DIR",
+        "in fp16 the gradient scaler waits for the GPU in every update, so that of all that is queued only the "
+        "micro-steps before the last go untimed" + _above_peak(rows),
+        *_settled(rows),
     )
+
+
+def _settled(rows: Sequence[Audited]) -> tuple[str, tuple[str, ...]]:
+    """What settled that the authors' clock is the cause, and the folders with the records; what would, without any."""
+    trials = [row for row in measured_days().values() if row.shown_by_authors_clock is not None]
+    folders = tuple(dict.fromkeys(row.folder for row in trials))
+    if not trials:
+        would = (
+            "a run on any of the paper's GPUs: every record has both clocks and their ratio; "
+            f"{command()} --gpus all, then {command()} audit --measured DIR"
+        )
+        return would, ()
+    ratios = [row.shown_by_authors_clock or 0.0 for row in trials]
+    gpus = listing(sorted({row.gpu for row in trials}))
+    told = (
+        f"{listing(folders)}: in {counted(len(trials), 'trial')} on {gpus} the authors' clock shows "
+        f"{from_to(ratios, '.0%')} of the true days, as the host runs ahead of the GPU by a fixed number of launches"
+    )
+    return "; ".join([told, *(f"{line[0].lower()}{line[1:-1]}" for line in queue_summary(rows))]), folders
+
+
+def _above_peak(rows: Sequence[Audited]) -> str:
+    stay = [f"{row.model} on {row.machine}" for row in rows if row.corrected_verdict == "impossible"]
+    return f"; with the launch queue taken out, {listing(stay)} would still be above the peak" if stay else ""
+
+
+def _without_queue(rows: Sequence[Audited]) -> str:
+    """What these cells imply once the launch queue is taken out, in a clause."""
+    shares = [row.corrected_utilisation for row in rows if row.corrected_utilisation is not None]
+    return f"; with the launch queue taken out, they imply {from_to(shares, '.0%')} of the peak" if shares else ""
 
 
 def _boost(rows: Sequence[Audited]) -> Cause | None:
@@ -81,7 +121,8 @@ def _boost(rows: Sequence[Audited]) -> Cause | None:
         f"{len(consumer)} of the {len(consumer) + len(others)} impossible cells are on the RTX 3090, whose peak holds "
         f"at {boost:.0f} MHz, and boards run faster",
         f"{highest.model} on {highest.gpus} would need {highest.clock_mhz:.0f} MHz with every unit busy all the time"
-        + (f"; the {len(others)} impossible cells on {elsewhere} are no consumer board's" if others else ""),
+        + (f"; the {len(others)} impossible cells on {elsewhere} are no consumer board's" if others else "")
+        + _without_queue(consumer),
         "the clocks in the records of a run on an RTX 3090 (gpu_state in trials.jsonl)",
     )
 
@@ -133,7 +174,7 @@ def _tf32(rows: Sequence[Audited]) -> Cause | None:
         f"{len(vision)} of the {len(naive)} impossible cells of Table 4 are fp32 on A100, of vision models, where TF32 "
         "is 8 times as fast; torch turns TF32 on for convolutions unless told otherwise",
         f"ViT's one convolution has {patches:.1%} of its FLOPs, and it stands at {min(vit):.0%} to {max(vit):.0%} all "
-        "the same: its matrix products would have to run in TF32 too, which torch leaves off",
+        "the same: its matrix products would have to run in TF32 too, which torch leaves off" + _without_queue(vision),
         "the naive trials of vit and convnext on an A100, with TF32 off in both: "
         f"{command()} --models vit,convnext --methods naive",
     )

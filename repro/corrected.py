@@ -170,10 +170,10 @@ def summary(rows: Sequence[Corrected]) -> list[str]:
     return lines
 
 
-def legend(table: Table) -> str:
-    """What the cells mean."""
+def basis(table: Table) -> str:
+    """What the days are of."""
     settings = "Appendix J's settings and micro batch" if table == "1" else "naive settings"
     return (
-        f"Days are true days, predicted for {PAPER_STACK} with {settings}; in [] the interval in which 8 of 10 unseen "
-        "cells of the paper lie; in () the printed days. - is infeasible, ? a mark that the copy at hand has lost."
+        f"True days, predicted for {PAPER_STACK} with {settings}, with the interval in which 8 of 10 unseen cells of "
+        "the paper lie; in () the printed days. - is infeasible, ? a mark that the copy at hand has lost."
     )

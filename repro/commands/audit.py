@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from .. import command
-from ..audit import Audited, audit, audit_measured, summary
+from ..audit import Audited, audit, audit_measured, queue_summary, summary, without_queue
 from ..causes import Cause, causes
 from ..formats import FOR_MACHINES, add_format, counted, render
 from ..reading import add_measured
@@ -22,12 +23,13 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     runs = read_measured(given.measured) if given.measured else None
     records = runs.records if runs else ()
-    rows = audit()
+    rows = without_queue(audit())
     measured = audit_measured(records)
+    found = causes(rows, records)
     if given.format in FOR_MACHINES:
-        print(render([_row(row) for row in (*rows, *measured)], given.format))
+        print(render([_row(row, found) for row in (*rows, *measured)], given.format))
         return 0
-    lines = summary((*rows, *measured))
+    lines = [*summary((*rows, *measured)), *queue_summary(rows)]
     audited = sum(bool(audit_measured([record])) for record in records)
     if runs and audited < len(records):
         lines.append(
@@ -41,16 +43,25 @@ def main(given: argparse.Namespace) -> int:
     parts.append(
         "Utilisation is of the dense peak on the data sheet, at the clock that it names; the bounds are those of the "
         "rounded days. MHz: the clock that the GPU would have had to hold with every unit busy. The cells that are "
-        "left out are plausible; --format csv has them all."
+        "left out are plausible; --format csv has them all. Without queue: the utilisation by the true days that the "
+        "printed ones imply, as the authors' clock leaves out kernels that are launched and yet to run."
     )
-    parts += [_cause(number, cause) for number, cause in enumerate(causes(rows, records), 1)]
+    parts += [_cause(number, cause) for number, cause in enumerate(found, 1)]
     print("\n\n".join(parts))
     return 0
 
 
-def _row(row: Audited) -> dict[str, Any]:
+def _row(row: Audited, causes: Sequence[Cause]) -> dict[str, Any]:
+    """With the settled cause of days that the launch queue explains, and the folders whose records settled it."""
     share = row.utilisation
-    return asdict(row) | {"utilisation": share.value, "utilisation_low": share.low, "utilisation_high": share.high}
+    cause = next((cause for cause in causes if cause.settled), None) if row.explained else None
+    return asdict(row) | {
+        "utilisation": share.value,
+        "utilisation_low": share.low,
+        "utilisation_high": share.high,
+        "settled_cause": cause.cause if cause else None,
+        "settled_by": ", ".join(cause.records) if cause else None,
+    }
 
 
 def _people(row: Audited) -> dict[str, Any]:
@@ -67,11 +78,13 @@ def _people(row: Audited) -> dict[str, Any]:
         "bounds": "-" if row.table == "measured" else f"{share.low:.0%} to {share.high:.0%}",
         "MHz": row.clock_mhz,
         "verdict": row.verdict,
+        "without queue": row.corrected_share,
+        "verdict then": row.corrected_verdict,
     }
 
 
 def _cause(number: int, cause: Cause) -> str:
     return (
         f"Candidate {number}: {cause.cause}.\n  For: {cause.evidence_for}.\n  Against: {cause.evidence_against}.\n"
-        f"  Settled by: {cause.settled_by}."
+        f"  {cause.state}: {cause.settled_by}."
     )

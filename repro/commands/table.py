@@ -63,7 +63,7 @@ def _corrected(given: argparse.Namespace) -> int:
         return 0
     cells, *beside = tables
     beside = [f"{corrected.MEASURED_ELSEWHERE}:\n\n{table}" for table in beside]
-    parts = [corrected.title(given.number), *corrected.summary(found), cells, corrected.legend(given.number), *beside]
+    parts = [corrected.title(given.number), *corrected.summary(found), cells, corrected.basis(given.number), *beside]
     print("\n\n".join(parts))
     return 0
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..audit import audit, audit_measured
+from ..audit import audit, audit_measured, queue_rows, queue_summary, without_queue
 from ..audit import summary as audit_summary
 from ..causes import Cause, causes
 from ..claims import check_all
@@ -75,6 +75,7 @@ class Content:
     claims_told: str
     claims: Sequence[tuple[str, Sequence[dict[str, Any]]]]
     audit: Sequence[str]
+    audit_without_queue: Sequence[dict[str, Any]]
     audit_grids: Sequence[Grid]
     causes: Sequence[Cause]
     rerun: Sequence[tuple[str, str]]
@@ -91,7 +92,7 @@ def compose(*readings: Reading) -> Content:
     devices = runs.devices if runs else None
     found = in_order(searches(records))
     places = [place_of(search, verdicts, runs) for search in found] if runs else []
-    rows, measured = audit(), audit_measured(records)
+    rows, measured = without_queue(audit()), audit_measured(records)
     corrected = {table: corrected_table(table) for table in TABLES}
     checked = check_all(records if runs else None)
     return Content(
@@ -115,7 +116,8 @@ def compose(*readings: Reading) -> Content:
         figures=[*figures(found), *further()],
         claims_told=claims.counts_told(checked),
         claims=claims.tables(checked),
-        audit=audit_summary((*rows, *measured)),
+        audit=[*audit_summary((*rows, *measured)), *queue_summary(rows)],
+        audit_without_queue=queue_rows(rows),
         audit_grids=[audit_grid(table, rows) for table in TABLES],
         causes=causes(rows, records),
         rerun=rerun(runs.runs if runs else (), verdicts),

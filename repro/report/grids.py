@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..audit import IMPLAUSIBLE, Audited
-from ..corrected import Corrected, legend, title
+from ..corrected import Corrected, basis, title
 from ..expected import COUNTS, Table, cells, printed
 from ..formats import figures
 from ..verdict import Verdict
@@ -53,10 +53,7 @@ AUDIT = {
 }
 
 CORRECTED = {
-    "predicted": (
-        "",
-        "predicted days, in brackets the printed ones, below the interval in which 8 of 10 unseen cells lie",
-    ),
+    "predicted": ("", "predicted days, (printed days), interval"),
     "predicted_infeasible": ("-", "predicted infeasible"),
 }
 
@@ -109,13 +106,15 @@ def _audit_entry(row: Audited) -> Entry:
         f"Table {row.table}, {row.model} on {row.machine}: {row.days:g} days are {share.value:.0%} of peak "
         f"({share.low:.0%} to {share.high:.0%}), {row.verdict}"
     )
+    if row.corrected_share:
+        told += f"; with the launch queue taken out {row.corrected_share}, {row.corrected_verdict}"
     return Entry(f"{share.value:.0%}".rstrip("%"), "", row.verdict, symbol, told)
 
 
 def corrected_grid(table: Table, rows: Sequence[Corrected]) -> Grid:
     """The days of Table 1 or 4 that one would really wait, and below them their interval."""
     entries = {row.place: _corrected_entry(row) for row in rows}
-    return _grid(title(table), legend(table), entries, CORRECTED)
+    return _grid(title(table), basis(table), entries, CORRECTED)
 
 
 def _corrected_entry(row: Corrected) -> Entry:

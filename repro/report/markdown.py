@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..audit import WITHOUT_QUEUE
 from ..corrected import MEASURED_ELSEWHERE
 from ..expected import COUNTS
 from ..formats import render
@@ -56,10 +57,12 @@ def markdown(content: Content) -> str:
     parts += ["## Audit", *content.audit]
     for grid in content.audit_grids:
         parts += _grid(grid)
+    if content.audit_without_queue:
+        parts += [f"### {WITHOUT_QUEUE}", render(content.audit_without_queue, "markdown")]
     for cause in content.causes:
         parts.append(
             f"**{cause.cause}.** For: {cause.evidence_for}. Against: {cause.evidence_against}. "
-            f"Settled by: {cause.settled_by}."
+            f"{cause.state}: {cause.settled_by}."
         )
     parts += ["## Run it again", _bullets([f"`{command}`: {gives}" for command, gives in content.rerun])]
     return "\n\n".join(filter(None, parts)) + "\n"

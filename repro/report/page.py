@@ -10,6 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from .. import __version__
+from ..audit import WITHOUT_QUEUE
 from ..corrected import MEASURED_ELSEWHERE
 from ..expected import COUNTS
 from ..formats import figures
@@ -46,6 +47,7 @@ def page(content: Content) -> str:
         version=__version__,
         counts=COUNTS,
         measured_elsewhere=MEASURED_ELSEWHERE,
+        without_queue=WITHOUT_QUEUE,
         symbols=_SYMBOLS,
         draw=lambda panel, id: Markup(svg(panel, id)),
         numbers=numbers,
