@@ -3,39 +3,82 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from . import rules
 from .errors import UserError
 from .gpus import Gpu, peak_flops
-from .predict.forecast import forecast
+from .predict.forecast import forecast, trace_of
 from .predict.here import here
+from .predict.traces import PAPER_STACK
+from .recipe import Recipe
+from .settings import Settings
 from .trial import Trial
 
 # What a run takes beside its trials, in seconds, measured on 2 otherwise idle cores of an AMD EPYC.
 LOADING = 6.0  # the fork server imports the stack: 5.4 to 7.0 with its bytecode kept, as run_all.sh does, 14 without
 REPORTING = 4.0  # collecting the cases 0.7, the report with its figures 3.2
 
-_SAFETY = 3.0  # how many times its estimate a trial may take: nobody has held one against a run on a GPU
+# What a trial at the paper's scale takes on a GPU beside its steps, in seconds: fitted to the trials of results/h100
+# (one H100, 16 CPU cores, torch 2.11). tests/test_estimate.py fits them again.
+STARTING = 4.0  # two processes start CUDA and build the model, one to search and one to time: median, from 3.1 to 12.4
+COMPILING = 28.3  # compiling, and searching uncompiled before that. Layers explain it: parameters and kernels do not.
+COMPILING_A_LAYER = 0.85
+COMPILING_CHECKPOINTED = 2.0  # times: a layer and what recomputes it; one trial, of RoBERTa, took 2.0 times as long
+_LAYERS = 24  # of a model that was never traced: four of the nine recipes have as many
+_DRAWN = 1e8  # weights a second that a host draws, where a library shards them, and on a CPU
+
+# The same on a CPU, where nobody has measured any.
+_STARTING_ON_CPU, _COMPILING_ON_CPU = 10.0, 90.0
+
+_SAFETY = 3.0  # how many times its estimate a trial may take: in results/h100 those that ran took up to twice
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """Seconds of a micro-step and of an update, how many sizes the search tries, micro-steps in a training step, and
+    the model's layers."""
+
+    micro_step: float
+    update: float
+    sizes: int
+    accumulation: float
+    layers: int = _LAYERS
 
 
 def estimate(trial: Trial, gpu: Gpu | None) -> float:
-    """About how many seconds a trial takes: for the bar and the first line of a run, never for a result.
+    """Estimate the seconds that a trial takes, for the bar and the first line of a run.
 
     A tiny trial is some seconds of starting, searching and, compiled, of compiling, and a tenth of one a round. A trial
-    at the paper's scale draws its weights (1e8 a second on a host), compiles, and takes about ten micro-steps and four
-    a round, four updates, two a round and one a size that is tried, as predicted; and whole steps, one a round, where
-    these are timed, too. What nobody can predict is taken for four examples a micro-step, at a third of the GPU's peak.
+    at the paper's scale starts, compiles and takes steps as predicted. What nobody can predict is taken for four
+    examples a micro-step, at a third of the GPU's peak.
     """
     recipe, settings = trial.recipe_and_settings
     compiling = rules.compiles(recipe, settings)
     if trial.scale == "tiny":
         return 1.7 + 0.1 * trial.steps + (12.0 if compiling else 0.0)
-    micro_step, update, sizes, accumulation = _parts(trial, gpu)
-    measuring = (10 + 4 * trial.steps) * micro_step + (4 + 2 * trial.steps + sizes) * update
+    steps = _steps(trial, gpu)
+    seconds = measuring(trial.steps, steps.micro_step, steps.update, steps.sizes)
     if trial.check_extrapolation:
-        measuring += trial.steps * (accumulation * micro_step + update)
-    return 10.0 + recipe.parameters / 1e8 + measuring + (90.0 if compiling else 0.0)
+        seconds += trial.steps * (steps.accumulation * steps.micro_step + steps.update)
+    if trial.device == "cpu":
+        seconds += _STARTING_ON_CPU + (_COMPILING_ON_CPU if compiling else 0.0)
+    else:
+        seconds += STARTING + (compiling_seconds(steps.layers, settings) if compiling else 0.0)
+    if trial.device == "cpu" or settings.library != "torch":
+        seconds += recipe.parameters / _DRAWN
+    return seconds
+
+
+def measuring(rounds: int, micro_step: float, update: float, sizes: int) -> float:
+    """Seconds of a trial's steps: about ten micro-steps and four a round; four updates, two a round and one a size."""
+    return (10 + 4 * rounds) * micro_step + (4 + 2 * rounds + sizes) * update
+
+
+def compiling_seconds(layers: int, settings: Settings) -> float:
+    """Seconds that compiling a model of so many layers adds to a trial on a GPU."""
+    once = COMPILING + COMPILING_A_LAYER * layers
+    return COMPILING_CHECKPOINTED * once if settings.checkpointing else once
 
 
 def time_limit(trial: Trial, gpu: Gpu | None) -> float:
@@ -44,22 +87,21 @@ def time_limit(trial: Trial, gpu: Gpu | None) -> float:
     return max(Trial.timeout, _SAFETY * estimate(trial, gpu))
 
 
-def _parts(trial: Trial, gpu: Gpu | None) -> tuple[float, float, int, float]:
-    """About how many seconds a micro-step and an update take, at the paper's scale, how many sizes are tried, and how
-    many micro-steps are in a training step."""
+def _steps(trial: Trial, gpu: Gpu | None) -> _Steps:
+    recipe, settings = trial.recipe_and_settings
     if gpu is not None:
         with contextlib.suppress(UserError):  # nobody traced the recipe, or the catalogue lacks a figure of the GPU
-            return _predicted_parts(trial, gpu)
-    recipe, settings = trial.recipe_and_settings
+            return _predicted_steps(trial, gpu, recipe, settings)
     peak = peak_flops(gpu, recipe.precision, tf32=settings.free_lunch) or 100e12
-    return 4 * recipe.flops_per_example / (peak / 3), 0.0, 0, recipe.batch_size / trial.world / 4
+    return _Steps(4 * recipe.flops_per_example / (peak / 3), 0.0, 0, recipe.batch_size / trial.world / 4)
 
 
-def _predicted_parts(trial: Trial, gpu: Gpu) -> tuple[float, float, int, float]:
-    recipe, settings = trial.recipe_and_settings
+def _predicted_steps(trial: Trial, gpu: Gpu, recipe: Recipe, settings: Settings) -> _Steps:
     machine, fitted = here(gpu, trial.count, trial.memory_limit)
-    found = forecast(recipe, replace(machine, nodes=trial.nodes), settings, fitted, papers_hosts=False)
+    machine = replace(machine, nodes=trial.nodes)
+    found = forecast(recipe, machine, settings, fitted, papers_hosts=False)
+    layers = sum(part.count for part in trace_of(recipe, machine, settings, PAPER_STACK).layers)
     if found.step is None or found.accumulation is None:
-        return 0.0, 0.0, 0, 0  # it ends as soon as it runs out of memory
+        return _Steps(0.0, 0.0, 0, 0.0, layers)  # it ends as soon as it runs out of memory
     micro_step = (found.step.total - found.step.update) / found.accumulation
-    return micro_step, found.step.update, found.micro_batch.bit_length(), found.accumulation
+    return _Steps(micro_step, found.step.update, found.micro_batch.bit_length(), found.accumulation, layers)

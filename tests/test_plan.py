@@ -15,7 +15,7 @@ from repro.commands.preflight import check_cuda
 from repro.commands.run import _checked
 from repro.devices import Device
 from repro.errors import UserError
-from repro.estimate import LOADING, REPORTING, estimate
+from repro.estimate import LOADING, REPORTING, STARTING, compiling_seconds, estimate
 from repro.gpus import find, paper_gpus
 from repro.plan import Methods, Options, counts_up_to, settings_for, trials
 from repro.predict.forecast import forecast
@@ -217,7 +217,7 @@ def test_a_limit_of_memory_is_named_as_it_was_given(text: str) -> None:
     assert trial.id.split("/")[-1] == text
 
 
-def test_an_estimate_counts_the_weights_that_are_drawn_of_every_recipe_alike() -> None:
+def test_an_estimate_on_a_gpu_is_of_starting_and_of_the_steps_of_every_recipe_alike() -> None:
     a100 = gpu_named("A100")
     machine, fitted = here(a100, 1, None)
     for id in ("pythia-1b", "convnext"):
@@ -228,7 +228,8 @@ def test_an_estimate_counts_the_weights_that_are_drawn_of_every_recipe_alike() -
         assert found.accumulation is not None
         update, sizes = found.step.update, found.micro_batch.bit_length()
         measuring = 22 * (found.step.total - update) / found.accumulation + (10 + sizes) * update
-        assert estimate(naive, a100) - measuring == pytest.approx(10 + recipe.parameters / 1e8)
+        assert estimate(naive, a100) == pytest.approx(STARTING + measuring)
+        assert estimate(replace(naive, device="cpu"), None) > 10 + recipe.parameters / 1e8, "a host draws the weights"
 
 
 def test_an_estimate_knows_that_offloading_takes_longer_and_that_what_does_not_fit_is_soon_over() -> None:
@@ -242,14 +243,17 @@ def test_an_estimate_knows_that_offloading_takes_longer_and_that_what_does_not_f
     sharded = Trial("pythia-6.9b", "paper", "free_lunch+fsdp_2+offloading", "A100", 1)
     assert estimate(sharded, find("A100")) > 3600, "the paper's hosts do not hold it, another may"
     too_large = Trial("pythia-6.9b", "paper", "naive", "RTX 3090", 1)
-    assert estimate(too_large, find("RTX 3090")) == 10 + models.find("pythia-6.9b").parameters / 1e8
+    assert estimate(too_large, find("RTX 3090")) == STARTING
+    on_host = replace(too_large, settings="free_lunch+zero_1")
+    drawn = models.find("pythia-6.9b").parameters / 1e8
+    assert estimate(on_host, find("RTX 3090")) == pytest.approx(STARTING + drawn)
     limited = Trial("pythia-1b", "paper", "naive", "A100", 1, memory_limit=2**30)
-    assert estimate(limited, find("A100")) == 10 + models.find("pythia-1b").parameters / 1e8
+    assert estimate(limited, find("A100")) == STARTING
     unknown = [Trial(id, "paper", "naive", "X1", 1) for id in ("vit", "gan")]
-    assert all(estimate(trial, None) > 10 for trial in unknown)
+    assert all(estimate(trial, None) > STARTING for trial in unknown)
     a100 = gpu_named("A100")
-    assert estimate(replace(unknown[1], device="A100"), a100) > 10, "nobody traced it"
-    assert estimate(free, replace(a100, bandwidth_gb_s=None)) > 10, "nothing can be predicted of it"
+    assert estimate(replace(unknown[1], device="A100"), a100) > STARTING, "nobody traced it"
+    assert estimate(free, replace(a100, bandwidth_gb_s=None)) > STARTING, "nothing can be predicted of it"
 
 
 def test_what_nobody_can_predict_is_taken_for_four_examples_a_micro_step_at_a_third_of_the_gpus_peak() -> None:
@@ -257,7 +261,8 @@ def test_what_nobody_can_predict_is_taken_for_four_examples_a_micro_step_at_a_th
     for gpu, settings, peak in ((a100, "naive", 19.5e12), (a100, "free_lunch", 156e12), (None, "naive", 100e12)):
         trial = Trial("gan", "paper", settings, "A100", 2, steps=3)
         micro_step = 4 * gan.flops_per_example / (peak / 3)
-        around = 10 + gan.parameters / 1e8 + (90 if settings == "free_lunch" else 0)
+        compiling = compiling_seconds(24, Settings.parse(settings)) if settings == "free_lunch" else 0
+        around = STARTING + compiling
         assert estimate(trial, gpu) == pytest.approx(around + 22 * micro_step)
         checked = estimate(replace(trial, check_extrapolation=True), gpu) - estimate(trial, gpu)
         assert checked == pytest.approx(3 * 256 / 2 / 4 * micro_step)
