@@ -23,7 +23,8 @@ from .host import Host, host
 from .packages import PACKAGES, matters
 from .rules import Stack
 
-_LOCKS = ("requirements.lock", "locks/cpu.lock", "locks/paper.lock", "locks/latest.lock")
+_ON_GPUS, _ON_CPU = "requirements.lock", "locks/cpu.lock"  # what run_all.sh sets up
+_LOCKS = (_ON_GPUS, _ON_CPU, "locks/paper.lock", "locks/latest.lock")
 FILE = "environment.json"
 
 
@@ -38,7 +39,8 @@ class RunGpu:
 
 @dataclass(frozen=True)
 class Lock:
-    """The nearest lock, with its hash, and of each package that differs its version in the `lock` and `installed`."""
+    """The lock that a stack is compared with, with its hash, and of each package that differs its version in the `lock`
+    and `installed`."""
 
     file: str | None = None
     sha256: str | None = None
@@ -93,7 +95,7 @@ def describe(
         driver=nvml.driver(),
         image=image.target(),
         tf32=tf32.allowed(capability_of(devices)),
-        lock=lock(packages),
+        lock=lock(packages, bool(devices)),
         packages=dict(sorted(packages.items())),
         seed=seed,
         options=options,
@@ -160,23 +162,32 @@ def _gpu_name(environment: Environment) -> str:
     return environment.gpus[0].driver_name if environment.gpus else "none"  # a run has GPUs of one type
 
 
-def lock(packages: dict[str, str]) -> Lock:
-    """Which lock the installed packages are, or, package by package, how they differ from the nearest one."""
-    best: Lock | None = None
-    for name in _LOCKS:
-        path = ROOT / name
-        if not path.is_file():
-            continue
-        text = path.read_text()
-        pins = dict(re.findall(r"^([a-z0-9][a-z0-9.-]*)==([^\s;\\]+)", text, re.MULTILINE))
-        differences = {
-            package: {"lock": version, "installed": packages.get(package)}
-            for package, version in pins.items()
-            if packages.get(package) != version
-        }
-        if best is None or len(differences) < len(best.differences):
-            best = Lock(name, hashlib.sha256(text.encode()).hexdigest(), not differences, differences)
-    return best or Lock()
+def lock(packages: dict[str, str], on_gpus: bool) -> Lock:
+    """Compare the installed packages with a lock: the one that they are; else, in an image, the nearest, which is the
+    image's own; else the one that run_all.sh sets up for a run on GPUs or on a CPU."""
+    compared = [found for name in _LOCKS if (found := _compared(name, packages)) is not None]
+    exact = next((found for found in compared if found.is_the_lock), None)
+    if exact is not None:
+        return exact
+    if image.target() is None:
+        name = _ON_GPUS if on_gpus else _ON_CPU
+        return next((found for found in compared if found.file == name), Lock())
+    return min(compared, key=lambda found: len(found.differences), default=Lock())
+
+
+def _compared(name: str, packages: dict[str, str]) -> Lock | None:
+    """The installed packages beside one lock; None where there is no such file, as an image has only its own."""
+    path = ROOT / name
+    if not path.is_file():
+        return None
+    text = path.read_text()
+    pins = dict(re.findall(r"^([a-z0-9][a-z0-9.-]*)==([^\s;\\]+)", text, re.MULTILINE))
+    differences = {
+        package: {"lock": version, "installed": packages.get(package)}
+        for package, version in pins.items()
+        if packages.get(package) != version
+    }
+    return Lock(name, hashlib.sha256(text.encode()).hexdigest(), not differences, differences)
 
 
 def commit() -> str | None:

@@ -40,18 +40,24 @@ def git(folder: Path, *arguments: str) -> str:
 # --- The lock ---
 
 
-@pytest.mark.parametrize("file", ["requirements.lock", "locks/cpu.lock"])
-def test_all_pins_installed_are_the_lock(file: str) -> None:
-    found = environment.lock(pins(file) | {"beside-the-lock": "1.0"})
+@pytest.fixture(autouse=True)
+def outside_of_an_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REPRO_IMAGE", raising=False)
+
+
+@pytest.mark.parametrize("on_gpus", [True, False])
+@pytest.mark.parametrize("file", ["requirements.lock", "locks/cpu.lock", "locks/paper.lock"])
+def test_all_pins_installed_are_the_lock_wherever_it_runs(file: str, on_gpus: bool) -> None:
+    found = environment.lock(pins(file) | {"beside-the-lock": "1.0"}, on_gpus)
     assert found == environment.Lock(file, hashlib.sha256((ROOT / file).read_bytes()).hexdigest(), True, {})
 
 
-@pytest.mark.parametrize("file", ["requirements.lock", "locks/cpu.lock"])
-def test_every_difference_is_listed_and_then_it_is_not_the_lock(file: str) -> None:
+@pytest.mark.parametrize(("file", "on_gpus"), [("requirements.lock", True), ("locks/cpu.lock", False)])
+def test_every_difference_is_listed_and_then_it_is_not_the_lock(file: str, on_gpus: bool) -> None:
     locked = pins(file)
     installed = locked | {"torch": "2.3.1"}
     del installed["timm"]
-    found = environment.lock(installed)
+    found = environment.lock(installed, on_gpus)
     assert (found.file, found.is_the_lock) == (file, False)
     assert found.differences == {
         "torch": {"lock": locked["torch"], "installed": "2.3.1"},
@@ -59,13 +65,40 @@ def test_every_difference_is_listed_and_then_it_is_not_the_lock(file: str) -> No
     }
 
 
-def test_without_a_lock_there_is_none_to_compare_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("folder", ["text", "vision"])
+def test_a_stack_of_ones_own_is_compared_with_the_lock_of_gpus_there_and_with_that_of_a_cpu_elsewhere(
+    folder: str,
+) -> None:
+    """The H100's had fewer differences from the lock of a CPU, which it was compared with."""
+    kept = environment.read(ROOT / "results" / "h100" / folder)
+    assert kept is not None
+    assert kept.packages is not None
+    assert kept.gpus
+    on_gpus, on_cpu = (environment.lock(kept.packages, here) for here in (True, False))
+    assert (on_gpus.file, on_cpu.file) == ("requirements.lock", "locks/cpu.lock")
+    assert len(on_gpus.differences) > len(on_cpu.differences)
+    assert on_gpus.differences["torch"]["installed"] == "2.11.0"
+
+
+@pytest.mark.parametrize("on_gpus", [True, False])
+def test_in_an_image_a_stack_is_compared_with_the_images_own_lock(
+    on_gpus: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPRO_IMAGE", "paper")
+    found = environment.lock(pins("locks/paper.lock") | {"timm": "0.1"}, on_gpus)
+    assert (found.file, list(found.differences)) == ("locks/paper.lock", ["timm"])
+
+
+@pytest.mark.parametrize("on_gpus", [True, False])
+def test_without_a_lock_there_is_none_to_compare_with(
+    on_gpus: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(environment, "ROOT", tmp_path)
-    assert environment.lock({"torch": "2.0.0"}) == environment.Lock()
+    assert environment.lock({"torch": "2.0.0"}, on_gpus) == environment.Lock()
 
 
 def test_nothing_installed_is_no_lock() -> None:
-    found = environment.lock({})
+    found = environment.lock({}, False)
     assert not found.is_the_lock
     assert all(difference["installed"] is None for difference in found.differences.values())
 
@@ -88,7 +121,8 @@ def test_what_earlier_versions_kept_is_read_and_saved_as_it_was(path: Path, tmp_
     environment.keep(known, tmp_path)
     saved, kept = (json.loads(file.read_text()) for file in (tmp_path / "environment.json", path))
     host = {"usable_cpus": None} | kept["host"]
-    assert saved == {"image": None, "tf32": None, "earlier": []} | kept | {"host": host}
+    of_another_folder: dict[str, list[str]] = {"earlier": []}  # what runs before it asked for stays in theirs
+    assert saved == {"image": None, "tf32": None} | kept | {"host": host} | of_another_folder
     assert list(saved) == [each.name for each in fields(Environment)]
 
 
@@ -102,7 +136,7 @@ def test_a_run_is_described_in_json(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert jsonfile.value(Environment, json.loads(json.dumps(asdict(described)))) == described
     assert described.packages == packages
-    assert described.lock == environment.lock(packages)
+    assert described.lock == environment.lock(packages, on_gpus=True)
     assert (described.seed, described.options) == (7, {"gpus": 1})
     assert described.gpus == [RunGpu("unknown GPU (NVIDIA Something)", "NVIDIA Something", 2**34)]
     assert described.python == ".".join(map(str, sys.version_info[:3]))
