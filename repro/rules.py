@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from .gpus import AMPERE
 from .packages import numbers
@@ -11,20 +12,30 @@ from .settings import Settings
 
 _FULLY_SHARD_SINCE = (2, 4)
 _PAPER_HOST_BYTES = 64e9  # a GPU (Appendix B); the authors' jobs ask for as much
-_FROM = {"convnext": ("timm",), "vit": ("timm",), "gan": ()}  # where not from transformers
+# The module that a family's model comes from, where not from torch alone. Mamba's own is not imported before a trial
+# runs: it binds its kernels then, and a trial chooses them.
+MODEL_MODULES = {
+    "pythia": "transformers.models.gpt_neox.modeling_gpt_neox",
+    "roberta": "transformers.models.roberta.modeling_roberta",
+    "mamba": "transformers.modeling_utils",
+    "convnext": "timm.models.convnext",
+    "vit": "timm.models.vision_transformer",
+}
 
 
 @dataclass(frozen=True)
 class Stack:
     """What there is to run on. `packages` maps distributions to versions, `capability` is the GPU's, None on a CPU;
     `adam` and `host_adam` say why DeepSpeed cannot have its Adam on a GPU and on the host, None where it can, or does
-    without, as on a CPU; `tf32` whether free lunch may turn TF32 on, see tf32.py."""
+    without, as on a CPU; `tf32` whether free lunch may turn TF32 on, see tf32.py. `broken` maps modules that do not
+    import to the error, as far as it was tried."""
 
     packages: dict[str, str]
     capability: tuple[int, int] | None
     adam: str | None = None
     host_adam: str | None = None
     tf32: bool = False
+    broken: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def torch(self) -> tuple[int, ...]:
@@ -42,7 +53,15 @@ class Obstacle:
 
 def packages_of(recipe: Recipe) -> tuple[str, ...]:
     """The packages that a recipe's model comes from, besides torch."""
-    return _FROM.get(recipe.family, ("transformers",))
+    return tuple(map(_package, _model_modules(recipe)))
+
+
+def _model_modules(recipe: Recipe) -> tuple[str, ...]:
+    return (MODEL_MODULES[recipe.family],) if recipe.family in MODEL_MODULES else ()
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def host_bytes(recipe: Recipe, settings: Settings) -> float:
@@ -57,12 +76,18 @@ def fits_papers_hosts(recipe: Recipe, settings: Settings, gpus: int) -> bool:
 
 def obstacle(recipe: Recipe, settings: Settings, count: int, stack: Stack) -> Obstacle | None:
     """The first reason why these settings cannot run on `count` devices of this stack; None when they can."""
-    needed = ["torch", *packages_of(recipe)]
+    needed = ["torch", *_model_modules(recipe)]
     if settings.library == "deepspeed":
         needed.append("deepspeed")
-    for package in needed:
+    for module in needed:
+        package = _package(module)
         if package not in stack.packages:
             return Obstacle(f"{package} is not installed", "set up with ./run_all.sh, or install it with pip")
+        if module in stack.broken:
+            return Obstacle(
+                f"{package} does not import: {stack.broken[module]}",
+                "set up with ./run_all.sh, or install what it lacks with pip",
+            )
     if recipe.batch_size % count:
         return Obstacle(
             f"the replication batch of {recipe.batch_size} does not divide by {count}",

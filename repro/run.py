@@ -18,8 +18,9 @@ from .errors import UserError
 from .estimate import estimate
 from .expected import Cell, all_cells, published_settings
 from .fairness import stands
+from .formats import counted
 from .gpus import Gpu
-from .measure.launcher import ForkServer, ServerDiedError
+from .measure.launcher import ForkServer, ServerDiedError, StackError
 from .measure.nodes import Nodes
 from .measure.rank import SEED
 from .measure.trial import Bench
@@ -120,10 +121,24 @@ class Run:
         return any(self._can_run(trial) and self.estimate(trial) <= self.left for trial in self.waiting)
 
     def load(self) -> None:
-        """Loads the stack, and waits for the other nodes, where a trial will need them."""
-        if self.loads:
-            with contextlib.suppress(ServerDiedError):  # it fails again in that trial, which records it
-                self.bench.server.start()
+        """Loads the stack, and waits for the other nodes, where a trial will need them. Says which trials cannot run
+        as a package does not import. Raises UserError where torch does not."""
+        if not self.loads:
+            return
+        could_run = [trial for trial in self.waiting if self._can_run(trial)]
+        try:
+            self.bench.server.start()
+        except StackError as error:
+            raise UserError(f"{error.reason}; set up with ./run_all.sh, or install what it lacks with pip") from None
+        except ServerDiedError:
+            return  # it fails again in the first trial, which records it
+        stopped: dict[rules.Obstacle, list[Trial]] = {}
+        for trial in could_run:
+            if (obstacle := self.bench.obstacle(trial)) is not None:
+                stopped.setdefault(obstacle, []).append(trial)
+        for obstacle, concerned in stopped.items():
+            recipes = ", ".join(dict.fromkeys(trial.recipe for trial in concerned))
+            say(f"{obstacle.reason}; {counted(len(concerned), 'trial')} of {recipes} cannot run: {obstacle.remedy}")
 
     def guide(self) -> None:
         """Puts the trials of each search in the order that is predicted, and has what they measure guide it; none where
@@ -245,4 +260,4 @@ class Run:
         return stands(record)
 
     def _can_run(self, trial: Trial) -> bool:
-        return rules.obstacle(*trial.recipe_and_settings, trial.world, self.bench.stack) is None
+        return self.bench.obstacle(trial) is None

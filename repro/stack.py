@@ -11,10 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from . import nvml
+from .errors import one_line
 from .packages import installed
+from .rules import MODEL_MODULES
 
-# Everything trials import, so that a trial forked from a process that holds it starts in milliseconds. Mamba is
-# left out: its kernels are bound at import, and a trial chooses them.
+# Everything trials import, so that a trial forked from a process that holds it starts in milliseconds.
 PRELOADED = (
     "torch._dynamo",
     "torch._inductor.compile_fx",
@@ -22,10 +23,7 @@ PRELOADED = (
     "torch.distributed.fsdp",
     "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
     "torch.distributed.fsdp.sharded_grad_scaler",
-    "timm.models.convnext",
-    "timm.models.vision_transformer",
-    "transformers.models.gpt_neox.modeling_gpt_neox",
-    "transformers.models.roberta.modeling_roberta",
+    *MODEL_MODULES.values(),
     "transformers.loss.loss_utils",
     "deepspeed",
     "deepspeed.runtime.zero.stage3",
@@ -48,8 +46,9 @@ def declare_torchvision_operators() -> None:
     declare_torchvision_operators.library = library  # type: ignore[attr-defined]  # dropped with its last reference
 
 
-def load(modules: Iterable[str] = ()) -> list[str]:
-    """Imports torch, cures torchvision, then imports `modules`; returns those that are not there to import."""
+def load(modules: Iterable[str] = ()) -> dict[str, str]:
+    """Imports torch, cures torchvision, then imports `modules`; returns those that do not import, each with the error:
+    some versions lack them, and some packages are broken."""
     # The driver is asked through NVML: a CUDA context made here would be broken in every forked trial.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     # The compiler's worker processes start in the trial that needs them, not in every process that imports it.
@@ -62,13 +61,13 @@ def load(modules: Iterable[str] = ()) -> list[str]:
     if not _on_gpus():
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     declare_torchvision_operators()
-    missing = []
+    broken = {}
     for module in modules:
         try:
             importlib.import_module(module)
-        except Exception:  # a broken package fails in its own way; the trial that needs it will tell
-            missing.append(module)
-    return missing
+        except Exception as error:  # a broken package fails in its own way
+            broken[module] = one_line(error)
+    return broken
 
 
 def _on_gpus() -> bool:
@@ -114,14 +113,14 @@ def answers_of_the_driver() -> Iterator[None]:
         getattr(interface, "caching_worker_device_properties", {}).clear()  # trials ask for more, and for real
 
 
-def preload(modules: Sequence[str]) -> None:
-    """Imports what trials use of what is there, leaving the device untouched."""
+def preload(modules: Sequence[str]) -> dict[str, str]:
+    """Imports what trials use, leaving the device untouched; returns what does not import, as `load` does."""
     load()
     with answers_of_the_driver():
-        missing = load(modules)
+        broken = load(modules)
     import torch
 
-    if "deepspeed" in modules and "deepspeed" not in missing and not _on_gpus():
+    if "deepspeed" in modules and "deepspeed" not in broken and not _on_gpus():
         import deepspeed
 
         # gloo carries DeepSpeed's collectives on a CPU: its shared-memory ones would be compiled first.
@@ -129,3 +128,4 @@ def preload(modules: Sequence[str]) -> None:
     with contextlib.suppress(AttributeError):
         if torch.cuda.is_initialized():
             raise RuntimeError("importing the stack initialised CUDA, and a trial cannot be forked after that")
+    return broken

@@ -176,6 +176,7 @@ class Node:
 
     def __init__(self) -> None:
         self.calls: list[dict[str, Any]] = []
+        self.broken: dict[str, str] = {}
 
     def start(self) -> None:
         pass

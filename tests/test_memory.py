@@ -30,6 +30,10 @@ class Changed:
     server: ForkServer
     change: Callable[[Job], Job]
 
+    @property
+    def broken(self) -> dict[str, str]:
+        return self.server.broken
+
     def start(self) -> None:
         self.server.start()
 

@@ -179,7 +179,7 @@ def test_a_node_that_left_between_two_jobs_ends_the_next_one_at_once(tmp_path: P
 
         def join() -> None:
             with socket.create_connection(parse_address(address)) as node:
-                node.sendall(b'{"device": "cpu"}\n{"ready": true}\n')
+                node.sendall(b'{"device": "cpu"}\n{"ready": true, "broken": {}}\n')
                 nodes.start()
 
         join()
@@ -200,7 +200,7 @@ def joined_by(guest: Callable[[socket.socket, TextIO], None], tmp_path: Path) ->
     here, address = ForkServer(tmp_path / "server.log", {}, modules=("torch",)), free_address()
     with Nodes(here, 2, address, lambda line: None, "cpu", 0) as nodes:
         with socket.create_connection(parse_address(address)) as node, node.makefile() as heard:
-            node.sendall(b'{"device": "cpu"}\n{"ready": true}\n')
+            node.sendall(b'{"device": "cpu"}\n{"ready": true, "broken": {}}\n')
             nodes.start()
             playing = threading.Thread(target=guest, args=(node, heard), daemon=True)
             playing.start()
@@ -252,7 +252,7 @@ def test_who_says_nothing_has_too_few_gpus_or_cannot_load_is_let_go_with_the_rea
         (1, b"", "it has 1 of the 2 GPUs that the run takes of each node; give it as many"),
         (2, b'{"error": "RuntimeError: no luck"}\n', "its stack does not import: RuntimeError: no luck"),
         (2, b"[1]\n", "node 2 (127.0.0.1) does not say that it is ready, as repro join does: [1]"),
-        (8, b'{"ready": true}\n', ""),
+        (8, b'{"ready": true, "broken": {}}\n', ""),
     ]
     with Nodes(here, 2, address, told.append, "H100", 2) as nodes, ExitStack() as connections:
         for gpus, said, _ in guests:

@@ -44,6 +44,10 @@ class InEnvironment:
     variables: dict[str, str] = field(default_factory=dict)
     jobs: list[Job] = field(default_factory=list)
 
+    @property
+    def broken(self) -> dict[str, str]:
+        return self.server.broken
+
     def start(self) -> None:
         self.server.start()
 

@@ -119,7 +119,10 @@ def main(given: argparse.Namespace) -> int:
             run.load()
             if options.search == "guided":
                 run.guide()
-            ordered = {trial.id: seconds[trial.id] for trial in run.trials if trial.id in seconds}
+            # What could be imported is known by now: a trial that cannot run takes no time.
+            ordered = {
+                trial.id: min(seconds[trial.id], run.estimate(trial)) for trial in run.trials if trial.id in seconds
+            }
             with progress.Progress(ordered, REPORTING, run.left) as bar:
                 code = run_cases(run, given.k)
         except KeyboardInterrupt:

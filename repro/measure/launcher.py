@@ -35,6 +35,10 @@ class ServerDiedError(RuntimeError):
         return str(self).splitlines()[0]
 
 
+class StackError(ServerDiedError):
+    """The stack does not import: no server of it can start."""
+
+
 class Stream:
     """JSON lines over a socket, to a server and back; errors call it by `name`."""
 
@@ -93,6 +97,7 @@ class ForkServer:
 
     `log` gets what the server prints, `environment` is added to its own. `python` is the stack's interpreter, this
     one's where none is named; `modules` are what it imports beforehand, all that trials use unless some are named.
+    Of these `broken` are those that do not import, each with the error, once it has started.
     """
 
     def __init__(
@@ -102,6 +107,7 @@ class ForkServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._stream: Stream | None = None
         self._loaded = False
+        self.broken: dict[str, str] = {}
 
     def __enter__(self) -> ForkServer:
         return self
@@ -137,8 +143,8 @@ class ForkServer:
         with self._listening() as stream:
             ready = stream.receive(None)
             if "error" in ready:
-                raise ServerDiedError(f"the stack does not import: {ready['error']}\n{ready['traceback']}")
-        self._loaded = True
+                raise StackError(f"the stack does not import: {ready['error']}\n{ready['traceback']}")
+        self._loaded, self.broken = True, ready["broken"]
 
     def call(self, job: Job) -> list[Outcome]:
         """Runs a job of this machine alone, whose ranks meet in a file, and waits for its outcomes, one a rank."""
@@ -193,4 +199,4 @@ class ForkServer:
         except ServerDiedError as error:
             self.close()
             tail = self._log.read_text(errors="replace").splitlines()[-15:]
-            raise ServerDiedError("\n".join([str(error), "the end of its log:", *tail])) from error
+            raise type(error)("\n".join([str(error), "the end of its log:", *tail])) from error

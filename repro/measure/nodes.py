@@ -42,6 +42,7 @@ class Nodes:
         self._host, self._port = parse_address(address)
         self._address = address
         self._joined: list[Stream] = []
+        self._broken: dict[str, str] = {}
 
     def __enter__(self) -> Nodes:
         try:
@@ -69,12 +70,18 @@ class Nodes:
             stream = Stream(connection, f"node {number} ({host})")
             try:
                 self._greet(stream)
-                _await_stack(stream)
+                broken = _await_stack(stream)
             except ServerDiedError as error:
                 stream.close()
                 self._tell(f"let go: {error}")
             else:
                 self._joined.append(stream)
+                self._broken |= {module: f"{stream.name}: {error}" for module, error in broken.items()}
+
+    @property
+    def broken(self) -> dict[str, str]:
+        """The modules that do not import on one of the nodes, as far as they have joined, each with the error."""
+        return {**self._broken, **self._here.broken}
 
     def _greet(self, stream: Stream) -> None:
         """Hears what a node has. Raises ServerDiedError where this one has another, and tells the node."""
@@ -143,14 +150,15 @@ class Nodes:
     def _leave(self) -> None:
         for stream in self._joined:
             stream.close()
-        self._joined = []
+        self._joined, self._broken = [], {}
 
 
-def _await_stack(stream: Stream) -> None:
-    """Waits until a node has loaded its stack. Raises ServerDiedError where it cannot."""
+def _await_stack(stream: Stream) -> dict[str, str]:
+    """Waits until a node has loaded its stack, and returns what of it does not import. Raises ServerDiedError where it
+    cannot."""
     match stream.receive(None):
-        case {"ready": True}:
-            return
+        case {"ready": True, "broken": dict(broken)}:
+            return {str(module): str(error) for module, error in broken.items()}
         case {"error": str(told)}:
             raise ServerDiedError(f"{stream.name}: its stack does not import: {told}")
         case other:

@@ -282,7 +282,8 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
 
 
 def serve(stream: socket.socket, logs: Path | None = None, modules: Sequence[str] = stack.PRELOADED) -> int:
-    """Preloads the stack, says so, then runs one job after another until the stream ends. Returns how many it began.
+    """Preloads the stack, says so and what of it does not import, then runs one job after another until the stream
+    ends. Returns how many it began.
 
     On another node than the near end's, `logs` is the folder that takes what the ranks print, and a UserError tells
     that the stack does not import, or that the near end wants no such node. `modules` are those to preload.
@@ -304,7 +305,7 @@ def _jobs(stream: socket.socket, logs: Path | None, modules: Sequence[str]) -> I
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     lines = stream.makefile("rb", buffering=0)  # takes in no more than a line: what follows a job is for run() to see
     try:
-        stack.preload(modules)
+        broken = stack.preload(modules)
         importlib.import_module("psutil")  # without it what a job leaves could not be ended
     except Exception as error:
         told = one_line(error)
@@ -314,7 +315,7 @@ def _jobs(stream: socket.socket, logs: Path | None, modules: Sequence[str]) -> I
         return
     gc.collect()
     gc.freeze()  # forked ranks leave the shared pages alone
-    stream.sendall(json.dumps({"ready": True}).encode() + b"\n")
+    stream.sendall(json.dumps({"ready": True, "broken": broken}).encode() + b"\n")
     for line in lines:
         try:
             message = json.loads(line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -44,6 +44,11 @@ class Bench:
     def cuda(self) -> bool:
         return self.stack.capability is not None
 
+    def obstacle(self, trial: Trial) -> rules.Obstacle | None:
+        """The first reason why a trial cannot run here, by what the server could import, once it has started."""
+        stack = replace(self.stack, broken=self.server.broken)
+        return rules.obstacle(*trial.recipe_and_settings, trial.world, stack)
+
 
 # What cuDNN's frontend says where no engine has the memory that it needs. Elsewhere it would mean that there is none,
 # but what is timed ran in the search already.
@@ -78,11 +83,11 @@ def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) 
         tf32=rules.uses_tf32(settings, bench.stack),
         reduction="every micro-step" if settings.reduces_every_micro_step else "last micro-step",
     )
-    obstacle = rules.obstacle(recipe, settings, trial.world, bench.stack)
+    obstacle = bench.obstacle(trial)
     try:
         if obstacle is None:
             bench.server.start()
-            obstacle = _adam_obstacle(settings, bench)
+            obstacle = bench.obstacle(trial) or _adam_obstacle(settings, bench)
         if obstacle is not None:
             record.status, record.reason, record.remedy = "unsupported", obstacle.reason, obstacle.remedy
             return record
