@@ -15,7 +15,7 @@ from repro.compare import trials
 from tests.command_line import ROOT
 
 RESULTS = ROOT / "results"
-PAGES = sorted([ROOT / "README.md", *ROOT.glob("[a-z]*/**/README.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("[a-z]*/**/README.md"), *(ROOT / "docs").glob("*.md")])
 of_a_checkout = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no checkout: git cannot tell what is kept")
 
 
