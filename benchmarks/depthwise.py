@@ -26,7 +26,7 @@ def measure(rank: Rank, channels: int, size: int, channels_last: bool) -> list[f
 
     layout = torch.channels_last if channels_last else torch.contiguous_format
     layer = torch.nn.Conv2d(channels, channels, 7, padding=3, groups=channels, device=rank.device)
-    layer = layer.to(memory_format=layout)
+    layer = torch.nn.utils.convert_conv2d_weight_memory_format(layer, layout)
     pixels = torch.randn(EXAMPLES, channels, size, size, device=rank.device).to(memory_format=layout).requires_grad_()
     out = layer(pixels)
     gradient = torch.randn_like(out)
