@@ -317,6 +317,15 @@ def describe(rank: Rank) -> dict[str, Any]:
     return found
 
 
+def tensors(rank: Rank, recipes: list[str]) -> dict[str, int]:
+    """How many tensors the parameters of these recipes are at the paper's scale, built without memory."""
+    found = {}
+    for name in recipes:
+        with torch.device("meta"):
+            found[name] = len(list(models.find(name).build(False, "sdpa").parameters()))
+    return found
+
+
 def sizes_of_gan(rank: Rank, scale: Scale) -> dict[str, Any]:
     """Parameters of the GAN's networks, its layers, and the shapes of what two examples become."""
     recipe = models.find("gan", scale)
