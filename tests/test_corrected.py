@@ -223,7 +223,7 @@ def test_a_broken_file_of_measured_days_is_told_by_line_and_column(expected: Pat
 
 @pytest.fixture(scope="module")
 def published() -> Content:
-    return compose(None)
+    return compose()
 
 
 def test_the_report_has_the_corrected_tables_in_a_part_of_their_own(published: Content) -> None:
