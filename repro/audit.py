@@ -14,7 +14,7 @@ from .findings import by_place, paper_gpu, paper_peak, recipe_of, rounded_days, 
 from .formats import first, from_to
 from .gpus import Gpu, find, peak_flops
 from .interval import Interval
-from .predict.queue import implied_true_days
+from .predict.tables import implied_true_days
 from .recipe import Recipe
 from .trial import Record
 from .units import SECONDS_A_DAY

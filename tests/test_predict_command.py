@@ -21,7 +21,7 @@ from repro.formats import figures
 from repro.predict import calibration, fit, traces, validate
 from repro.predict.forecast import forecast
 from repro.predict.machine import Machine, gpu_named
-from repro.predict.time import Rates
+from repro.predict.memory import Allowance
 from repro.predict.traces import nearest_here, why_here
 from repro.settings import FREE_LUNCH, NAIVE
 from tests.command_line import ROOT, answer, one_line, process, record, refusal, repro, results_folder
@@ -583,10 +583,10 @@ def test_a_run_is_fitted_to_as_the_papers_cells_are(tmp_path: Path) -> None:
     )
     measured = fit.measured_observations([*records, *skipped], stack)
     assert [(each.recipe.id, each.gpu, each.days) for each in measured] == [
-        (each.recipe, "H200", each.authors_days) for each in records
+        (each.recipe, "H200", each.true_days) for each in records
     ]
     assert fit.folds(measured)[-1] == "H200"
-    rates, _ = fit._fit(measured)
+    rates, *_ = fit.fit(measured)
     assert rates.half == pytest.approx(slow.rates.half, rel=0.25)
     refused = repro("predict", "--fit", "--measured", str(results_folder(tmp_path / "run", *skipped)))
     assert (refused.returncode, refused.stdout) == (2, "")
@@ -612,30 +612,44 @@ def test_a_trial_that_is_no_fair_sample_is_named_beside_its_prediction_and_its_c
     assert "micro batch is as predicted" not in told
 
 
-def test_implausible_cells_change_no_rate() -> None:
+def test_cells_that_the_audit_doubts_are_fitted_to_as_others_are() -> None:
     seen = [each for each in fit.observations() if each.recipe.id == "vit" and each.gpu == "A100"]
-    impossible = [each for each in seen if not each.plausible]
-    assert {each.cell and each.cell.table for each in impossible} == {"4"}
-    absurd = [replace(each, days=1.0) if not each.plausible else each for each in seen]
-    assert fit._fit(absurd) == fit._fit(seen)
+    doubted = [each for each in seen if not each.plausible]
+    assert {each.cell and each.cell.table for each in doubted} == {"4"}
+    slower = [replace(each, days=2 * each.days) if not each.plausible else each for each in seen]
+    (rates, *_), (slow, *_) = fit.fit(seen), fit.fit(slower)
+    assert slow.full < rates.full
+
+
+def test_least_squares_find_a_minimum_within_the_bounds() -> None:
+    found = fit.least_squares(
+        lambda x: [x[0] - 0.4, 2 * (x[1] - 0.9), x[0] * x[1] - 0.32], (0.7, 0.7), (0.1, 0.1), (1, 0.8)
+    )
+    assert found == pytest.approx([0.4, 0.8], abs=0.001)
+
+
+def test_one_wild_number_moves_no_fit_far() -> None:
+    sane = [0.5] * 9
+    found = fit.least_squares(lambda x: [x[0] - number for number in (*sane, 100.0)], (1.0,), (0.0,), (10.0,))
+    assert found == pytest.approx([0.5], abs=0.05)
 
 
 def test_descent_finds_a_minimum_within_the_bounds() -> None:
-    bounds = {"half": (0.1, 1.0), "hbm": (0.1, 0.8)}
-    found = fit.descend(Rates(), bounds, lambda rates: (rates.half - 0.4) ** 2 + (rates.hbm - 0.9) ** 2)
-    assert found.half == pytest.approx(0.4, abs=0.02)
-    assert found.hbm == 0.8
+    bounds = {"context": (0.1, 1.0), "group": (0.1, 0.8)}
+    start = Allowance(context=0.7, group=0.7)
+    found = fit.descend(start, bounds, lambda one: (one.context - 0.4) ** 2 + (one.group - 0.9) ** 2)
+    assert found.context == pytest.approx(0.4, abs=0.02)
+    assert found.group == 0.8
 
 
 def test_a_descent_goes_on_along_a_curved_valley_where_one_search_stops() -> None:
-    bounds = {"half": (0.1, 1.0), "hbm": (0.1, 1.0)}
+    bounds, start = {"context": (0.1, 1.0), "group": (0.1, 1.0)}, Allowance(context=0.7, group=0.7)
 
-    def loss(rates: Rates) -> float:
-        return 10 * (rates.hbm - rates.half**2) ** 2 + (rates.half - 0.3) ** 2
+    def loss(one: Allowance) -> float:
+        return 10 * (one.group - one.context**2) ** 2 + (one.context - 0.3) ** 2
 
-    _, stopped = fit._search(Rates(), loss(Rates()), bounds, loss)
-    assert stopped > 0.3
-    assert loss(fit.descend(Rates(), bounds, loss)) < 0.001
+    _, stopped = fit._search(start, loss(start), bounds, loss)
+    assert loss(fit.descend(start, bounds, loss)) < min(0.001, stopped)
 
 
 def test_costs_take_predicted_days_only_where_asked_and_say_so() -> None:

@@ -17,7 +17,7 @@ from repro.predict.forecast import forecast
 from repro.predict.machine import Machine, Probed, gpu_named
 from repro.predict.memory import variant_of
 from repro.predict.tables import search
-from repro.predict.time import BOUNDS, Rates, step, workload
+from repro.predict.time import BOUNDS, Rates, step, stretches, workload
 from repro.settings import FREE_LUNCH, NAIVE, Settings, search_space
 
 A100 = Machine(paper_gpu("A100"), 1)
@@ -58,7 +58,11 @@ def test_perfect_rates_give_the_rooflines_time() -> None:
     found = step(recipe, traces.find("roberta", "naive"), NAIVE, machine, 8, perfect)
     work = workload(traces.find("roberta", "naive"), NAIVE, 8, False)
     assert {kind for kind, _, _ in work.arithmetic} == {"matmul/half", "batched/half"}
-    products = sum(math.hypot(flops / 312e12, moved / 2039e9) for _, flops, moved in work.arithmetic)
+    products = sum(
+        math.hypot(flops / 312e12, moved / 2039e9)
+        for each in stretches(traces.find("roberta", "naive"), NAIVE, 8, False)
+        for _, flops, moved in each.arithmetic
+    )
     assert found.compute == pytest.approx(products * 1024, rel=1e-6)
     assert found.memory == pytest.approx(work.moved / 2039e9 * 1024, rel=1e-6)
     assert found.communication == found.offload == 0
@@ -221,7 +225,8 @@ def test_of_what_compiling_saves_fsdp_keeps_the_share_that_was_fitted() -> None:
     trace, machine = traces.find(recipe.id, "custom"), Machine(paper_gpu("A100"), 2)
     eager, compiled = (workload(trace, settings, 4, on) for on in (False, True))
     for share in (0.0, 0.25, 1.0):
-        found = step(recipe, trace, settings, machine, 4, Rates(hbm=1.0, launch=1.0, handling=0.0, fusion=share))
+        perfect = Rates(hbm=1.0, hbm_fused=1.0, launch=1.0, handling=0.0, fusion=share)
+        found = step(recipe, trace, settings, machine, 4, perfect)
         kernels = share * compiled.kernels + (1 - share) * eager.kernels
         assert found.launches == pytest.approx(kernels * 128)
         moved = share * compiled.moved + (1 - share) * eager.moved
@@ -240,8 +245,9 @@ def test_fsdp_gathers_weights_in_half_precision_and_casts_none() -> None:
     ("name", "models_"),
     [
         ("half", set(models.IDS) - {"convnext", "vit"}),
-        ("full", {"convnext", "vit"}),
-        ("depthwise", {"convnext", "mamba"}),
+        ("tf32", {"convnext", "vit"}),
+        ("depthwise", {"convnext"}),
+        ("depthwise_forward", {"convnext", "mamba"}),
         ("scan", {"mamba"}),
     ],
 )
@@ -327,14 +333,24 @@ def test_each_link_has_the_rate_that_was_fitted_to_it(gpu: str, gpus: int, rate:
     assert communication(**{rate: 0.25}, **others) == communication(**{rate: 0.25})
 
 
-@pytest.mark.parametrize(("gpu", "own", "other"), [("A100", "hbm", "gddr"), ("RTX 3090", "gddr", "hbm")])
-def test_stacked_memory_has_a_rate_of_its_own(gpu: str, own: str, other: str) -> None:
+@pytest.mark.parametrize(
+    ("gpu", "settings", "own", "others"),
+    [
+        ("A100", NAIVE, "hbm", ("gddr", "hbm_fused")),
+        ("A100", FREE_LUNCH, "hbm_fused", ("gddr_fused", "hbm")),
+        ("RTX 3090", NAIVE, "gddr", ("hbm", "gddr_fused")),
+        ("RTX 3090", FREE_LUNCH, "gddr_fused", ("hbm_fused", "gddr")),
+    ],
+)
+def test_each_kind_of_memory_has_rates_of_its_own_for_eager_and_fused_loops(
+    gpu: str, settings: Settings, own: str, others: tuple[str, str]
+) -> None:
     def memory(**rates: float) -> float:
-        machine, trace = Machine(paper_gpu(gpu), 1), traces.find("vit", "custom")
-        return step(models.find("vit"), trace, FREE_LUNCH, machine, 8, Rates(**rates)).memory
+        machine, trace = Machine(paper_gpu(gpu), 1), traces.find("vit", variant_of(settings))
+        return step(models.find("vit"), trace, settings, machine, 8, Rates(**rates)).memory
 
     assert memory(**{own: 0.4}) == pytest.approx(2 * memory(**{own: 0.8}))
-    assert memory(**{own: 0.4, other: 0.1}) == memory(**{own: 0.4})
+    assert memory(**{own: 0.4}, **dict.fromkeys(others, 0.1)) == memory(**{own: 0.4})
 
 
 def test_a_batch_that_does_not_divide_is_refused(fitted: calibration.Calibration) -> None:
@@ -342,3 +358,41 @@ def test_a_batch_that_does_not_divide_is_refused(fitted: calibration.Calibration
         forecast(models.find("vit"), Machine(paper_gpu("A100"), 3), NAIVE, fitted)
     with pytest.raises(UserError, match=r"4096, does not divide by 6 GPUs \(2 nodes of 3\): take"):
         forecast(models.find("vit"), Machine(paper_gpu("A100"), 3, nodes=2), NAIVE, fitted)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "gpu", "settings", "rate", "other"),
+    [
+        ("pythia-1b", "RTX 3090", NAIVE, "half_geforce", "half"),
+        ("pythia-1b", "A6000", NAIVE, "half", "half_geforce"),
+        ("vit", "A6000", NAIVE, "full_gddr", "full"),
+        ("vit", "H100", NAIVE, "full", "full_gddr"),
+    ],
+)
+def test_products_have_rates_of_their_own_where_cards_differ_in_kind(
+    recipe: str, gpu: str, settings: Settings, rate: str, other: str
+) -> None:
+    def compute(**rates: float) -> float:
+        machine, trace = Machine(paper_gpu(gpu), 1), traces.find(recipe, variant_of(settings))
+        return step(models.find(recipe), trace, settings, machine, 4, Rates(**rates)).compute
+
+    assert compute(**{rate: 0.2}) > 1.5 * compute(**{rate: 0.4})
+    assert compute(**{other: 0.2}) == compute(**{other: 0.4})
+
+
+@pytest.mark.parametrize(
+    ("recipe", "gpu", "paper", "ours"),
+    [("convnext", "A100", "depthwise", "depthwise_last"), ("pythia-1b", "H100", "attention", "cudnn")],
+)
+def test_what_the_papers_stack_runs_by_other_kernels_has_another_rate(
+    recipe: str, gpu: str, paper: str, ours: str
+) -> None:
+    newest = traces.shipped()[-1]
+
+    def compute(stack: traces.Traced, **rates: float) -> float:
+        machine, trace = Machine(paper_gpu(gpu), 1), traces.find(recipe, "custom", stack)
+        return step(models.find(recipe), trace, FREE_LUNCH, machine, 4, Rates(**rates)).compute
+
+    for stack, own, other in ((traces.PAPER_STACK, paper, ours), (newest, ours, paper)):
+        assert compute(stack, **{own: 0.02}) > compute(stack, **{own: 0.04})
+        assert compute(stack, **{other: 0.02}) == compute(stack, **{other: 0.04})

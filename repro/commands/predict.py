@@ -158,7 +158,7 @@ def _beside(
     ]
     about = "\n".join(
         (
-            f"Steps in seconds, by the authors' clock. {' '.join(predicted_from)}",
+            f"Steps in true seconds, and by the authors' clock. {' '.join(predicted_from)}",
             *(f"No fair sample: {one}." for one in _unfair(each.record for each in found)),
         )
     )
@@ -210,12 +210,12 @@ def _tables(given: argparse.Namespace, names: set[str]) -> int:
     for table in TABLES:
         what = "the best of the search" if table == "1" else "naive settings"
         told = render(report.grid(row for row in rows if row["table"] == table), given.format)
-        print(f"Table {table}, days with {what}: expected (predicted)\n\n{told}\n")
+        print(f"Table {table}, days with {what}: printed (predicted true days; by the authors' clock)\n\n{told}\n")
     hbm, gddr = (f"{low:.2f} and {high:.2f}" for low, high in (fitted.hbm, fitted.gddr))
     print(
         "A dash is infeasible, ? a mark that the copy at hand has lost; with --measured a measured number follows a "
-        f"slash. 8 of 10 plausible cells of A100 and H100 lie between {hbm} times their "
-        f"prediction, of RTX 3090 and A6000 between {gddr} times. "
+        f"slash. The paper's days are by the authors' clock: 8 of 10 of A100 and H100 lie between {hbm} times what is "
+        f"predicted of it, of RTX 3090 and A6000 between {gddr} times. "
         f"Predicted, not measured, {report.from_traces(traces.PAPER_STACK)}, which the printed days are of. "
         "With --gpu they are those nearest to what is installed here."
     )
@@ -239,13 +239,13 @@ def _rebuild(given: argparse.Namespace) -> int:
 
 
 def _fit(given: argparse.Namespace) -> int:
-    from ..predict.fit import fit_all, measured_observations, observations
+    from ..predict.fit import fit_all, kept_observations, measured_observations, observations
 
     def progress(name: str) -> None:
         print("fitting everything" if name == calibration.EVERYTHING else f"fitting without {name}", file=sys.stderr)
 
     check_disk(calibration.FILE.parent, way_out=_KEPT_HERE)
-    seen = observations()
+    seen = [*observations(), *kept_observations()]
     if given.measured is not None:
         runs = read_measured(given.measured)
         for one in _unfair(runs.records):

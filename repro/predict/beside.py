@@ -25,15 +25,23 @@ class Beside:
 
     @property
     def ratio(self) -> float | None:
-        """Predicted over measured seconds of a training step by the authors' clock, which predictions are of."""
-        if self.forecast.step is None or self.record.authors_step is None:
+        """Predicted over measured seconds of a true training step."""
+        if self.forecast.step is None or self.record.true_step is None:
             return None
-        return self.forecast.step.total / self.record.authors_step
+        return self.forecast.step.total / self.record.true_step
+
+    @property
+    def predicted_authors_step(self) -> float | None:
+        """Seconds of the training step that the authors' clock would show."""
+        forecast = self.forecast
+        if forecast.step is None or forecast.days is None or forecast.authors_days is None:
+            return None
+        return forecast.step.total * forecast.authors_days / forecast.days.value
 
     @property
     def inside(self) -> bool | None:
-        """Whether the measured days lie in the prediction's interval, where it has one."""
-        bounds, measured = self.forecast.bounds, self.record.authors_days
+        """Whether the measured true days lie in the prediction's interval, where it has one."""
+        bounds, measured = self.forecast.bounds, self.record.true_days
         return None if bounds is None or measured is None else bounds[0] <= measured <= bounds[1]
 
     @property

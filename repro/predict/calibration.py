@@ -13,6 +13,7 @@ from repro.gpus import paper_gpus
 
 from .machine import Machine
 from .memory import Allowance
+from .queue import Queue
 from .time import Rates
 
 FILE = Path(__file__).parent / "calibration.json"
@@ -22,10 +23,12 @@ Factors = tuple[float, float]
 
 @dataclass(frozen=True)
 class Calibration:
-    """A fit to the paper's plausible cells, and the factors on predicted days between which 8 of 10 cells lie that it
-    has not seen: of GPUs with HBM, which the paper has joined by NVLink, and of those with GDDR, mostly on PCIe."""
+    """A fit to the paper's cells and to what was measured, and the factors on predicted days between which 8 of 10
+    cells lie that it has not seen: of GPUs with HBM, which the paper has joined by NVLink, and of those with GDDR,
+    mostly on PCIe."""
 
     rates: Rates
+    queue: Queue
     allowance: Allowance
     hbm: Factors
     gddr: Factors

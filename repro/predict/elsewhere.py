@@ -18,7 +18,8 @@ from . import traces
 from .calibration import Calibration
 from .machine import Machine, gpu_named
 from .memory import Moment, largest_micro_batch, usable, variant_of, workspace
-from .time import step
+from .queue import authors_step
+from .time import micro_step, timed_step
 from .traces import Part, Trace, Variant
 
 FOLDER = traces.FOLDER / "elsewhere"
@@ -134,12 +135,13 @@ def predicted(row: Published, calibration: Calibration) -> Interval:
     """Seconds of the step, or of the forward pass, by the clock that the row was measured by."""
     recipe, machine, rates = row.recipe, Machine(gpu_named(row.gpu), row.gpus), calibration.rates
     trace = _forward(row.trace) if row.what == "forward" else row.trace
-    taken = step(recipe, trace, Settings.parse(row.settings), machine, row.micro_batch, rates)
+    taken = timed_step(recipe, trace, Settings.parse(row.settings), machine, row.micro_batch, rates)
     if row.who == "NVIDIA":
-        exchanged = step(recipe, trace, _EXCHANGED, machine, row.micro_batch, rates).communication
-        taken = replace(taken, communication=exchanged)
+        exchanged = micro_step(recipe, trace, _EXCHANGED, machine, row.micro_batch, rates).communication
+        taken = replace(taken, micro=replace(taken.micro, communication=exchanged))
     update = 0.0 if row.what == "forward" else _UPDATE.get(row.who, 1.0) * taken.update
-    seconds = replace(taken, update=update).total
+    taken = replace(taken, update=update)
+    seconds = taken.seconds if row.clock == "true" else authors_step(taken, calibration.queue)
     low, high = calibration.interval(machine)
     return Interval(seconds, low * seconds, high * seconds)
 

@@ -1,16 +1,18 @@
-"""Fits the few rates and allowances to what the paper prints, and to a run if asked, by coordinate descent: no library,
+"""Fits the few rates, the launch queue and the allowance of memory to what the paper prints and to what was measured,
 the same each time.
 
-Cells whose days the audit calls impossible or implausible are left out of the rates: a model that obeys the hardware
-cannot meet them. The allowance of memory takes every cell, as it goes by what fits and by no days.
+Rates are fitted by least squares to the logarithms of all printed days, as the authors' clock would show them, and of
+measured true days. The queue is fitted to trials that have both clocks. The allowance goes by what fits and by no days.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING
 
 import models
 from repro.audit import plausible_cells
@@ -18,8 +20,9 @@ from repro.expected import Cell, all_cells, cells, published_settings
 from repro.fairness import unfair
 from repro.findings import paper_gpu, recipe_of
 from repro.gpus import find
+from repro.measured_days import measured_days
 from repro.recipe import Recipe
-from repro.settings import NAIVE, Settings, search_space
+from repro.settings import NAIVE, Settings
 from repro.trial import Record
 from repro.units import SECONDS_A_DAY
 
@@ -28,19 +31,29 @@ from .calibration import EVERYTHING, Calibration, Factors
 from .forecast import forecast
 from .machine import Machine
 from .memory import ALLOWANCE_BOUNDS, Allowance, largest_micro_batch, most_examples, variant_of
+from .queue import Queue, authors_step
 from .tables import predicted
-from .time import BOUNDS, Rates, step
+from .time import BOUNDS, Rates, TimedStep, timed_step
 
-_NEAR = 1.5  # times the winner's seconds, with rates that nothing was fitted to
+if TYPE_CHECKING:
+    from numpy import ndarray
+
 _INSIDE = 0.8  # of unseen cells within the interval
-T = TypeVar("T", Rates, Allowance)
+_TRIAL = 2.0  # how much a measured trial weighs beside a cell, whose days are rounded, and of an unknown run
+_DRAWN = 0.2  # the same of each rate's distance from where it starts, relative to that
+_SOFT = 0.1  # beyond this much, in logarithms, what is missed counts by its size and no longer by its square
+_ROOMS = [float(room) for room in range(400, 1101, 10)]
+_LAUNCHES = (20e-6, 25e-6, 30e-6, 35e-6, 40e-6, 15e-6, 10e-6)  # of those that explain as much the first
+_ROOM_BOUNDS = (100.0, 1100.0)
+_ROUNDS = 40
 
 
 @dataclass(frozen=True)
 class Observation:
     """A cell with days, and the settings it may have had: naive for Table 4, Appendix J's readings for Table 1, with
     its micro batch. A trial that was measured, on `stack`, stands for no cell, which is None then, and has its own
-    settings and micro batch."""
+    settings and micro batch; its `days` are true ones, and `authors_days` those by the authors' clock, None where that
+    is of another micro batch."""
 
     cell: Cell | None
     days: float
@@ -50,6 +63,7 @@ class Observation:
     micro_batch: int | None
     plausible: bool
     stack: traces.Traced = traces.PAPER_STACK
+    authors_days: float | None = None
 
     @property
     def gpu(self) -> str:
@@ -59,6 +73,10 @@ class Observation:
     def trace(self, settings: Settings) -> traces.Trace:
         """That of its recipe and stack with these settings."""
         return traces.find(self.recipe.id, variant_of(settings), self.stack)
+
+    def step(self, settings: Settings, micro_batch: int, rates: Rates) -> TimedStep:
+        """Its training step with these settings at a micro batch, as predicted."""
+        return timed_step(self.recipe, self.trace(settings), settings, self.machine, micro_batch, rates)
 
     def belongs(self, held_out: str) -> bool:
         """Whether it is of the recipe or the GPU that a fit holds out."""
@@ -89,19 +107,32 @@ def observations() -> list[Observation]:
     return found
 
 
+def kept_observations() -> list[Observation]:
+    """Every trial of expected/measured.csv that ran. Raises UserError where the file is broken."""
+    found = []
+    for row in measured_days().values():
+        if row.true_days is None:
+            continue
+        versions = dict(one.rsplit(" ", 1) for one in row.stack.split(", "))
+        stack, machine = traces.nearest(versions), Machine(paper_gpu(row.gpu), row.gpus)
+        settings = (Settings.parse(row.settings),)
+        recipe, size = recipe_of(row.model), row.micro_batch
+        found.append(Observation(None, row.true_days, recipe, machine, settings, size, True, stack, row.authors_days))
+    return found
+
+
 def measured_observations(records: Iterable[Record], stack: traces.Traced) -> list[Observation]:
     """Every trial of the paper's recipes that ran on one node of GPUs of the catalogue, with all of their memory, and
     that is a fair sample of their speed."""
     found = []
     for record in (record for record in records if record.recipe in models.IDS):
-        gpu, size = find(record.device), record.compared_micro_batch
-        if gpu is None or not record.stands_for_paper or record.authors_days is None or size is None:
-            continue
-        if unfair(record) is not None:
+        gpu, size, days = find(record.device), record.micro_batch, record.true_days
+        if gpu is None or not record.stands_for_paper or days is None or size is None or unfair(record) is not None:
             continue
         recipe, settings = record.recipe_and_settings
+        authors = None if record.authors_micro_batch else record.authors_days
         machine = Machine(gpu, record.count)
-        found.append(Observation(None, record.authors_days, recipe, machine, (settings,), size, True, stack))
+        found.append(Observation(None, days, recipe, machine, (settings,), size, True, stack, authors))
     return found
 
 
@@ -112,34 +143,125 @@ def folds(seen: Iterable[Observation]) -> list[str]:
 
 
 def fit_all(seen: list[Observation], progress: Callable[[str], None]) -> dict[str, Calibration]:
-    """The fit to everything, and one for each fold, which has not seen its recipe or GPU. About 4 minutes.
+    """The fit to everything, and one for each fold, which has not seen its recipe or GPU. About 8 minutes.
 
-    The intervals come from the folds: how far unseen cells lay from their predictions.
+    The intervals come from the folds: how far unseen cells and trials lay from their predictions.
     """
-    names = [EVERYTHING, *folds(seen)]
     fits = {}
-    for name in names:
+    for name in (EVERYTHING, *folds(seen)):
         progress(name)
-        kept = [each for each in seen if not each.belongs(name)]
-        fits[name] = Calibration(*_fit(kept), (1.0, 1.0), (1.0, 1.0))
+        fits[name] = Calibration(*fit([each for each in seen if not each.belongs(name)]), (1.0, 1.0), (1.0, 1.0))
     return {
-        name: replace(fit, hbm=_factors(fits, seen, name, True), gddr=_factors(fits, seen, name, False))
-        for name, fit in fits.items()
+        name: replace(found, hbm=_factors(fits, seen, name, True), gddr=_factors(fits, seen, name, False))
+        for name, found in fits.items()
     }
 
 
-def _fit(seen: list[Observation]) -> tuple[Rates, Allowance]:
+def fit(seen: list[Observation]) -> tuple[Rates, Queue, Allowance]:
+    """Rates, queue and allowance for what was seen. How long a micro-step's stretches take decides what lies in the
+    queue, and what lies there what printed days say of rates: so each is fitted twice."""
     allowance = descend(Allowance(), ALLOWANCE_BOUNDS, lambda candidate: _misfit(seen, candidate))
-    plausible = [each for each in seen if each.plausible]
-    sizes = {id(each): each.micro_batch or _size(each, NAIVE, allowance) or 1 for each in plausible}
-    rivals = {id(each): _rivals(each, allowance) for each in plausible}
+    steps = [(each, each.micro_batch or _size(each, NAIVE, allowance) or 1) for each in seen]
+    rates, queue = Rates(), Queue()
+    for _ in range(2):
+        queue = _fit_queue(seen, rates, queue)
+        rates, queue = _fit_rates(steps, rates, queue)
+    return rates, queue, allowance
 
-    def loss(rates: Rates) -> float:
-        return sum(_error(each, rates, sizes[id(each)], rivals[id(each)]) for each in plausible)
 
-    # From one place alone a descent may end in a local minimum.
-    middle = Rates(**{name: (low + high) / 2 for name, (low, high) in BOUNDS.items()})
-    return min((descend(start, BOUNDS, loss) for start in (Rates(), middle)), key=loss), allowance
+def _fit_queue(seen: Iterable[Observation], rates: Rates, queue: Queue) -> Queue:
+    """The queue and the seconds of a launch for which the authors' clock is nearest to what it showed of true steps, of
+    eager and of compiled trials. Of trials that nothing is known of they stay as they are."""
+    known = [(each, each.step(each.readings[0], each.micro_batch or 1, rates)) for each in seen if each.authors_days]
+    for names, compiled in ((("eager", "launch"), False), (("compiled", "launch_compiled"), True)):
+        alike = [(each, step) for each, step in known if step.compiled == compiled]
+        candidates = (replace(queue, **dict(zip(names, pair, strict=True))) for pair in product(_ROOMS, _LAUNCHES))
+        if alike:
+            queue = min(candidates, key=partial(_clock_missed, alike))
+    return queue
+
+
+def _clock_missed(trials: Iterable[tuple[Observation, TimedStep]], queue: Queue) -> float:
+    return sum(abs(math.log(clock_ratio(each, step, queue))) for each, step in trials)
+
+
+def clock_ratio(trial: Observation, step: TimedStep, queue: Queue) -> float:
+    """The authors' days of a measured trial as the queue has them from its true days, over those measured."""
+    assert trial.authors_days is not None
+    true = trial.days * SECONDS_A_DAY / trial.recipe.training_steps
+    shown = authors_step(step.scaled(true / step.seconds), queue)
+    return shown * trial.recipe.training_steps / SECONDS_A_DAY / trial.authors_days
+
+
+def _fit_rates(steps: list[tuple[Observation, int]], rates: Rates, queue: Queue) -> tuple[Rates, Queue]:
+    """The rates, and what the paper's stack hides of compiled code in the queue, by least squares from these on."""
+    start = asdict(Rates()) | {"papers_compiled": Queue().papers_compiled}
+    bounds = BOUNDS | {"papers_compiled": _ROOM_BOUNDS}
+
+    def named(x: Iterable[float]) -> tuple[Rates, Queue]:
+        values = {name: value * start[name] for name, value in zip(start, x, strict=True)}
+        waiting = values.pop("papers_compiled")
+        return Rates(**values), replace(queue, papers_compiled=waiting)
+
+    def residuals(x: ndarray) -> list[float]:
+        candidate = named(x)
+        return [*(_missed(each, size, *candidate) for each, size in steps), *(_DRAWN * (x - 1.0))]
+
+    now = asdict(rates) | {"papers_compiled": queue.papers_compiled}
+    begin = [now[name] / start[name] for name in start]
+    low, high = ([bounds[name][end] / start[name] for name in start] for end in (0, 1))
+    return named(least_squares(residuals, begin, low, high))
+
+
+def _missed(each: Observation, size: int, rates: Rates, queue: Queue) -> float:
+    """How far days are predicted off, in logarithms: a cell's by the authors' clock, at the reading that is fastest by
+    it, and a trial's true ones."""
+    steps = [each.step(reading, size, rates) for reading in each.readings]
+    seconds = min(authors_step(step, queue) for step in steps) if each.cell else steps[0].seconds
+    missed = math.log(seconds * each.recipe.training_steps / SECONDS_A_DAY / each.days)
+    return missed if each.cell else _TRIAL * missed
+
+
+def least_squares(
+    residuals: Callable[[ndarray], Iterable[float]], begin: Iterable[float], low: Iterable[float], high: Iterable[float]
+) -> list[float]:
+    """Where the sum of softened squares is least within bounds, by Levenberg and Marquardt's steps with differences for
+    derivatives."""
+    import numpy as np
+
+    def loss(missed: ndarray) -> float:
+        return float((np.sqrt(1 + (missed / _SOFT) ** 2) - 1).sum())
+
+    least, most = np.array(list(low)), np.array(list(high))
+    x = np.clip(np.array(list(begin)), least, most)
+    missed = np.array(list(residuals(x)))
+    damping = 1e-2
+    for _ in range(_ROUNDS):
+        slopes = np.empty((len(missed), len(x)))
+        for place, value in enumerate(x):
+            aside = x.copy()
+            move = 1e-3 * max(abs(value), 0.1)
+            aside[place] += move if value + move <= most[place] else -move
+            slopes[:, place] = (np.array(list(residuals(aside))) - missed) / (aside[place] - value)
+        weights = 1 / np.sqrt(1 + (missed / _SOFT) ** 2)
+        square, slope = slopes.T @ (slopes * weights[:, None]), slopes.T @ (missed * weights)
+        free = ~(((x <= least) & (slope > 0)) | ((x >= most) & (slope < 0)))
+        before = loss(missed)
+        for _ in range(8):
+            damped = square[np.ix_(free, free)] + damping * np.diag(np.diag(square)[free] + 1e-12)
+            moved = x.copy()
+            moved[free] -= np.linalg.solve(damped, slope[free])
+            moved = np.clip(moved, least, most)
+            found = np.array(list(residuals(moved)))
+            if loss(found) < before:
+                break
+            damping *= 4
+        else:
+            break
+        x, missed, damping = moved, found, max(damping / 3, 1e-6)
+        if before - loss(missed) < 1e-5 * before:
+            break
+    return [float(value) for value in x]
 
 
 def _misfit(seen: list[Observation], allowance: Allowance) -> float:
@@ -187,35 +309,9 @@ def _size(each: Observation, settings: Settings, allowance: Allowance) -> int:
     )
 
 
-def _error(each: Observation, rates: Rates, micro_batch: int, rivals: list[tuple[Settings, int]]) -> float:
-    """The distance of predicted from printed days, in logarithms, smooth near nothing, and by how much rivals that
-    lost seem faster."""
-    seconds = min(_seconds(each, reading, micro_batch, rates) for reading in each.readings)
-    missed = math.hypot(math.log(seconds * each.recipe.training_steps / SECONDS_A_DAY / each.days), 0.05)
-    if rivals:
-        missed += max(0.0, math.log(seconds / min(_seconds(each, *rival, rates) for rival in rivals)))
-    return missed
-
-
-def _seconds(each: Observation, settings: Settings, micro_batch: int, rates: Rates) -> float:
-    return step(each.recipe, each.trace(settings), settings, each.machine, micro_batch, rates).total
-
-
-def _rivals(each: Observation, allowance: Allowance) -> list[tuple[Settings, int]]:
-    """The settings that lost to those of Appendix J and come near them, with their predicted micro batches."""
-    if each.cell is None or each.cell.table == "4" or len(each.readings) > 1:
-        return []
-    assert each.micro_batch is not None
-    winner = _seconds(each, each.readings[0], each.micro_batch, Rates())
-    found = []
-    for settings in search_space(each.machine.gpus):
-        size = _size(each, settings, allowance)
-        if size and settings not in each.readings and _seconds(each, settings, size, Rates()) < _NEAR * winner:
-            found.append((settings, size))
-    return found
-
-
-def descend(start: T, bounds: Mapping[str, tuple[float, float]], loss: Callable[[T], float]) -> T:
+def descend(
+    start: Allowance, bounds: Mapping[str, tuple[float, float]], loss: Callable[[Allowance], float]
+) -> Allowance:
     """The parameters, within their bounds, at which the loss is least of those that searches along each in turn find:
     each search starts where the one before ended, as one alone stops in the first dent, until one finds nothing."""
     best, least = start, loss(start)
@@ -227,8 +323,8 @@ def descend(start: T, bounds: Mapping[str, tuple[float, float]], loss: Callable[
 
 
 def _search(
-    start: T, least: float, bounds: Mapping[str, tuple[float, float]], loss: Callable[[T], float]
-) -> tuple[T, float]:
+    start: Allowance, least: float, bounds: Mapping[str, tuple[float, float]], loss: Callable[[Allowance], float]
+) -> tuple[Allowance, float]:
     """Steps of two fifths of the value, halved where none helps, down to a fiftieth: its end, and the loss there."""
     best = start
     steps = dict.fromkeys(bounds, 0.4)
@@ -250,22 +346,25 @@ def _search(
 
 
 def _factors(fits: Mapping[str, Calibration], seen: list[Observation], held_out: str, stacked: bool) -> Factors:
-    """Between which factors on predicted days the printed ones lie, for the inner 8 of 10 plausible cells of Table 4
-    and, over the whole search, Table 1, of GPUs whose memory is stacked, or is not: once predicted by the fits that had
-    not seen the recipe, once by those that had not seen the GPU, and of both the farther. What `held_out` names takes
-    no part."""
-    kept = [each for each in seen if each.plausible and not each.belongs(held_out) and each.machine.stacked == stacked]
+    """Between which factors on predicted days the printed and measured ones lie, for the inner 8 of 10 cells of Table 4
+    and, over the whole search, Table 1, and trials, of GPUs whose memory is stacked, or is not: once predicted by the
+    fits that had not seen the recipe, once by those that had not seen the GPU, and of both the farther. What
+    `held_out` names takes no part."""
+    kept = [each for each in seen if not each.belongs(held_out) and each.machine.stacked == stacked]
     recipes = _inner(_off(each, fits[each.recipe.id]) for each in kept)
     gpus = _inner(_off(each, fits[each.gpu]) for each in kept)
     return min(recipes[0], gpus[0]), max(recipes[1], gpus[1])
 
 
 def _off(each: Observation, fit: Calibration) -> float | None:
-    """Printed or measured days over predicted ones; None where it is predicted not to fit."""
+    """Printed days over those by the authors' clock, or measured ones over true days; None where it is predicted not to
+    fit."""
     if each.cell is not None:
-        best = predicted(each.cell, fit)
-    else:
-        best = forecast(each.recipe, each.machine, each.readings[0], fit, each.stack, papers_hosts=False)
+        shown = predicted(each.cell, fit).authors_days
+        return None if shown is None else each.days / shown
+    best = forecast(
+        each.recipe, each.machine, each.readings[0], fit, each.stack, papers_hosts=False, micro_batch=each.micro_batch
+    )
     return None if best.days is None else each.days / best.days.value
 
 

@@ -16,14 +16,16 @@ from . import traces
 from .calibration import Calibration
 from .machine import Machine
 from .memory import Memory, largest_micro_batch, peak_memory, variant_of
-from .time import Step, step
+from .queue import authors_step
+from .time import Step, timed_step
 from .traces import Trace, Traced
 
 
 @dataclass(frozen=True)
 class Forecast:
     """Predicted for a recipe under settings on a machine. `micro_batch` 0 means that it cannot train, which `reason`
-    explains, and leaves the rest None. Step in seconds of a whole training step, memory in bytes of one GPU."""
+    explains, and leaves the rest None. Step in seconds of a whole training step, memory in bytes of one GPU. Days are
+    true ones, `authors_days` what the authors' clock would show of them."""
 
     recipe: str
     machine: Machine
@@ -42,6 +44,13 @@ class Forecast:
         return self.micro_batch > 0
 
     @property
+    def authors_interval(self) -> Interval | None:
+        """Days by the authors' clock, with the bounds of the true ones."""
+        if self.days is None or self.authors_days is None:
+            return None
+        return self.days * (self.authors_days / self.days.value)
+
+    @property
     def bounds(self) -> tuple[float, float] | None:
         """Days between which 8 of 10 unseen cells of the paper lay; None where it has no such machine."""
         return (self.days.low, self.days.high) if self.days and self.machine.held_out else None
@@ -54,9 +63,10 @@ def forecast(
     calibration: Calibration,
     stack: Traced = traces.PAPER_STACK,
     papers_hosts: bool = True,
+    micro_batch: int | None = None,
 ) -> Forecast:
-    """Predicts settings, at the largest micro batch that fits. With `papers_hosts` a host holds 64 GB a GPU of what is
-    offloaded, as the paper's jobs had; of others nothing is known, and all fits.
+    """Predicts settings, at a micro batch, or at the largest that fits. With `papers_hosts` a host holds 64 GB a GPU of
+    what is offloaded, as the paper's jobs had; of others nothing is known, and all fits.
 
     Raises UserError for a batch that does not divide among the GPUs.
     """
@@ -74,17 +84,20 @@ def forecast(
         return Forecast(recipe.id, machine, settings, 0, full)
     trace = trace_of(recipe, machine, settings, stack)
     allowance = calibration.allowance
-    micro_batch = largest_micro_batch(recipe, trace, settings, machine.gpu, machine.world, allowance)
+    if micro_batch is None:
+        micro_batch = largest_micro_batch(recipe, trace, settings, machine.gpu, machine.world, allowance)
     if not micro_batch:
         return Forecast(recipe.id, machine, settings, 0, "not even a micro batch of 1 fits")
-    taken = step(recipe, trace, settings, machine, micro_batch, calibration.rates)
-    days = extrapolate.days(taken.total, recipe.training_steps)
+    step = timed_step(recipe, trace, settings, machine, micro_batch, calibration.rates)
+    # A CPU has no queue.
+    shown = authors_step(step, calibration.queue) if machine.capability else step.seconds
+    days, authors_days = (extrapolate.days(seconds, recipe.training_steps) for seconds in (step.seconds, shown))
     low, high = calibration.interval(machine)
     utilisation = None
     if machine.capability is not None:  # a CPU has no peak of a data sheet, and its fp32 may outrun its fp16
         peak = machine.peak(recipe.precision, settings.free_lunch)
         flops = recipe.flops_per_example * recipe.batch_size
-        utilisation = extrapolate.utilisation(flops, taken.total, machine.world, peak)
+        utilisation = extrapolate.utilisation(flops, step.seconds, machine.world, peak)
     return Forecast(
         recipe.id,
         machine,
@@ -93,9 +106,10 @@ def forecast(
         "",
         recipe.batch_size // (machine.world * micro_batch),
         peak_memory(recipe, trace, settings, machine.world, micro_batch, allowance),
-        taken,
+        step.parts,
         Interval(days, days * low, days * high),
-        utilisation=utilisation,
+        authors_days,
+        utilisation,
     )
 
 
@@ -105,6 +119,12 @@ def trace_of(recipe: Recipe, machine: Machine, settings: Settings, stack: Traced
     return traces.find(recipe.id, "naive" if on_cpu else variant_of(settings), stack, recipe.scale)
 
 
-def ranked(forecasts: Iterable[Forecast]) -> list[Forecast]:
-    """Fastest first, what does not fit last."""
-    return sorted(forecasts, key=lambda found: found.days.value if found.days else float("inf"))
+def ranked(forecasts: Iterable[Forecast], by_authors: bool = False) -> list[Forecast]:
+    """Fastest first, by true days or by the authors' clock, what does not fit last."""
+
+    def days(found: Forecast) -> float:
+        if found.days is None or found.authors_days is None:
+            return float("inf")
+        return found.authors_days if by_authors else found.days.value
+
+    return sorted(forecasts, key=days)

@@ -76,7 +76,7 @@ class Machine:
     def lanes(self) -> float:
         """FLOP/s of one GPU without tensor cores where loads or special functions set the pace: a multiprocessor has as
         many units for those whether it has 64 for fp32 or 128 (CUDA programming guide, arithmetic instructions)."""
-        return self.peak("fp32", False) * (0.5 if self.capability in _WIDE else 1.0)
+        return self.peak("fp32", False) * (0.5 if self.wide_lanes else 1.0)
 
     @cached_property
     def bandwidth(self) -> float:
@@ -91,6 +91,22 @@ class Machine:
     def capability(self) -> tuple[int, int] | None:
         """Of a GPU's; None for a CPU."""
         return self.gpu.compute_capability if self.gpu.generation != "CPU" else None
+
+    @property
+    def wide_lanes(self) -> bool:
+        """Whether a multiprocessor has 128 units for fp32."""
+        return self.capability in _WIDE
+
+    @property
+    def geforce(self) -> bool:
+        """Whether its tensor cores add up products of half precision at half their rate, as GeForce's do (data sheets):
+        that rate is reached more easily than another GPU's, and boards clock above their data sheet."""
+        return self.gpu.name.startswith(("RTX 20", "RTX 30", "RTX 40", "RTX 50"))
+
+    @property
+    def has_tf32(self) -> bool:
+        """Whether it has TF32, by its data sheet or as it was probed."""
+        return (self.probed.tf32 if self.probed else self.gpu.tf32_tflops) is not None
 
     @property
     def stacked(self) -> bool:

@@ -1,53 +1,110 @@
-"""A placeholder for the launch queue's clock: the last kernels of a micro-step take their share of its time."""
+"""What the authors' clock shows of a step: the host's time, without what still waits in the GPU's launch queue.
+
+The host hands in launches ahead of the GPU until the queue is full, and then one for each that the GPU ends. Once it
+has handed in a micro-step's last kernel it reads its clock, with the last ones still to run. results/h100 has both
+clocks of 13 trials, by which this was found; results/h200 has the launches of 8, as a profiler counted them.
+"""
 
 from __future__ import annotations
 
-from repro.expected import Cell, published_settings
-from repro.findings import paper_gpu, recipe_of
-from repro.rules import compiles
-from repro.settings import NAIVE, Settings
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from . import traces
-from .calibration import EVERYTHING, load
-from .machine import Machine
-from .memory import largest_micro_batch, variant_of
-from .time import workload
+from repro.settings import Settings
 
-_QUEUED = {False: 620.0, True: 250.0}
-_MOST = 0.9
+from .time import TimedStep
+from .traces import PAPER_STACK
 
-
-def settings_and_size(cell: Cell) -> tuple[Settings, int]:
-    """The first reading of Appendix J and its micro batch; naive at the largest that fits for Table 4."""
-    if cell.table == "4":
-        recipe, gpu = recipe_of(cell.model), paper_gpu(cell.gpu)
-        trace = traces.find(recipe.id, "naive")
-        size = largest_micro_batch(recipe, trace, NAIVE, gpu, cell.gpus, load()[EVERYTHING].allowance)
-        return NAIVE, size
-    row = {row.place: row for row in published_settings()}[cell.place]
-    return row.readings()[0], row.mbs
+# torch's multi-tensor kernels, which are Adam's, take so many weights a launch: 320 blocks of 65,536 elements
+# (MultiTensorApply.cuh). Adam and clipping pass over all weights about ten times: an update of Pythia-2.8B makes 1,359
+# launches, ViT's 163 (results/h200).
+_CHUNK, _PASSES = 320 * 65_536, 10
 
 
-def hidden(cell: Cell) -> float | None:
-    """Share of a micro-step that waits in the queue at its end; None where nothing is known of the cell."""
-    recipe, machine = recipe_of(cell.model), Machine(paper_gpu(cell.gpu), cell.gpus)
-    settings, size = settings_and_size(cell)
-    if not size:
-        return None
-    if settings.stage > 1 or settings.offloading:
-        return 0.0
-    compiled = compiles(recipe, settings)
-    work = workload(traces.find(recipe.id, variant_of(settings)), settings, size, compiled)
-    kernels = work.kernels + (recipe.parameters > 0 and machine.world > 1) * 150
-    return min(_MOST, _QUEUED[compiled] / kernels)
+# Launches for each kernel that a trace counts, beside two copies a tensor: the medians of what a profiler counted of
+# eager and of compiled code (results/h200). Libraries copy and fill, and traces do not see that.
+_EAGER, _COMPILED = 1.32, 1.57
 
 
-def implied_true_days(cell: Cell, printed_days: float) -> float | None:
-    """The true days that the printed ones imply, the queue taken out; None where the cell is predicted infeasible."""
-    share = hidden(cell)
-    if share is None:
-        return None
-    recipe = recipe_of(cell.model)
-    accumulation = recipe.batch_size / cell.gpus / settings_and_size(cell)[1]
-    seen = accumulation * (1 - share) + (share if recipe.precision == "fp16" else 0.0)
-    return printed_days * accumulation / seen
+@dataclass(frozen=True)
+class Queue:
+    """How many launches the host runs ahead of the GPU, and the seconds that it takes to hand one in: of eager code,
+    and of what torch.compile made. What the paper's torch 2.3.1 compiled has another number."""
+
+    eager: float = 970.0
+    compiled: float = 820.0
+    papers_compiled: float = 600.0
+    launch: float = 20e-6
+    launch_compiled: float = 20e-6
+
+
+def waits(settings: Settings, papers: bool) -> bool:
+    """Whether the host waits for the GPU by the end of every micro-step, so that its clock misses nothing.
+
+    DeepSpeed (0.14.4 and 0.19.8) waits in stage 2, as communication overlaps (independent_gradient_partition_epilogue
+    in stage_1_and_2.py), in stage 3 for its stream of reductions (the same in stage3.py), and with offloading as it
+    looks for infinities in each gradient (update_overflow_tracker_for_param_grad). The paper's FSDP (torch 2.3.1)
+    waits for the gathering before the last one (_runtime_utils.py, _unshard), with offloading also for the backward
+    pass; fully_shard waits with offloading alone (_fsdp_param_group.py). DistributedDataParallel and ZeRO-1 wait for
+    nothing.
+    """
+    if settings.library == "fsdp":
+        return papers or settings.offloading
+    return settings.offloading or settings.stage > 1
+
+
+def authors_step(step: TimedStep, queue: Queue) -> float:
+    """Seconds of a training step by the authors' clock."""
+    seconds, papers = step.micro.seconds, step.trace.stack == PAPER_STACK
+    if waits(step.settings, papers):
+        return step.seconds
+    room, launch = queue.eager, queue.launch
+    if step.compiled:
+        room, launch = queue.papers_compiled if papers else queue.compiled, queue.launch_compiled
+    backwards = _backwards(step)
+    shown = min(seconds, max(launch * launches(step), seconds - _last(backwards, room)))
+    left = seconds - shown
+    adam = _PASSES * step.trace.parameters / _CHUNK
+    if step.settings.library != "torch":  # these wait for the GPU in an update, DeepSpeed by its timer
+        updating = left + step.update
+    elif step.recipe.precision == "fp16":  # the scaler waits for the gradients; Adam's launches are handed in
+        updating = left + queue.launch * adam
+    else:
+        updating = max(queue.launch * adam, left + step.update - _last([(adam, step.update), *backwards], room))
+    return shown * step.times + updating
+
+
+def launches(step: TimedStep) -> float:
+    """Launches of a micro-step, about as many as a profiler counts."""
+    return sum(number for number, _ in _backwards(step))
+
+
+def _backwards(step: TimedStep) -> list[tuple[float, float]]:
+    """The stretches of a micro-step as launches and seconds, the last one first. DistributedDataParallel and DeepSpeed
+    copy each gradient into a bucket, and in the end back; exchanges lie between the kernels."""
+    a_kernel = _COMPILED if step.compiled else _EAGER
+    copied = step.settings.library != "fsdp"
+    share = step.micro.seconds / sum(each.seconds for each in step.micro.stretches)
+    return [(step.trace.total("tensors").fixed * copied, 0.0)] + [
+        (a_kernel * each.kernels + copied * each.stretch.tensors, each.seconds * share)
+        for each in reversed(step.micro.stretches)
+    ]
+
+
+def true_over_predicted(step: TimedStep, queue: Queue, authors: float) -> float:
+    """By which factor a predicted step is slower where the authors' clock shows `authors` seconds of it."""
+    low, high = 1e-3, 1e3
+    while high / low > 1 + 1e-6:
+        middle = (low * high) ** 0.5
+        low, high = (low, middle) if authors_step(step.scaled(middle), queue) > authors else (middle, high)
+    return low
+
+
+def _last(backwards: Iterable[tuple[float, float]], room: float) -> float:
+    """Seconds of the last `room` launches of stretches (launches, seconds), the last stretch first."""
+    seconds = 0.0
+    for launches, taken in backwards:
+        if launches >= room:
+            return seconds + taken * room / launches
+        seconds, room = seconds + taken, room - launches
+    return seconds

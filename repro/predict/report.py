@@ -44,6 +44,7 @@ def row(each: Forecast, stack: Traced) -> dict[str, Any]:
         "days": each.days and each.days.value,
         "days_low": each.bounds and each.bounds[0],
         "days_high": each.bounds and each.bounds[1],
+        "authors_days": each.authors_days,
         "utilisation": each.utilisation,
         "peak_memory": each.memory and each.memory.peak,
         **{f"memory_{part}": value for part, value in memory.items()},
@@ -61,6 +62,7 @@ def line(each: Forecast) -> dict[str, Any]:
         "settings": each.settings.id,
         "MBS": each.micro_batch or None,
         "predicted days": each.days and each.days.value,
+        "by authors' clock": each.authors_days,
         "of peak": None if each.utilisation is None else f"{each.utilisation:.0%}",
         "memory (GiB)": memory and memory.peak / 2**30,
         **{f"{part} (GiB)": memory and getattr(memory, part) / 2**30 for part in _MEMORY},
@@ -78,7 +80,7 @@ def sentence(ranked: Sequence[Forecast]) -> str:
     sure = "no interval is known: the paper measured no such machine"
     if best.bounds:
         low, high = map(figures, best.bounds)
-        sure = f"{low} to {high}: 8 of 10 of the paper's plausible cells lie in such an interval"
+        sure = f"{low} to {high}: 8 of 10 unseen cells and trials lie in such an interval"
     told = f"{cell}: predicted {figures(best.days.value)} days ({sure}) with {best.settings.id}."
     return f"{told} A dash is infeasible: {why}." if why else told
 
@@ -109,6 +111,7 @@ def cell_row(cell: Cell, best: Forecast, measured: float | None) -> dict[str, An
         "predicted_days": best.days and best.days.value,
         "predicted_days_low": best.days and best.days.low,
         "predicted_days_high": best.days and best.days.high,
+        "predicted_authors_days": best.authors_days,
         "predicted_settings": best.settings.id if best.feasible else None,
         "predicted_micro_batch": best.micro_batch or None,
         "measured_days": measured,
@@ -121,7 +124,9 @@ def grid(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
     def shown(row: dict[str, Any]) -> str:
         expected = printed(row["state"], row["expected_days"])
-        found = "-" if row["predicted_days"] is None else figures(row["predicted_days"])
+        found = "-"
+        if row["predicted_days"] is not None:
+            found = f"{figures(row['predicted_days'])}; {figures(row['predicted_authors_days'])}"
         measured = "" if row["measured_days"] is None else f" / {figures(row['measured_days'])}"
         return f"{expected} ({found}){measured}"
 
@@ -144,8 +149,10 @@ def beside_row(each: Beside, stack: Traced) -> dict[str, Any]:
         "predicted_micro_batch": forecast.micro_batch or None,
         "measured_micro_batch": record.compared_micro_batch,
         "predicted_step": forecast.step and forecast.step.total,
-        "measured_step": record.authors_step,
+        "measured_step": record.true_step,
         "predicted_over_measured": each.ratio,
+        "predicted_authors_step": each.predicted_authors_step,
+        "measured_authors_step": record.authors_step,
         "inside_interval": each.inside,
         **dict(zip(_TRACED, astuple(stack), strict=True)),
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 from repro.formats import Format, figures, render
 
-from .validate import BASELINE, COUNTED, COVERAGE, ERRORS, SECONDS, SPLITS, TABLES, Score
+from .validate import BASELINE, CLOCK, COUNTED, COVERAGE, ERRORS, INSIDE, SECONDS, SPLITS, TABLES, WORST, Score
 
 _FOR_ALL = ("all", "plausible", "legible")  # subsets whose scores are told beside the targets, and of baselines
 _Place = tuple[str, str, str, str]  # metric, table, split, subset
@@ -16,7 +16,7 @@ _Place = tuple[str, str, str, str]  # metric, table, split, subset
 def for_people(scores: Sequence[Score], format: Format) -> str:
     """Every metric and baseline, and the errors of each subset; what else there is of subsets is left to machines."""
     found = {(each.metric, each.table, each.split, each.subset): each for each in scores}
-    covered = [each for each in scores if each.metric == COVERAGE and each.subset in _FOR_ALL]
+    covered = [each for each in scores if each.metric in (COVERAGE, INSIDE) and each.subset in _FOR_ALL]
     aimed = [each for each in scores if each.target is not None]
     parts = ["What was to be reached, and how many printed days lie in the interval:"]
     parts += [render([_aimed(each) for each in (*aimed, *covered)], format), _met(aimed)]
@@ -24,7 +24,11 @@ def for_people(scores: Sequence[Score], format: Format) -> str:
     for split in SPLITS:
         parts += [f"Errors of days, {split}:", render(_errors(found, split), format)]
     parts += ["Errors of days that baselines predict:", render(_baselines(found), format)]
-    parts += ["4 and 1: of Tables 4 and 1. --format csv and json have a row for each metric of each subset."]
+    parts += [
+        "4 and 1: of Tables 4 and 1, whose printed days are held against the authors' clock; measured: true steps of "
+        "the trials in expected/measured.csv; elsewhere: what others measured, expected/elsewhere.csv. --format csv "
+        "and json have a row for each metric of each subset."
+    ]
     return "\n\n".join(parts)
 
 
@@ -55,7 +59,7 @@ def _counts(found: Mapping[_Place, Score]) -> list[dict[str, Any]]:
     places = dict.fromkeys(
         (metric, table, subset)
         for metric, table, _, subset in found
-        if metric not in (*ERRORS, COVERAGE, SECONDS) and subset in _FOR_ALL
+        if metric not in (*ERRORS, COVERAGE, SECONDS, CLOCK, INSIDE) and WORST not in metric and subset in _FOR_ALL
     )
     return [
         {
@@ -108,4 +112,6 @@ def _target(each: Score) -> str | None:
 def _number(metric: str, value: float) -> str:
     if metric in COUNTED:
         return f"{value:.0f}"
+    if WORST in metric:
+        return f"{value:.2f}x"
     return f"{figures(value)} s" if metric == SECONDS else f"{100 * value:.1f} %"

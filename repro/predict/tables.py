@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import cache
 
 from repro.expected import Cell, published_settings
 from repro.findings import paper_gpu, recipe_of
 from repro.recipe import Recipe
 from repro.settings import NAIVE, search_space
+from repro.units import SECONDS_A_DAY
 
 from .calibration import EVERYTHING, Calibration, load
-from .forecast import Forecast, forecast, ranked
+from .forecast import Forecast, forecast, ranked, trace_of
 from .machine import Machine
-from .queue import implied_true_days
-from .traces import Traced
+from .queue import true_over_predicted
+from .time import timed_step
+from .traces import PAPER_STACK, Traced
 
 
 def search(cell: Cell, calibration: Calibration) -> list[Forecast]:
-    """Every settings that the paper tried for a cell, fastest first, as predicted on the paper's stack."""
+    """Every settings that the paper tried for a cell on its stack, the fastest first by the authors' clock, as theirs
+    chose."""
     recipe, machine = recipe_of(cell.model), Machine(paper_gpu(cell.gpu), cell.gpus)
     space = [NAIVE] if cell.table == "4" else search_space(cell.gpus)
-    return ranked(forecast(recipe, machine, settings, calibration) for settings in space)
+    return ranked((forecast(recipe, machine, settings, calibration) for settings in space), by_authors=True)
 
 
 def predicted(cell: Cell, calibration: Calibration) -> Forecast:
@@ -34,18 +37,28 @@ def fastest(recipe: Recipe, machine: Machine, stack: Traced) -> Forecast:
     return ranked(forecast(recipe, machine, each, fitted, stack) for each in search_space(machine.world))[0]
 
 
+@cache
 def corrected(cell: Cell) -> Forecast:
-    """A placeholder: Appendix J's settings at its micro batch, by a model of what is printed, without the queue."""
+    """A cell on the paper's stack with Appendix J's settings and micro batch, naive ones in Table 4. Of a row that has
+    several readings the fastest by the authors' clock; of a cell that has no row the best of the search."""
     fitted = load()[EVERYTHING]
-    rows = {row.place: row for row in published_settings()}
-    if cell.table == "4" or cell.place not in rows:
-        found = predicted(cell, fitted)
-    else:
-        machine = Machine(paper_gpu(cell.gpu), cell.gpus)
-        readings = rows[cell.place].readings()
-        found = ranked(forecast(recipe_of(cell.model), machine, each, fitted) for each in readings)[0]
-    if found.days is None:
-        return found
-    printed = found.days.value
-    factor = (implied_true_days(cell, printed) or printed) / printed if cell.table == "4" or cell.place in rows else 1.0
-    return replace(found, days=found.days * factor, authors_days=printed)
+    row = {row.place: row for row in published_settings()}.get(cell.place)
+    if cell.table == "4" or row is None:
+        return predicted(cell, fitted)
+    recipe, machine = recipe_of(cell.model), Machine(paper_gpu(cell.gpu), cell.gpus)
+    readings = (forecast(recipe, machine, each, fitted, micro_batch=row.mbs) for each in row.readings())
+    return ranked(readings, by_authors=True)[0]
+
+
+def implied_true_days(cell: Cell, printed_days: float) -> float | None:
+    """The true days that the printed ones imply, by what the launch queue hid of them from the authors' clock; None
+    where nothing is predicted to train."""
+    found, fitted = corrected(cell), load()[EVERYTHING]
+    if not found.feasible:
+        return None
+    recipe, machine = recipe_of(cell.model), found.machine
+    trace = trace_of(recipe, machine, found.settings, PAPER_STACK)
+    step = timed_step(recipe, trace, found.settings, machine, found.micro_batch, fitted.rates)
+    authors = printed_days * SECONDS_A_DAY / recipe.training_steps
+    factor = true_over_predicted(step, fitted.queue, authors)
+    return factor * step.seconds * recipe.training_steps / SECONDS_A_DAY

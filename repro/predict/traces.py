@@ -68,7 +68,7 @@ class Part:
     Costs by name: `phase/kind/unit`, with phase forward, returned (outputs are copied) or backward, kind an operator's
     class, unit flops, bytes or kernels (kind `fused` is what `memory` becomes under torch.compile); `saved` bytes for
     the backward pass, `head`, `returned` and `body` the peaks above them, `copies` half-precision copies of weights,
-    `inputs` the input of a checkpointed unit, and `parameters`.
+    `inputs` the input of a checkpointed unit, `parameters`, and `tensors` that hold them.
     """
 
     name: str

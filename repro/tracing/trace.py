@@ -124,6 +124,7 @@ def _measure(
         recording = record(build, recipe.layer, mixed, accelerate=as_the_authors and mixed is not None)
     found = _counted(recording)
     found["parameters"] = parameters
+    found["tensors"] = len(list(module.parameters()))
     return found
 
 

@@ -1,0 +1,155 @@
+"""The launch queue: what the authors' clock shows of a step, and what printed days imply."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import models
+from repro.expected import all_cells
+from repro.findings import paper_gpu
+from repro.predict import calibration, traces
+from repro.predict.fit import clock_ratio, fit, kept_observations
+from repro.predict.machine import Machine
+from repro.predict.memory import variant_of
+from repro.predict.queue import Queue, authors_step, launches, true_over_predicted, waits
+from repro.predict.tables import corrected, implied_true_days
+from repro.predict.time import Rates, TimedStep, timed_step
+from repro.predict.traces import PAPER_STACK, Traced
+from repro.reading import read
+from repro.settings import FREE_LUNCH, NAIVE, Settings
+from tests.command_line import ROOT
+
+OURS = traces.nearest({"transformers": "5.17.0"})
+EVERYTHING = 1e9  # launches: all of a micro-step
+
+
+def step(recipe: str, settings: Settings, gpus: int = 1, examples: int = 8, stack: Traced = PAPER_STACK) -> TimedStep:
+    machine, trace = Machine(paper_gpu("H100"), gpus), traces.find(recipe, variant_of(settings), stack)
+    return timed_step(models.find(recipe), trace, settings, machine, examples, Rates())
+
+
+def room(size: float, launch: float = 0.0) -> Queue:
+    return Queue(size, size, size, launch, launch)
+
+
+def test_without_a_queue_the_authors_clock_shows_the_micro_steps_whole() -> None:
+    taken = step("roberta", NAIVE)
+    assert authors_step(taken, room(0.0)) == pytest.approx(taken.micro.seconds * taken.times)
+
+
+def test_a_queue_that_holds_a_whole_micro_step_leaves_only_its_launching() -> None:
+    taken = step("vit", NAIVE)
+    shown = authors_step(taken, room(EVERYTHING, launch=1e-6))
+    assert shown == pytest.approx(launches(taken) * 1e-6 * taken.times, rel=0.01)
+
+
+def test_the_scaler_of_fp16_waits_in_the_update_for_what_the_micro_step_left() -> None:
+    half, whole = step("pythia-160m", NAIVE), step("pythia-1b", NAIVE)
+    assert authors_step(half, room(EVERYTHING)) == pytest.approx(half.micro.seconds)
+    assert authors_step(whole, room(EVERYTHING)) == 0.0, "in bf16 nothing waits"
+
+
+def test_the_clock_never_shows_more_than_the_true_time_of_micro_steps() -> None:
+    taken = step("pythia-160m", NAIVE)
+    assert authors_step(taken, room(620.0, launch=1.0)) <= taken.micro.seconds * taken.times + 1e3
+
+
+def test_the_last_launches_are_copies_of_gradients_and_the_layers_backward_passes() -> None:
+    taken = step("pythia-1b", NAIVE)
+    last = taken.micro.stretches[-1]
+    copies = taken.trace.total("tensors").fixed
+    assert (copies, last.stretch.tensors) == (196, 192)
+    nothing = taken.seconds - taken.update
+    assert authors_step(taken, room(copies)) == pytest.approx(nothing, rel=0.01), "the copies take next to no time"
+    half = authors_step(taken, room(copies + (1.32 * last.kernels + 192) / 2))
+    scale = taken.micro.seconds / sum(each.seconds for each in taken.micro.stretches)
+    assert nothing - half == pytest.approx(scale * last.seconds / 2 * taken.times, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("folder", "recipe", "settings"),
+    [
+        ("naive-pythia-160m-vit", "pythia-160m", "naive"),
+        ("naive-pythia-160m-vit", "vit", "naive"),
+        ("naive-roberta-convnext", "roberta", "naive"),
+        ("published", "pythia-2.8b", "naive"),
+        ("published", "pythia-2.8b", "free_lunch"),
+        ("whole-steps", "pythia-160m", "free_lunch"),
+    ],
+)
+def test_launches_are_about_as_many_as_a_profiler_counted(folder: str, recipe: str, settings: str) -> None:
+    [record] = [
+        each
+        for each in read(ROOT / "results" / "h200" / folder).records
+        if (each.recipe, each.settings) == (recipe, settings)
+    ]
+    assert record.launches is not None
+    assert record.micro_batch is not None
+    taken = step(recipe, Settings.parse(settings), examples=record.micro_batch, stack=OURS)
+    assert launches(taken) == pytest.approx(record.launches["with"], rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "papers", "ours"),
+    [
+        ("free_lunch", False, False),
+        ("free_lunch+zero_1", False, False),
+        ("free_lunch+zero_2", True, True),
+        ("free_lunch+zero_3", True, True),
+        ("free_lunch+zero_1+offloading", True, True),
+        ("free_lunch+fsdp_2", True, False),
+        ("free_lunch+fsdp_3+offloading", True, True),
+    ],
+)
+def test_engines_that_wait_in_a_micro_step_show_all_of_it(settings: str, papers: bool, ours: bool) -> None:
+    wanted = Settings.parse(settings)
+    assert (waits(wanted, True), waits(wanted, False)) == (papers, ours)
+    for stack, waiting in ((PAPER_STACK, papers), (OURS, ours)):
+        taken = step("pythia-1b", wanted, gpus=2, stack=stack)
+        assert (authors_step(taken, Queue()) == taken.seconds) == waiting
+
+
+def test_what_compiled_code_hides_differs_between_stacks() -> None:
+    queue = Queue(eager=0.0, compiled=500.0, papers_compiled=0.0, launch=0.0, launch_compiled=0.0)
+    papers, ours = (step("roberta", FREE_LUNCH, stack=stack) for stack in (PAPER_STACK, OURS))
+    assert authors_step(papers, queue) == pytest.approx(papers.micro.seconds * papers.times)
+    assert authors_step(ours, queue) < ours.micro.seconds * ours.times
+
+
+def test_true_times_are_found_again_from_what_the_clock_shows() -> None:
+    taken = step("convnext", NAIVE, examples=128)
+    shown = authors_step(taken.scaled(1.7), Queue())
+    assert true_over_predicted(taken, Queue(), shown) == pytest.approx(1.7, rel=1e-4)
+
+
+def test_a_queue_is_fitted_to_trials_that_have_both_clocks() -> None:
+    """Trials made up so that their authors' clock has a queue of 500 and 300 launches."""
+    made = Queue(eager=700.0, compiled=500.0, launch=20e-6, launch_compiled=20e-6)
+    seen = []
+    for each in kept_observations():
+        taken = each.step(each.readings[0], each.micro_batch or 1, Rates())
+        true = each.days * 86_400 / each.recipe.training_steps
+        shown = authors_step(taken.scaled(true / taken.seconds), made) * each.recipe.training_steps / 86_400
+        seen.append(replace(each, authors_days=shown))
+    _, queue, _ = fit(seen)
+    assert queue.eager == pytest.approx(700, rel=0.06)
+    assert queue.compiled == pytest.approx(500, rel=0.06)
+    assert queue.papers_compiled == pytest.approx(Queue().papers_compiled, rel=0.01), "no cell of the paper was seen"
+
+
+def test_the_authors_clock_of_every_kept_trial_follows_from_its_true_time_with_the_recipe_held_out() -> None:
+    fits = calibration.load()
+    for each in kept_observations():
+        fitted = fits[each.recipe.id]
+        taken = each.step(each.readings[0], each.micro_batch or 1, fitted.rates)
+        assert 1 / 1.4 < clock_ratio(each, taken, fitted.queue) < 1.4, each
+
+
+def test_printed_days_imply_at_least_as_many_true_ones() -> None:
+    for cell in all_cells():
+        if cell.days is not None and corrected(cell).feasible:
+            implied = implied_true_days(cell, cell.days)
+            assert implied is not None
+            assert implied >= 0.99 * cell.days, cell
