@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import re
 import shlex
@@ -956,6 +957,10 @@ def test_a_number_stands_at_the_first_place_around_its_mark_that_is_clear() -> N
     assert beside([(0, 0), (100, 0), (0, 100)]) == [above] * 3, "far from each other"
     assert beside([(50, 50), (60, 42)]) == [below, above], "a mark stands above, another place is clear"
     assert beside([(50, 50), (50, 50)]) == [(0, -9), (0, 9)], "two marks at one place share no number's place"
+    near = [(-13.0, 3.3), (0.0, 0.0), (-15.3, -26.4), (20.7, 8.7), (7.9, 6.8), (7.9, -4.9)]
+    for own, (dx, dy) in zip(near, beside(near), strict=True):
+        number = (own[0] + dx, own[1] + dy)
+        assert min(near, key=lambda mark: math.dist(mark, number)) == own, "each number is nearest to its own mark"
     row = [(10.0 * number, 0.0) for number in range(6)]
     placed = [(x + dx, y + dy) for (x, y), (dx, dy) in zip(row, beside(row), strict=True)]
     assert min(max(abs(a - c), abs(b - d)) for (a, b), (c, d) in combinations(placed, 2)) >= 8
