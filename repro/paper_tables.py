@@ -8,6 +8,8 @@ from typing import Any, Literal, get_args
 
 import models
 
+from . import clocks
+from .clocks import DEFAULT, Clock
 from .errors import UserError
 from .expected import TABLES, Place, Table, cells, printed, printed_recipes, published_settings
 from .formats import by_machine, figures, yes
@@ -24,9 +26,14 @@ _SIZES = ((10**9, "B"), (10**6, "M"), (10**3, "K"), (1, ""))
 _PRICES = ("5", "6", "7")
 
 
-def rows(table: Number, records: Sequence[Record] | None = None, verdicts: Sequence[Verdict] = ()) -> Rows:
+def rows(
+    table: Number,
+    records: Sequence[Record] | None = None,
+    verdicts: Sequence[Verdict] = (),
+    clock: Clock = DEFAULT,
+) -> Rows:
     """A row for every entry of a table, all with the same keys, the source last. With `records` each has what was
-    measured too, None where nothing was.
+    measured too, None where nothing was; in Appendix J `clock` decides which settings are the fastest.
 
     Raises UserError for measured values beside prices.
     """
@@ -36,17 +43,18 @@ def rows(table: Number, records: Sequence[Record] | None = None, verdicts: Seque
     if records is None:
         return found
     if table in TABLES:
-        beside = {v.place: _of_verdict(v) for v in verdicts if v.table == table}
+        beside = {v.place: v.judged() for v in verdicts if v.table == table}
         return [_with(row, beside[row["model"], row["gpu"], row["gpus"]]) for row in found]
     if table == "3":
         return [_with(row, _of_recipe(row["model"], records)) for row in found]
-    best = _best(records)
+    best = _best(records, clock)
     return [_with(row, _of_best(best.get((row["model"], row["gpu"], row["gpus"])))) for row in found]
 
 
 def layout(table: Number, found: Rows) -> Rows:
     """The rows as the paper lays them out: Tables 1 and 4 a line a model and a column a machine, with measured days
-    in brackets behind the expected; of the others all columns but the source, numbers as the paper writes them."""
+    in brackets behind the expected, by the clock that judges and after a slash by the other; of the others all columns
+    but the source, numbers as the paper writes them."""
     if table not in TABLES:
         return [{key: _shown(key, value) for key, value in row.items() if key != "source"} for row in found]
     return by_machine(found, _cell)
@@ -63,9 +71,11 @@ def _shown(column: str, value: Any) -> Any:
 
 def _cell(row: dict[str, Any]) -> str:
     expected = printed(row["state"], row["days"])
-    measured = row.get("measured_days")
+    if "clock" not in row:
+        return expected
+    measured, beside = (row[f"{clock}_days"] for clock in (row["clock"], clocks.other(row["clock"])))
     if measured is not None:
-        return f"{expected} ({figures(measured)})"
+        return f"{expected} ({figures(measured)}{'' if beside is None else f' / {figures(beside)}'})"
     if row.get("verdict") not in (None, "not_measured"):
         return f"{expected} (-)"
     return expected
@@ -74,15 +84,6 @@ def _cell(row: dict[str, Any]) -> str:
 def _with(row: dict[str, Any], beside: dict[str, Any]) -> dict[str, Any]:
     without = {key: value for key, value in row.items() if key != "source"}
     return without | beside | {"source": row["source"]}
-
-
-def _of_verdict(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "measured_days": verdict.measured_days,
-        "true_days": verdict.true_days,
-        "verdict": verdict.verdict,
-        "settings": verdict.settings,
-    }
 
 
 def _of_recipe(model: str, records: Sequence[Record]) -> dict[str, Any]:
@@ -95,11 +96,11 @@ def _of_recipe(model: str, records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def _best(records: Sequence[Record]) -> dict[Place, Record]:
-    """The fastest record of the search space on each machine, by the authors' clock."""
+def _best(records: Sequence[Record], clock: Clock) -> dict[Place, Record]:
+    """The fastest record of the search space on each machine, by this clock."""
     return {
         (search.model, search.device, search.count): search.standing[search.fastest]
-        for search in searches(filter(stands_for_cell, records))
+        for search in searches(filter(stands_for_cell, records), clock)
         if search.fastest is not None
     }
 
@@ -109,7 +110,8 @@ def _of_best(record: Record | None) -> dict[str, Any]:
         "measured_settings": record and record.settings,
         "measured_mbs": record and record.compared_micro_batch,
         "measured_gas": record and record.compared_accumulation,
-        "measured_days": record and record.authors_days,
+        "measured_true_days": record and record.true_days,
+        "measured_authors_days": record and record.authors_days,
     }
 
 

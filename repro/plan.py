@@ -8,6 +8,7 @@ from typing import Literal
 
 import models
 
+from .clocks import DEFAULT, Clock
 from .devices import Device, gpu_of, name_of
 from .estimate import time_limit
 from .expected import COUNTS, TOLERANCE, published_settings
@@ -28,7 +29,8 @@ class Options:
     """What a person asked of a run. `methods` None is the default: published on GPUs, a sample of all on a CPU.
 
     `counts` are numbers of GPUs, or of processes on a CPU; memory in bytes per rank, times in seconds, a trial's
-    None where it goes by its estimate. With `nodes` above 1 the others join at `address`, HOST:PORT.
+    None where it goes by its estimate. With `nodes` above 1 the others join at `address`, HOST:PORT. `clock` is the one
+    that cells are judged by, and that decides which settings are the fastest.
     """
 
     models: tuple[str, ...]
@@ -45,6 +47,7 @@ class Options:
     nodes: int = 1
     address: str = ""
     search: SearchMode = "exhaustive"
+    clock: Clock = DEFAULT
 
 
 def default_scale(on_gpus: bool) -> Scale:

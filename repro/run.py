@@ -151,7 +151,7 @@ class Run:
         for (id, count), group in groupby(can_run, lambda trial: (trial.recipe, trial.count)):
             known = known or self._known()
             machine, calibration = here(known, count, self.options.memory)
-            guide = Guide(models.find(id, self.options.scale), machine, calibration, stack)
+            guide = Guide(models.find(id, self.options.scale), machine, calibration, stack, self.options.clock)
             self._guides[id, count] = guide
             by_settings = {Settings.parse(trial.settings): trial for trial in group}
             ordered += [by_settings[settings] for settings in guide.ordered(by_settings)]
@@ -191,7 +191,8 @@ class Run:
         tf32 = rules.uses_tf32(settings, self.bench.stack)
         if guide is not None and (skipped := guide.skips(settings)) is not None:
             bound, reason = skipped
-            record = Record.of(trial, "skipped", reason=reason, remedy=_EXHAUSTIVE, bound=bound, tf32=tf32)
+            by_guide = {"reason": reason, "remedy": _EXHAUSTIVE, "bound": bound, "bound_clock": guide.clock}
+            record = Record.of(trial, "skipped", tf32=tf32, **by_guide)
             self._keep(record)
             self.tell(trial, record, False)
             return record
@@ -211,7 +212,7 @@ class Run:
             self.tell(trial, None, False)  # the budget's limit says nothing of the trial
             return None
         if record.status == "skipped":
-            record.remedy = _EXHAUSTIVE
+            record.remedy, record.bound_clock = _EXHAUSTIVE, self.options.clock
         if guide is not None:
             record.predicted_micro_batch = size
             record.predicted_step = guide.seconds(settings, size) if size else None
@@ -222,11 +223,12 @@ class Run:
 
     def verdict(self, cell: Cell) -> Verdict:
         """A cell held against all records of this folder."""
-        return judge([cell], self._records.values(), published_settings(), self.options.tolerance)[0]
+        options = self.options
+        return judge([cell], self._records.values(), published_settings(), options.tolerance, options.clock)[0]
 
     def verdicts(self) -> list[Verdict]:
         """A verdict for each cell of Tables 1 and 4."""
-        return judge_tables(self._records.values(), self.options.tolerance)
+        return judge_tables(self._records.values(), self.options.tolerance, self.options.clock)
 
     @property
     def ran(self) -> list[str]:
@@ -239,8 +241,9 @@ class Run:
 
     def write(self, draw: bool = True) -> Written:
         """Writes verdicts.json, and the report of all that the folder holds; its page takes seconds to draw."""
-        jsonfile.write(self.results.folder / VERDICTS, [asdict(verdict) for verdict in self.verdicts()])
-        return write(compose(read(self.results.folder)), self.results.folder, draw)
+        folder, clock = self.results.folder, self.options.clock
+        jsonfile.write(folder / VERDICTS, [verdict.row() for verdict in self.verdicts()])
+        return write(compose(read(folder, clock)), folder, draw)
 
     def _keep(self, record: Record) -> None:
         record.commit = self._commit
@@ -256,7 +259,7 @@ class Run:
         if record.status == "timed_out":
             return record.wall_seconds >= trial.timeout
         if record.status == "skipped":
-            return self.options.search == "guided"
+            return self.options.search == "guided" and record.skipped_by(self.options.clock)
         return stands(record)
 
     def _can_run(self, trial: Trial) -> bool:

@@ -9,7 +9,8 @@ from statistics import mean, median
 
 import models
 
-from . import extrapolate
+from . import clocks, extrapolate
+from .clocks import DEFAULT, Clock
 from .fairness import shared
 from .recipe import Scale
 from .rules import compiles, fits_papers_hosts
@@ -51,8 +52,8 @@ def ran_out(record: Record) -> bool:
 
 @dataclass(frozen=True)
 class Search(OnMachine):
-    """All trials of one recipe on one machine, memory limit included. Steps are seconds by the authors' clock, which
-    is the one that the paper compares; None where the settings did not run."""
+    """All trials of one recipe on one machine, memory limit included. Steps are seconds by `clock`, which so decides
+    what is fastest; None where the settings did not run."""
 
     recipe: str
     scale: Scale
@@ -61,6 +62,7 @@ class Search(OnMachine):
     nodes: int
     memory_limit: int | None
     trials: tuple[Record, ...]
+    clock: Clock = DEFAULT
 
     @property
     def model(self) -> str:
@@ -200,17 +202,17 @@ class Search(OnMachine):
     @property
     def _steps(self) -> dict[str, float]:
         there = self.standing.items()
-        return {id: record.authors_step for id, record in there if record.authors_step is not None}
+        return {id: step for id, record in there if (step := clocks.step(record, self.clock)) is not None}
 
 
 def _fastest(steps: dict[str, float]) -> str | None:
     return min(steps, key=lambda settings: steps[settings], default=None)
 
 
-def searches(records: Iterable[Record]) -> list[Search]:
-    """The records' searches, in the order of their first trials."""
+def searches(records: Iterable[Record], clock: Clock = DEFAULT) -> list[Search]:
+    """The records' searches by this clock, in the order of their first trials."""
     places: dict[tuple[str, Scale, str, int, int, int | None], list[Record]] = {}
     for record in records:
         place = (record.recipe, record.scale, record.device, record.count, record.nodes, record.memory_limit)
         places.setdefault(place, []).append(record)
-    return [Search(*place, tuple(trials)) for place, trials in places.items()]
+    return [Search(*place, tuple(trials), clock) for place, trials in places.items()]

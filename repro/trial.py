@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import models
 
+from .clocks import Clock
 from .recipe import Recipe, Scale
 from .settings import Settings
 from .units import size
@@ -103,7 +104,8 @@ class Record(OfSettings):
     but that of the host around it. `peaks` are micro batches that fitted and the bytes that they took, `full` is what
     the GPU told of itself each time that it ran out of memory for a larger one. A guided search
     adds what it predicted; what a model took that is yet to be compiled, as micro batch, seconds of a micro-step and of
-    an update; and for what it skipped the `bound`: the seconds of a training step that it would have taken at best.
+    an update; and for what it skipped the `bound`: the seconds of a training step that it would have taken at best, by
+    `bound_clock` (the authors' in older records, which do not say).
     `crowd` is how many CPUs other processes kept busy while it was built and timed, None on a GPU and where that was
     in turns. `launches` counts the kernels, copies and memory sets that the first rank's GPU ran in one micro-step
     `with` reduction and in one `update`, outside the timed rounds; None on a CPU. `commit` is that of the checkout that
@@ -134,6 +136,7 @@ class Record(OfSettings):
     predicted_step: float | None = None
     uncompiled: list[list[float]] = field(default_factory=list)
     bound: float | None = None
+    bound_clock: Clock | None = None
     precision: str = ""
     ran_precision: str = ""
     wrapper: str = ""
@@ -199,6 +202,10 @@ class Record(OfSettings):
         if self.device == "cpu" or self.authors_micro_batch or not self.authors_step or not self.true_step:
             return None
         return self.authors_step / self.true_step
+
+    def skipped_by(self, clock: Clock) -> bool:
+        """Whether a guided search skipped it, as by this clock it could not be the fastest."""
+        return self.status == "skipped" and (self.bound_clock or "authors") == clock
 
     @property
     def as_told(self) -> Record:

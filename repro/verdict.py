@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
-from . import rules
+from . import differences, rules
+from .clocks import CLOCKS, DEFAULT, Clock, days, days_text, other
 from .expected import AtPlace, Cell, PublishedSettings, State, all_cells, published_settings
 from .fairness import crowded_out, unfair
 from .findings import recipe_of
@@ -22,8 +23,21 @@ _ROUNDING = 0.5  # the tables print whole days
 
 
 @dataclass(frozen=True)
+class Judgement:
+    """A cell judged by one clock: the days of the settings that are fastest by it. What there is none of is None, and
+    `reason` says why."""
+
+    verdict: Word
+    days: float | None
+    settings: str | None
+    micro_batch: int | None
+    reason: str
+
+
+@dataclass(frozen=True)
 class Verdict(AtPlace):
-    """One cell. Days are None where there are none: `expected` says why there (infeasible, lost), `reason` here."""
+    """One cell, judged by each clock; the judgement by `clock` counts. `expected_days` are None where the paper has
+    none, and `expected` says why: infeasible, lost."""
 
     table: str
     model: str
@@ -31,12 +45,26 @@ class Verdict(AtPlace):
     gpus: int
     expected: State
     expected_days: int | None
-    measured_days: float | None
-    true_days: float | None
-    verdict: Word
-    settings: str | None
-    micro_batch: int | None
-    reason: str
+    clock: Clock
+    true: Judgement
+    authors: Judgement
+
+    def by(self, clock: Clock) -> Judgement:
+        """Return the judgement by this clock."""
+        return self.true if clock == "true" else self.authors
+
+    @property
+    def chosen(self) -> Judgement:
+        """The judgement that counts."""
+        return self.by(self.clock)
+
+    @property
+    def verdict(self) -> Word:
+        return self.chosen.verdict
+
+    @property
+    def reason(self) -> str:
+        return self.chosen.reason
 
     @property
     def compared(self) -> bool:
@@ -48,6 +76,17 @@ class Verdict(AtPlace):
         """The cell's name, as people say it."""
         return f"Table {self.table}, {self.model} on {self.machine}"
 
+    def row(self) -> dict[str, Any]:
+        """Return a flat row for machines: the cell, then `judged`."""
+        cell = {name: getattr(self, name) for name in ("table", "model", "gpu", "gpus", "expected", "expected_days")}
+        return cell | self.judged()
+
+    def judged(self) -> dict[str, Any]:
+        """Return the verdict by `clock`, then each judgement under its clock's name: true_verdict, true_days, ...,
+        authors_reason."""
+        both = {f"{clock}_{name}": value for clock in CLOCKS for name, value in asdict(self.by(clock)).items()}
+        return {"clock": self.clock, "verdict": self.verdict} | both
+
 
 def within(measured: float, expected: int, tolerance: float) -> Literal["reproduced", "faster", "slower"]:
     """Holds measured days against printed ones: within `tolerance` (relative) of any value that rounds to them."""
@@ -58,9 +97,9 @@ def within(measured: float, expected: int, tolerance: float) -> Literal["reprodu
     return "reproduced"
 
 
-def judge_tables(records: Iterable[Record], tolerance: float) -> list[Verdict]:
+def judge_tables(records: Iterable[Record], tolerance: float, clock: Clock = DEFAULT) -> list[Verdict]:
     """A verdict for every cell of Tables 1 and 4, as `judge` gives it."""
-    return judge(all_cells(), records, published_settings(), tolerance)
+    return judge(all_cells(), records, published_settings(), tolerance, clock)
 
 
 def stands_for_cell(record: Record) -> bool:
@@ -72,22 +111,24 @@ def stands_for_cell(record: Record) -> bool:
 
 
 def judge(
-    cells: Iterable[Cell], records: Iterable[Record], published: Sequence[PublishedSettings], tolerance: float
+    cells: Iterable[Cell],
+    records: Iterable[Record],
+    published: Sequence[PublishedSettings],
+    tolerance: float,
+    clock: Clock = DEFAULT,
 ) -> list[Verdict]:
-    """A verdict for every cell. Only records that can stand for one are compared."""
+    """A verdict for every cell, by `clock`. Only records that can stand for one are compared."""
     by_place: dict[tuple[str, str, int], list[Record]] = {}
     for record in filter(stands_for_cell, records):
         by_place.setdefault((record.recipe, record.device, record.count), []).append(record)
-    readings = {row.place: {settings.id for settings in row.readings()} for row in published}
-    return [
-        _judge(
-            cell,
-            by_place.get((recipe_of(cell.model).id, cell.gpu, cell.gpus), []),
-            readings.get(cell.place, set()),
-            tolerance,
-        )
-        for cell in cells
-    ]
+    rows = {row.place: row for row in published}
+
+    def verdict(cell: Cell) -> Verdict:
+        there = by_place.get((recipe_of(cell.model).id, cell.gpu, cell.gpus), [])
+        true, authors = (_Judge(cell, rows.get(cell.place), tolerance, each).judge(there) for each in CLOCKS)
+        return Verdict(cell.table, *cell.place, cell.state, cell.days, clock, true, authors)
+
+    return list(map(verdict, cells))
 
 
 @dataclass(frozen=True)
@@ -101,106 +142,117 @@ class _Tried:
     unsettled: set[str]
 
 
-def _judge(cell: Cell, there: list[Record], published: set[str], tolerance: float) -> Verdict:
-    if not there:
-        return _verdict(cell, "not_measured", f"no run on {cell.machine}")
-    tried = _tried(cell, there, published)
-    if why := _not_searched(cell, tried, published):
-        return _verdict(cell, "not_measured", why)
-    if any(record.status == "ok" for record in tried.records):
-        return _of_what_ran(cell, tried, tolerance)
-    return _of_none_ran(cell, tried)
+@dataclass(frozen=True)
+class _Judge:
+    """Judges one cell by one clock; `published` is its row of Appendix J, None where there is none."""
+
+    cell: Cell
+    published: PublishedSettings | None
+    tolerance: float
+    clock: Clock
+
+    @property
+    def readings(self) -> set[str]:
+        return {settings.id for settings in self.published.readings()} if self.published else set()
+
+    def judge(self, there: list[Record]) -> Judgement:
+        """Judge the cell by the records of its machine."""
+        if not there:
+            return _judgement("not_measured", f"no run on {self.cell.machine}")
+        tried = self._tried(there)
+        if why := self._not_searched(tried):
+            return _judgement("not_measured", why)
+        if any(record.status == "ok" for record in tried.records):
+            return self._of_what_ran(tried)
+        return self._of_none_ran(tried)
+
+    def _tried(self, there: list[Record]) -> _Tried:
+        """Of the records of a cell's machine those of its settings: naive ones in Table 4, all others in Table 1."""
+        naive = self.cell.table == "4"
+        records = tuple(record for record in standing(there).values() if (record.settings == NAIVE.id) == naive)
+        settled = {record.settings for record in records if self._settles(record)}
+        failed = tuple(record for record in records if record.settings not in settled)
+        return _Tried(records, settled, failed, set() if naive else self.readings - settled)
+
+    def _settles(self, record: Record) -> bool:
+        """Whether it tells of its settings, a bound by this clock at least."""
+        return record.status == "ok" or ran_out(record) or record.skipped_by(self.clock)
+
+    def _not_searched(self, tried: _Tried) -> str:
+        """Why nothing can be said of a cell of Table 1, which is the best of the search: other settings alone say
+        nothing of it. Nothing where something can."""
+        space = {settings.id for settings in search_space(self.cell.gpus)}
+        if self.cell.table == "4" or space <= tried.settled or self.readings & tried.settled:
+            return ""
+        wanted = "Appendix J's settings were" if self.readings else "the whole search space was"
+        not_run = f"{wanted} not run; --methods {'published' if self.readings else 'all'} does"
+        return _ends(each for each in tried.failed if each.settings in (self.readings or space)) or not_run
+
+    def _of_what_ran(self, tried: _Tried) -> Judgement:
+        """A cell of which some settings ran, by the fastest of those that the paper's jobs had the memory for."""
+        ran = [record for record in tried.records if record.status == "ok"]
+        there_too = [
+            record
+            for record in ran
+            if self.cell.state != "infeasible" or rules.fits_papers_hosts(*record.recipe_and_settings, record.world)
+        ]
+        best = min(there_too or ran, key=lambda record: days(record, self.clock) or 0.0)
+        measured = days(best, self.clock)
+        if not there_too:
+            why = "infeasible in the paper, whose jobs had 64 GB of host memory a GPU; here is more"
+            return _judgement("no_reference", why, best, measured)
+        if self.cell.state == "lost":
+            return _judgement("no_reference", "the paper's mark is lost", best, measured)
+        if self.cell.state == "infeasible":
+            return _judgement("feasibility_differs", "infeasible in the paper, it ran here", best, measured)
+        assert measured is not None
+        word = self._held(measured)
+        if word == "reproduced":
+            return _judgement(word, _doubts(best), best, measured)
+        if word == "slower" and tried.unsettled:
+            told = f"{best.settings} takes {days_text(measured, self.clock)}, {_lacking(tried)}"
+            return _judgement("not_measured", told)
+        if word == "slower" and (beside := crowded_out(best)):
+            told = f"{best.settings} takes {days_text(measured, self.clock)} at MBS {best.compared_micro_batch}"
+            return _judgement("not_measured", f"{told}, and {beside}")
+        return _judgement(word, "; ".join(filter(None, [self._explained(best), _doubts(best)])), best, measured)
+
+    def _held(self, measured: float) -> Literal["reproduced", "faster", "slower"]:
+        assert self.cell.days is not None
+        return within(measured, self.cell.days, self.tolerance)
+
+    def _explained(self, record: Record) -> str:
+        """What explains that the days of a record differ from the printed ones."""
+        row = self.published if record.settings in self.readings and self.cell.table == "1" else None
+        return differences.explain(
+            record, row.mbs if row else None, self.clock, lambda measured: self._held(measured) == "reproduced"
+        )
+
+    def _of_none_ran(self, tried: _Tried) -> Judgement:
+        """A cell of which no settings ran: known only where all of them ran out of memory."""
+        others = _ends(each for each in tried.records if each.status != "out_of_memory" or each in tried.failed)
+        if not tried.records or others:
+            return _judgement("not_measured", others or "no such settings run")
+        if tried.unsettled:
+            full = f"{listing(sorted(tried.settled))} ran out of memory, {_lacking(tried)}"
+            return _judgement("not_measured", full)
+        if self.cell.state == "lost":
+            return _judgement("no_reference", "the paper's mark is lost; out of memory here")
+        if self.cell.state == "infeasible":
+            return _judgement("reproduced", "infeasible in the paper, and out of memory here")
+        why = f"the paper has {self.cell.days} days, all settings ran out of memory here"
+        return _judgement("feasibility_differs", why)
 
 
-def _tried(cell: Cell, there: list[Record], published: set[str]) -> _Tried:
-    """Of the records of a cell's machine those of its settings: naive ones in Table 4, all others in Table 1."""
-    naive = cell.table == "4"
-    records = tuple(record for record in standing(there).values() if (record.settings == NAIVE.id) == naive)
-    settled = {record.settings for record in records if _settles(record)}
-    failed = tuple(record for record in records if record.settings not in settled)
-    return _Tried(records, settled, failed, set() if naive else published - settled)
-
-
-def _not_searched(cell: Cell, tried: _Tried, published: set[str]) -> str:
-    """Why nothing can be said of a cell of Table 1, which is the best of the search: other settings alone say nothing
-    of it. Nothing where something can."""
-    space = {settings.id for settings in search_space(cell.gpus)}
-    if cell.table == "4" or space <= tried.settled or published & tried.settled:
-        return ""
-    wanted = "Appendix J's settings were" if published else "the whole search space was"
-    not_run = f"{wanted} not run; --methods {'published' if published else 'all'} does"
-    return _ends(each for each in tried.failed if each.settings in (published or space)) or not_run
-
-
-def _of_what_ran(cell: Cell, tried: _Tried, tolerance: float) -> Verdict:
-    """A cell of which some settings ran, by the fastest of those that the paper's jobs had the memory for."""
-    ran = [record for record in tried.records if record.status == "ok"]
-    there_too = [
-        record
-        for record in ran
-        if cell.state != "infeasible" or rules.fits_papers_hosts(*record.recipe_and_settings, record.world)
-    ]
-    best = min(there_too or ran, key=lambda record: record.authors_days or 0.0)
-    if not there_too:
-        why = "infeasible in the paper, whose jobs had 64 GB of host memory a GPU; here is more"
-        return _verdict(cell, "no_reference", why, best)
-    if cell.state == "lost":
-        return _verdict(cell, "no_reference", "the paper's mark is lost", best)
-    if cell.state == "infeasible":
-        return _verdict(cell, "feasibility_differs", "infeasible in the paper, it ran here", best)
-    assert best.authors_days is not None
-    assert cell.days is not None
-    word = within(best.authors_days, cell.days, tolerance)
-    if word == "slower" and tried.unsettled:
-        told = f"{best.settings} takes {best.authors_days:.1f} days, {_lacking(tried)}"
-        return _verdict(cell, "not_measured", told)
-    if word == "slower" and (beside := crowded_out(best)):
-        told = f"{best.settings} takes {best.authors_days:.1f} days at MBS {best.compared_micro_batch}, and {beside}"
-        return _verdict(cell, "not_measured", told)
-    return _verdict(cell, word, _doubts(best), best)
-
-
-def _of_none_ran(cell: Cell, tried: _Tried) -> Verdict:
-    """A cell of which no settings ran: known only where all of them ran out of memory."""
-    others = _ends(each for each in tried.records if each.status != "out_of_memory" or each in tried.failed)
-    if not tried.records or others:
-        return _verdict(cell, "not_measured", others or "no such settings run")
-    if tried.unsettled:
-        return _verdict(cell, "not_measured", f"{listing(sorted(tried.settled))} ran out of memory, {_lacking(tried)}")
-    if cell.state == "lost":
-        return _verdict(cell, "no_reference", "the paper's mark is lost; out of memory here")
-    if cell.state == "infeasible":
-        return _verdict(cell, "reproduced", "infeasible in the paper, and out of memory here")
-    why = f"the paper has {cell.days} days, all settings ran out of memory here"
-    return _verdict(cell, "feasibility_differs", why)
-
-
-def _verdict(cell: Cell, word: Word, reason: str, record: Record | None = None) -> Verdict:
-    return Verdict(
-        table=cell.table,
-        model=cell.model,
-        gpu=cell.gpu,
-        gpus=cell.gpus,
-        expected=cell.state,
-        expected_days=cell.days,
-        measured_days=record.authors_days if record else None,
-        true_days=record.true_days if record else None,
-        verdict=word,
-        settings=record.settings if record else None,
-        micro_batch=record.compared_micro_batch if record else None,
-        reason=reason,
-    )
+def _judgement(word: Word, reason: str, record: Record | None = None, measured: float | None = None) -> Judgement:
+    settings, micro_batch = (record.settings, record.compared_micro_batch) if record else (None, None)
+    return Judgement(word, measured, settings, micro_batch, reason)
 
 
 def _lacking(tried: _Tried) -> str:
     """What else Appendix J's row may mean, and what became of it."""
     ends = _ends(record for record in tried.failed if record.settings in tried.unsettled)
     return f"and of other readings of Appendix J {len(tried.unsettled)} did not run{f' ({ends})' if ends else ''}"
-
-
-def _settles(record: Record) -> bool:
-    """Whether it tells of its settings, a bound at least."""
-    return record.status in ("ok", "skipped") or ran_out(record)
 
 
 def _ends(records: Iterable[Record]) -> str:
@@ -235,11 +287,14 @@ def differing(counts: Mapping[Word, int]) -> str:
 
 def explain(verdict: Verdict) -> str:
     """A failing cell in one line that says what was expected, what was measured, with what, and where to look."""
-    if verdict.measured_days is None:
-        return f"{verdict.cell}: {verdict.reason}; see trials.jsonl"
+    chosen, beside = verdict.chosen, verdict.by(other(verdict.clock))
+    if chosen.days is None:
+        return f"{verdict.cell}: {chosen.reason}; see trials.jsonl"
     expected = verdict.expected if verdict.expected_days is None else f"{verdict.expected_days} days"
+    measured = days_text(chosen.days, verdict.clock)
+    if beside.days is not None:
+        measured += f" ({days_text(beside.days, other(verdict.clock))})"
     return (
-        f"{verdict.cell}: expected {expected}, measured {verdict.measured_days:.1f} days by the authors' clock "
-        f"({verdict.true_days:.1f} true), {verdict.verdict}; {verdict.settings}, MBS {verdict.micro_batch}"
-        f"{f', {verdict.reason}' if verdict.reason else ''}; raw times in trials.jsonl"
+        f"{verdict.cell}: expected {expected}, measured {measured}, {chosen.verdict}; {chosen.settings}, "
+        f"MBS {chosen.micro_batch}{f', {chosen.reason}' if chosen.reason else ''}; raw times in trials.jsonl"
     )

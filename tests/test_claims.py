@@ -781,6 +781,31 @@ def test_one_cell_that_differs_refutes_a_table_and_one_that_holds_does_not_confi
     assert (other.verdict, "none of its 144 cells was compared" in other.reason) == ("needs_measurement", True)
 
 
+def test_claims_go_by_true_days_and_say_what_the_authors_clock_gives() -> None:
+    run = [record("pythia-1b", "naive", 41.0, true_days=60.0)]
+    true, authors = check("table-4-cells", run), check("table-4-cells", run, "authors")
+    assert true.verdict == "differs"
+    assert true.reason.endswith("; by the authors' clock 0 cells (needs measurement)")
+    assert authors.verdict == "needs_measurement"
+    assert authors.reason.endswith("; by true days 1 cell (differs)")
+    gain = search(best=20.1, counts=(1,))
+    early = [replace(one, authors_step=one.authors_step and one.authors_step / 2) for one in gain]
+    assert check("one-gpu-memory-saving", early).reason == check("one-gpu-memory-saving", gain).reason, "a ratio"
+
+
+def test_claims_on_the_h100_are_told_by_the_chosen_clock() -> None:
+    folder = str(ROOT / "results" / "h100" / "text")
+
+    def told(*clock: str) -> dict[str, Any]:
+        return {row["id"]: row for row in answer("claims", "--measured", folder, *clock)}
+
+    true, authors = told(), told("--clock", "authors")
+    assert (true["table-1-cells"]["recomputed"], authors["table-1-cells"]["recomputed"]) == (2, 4)
+    assert "by the authors' clock 4 cells" in true["table-1-cells"]["reason"]
+    assert "by true days 2 cells" in authors["table-1-cells"]["reason"]
+    assert true["timed-passes"] == authors["timed-passes"], "it is of both"
+
+
 def test_a_comparison_of_every_cell_confirms_a_table() -> None:
     records = [
         record(recipe_of(one.model).id, "naive", one.days, one.gpu, one.gpus, "ok" if one.days else "out_of_memory")

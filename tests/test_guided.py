@@ -14,6 +14,7 @@ import pytest
 
 import models
 from repro import environment
+from repro.clocks import CLOCKS, Clock
 from repro.devices import Device
 from repro.findings import paper_gpu
 from repro.gpus import find
@@ -45,7 +46,7 @@ def guide(recipe: Recipe, machine: Machine) -> Guide:
 
 def measured(recipe: Recipe, settings: Settings, count: int, size: int, seconds: float, *peaks: list[int]) -> Record:
     trial = Trial(recipe.id, recipe.scale, settings.id, "A100", count)
-    return Record.of(trial, "ok", micro_batch=size, authors_step=seconds, peaks=list(peaks))
+    return Record.of(trial, "ok", micro_batch=size, true_step=seconds, peaks=list(peaks))
 
 
 # --- On simulated machines ---
@@ -235,7 +236,7 @@ def test_what_is_slow_uncompiled_is_not_compiled() -> None:
     assert searching.weigh(tried(recipe, sharded, 1000.0), size) is None, "what compiling gains is not known yet"
     searching.learn(tried(recipe, "free_lunch+fsdp_3", 50.0, compiled=False))  # could not be compiled, and ran without
     assert searching.weigh(tried(recipe, sharded, 1000.0), size) is None, "nor by what was measured uncompiled"
-    searching.learn(tried(recipe, "free_lunch", 20.0, authors_step=10.0))
+    searching.learn(tried(recipe, "free_lunch", 20.0, true_step=10.0))
     assert searching.weigh(tried(recipe, "free_lunch", 1000.0), size) is None
     assert searching.weigh(tried(recipe, sharded, 22.0), size) is None  # 22 s, halved, less 10 %: 9.9 s
     assert searching.weigh(replace(tried(recipe, sharded, 23.0), uncompiled=[]), size) is None
@@ -245,10 +246,10 @@ def test_what_is_slow_uncompiled_is_not_compiled() -> None:
     assert told[0] == pytest.approx(10.35)
     assert told[1] == (
         "took 23 s a training step uncompiled, compiled at best 10.3 s, "
-        "free_lunch was measured at 10 s by the authors' clock"
+        "free_lunch was measured at 10 s by the true clock"
     )
     losing = guide(recipe, Machine(paper_gpu("A100"), 4))
-    losing.learn(tried(recipe, "free_lunch", 10.0, authors_step=30.0))
+    losing.learn(tried(recipe, "free_lunch", 10.0, true_step=30.0))
     assert losing.weigh(tried(recipe, sharded, 33.0), size) is None, "that one lost by compiling is no other's bound"
     told = losing.weigh(tried(recipe, sharded, 34.0), size)
     assert told is not None
@@ -258,7 +259,7 @@ def test_what_is_slow_uncompiled_is_not_compiled() -> None:
 def test_what_does_more_than_one_that_could_not_be_compiled_is_taken_to_gain_nothing() -> None:
     recipe, size = models.find("pythia-1b"), 4
     searching = guide(recipe, Machine(paper_gpu("A100"), 4))
-    searching.learn(tried(recipe, "free_lunch", 20.0, authors_step=10.0))
+    searching.learn(tried(recipe, "free_lunch", 20.0, true_step=10.0))
     more = tried(recipe, "free_lunch+checkpointing+fsdp_2+offloading", 12.0)
     less = tried(recipe, "free_lunch+fsdp_2+offloading", 12.0)
     assert searching.weigh(more, size) is searching.weigh(less, size) is None, "half of it would win"
@@ -278,8 +279,8 @@ def test_what_was_not_worth_compiling_bounds_what_does_more_also_where_a_run_goe
     recipe, size = models.find("pythia-1b"), 4
     fsdp_2, offloaded, fsdp_3 = (Settings.parse(f"free_lunch+{id}") for id in ("fsdp_2", "fsdp_2+offloading", "fsdp_3"))
     searching = guide(recipe, Machine(paper_gpu("A100"), 4))
-    searching.learn(tried(recipe, "free_lunch", 20.0, authors_step=10.0))
-    ended: dict[str, Any] = {"status": "skipped", "bound": 1000.0, "authors_step": None, "micro_batch": None}
+    searching.learn(tried(recipe, "free_lunch", 20.0, true_step=10.0))
+    ended: dict[str, Any] = {"status": "skipped", "bound": 1000.0, "true_step": None, "bound_clock": "true"}
     skipped = tried(recipe, "free_lunch+fsdp_2", 2222.0, **ended)
     searching.learn(skipped)
     off = 1000.0 / searching.seconds(fsdp_2, size)
@@ -291,6 +292,47 @@ def test_what_was_not_worth_compiling_bounds_what_does_more_also_where_a_run_goe
     unmeasured = guide(recipe, Machine(paper_gpu("A100"), 4))
     unmeasured.learn(replace(skipped, uncompiled=[], peaks=[]))  # skipped for what is predicted: nothing new
     assert unmeasured.bound(fsdp_3) == guide(recipe, Machine(paper_gpu("A100"), 4)).bound(fsdp_3)
+
+
+def test_the_clock_decides_what_is_the_fastest_and_so_what_is_skipped() -> None:
+    recipe, zero = models.find("pythia-1b"), Settings.parse("free_lunch+zero_1")
+    pairs: list[tuple[Clock, str]] = [("true", "free_lunch+zero_1"), ("authors", "free_lunch")]
+    for clock, fastest in pairs:
+        searching = Guide(recipe, Machine(paper_gpu("A100"), 4), FITTED, PAPER_STACK, clock)
+        searching.learn(replace(measured(recipe, FREE_LUNCH, 4, 4, 400.0), authors_step=300.0))
+        searching.learn(replace(measured(recipe, zero, 4, 4, 300.0), authors_step=400.0))
+        told = searching.skips(Settings.parse("free_lunch+zero_1+offloading"))
+        assert told is not None
+        by = {"true": "the true clock", "authors": "the authors' clock"}[clock]
+        assert told[1].endswith(f", {fastest} was measured at 300 s by {by}")
+
+
+def test_the_step_of_half_the_micro_batch_is_compared_with_a_prediction_of_that() -> None:
+    """The authors' sequence accumulates no gradients, and fitted."""
+    recipe, machine = models.find("pythia-1b"), Machine(paper_gpu("A100"), 4)
+    halved = replace(measured(recipe, FREE_LUNCH, 4, 4, 30.0), authors_micro_batch=8, authors_step=20.0)
+    sizes = []
+    for clock in CLOCKS:
+        searching = Guide(recipe, machine, FITTED, PAPER_STACK, clock)
+        searching.learn(halved)
+        sizes += [one.size for one in searching._measured]
+    assert sizes == [4, 8]
+
+
+def test_what_was_skipped_by_one_clock_waits_for_a_guided_run_by_the_other(tmp_path: Path) -> None:
+    trial = Trial("vit", "tiny", "free_lunch+checkpointing", "cpu", 1)
+    skipped = [
+        Record.of(trial, "skipped", bound=2.5, bound_clock="true"),
+        Record.of(replace(trial, settings="free_lunch+zero_1+offloading"), "skipped", bound=2.5),  # of an older run
+    ]
+    folder = results_folder(tmp_path / "run", *skipped)
+    waits_by: dict[Clock, str] = {"true": skipped[1].id, "authors": skipped[0].id}
+    for clock, waits in waits_by.items():
+        options = Options(("vit",), "all", "tiny", (1,), search="guided", clock=clock)
+        with Run(folder, options, []) as run:
+            waiting = {trial.id for trial in run.waiting}
+            assert waits in waiting
+            assert len({one.id for one in skipped} & waiting) == 1
 
 
 def test_peaks_measured_at_two_sizes_correct_the_memory_model() -> None:
@@ -417,13 +459,14 @@ def test_a_guided_run_skips_with_its_bound_and_an_exhaustive_one_makes_up_for_it
     assert set(records) == {"naive", *(settings.id for settings in search_space(2))}
     skipped = [record for record in records.values() if record.status == "skipped"]
     ran = [record for record in records.values() if record.status == "ok"]
-    best = min(record.authors_step or 1e9 for record in ran if record.settings != "naive")
+    best = min(record.true_step or 1e9 for record in ran if record.settings != "naive")
     assert len(skipped) > len(ran)
     for one in skipped:
         assert one.bound is not None
         assert one.bound > best * 0.999
+        assert one.bound_clock == "true"
         assert "predicted at best" in one.reason
-        assert one.authors_step is None
+        assert one.true_step is None
     for one in ran:
         assert one.predicted_micro_batch
         assert one.predicted_step

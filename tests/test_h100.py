@@ -83,7 +83,7 @@ def test_a_table_has_their_days_beside_the_papers(table: str, cells: int) -> Non
     assert len(rows) == cells
     assert {(row["gpu"], row["gpus"]) for row in rows.values()} == {("H100", 1)}
     for row in rows.values():
-        ran = [one for one in RAN if one.recipe == row["model"].lower() and one.settings == row["settings"]]
+        ran = [one for one in RAN if one.recipe == row["model"].lower() and one.settings == row["true_settings"]]
         assert [row["true_days"]] == ([one.true_days for one in ran] or [None])
     if table == "4":
         assert rows["ConvNeXt"]["verdict"] == "no_reference", "the printed days are lost"

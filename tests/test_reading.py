@@ -295,6 +295,40 @@ def test_verdicts_that_do_not_follow_from_the_records_are_told_and_not_used(fold
     assert "it does not hold a row for each of the 288 cells" in told(folder)[0]
 
 
+def test_verdicts_of_version_0_4_0_which_judged_by_the_authors_clock_alone_are_not_damaged(tmp_path: Path) -> None:
+    run = record("pythia-1b", "naive", 20.0, true_days=41.0)
+    folder = results_folder(tmp_path / "run", run)
+    rows = []
+    for verdict in read(folder).verdicts:
+        row = verdict.row()
+        cell = {name: row[name] for name in ("table", "model", "gpu", "gpus", "expected", "expected_days")}
+        judged = {name: row[f"authors_{name}"] for name in ("verdict", "settings", "micro_batch")}
+        rows.append(cell | {"measured_days": row["authors_days"], "true_days": row["true_days"]} | judged)
+    path = folder / "verdicts.json"
+
+    def wrong() -> list[str]:
+        return [problem.what for problem in read(folder).problems if problem.where == "verdicts.json"]
+
+    path.write_text(json.dumps([each | {"reason": ""} for each in rows]))
+    assert wrong() == []
+    (faster,) = [each for each in rows if each["verdict"] == "faster"]
+    faster["verdict"] = "reproduced"
+    path.write_text(json.dumps(rows))
+    assert wrong() == ["1 of its 288 rows do not follow from the records, first Table 4, Pythia-1B on 4 A100"]
+
+
+def test_a_run_without_a_clock_in_its_options_was_asked_for_none(folder: Path) -> None:
+    environment = json.loads((folder / "environment.json").read_text())
+    environment["options"].pop("clock", None)
+    (folder / "environment.json").write_text(json.dumps(environment))
+    found = read(folder)
+    assert found.options is not None
+    assert found.options.clock == "true"
+    environment["options"]["clock"] = "host"
+    (folder / "environment.json").write_text(json.dumps(environment))
+    assert "its options are none that this version has" in "".join(map(str, read(folder).problems))
+
+
 def test_a_utilisation_is_of_the_peak_that_the_catalogue_has_today(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -475,5 +509,5 @@ def test_of_trials_with_other_rounds_the_last_that_ran_stands_also_where_the_sam
     crashed = record("pythia-1b", "naive", None, status="crashed")
     more, again = (record("pythia-1b", "naive", days) for days in (60.0, 41.0))
     folder = results_folder(tmp_path / "run", crashed, of_more_rounds(more), again)
-    days = [row["measured_days"] for row in answer("table", "4", "--measured", str(folder))]
+    days = [row["true_days"] for row in answer("table", "4", "--measured", str(folder))]
     assert [each for each in days if each is not None] == [pytest.approx(41.0)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import re
 import shlex
@@ -39,6 +40,7 @@ from repro.report.charts import beside, svg
 from repro.report.content import Content, compose
 from repro.report.grids import Entry
 from repro.report.looks import looks
+from repro.report.markdown import markdown
 from repro.report.numbers import described, numbers
 from repro.report.page import page
 from repro.report.panels import Curve, Draw, Figure, Mark, Panel, Point, Trade
@@ -64,9 +66,9 @@ def on_gpus(tmp_path_factory: pytest.TempPathFactory) -> Content:
     """The report of trials on A100, with a cell of every verdict."""
     folder = results_folder(
         tmp_path_factory.mktemp("gpus") / "run",
-        record("pythia-1b", "naive", 41.5, true_days=55.0),
-        record("pythia-1b", "free_lunch+zero_1", 18.2, true_days=22.0),
-        record("pythia-1b", "free_lunch+zero_1", 12.0, count=8, true_days=14.0),
+        record("pythia-1b", "naive", 30.0, true_days=41.5),
+        record("pythia-1b", "free_lunch+zero_1", 14.0, true_days=18.2),
+        record("pythia-1b", "free_lunch+zero_1", 10.0, count=8, true_days=12.0),
         record("pythia-160m", "free_lunch", 30.0, count=1),
         record("pythia-160m", "naive", 40.0, count=1),
         record("pythia-2.8b", "naive", 99.0, count=8),
@@ -103,7 +105,8 @@ def test_a_report_is_written_beside_the_records_and_says_where(tmp_path: Path) -
     found = repro("report", str(folder))
     assert found.returncode == 0, found.stderr
     assert found.stderr.splitlines()[-1] == f"repro: the report is {folder / 'report.html'}"
-    assert "Table 1: of 1 cell compared 1 is reproduced; 143 not measured" in found.stdout
+    told = "Table 1: of 1 cell compared 1 is reproduced by true days and 1 by the authors' clock; 143 not measured"
+    assert told in found.stdout
     assert (folder / "report.html").read_text().startswith("<!doctype html>")
     assert (folder / "report.md").read_text().startswith("# Report of a run on 4 x A100\n\n> Of the 288 cells")
 
@@ -294,11 +297,52 @@ def test_a_report_takes_a_few_seconds_and_no_torch(tmp_path: Path) -> None:
 def test_the_headline_counts_every_cell_of_tables_1_and_4(on_gpus: Content, published: Content) -> None:
     headline = on_gpus.headline
     assert headline.quote == (
-        "Of the 288 cells of Tables 1 and 4, 7 were compared: 2 reproduced, 5 differing "
+        "Of the 288 cells of Tables 1 and 4, 7 were compared by true days: 2 reproduced, 5 differing "
         "(1 faster, 2 slower, 2 feasibility differs); 281 were not measured."
+    )
+    assert headline.beside == (
+        "By the authors' clock, of 7 cells: 1 reproduced, 6 differing (3 faster, 1 slower, 2 feasibility differs)."
     )
     assert (headline.compared, headline.reproduced, headline.differing, headline.not_measured) == (7, 2, 5, 281)
     assert published.headline.quote == "Of the 288 cells of Tables 1 and 4, none was compared; 288 were not measured."
+    assert published.headline.beside == "", "where nothing was compared one sentence says so"
+
+
+def test_report_opens_with_a_sentence_for_each_clock_the_chosen_one_first(tmp_path: Path) -> None:
+    run = record("pythia-1b", "naive", 20.0, true_days=41.0)
+    folder = str(results_folder(tmp_path / "run", run))
+    true = "Of the 288 cells of Tables 1 and 4, 1 was compared by true days: 1 reproduced, 0 differing; 287 were not"
+    by_authors = "By the authors' clock, of 1 cell: 0 reproduced, 1 differing (1 faster)."
+    text, drawn = (tmp_path / "run" / name for name in ("report.md", "report.html"))
+    told = repro("report", folder).stdout
+    assert told.startswith(f"VERDICT\n\n{true} measured.\n{by_authors}\n")
+    assert f"> {true} measured.\n>\n> {by_authors}\n" in text.read_text()
+    assert by_authors in unescape(drawn.read_text())
+    again = repro("report", folder, "--clock", "authors")
+    assert again.returncode == 0, "a report judges, and fails no one"
+    assert "compared by the authors' clock: 0 reproduced, 1 differing (1 faster)" in again.stdout.splitlines()[2]
+    assert again.stdout.splitlines()[3] == "By true days, of 1 cell: 1 reproduced, 0 differing."
+    assert f"report {folder} --clock authors" in text.read_text(), "the command that gives this report"
+    assert f"claims --measured {folder} --clock authors" in text.read_text()
+
+
+def test_the_h100_report_has_the_true_days_and_small_beside_them_the_authors() -> None:
+    content = compose(*(read(ROOT / "results" / "h100" / folder) for folder in ("text", "vision")))
+    assert content.headline.quote == (
+        "Of the 288 cells of Tables 1 and 4, 14 were compared by true days: 8 reproduced, 6 differing (6 slower); 273 "
+        "were not measured, 1 without a reference."
+    )
+    assert content.headline.beside == (
+        "By the authors' clock, of 14 cells: 5 reproduced, 9 differing (7 faster, 2 slower)."
+    )
+    table_1, table_4 = content.grids
+    roberta = dict(table_1.lines)["RoBERTa"][12]
+    assert (roberta.text, roberta.below, roberta.beside, roberta.kind) == ("175", "248", "231", "slower")
+    assert "by the authors' clock slower, 230.5 days" in roberta.told
+    naive = dict(table_4.lines)["Pythia-160M"][12]
+    assert (naive.below, naive.beside) == ("55.5", "36.5")
+    assert "42 (55.5 / 36.5) ▲" in markdown(content)
+    assert '<b class="below">▲ 55.5</b><span class="beside">36.5</span>' in page(content)
 
 
 def test_the_headline_counts_what_ran_uncompiled_and_not_what_did_not_run(tmp_path: Path) -> None:
@@ -363,7 +407,8 @@ def test_of_a_measured_cell_is_said_where_its_days_stand_in_page_and_markdown_an
     _, table_4 = compose(read(results_folder(tmp_path, nothing))).grids
     assert dict(table_4.lines)["Mamba"][10] == Entry("-", "-", "reproduced", "✓", ANY)
     assert table_4.caption.endswith(
-        "; beside a verdict's symbol, days here by the authors' clock, - where nothing fitted."
+        "; beside a verdict's symbol, true days here and, smaller or after a slash, days by the authors' clock, - "
+        "where nothing fitted."
     )
     assert ("reproduced", "✓", "reproduced: days agree within the tolerance, or neither can train it") in table_4.kinds
 
@@ -377,7 +422,7 @@ def test_days_and_steps_by_the_thousand_are_written_out(tmp_path: Path) -> None:
     assert dict(content.grids[1].lines)["Pythia-6.9B"][0].below == "1234"
     (place,) = content.places
     assert "1208 s a training step" in " ".join(place.says)
-    assert "the fastest apart from naive takes 1208 s a step by the authors' clock" in place.told
+    assert "the fastest apart from naive takes 1208 s a step by the true clock" in place.told
 
 
 def test_the_clocks_have_one_ratio(tmp_path: Path) -> None:
@@ -430,8 +475,9 @@ def test_every_trial_is_there_with_its_status_and_both_clocks(kept: Content, on_
         assert row["true s"]
         assert row["authors/true"] is None, "a CPU has one clock"
     naive = next(place for place in on_gpus.places if place.title == "Pythia-1B on 4 x A100")
-    assert naive.trials[0]["authors/true"] == pytest.approx(41.5 / 55)
-    assert "Table 1, Pythia-1B on 4 A100: reproduced with free_lunch+zero_1." in naive.says
+    assert naive.trials[0]["authors/true"] == pytest.approx(30 / 41.5)
+    told = "reproduced with free_lunch+zero_1, 18.2 true days; by the authors' clock faster, 14.0 days."
+    assert f"Table 1, Pythia-1B on 4 A100: {told}" in naive.says
     vit = next(place for place in on_gpus.places if place.title == "ViT on 1 x A100")
     assert vit.notes == ["naive: out_of_memory, <b>none</b> fits; offload"]
 
@@ -763,7 +809,7 @@ def test_what_naive_settings_cannot_train_is_9_of_20(published: Content) -> None
 
 def test_gains_and_spread_come_from_whole_searches_alone(kept: Content, on_gpus: Content) -> None:
     records = [record for record in read(KEPT).records if (record.recipe, record.count) == ("pythia-1b", 2)]
-    steps = {r.settings: r.authors_step for r in records if r.settings != "naive" and r.authors_step is not None}
+    steps = {r.settings: r.true_step for r in records if r.settings != "naive" and r.true_step is not None}
     saving = min(step for settings, step in steps.items() if settings != "free_lunch")
     (gain,) = points(figure(kept, "4, 11").panels[0]).values()
     assert gain == pytest.approx(100 * (1 - saving / steps["free_lunch"]))
@@ -911,6 +957,10 @@ def test_a_number_stands_at_the_first_place_around_its_mark_that_is_clear() -> N
     assert beside([(0, 0), (100, 0), (0, 100)]) == [above] * 3, "far from each other"
     assert beside([(50, 50), (60, 42)]) == [below, above], "a mark stands above, another place is clear"
     assert beside([(50, 50), (50, 50)]) == [(0, -9), (0, 9)], "two marks at one place share no number's place"
+    near = [(-13.0, 3.3), (0.0, 0.0), (-15.3, -26.4), (20.7, 8.7), (7.9, 6.8), (7.9, -4.9)]
+    for own, (dx, dy) in zip(near, beside(near), strict=True):
+        number = (own[0] + dx, own[1] + dy)
+        assert min(near, key=lambda mark: math.dist(mark, number)) == own, "each number is nearest to its own mark"
     row = [(10.0 * number, 0.0) for number in range(6)]
     placed = [(x + dx, y + dy) for (x, y), (dx, dy) in zip(row, beside(row), strict=True)]
     assert min(max(abs(a - c), abs(b - d)) for (a, b), (c, d) in combinations(placed, 2)) >= 8

@@ -26,6 +26,7 @@ import pytest
 from repro import environment
 from repro.plan import Options
 from repro.progress import Progress
+from repro.reading import read
 from repro.results import Results
 from repro.run import Run
 from repro.trial import Record, Trial
@@ -263,7 +264,8 @@ def test_a_cell_nobody_measured_is_never_passed(finished: Finished) -> None:
     assert len(verdicts) == 288
     assert {row["verdict"] for row in verdicts} == {"not_measured"}
     assert set(verdicts[0]) >= {
-        "table", "model", "gpu", "gpus", "expected_days", "measured_days", "true_days", "verdict", "settings",
+        "table", "model", "gpu", "gpus", "expected_days", "clock", "verdict", "true_verdict", "true_days",
+        "true_settings", "authors_verdict", "authors_days", "authors_settings",
     }  # fmt: skip
     assert "288 skipped" in run.stderr
 
@@ -382,6 +384,24 @@ def test_a_run_judges_by_the_records_that_its_report_takes(days: float | None, t
         assert {verdict.verdict for verdict in run.verdicts()} == {"not_measured"}
     assert "it does not hold" not in (folder / "report.md").read_text()
     assert "do not follow from the records" not in (folder / "report.md").read_text()
+
+
+def test_the_exit_code_follows_the_chosen_clock(tmp_path: Path) -> None:
+    """A cell that an earlier run of the folder measured, which agrees by true days alone."""
+    folder = results_folder(tmp_path / "run", record("pythia-1b", "naive", 20.0, true_days=41.0))
+    one_cell = ("--models", "vit", "--methods", "naive", "--processes", "1", "-k", "4-Pythia-1B-4xA100")
+    true = repro(*one_cell, "--out", str(folder))
+    assert true.returncode == 0, true.stderr
+    assert "1 was compared by true days: 1 reproduced" in true.stdout
+    authors = repro(*one_cell, "--out", str(folder), "--clock", "authors")
+    assert authors.returncode == 1, authors.stderr
+    assert "measured 20.0 days by the authors' clock (41.0 true days), faster" in authors.stderr
+    (row,) = [one for one in json.loads((folder / "verdicts.json").read_text()) if one["verdict"] != "not_measured"]
+    assert (row["clock"], row["verdict"], row["true_verdict"]) == ("authors", "faster", "reproduced")
+    options = json.loads((folder / "environment.json").read_text())["options"]
+    assert options["clock"] == "authors"
+    assert read(folder).verdicts[0].clock == "true", "whoever reads it names a clock of their own"
+    assert not [problem for problem in read(folder).problems if problem.where == "verdicts.json"]
 
 
 def test_a_run_ends_by_writing_the_report_and_saying_where_it_is(finished: Finished) -> None:

@@ -66,6 +66,15 @@ def test_free_lunch_alone_is_what_the_faster_attention_makes_of_it() -> None:
     assert found.days(found.free_lunch) == pytest.approx(16.0)
 
 
+def test_the_clock_decides_which_settings_are_the_fastest() -> None:
+    launched_early = on_one("free_lunch+checkpointing", 5.0, true_days=30.0)
+    runs = [on_one("naive", 10.0), on_one("free_lunch", 20.0), launched_early]
+    (true,), (authors,) = searches(runs), searches(runs, "authors")
+    assert (true.fastest, authors.fastest) == ("free_lunch", "free_lunch+checkpointing")
+    assert [true.best_days, authors.best_days] == pytest.approx([20.0, 5.0])
+    assert [true.gain, authors.gain] == pytest.approx([-0.5, 0.75])
+
+
 def test_what_did_not_run_has_no_days_and_nothing_to_gain() -> None:
     full = search(on_one("free_lunch", None, "out_of_memory"), on_one("naive", 40.0))
     assert (full.best_days, full.gain, full.fastest) == (None, None, None)

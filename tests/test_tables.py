@@ -72,14 +72,38 @@ def measured(tmp_path: Path) -> str:
 def test_measured_days_stand_beside_the_expected_ones(measured: str) -> None:
     cells = {(row["model"], row["gpus"]): row for row in rows("4", "--measured", measured) if row["gpu"] == "A100"}
     pythia = cells["Pythia-1B", 4]
-    assert (pythia["days"], pythia["measured_days"], pythia["true_days"]) == (41, 60.0, 62.0)
-    assert (pythia["verdict"], pythia["settings"]) == ("slower", "naive")
+    assert (pythia["days"], pythia["true_days"], pythia["authors_days"]) == (41, 62.0, 60.0)
+    assert (pythia["clock"], pythia["verdict"], pythia["true_settings"]) == ("true", "slower", "naive")
     assert (cells["ViT", 1]["days"], cells["ViT", 1]["verdict"]) == (246, "feasibility_differs")
     assert cells["ViT", 2]["verdict"] == "not_measured", "a tiny recipe stands for no cell"
     text = printed("4", "--measured", measured)
-    assert "41 (60)" in text
+    assert "41 (62 / 60)" in text
     assert "246 (-)" in text
-    assert "Of 144 cells: 142 not measured, 1 slower, 1 feasibility differs." in text
+    counts = "142 not measured, 1 slower, 1 feasibility differs"
+    assert f"Of 144 cells by true days {counts}; by the authors' clock {counts}." in text
+
+
+def test_the_clock_chooses_which_days_are_judged_and_come_first(tmp_path: Path) -> None:
+    run = record("pythia-1b", "naive", 41.0, true_days=62.0)
+    folder = str(results_folder(tmp_path / "run", run))
+    text = printed("4", "--measured", folder, "--clock", "authors")
+    assert "41 (41 / 62)" in text
+    assert "143 not measured, 1 reproduced; by true days 143 not measured, 1 slower." in text
+    (row,) = [one for one in rows("4", "--measured", folder, "--clock", "authors") if one["verdict"] != "not_measured"]
+    assert (row["clock"], row["verdict"], row["true_verdict"]) == ("authors", "reproduced", "slower")
+    assert "choose from true, authors" in refusal("table", "4", "--clock", "host").replace("'", "")
+
+
+def test_the_clock_decides_which_settings_stand_beside_appendix_j(tmp_path: Path) -> None:
+    launched_early = record("pythia-1b", "free_lunch", 5.0, true_days=30.0)
+    folder = str(results_folder(tmp_path / "run", record("pythia-1b", "free_lunch+zero_1", 18.0), launched_early))
+
+    def measured(*clock: str) -> Any:
+        (row,) = [one for one in rows("j", "--measured", folder, *clock) if one["measured_settings"]]
+        return row["measured_settings"], row["measured_true_days"], row["measured_authors_days"]
+
+    assert measured() == ("free_lunch+zero_1", pytest.approx(18.0), pytest.approx(18.0))
+    assert measured("--clock", "authors") == ("free_lunch", pytest.approx(30.0), pytest.approx(5.0))
 
 
 def test_the_best_measured_settings_stand_beside_appendix_j(measured: str) -> None:
@@ -97,9 +121,10 @@ def test_beside_the_paper_and_predictions_stands_the_micro_batch_of_the_authors_
     assert one.clocks_ratio is None
     folder = str(results_folder(tmp_path / "run", one))
     (found,) = [row for row in rows("j", "--measured", folder) if row["measured_settings"]]
-    assert (found["measured_mbs"], found["measured_gas"], found["measured_days"]) == (16, 16, pytest.approx(18))
+    assert (found["measured_mbs"], found["measured_gas"], found["measured_true_days"]) == (16, 16, pytest.approx(25))
     (verdict,) = [each for each in judge_tables([one], 0.15) if each.compared]
-    assert (verdict.verdict, verdict.micro_batch) == ("reproduced", 16)
+    assert (verdict.true.verdict, verdict.authors.verdict) == ("slower", "reproduced")
+    assert verdict.true.micro_batch == verdict.authors.micro_batch == 16
     beside = ("predict", "--gpu", "A100", "--gpus", "4", "--measured", folder, "--models", "pythia-1b")
     (row,) = answer(*beside)
     assert row["measured_micro_batch"] == row["predicted_micro_batch"] == 16
@@ -118,14 +143,14 @@ def test_a_run_on_a_cpu_stands_beside_no_cell() -> None:
     for number in ("1", "4"):
         found = rows(number, "--measured", str(ROOT / "results" / "cpu-2-cores"))
         assert {row["verdict"] for row in found} == {"not_measured"}
-        assert {row["measured_days"] for row in found} == {None}
+        assert {row["true_days"] for row in found} == {row["authors_days"] for row in found} == {None}
 
 
 def test_measured_days_by_the_thousand_are_written_out() -> None:
     run = [record("pythia-6.9b", "naive", 1234.4, gpu="RTX 3090", count=1)]
     lines = layout("4", table_rows("4", run, judge_tables(run, 0.15)))
     (line,) = [line for line in lines if line["model"] == "Pythia-6.9B"]
-    assert line["1 x RTX 3090"] == "- (1234)"
+    assert line["1 x RTX 3090"] == "- (1234 / 1234)"
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import command
+from ..clocks import BY_DAYS, DEFAULT, Clock, other
 from ..datafile import expected_folder
 from ..errors import UserError
 from ..near import near
@@ -25,7 +26,7 @@ from . import (  # noqa: F401  # importing registers their functions
 from .claim import Claim, listed
 from .judge import ClaimVerdict, judge
 from .registry import MEASURED, RECOMPUTED, Missing
-from .working import Working
+from .working import Working, shown
 
 _NEAREST = 8  # claims to name where many are meant
 _STEPS = 5  # more than these are told by the last alone
@@ -67,25 +68,26 @@ class Checked:
         }
 
 
-def check_all(records: Sequence[Record] | None = None) -> list[Checked]:
-    """Every claim, in the order of the papers. Those that need a run are checked on `records`; None is no run.
+def check_all(records: Sequence[Record] | None = None, clock: Clock = DEFAULT) -> list[Checked]:
+    """Every claim, in the order of the papers. Those that need a run are checked on `records` by `clock`, and say what
+    the other gives; None is no run.
 
     Raises UserError where a file of expected/ is broken.
     """
-    return [_check(claim, records) for claim in listed()]
+    return [_check(claim, records or (), clock) for claim in listed()]
 
 
-def check(id: str, records: Sequence[Record] | None = None) -> Checked:
+def check(id: str, records: Sequence[Record] | None = None, clock: Clock = DEFAULT) -> Checked:
     """One claim. Raises UserError for an unknown id, which names the nearest."""
     claims = {claim.id: claim for claim in listed()}
     if id not in claims:
         meant = near(id, claims)[:_NEAREST]
         hint = f"did you mean {', '.join(meant)}? " if meant else ""
         raise UserError(f"unknown claim {id!r}: {hint}{command()} claims lists all {len(claims)}")
-    return _check(claims[id], records)
+    return _check(claims[id], records or (), clock)
 
 
-def _check(claim: Claim, records: Sequence[Record] | None) -> Checked:
+def _check(claim: Claim, records: Sequence[Record], clock: Clock) -> Checked:
     if claim.not_checkable is not None:
         return Checked(claim, "not_checkable", claim.not_checkable, None)
     if claim.id in RECOMPUTED:
@@ -93,7 +95,18 @@ def _check(claim: Claim, records: Sequence[Record] | None) -> Checked:
         return Checked(claim, *judge(claim, working), working)
     if claim.id not in MEASURED:
         raise UserError(f"{expected_folder() / 'claims.csv'}: no function here checks the claim {claim.id}; remove it")
-    found = MEASURED[claim.id](records or ())
+    by_clock = MEASURED[claim.id]
+    checked = _measured(claim, by_clock(records, clock))
+    beside = _measured(claim, by_clock(records, other(clock)))
+    if checked.working is None or beside.working is None or checked.working.value == beside.working.value:
+        return checked
+    number, verdict = claim.with_unit(shown(beside.working.value.value)), beside.verdict.replace("_", " ")
+    told = f"{BY_DAYS[other(clock)]} {number}{f' ({verdict})' if beside.verdict != checked.verdict else ''}"
+    return replace(checked, reason=f"{checked.reason}; {told}")
+
+
+def _measured(claim: Claim, found: Working | Missing) -> Checked:
+    """The verdict on what a run gives."""
     if not isinstance(found, Missing):
         return Checked(claim, *judge(claim, found), found)
     if found.largest_so_far and found.so_far and found.so_far.value.value > float(claim.published):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from .. import command
+from ..clocks import Clock, days_text
 from ..expected import TOLERANCE, Table
 from ..interval import Interval
 from ..results import TRIALS
@@ -20,12 +21,13 @@ RUN = f"{command()} --gpus all"
 
 @measures("table-1-cells", table="1")
 @measures("table-4-cells", table="4")
-def differing(records: Sequence[Record], table: Table) -> Working | Missing:
+def differing(records: Sequence[Record], clock: Clock, table: Table) -> Working | Missing:
     """Cells that a run was compared with and that differ, within the tolerance of `repro run`. One is enough to refute
     a table, and only a comparison of every cell confirms it."""
     if not at_scale(records):
         return Missing(nothing_counts(records, RUN))
-    cells = [cell for cell in judge_tables(records, TOLERANCE) if cell.table == table and cell.expected != "lost"]
+    judged = judge_tables(records, TOLERANCE, clock)
+    cells = [cell for cell in judged if cell.table == table and cell.expected != "lost"]
     compared = [cell for cell in cells if cell.compared]
     failed = [cell for cell in compared if cell.verdict in FAILED]
     found = count(len(failed), [_compared(cell) for cell in compared], "cells compared differ")
@@ -38,8 +40,9 @@ def differing(records: Sequence[Record], table: Table) -> Working | Missing:
 
 
 @measures("timed-passes")
-def timed_passes(records: Sequence[Record]) -> Working | Missing:
-    """True days over those that the authors' clock gives, the median of all trials that ran."""
+def timed_passes(records: Sequence[Record], clock: Clock) -> Working | Missing:
+    """True days over those that the authors' clock gives, the median of all trials that ran. It is of both
+    clocks, whichever judges."""
     ratios = [ratio for record in at_scale(records) if (ratio := _clocks(record)) is not None]
     if not ratios:
         return Missing(nothing_counts(records, RUN))
@@ -56,7 +59,7 @@ def unsettling(records: Sequence[Record]) -> str:
 
 
 def _compared(cell: Verdict) -> Working:
-    days = "nothing fitted" if cell.measured_days is None else f"{cell.measured_days:.1f} days by the authors' clock"
+    days = "nothing fitted" if cell.chosen.days is None else days_text(cell.chosen.days, cell.clock)
     told = (explain(cell),) if cell.verdict in FAILED else ()
     return Working(Interval.exact(bool(told)), (Row(TRIALS, cell.cell, days, "this run"),), told)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from ..clocks import Clock
 from ..trial import Record
 from .working import Working
 
@@ -27,7 +28,7 @@ class Missing:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 RECOMPUTED: dict[str, Callable[[], Working]] = {}
-MEASURED: dict[str, Callable[[Sequence[Record]], Working | Missing]] = {}
+MEASURED: dict[str, Callable[[Sequence[Record], Clock], Working | Missing]] = {}
 
 
 def recomputes(id: str, **arguments: Any) -> Callable[[Callable[..., Working]], Callable[..., Working]]:
@@ -38,7 +39,7 @@ def recomputes(id: str, **arguments: Any) -> Callable[[Callable[..., Working]], 
 def measures(
     id: str, **arguments: Any
 ) -> Callable[[Callable[..., Working | Missing]], Callable[..., Working | Missing]]:
-    """Marks the function of a claim that needs a run: `function(records, **arguments)`."""
+    """Marks the function of a claim that needs a run: `function(records, clock, **arguments)`."""
     return _registers(MEASURED, id, arguments)
 
 

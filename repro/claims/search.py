@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from ..clocks import Clock
 from ..expected import COUNTS
 from ..formats import listing
 from ..interval import Interval
@@ -16,48 +17,48 @@ from .working import Working, mean, shown
 
 @measures("best-over-median")
 @measures("twice-as-long")
-def best_over_median(records: Sequence[Record]) -> Working | Missing:
+def best_over_median(records: Sequence[Record], clock: Clock) -> Working | Missing:
     """Figure 5: the mean, over cells with several GPUs, of the median memory-saving settings' days over the best's."""
-    return _mean(records, "median / best", lambda spread, _: (spread.median, spread.best))
+    return _mean(records, clock, "median / best", lambda spread, _: (spread.median, spread.best))
 
 
 @measures("best-over-worst")
-def best_over_worst(records: Sequence[Record]) -> Working | Missing:
+def best_over_worst(records: Sequence[Record], clock: Clock) -> Working | Missing:
     """Figure 5: the mean of the worst settings' days over the best's."""
-    return _mean(records, "worst / best", lambda spread, _: (spread.worst, spread.best))
+    return _mean(records, clock, "worst / best", lambda spread, _: (spread.worst, spread.best))
 
 
 @measures("median-slower-than-free-lunch")
-def median_over_free_lunch(records: Sequence[Record]) -> Working | Missing:
+def median_over_free_lunch(records: Sequence[Record], clock: Clock) -> Working | Missing:
     """Figure 5: the mean of the median settings' days over those of free lunch alone."""
-    return _mean(records, "median / free lunch alone", lambda spread, free_lunch: (spread.median, free_lunch))
+    return _mean(records, clock, "median / free lunch alone", lambda spread, free_lunch: (spread.median, free_lunch))
 
 
 @measures("memory-saving-gain")
 @measures("review-memory-saving-gain")
-def memory_saving_gain(records: Sequence[Record]) -> Working | Missing:
+def memory_saving_gain(records: Sequence[Record], clock: Clock) -> Working | Missing:
     """Figure 4: the largest of its bars, in per cent of the days of free lunch alone that memory saving saves. A bar is
     the mean over the models on so many of a GPU, or over 2, 4 and 8 of a GPU with one model."""
-    found = searched(records, COUNTS)
+    found = searched(records, clock, COUNTS)
     # A bar is a mean, which the cells that are not searched may lower.
     return _largest(found, _bars(found.cells), settled=not found.untried)
 
 
 @measures("one-gpu-memory-saving")
-def one_gpu_memory_saving(records: Sequence[Record]) -> Working | Missing:
+def one_gpu_memory_saving(records: Sequence[Record], clock: Clock) -> Working | Missing:
     """Figure 4: the largest gain of any cell with one GPU, in per cent; none is above zero if memory saving hurts."""
-    found = searched(records, (1,))
+    found = searched(records, clock, (1,))
     return _largest(found, [gain for cell in found.cells if (gain := _gain(cell)) is not None], settled=True)
 
 
 def _mean(
-    records: Sequence[Record], what: str, pair: Callable[[Spread, float], tuple[float, float]]
+    records: Sequence[Record], clock: Clock, what: str, pair: Callable[[Spread, float], tuple[float, float]]
 ) -> Working | Missing:
     """The mean over the cells of a ratio of two steps, which `pair` takes from a cell's spread and its free lunch.
 
     Cells where no memory-saving settings ran have no spread, and are left out.
     """
-    found = searched(records, COUNTS[1:])
+    found = searched(records, clock, COUNTS[1:])
     ratios = []
     for cell in found.cells:
         assert cell.free_lunch is not None

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import models
 
 from .. import command
+from ..clocks import DAYS, Clock
 from ..formats import are, counted, listing
 from ..gpus import paper_gpus
 from ..results import TRIALS
@@ -56,16 +57,16 @@ class Searched:
         return f"the paper's {listing(others)} {are(len(others))} missing, where {COMMAND} measures it"
 
 
-def searched(records: Sequence[Record], counts: Sequence[int]) -> Searched:
-    """The cells with these numbers of GPUs: of the paper's GPUs whose cells are all searched, else of other such GPUs,
-    else of the nearest, one of the paper's where any was measured."""
-    there = {(each.recipe, each.device, each.count): each for each in searches(at_scale(records))}
+def searched(records: Sequence[Record], clock: Clock, counts: Sequence[int]) -> Searched:
+    """The cells with these numbers of GPUs, by this clock: of the paper's GPUs whose cells are all searched, else of
+    other such GPUs, else of the nearest, one of the paper's where any was measured."""
+    there = {(each.recipe, each.device, each.count): each for each in searches(at_scale(records), clock)}
     devices = tuple(dict.fromkeys(device for recipe, device, _ in there if recipe in _PYTHIA))
     if not devices:
         return Searched((), (), nothing_counts(records, COMMAND))
     cells = {
         device: [
-            there.get((id, device, count)) or Search(id, "paper", device, count, 1, None, ())
+            there.get((id, device, count)) or Search(id, "paper", device, count, 1, None, (), clock)
             for id in _PYTHIA
             for count in counts
         ]
@@ -118,9 +119,9 @@ def name(cell: Search) -> str:
 
 
 def rows(cell: Search) -> tuple[Row, ...]:
-    """Days by the authors' clock of all settings that ran there."""
+    """Days of all settings that ran there, by the cell's clock."""
     return tuple(
-        Row(TRIALS, f"{name(cell)}, {id}", f"{shown(cell.days(step))} days by the authors' clock", "this run")
+        Row(TRIALS, f"{name(cell)}, {id}", f"{shown(cell.days(step))} {DAYS[cell.clock]}", "this run")
         for id, step in cell.steps.items()
     )
 

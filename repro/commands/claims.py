@@ -11,6 +11,7 @@ from .. import command
 from ..claims import Checked, check, check_all
 from ..claims.measured import unsettling
 from ..claims.working import shown
+from ..clocks import add_clock
 from ..formats import FOR_MACHINES, Format, add_format, render
 from ..reading import add_measured, measured
 from ..stderr import say
@@ -22,6 +23,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "id", type=str.lower, nargs="?", metavar="ID", help="show the rows and the arithmetic behind this claim"
     )
     add_measured(parser, "check what needs measurements on this run")
+    add_clock(parser)
     add_format(parser)
 
 
@@ -29,9 +31,9 @@ def main(given: argparse.Namespace) -> int:
     runs = measured(given.measured) if given.measured else None
     records = runs.records if runs else None
     if given.id is not None:
-        print(_traced(check(given.id, records), given.format))
+        print(_traced(check(given.id, records, given.clock), given.format))
         return 0
-    checked = check_all(records)
+    checked = check_all(records, given.clock)
     if runs and (why := unsettling(runs.records)):
         say(f"{runs.name}: {why}")
     if given.format in FOR_MACHINES:

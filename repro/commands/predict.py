@@ -195,7 +195,8 @@ def _tables(given: argparse.Namespace, names: set[str]) -> int:
     fitted = calibration.load()[calibration.EVERYTHING]
     runs = read_measured(given.measured) if given.measured else None
     measured: dict[tuple[str, Place], float | None] = {
-        (verdict.table, verdict.place): verdict.measured_days for verdict in (runs.verdicts if runs else ())
+        (verdict.table, verdict.place): verdict.authors.days  # which predictions are of
+        for verdict in (runs.verdicts if runs else ())
     }
     if runs and not any(days is not None for days in measured.values()):
         raise UserError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..clocks import add_clock
 from ..formats import add_format
 from ..stderr import say
 from ..units import path
@@ -28,6 +29,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         help=f"folder for report.html and report.md (default: the results' own folder; of several "
         f"{_SEVERAL}; without one {_PUBLISHED})",
     )
+    add_clock(parser)
     add_format(parser)
 
 
@@ -37,7 +39,7 @@ def main(given: argparse.Namespace) -> int:
     from ..report.write import payload, refuse_to_lose, write
 
     refuse_twice(given.folders)
-    found = [begun(folder) for folder in given.folders]
+    found = [begun(folder, given.clock) for folder in given.folders]
     content = compose(*found)
     out = given.out or (given.folders[0] if len(found) == 1 else _SEVERAL if found else _PUBLISHED)
     if found:

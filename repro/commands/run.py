@@ -10,6 +10,7 @@ from typing import get_args
 import models
 
 from .. import doctor, image, progress, rules, units
+from ..clocks import add_clock
 from ..devices import Device, capability_of
 from ..errors import UserError
 from ..estimate import LOADING, REPORTING
@@ -67,6 +68,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help=f"how far days may be off the printed ones, relative (default {TOLERANCE})",
     )
+    add_clock(parser)
     add("--budget", metavar="4h", help="start no trial that would end after this")
     add(
         "--trial-timeout",
@@ -172,6 +174,7 @@ def _checked(given: argparse.Namespace) -> tuple[Options, list[Device]]:
         nodes=units.count(given.nodes, "--nodes"),
         address=given.address,
         search=given.search,
+        clock=given.clock,
     )
     if options.search == "guided":
         _check_guided(options)

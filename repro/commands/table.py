@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict
 
+from ..clocks import BY_DAYS, DAYS, Clock, add_clock, other
 from ..errors import UserError
 from ..expected import TABLES
 from ..formats import FOR_MACHINES, FORMATS, add_format, render
@@ -24,6 +26,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="Table 1 or 4 by the days that one would really wait, predicted for the paper's stack",
     )
+    add_clock(parser)
     add_format(parser, (*FORMATS, "latex"))
 
 
@@ -33,8 +36,8 @@ def main(given: argparse.Namespace) -> int:
     if given.measured is None:
         found = rows(given.number)
     else:
-        runs = measured(given.measured)
-        found = rows(given.number, runs.records, runs.verdicts)
+        runs = measured(given.measured, given.clock)
+        found = rows(given.number, runs.records, runs.verdicts, given.clock)
     if given.format in FOR_MACHINES:
         print(render(found, given.format))
         return 0
@@ -78,9 +81,13 @@ def _note(number: Number, measured: bool, found: Rows) -> str:
     marks = "- infeasible with all settings tried, ? a mark that the copy at hand has lost"
     if not measured:
         return f"Days of training; {marks}. {source}"
-    counts = Counter(row["verdict"].replace("_", " ") for row in found)
-    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    clock: Clock = found[0]["clock"]
+    judged = [f"{BY_DAYS[each]} {_counts(row[f'{each}_verdict'] for row in found)}" for each in (clock, other(clock))]
     return (
-        f"Days of training; {marks}; in brackets, where a cell was measured, days by the authors' clock, - where "
-        f"nothing fitted. Of {len(found)} cells: {told}. {source}"
+        f"Days of training; {marks}; in brackets, where a cell was measured, {DAYS[clock]}, after the slash "
+        f"{DAYS[other(clock)]}, - where nothing fitted. Of {len(found)} cells {'; '.join(judged)}. {source}"
     )
+
+
+def _counts(verdicts: Iterable[str]) -> str:
+    return ", ".join(f"{count} {verdict.replace('_', ' ')}" for verdict, count in Counter(verdicts).items())

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from repro import clocks
+from repro.clocks import BY_CLOCK, DEFAULT, Clock
 from repro.formats import figures
 from repro.recipe import Recipe
 from repro.rules import compiles
@@ -39,9 +41,13 @@ class _Measured:
 
 
 class Guide:
-    """Holds what is known of one recipe on one machine. `stack` names the traces that predict."""
+    """Holds what is known of one recipe on one machine. `stack` names the traces that predict, `clock` decides which
+    settings are the fastest."""
 
-    def __init__(self, recipe: Recipe, machine: Machine, calibration: Calibration, stack: Traced) -> None:
+    def __init__(
+        self, recipe: Recipe, machine: Machine, calibration: Calibration, stack: Traced, clock: Clock = DEFAULT
+    ) -> None:
+        self.clock = clock
         self._recipe, self._machine, self._calibration, self._stack = recipe, machine, calibration, stack
         self._share = recipe.batch_size // machine.world
         self._measured: list[_Measured] = []
@@ -85,9 +91,9 @@ class Guide:
         settings = Settings.parse(record.settings)
         for size, peak in record.peaks:
             self._peaks.setdefault(settings.library, {})[self._tensors(settings, size)] = float(peak)
-        if record.status == "skipped" and record.bound is not None and record.uncompiled:
+        if record.skipped_by(self.clock) and record.bound is not None and record.uncompiled:
             self._note(settings, record.peaks[-1][0], record.bound)
-        timed, seconds = record.compared_micro_batch, record.authors_step
+        timed, seconds = clocks.micro_batch(record, self.clock), clocks.step(record, self.clock)
         if timed is None or seconds is None:
             return
         if record.compiled and (uncompiled := self._uncompiled(record, timed)) is not None:
@@ -153,7 +159,7 @@ class Guide:
         return bound, f"{took}, {self._fastest()}"
 
     def _fastest(self) -> str:
-        return f"{self._by} was measured at {figures(self._best)} s by the authors' clock"
+        return f"{self._by} was measured at {figures(self._best)} s {BY_CLOCK[self.clock]}"
 
     def _uncompiled(self, record: Record, size: int) -> float | None:
         """Seconds of a training step by what was timed uncompiled; None where nothing was at this micro batch."""

@@ -41,6 +41,7 @@ _ACROSS, _UPRIGHT = 280, 210  # pixels of a chart of costs against days, the fir
 # Right above first; a number beside its mark is up to 8 pixels off, and so nearer to it than to what is clear of it.
 _AROUND = [(7, -7), (8, 0), (7, 7), (0, -9), (0, 9), (-7, -7), (-8, 0), (-7, 7)]
 _CLEAR = 11.0
+_Spot = tuple[float, float]
 _LOG_BEYOND = 30  # times the smallest value: then the axis is logarithmic
 
 _ROWS = alt.NamedData("rows")  # Altair copies charts often: their data join them at the end
@@ -176,16 +177,24 @@ def _trades(panel: Panel, rows: Rows) -> alt.LayerChart:
     ).properties(height=_UPRIGHT)
 
 
-def beside(marks: Sequence[tuple[float, float]]) -> list[tuple[int, int]]:
+def beside(marks: Sequence[_Spot]) -> list[tuple[int, int]]:
     """How far from its mark, in pixels, each mark's number stands: at the first of eight places around it that is clear
-    of all other marks and of the numbers before, or at the one that is clearest."""
-    shifts: list[tuple[int, int]] = []
-    for number, (x, y) in enumerate(marks):
-        placed = [(left + dx, top + dy) for (left, top), (dx, dy) in zip(marks, shifts, strict=False)]
-        taken = [*marks[:number], *marks[number + 1 :], *placed]
-        room = [min([_CLEAR, *(max(abs(x + dx - a), abs(y + dy - b)) for a, b in taken)]) for dx, dy in _AROUND]
-        shifts.append(_AROUND[room.index(max(room))])
-    return shifts
+    of all other marks and numbers, or at the one that is clearest; where there are any, at one that no other mark is
+    nearer to. Each chooses twice, the second time beside all others."""
+    shifts: dict[int, tuple[int, int]] = {}
+    for number in [*range(len(marks))] * 2:
+        others = [*marks[:number], *marks[number + 1 :]]
+        placed = [(marks[one][0] + dx, marks[one][1] + dy) for one, (dx, dy) in shifts.items() if one != number]
+        fits = [_fits(marks[number], place, others, placed) for place in _AROUND]
+        shifts[number] = _AROUND[fits.index(max(fits))]
+    return list(shifts.values())
+
+
+def _fits(mark: _Spot, shift: tuple[int, int], others: Sequence[_Spot], placed: Sequence[_Spot]) -> tuple[bool, float]:
+    """Whether a number at this shift is nearest to its own mark, and how far it is from other marks and numbers."""
+    spot = (mark[0] + shift[0], mark[1] + shift[1])
+    own = all(math.dist(spot, other) > math.hypot(*shift) for other in others)
+    return own, min([_CLEAR, *(max(abs(spot[0] - x), abs(spot[1] - y)) for x, y in (*others, *placed))])
 
 
 def _pixels(rows: Rows) -> list[tuple[float, float]]:

@@ -12,15 +12,16 @@ from ..audit import audit, audit_measured, queue_rows, queue_summary, without_qu
 from ..audit import summary as audit_summary
 from ..causes import Cause, causes
 from ..claims import check_all
+from ..clocks import DEFAULT, Clock
 from ..corrected import corrected_table, measured_elsewhere
 from ..corrected import summary as corrected_summary
 from ..environment import Environment
 from ..expected import TABLES, TOLERANCE
-from ..formats import counted, listing, tallied, were
+from ..formats import counted, listing, tallied
 from ..packages import PACKAGES
 from ..reading import Joined, Problem, Reading, join
 from ..search import searches
-from ..verdict import FAILED, Verdict, differing, judge_tables, ran_uncompiled
+from ..verdict import FAILED, Verdict, judge_tables, ran_uncompiled
 from . import claims
 from .figures import figures
 from .further import further
@@ -29,14 +30,16 @@ from .order import in_order, machines
 from .panels import Figure
 from .places import Place, place_of
 from .rerun import rerun
-from .text import compared_rows, failures, legend, summary
+from .text import compared_rows, failures, legend, sentences, summary
 
 
 @dataclass(frozen=True)
 class Headline:
-    """What a reviewer quotes: the counts of the cells of Tables 1 and 4, in one sentence, and what stands behind it."""
+    """What a reviewer quotes: the counts of the cells of Tables 1 and 4, in one sentence by the clock that judges and,
+    where it compares any, in one by the other, `beside`; and what stands behind them."""
 
     quote: str
+    beside: str
     behind: Sequence[str]
     compared: int
     reproduced: int
@@ -59,6 +62,7 @@ class Content:
     differ first; `rerun` are commands, and what each gives."""
 
     title: str
+    clock: Clock
     headline: Headline
     verdicts: Sequence[Verdict]
     problems: Sequence[Problem]
@@ -85,18 +89,21 @@ WITHOUT_TRIALS = "Report of a run without a finished trial"
 
 
 def compose(*readings: Reading) -> Content:
-    """The report of one or several runs, or, without one, of the published numbers alone."""
+    """The report of one or several runs, by the clock that judges them, or, without one, of the published numbers
+    alone."""
     runs = join(*readings) if readings else None
+    clock = runs.clock if runs else DEFAULT
     records = runs.records if runs else ()
-    verdicts = runs.verdicts if runs else judge_tables((), TOLERANCE)
+    verdicts = runs.verdicts if runs else judge_tables((), TOLERANCE, clock)
     devices = runs.devices if runs else None
-    found = in_order(searches(records))
+    found = in_order(searches(records, clock))
     places = [place_of(search, verdicts, runs) for search in found] if runs else []
     rows, measured = without_queue(audit()), audit_measured(records)
     corrected = {table: corrected_table(table) for table in TABLES}
-    checked = check_all(records if runs else None)
+    checked = check_all(records if runs else None, clock)
     return Content(
         title=_title(runs),
+        clock=clock,
         headline=_headline(verdicts, summary(verdicts, devices, records), runs),
         verdicts=verdicts,
         problems=runs.problems if runs else (),
@@ -120,7 +127,7 @@ def compose(*readings: Reading) -> Content:
         audit_without_queue=queue_rows(rows),
         audit_grids=[audit_grid(table, rows) for table in TABLES],
         causes=causes(rows, records),
-        rerun=rerun(runs.runs if runs else (), verdicts),
+        rerun=rerun(runs.runs if runs else (), verdicts, clock),
     )
 
 
@@ -135,14 +142,7 @@ def _title(runs: Joined | None) -> str:
 def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], runs: Joined | None) -> Headline:
     counts = Counter(verdict.verdict for verdict in verdicts)
     reproduced, failed = counts["reproduced"], sum(counts[word] for word in FAILED)
-    compared, missing = reproduced + failed, counts["not_measured"]
-    quote = f"Of the {len(verdicts)} cells of Tables 1 and 4, {compared or 'none'} {were(compared or 1)} compared"
-    if compared:
-        quote += f": {reproduced} reproduced, {failed} differing{f' ({differing(counts)})' if failed else ''}"
-    if missing:
-        quote += f"; {missing} {were(missing)} not measured"
-    if counts["no_reference"]:
-        quote += f", {counts['no_reference']} without a reference"
+    quote, beside = sentences(verdicts)
     behind = list(lines)
     if runs and (records := runs.records):
         statuses = Counter(record.status.replace("_", " ") for record in records)
@@ -153,7 +153,7 @@ def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], runs: Joined | 
         subject = f"The {len(runs.runs)} runs have" if runs.several else "The run has"
         behind.append(f"{subject} {counted(len(records), 'trial')} at {scales}: {told}{crashed}.")
         behind += runs.notes
-    return Headline(f"{quote}.", behind, compared, reproduced, failed, missing)
+    return Headline(quote, beside, behind, reproduced + failed, reproduced, failed, counts["not_measured"])
 
 
 def _commits(reading: Reading) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import models
 
+from ..clocks import BY_CLOCK
 from ..economics.choice import beaten_by
 from ..economics.offers import cost_a_day, lifespan_years, machine_price
 from ..economics.pricelist import price_list
@@ -40,7 +41,7 @@ def costs(searches: Sequence[Search]) -> list[Figure]:
         rows = [*_trades(published[model], each), *_here(measured.get(model, {}), each)]
         x = "US dollars of an experiment" if each else "US dollars of the machine"
         origin: Origin = "measured and published" if model in measured else "published"
-        sources = f"{source}; trials.jsonl, authors' clock" if model in measured else source
+        sources = f"{source}; trials.jsonl, {BY_CLOCK[searches[0].clock]}" if model in measured else source
         return Panel(origin, title, "trades", x, rows, sources, y="days of training")
 
     trades = {(trade.gpu, trade.gpus): trade for trade in _trades(published[one], each=False)}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..audit import IMPLAUSIBLE, Audited
+from ..clocks import BY_DAYS, DAYS, days_text, other
 from ..corrected import Corrected, basis, title
 from ..expected import COUNTS, Table, cells, printed
 from ..formats import figures
@@ -14,14 +15,15 @@ from ..verdict import Verdict
 
 @dataclass(frozen=True)
 class Entry:
-    """A field of a grid: what is printed, a second line below, the word that colours it, and that word's symbol.
-    `told` says it in full."""
+    """A field of a grid: what is printed, a second line below and a small third one `beside`, the word that colours it,
+    and that word's symbol. `told` says it in full."""
 
     text: str
     below: str
     kind: str
     symbol: str
     told: str
+    beside: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ CORRECTED = {
 
 
 def verdict_grid(table: Table, verdicts: Sequence[Verdict]) -> Grid:
-    """Table 1 or 4: printed days, and below them what was measured."""
+    """Table 1 or 4: printed days, and below them what was measured, by the clock that judges and by the other."""
+    clock = verdicts[0].clock
     entries = {v.place: verdict_entry(v) for v in verdicts if v.table == table}
     what = "the best settings found" if table == "1" else "naive settings"
     caption = (
@@ -67,23 +70,32 @@ def verdict_grid(table: Table, verdicts: Sequence[Verdict]) -> Grid:
         "copy at hand has lost"
     )
     if any(entry.below for entry in entries.values()):
-        caption += "; beside a verdict's symbol, days here by the authors' clock, - where nothing fitted"
+        caption += (
+            f"; beside a verdict's symbol, {DAYS[clock]} here and, smaller or after a slash, {DAYS[other(clock)]}, - "
+            "where nothing fitted"
+        )
     caption += "."
     return _grid(f"Table {table}", caption, entries, VERDICTS)
 
 
 def verdict_entry(verdict: Verdict) -> Entry:
     """A cell, coloured by its verdict."""
+    clock = other(verdict.clock)
+    chosen, beside = verdict.chosen, verdict.by(clock)
     measured = ""
-    if verdict.measured_days is not None:
-        measured = figures(verdict.measured_days)
-    elif verdict.verdict != "not_measured":
+    if chosen.days is not None:
+        measured = figures(chosen.days)
+    elif chosen.verdict != "not_measured":
         measured = "-"
-    symbol, _ = VERDICTS[verdict.verdict]
-    told = f"{verdict.cell}: {verdict.verdict.replace('_', ' ')}"
-    told += f" with {verdict.settings}" if verdict.settings else ""
-    told += f", {verdict.reason}" if verdict.reason else ""
-    return Entry(printed(verdict.expected, verdict.expected_days), measured, verdict.verdict, symbol, told)
+    symbol, _ = VERDICTS[chosen.verdict]
+    told = f"{verdict.cell}: {chosen.verdict.replace('_', ' ')}"
+    told += f" with {chosen.settings}" if chosen.settings else ""
+    told += f", {days_text(chosen.days, verdict.clock)}" if chosen.days is not None else ""
+    told += f", {chosen.reason}" if chosen.reason else ""
+    if chosen.days is not None and beside.days is not None:
+        told += f"; {BY_DAYS[clock]} {beside.verdict.replace('_', ' ')}, {beside.days:.1f} days"
+    small = figures(beside.days) if measured and beside.days is not None else ""
+    return Entry(printed(verdict.expected, verdict.expected_days), measured, chosen.verdict, symbol, told, small)
 
 
 def audit_grid(table: Table, rows: Sequence[Audited]) -> Grid:

@@ -17,7 +17,8 @@ from .grids import Entry, Grid
 def markdown(content: Content) -> str:
     """The whole file. Raises UserError where tabulate is not installed."""
     headline = content.headline
-    parts = [f"# {content.title}", f"> {headline.quote}", *headline.behind]
+    quoted = "\n>\n".join(f"> {sentence}" for sentence in (headline.quote, headline.beside) if sentence)
+    parts = [f"# {content.title}", quoted, *headline.behind]
     if content.problems:
         parts += ["## What is wrong, and what was used", _bullets([str(problem) for problem in content.problems])]
     parts.append("## Verdicts")
@@ -87,7 +88,8 @@ def _claim(row: dict[str, Any]) -> str:
 
 
 def _entry(entry: Entry) -> str:
-    measured = f" ({entry.below})" if entry.below else ""
+    beside = f" / {entry.beside}" if entry.beside else ""
+    measured = f" ({entry.below}{beside})" if entry.below else ""
     return f"{entry.text}{measured} {entry.symbol}".strip()
 
 

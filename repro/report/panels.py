@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .. import command
+from ..clocks import BY_CLOCK, Clock
 from ..formats import listing
 from ..search import Search
 from .order import machines
@@ -118,14 +119,14 @@ def measured_panels(
     rows: Sequence[Row],
     searches: Sequence[Search],
     reference: Reference | None = None,
-    clock: Literal["authors'", "true"] = "authors'",
     groups: str = "model",
+    clock: Clock | None = None,
 ) -> list[Panel]:
-    """A panel of measured rows, or none where there are none."""
+    """A panel of measured rows by this clock, None is that of the searches; none where there are no rows."""
     if not rows:
         return []
     scales = {search.scale for search in searches}
-    source = f"trials.jsonl, {clock} clock"
+    source = f"trials.jsonl, {BY_CLOCK[clock or searches[0].clock]}"
     if scales == {"tiny"}:
         source += "; tiny twins of the recipes, which say nothing of the paper's"
     elif len(scales) > 1:

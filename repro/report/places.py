@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..clocks import BY_CLOCK
 from ..formats import figures, from_to, listing, were
 from ..reading import Joined
 from ..search import Search
@@ -40,7 +41,7 @@ def place_of(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Place
     if search.guided:
         says.append(f"Guided by predictions: {search.guided}.")
     if search.fastest is not None:
-        best = f"{search.fastest}: {figures(search.steps[search.fastest])} s a training step by the authors' clock"
+        best = f"{search.fastest}: {figures(search.steps[search.fastest])} s a training step {BY_CLOCK[search.clock]}"
         slower = "" if search.naive is None else f"; naive settings take {figures(search.naive)} s"
         says.append(f"The fastest apart from naive settings is {best}{slower}.")
     for verdict in verdicts if search.stands_for_paper else ():
@@ -75,7 +76,7 @@ def _told(search: Search) -> str:
     statuses = Counter(trial.status.replace("_", " ") for trial in search.trials)
     told = [", ".join(f"{count} {status}" for status, count in statuses.items())]
     if search.best is not None:
-        told.append(f"the fastest apart from naive takes {figures(search.best)} s a step by the authors' clock")
+        told.append(f"the fastest apart from naive takes {figures(search.best)} s a step {BY_CLOCK[search.clock]}")
     ratios = [ratio for trial in search.trials if (ratio := trial.clocks_ratio) is not None]
     if ratios:
         told.append(f"authors' clock {from_to(ratios, '.2f')} of the true one")
@@ -85,8 +86,8 @@ def _told(search: Search) -> str:
 def _trial(record: Record, row: dict[str, Any]) -> dict[str, Any]:
     """The trial's line, with a step by each clock."""
     steps = {
-        "authors s": record.authors_step,
         "true s": record.true_step,
+        "authors s": record.authors_step,
         "synchronised s": record.synchronised_step,
         "authors/true": record.clocks_ratio,
     }

@@ -10,6 +10,7 @@ from pathlib import Path
 import models
 
 from .. import command
+from ..clocks import DEFAULT, Clock
 from ..environment import Environment
 from ..plan import Options, default_scale
 from ..reading import Reading
@@ -17,11 +18,13 @@ from ..units import shell_words, size
 from ..verdict import Verdict
 
 
-def rerun(runs: Sequence[Reading], verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
+def rerun(runs: Sequence[Reading], verdicts: Sequence[Verdict], clock: Clock) -> list[tuple[str, str]]:
     """The commands, and what each gives."""
     found, front = [], command()
     folders = [run.folder for run in runs]
+    judged = "" if clock == DEFAULT else f" --clock {clock}"
     measured = "".join(f" --measured {shell_words([folder])}" for folder in folders)
+    beside = f"{measured}{judged}" if folders else ""
     for run in runs:
         for earlier in run.earlier:
             words = run_words(earlier, run.environment, run.folder)
@@ -31,13 +34,13 @@ def rerun(runs: Sequence[Reading], verdicts: Sequence[Verdict]) -> list[tuple[st
             if run.options.nodes > 1:
                 found.append((f"{front} join {_address(run.options)}", "on each other node of this run"))
     if folders:
-        found.append((f"{front} report {shell_words(folders)}", "this report, from the records alone"))
+        found.append((f"{front} report {shell_words(folders)}{judged}", "this report, from the records alone"))
     else:
         found.append((f"{front} report", "this report"))
     found += [
         # 5, 6 and 7 are of prices, which no run measures
-        (f"{front} table 1{measured}", "Table 1; also 3, 4 and j" if measured else "Table 1; also 3, 4, 5, 6, 7 and j"),
-        (f"{front} claims{measured}", "the claims; with an id the rows and the arithmetic of one"),
+        (f"{front} table 1{beside}", "Table 1; also 3, 4 and j" if measured else "Table 1; also 3, 4, 5, 6, 7 and j"),
+        (f"{front} claims{beside}", "the claims; with an id the rows and the arithmetic of one"),
         (f"{front} audit{measured}", "the audit, with its arithmetic"),
     ]
     if any(verdict.verdict == "not_measured" for verdict in verdicts):
@@ -57,7 +60,8 @@ def run_words(options: Options, environment: Environment, folder: Path) -> str:
     if options.scale != default_scale(on_gpus):
         words += ["--scale", options.scale]
     flags = {field.name: field.default for field in fields(Options)}
-    for name in ("methods", "search", "attention", "nodes", "steps", "tolerance", "memory", "budget", "trial_timeout"):
+    plain = ("methods", "search", "attention", "nodes", "steps", "tolerance", "clock", "memory", "budget")
+    for name in (*plain, "trial_timeout"):
         value = getattr(options, name)
         if value is not None and value != flags.get(name):
             unit = "s" if name in ("budget", "trial_timeout") else ""

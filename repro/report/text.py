@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import models
 
 from .. import datafile
+from ..clocks import BY_DAYS, DAYS, other
 from ..devices import Device
 from ..expected import TABLES, Table
 from ..fairness import crowded
 from ..findings import by_place, paper_gpu
-from ..formats import Format, are, as_json, counted, figures, first, listing, render
+from ..formats import Format, are, as_json, counted, figures, first, listing, render, were
 from ..gpus import find, most_like, paper_gpus
 from ..reading import Reading
 from ..search import Search, searches
 from ..settings import NAIVE
 from ..trial import Record
-from ..verdict import FAILED, Verdict, differing, explain
+from ..verdict import FAILED, Verdict, Word, differing, explain
 
 _GIB = 2**30
 _NEARLY = 0.9  # of a card's memory: CUDA itself takes some of it, and none of a limit
@@ -82,17 +83,17 @@ def report(
         folders = {record.id: {"folder": str(run.folder)} for run in runs for record in run.records}
     if format == "csv":
         of_trials = [{name: getattr(each, name) for name in _IN_CSV} | folders.get(each.id, {}) for each in told]
-        return render(of_trials or [asdict(verdict) for verdict in verdicts], "csv")
+        return render(of_trials or [verdict.row() for verdict in verdicts], "csv")
     if format == "json":
         return as_json(
             {
                 "trials": [asdict(record) | folders.get(record.id, {}) for record in told],
-                "verdicts": [asdict(verdict) for verdict in verdicts],
+                "verdicts": [verdict.row() for verdict in verdicts],
                 "summary": summary(verdicts, devices, records),
                 "searches": [_search(each) for each in searches(records) if each.guided],
             }
         )
-    parts = ["VERDICT", *summary(verdicts, devices, records)]
+    parts = ["VERDICT", "\n".join(filter(None, sentences(verdicts))), *summary(verdicts, devices, records)]
     compared = compared_rows(verdicts)
     if compared:
         parts += ["CELLS COMPARED WITH THE PAPER", render(compared, "text"), *_bullets(failures(verdicts))]
@@ -130,20 +131,48 @@ def _search(search: Search) -> dict[str, Any]:
     }
 
 
+def sentences(verdicts: Sequence[Verdict]) -> tuple[str, str]:
+    """Count the cells of Tables 1 and 4 in a sentence by the clock that judges, and in one by the other, which is empty
+    where that compares none."""
+    clock = verdicts[0].clock
+    counts, beside = (Counter(verdict.by(each).verdict for verdict in verdicts) for each in (clock, other(clock)))
+    compared, missing = _compared(counts), counts["not_measured"]
+    quote = f"Of the {len(verdicts)} cells of Tables 1 and 4, {compared or 'none'} {were(compared or 1)} compared"
+    if compared:
+        quote += f" {BY_DAYS[clock]}: {_held(counts)}"
+    if missing:
+        quote += f"; {missing} {were(missing)} not measured"
+    if counts["no_reference"]:
+        quote += f", {counts['no_reference']} without a reference"
+    by_other = f"{BY_DAYS[other(clock)].capitalize()}, of {counted(_compared(beside), 'cell')}: {_held(beside)}."
+    return f"{quote}.", by_other if _compared(beside) else ""
+
+
+def _compared(counts: Mapping[Word, int]) -> int:
+    return counts["reproduced"] + sum(counts[word] for word in FAILED)
+
+
+def _held(counts: Mapping[Word, int]) -> str:
+    """How many cells agree, and how the others differ."""
+    failed = sum(counts[word] for word in FAILED)
+    return f"{counts['reproduced']} reproduced, {failed} differing{f' ({differing(counts)})' if failed else ''}"
+
+
 def summary(verdicts: Sequence[Verdict], devices: Sequence[Device] | None, records: Sequence[Record]) -> list[str]:
-    """What was and was not verified, in sentences; the first counts Table 1's cells."""
+    """What was and was not verified, in sentences; the first counts Table 1's cells. What the clock that does not judge
+    gives follows in the same sentence."""
     lines = []
     for table in TABLES:
         rows = [verdict for verdict in verdicts if verdict.table == table]
-        counts = Counter(verdict.verdict for verdict in rows)
-        reproduced, failed = counts["reproduced"], sum(counts[word] for word in FAILED)
-        if reproduced + failed == 0:
+        clock = rows[0].clock
+        counts, beside = (Counter(verdict.by(each).verdict for verdict in rows) for each in (clock, other(clock)))
+        reproduced, compared = counts["reproduced"], _compared(counts)
+        if compared == 0:
             told = f"Table {table}: none of its {len(rows)} cells was verified"
         else:
-            told = f"Table {table}: of {counted(reproduced + failed, 'cell')} compared {reproduced} "
-            told += f"{are(reproduced)} reproduced"
-            if failed:
-                told += f", {differing(counts)}"
+            told = f"Table {table}: of {counted(compared, 'cell')} compared {reproduced} {are(reproduced)} reproduced "
+            told += f"{BY_DAYS[clock]}{f' ({differing(counts)})' if reproduced < compared else ''} and "
+            told += f"{beside['reproduced']} {BY_DAYS[other(clock)]}"
         told += f"; {counts['not_measured']} not measured"
         if counts["no_reference"]:  # among the measured ones; Table 4's lost mark is else with those not measured
             told += f", {counts['no_reference']} without a reference"
@@ -197,8 +226,8 @@ def _trial_row(record: Record, nearest: str | None, paper: bool, utilised: bool)
     }
     if paper:
         row |= {
-            "days (authors)": record.authors_days,
             "days (true)": record.true_days,
+            "days (authors)": record.authors_days,
             "days (synchronised)": record.synchronised_days,
             "authors/true": record.clocks_ratio if record.scale == "paper" else None,
         }
@@ -240,15 +269,17 @@ def failures(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def _verdict_row(verdict: Verdict) -> dict[str, Any]:
+    beside = other(verdict.clock)
     return {
         "table": verdict.table,
         "model": verdict.model,
         "GPUs": f"{verdict.gpus} x {verdict.gpu}",
         "expected days": verdict.expected_days if verdict.expected_days is not None else verdict.expected,
-        "measured days": verdict.measured_days,
-        "true days": verdict.true_days,
+        DAYS[verdict.clock]: verdict.chosen.days,
         "verdict": verdict.verdict,
-        "settings": verdict.settings,
+        DAYS[beside]: verdict.by(beside).days,
+        f"verdict {BY_DAYS[beside]}": verdict.by(beside).verdict,
+        "settings": verdict.chosen.settings,
     }
 
 

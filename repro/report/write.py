@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from .. import command, files
+from ..clocks import DEFAULT
 from ..devices import Device
 from ..errors import UserError
 from ..formats import Format
@@ -73,6 +74,7 @@ def write(content: Content, folder: Path, draw: bool = True, again: Sequence[obj
         files.remove(folder / PAGE)
         first = f"install {', '.join(missing)} or set up with ./run_all.sh, then " if missing else ""
         way = f"{first}run: {command()} {shell_words(again or ['report', folder])}"
+        way += "" if content.clock == DEFAULT else f" --clock {content.clock}"
         return Written(text, f"the report is {text}; for the page with the figures {way}")
     from .page import page
 
