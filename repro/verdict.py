@@ -225,7 +225,11 @@ class _Judge:
         """What explains that the days of a record differ from the printed ones."""
         row = self.published if record.settings in self.readings and self.cell.table == "1" else None
         return differences.explain(
-            record, row.mbs if row else None, self.clock, lambda measured: self._held(measured) == "reproduced"
+            record,
+            self.cell,
+            row.mbs if row else None,
+            self.clock,
+            lambda measured: self._held(measured) == "reproduced",
         )
 
     def _of_none_ran(self, tried: _Tried) -> Judgement:

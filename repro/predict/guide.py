@@ -19,7 +19,8 @@ from .calibration import Calibration
 from .forecast import trace_of
 from .machine import Machine
 from .memory import largest_micro_batch, peak_memory, usable, workspace
-from .time import step
+from .queue import authors_step
+from .time import timed_step
 from .traces import Trace, Traced
 
 _ALWAYS = (NAIVE, FREE_LUNCH)  # Table 4's cell, and what memory-saving methods are held against
@@ -82,9 +83,12 @@ class Guide:
         return size
 
     def seconds(self, settings: Settings, size: int) -> float:
-        """The predicted training step at a micro batch."""
+        """The predicted training step at a micro batch, by the clock that decides."""
         rates = self._calibration.rates
-        return step(self._recipe, self._trace(settings), settings, self._machine, size, rates).total
+        step = timed_step(self._recipe, self._trace(settings), settings, self._machine, size, rates)
+        if self.clock == "true" or self._machine.capability is None:  # a CPU has no queue, and one clock
+            return step.seconds
+        return authors_step(step, self._calibration.queue)
 
     def learn(self, record: Record) -> None:
         """Takes in a finished trial: its peaks, and how far its step lies from the prediction."""
