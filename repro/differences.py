@@ -27,13 +27,14 @@ def explain(
     if beside is not None and agree(beside):
         shows = "the authors' clock shows when kernels were launched, not when they ended"
         return f"the launch queue explains it: {days_text(beside, other(clock))} agree, and {shows}"
-    return _predicted(record, cell) or "nothing known explains it"
+    explained = _predicted(record, cell) if clock == "true" else ""
+    return explained or "nothing known explains it"
 
 
 def _predicted(record: Record, cell: Cell) -> str:
-    """What explains true days where the printed ones are as predicted of the authors' clock on the paper's stack: the
-    launch queue where the true ones are as predicted of that stack too, or this stack where they are as predicted of
-    it. Nothing where predictions are of no help."""
+    """Say what explains true days where the printed ones are as predicted of the authors' clock on the paper's stack:
+    the launch queue where the true ones are as predicted of that stack too, or this stack where they are as predicted
+    of it. Nothing where predictions are of no help."""
     # Only a cell that differs needs predictions, which take their time to load.
     from .predict.calibration import EVERYTHING, load
     from .predict.forecast import forecast

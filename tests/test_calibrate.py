@@ -218,7 +218,9 @@ def test_an_unknown_gpu_needs_no_row_in_the_catalogue() -> None:
 def test_what_was_measured_is_reached_whole_and_what_was_not_as_fitted() -> None:
     fitted = load()[EVERYTHING]
     rates = Probes("one", 2**33, (9, 0), {1: PROBED}, 1.0).calibration(fitted, 1).rates
-    measured = ("half", "full", "hbm", "gddr", "switch", "bridge", "pcie_2", "pcie_4", "pcie_8", "host")
+    products = ("half", "half_geforce", "full", "full_gddr", "tf32")
+    memory = ("hbm", "hbm_fused", "gddr", "gddr_fused")
+    measured = (*products, *memory, "switch", "bridge", "pcie_2", "pcie_4", "pcie_8", "host")
     assert {getattr(rates, name) for name in measured} == {1.0}
     assert replace(rates, launch=fitted.rates.launch, **{name: getattr(fitted.rates, name) for name in measured}) == (
         fitted.rates

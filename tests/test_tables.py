@@ -130,7 +130,8 @@ def test_beside_the_paper_and_predictions_stands_the_micro_batch_of_the_authors_
     assert row["measured_micro_batch"] == row["predicted_micro_batch"] == 16
     assert "the micro batch is as predicted in 1 of 1. " in repro(*beside).stdout
     (observed,) = measured_observations([one], PAPER_STACK)
-    assert observed.micro_batch == 16
+    assert (observed.micro_batch, observed.authors_days) == (2, None), "rates are fitted to true days"
+    assert observed.days == pytest.approx(25)
 
 
 def test_counted_parameters_stand_beside_table_3(measured: str) -> None:

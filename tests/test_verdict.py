@@ -10,6 +10,7 @@ import pytest
 import models
 from repro.clocks import Clock
 from repro.expected import Cell, PublishedSettings, State, Table, cells, published_settings
+from repro.predict.tables import corrected
 from repro.reading import read
 from repro.rules import compiles
 from repro.settings import NAIVE, Settings, Sharding, search_space
@@ -127,9 +128,28 @@ def test_where_only_the_other_clock_agrees_the_launch_queue_explains_the_differe
     assert naive.reason == queued.reason
 
 
-def test_where_neither_clock_agrees_nothing_known_explains_the_difference() -> None:
-    found = verdict_of(cell(), clocks("free_lunch+zero_1", true=40.0, authors=30.0))
+def test_where_neither_clock_agrees_nor_a_prediction_nothing_known_explains_the_difference() -> None:
+    found = verdict_of(cell(), clocks("free_lunch+zero_1", true=80.0, authors=30.0))
     assert (found.true.reason, found.authors.reason) == ("nothing known explains it", "nothing known explains it")
+
+
+def test_where_the_papers_stack_is_predicted_to_take_as_long_its_queue_explains_the_difference() -> None:
+    predicted = corrected(cell())
+    assert predicted.days is not None
+    assert predicted.days.value > 1.3 * 18
+    found = verdict_of(cell(), clocks("free_lunch+zero_1", true=predicted.days.value, authors=30.0))
+    assert found.true.reason.startswith("the launch queue explains it: ")
+    assert "true days are predicted of the paper's stack" in found.true.reason
+    assert found.authors.reason == "nothing known explains it"
+
+
+def test_where_only_this_stack_is_predicted_to_take_as_long_the_stack_explains_the_difference() -> None:
+    [verdict] = [
+        each
+        for each in read(ROOT / "results" / "h100" / "vision").verdicts
+        if (each.table, *each.place) == ("1", "ConvNeXt", "H100", 1)
+    ]
+    assert verdict.true.reason.startswith("the stack explains it: ")
 
 
 def test_another_micro_batch_than_appendix_j_prints_explains_the_difference() -> None:
@@ -331,7 +351,7 @@ def test_where_the_papers_hosts_have_too_little_memory_as_well_running_out_of_it
     ],
 )
 def test_a_cell_says_what_its_gpu_lets_doubt(known: dict[str, Any], why: str) -> None:
-    slow = verdict_of(cell(), clocks("free_lunch+zero_1", true=40.0, authors=30.0, **known))
+    slow = verdict_of(cell(), clocks("free_lunch+zero_1", true=80.0, authors=30.0, **known))
     told = "; ".join(filter(None, ["nothing known explains it", why]))
     assert (slow.verdict, slow.reason) == ("slower", told)
 

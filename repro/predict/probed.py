@@ -43,7 +43,7 @@ class Probes:
         """The fit with measured rates instead of shares of what data sheets promise. What was not measured, such as
         the share of peak that fused attention reaches, stays as it was fitted."""
         probed = self.counts[count]
-        products = ("half", "full", "full_gddr", "tf32")
+        products = ("half", "half_geforce", "full", "full_gddr", "tf32")
         memory = ("hbm", "hbm_fused", "gddr", "gddr_fused")
         measured = dict.fromkeys((*products, *memory, "switch", "bridge", "host"), 1.0)
         measured |= dict.fromkeys(("pcie_2", "pcie_4", "pcie_8"), 1.0) | {"launch": probed.launch}
