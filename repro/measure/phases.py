@@ -165,9 +165,7 @@ def measure(
         result["whole_steps"] = [
             synchronised(rank.device, lambda: timed.whole_step(accumulation)) for _ in range(steps)
         ]
-    return result | _launches(
-        rank, timed.micro_step(reduce=True), built.update
-    )  # last: the profiler slows what follows
+    return result | _launches(rank, timed)  # last: the profiler slows what follows
 
 
 class _Timed:
@@ -183,6 +181,9 @@ class _Timed:
         """What is to be timed; the blocking copy of its inputs is not."""
         batch, built, losses = to_device(self._batch, self._rank), self._built, self.losses
         return lambda: losses.append(built.micro_step(batch, reduce))
+
+    def update(self) -> None:
+        self._built.update()
 
     def warm_up(self) -> float:
         """Seconds of one, as the authors had. DDP lays its buckets anew once, after the first reduction: in the first
@@ -238,14 +239,14 @@ def _state_at_work(rank: Rank, work: Callable[[], Any], seconds: float) -> dict[
         return state.result()
 
 
-def _launches(rank: Rank, micro_step: Callable[[], Any], update: Callable[[], Any]) -> dict[str, Any]:
+def _launches(rank: Rank, timed: _Timed) -> dict[str, Any]:
     """Count what the first rank's GPU runs in a micro-step with reduction and in an update, which every rank takes part
     in. `launches` is None on a CPU, on other ranks, and where `uncounted` says why. Raises nothing."""
-    parts = {"with": micro_step, "update": update}
-    found: dict[str, int] = {}
     if not rank.cuda:
         return {"launches": None, "uncounted": None}
+    found: dict[str, int] = {}
     try:
+        parts = {"with": timed.micro_step(reduce=True), "update": timed.update}
         for name, work in parts.items():
             if rank.index == 0:
                 found[name] = len(profiled(rank.device, work))
