@@ -12,7 +12,7 @@ import pytest
 from repro import trial, verdict
 from repro.claims import judge
 from repro.compare import trials
-from tests.command_line import ROOT
+from tests.command_line import ROOT, repro
 
 RESULTS = ROOT / "results"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("[a-z]*/**/README.md"), *(ROOT / "docs").glob("*.md")])
@@ -73,3 +73,12 @@ def test_each_status_and_verdict_is_explained(page: str, words: Any) -> None:
     told = (ROOT / page).read_text()
     for word in get_args(words):
         assert f"`{word}`" in told, word
+
+
+def test_the_readme_begins_with_what_the_report_of_the_kept_h100_says(tmp_path: Path) -> None:
+    command = "report results/h100/text results/h100/vision"
+    done = repro(*command.split(), "--out", str(tmp_path))
+    first, second = re.findall(r"^(?:Of the 288|By the authors' clock, ).+$", done.stdout, flags=re.MULTILINE)[:2]
+    readme = (ROOT / "README.md").read_text()
+    quoted = " ".join(line[2:] for line in readme.splitlines() if line.startswith("> "))
+    assert (f"./run_all.sh {command}" in readme, quoted) == (True, f"{first} {second}")

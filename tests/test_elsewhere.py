@@ -127,3 +127,18 @@ def test_the_documents_say_how_predictions_fare() -> None:
     assert f"{len(steps)} training steps are predicted with a median error of {100 * median(steps):.0f} %" in readme
     assert re.search(rf"Of all {len(FOUND)} times, [^.]* {inside} lie inside the interval", readme)
     assert f"{inside} of the {len(FOUND)} lie inside" in document
+    slow = sum(each.ratio > 1 for each in FOUND)
+    assert f"{slow} of the {len(FOUND)} are predicted too slow" in document
+
+
+def test_the_documents_list_the_ten_that_are_furthest_off() -> None:
+    lines = (ROOT / "docs/prediction.md").read_text().splitlines()
+    furthest = sorted(FOUND, key=lambda each: max(each.ratio, 1 / each.ratio), reverse=True)[:10]
+    kinds = {"step": "training step", "forward": "forward pass"}
+    rows = [
+        f"| {row.who} | {row.model} | {row.gpu} | {kinds[row.what]} | {row.compiled} | {each.ratio:.2f} | "
+        for row, each in ((each.published, each) for each in furthest)
+    ]
+    start = next(number for number, line in enumerate(lines) if line.startswith(rows[0]))
+    for line, row in zip(lines[start:], rows, strict=False):
+        assert line.startswith(row)
