@@ -301,7 +301,7 @@ def test_the_clock_decides_what_is_the_fastest_and_so_what_is_skipped() -> None:
         searching = Guide(recipe, Machine(paper_gpu("A100"), 4), FITTED, PAPER_STACK, clock)
         searching.learn(replace(measured(recipe, FREE_LUNCH, 4, 4, 400.0), authors_step=300.0))
         searching.learn(replace(measured(recipe, zero, 4, 4, 300.0), authors_step=400.0))
-        told = searching.skips(Settings.parse("free_lunch+zero_1+offloading"))
+        told = searching.skips(Settings.parse("free_lunch+checkpointing+zero_1+offloading"))
         assert told is not None
         by = {"true": "the true clock", "authors": "the authors' clock"}[clock]
         assert told[1].endswith(f", {fastest} was measured at 300 s by {by}")
@@ -578,7 +578,8 @@ def test_what_is_told_of_each_kept_search_is_what_is_kept(page: str, folder: str
     assert list(told(page)) == list(models.IDS)
     for recipe, (limit, ran, seconds, share, winners) in told(page).items():
         place = ROOT / "results" / folder / recipe
-        [guided], [exhaustive] = (searches(history(place / search)) for search in ("guided", "exhaustive"))
+        # They were searched by the authors' clock, before a run could choose.
+        [guided], [exhaustive] = (searches(history(place / name), "authors") for name in ("guided", "exhaustive"))
         assert limit == ("none" if guided.memory_limit is None else f"{guided.memory_limit >> 20}MiB")
         assert len(exhaustive.trials) == 23
         assert ran == f"{len(guided.trials) - len(guided.skipped)}"

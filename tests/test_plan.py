@@ -131,13 +131,13 @@ def test_trials_take_what_was_asked_of_the_run() -> None:
 
 def test_a_trial_gets_an_hour_or_thrice_its_estimate_unless_told_how_long() -> None:
     def limit(model: str, settings: str, **more: object) -> float:
-        asked = options(models=(model,), methods="all", counts=(2,), **more)
-        [found] = [trial for trial in trials(asked, gpus("A100 80 GB", 2)) if trial.settings == settings]
+        asked = options(models=(model,), methods="all", counts=(1,), **more)
+        [found] = [trial for trial in trials(asked, gpus("A100 80 GB", 1)) if trial.settings == settings]
         return found.timeout
 
-    slow = Trial("pythia-6.9b", "paper", "free_lunch+fsdp_3+offloading", "A100 80 GB", 2)
+    slow = Trial("pythia-6.9b", "paper", "free_lunch+fsdp_3+offloading", "A100 80 GB", 1)
     seconds = estimate(slow, find("A100 80 GB"))
-    assert seconds > 1800
+    assert seconds > 1200
     assert limit(slow.recipe, slow.settings) == 3 * seconds
     assert limit("vit", "naive") == 3600
     assert limit(slow.recipe, slow.settings, trial_timeout=3600.0) == 3600
@@ -237,11 +237,11 @@ def test_an_estimate_knows_that_offloading_takes_longer_and_that_what_does_not_f
         Trial("vit", "paper", settings, "A100", 1) for settings in ("free_lunch", "free_lunch+fsdp_3+offloading")
     )
     assert estimate(offloading, find("A100")) > estimate(free, find("A100"))
-    shared = Trial("pythia-6.9b", "paper", "free_lunch+checkpointing+fsdp_3", "A6000", 4)
+    shared = Trial("pythia-6.9b", "paper", "free_lunch+checkpointing+fsdp_3", "A6000", 2)
     a6000 = find("A6000")
     assert estimate(replace(shared, nodes=2), a6000) > estimate(shared, a6000), "it fits on two nodes alone"
     sharded = Trial("pythia-6.9b", "paper", "free_lunch+fsdp_2+offloading", "A100", 1)
-    assert estimate(sharded, find("A100")) > 3600, "the paper's hosts do not hold it, another may"
+    assert estimate(sharded, find("A100")) > 1200, "the paper's hosts do not hold it, another may"
     too_large = Trial("pythia-6.9b", "paper", "naive", "RTX 3090", 1)
     assert estimate(too_large, find("RTX 3090")) == STARTING
     on_host = replace(too_large, settings="free_lunch+zero_1")

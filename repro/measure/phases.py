@@ -205,7 +205,7 @@ class _Timed:
         for _ in range(self._steps):
             self._rank.turn()
             part("with", self.micro_step(reduce=True))
-            part("update", self._built.update)
+            part("update", self.update)
         before_adding()
         self.micro_step(reduce=False)()  # so that the timed ones add to gradients, as all but one of a training step do
         for _ in range(self._steps):
