@@ -220,7 +220,7 @@ def test_a_number_of_gpus_alone_lists_every_machine_of_so_many_in_proportion_too
 
 def test_a_doubt_tells_what_is_predicted_on_the_same_terms_as_the_days_beside_it() -> None:
     asked = ("rent", "--model", "pythia-1b", "--gpu", "A6000")
-    for interrupted, days, predicted in (((), 152, 201), (("--interrupted-every", "2h", *SPOT[2:]), 199, 264)):
+    for interrupted, days, predicted in (((), 152, 234), (("--interrupted-every", "2h", *SPOT[2:]), 199, 307)):
         first, second = answer(*asked, *interrupted)["answer"].split(" With predicted days")
         assert f"USD in {days} days (expected" in first
         assert f", predicted {predicted} days)" in first

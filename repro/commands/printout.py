@@ -52,5 +52,5 @@ def bounds(days: tuple[float, float] | None) -> dict[str, float | None]:
 
 def told_bounds(rows: Iterable[tuple[float, float] | None]) -> list[str]:
     """A sentence on these columns; none where no row has any."""
-    told = "Days low and high: between them lie 8 of 10 of the paper's plausible cells, predicted without them."
+    told = "Days low and high: between them lie 8 of 10 unseen cells of the paper, predicted without them."
     return [told] if any(rows) else []
