@@ -7,10 +7,7 @@ synchronisation, which ends when the last kernel is launched.
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Literal, get_args
-
-if TYPE_CHECKING:
-    from .trial import Record
+from typing import Literal, get_args
 
 Clock = Literal["true", "authors"]
 CLOCKS: tuple[Clock, ...] = get_args(Clock)
@@ -24,22 +21,6 @@ BY_CLOCK: dict[Clock, str] = {"true": "by the true clock", "authors": "by the au
 def other(clock: Clock) -> Clock:
     """Return the clock that stands beside this one."""
     return "authors" if clock == "true" else "true"
-
-
-def step(record: Record, clock: Clock) -> float | None:
-    """Return the seconds of a training step; None where nothing was measured."""
-    return record.true_step if clock == "true" else record.authors_step
-
-
-def days(record: Record, clock: Clock) -> float | None:
-    """Return the days of the whole training; None where nothing was measured."""
-    return record.true_days if clock == "true" else record.authors_days
-
-
-def micro_batch(record: Record, clock: Clock) -> int | None:
-    """Return the micro batch that this clock timed. The authors' may be larger: their sequence accumulates no
-    gradients, and fits where the true one needs half. Appendix J's is compared with `Record.compared_micro_batch`."""
-    return record.micro_batch if clock == "true" else record.compared_micro_batch
 
 
 def days_text(days: float, clock: Clock) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .clocks import Clock, days, days_text, other
+from .clocks import Clock, days_text, other
 from .expected import Cell
 from .formats import figures
 from .interval import Interval
@@ -23,7 +23,7 @@ def explain(
         return f"Appendix J has MBS {printed_micro_batch}"
     if record.authors_micro_batch:  # the two clocks timed different micro batches
         return f"the true days are of MBS {record.micro_batch}: accumulated gradients leave no room for more"
-    beside = days(record, other(clock))
+    beside = record.days_by(other(clock))
     if beside is not None and agree(beside):
         shows = "the authors' clock shows when kernels were launched, not when they ended"
         return f"the launch queue explains it: {days_text(beside, other(clock))} agree, and {shows}"

@@ -9,7 +9,7 @@ from statistics import mean, median
 
 import models
 
-from . import clocks, extrapolate
+from . import extrapolate
 from .clocks import DEFAULT, Clock
 from .fairness import shared
 from .recipe import Scale
@@ -202,7 +202,7 @@ class Search(OnMachine):
     @property
     def _steps(self) -> dict[str, float]:
         there = self.standing.items()
-        return {id: step for id, record in there if (step := clocks.step(record, self.clock)) is not None}
+        return {id: step for id, record in there if (step := record.step_by(self.clock)) is not None}
 
 
 def _fastest(steps: dict[str, float]) -> str | None:

@@ -203,6 +203,19 @@ class Record(OfSettings):
             return None
         return self.authors_step / self.true_step
 
+    def step_by(self, clock: Clock) -> float | None:
+        """Return the seconds of a training step by this clock; None where nothing was measured."""
+        return self.true_step if clock == "true" else self.authors_step
+
+    def days_by(self, clock: Clock) -> float | None:
+        """Return the days of the whole training by this clock; None where nothing was measured."""
+        return self.true_days if clock == "true" else self.authors_days
+
+    def micro_batch_by(self, clock: Clock) -> int | None:
+        """Return the micro batch that this clock timed. The authors' may be larger: their sequence accumulates no
+        gradients, and fits where the true one needs half. Appendix J's is compared with `compared_micro_batch`."""
+        return self.micro_batch if clock == "true" else self.compared_micro_batch
+
     def skipped_by(self, clock: Clock) -> bool:
         """Whether a guided search skipped it, as by this clock it could not be the fastest."""
         return self.status == "skipped" and (self.bound_clock or "authors") == clock

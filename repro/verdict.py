@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from . import differences, rules
-from .clocks import CLOCKS, DEFAULT, Clock, days, days_text, other
+from .clocks import CLOCKS, DEFAULT, Clock, days_text, other
 from .expected import AtPlace, Cell, PublishedSettings, State, all_cells, published_settings
 from .fairness import crowded_out, unfair
 from .findings import recipe_of
@@ -196,8 +196,8 @@ class _Judge:
             for record in ran
             if self.cell.state != "infeasible" or rules.fits_papers_hosts(*record.recipe_and_settings, record.world)
         ]
-        best = min(there_too or ran, key=lambda record: days(record, self.clock) or 0.0)
-        measured = days(best, self.clock)
+        best = min(there_too or ran, key=lambda record: record.days_by(self.clock) or 0.0)
+        measured = best.days_by(self.clock)
         if not there_too:
             why = "infeasible in the paper, whose jobs had 64 GB of host memory a GPU; here is more"
             return _judgement("no_reference", why, best, measured)

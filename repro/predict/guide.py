@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from repro import clocks
 from repro.clocks import BY_CLOCK, DEFAULT, Clock
 from repro.formats import figures
 from repro.recipe import Recipe
@@ -97,7 +96,7 @@ class Guide:
             self._peaks.setdefault(settings.library, {})[self._tensors(settings, size)] = float(peak)
         if record.skipped_by(self.clock) and record.bound is not None and record.uncompiled:
             self._note(settings, record.peaks[-1][0], record.bound)
-        timed, seconds = clocks.micro_batch(record, self.clock), clocks.step(record, self.clock)
+        timed, seconds = record.micro_batch_by(self.clock), record.step_by(self.clock)
         if timed is None or seconds is None:
             return
         if record.compiled and (uncompiled := self._uncompiled(record, timed)) is not None:

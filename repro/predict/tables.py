@@ -14,7 +14,7 @@ from .calibration import EVERYTHING, Calibration, load
 from .forecast import Forecast, forecast, ranked, trace_of
 from .machine import Machine
 from .queue import true_over_predicted
-from .time import timed_step
+from .time import TimedStep, timed_step
 from .traces import PAPER_STACK, Traced
 
 
@@ -53,12 +53,20 @@ def corrected(cell: Cell) -> Forecast:
 def implied_true_days(cell: Cell, printed_days: float) -> float | None:
     """The true days that the printed ones imply, by what the launch queue hid of them from the authors' clock; None
     where nothing is predicted to train."""
-    found, fitted = corrected(cell), load()[EVERYTHING]
+    step = _corrected_step(cell)
+    if step is None:
+        return None
+    authors = printed_days * SECONDS_A_DAY / step.recipe.training_steps
+    factor = true_over_predicted(step, load()[EVERYTHING].queue, authors)
+    return factor * step.seconds * step.recipe.training_steps / SECONDS_A_DAY
+
+
+@cache
+def _corrected_step(cell: Cell) -> TimedStep | None:
+    """The training step of `corrected`; None where nothing is predicted to train."""
+    found, rates = corrected(cell), load()[EVERYTHING].rates
     if not found.feasible:
         return None
-    recipe, machine = recipe_of(cell.model), found.machine
-    trace = trace_of(recipe, machine, found.settings, PAPER_STACK)
-    step = timed_step(recipe, trace, found.settings, machine, found.micro_batch, fitted.rates)
-    authors = printed_days * SECONDS_A_DAY / recipe.training_steps
-    factor = true_over_predicted(step, fitted.queue, authors)
-    return factor * step.seconds * recipe.training_steps / SECONDS_A_DAY
+    recipe = recipe_of(cell.model)
+    trace = trace_of(recipe, found.machine, found.settings, PAPER_STACK)
+    return timed_step(recipe, trace, found.settings, found.machine, found.micro_batch, rates)
