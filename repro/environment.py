@@ -22,6 +22,7 @@ from .errors import UserError
 from .host import Host, host
 from .packages import PACKAGES, matters
 from .rules import Stack
+from .variables import inherited_environment
 
 _ON_GPUS, _ON_CPU = "requirements.lock", "locks/cpu.lock"  # what run_all.sh sets up
 _LOCKS = (_ON_GPUS, _ON_CPU, "locks/paper.lock", "locks/latest.lock")
@@ -85,7 +86,7 @@ def describe(
     options: dict[str, Any],
     variables: Mapping[str, str],
 ) -> Environment:
-    """What this run runs on; `variables` are those that trials get on top of this process's."""
+    """What this run runs on; `variables` are those that trials get on top of those inherited."""
     return Environment(
         repro=__version__,
         commit=commit(),
@@ -101,7 +102,7 @@ def describe(
         options=options,
         variables={
             name: os.fsencode(value).decode(errors="backslashreplace")  # a variable may hold any bytes
-            for name, value in sorted({**os.environ, **variables}.items())
+            for name, value in sorted({**inherited_environment(), **variables}.items())
             if name.startswith(("CUDA_", "NCCL_", "NVIDIA_TF32", "TORCH", "PYTORCH_", "OMP_", "DS_"))
             and not name.endswith("_DIR")  # where caches lie says nothing of what ran
         },
