@@ -26,6 +26,7 @@ from .variables import inherited_environment
 
 _ON_GPUS, _ON_CPU = "requirements.lock", "locks/cpu.lock"  # what run_all.sh sets up
 _LOCKS = (_ON_GPUS, _ON_CPU, "locks/paper.lock", "locks/latest.lock")
+_LIBRARIES = ("LD_LIBRARY_PATH", "LD_PRELOAD")  # what they name goes before what the stack brings
 FILE = "environment.json"
 
 
@@ -101,9 +102,10 @@ def describe(
         seed=seed,
         options=options,
         variables={
-            name: os.fsencode(value).decode(errors="backslashreplace")  # a variable may hold any bytes
+            # Of paths it counts whether there are any. A variable may hold any bytes.
+            name: "set" if name in _LIBRARIES else os.fsencode(value).decode(errors="backslashreplace")
             for name, value in sorted({**inherited_environment(), **variables}.items())
-            if name.startswith(("CUDA_", "NCCL_", "NVIDIA_TF32", "TORCH", "PYTORCH_", "OMP_", "DS_"))
+            if name.startswith(("CUDA_", "NCCL_", "NVIDIA_TF32", "TORCH", "PYTORCH_", "OMP_", "DS_", *_LIBRARIES))
             and not name.endswith("_DIR")  # where caches lie says nothing of what ran
         },
     )

@@ -1,4 +1,4 @@
-"""What a launcher leaves to a run that it starts, measured for real on this CPU."""
+"""What a launcher leaves to a run that it starts: variables, signals and interfaces. Measured for real on this CPU."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.command_line import ROOT
 
@@ -23,9 +25,15 @@ OF_A_LAUNCHER = {
 }
 
 
-def test_a_trial_has_none_of_its_launcher_s_variables(tmp_path: Path) -> None:
+def test_a_trial_needs_neither_its_launcher_s_variables_nor_its_signals(tmp_path: Path) -> None:
+    """Some launchers and window managers ignore SIGCHLD, whereby nobody can wait for a process."""
+    leaving = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD, signal.SIGTERM]); "
+        "os.execv(sys.executable, [sys.executable, '-m', 'repro', *sys.argv[1:]])"
+    )
     done = subprocess.run(
-        [sys.executable, "-m", "repro", *ZERO, "--out", str(tmp_path)],
+        [sys.executable, "-c", leaving, *ZERO, "--out", str(tmp_path)],
         env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **OF_A_LAUNCHER},
         capture_output=True,
         text=True,
@@ -34,3 +42,36 @@ def test_a_trial_has_none_of_its_launcher_s_variables(tmp_path: Path) -> None:
     assert (record["status"], record["reason"]) == ("ok", ""), done.stderr
     assert record["wrapper"].startswith("DeepSpeedEngine")
     assert "DS_ACCELERATOR" not in json.loads((tmp_path / "environment.json").read_text())["variables"]
+
+
+def test_a_library_that_another_one_hides_is_told_with_the_variable(tmp_path: Path) -> None:
+    libraries = tmp_path / "libraries"
+    libraries.mkdir()
+    hiding = ["gcc", "-shared", "-x", "c", "/dev/null", "-o", str(libraries / "libstdc++.so.6")]
+    subprocess.run([*hiding, "-Wl,-soname,libstdc++.so.6"], check=True)
+    told = refusal_of_run(tmp_path / "out", LD_LIBRARY_PATH=str(libraries))
+    assert "undefined symbol" in told
+    assert "; LD_LIBRARY_PATH is set, which may name another such library: unset it; " in told
+    environment = (tmp_path / "out" / "environment.json").read_text()
+    assert json.loads(environment)["variables"]["LD_LIBRARY_PATH"] == "set", "and no path of this machine"
+
+
+def test_without_the_loopback_interface_nothing_is_measured(tmp_path: Path) -> None:
+    alone = ["unshare", "--net", "--map-root-user"]
+    if subprocess.run([*alone, "true"], capture_output=True).returncode:
+        pytest.skip("no network namespace may be made here")
+    told = refusal_of_run(tmp_path / "out", *alone)
+    assert told.startswith("repro: the loopback interface, lo, is down: ")
+    assert not (tmp_path / "out").exists()
+
+
+def refusal_of_run(out: Path, *prefix: str, **variables: str) -> str:
+    """The last line with which a run of one small trial ends before it begins."""
+    done = subprocess.run(
+        [*prefix, sys.executable, "-m", "repro", "--models", "vit", "--methods", "naive", "--out", str(out)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **variables},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (2, ""), done.stdout
+    return done.stderr.splitlines()[-1]

@@ -47,6 +47,18 @@ def check_cuda(devices: Sequence[Device]) -> None:
         raise UserError(complaint)
 
 
+def check_loopback() -> None:
+    """Raise UserError where the ranks of one machine could not meet."""
+    import psutil
+
+    loopback = psutil.net_if_stats().get("lo")
+    if loopback is not None and not loopback.isup:
+        raise UserError(
+            "the loopback interface, lo, is down: over it the processes of a trial meet; bring it up with "
+            "'ip link set lo up'"
+        )
+
+
 def check_disk(
     folder: Path, *names: str, asked: Path | None = None, way_out: str = "name another folder with --out"
 ) -> None:
