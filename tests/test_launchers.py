@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import ROOT
+from tests.command_line import ROOT, process_of
 
 # A trial of DeepSpeed's on two processes: it asks mpirun's, Azure's and SageMaker's variables for its rank.
 ZERO = ["--models", "pythia-1b", "--methods", "all", "--processes", "2", "--steps", "1"]
@@ -30,14 +29,10 @@ def test_a_trial_needs_neither_its_launcher_s_variables_nor_its_signals(tmp_path
     leaving = (
         "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
         "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD, signal.SIGTERM]); "
-        "os.execv(sys.executable, [sys.executable, '-m', 'repro', *sys.argv[1:]])"
+        "os.execv(sys.argv[1], sys.argv[1:])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", leaving, *ZERO, "--out", str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **OF_A_LAUNCHER},
-        capture_output=True,
-        text=True,
-    )
+    prefix = [sys.executable, "-c", leaving]
+    done = process_of(prefix, *ZERO, "--out", str(tmp_path), cwd=ROOT, CUDA_VISIBLE_DEVICES="", **OF_A_LAUNCHER)
     [record] = map(json.loads, (tmp_path / "trials.jsonl").read_text().splitlines())
     assert (record["status"], record["reason"]) == ("ok", ""), done.stderr
     assert record["wrapper"].startswith("DeepSpeedEngine")
@@ -67,11 +62,7 @@ def test_without_the_loopback_interface_nothing_is_measured(tmp_path: Path) -> N
 
 def refusal_of_run(out: Path, *prefix: str, **variables: str) -> str:
     """The last line with which a run of one small trial ends before it begins."""
-    done = subprocess.run(
-        [*prefix, sys.executable, "-m", "repro", "--models", "vit", "--methods", "naive", "--out", str(out)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **variables},
-        capture_output=True,
-        text=True,
-    )
+    wanted = ["--models", "vit", "--methods", "naive", "--out", str(out)]
+    done = process_of(prefix, *wanted, cwd=ROOT, CUDA_VISIBLE_DEVICES="", **variables)
     assert (done.returncode, done.stdout) == (2, ""), done.stdout
     return done.stderr.splitlines()[-1]
