@@ -19,6 +19,9 @@ platform=$(uname -sm)
 [[ $platform == 'Linux x86_64' ]] || die "the locked stacks are for Linux x86_64 and this is $platform:" \
     "take such a machine, or run 'python -m repro' with a stack of your own (Python 3.11 or newer)"
 
+# Settings for another Python: with these the stack's own would not start, or not end, or write no bytecode.
+unset PYTHONHOME PYTHONPLATLIBDIR PYTHONINSPECT PYTHONSTARTUP PYTHONDONTWRITEBYTECODE
+
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 
 # A device node costs nothing to look for. nvidia-smi, slow to start, is asked only where there is no node: under
@@ -49,7 +52,6 @@ venv=$root/.venv/$stack
 export REPRO_CACHE=${REPRO_CACHE:-$root/.venv/build-cache}
 # Many processes import the stack: its bytecode is kept, also where the packages are read-only or the caller writes none.
 export PYTHONPYCACHEPREFIX=${PYTHONPYCACHEPREFIX:-$REPRO_CACHE/bytecode}
-unset PYTHONDONTWRITEBYTECODE
 printf -v REPRO_COMMAND %q "$0" # what a person types to resume
 export REPRO_COMMAND
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
