@@ -233,6 +233,19 @@ def test_a_gpu_that_only_the_driver_names_takes_the_gpu_stack(house: House, tmp_
         assert json.loads(house.run(*more, "cells", PATH=path).stdout)["arguments"] == ["cells"], more
 
 
+def test_a_driver_that_hangs_is_told_and_not_asked_by_what_needs_no_gpu(house: House, tmp_path: Path) -> None:
+    path = command(tmp_path / "bin", "nvidia-smi", "exec sleep 100")
+    started = time.monotonic()
+    assert house.run("--help", PATH=path).returncode == 0, "also before a set-up"
+    house.finish_set_up()
+    for words in (["--help"], ["run", "--models", "vit", "--help"], ["report", "--out", "somewhere"], ["--version"]):
+        assert house.run(*words, PATH=path).returncode == 0, words
+    assert time.monotonic() - started < 5
+    assert_one_line(house.run("run", PATH=path), "nvidia-smi does not answer within 10 s", "CUDA_VISIBLE_DEVICES=")
+    assert time.monotonic() - started < 20
+    assert house.run("run", PATH=path, CUDA_VISIBLE_DEVICES="").returncode == 0
+
+
 def test_what_else_to_install_is_asked_for_before_all_else(house: House) -> None:
     assert_one_line(house.run("cells", "--with-tracking"), "--with-tracking goes before all else")
 
