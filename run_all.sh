@@ -19,16 +19,67 @@ platform=$(uname -sm)
 [[ $platform == 'Linux x86_64' ]] || die "the locked stacks are for Linux x86_64 and this is $platform:" \
     "take such a machine, or run 'python -m repro' with a stack of your own (Python 3.11 or newer)"
 
+# Settings for another Python: with these the stack's own would not start, or not end, or write no bytecode.
+unset PYTHONHOME PYTHONPLATLIBDIR PYTHONINSPECT PYTHONSTARTUP PYTHONDONTWRITEBYTECODE
+
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
+
+# A lock is copied into the virtual environment once it is installed there, see locks/install.sh.
+has() { # has STACK LOCK ...: whether the stack is set up with these locks
+    local venv=$root/.venv/$1 lock
+    for lock in "${@:2}"; do
+        cmp -s "$root/$lock" "$venv/installed/${lock##*/}" || return
+    done
+    [[ -x $venv/bin/python ]]
+}
+
+needs_no_gpu() { # a command that measures nothing, and help
+    case ${1-} in
+    recipes | settings | table | audit | claims | recommend | rent | breakeven | scaling | report | compare) return 0 ;;
+    test) return 1 ;; # its options are pytest's
+    esac
+    local word
+    for word; do [[ $word != -h && $word != --help && $word != --version ]] || return 0; done
+    return 1
+}
 
 # A device node costs nothing to look for. nvidia-smi, slow to start, is asked only where there is no node: under
 # WSL, and after a boot in which nothing has made the nodes yet. It comes with the driver, not with a toolkit.
 # A driver that fails, whichever stack is taken then, is told by every command that would run on its GPUs: repro/nvml.py.
+# One that hangs may leave an nvidia-smi that nothing can end: nothing here waits for it.
+node_is_here() { compgen -G '/dev/nvidia[0-9]*' >/dev/null; }
 gpu_is_here() {
-    compgen -G '/dev/nvidia[0-9]*' >/dev/null || [[ $(nvidia-smi -L 2>/dev/null) == 'GPU '* ]]
+    local line='' code=0
+    read -r -t 10 line < <(exec nvidia-smi -L 2>/dev/null </dev/null) || code=$?
+    if ((code > 128)); then
+        kill -KILL $! 2>/dev/null
+        [[ ${CUDA_VISIBLE_DEVICES-0} =~ ^(-1)?$ ]] || die "nvidia-smi does not answer within 10 s, so the NVIDIA driver" \
+            "hangs: see dmesg, reboot, or set CUDA_VISIBLE_DEVICES= to run on the CPU"
+    fi
+    [[ $line == 'GPU '* ]]
 }
 
-if gpu_is_here; then stack=gpu locks=(requirements.lock); else stack=cpu locks=(locks/cpu.lock); fi
+export REPRO_CACHE=${REPRO_CACHE:-$root/.venv/build-cache}
+# Many processes import the stack: its bytecode is kept, also where the packages are read-only or the caller writes none.
+export PYTHONPYCACHEPREFIX=${PYTHONPYCACHEPREFIX:-$REPRO_CACHE/bytecode}
+printf -v REPRO_COMMAND %q "$0" # what a person types to resume
+export REPRO_COMMAND
+export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
+
+declare -A first=([cpu]=locks/cpu.lock [gpu]=requirements.lock)
+stack=
+if node_is_here; then
+    stack=gpu
+elif needs_no_gpu "$@"; then
+    for each in cpu gpu; do if has $each ${first[$each]}; then stack=$each && break; fi; done
+fi
+# Help needs no stack, so it waits for none where the machine's own Python will do.
+if [[ ${1-} == -h || ${1-} == --help ]] && { [[ -z $stack ]] || ! has $stack ${first[$stack]}; } &&
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    exec python3 -P -m repro --help
+fi
+if [[ -z $stack ]]; then if gpu_is_here; then stack=gpu; else stack=cpu; fi; fi
+locks=("${first[$stack]}")
 while :; do
     case ${1-} in
     --with-kernels)
@@ -46,29 +97,7 @@ done
 if [[ ${1-} == test ]]; then locks+=(locks/dev.lock locks/tracking.lock); fi
 
 venv=$root/.venv/$stack
-export REPRO_CACHE=${REPRO_CACHE:-$root/.venv/build-cache}
-# Many processes import the stack: its bytecode is kept, also where the packages are read-only or the caller writes none.
-export PYTHONPYCACHEPREFIX=${PYTHONPYCACHEPREFIX:-$REPRO_CACHE/bytecode}
-unset PYTHONDONTWRITEBYTECODE
-printf -v REPRO_COMMAND %q "$0" # what a person types to resume
-export REPRO_COMMAND
-export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
-
-# A lock is copied into the virtual environment once it is installed there, see locks/install.sh.
-set_up() {
-    local lock
-    for lock in "${locks[@]}"; do
-        cmp -s "$root/$lock" "$venv/installed/${lock##*/}" || return
-    done
-    [[ -x $venv/bin/python ]]
-}
-
-if ! set_up; then
-    # Help needs no stack, so it waits for none where the machine's own Python will do.
-    if [[ ${1-} == -h || ${1-} == --help ]] &&
-        python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-        exec python3 -P -m repro --help
-    fi
+if ! has "$stack" "${locks[@]}"; then
     "$root/locks/install.sh" "$venv" "${locks[@]}" >&2 </dev/null || exit
 fi
 

@@ -18,6 +18,17 @@ shift
 # A lock is copied to VENV/installed when it is installed, and compared there: a set-up cut short leaves no copy.
 installed() { cmp -s "$1" "$venv/installed/${1##*/}"; }
 
+here() { # here LOCK: whether VENV has what LOCK pins; says what it lacks
+    "$venv/bin/python" -I - "$1" <<'EOF'
+import re, sys
+from importlib.metadata import distributions
+found = {re.sub(r"[-_.]+", "-", each.metadata["Name"]).lower(): each.version for each in distributions()}
+for name, pinned in re.findall(r"(?m)^([\w.-]+)==([^\s;]+)", open(sys.argv[1]).read()):
+    if (version := found.get(re.sub(r"[-_.]+", "-", name).lower())) != pinned:
+        sys.exit(f"{name} {pinned} was installed and {version or 'none'} is there")
+EOF
+}
+
 need_space() { # need_space GiB: on the file systems of VENV and of uv's cache, which links into VENV where it can
     local free place
     for place in "$(dirname "$venv")" "$("$uv" cache dir)"; do
@@ -55,7 +66,6 @@ without_kernels() { awk '/^[a-z0-9]/ { on = !/^(flash-attn|mamba-ssm|causal-conv
 trap 'say "interrupted: run the same command again to go on"; exit 130' INT
 one_at_a_time
 find_uv
-read_pip_configuration
 
 if ! installed "$stack" || [[ ! -x $venv/bin/python ]]; then
     case $stack in *cpu.lock) need_space 2 ;; *) need_space 9 ;; esac
@@ -64,6 +74,7 @@ fi
 for lock in "$@"; do
     installed "$lock" && continue
     say "installing $lock into $venv"
+    wanted=$lock
     options=(--no-deps --require-hashes --build-constraints "$stack")
     case $lock in
     *kernels.lock)
@@ -77,12 +88,13 @@ for lock in "$@"; do
         ;;
     *)
         find_torch "$lock"
-        without_kernels "$lock" >"$venv/wanted"
-        options+=(--requirements "$venv/wanted")
+        wanted=$venv/wanted
+        without_kernels "$lock" >"$wanted"
+        options+=(--requirements "$wanted")
         ;;
     esac
     # DeepSpeed builds its operators when they are first used; none at installation, whatever the user has set.
-    DS_BUILD_OPS=0 "$uv" pip install --python "$venv/bin/python" "${options[@]}" &&
+    DS_BUILD_OPS=0 "$uv" pip install --python "$venv/bin/python" "${options[@]}" && here "$wanted" &&
         mkdir -p "$venv/installed" && cp "$lock" "$venv/installed/" ||
         die "$lock could not be installed, see above: once that is mended run the same command again"
 done

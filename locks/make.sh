@@ -41,7 +41,6 @@ fi
 
 one_at_a_time
 find_uv
-read_pip_configuration
 find_torch <(sed -n 's/.*"\(torch==[^"]*+cpu\)".*/\1/p' pyproject.toml)
 
 lock() { # lock FILE OPTION ...

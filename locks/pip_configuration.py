@@ -1,6 +1,7 @@
-"""Prints where pip is configured to look for packages, as shell assignments of uv's variables.
+"""Prints where pip and uv are configured to look for packages, as shell assignments of variables of both.
 
-Runs on whatever python3 has the pip, before there is a stack. A variable of uv's that is set already stays.
+Runs on whatever python3 has the pip, before there is a stack. A variable of uv's that is set already stays, and what
+uv's own file says goes before what pip's say.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import shlex
 import subprocess
 import sys
+from typing import Any
 
 # Later sections override earlier ones, as in pip.
 SECTIONS = ["global", "install", ":env:"]
@@ -39,17 +41,47 @@ def read(listing: str) -> dict[str, list[str]]:
     return found
 
 
+def read_uv() -> dict[str, str]:
+    """The same of the file that a person configures uv by, as uv's variables; none where this Python reads no TOML."""
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    try:
+        import tomllib
+
+        with open(os.environ.get("UV_CONFIG_FILE") or os.path.join(home, "uv", "uv.toml"), "rb") as file:
+            told: dict[str, Any] = tomllib.load(file)
+    except (ImportError, OSError, ValueError):  # uv itself stops at a file that it cannot read; here it says nothing
+        return {}
+    told |= told.get("pip", {})
+    indexes = told.get("index", [])
+    default = [each["url"] for each in indexes if each.get("default")] or [told.get("index-url", "")]
+    others = [each["url"] for each in indexes if not each.get("default")] + told.get("extra-index-url", [])
+    found = {
+        "UV_DEFAULT_INDEX": default[0],
+        "UV_INDEX": " ".join(others),
+        "UV_FIND_LINKS": ",".join(told.get("find-links", [])),
+        "UV_NO_INDEX": "1" if told.get("no-index") else "",
+        "UV_INSECURE_HOST": " ".join(told.get("allow-insecure-host", [])),
+        "UV_NATIVE_TLS": "1" if told.get("native-tls") or told.get("system-certs") else "",
+    }
+    return {variable: value for variable, value in found.items() if value}
+
+
 def main() -> None:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
     found = read(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    exported = read_uv()
     for option, variable, separator in VARIABLES:
         values = found.get(option, [])
         if option == "find-links":
             # pip passes over a folder that is not there, uv stops at it.
             values = [os.path.expanduser(v) for v in values]
             values = [v for v in values if "://" in v or os.path.isdir(v)]
-        if values and variable not in os.environ:
-            print(f"export {variable}={shlex.quote(separator.join(values))}")
+        if values:
+            exported.setdefault(variable, separator.join(values))
+            print(f"export PIP_{option.upper().replace('-', '_')}={shlex.quote(' '.join(values))}")
+    for variable, value in exported.items():
+        if variable not in os.environ:
+            print(f"export {variable}={shlex.quote(value)}")
 
 
 if __name__ == "__main__":

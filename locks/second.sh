@@ -13,7 +13,6 @@ cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 trap 'say "interrupted: run the same command again to go on"; exit 130' INT
 one_at_a_time
 find_uv
-read_pip_configuration
 find_torch "${requirements:-$lock}"
 
 if [[ -n $requirements ]]; then

@@ -1,4 +1,7 @@
-# Sourced from the top of the checkout by install.sh and make.sh: finding uv, and having it look where pip looks.
+# Sourced from the top of the checkout by install.sh, make.sh and second.sh: finding uv, and having it look where a
+# person's pip and uv look. All else that they, or Python, are set to do does not count here.
+
+for name in $(compgen -e PYTHON); do unset "$name"; done
 
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { say "$@"; exit 2; }
@@ -17,15 +20,15 @@ python_with_pip() { # prints the first python3 on PATH that has one: an activate
 }
 
 find_uv() { # sets uv: the pinned one, got with any python3 that has pip, else one on PATH
+    read_configuration
     local home=$PWD/.venv/uv python
     uv=$home/bin/uv
-    cmp -s locks/installer.lock "$home/installed.lock" && return
+    cmp -s locks/installer.lock "$home/installed.lock" && works 2>/dev/null && return
     if python=$(python_with_pip); then
         rm -rf "$home"
-        # Neither of these settings of a person's pip is meant for a folder of our own.
-        if PIP_REQUIRE_VIRTUALENV=0 PIP_USER=0 PIP_ROOT_USER_ACTION=ignore "$python" -m pip -qq \
+        if PIP_REQUIRE_VIRTUALENV=0 PIP_ROOT_USER_ACTION=ignore "$python" -m pip -qq \
             --disable-pip-version-check install --target "$home" \
-            --no-deps --require-hashes --only-binary :all: --requirement locks/installer.lock >&2; then
+            --no-deps --require-hashes --only-binary :all: --requirement locks/installer.lock >&2 && works; then
             cp locks/installer.lock "$home/installed.lock"
             return
         fi
@@ -37,12 +40,24 @@ find_uv() { # sets uv: the pinned one, got with any python3 that has pip, else o
     fi
 }
 
-read_pip_configuration() { # uv reads none of pip's files and variables
+works() { "$uv" --version >/dev/null; }
+
+read_configuration() { # uv reads none of pip's files and variables, and of each only what says where packages are and are kept counts
     # What one index lacks another may have, as with pip; the hashes say which file is meant.
-    export UV_INDEX_STRATEGY=unsafe-best-match
-    local python assignments
-    python=$(python_with_pip) && assignments=$("$python" locks/pip_configuration.py) || return 0
+    local python assignments='' name
+    python=$(python_with_pip) && assignments=$("$python" locks/pip_configuration.py) || true
+    for name in $(compgen -e PIP_) $(compgen -e UV_); do
+        case $name in
+        UV_DEFAULT_INDEX | UV_INDEX | UV_INDEX_URL | UV_EXTRA_INDEX_URL | UV_INDEX_*_USERNAME | UV_INDEX_*_PASSWORD) ;;
+        UV_FIND_LINKS | UV_NO_INDEX | UV_OFFLINE | UV_INSECURE_HOST | UV_KEYRING_PROVIDER) ;;
+        UV_NATIVE_TLS | UV_SYSTEM_CERTS | UV_HTTP_* | UV_REQUEST_TIMEOUT) ;;
+        UV_CACHE_DIR | UV_NO_CACHE | UV_LINK_MODE | UV_PYTHON_DOWNLOADS | UV_PYTHON_INSTALL_* | UV_PYTHON_CACHE_DIR) ;;
+        *) unset "$name" ;;
+        esac
+    done
     eval "$assignments"
+    export PIP_CONFIG_FILE=/dev/null UV_INDEX_STRATEGY=unsafe-best-match
+    export XDG_CONFIG_HOME=$PWD/.venv/no-configuration # where uv looks for a person's uv.toml
 }
 
 find_torch() { # find_torch FILE: FILE's CPU build of torch is on no package index, only where PyTorch has it

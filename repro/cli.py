@@ -9,6 +9,7 @@ import itertools
 import os
 import re
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -79,6 +80,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str]) -> int:
     """Runs a command and returns the exit code. Without a command's name it is `run`."""
+    _reset_signals()
     _open_what_is_closed()
     try:
         try:
@@ -105,6 +107,22 @@ def main(arguments: Sequence[str]) -> int:
         _drop_output()
         say(f"cannot write the output: {error.strerror}")
         return USAGE
+
+
+# Those that nohup and a shell's & ignore on purpose, and those that Python itself does.
+_MAY_BE_IGNORED = (
+    *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
+    *(signal.SIGPIPE, signal.SIGXFSZ),
+)
+
+
+def _reset_signals() -> None:
+    """Give signals that this process inherited as ignored or blocked their default action. While SIGCHLD is ignored
+    nobody can wait for a process."""
+    for number in signal.valid_signals():
+        if number not in _MAY_BE_IGNORED and signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _open_what_is_closed() -> None:

@@ -59,7 +59,7 @@ def examine() -> Health:
             f"{sum(other.name == name for other in devices)} x {name} ({generation_of(device)})"
             for name, device in counted.items()
         ),
-        driver=nvml.driver(),
+        driver=None if unusable else nvml.driver(),
         image=_image(),
         torch=installed("torch"),
         kernels=tuple(_kernels(first)),

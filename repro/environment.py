@@ -12,19 +12,23 @@ import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from . import __version__, adam, image, jsonfile, nvml, tf32
 from .checkout import ROOT
 from .devices import Device, capability_of
-from .errors import UserError
+from .errors import UserError, cut, one_line
 from .host import Host, host
 from .packages import PACKAGES, matters
 from .rules import Stack
+from .stderr import say
+from .variables import inherited_environment
 
 _ON_GPUS, _ON_CPU = "requirements.lock", "locks/cpu.lock"  # what run_all.sh sets up
 _LOCKS = (_ON_GPUS, _ON_CPU, "locks/paper.lock", "locks/latest.lock")
+_LIBRARIES = ("LD_LIBRARY_PATH", "LD_PRELOAD")  # what they name goes before what the stack brings
 FILE = "environment.json"
 
 
@@ -85,7 +89,7 @@ def describe(
     options: dict[str, Any],
     variables: Mapping[str, str],
 ) -> Environment:
-    """What this run runs on; `variables` are those that trials get on top of this process's."""
+    """What this run runs on; `variables` are those that trials get on top of those inherited."""
     return Environment(
         repro=__version__,
         commit=commit(),
@@ -100,9 +104,10 @@ def describe(
         seed=seed,
         options=options,
         variables={
-            name: os.fsencode(value).decode(errors="backslashreplace")  # a variable may hold any bytes
-            for name, value in sorted({**os.environ, **variables}.items())
-            if name.startswith(("CUDA_", "NCCL_", "NVIDIA_TF32", "TORCH", "PYTORCH_", "OMP_", "DS_"))
+            # Of paths it counts whether there are any. A variable may hold any bytes.
+            name: "set" if name in _LIBRARIES else os.fsencode(value).decode(errors="backslashreplace")
+            for name, value in sorted({**inherited_environment(), **variables}.items())
+            if name.startswith(("CUDA_", "NCCL_", "NVIDIA_TF32", "TORCH", "PYTORCH_", "OMP_", "DS_", *_LIBRARIES))
             and not name.endswith("_DIR")  # where caches lie says nothing of what ran
         },
     )
@@ -190,20 +195,37 @@ def _compared(name: str, packages: dict[str, str]) -> Lock | None:
     return Lock(name, hashlib.sha256(text.encode()).hexdigest(), not differences, differences)
 
 
+# By which a git hook, or a person, names another repository than that of the folder.
+_OF_A_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
+
+
 def commit() -> str | None:
-    """This checkout's commit, `-dirty` behind it where files differ; None outside of one. An image has no checkout,
-    and says its commit in REPRO_COMMIT."""
+    """This checkout's commit, `-dirty` behind it where files differ; None outside of one, and where git does not say
+    it, which is reported. An image has no checkout, and says its commit in REPRO_COMMIT."""
     if known := os.environ.get("REPRO_COMMIT"):
         return known
     if not (ROOT / ".git").exists():  # git would answer with a repository around this folder
         return None
+    # Another user's checkout, as in many containers, git takes for unsafe; its code is what runs here anyway.
+    command = ["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT)]
     try:
         found = subprocess.run(
-            ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            [*command, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            env={name: value for name, value in os.environ.items() if name not in _OF_A_REPOSITORY},
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=5,
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.TimeoutExpired) as error:
+        _say_unknown(f"git does not answer ({one_line(error)})")
         return None
+    if found.returncode:
+        _say_unknown(f"git answers {cut((found.stderr.strip() or 'nothing').splitlines()[0])}")
     return found.stdout.strip() or None
+
+
+@cache
+def _say_unknown(why: str) -> None:
+    """Once in a process: each part of a check describes its environment."""
+    say(f"the commit of this checkout is not recorded, as {why}")

@@ -1,10 +1,16 @@
 """Errors a person caused and can mend, and how any other is told."""
 
 import errno
+import os
 import re
 
 _NCCLS_CAUSE = "Last error:"
 _COMPILERS_CAUSE = re.compile(r"C\+\+ compile error$.*?\berror: ([^\n]+)", re.MULTILINE | re.DOTALL)  # by Inductor
+# By the dynamic linker, of a library that lacks what another needs of it.
+_WRONG_LIBRARY = re.compile(
+    r"undefined symbol|version `[^']+' not found|cannot open shared object|invalid ELF header|wrong ELF class|"
+    "file too short"
+)
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # what breaks a line, or steers a terminal
 
@@ -23,7 +29,12 @@ def one_line(error: BaseException) -> str:
         told = f"{told.partition(',')[0]}: {' '.join(lines[lines.index(_NCCLS_CAUSE) + 1 :])}"
     if cause := _COMPILERS_CAUSE.search(str(error)):
         told = f"{lines[0]}: {cause[1]}"
-    return cut(f"{type(error).__name__}: {told}")
+    line = cut(f"{type(error).__name__}: {told}")
+    if isinstance(error, (ImportError, OSError)) and _WRONG_LIBRARY.search(line):
+        # Last, as `line` may have been cut: these two replace libraries that the stack brings, or was built with.
+        set_ = [name for name in ("LD_LIBRARY_PATH", "LD_PRELOAD") if os.environ.get(name)]
+        line += "".join(f"; {name} is set, which may name another such library: unset it" for name in set_)
+    return line
 
 
 def cut(line: str, most: int = 300) -> str:

@@ -7,15 +7,18 @@ cannot be used, which is told, and never taken for a machine without.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .devices import Device, mask
 from .errors import UserError
 from .gpus import find
 
+_T = TypeVar("_T")
+_SECONDS = 20.0  # without persistence the driver starts each GPU anew, in a second or two
 _HIDING_ALL = ("", "-1")  # as people write CUDA_VISIBLE_DEVICES to run on the CPU
 
 
@@ -46,8 +49,7 @@ def devices() -> list[Device]:
             "./run_all.sh, or install it with pip"
         ) from None
     try:
-        with _asking(nvml):
-            return [_device(nvml, index, *handles) for index, handles in enumerate(_handles(nvml))]
+        return _in_time(lambda: _devices(nvml))
     except (nvml.NVMLError_LibraryNotFound, nvml.NVMLError_DriverNotLoaded) as error:
         if _node() is None:
             return []
@@ -61,8 +63,7 @@ def driver() -> str | None:
     try:
         import pynvml as nvml
 
-        with _asking(nvml):
-            return str(nvml.nvmlSystemGetDriverVersion())
+        return _in_time(lambda: _version(nvml))
     except Exception:  # what a run needs of the driver it asks elsewhere; this one is for the record
         return None
 
@@ -110,6 +111,39 @@ def memory(local: int) -> tuple[int, int] | None:
     except Exception:  # as above
         return None
     return int(told.total), int(told.used)
+
+
+def _in_time(ask: Callable[[], _T]) -> _T:
+    """Return what `ask` does; a UserError where the driver hangs, as with a GPU that fell off the bus."""
+    answers: list[_T | Exception] = []
+
+    def keep() -> None:
+        try:
+            answers.append(ask())
+        except Exception as error:
+            answers.append(error)
+
+    asking = threading.Thread(target=keep, daemon=True)  # which the interpreter does not wait for at its end
+    asking.start()
+    asking.join(_SECONDS)
+    if not answers:
+        raise UserError(
+            f"the NVIDIA driver has not answered within {_SECONDS:.0f} s, so it hangs: see dmesg, reboot, or set "
+            "CUDA_VISIBLE_DEVICES= to run on the CPU"
+        )
+    if isinstance(answers[0], Exception):
+        raise answers[0]
+    return answers[0]
+
+
+def _devices(nvml: Any) -> list[Device]:
+    with _asking(nvml):
+        return [_device(nvml, index, *handles) for index, handles in enumerate(_handles(nvml))]
+
+
+def _version(nvml: Any) -> str:
+    with _asking(nvml):
+        return str(nvml.nvmlSystemGetDriverVersion())
 
 
 @contextmanager

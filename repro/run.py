@@ -97,7 +97,7 @@ class Run:
             if any(record.status in _ANSWERS for record in self._records.values()):
                 environment.refuse_another(self.results.folder, found)
             environment.keep(found, self.results.folder)
-            self._commit = found.commit
+            self.commit = found.commit
             self._opened = opened.pop_all()
         return self
 
@@ -246,7 +246,7 @@ class Run:
         return write(compose(read(folder, clock)), folder, draw)
 
     def _keep(self, record: Record) -> None:
-        record.commit = self._commit
+        record.commit = self.commit
         self.results.append(record)
         self._records.pop(record.id, None)  # of trials with other rounds the last that ran stands
         self._records[record.id] = record

@@ -1,4 +1,4 @@
-"""The environment variables that trials get on top of this process's."""
+"""The environment variables that trials get: this process's without a launcher's, and some on top."""
 
 from __future__ import annotations
 
@@ -12,6 +12,22 @@ from .host import instructions
 from .packages import installed
 
 _AUTHORS = {"OMP_NUM_THREADS": "1", "NCCL_P2P_LEVEL": "NVL"}
+# What mpirun, srun, torchrun, accelerate and cloud services tell the processes that they start. DeepSpeed and
+# accelerate take them for the ranks' own, which measure/rank.py sets.
+_LAUNCHERS = (
+    *("OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA_", "MPI_", "MV2_", "SLURM_", "TORCHELASTIC_", "PET_", "ACCELERATE_"),
+    *("AZUREML_", "AZ_BATCH", "SM_TRAINING_ENV", "DLTS_"),
+)
+_RANKS = {
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "LOCAL_WORLD_SIZE", "CROSS_RANK", "CROSS_SIZE", "NODE_RANK"),
+    *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT"),
+    "DS_ACCELERATOR",  # the run's devices decide
+}
+
+
+def inherited_environment() -> dict[str, str]:
+    """Return this process's variables without those by which launchers number its ranks."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS) and name not in _RANKS}
 
 
 def trial_environment(devices: Sequence[Device], torch: str | None = None) -> dict[str, str]:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -51,10 +52,16 @@ def repro(*arguments: str, cwd: Path = ROOT, **variables: str) -> subprocess.Com
 
 def process(*arguments: str, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
     """Runs `python -m repro` with these arguments."""
+    return process_of([], *arguments, cwd=cwd, **variables)
+
+
+def process_of(
+    prefix: Sequence[str], *arguments: str, cwd: Path = ROOT, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs `python -m repro` with these arguments, started by the command `prefix`."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
-    return subprocess.run(
-        [sys.executable, "-m", "repro", *arguments], cwd=cwd, env=environment, capture_output=True, text=True
-    )
+    command = [*prefix, sys.executable, "-m", "repro", *arguments]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
 
 
 def started(*arguments: str, **variables: str) -> subprocess.Popen[str]:

@@ -17,7 +17,7 @@ from repro import nvml
 from repro.commands.devices import devices_and_counts
 from repro.errors import UserError
 from repro.variables import server_environment
-from tests.command_line import ROOT, process
+from tests.command_line import ROOT, process, refusal, repro
 
 _ERRORS = ("NotSupported", "FunctionNotFound", "NotFound", "LibraryNotFound", "DriverNotLoaded")
 
@@ -269,3 +269,16 @@ def test_the_catalogue_is_listed_beside_a_driver_that_does_not_answer(tmp_path: 
     found = process("gpus", PYTHONPATH=f"{tmp_path}:{ROOT}", CUDA_VISIBLE_DEVICES="0", cwd=tmp_path)
     assert (found.returncode, "RTX 3090" in found.stdout) == (0, True)
     assert found.stderr.startswith("repro: the NVIDIA driver does not tell of its GPUs: ")
+
+
+def test_a_driver_that_hangs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging = "import time\n" + _OF_ANOTHER_VERSION.replace("raise", "time.sleep(100); raise")
+    (tmp_path / "pynvml.py").write_text(hanging)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+    monkeypatch.setattr(nvml, "_SECONDS", 0.2, raising=False)
+    for command in (["run", "--models", "vit"], ["lab"]):
+        told = refusal(*command, "--out", str(tmp_path / "out"), CUDA_VISIBLE_DEVICES="0")
+        assert "the NVIDIA driver has not answered within 0 s, so it hangs: " in told
+    found = repro("doctor", CUDA_VISIBLE_DEVICES="0")
+    assert (found.returncode, found.stdout.count("so it hangs")) == (1, 1)

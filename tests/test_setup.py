@@ -69,6 +69,14 @@ class House:
         if (ROOT / ".venv" / "uv").is_dir():
             shutil.copytree(ROOT / ".venv" / "uv", self.root / ".venv" / "uv")
 
+    def hand_on_uv(self, first: str = "") -> None:
+        """Has pip install a uv that hands on to this checkout's, when it has one, after a line of shell."""
+        uv = ROOT / ".venv" / "uv" / "bin" / "uv"
+        if not uv.exists():
+            pytest.skip("this checkout has no uv of its own")
+        script = {"uv-1.0.data/scripts/uv": f'#!/bin/sh\n{first}\nexec {uv} "$@"\n'}
+        (self.root / "locks" / "installer.lock").write_text(pin(wheel(self.wheels, "uv", "1.0", script)))
+
     def finish_set_up(self, *locks: str) -> None:
         """Leaves what a finished set-up leaves, around the Python that runs these tests."""
         for venv in ("cpu", "gpu"):
@@ -225,6 +233,19 @@ def test_a_gpu_that_only_the_driver_names_takes_the_gpu_stack(house: House, tmp_
         assert json.loads(house.run(*more, "cells", PATH=path).stdout)["arguments"] == ["cells"], more
 
 
+def test_a_driver_that_hangs_is_told_and_not_asked_by_what_needs_no_gpu(house: House, tmp_path: Path) -> None:
+    path = command(tmp_path / "bin", "nvidia-smi", "exec sleep 100")
+    started = time.monotonic()
+    assert house.run("--help", PATH=path).returncode == 0, "also before a set-up"
+    house.finish_set_up()
+    for words in (["--help"], ["run", "--models", "vit", "--help"], ["report", "--out", "somewhere"], ["--version"]):
+        assert house.run(*words, PATH=path).returncode == 0, words
+    assert time.monotonic() - started < 5
+    assert_one_line(house.run("run", PATH=path), "nvidia-smi does not answer within 10 s", "CUDA_VISIBLE_DEVICES=")
+    assert time.monotonic() - started < 20
+    assert house.run("run", PATH=path, CUDA_VISIBLE_DEVICES="").returncode == 0
+
+
 def test_what_else_to_install_is_asked_for_before_all_else(house: House) -> None:
     assert_one_line(house.run("cells", "--with-tracking"), "--with-tracking goes before all else")
 
@@ -364,6 +385,57 @@ def test_an_activated_environment_without_pip_is_passed_over(house: House, tmp_p
     assert "+ stone==1.0" in done.stderr  # from a folder that pip alone was told of
 
 
+# A person's settings
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"PYTHONHOME": "{}", "PYTHONINSPECT": "1", "PYTHONSTARTUP": "{}/startup.py"},
+        {"PIP_PREFIX": "{}"},
+        {"PIP_ROOT": "{}"},
+        {"PIP_CONFIG_FILE": "{}/pip.conf", "PIP_DRY_RUN": "1"},
+        {"UV_CONFIG_FILE": "{}/uv.toml", "UV_TORCH_BACKEND": "cu128", "UV_NO_BINARY": "1"},
+        {"XDG_CONFIG_HOME": "{}"},
+    ],
+    ids=["python", "pip's prefix", "pip's root", "pip's file", "uv", "uv's file"],
+)
+def test_a_set_up_heeds_no_other_settings_of_python_pip_and_uv(
+    house: House, tmp_path: Path, settings: dict[str, str]
+) -> None:
+    """uv is got with pip here, as on a machine that never was set up: a wheel that hands on to this checkout's."""
+    house.hand_on_uv()
+    personal = tmp_path / "personal"
+    (personal / "uv").mkdir(parents=True)
+    (personal / "startup.py").write_text("raise SystemExit(9)")
+    (personal / "pip.conf").write_text(f"[install]\nroot = {personal}/root\n[global]\nrequire-virtualenv = true\n")
+    for file in (personal / "uv.toml", personal / "uv" / "uv.toml"):
+        file.write_text(f'[pip]\ntarget = "{personal}/target"\nonly-binary = [":none:"]\nno-binary = [":all:"]\n')
+    written = sorted(personal.rglob("*"))
+    done = house.run("cells", cwd=tmp_path, **{name: value.format(personal) for name, value in settings.items()})
+    assert done.returncode == 0, done.stderr
+    assert list((house.root / ".venv").glob("cpu/lib/python3.11/site-packages/stone.py"))
+    assert sorted(personal.rglob("*")) == written
+
+
+def test_a_uv_that_is_there_and_does_not_work_is_got_anew(house: House) -> None:
+    """A pip that installed it elsewhere left this behind, and the mark of a success."""
+    house.hand_on_uv()
+    (house.root / ".venv" / "uv").mkdir()
+    shutil.copy(house.root / "locks" / "installer.lock", house.root / ".venv" / "uv" / "installed.lock")
+    done = house.run("cells")
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_is_said_to_be_installed_and_is_not_there_is_no_success(house: House) -> None:
+    house.hand_on_uv('[ "$1 $2" != "pip install" ] || exit 0')
+    done = house.run("cells")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "stone 1.0 was installed and none is there" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list((house.root / ".venv").glob("cpu/installed/*"))
+
+
 # Where pip looks
 
 
@@ -405,6 +477,28 @@ def test_a_variable_of_pip_goes_before_its_file_and_uvs_own_before_both(tmp_path
     assert pip_configuration(tmp_path, text, **env)["UV_DEFAULT_INDEX"] == "https://variable.example/"
     env["UV_DEFAULT_INDEX"] = "https://uv.example/"
     assert pip_configuration(tmp_path, text, **env)["UV_DEFAULT_INDEX"] == "https://uv.example/"
+
+
+def test_the_indexes_of_uvs_own_file_go_before_those_of_pip(tmp_path: Path) -> None:
+    (tmp_path / "uv.toml").write_text(
+        f"""find-links = ["{tmp_path}", "https://wheels.example/"]
+        no-index = false
+        native-tls = true
+        [[index]]
+        url = "https://other.example/simple"
+        [[index]]
+        url = "https://uv.example/simple"
+        default = true
+        """
+    )
+    text = "[global]\nindex-url = https://pip.example/simple\n"
+    seen = pip_configuration(tmp_path, text, UV_CONFIG_FILE=str(tmp_path / "uv.toml"))
+    assert {name: value for name, value in seen.items() if name not in ("UV_CONFIG_FILE", "SSL_CERT_FILE")} == {
+        "UV_DEFAULT_INDEX": "https://uv.example/simple",
+        "UV_INDEX": "https://other.example/simple",
+        "UV_FIND_LINKS": f"{tmp_path},https://wheels.example/",
+        "UV_NATIVE_TLS": "1",
+    }
 
 
 # The locks

@@ -15,7 +15,9 @@ def wheel(folder: Path, name: str, version: str, files: dict[str, str]) -> Path:
     path = folder / f"{name}-{version}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         for file, text in files.items():
-            archive.writestr(file, text)
+            entry = zipfile.ZipInfo(file)
+            entry.external_attr = (0o100755 if "/scripts/" in file else 0o100644) << 16
+            archive.writestr(entry, text)
         archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")

@@ -17,7 +17,7 @@ from ..formats import FOR_MACHINES, add_format, render
 from ..stderr import say
 from ..units import path, shell_words
 from .devices import add_devices, devices_and_counts
-from .preflight import check_cuda, check_disk, check_packages, stop_on_sigterm
+from .preflight import check_cuda, check_disk, check_loopback, check_packages, stop_on_sigterm
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +36,7 @@ def main(given: argparse.Namespace) -> int:
     check_packages()
     devices, counts = devices_and_counts(given)
     check_cuda(devices)
+    check_loopback()
     if os.path.isdir(given.out):  # pathlib would raise where the name is too long
         raise UserError(f"--out {given.out}: it is a folder, expected a file such as {given.out / 'probes.json'}")
     check_disk(given.out.parent, given.out.name, asked=given.out, way_out="name another file with --out")

@@ -44,11 +44,13 @@ class _Plugin:
 
     def pytest_benchmark_update_json(self, output_json: dict[str, Any]) -> None:
         """Writes the file whole or not at all, as pytest-benchmark does not, and keeps in it what earlier runs of the
-        folder measured and this one did not go through. After an error the folder may take or be no more."""
+        folder measured and this one did not go through. Its commit is this checkout's: pytest-benchmark asks the
+        repository of the current folder. After an error the folder may take or be no more."""
         if self.error is not None:
             return
         from pytest_benchmark.utils import safe_dumps
 
+        output_json["commit_info"] = _commit_info(self.run.commit)
         told = output_json["benchmarks"]
         standing = {f"test_trial[{id}]" for id in self.run.ran} - {case["name"] for case in told}
         told += [case for case in _cases(self.file) if case["name"] in standing]
@@ -68,6 +70,18 @@ class _Plugin:
     def pytest_keyboard_interrupt(self) -> None:
         self.interrupted = True
         self.plugins.unregister(name="terminalreporter")  # our own line says how to go on
+
+
+def _commit_info(commit: str | None) -> dict[str, Any]:
+    """A commit of environment.json, with the names of pytest-benchmark."""
+    return {
+        "id": "unversioned" if commit is None else commit.removesuffix("-dirty"),
+        "time": None,
+        "author_time": None,
+        "dirty": commit is not None and commit.endswith("-dirty"),
+        "project": "repro",
+        "branch": "(unknown)",
+    }
 
 
 def _cases(file: Path) -> list[dict[str, Any]]:

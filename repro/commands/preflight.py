@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from .. import command, files
-from ..build_cache import wanted_cache
+from .. import command, files, rules
+from ..build_cache import build_cache, wanted_cache
 from ..devices import Device
 from ..doctor import without_cuda
 from ..errors import UserError
 from ..exit_codes import INTERRUPTED
 from ..formats import are
 from ..stderr import say
+from ..trial import Trial
 from ..units import path, shell_words
 
 _FREE_BYTES = 256 * 2**20
@@ -45,6 +47,40 @@ def check_cuda(devices: Sequence[Device]) -> None:
     """Raises UserError where there are GPUs that the installed torch can do nothing with."""
     if devices and (complaint := without_cuda(devices[0])) is not None:
         raise UserError(complaint)
+
+
+def check_loopback() -> None:
+    """Raise UserError where the ranks of one machine could not meet."""
+    import psutil
+
+    loopback = psutil.net_if_stats().get("lo")
+    if loopback is not None and not loopback.isup:
+        raise UserError(
+            "the loopback interface, lo, is down: over it the processes of a trial meet; bring it up with "
+            "'ip link set lo up'"
+        )
+
+
+def check_compilers(trials: Iterable[Trial], devices: Sequence[Device]) -> None:
+    """Raise UserError where one of these trials is to be compiled and nothing can be: told here it costs no trial."""
+    if not any(rules.compiles(*trial.recipe_and_settings) for trial in trials):
+        return
+    for variable in ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"):
+        if os.environ.get(variable) == "1":
+            raise UserError(
+                f"{variable}=1 turns torch.compile off, which free lunch is measured with: unset it, or take --methods "
+                "naive"
+            )
+    variable = "CC" if devices else "CXX"  # Triton compiles C, for each kernel's launch, and the CPU's Inductor C++
+    compiler = os.environ.get(variable)
+    if compiler is not None and shutil.which(compiler) is None:
+        raise UserError(f"{variable}={compiler}: there is no such program, expected a compiler; name one, or unset it")
+    cache = build_cache()
+    if os.statvfs(cache).f_flag & os.ST_NOEXEC:
+        raise UserError(
+            f"{cache}, where it would build, is on a file system mounted noexec, from which nothing built can be "
+            "loaded: name a folder elsewhere in REPRO_CACHE"
+        )
 
 
 def check_disk(

@@ -26,7 +26,16 @@ from ..tracking import NAMES, Tracker
 from ..trial import Record, Trial
 from .cases import chosen, run_cases
 from .devices import add_devices, devices_and_counts
-from .preflight import add_out, check_cuda, check_disk, check_packages, interrupted, stop_on_sigterm
+from .preflight import (
+    add_out,
+    check_compilers,
+    check_cuda,
+    check_disk,
+    check_loopback,
+    check_packages,
+    interrupted,
+    stop_on_sigterm,
+)
 
 _EXIT_CODES = (
     "exit codes: 0 nothing that was compared failed; 1 a cell differs, a trial crashed, or an internal error; 2 usage; "
@@ -96,6 +105,7 @@ def main(given: argparse.Namespace) -> int:
     options, devices = _checked(given)
     health = _image_health(devices)
     check_cuda(devices)
+    check_loopback()
     folder: Path = given.out
 
     def tell(trial: Trial, record: Record | None, earlier: bool) -> None:
@@ -106,6 +116,7 @@ def main(given: argparse.Namespace) -> int:
     run = Run(folder, options, devices, tell)
     if given.k:
         run.chosen = chosen(run, given.k)
+    check_compilers(run.chosen, devices)
     check_disk(folder, *FILES)
     stop_on_sigterm()
     with run, Tracker(given.track, folder) as tracker:

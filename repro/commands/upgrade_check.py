@@ -30,7 +30,16 @@ from ..stderr import say
 from ..trial import Record, Trial
 from ..units import duration
 from .devices import alike
-from .preflight import add_out, check_cuda, check_disk, check_packages, interrupted, stop_on_sigterm
+from .preflight import (
+    add_out,
+    check_compilers,
+    check_cuda,
+    check_disk,
+    check_loopback,
+    check_packages,
+    interrupted,
+    stop_on_sigterm,
+)
 
 _EXIT_CODES = (
     "exit codes: 0 nothing regressed; 1 something regressed or broke; 2 usage, or a stack that cannot be built or "
@@ -65,6 +74,8 @@ def main(given: argparse.Namespace) -> int:
     check_packages()
     devices, candidates = _candidates(given)
     check_cuda(devices)
+    check_loopback()
+    check_compilers(candidates, devices)
     check_disk(given.out, REPORT, _CHECK)
     stop_on_sigterm()
     first = second.this_stack()

@@ -18,6 +18,7 @@ from typing import Any
 
 from repro.build_cache import mend
 from repro.checkout import ROOT
+from repro.variables import inherited_environment
 
 from .job import Job, Outcome
 
@@ -130,7 +131,11 @@ class ForkServer:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # a terminal's Ctrl-C is the near end's to handle
-                env={**os.environ, **self._environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+                env={
+                    **inherited_environment(),
+                    **self._environment,
+                    "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+                },
             )
         far.close()
         self._stream, self._loaded = Stream(near), False

@@ -1,0 +1,68 @@
+"""What a launcher leaves to a run that it starts: variables, signals and interfaces. Measured for real on this CPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import ROOT, process_of
+
+# A trial of DeepSpeed's on two processes: it asks mpirun's, Azure's and SageMaker's variables for its rank.
+ZERO = ["--models", "pythia-1b", "--methods", "all", "--processes", "2", "--steps", "1"]
+ZERO += ["-k", "lunch+zero_1 and not offloading and not checkpointing"]
+OF_A_LAUNCHER = {
+    **{f"OMPI_COMM_WORLD_{name}": number for name, number in (("RANK", "0"), ("SIZE", "1"), ("LOCAL_RANK", "0"))},
+    **dict.fromkeys(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_SIZE", "SLURM_PROCID"), "3"),
+    "MASTER_ADDR": "192.0.2.1",
+    "MASTER_PORT": "1",
+    "AZUREML_EXPERIMENT_ID": "an experiment",
+    "DS_ACCELERATOR": "cuda",
+}
+
+
+def test_a_trial_needs_neither_its_launcher_s_variables_nor_its_signals(tmp_path: Path) -> None:
+    """Some launchers and window managers ignore SIGCHLD, whereby nobody can wait for a process."""
+    leaving = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD, signal.SIGTERM]); "
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    prefix = [sys.executable, "-c", leaving]
+    done = process_of(prefix, *ZERO, "--out", str(tmp_path), cwd=ROOT, CUDA_VISIBLE_DEVICES="", **OF_A_LAUNCHER)
+    [record] = map(json.loads, (tmp_path / "trials.jsonl").read_text().splitlines())
+    assert (record["status"], record["reason"]) == ("ok", ""), done.stderr
+    assert record["wrapper"].startswith("DeepSpeedEngine")
+    assert "DS_ACCELERATOR" not in json.loads((tmp_path / "environment.json").read_text())["variables"]
+
+
+def test_a_library_that_another_one_hides_is_told_with_the_variable(tmp_path: Path) -> None:
+    libraries = tmp_path / "libraries"
+    libraries.mkdir()
+    hiding = ["gcc", "-shared", "-x", "c", "/dev/null", "-o", str(libraries / "libstdc++.so.6")]
+    subprocess.run([*hiding, "-Wl,-soname,libstdc++.so.6"], check=True)
+    told = refusal_of_run(tmp_path / "out", LD_LIBRARY_PATH=str(libraries))
+    assert "undefined symbol" in told
+    assert "; LD_LIBRARY_PATH is set, which may name another such library: unset it; " in told
+    environment = (tmp_path / "out" / "environment.json").read_text()
+    assert json.loads(environment)["variables"]["LD_LIBRARY_PATH"] == "set", "and no path of this machine"
+
+
+def test_without_the_loopback_interface_nothing_is_measured(tmp_path: Path) -> None:
+    alone = ["unshare", "--net", "--map-root-user"]
+    if subprocess.run([*alone, "true"], capture_output=True).returncode:
+        pytest.skip("no network namespace may be made here")
+    told = refusal_of_run(tmp_path / "out", *alone)
+    assert told.startswith("repro: the loopback interface, lo, is down: ")
+    assert not (tmp_path / "out").exists()
+
+
+def refusal_of_run(out: Path, *prefix: str, **variables: str) -> str:
+    """The last line with which a run of one small trial ends before it begins."""
+    wanted = ["--models", "vit", "--methods", "naive", "--out", str(out)]
+    done = process_of(prefix, *wanted, cwd=ROOT, CUDA_VISIBLE_DEVICES="", **variables)
+    assert (done.returncode, done.stdout) == (2, ""), done.stdout
+    return done.stderr.splitlines()[-1]
