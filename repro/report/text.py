@@ -10,7 +10,7 @@ from typing import Any
 import models
 
 from .. import datafile
-from ..clocks import BY_DAYS, DAYS, DEFAULT, other
+from ..clocks import BY_DAYS, DAYS, other
 from ..devices import Device
 from ..expected import TABLES, Table
 from ..fairness import crowded
@@ -134,7 +134,7 @@ def _search(search: Search) -> dict[str, Any]:
 def sentences(verdicts: Sequence[Verdict]) -> tuple[str, str]:
     """Count the cells of Tables 1 and 4 in a sentence by the clock that judges, and in one by the other, which is empty
     where that compares none."""
-    clock = verdicts[0].clock if verdicts else DEFAULT
+    clock = verdicts[0].clock
     counts, beside = (Counter(verdict.by(each).verdict for verdict in verdicts) for each in (clock, other(clock)))
     compared, missing = _compared(counts), counts["not_measured"]
     quote = f"Of the {len(verdicts)} cells of Tables 1 and 4, {compared or 'none'} {were(compared or 1)} compared"
