@@ -6,6 +6,7 @@ import contextlib
 import fnmatch
 import os
 import re
+import stat
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -21,7 +22,8 @@ _NAMED = "where it would build: name in REPRO_CACHE"
 
 
 def build_cache() -> Path:
-    """`wanted_cache`, whose UserErrors it raises, or, where the checkout is read-only, a temporary folder; makes it."""
+    """`wanted_cache`, or, where the checkout is read-only, a temporary folder of this user alone; makes it. What is in
+    it runs: raises UserError where others may write to the temporary one, and those of `wanted_cache`."""
     place = wanted_cache()
     with contextlib.suppress(OSError):
         place.mkdir(parents=True, exist_ok=True)
@@ -29,7 +31,17 @@ def build_cache() -> Path:
         return place
     place = Path(tempfile.gettempdir()) / f"repro-build-cache-{os.getuid()}"
     _refuse_awkward(str(place), _NAMED)
-    place.mkdir(exist_ok=True)
+    try:
+        with contextlib.suppress(FileExistsError):
+            place.mkdir(mode=0o700)
+        made = place.lstat()
+    except OSError as error:
+        raise UserError(f"{place}, where it would build: {error.strerror}; name a folder in REPRO_CACHE") from None
+    if not stat.S_ISDIR(made.st_mode) or made.st_uid != os.getuid() or made.st_mode & 0o022:
+        raise UserError(
+            f"{place}, where it would build, is no folder that you alone may write to: remove it, or name one in "
+            "REPRO_CACHE"
+        )
     return place
 
 
