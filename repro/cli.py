@@ -19,6 +19,7 @@ from typing import Any, NoReturn, TextIO
 from . import command, terminal
 from .commands import HELP
 from .errors import DISK_FULL, UserError
+from .escape import visible_lines
 from .exit_codes import FAILED, INTERRUPTED, USAGE
 from .near import near
 from .stderr import say
@@ -170,13 +171,14 @@ def _run(words: list[str], output: _Output) -> int:
 
 
 class _Output:
-    """stdout for commands: on a terminal what is for people wraps, where `folds`; once its reader has gone the rest is
-    dropped, and they go on to their exit code."""
+    """stdout for commands, in which nothing steers a terminal: on one what is for people wraps, where `folds`; once its
+    reader has gone the rest is dropped, and they go on to their exit code."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self.folds = stream, True
 
     def write(self, text: str) -> int:
+        text = visible_lines(text)
         width = terminal.width() if self.folds else None
         try:
             return self._stream.write(text if width is None else terminal.folded(text, width))

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, NoReturn, ParamSpec, TypeVar, get_ar
 
 from .checkout import ROOT
 from .errors import UserError, cut
+from .escape import visible
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -167,7 +168,7 @@ def rows(file: Path, columns: tuple[str, ...]) -> Iterator[Row]:
         for values in filter(None, reader):
             _check_utf8(file, reader.line_num, header, values)
             _check_length(file, reader.line_num, header, values)
-            yield Row(file, reader.line_num, header, tuple(values))
+            yield Row(file, reader.line_num, header, tuple(map(visible, values)))
     except csv.Error as error:
         expected = "fields split by commas, with quotes in pairs"
         raise UserError(f"{file}, line {reader.line_num}: not CSV ({error}), expected {expected}") from None

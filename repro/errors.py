@@ -12,7 +12,6 @@ _WRONG_LIBRARY = re.compile(
     "file too short"
 )
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # what breaks a line, or steers a terminal
 
 
 class UserError(Exception):

@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import stat
 from pathlib import Path
 
 from .errors import DISK_FULL, UserError
 
 
-def replace(path: Path, text: str) -> Path:
-    """Replaces a file, whole or not at all, and makes its folder. Raises UserError where it cannot be written."""
+def replace(path: Path, text: str, named: bool = False) -> Path:
+    """Replaces a file, whole or not at all, and makes its folder. Raises UserError where it cannot be written, or is no
+    file of this folder: see `inside`. Where a person `named` the file it may be anywhere, or a device.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists() and not path.is_file():  # a device or a pipe has nothing to lose
+        if not named:
+            inside(path.parent, path.name)
+        elif path.exists() and not path.is_file():  # a device or a pipe has nothing to lose
             path.write_text(text, encoding="utf-8")
             return path
         target = Path(os.path.realpath(path))  # a link stays one; Path.resolve raises where links go in a circle
         part = target.with_name(f"{target.name}.{os.getpid()}.part")
         try:
-            part.write_text(text, encoding="utf-8")
+            part.unlink(missing_ok=True)
+            with part.open("x", encoding="utf-8", errors="backslashreplace") as file:  # through no link
+                file.write(text)
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)
     except OSError as error:
         raise not_written(path.parent, error) from error
     return path
+
+
+def inside(folder: Path, *names: str) -> None:
+    """Raises UserError where one of these names in a folder is a link that leaves it, or a device or a pipe. Whoever
+    made the folder would have us write there."""
+    home = os.path.realpath(folder)
+    for name in names:
+        path = folder / name
+        target = os.path.realpath(path)
+        if os.path.commonpath([home, target]) != home:
+            raise UserError(f"{path} is a link that leaves the folder, to {target}: remove it, or name another folder")
+        with contextlib.suppress(OSError):  # nothing is there
+            mode = os.stat(target).st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise UserError(f"{path} is no file: remove it, or name another folder")
 
 
 def look(path: Path) -> None:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from . import terminal
+from . import escape, terminal
 from .errors import UserError
 
 Format = Literal["text", "markdown", "csv", "json", "latex"]
@@ -85,8 +85,9 @@ def render(
     if format == "csv":
         text = io.StringIO()
         writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+        if rows:
+            writer.writerow({key: escape.csv(key) for key in rows[0]})
+        writer.writerows(escape.each(escape.csv, list(rows)))
         return text.getvalue().rstrip("\n")
     try:
         from tabulate import tabulate
@@ -98,7 +99,7 @@ def render(
 
     def told(value: Any) -> str:
         cell = _cell(value, digits)
-        return cell.replace("|", r"\|") if format == "markdown" else cell
+        return escape.markdown(cell).replace("|", r"\|") if format == "markdown" else escape.visible(cell)
 
     table = [
         terminal.Column(
@@ -119,6 +120,11 @@ def render(
     )
 
 
+def prose(text: str, format: Format) -> str:
+    """Sentences of a result in its format, with nothing in them that Markdown takes for markup."""
+    return "\n".join(map(escape.markdown, text.split("\n"))) if format == "markdown" else text
+
+
 def as_json(data: Any) -> str:
     """JSON for machines; dates are text. Raises ValueError for NaN and infinity, which JSON does not have."""
     return json.dumps(data, indent=1, default=str, allow_nan=False)
@@ -132,6 +138,8 @@ def _cell(value: Any, digits: int) -> str:
         return "-"
     if isinstance(value, bool):
         return yes(value)
+    if isinstance(value, str):
+        return value
     return figures(value, digits) if isinstance(value, float) else str(value)
 
 

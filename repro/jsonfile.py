@@ -1,4 +1,5 @@
-"""JSON that anybody may have edited, as the data class that it should be: every value is checked against its type."""
+"""JSON that anybody may have edited, as the data class that it should be: every value is checked against its type, and
+of text on one line each character can be seen."""
 
 from __future__ import annotations
 
@@ -9,11 +10,12 @@ from functools import cache
 from math import isfinite
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from . import files
+from . import escape, files
 
 Kind = TypeVar("Kind")
+Lines = Annotated[str, "on several lines"]
 _MOST_BYTES = 2**28  # of a file: hundreds of runs, and no image of a disk that was named by mistake
 _HALF = re.compile("[\ud800-\udfff]")
 _BITS = 64  # of whole numbers: NVML's masks have as many, and no float takes a number without bounds
@@ -50,10 +52,10 @@ def read(path: Path, kind: type[Kind]) -> Kind:
     return value(kind, load(path))
 
 
-def write(path: Path, plain: Any) -> Path:
+def write(path: Path, plain: Any, named: bool = False) -> Path:
     """Replaces a file by JSON that people can read, too, whole or not at all. Raises UserError where it cannot be
-    written."""
-    return files.replace(path, json.dumps(plain, indent=1) + "\n")
+    written, as `files.replace` does."""
+    return files.replace(path, json.dumps(plain, indent=1) + "\n", named)
 
 
 def value(kind: type[Kind], plain: Any) -> Kind:
@@ -70,7 +72,11 @@ def _value(kind: Any, plain: Any, name: str) -> Any:
     """A value as a field's type has it. NaN and infinity are no numbers, half a pair of surrogates is no text."""
     within, origin = get_args(kind), get_origin(kind)
     if kind is Any:
-        return plain
+        return escape.each(escape.visible, plain)
+    if kind is str and _is_of(str, plain):
+        return escape.visible(plain)
+    if origin is Annotated:
+        return escape.visible_lines(plain) if kind == Lines and _is_of(str, plain) else _value(within[0], plain, name)
     if is_dataclass(kind):
         return _object(kind, plain, name)
     if origin in (Union, UnionType):
@@ -128,4 +134,4 @@ def _is_of(kind: type, plain: Any) -> bool:
 
 @cache
 def _types(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+    return get_type_hints(kind, include_extras=True)

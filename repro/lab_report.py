@@ -11,7 +11,7 @@ from models.gan import EPOCHS
 
 from . import lab
 from .fairness import crowded
-from .formats import Format, as_json, counted, render
+from .formats import Format, as_json, counted, prose, render
 from .gpus import Gpu
 from .lab import Epoch, Prediction, Ratio, Trained, Training
 from .units import duration
@@ -44,7 +44,7 @@ class Report:
             return render([asdict(row) for row in self.predictions], "csv")
         title = (lambda text: f"## {text}") if format == "markdown" else str.upper
         parts = ["# The lab's experiment" if format == "markdown" else ""]
-        parts += [". ".join([what(self.trained[0].what), *self.scaled_down]) + "."]
+        parts += [prose(". ".join([what(self.trained[0].what), *self.scaled_down]) + ".", format)]
         parts += [
             f"While {named(each.what)} ran, {others}: it may have taken longer than alone."
             for each in self.trained

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 
+from .escape import visible
 from .fairness import crowded
 from .formats import counted, figures
 from .trial import Record, Trial
@@ -102,7 +103,7 @@ class Progress:
         total, done = len(self._seconds), len(self._seconds) - len(self._waiting)
         if self._bar.disable and time_left and self._waiting:
             told += f"; about {duration(self._left()[1])} left"
-        self._bar.write(f"[{done:>{len(str(total))}}/{total}] {told}", file=sys.stderr)
+        self._bar.write(f"[{done:>{len(str(total))}}/{total}] {visible(told)}", file=sys.stderr)
         sys.stderr.flush()
 
 

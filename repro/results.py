@@ -17,6 +17,7 @@ from .stderr import say
 from .trial import Record
 
 TRIALS = "trials.jsonl"
+LOCK, LOGS = ".lock", "logs"
 VERDICTS = "verdicts.json"
 BENCHMARK = "benchmark.json"
 REPORT, PAGE = "report.md", "report.html"
@@ -36,8 +37,9 @@ class Results:
 
     def __enter__(self) -> Results:
         try:
+            files.inside(self.folder, LOCK, TRIALS, *_logs(self.folder))
             self.logs.mkdir(parents=True, exist_ok=True)
-            lock = (self.folder / ".lock").open("ab+", buffering=0)
+            lock = (self.folder / LOCK).open("ab+", buffering=0)
         except OSError as error:
             raise files.not_written(self.folder, error, "name another folder with --out") from error
         try:
@@ -71,7 +73,7 @@ class Results:
     @property
     def logs(self) -> Path:
         """Where trials print to."""
-        return self.folder / "logs"
+        return self.folder / LOGS
 
     def append(self, record: Record) -> None:
         """Writes a record and syncs it to disk. A full disk loses nothing that was written before."""
@@ -104,6 +106,12 @@ class Results:
                     file.write(b"\n")
         except OSError as error:
             raise files.not_written(self.folder, error) from error
+
+
+def _logs(folder: Path) -> list[str]:
+    """The folder of logs in a results folder, and what is in it already."""
+    there = folder / LOGS
+    return [LOGS, *(f"{LOGS}/{name}" for name in (os.listdir(there) if there.is_dir() else ()))]
 
 
 @dataclass(frozen=True)

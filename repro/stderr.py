@@ -3,12 +3,11 @@
 import contextlib
 import sys
 
-from .errors import CONTROL
+from .escape import visible
 
 
 def say(line: object) -> None:
     """Tells a line, at once; where nobody listens any more, or its disk is full, the work goes on. Of what somebody
     typed, or a file holds, no character breaks the line or steers the terminal: it is told as Python writes it."""
-    told = CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), str(line))
     with contextlib.suppress(OSError):
-        print(f"repro: {told}", file=sys.stderr, flush=True)
+        print(f"repro: {visible(str(line))}", file=sys.stderr, flush=True)

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from . import files
 from .stderr import say
 from .trial import Record
 
@@ -40,6 +41,7 @@ class Tracker:
             way = "pip install it" if self._name == "trackio" else "./run_all.sh --with-tracking installs it"
             self._give_up(f"the package {self._name} is not installed ({way})")
             return self
+        files.inside(self._folder, self._name)  # each tracker keeps what it is told in a folder of its name
         self._near, far = socket.socketpair()
         self._near.settimeout(self._patience)
         with (self._folder / "logs" / "tracker.log").open("ab") as log, far:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import models
 
 from .clocks import Clock
+from .jsonfile import Lines
 from .recipe import Recipe, Scale
 from .settings import Settings
 from .units import size
@@ -122,7 +123,7 @@ class Record(OfSettings):
     status: Status
     reason: str = ""
     remedy: str = ""
-    traceback: str = ""
+    traceback: Lines = ""
     host_ran_out: bool = False
     nodes: int = 1
     memory_limit: int | None = None

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .errors import UserError
+from .escape import visible
 from .interval import Interval
 
 SECONDS_A_DAY = 24 * 60 * 60
@@ -108,8 +109,8 @@ def path(text: str) -> Path:
 
 
 def shell_words(words: Iterable[object]) -> str:
-    """A command as a shell reads it and any file holds it: bytes of a path that are no UTF-8 as bash and zsh write
-    them."""
+    """A command as a shell reads it and any file holds it: what cannot be seen, and bytes of a path that are no UTF-8,
+    as bash and zsh write them."""
     return " ".join(map(_shell_word, map(str, words)))
 
 
@@ -141,10 +142,14 @@ def bounds(text: str, place: str, expected: str) -> Interval:
 
 
 def _shell_word(word: str) -> str:
-    if os.fsencode(word).decode(errors="backslashreplace") == word:
+    if _printable(word) == word:
         return shlex.quote(word)
     escaped = word.replace("\\", r"\\").replace("'", r"\'")
-    return f"$'{os.fsencode(escaped).decode(errors='backslashreplace')}'"
+    return f"$'{_printable(escaped)}'"
+
+
+def _printable(word: str) -> str:
+    return visible(os.fsencode(word).decode(errors="backslashreplace"))
 
 
 def _parse(text: str, option: str, units: dict[str, int], expected: str) -> float:

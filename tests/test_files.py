@@ -52,13 +52,13 @@ def test_what_predictions_read_is_replaced_whole_or_not_at_all(save: Callable[[P
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_link_stays_one_and_a_device_is_written_to(tmp_path: Path) -> None:
+def test_a_link_stays_one_and_a_device_that_a_person_named_is_written_to(tmp_path: Path) -> None:
     (tmp_path / "file.md").write_text("the last")
     (tmp_path / "link.md").symlink_to(tmp_path / "file.md")
     files.replace(tmp_path / "link.md", "this")
     assert (tmp_path / "file.md").read_text() == "this"
     (tmp_path / "null.md").symlink_to("/dev/null")
-    files.replace(tmp_path / "null.md", "this")
+    files.replace(tmp_path / "null.md", "this", named=True)
     assert (tmp_path / "null.md").is_char_device()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -206,9 +208,10 @@ def test_a_disk_that_is_full_from_the_start_is_one_clear_line(tmp_path: Path) ->
 
 
 def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
-    (tmp_path / "trials.jsonl").symlink_to("/dev/full")
-    with Results(tmp_path) as results, pytest.raises(UserError, match="no space left"):
-        results.append(record())
+    with Results(tmp_path) as results:
+        (tmp_path / "trials.jsonl").symlink_to("/dev/full")
+        with pytest.raises(UserError, match="no space left"):
+            results.append(record())
 
 
 # --- A folder that is not to be had ---
@@ -220,11 +223,22 @@ def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
         Results(tmp_path / "file" / "out").__enter__()
 
 
-def test_trials_that_cannot_be_read_are_one_clear_line_and_the_folder_is_free_again(tmp_path: Path) -> None:
+def test_trials_that_cannot_be_read_are_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "trials.jsonl").symlink_to("/proc/self/mem")  # a file of which nobody, root neither, reads the start
     with pytest.raises(UserError, match=r"trials\.jsonl cannot be read \(Input/output error\); make it readable"):
-        Results(tmp_path).__enter__()
-    (tmp_path / "trials.jsonl").unlink()
+        list(lines(tmp_path))
+
+
+def test_where_trials_cannot_be_mended_the_folder_is_free_again(tmp_path: Path) -> None:
+    text = json.dumps(asdict(record()))  # without its newline
+    (tmp_path / "trials.jsonl").write_text(text)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(text), limits[1]))
+    try:
+        with pytest.raises(UserError, match="no space left"):
+            Results(tmp_path).__enter__()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     with Results(tmp_path):
         pass
 

@@ -10,7 +10,7 @@ from typing import Any
 from .. import command
 from ..audit import Audited, audit, audit_measured, queue_summary, summary, without_queue
 from ..causes import Cause, causes
-from ..formats import FOR_MACHINES, add_format, counted, render
+from ..formats import FOR_MACHINES, add_format, counted, prose, render
 from ..reading import add_measured
 from ..reading import measured as read_measured
 
@@ -39,14 +39,14 @@ def main(given: argparse.Namespace) -> int:
         )
     shown = [row for row in rows if row.verdict != "plausible"] + measured
     shown.sort(key=lambda row: -row.utilisation.value)
-    parts = [*lines, render([_people(row) for row in shown], given.format)]
+    parts = [*(prose(line, given.format) for line in lines), render([_people(row) for row in shown], given.format)]
     parts.append(
         "Utilisation is of the dense peak on the data sheet, at the clock that it names; the bounds are those of the "
         "rounded days. MHz: the clock that the GPU would have had to hold with every unit busy. The cells that are "
         "left out are plausible; --format csv has them all. Without queue: the utilisation by the true days that the "
         "printed ones imply, as the authors' clock leaves out kernels that are launched and yet to run."
     )
-    parts += [_cause(number, cause) for number, cause in enumerate(found, 1)]
+    parts += [prose(_cause(number, cause), given.format) for number, cause in enumerate(found, 1)]
     print("\n\n".join(parts))
     return 0
 

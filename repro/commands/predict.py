@@ -14,7 +14,7 @@ import models
 from ..errors import UserError
 from ..expected import TABLES, Place, all_cells
 from ..fairness import unfair
-from ..formats import FOR_MACHINES, Format, add_format, listing, render
+from ..formats import FOR_MACHINES, Format, add_format, listing, prose, render
 from ..packages import installed
 from ..plan import Methods, settings_for
 from ..predict import calibration, report, traces
@@ -128,7 +128,7 @@ def _machine(
     if stack != traces.PAPER_STACK:
         paper = traces.PAPER_STACK.transformers
         about += f"\nWithout --gpu, Tables 1 and 4 are predicted from the paper's traces, of transformers {paper}."
-    print(answered(answer, [*rest, about], format))
+    print(answered(answer, [*rest, prose(about, format)], format))
     return 0
 
 
@@ -163,7 +163,7 @@ def _beside(
         )
     )
     table = render([report.beside_line(row) for row in rows], given.format)
-    print(answered(told(found), [table, about], given.format))
+    print(answered(told(found), [table, prose(about, given.format)], given.format))
     return 0
 
 

@@ -98,6 +98,8 @@ def check_disk(
         raise files.not_written(asked or folder, error, way_out) from error
     if blocked is not None:
         raise UserError(f"{blocked} is a folder, where a file is to be written: move it, or {way_out}")
+    if asked is None:
+        files.inside(folder, *names)
     if free < _FREE_BYTES:
         raise UserError(f"{folder}: {free >> 20} MiB of disk are free, {_FREE_BYTES >> 20} are needed; free some")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..economics.told import half_up
-from ..formats import Format, as_json, render
+from ..formats import Format, as_json, prose, render
 from ..terminal import scrolls
 
 
@@ -28,12 +28,13 @@ def printout(
         return render(rows, "csv")
     told = [key for key in rows[0] if any(row[key] is not None for row in rows)]
     people = [{key: row[key] for key in told} for row in rows]
-    rest = [render(people, format, digits=6), *(["\n".join(f"- {n}" for n in notes)] if notes else [])]
+    rest = [render(people, format, digits=6), *(["\n".join(f"- {prose(n, format)}" for n in notes)] if notes else [])]
     return answered("\n".join(sentences), rest, format)
 
 
 def answered(answer: str, rest: Sequence[str], format: Format) -> str:
     """An answer to people before all else, or behind it on a terminal that the rest would scroll it off."""
+    answer = prose(answer, format)
     text = "\n\n".join([answer, *rest])
     return "\n\n".join([*rest, answer]) if format == "text" and scrolls(text) else text
 

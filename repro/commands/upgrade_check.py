@@ -223,6 +223,7 @@ def _bisect(
     trial = check.trials[compared.index(target)]
 
     def measure(names: Sequence[str], stack: second.Stack) -> Compared:
+        files.inside(given.out, f"bisect/{stack.key}")
         folder = given.out / "bisect" / stack.key
         with Progress(seconds_of_parts([trial], devices, check.pairs), 0.0, budget) as bar:
             swapped_in = Check(folder, [trial], (stacks[0], stack), devices, check.pairs, budget, bar.tell_part)

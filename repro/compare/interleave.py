@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from .. import environment, rules
+from .. import environment, files, rules
 from ..devices import Device, gpu_of
 from ..environment import Environment
 from ..errors import UserError
@@ -111,6 +111,7 @@ class Check:
 
     def _refuse_others(self) -> None:
         """What both stacks have alike may be another version now, where it makes no difference to a measurement."""
+        files.inside(self.folder, *(f"{arm}/{SEARCHES}" for arm in ARMS))
         now = {arm: self._environment(arm) for arm in ARMS}
         self._refuse(now, _differing(now["before"], now["after"]))
         folders = [self.folder / arm / SEARCHES for arm in SIDES]

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from ..exit_codes import FAILED, INCONCLUSIVE, OK
-from ..formats import Format, as_json, counted, figures, first, render
+from ..formats import Format, as_json, counted, figures, first, prose, render
 from ..interval import Interval
 from ..packages import PACKAGES
 from .environments import Difference
@@ -117,18 +117,19 @@ def report(
             }
         )
     title = (lambda text: f"## {text}") if format == "markdown" else str.upper
-    parts = [f"**{line}**" if format == "markdown" else line]
+    parts = [f"**{prose(line, format)}**" if format == "markdown" else line]
     if not compared:
         return parts[0]
     parts += [title("Environment"), *_environment(environment, format)]
     parts += [title("Trials"), render([_people(each) for each in compared], format)]
-    parts += [title("Why"), "\n".join(_reasons(compared))]
+    parts += [title("Why"), prose("\n".join(_reasons(compared)), format)]
     changed = [f"- {_name(each)}: {found}" for each in compared for found in each.changes]
-    parts += [title("What changed besides speed"), "\n".join(changed) or "Nothing that is recorded."]
-    parts += notes
+    parts += [title("What changed besides speed"), prose("\n".join(changed), format) or "Nothing that is recorded."]
+    notes = list(notes)
     for side, left_out in ((before, only_before), (after, only_after)):
         if left_out:
-            parts.append(f"Only in {side}, and left out: {counted(len(left_out), 'trial')}: {_left_out(left_out)}.")
+            notes.append(f"Only in {side}, and left out: {counted(len(left_out), 'trial')}: {_left_out(left_out)}.")
+    parts += [prose(note, format) for note in notes]
     return "\n\n".join(parts)
 
 
@@ -159,9 +160,9 @@ def _environment(environment: Sequence[Difference], format: Format) -> list[str]
     only_after = [(each.what, each.after) for each in environment if each.after is not None and each.before is None]
     for side, alone in (("before", only_before), ("after", only_after)):
         if alone:
-            parts.append(f"Only {side}: {_alone(alone)}.")
+            parts.append(prose(f"Only {side}: {_alone(alone)}.", format))
     if neither := [each.what for each in environment if each.before is None and each.after is None]:
-        parts.append(f"Recorded on neither side: {', '.join(neither)}.")
+        parts.append(prose(f"Recorded on neither side: {', '.join(neither)}.", format))
     return parts
 
 

@@ -24,7 +24,8 @@ from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_ty
 from .. import currency, prices
 from ..currency import Rate
 from ..datafile import VALUE, ContradictionError, named, one_of
-from ..errors import CONTROL, UserError, cut
+from ..errors import UserError, cut
+from ..escape import visible
 from ..prices import Rental
 from ..units import LARGEST, MOST_COUNTED, SMALLEST
 from .names import canonical_gpu
@@ -207,7 +208,7 @@ def _value(value: Any, kind: Any, place: str) -> Any:
 
     if get_origin(kind) is Literal and value not in get_args(kind):
         problem(one_of(get_args(kind)))
-    if kind is str and not (isinstance(value, str) and value.strip() and not CONTROL.search(value)):
+    if kind is str and not (isinstance(value, str) and value.strip() and visible(value) == value):
         problem("some text in quotes, on one line")
     # A bool is an int to Python, and no number to people.
     if kind is int and not (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_COUNTED):

@@ -61,7 +61,7 @@ class Probes:
 
     def save(self, file: Path) -> None:
         """Writes the probes as JSON. Raises UserError where they cannot be written."""
-        jsonfile.write(file, asdict(self))
+        jsonfile.write(file, asdict(self), named=True)
 
 
 def load(file: Path) -> Probes:

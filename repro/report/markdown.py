@@ -7,6 +7,8 @@ from typing import Any
 
 from ..audit import WITHOUT_QUEUE
 from ..corrected import MEASURED_ELSEWHERE
+from ..escape import code, each
+from ..escape import markdown as escaped
 from ..expected import COUNTS
 from ..formats import render
 from .claims import CLAIMS
@@ -16,6 +18,9 @@ from .grids import Entry, Grid
 
 def markdown(content: Content) -> str:
     """The whole file. Raises UserError where tabulate is not installed."""
+    commands = [(code(words), escaped(gives)) for words, gives in content.rerun]
+    to_measure = [code(figure.measured_by) for figure in content.figures]
+    content = each(escaped, content)
     headline = content.headline
     quoted = "\n>\n".join(f"> {sentence}" for sentence in (headline.quote, headline.beside) if sentence)
     parts = [f"# {content.title}", quoted, *headline.behind]
@@ -45,11 +50,11 @@ def markdown(content: Content) -> str:
     if content.measured_elsewhere:
         parts += [f"### {MEASURED_ELSEWHERE}", render(content.measured_elsewhere, "markdown")]
     parts.append("## Figures")
-    for figure in content.figures:
+    for figure, words in zip(content.figures, to_measure, strict=True):
         origins = " and ".join(dict.fromkeys(panel.origin for panel in figure.panels)) or "not published"
         said = [figure.says]
         if figure.lacking:
-            said.append(f"{figure.lacking} To measure them: `{figure.measured_by}`.")
+            said.append(f"{figure.lacking} To measure them: {words}.")
         title = ", ".join(filter(None, (figure.name, figure.title)))
         parts.append(f"**{title}** ({origins}). {' '.join(said)}")
     parts += ["## Claims", content.claims_told]
@@ -65,7 +70,7 @@ def markdown(content: Content) -> str:
             f"**{cause.cause}.** For: {cause.evidence_for}. Against: {cause.evidence_against}. "
             f"{cause.state}: {cause.settled_by}."
         )
-    parts += ["## Run it again", _bullets([f"`{command}`: {gives}" for command, gives in content.rerun])]
+    parts += ["## Run it again", _bullets([f"{words}: {gives}" for words, gives in commands])]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
