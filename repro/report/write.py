@@ -11,6 +11,7 @@ from .. import command, files
 from ..clocks import DEFAULT
 from ..devices import Device
 from ..errors import UserError
+from ..escape import each, visible
 from ..formats import Format
 from ..reading import Reading
 from ..results import PAGE, REPORT, TRIALS, lack
@@ -18,6 +19,7 @@ from ..trial import Record
 from ..units import shell_words
 from ..verdict import Verdict
 from .content import WITHOUT_TRIALS, Content
+from .drawing import NotDrawnError, drawn
 from .markdown import markdown
 from .text import report
 
@@ -68,15 +70,19 @@ def write(content: Content, folder: Path, draw: bool = True, again: Sequence[obj
 
     Raises UserError where the folder cannot be written.
     """
+    files.inside(folder, REPORT, PAGE)
+    content = each(visible, content)
     text = files.replace(folder / REPORT, markdown(content))
+    files.remove(folder / PAGE)  # the page of before says something else, and to draw takes seconds
     missing = [package for module, package in _DRAWING.items() if find_spec(module) is None]
+    way = f"run: {command()} {shell_words(again or ['report', folder])}"
+    way += "" if content.clock == DEFAULT else f" --clock {content.clock}"
     if missing or not draw:
-        files.remove(folder / PAGE)
         first = f"install {', '.join(missing)} or set up with ./run_all.sh, then " if missing else ""
-        way = f"{first}run: {command()} {shell_words(again or ['report', folder])}"
-        way += "" if content.clock == DEFAULT else f" --clock {content.clock}"
-        return Written(text, f"the report is {text}; for the page with the figures {way}")
-    from .page import page
-
-    path = files.replace(folder / PAGE, page(content))
+        return Written(text, f"the report is {text}; for the page with the figures {first}{way}")
+    try:
+        page = drawn(content)
+    except NotDrawnError as error:
+        return Written(text, f"the report is {text}; its page was not drawn: {error}; once that is fixed {way}")
+    path = files.replace(folder / PAGE, page)
     return Written(text, f"the report is {path}")

@@ -1,0 +1,293 @@
+"""Files that somebody else made: reporting them writes nowhere else, runs nothing, and shows every string as text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from repro import files
+from repro.build_cache import build_cache
+from repro.report.content import compose
+from repro.report.panels import Figure, Panel, Trade
+from repro.report.write import write
+from tests.command_line import ROOT, one_line, process, record, refusal, repro, results_folder
+from tests.price_files import gpu_table, prices, rental_table
+
+KEPT = ROOT / "results" / "cpu-2-cores"
+UNSEEN = "\x1b[2J\x00\x9b\u202e\u2066\u200b\u2028\ufffe"
+MARKUP = "<img src=x onerror=alert(1)> ![p](http://elsewhere/x.png) [l]: http://elsewhere `c` &#8238; a|b\\"
+HOSTILE = f"GPU {MARKUP} {UNSEEN}\n\n# All cells are reproduced\n\n"
+FORMULA = "=cmd|' /C calc'!A0"
+STEERS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufffe]")
+RUN = ("--models", "vit", "--processes", "1", "--out")
+WRITTEN = (
+    *("report.md", "report.html", "verdicts.json", "benchmark.json", "environment.json", "trials.jsonl", ".lock"),
+    *("logs", "logs/server.log"),
+)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results folder of a run on a GPU whose name is `HOSTILE`, as are the reasons of what failed."""
+    folder = results_folder(
+        tmp_path_factory.mktemp("hostile") / "run",
+        record("vit", "naive", 20.0, gpu=HOSTILE, count=1, warnings=[HOSTILE]),
+        record("vit", "free_lunch", 10.0, gpu=HOSTILE, count=1),
+        record("pythia-1b", "naive", None, gpu=HOSTILE, count=1, status="crashed", reason=HOSTILE, remedy=HOSTILE),
+        record("mamba", "naive", None, gpu=HOSTILE, count=1, status="crashed", reason=FORMULA, remedy=FORMULA),
+    )
+    gpu = {"name": HOSTILE, "driver_name": HOSTILE, "memory_bytes": 2**36}
+    environment = {"gpus": [gpu], "driver": HOSTILE, "packages": {HOSTILE: HOSTILE}, "variables": {HOSTILE: HOSTILE}}
+    (folder / "environment.json").write_text(json.dumps(environment))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reported(hostile: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """What a report of it told, and the folder that it was written to."""
+    out = tmp_path_factory.mktemp("reported")
+    return process("report", str(hostile), "--out", str(out)), out
+
+
+# Where it writes
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_run_writes_through_no_link_that_leaves_its_folder(name: str, tmp_path: Path) -> None:
+    folder, victim = tmp_path / "run", tmp_path / "home"
+    (folder / name).parent.mkdir(parents=True)
+    victim.mkdir()
+    (victim / ".bashrc").write_text("its owner's")
+    target = victim if name == "logs" else victim / ".bashrc"
+    (folder / name).symlink_to(target)
+    before = contents(tmp_path)
+    told = refusal(*RUN, str(folder), CUDA_VISIBLE_DEVICES="")
+    assert f"{folder / name} is a link that leaves the folder, to {target}: remove it, or name another" in told
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["report.md", "report.html"])
+@pytest.mark.parametrize("there", [True, False], ids=["of a file", "of nothing yet"])
+def test_a_report_writes_through_no_link_that_leaves_its_folder(name: str, there: bool, tmp_path: Path) -> None:
+    folder, victim = results_folder(tmp_path / "run", record("vit", "naive", 20.0)), tmp_path / ".bashrc"
+    if there:
+        victim.write_text("its owner's")
+    (folder / name).symlink_to("../.bashrc")
+    before = contents(tmp_path)
+    assert f"{folder / name} is a link that leaves the folder, to {victim}" in refusal("report", str(folder))
+    assert contents(tmp_path) == before
+
+
+def test_a_report_waits_for_no_pipe_and_writes_to_no_device(tmp_path: Path) -> None:
+    folder = results_folder(tmp_path / "run", record("vit", "naive", 20.0))
+    os.mkfifo(folder / "report.md")
+    assert f"{folder / 'report.md'} is no file: remove it" in refusal("report", str(folder))
+
+
+def test_what_is_written_first_and_then_renamed_goes_through_no_link_either(tmp_path: Path) -> None:
+    victim, folder = tmp_path / ".bashrc", tmp_path / "run"
+    victim.write_text("its owner's")
+    folder.mkdir()
+    (folder / f"report.md.{os.getpid()}.part").symlink_to(victim)
+    assert files.replace(folder / "report.md", "the report").read_text() == "the report"
+    assert victim.read_text() == "its owner's"
+
+
+# What it shows
+
+
+@pytest.mark.parametrize("format", ["text", "markdown", "csv"])
+@pytest.mark.parametrize(
+    "words",
+    [["report", "--out", "{out}"], ["audit", "--measured"], ["table", "1", "--measured"], ["compare", "{folder}"]],
+    ids=["report", "audit", "table", "compare"],
+)
+def test_no_string_of_a_record_steers_a_terminal_or_adds_a_line(
+    words: list[str], format: str, hostile: Path, tmp_path: Path
+) -> None:
+    given = [word.format(folder=hostile, out=tmp_path) for word in words]
+    found = repro(*given, str(hostile), "--format", format)
+    assert found.stdout
+    assert not STEERS.search(found.stdout)
+    assert not STEERS.search(found.stderr)
+    assert not re.search("^# All cells are reproduced", found.stdout, re.MULTILINE)
+    if format == "markdown":
+        assert_plain(found.stdout)
+
+
+def assert_plain(text: str) -> None:
+    """Holds that nothing of `HOSTILE` is markup in a Markdown text."""
+    assert "<img" not in text
+    assert not re.search(r"(?<!\\)\](\(|: )http", text)
+    assert "&#8238;" not in text
+    assert not re.search(r"(?<!\\)`c(?<!\\)`", text)
+
+
+def test_the_report_shows_markup_as_text(reported: tuple[subprocess.CompletedProcess[str], Path]) -> None:
+    found, out = reported
+    assert found.returncode == 0, found.stderr
+    text = (out / "report.md").read_text()
+    assert not STEERS.search(text)
+    assert not re.search("^# All cells are reproduced", text, re.MULTILINE)
+    assert_plain(text)
+    assert r"&lt;img src=x onerror=alert(1)>" in text
+    assert r"\x1b[2J\x00\x9b\u202e\u2066\u200b\u2028\ufffe\n\n# All" in text
+
+
+class Elements(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names, self.text = set[str](), ""
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.names.add(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_shows_it_as_text_too_and_charts_are_drawn(
+    reported: tuple[subprocess.CompletedProcess[str], Path],
+) -> None:
+    found, out = reported
+    assert found.stderr.splitlines()[-1] == f"repro: the report is {out / 'report.html'}"
+    html = (out / "report.html").read_text()
+    assert not STEERS.search(html)
+    parsed = Elements()
+    parsed.feed(html)
+    assert "svg" in parsed.names
+    assert not {"img", "script", "iframe"} & parsed.names
+    assert "<img src=x onerror=alert(1)>" in parsed.text
+    (svg,) = [each for each in re.findall("<svg.*?</svg>", html, re.DOTALL) if "onerror" in each][:1]
+    assert "<img" not in svg, "the labels of a chart"
+
+
+def test_csv_holds_no_formula_and_leaves_numbers_as_they_are(hostile: Path, tmp_path: Path) -> None:
+    found = repro("report", str(hostile), "--out", str(tmp_path), "--format", "csv")
+    rows = {row["recipe"]: row for row in csv.DictReader(io.StringIO(found.stdout))}
+    assert rows["mamba"]["reason"] == f"'{FORMULA}"
+    assert float(rows["vit"]["true_days"]) > 0
+    rows = {row["id"]: row for row in csv.DictReader(io.StringIO(repro("claims", "--format", "csv").stdout))}
+    assert any(value.startswith("-") for row in rows.values() for value in row.values())
+    assert not any(value.startswith("'") for row in rows.values() for value in row.values())
+
+
+def test_a_folders_name_is_text_in_its_report_and_its_commands_can_be_typed(tmp_path: Path) -> None:
+    folder = results_folder(tmp_path / "<b>`x`<!--\n# forged \x1b[2J\u202e", record("vit", "naive", 20.0))
+    other = results_folder(tmp_path / "other", record("pythia-1b", "naive", 20.0))
+    found = repro("report", str(folder), str(other), "--out", str(tmp_path / "out"), "--format", "markdown")
+    assert found.returncode == 0, found.stderr
+    assert not STEERS.search(found.stdout + found.stderr)
+    assert not re.search("^# forged", found.stdout, re.MULTILINE)
+    assert not re.search("^### .*<b>", found.stdout, re.MULTILINE)
+    commands = re.findall(r"^- (`+) ?(.*? report .*?) ?\1:", found.stdout, re.MULTILINE)
+    (words,) = [command for _, command in commands if "forged" in command]
+    typed = subprocess.run(["bash", "-c", f"printf '%s\\0' {words}"], capture_output=True, check=True)
+    assert os.fsencode(folder) in typed.stdout.split(b"\0")
+
+
+def test_a_price_list_is_text_too(tmp_path: Path) -> None:
+    markup = "<b>shop</b> [x](http://elsewhere)"
+    file = prices(tmp_path, rental_table(provider=markup))
+    found = repro("rent", "--model", "pythia-1b", "--prices", file, "--format", "markdown")
+    assert found.returncode == 0, found.stderr
+    assert "shop" in found.stdout
+    assert "<b>" not in found.stdout
+    assert r"[x\](http" in found.stdout
+    file = prices(tmp_path, rental_table(provider=FORMULA))
+    found = repro("rent", "--model", "pythia-1b", "--prices", file, "--format", "csv")
+    assert f",'{FORMULA}" in found.stdout
+    told = refusal("rent", "--model", "pythia-1b", "--prices", prices(tmp_path, gpu_table("A\\u202eB")))
+    assert "expected some text in quotes, on one line" in told
+    assert not STEERS.search(told)
+
+
+# Drawing
+
+
+@pytest.fixture
+def short_of_memory(tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """A report under a limit in which the library that draws cannot start, in a folder with a page of before."""
+    (tmp_path / "report.html").write_text("of a run before")
+    command = 'ulimit -v 4000000; exec "$0" -m repro report "$1" --out "$2"'
+    return subprocess.run(
+        ["bash", "-c", command, sys.executable, str(KEPT), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_where_drawing_kills_its_process_the_verdict_and_the_markdown_stand(
+    short_of_memory: subprocess.CompletedProcess[str], tmp_path: Path
+) -> None:
+    found = short_of_memory
+    assert found.returncode == 0
+    assert found.stdout.startswith("VERDICT\n\nOf the 288 cells ")
+    (line,) = found.stderr.splitlines()
+    assert line.startswith(f"repro: the report is {tmp_path / 'report.md'}; its page was not drawn: the process that ")
+    assert "was killed by SIG" in line
+    assert "limited to 3906 MiB by ulimit -v" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["report.md"], "no page of before, no file of memory"
+
+
+def test_a_figure_that_cannot_be_drawn_is_one_line(tmp_path: Path) -> None:
+    panel = Panel("computed", "costs", "trades", "cost", [Trade("A100", 1, 0.0, 9.0, "best")], "a file", y="days")
+    written = write(replace(compose(), figures=[Figure("", "costs", "says", [panel])]), tmp_path)
+    assert written.text.is_file()
+    assert "its page was not drawn: ZeroDivisionError: float division by zero; once" in written.told
+    assert [path.name for path in tmp_path.iterdir()] == ["report.md"]
+
+
+# What it builds
+
+
+@pytest.mark.parametrize("planted", ["a link", "a folder for all", "a folder of another user", "a file"])
+def test_what_is_built_is_never_taken_from_a_folder_that_others_may_write_to(planted: str, tmp_path: Path) -> None:
+    place, out = tmp_path / f"repro-build-cache-{os.getuid()}", tmp_path / "out"
+    if planted == "a link":
+        (tmp_path / "theirs").mkdir()
+        place.symlink_to(tmp_path / "theirs")
+    elif planted == "a file":
+        place.touch()
+    else:
+        place.mkdir()
+        if planted == "a folder for all":
+            place.chmod(0o777)
+        elif os.getuid() == 0:
+            os.chown(place, 65534, 65534)
+        else:
+            pytest.skip("only root can give a folder to another")
+    found = process(
+        *RUN, str(out), REPRO_CACHE="/proc/nothing-can-be-made-here", TMPDIR=str(tmp_path), CUDA_VISIBLE_DEVICES=""
+    )
+    told = one_line(found)
+    assert f"{place}, where it would build, " in told
+    assert "name " in told
+    assert "REPRO_CACHE" in told
+    assert not out.exists()
+
+
+def test_a_temporary_build_cache_is_its_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRO_CACHE", "/proc/nothing-can-be-made-here")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = os.umask(0)
+    try:
+        assert [build_cache(), build_cache()] == [tmp_path / f"repro-build-cache-{os.getuid()}"] * 2
+    finally:
+        os.umask(before)
+    assert build_cache().stat().st_mode & 0o777 == 0o700
