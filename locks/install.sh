@@ -19,7 +19,7 @@ shift
 installed() { cmp -s "$1" "$venv/installed/${1##*/}"; }
 
 here() { # here LOCK: whether VENV has what LOCK pins; says what it lacks
-    "$venv/bin/python" -I - "$1" <<'EOF'
+    "$venv/bin/python" -IB - "$1" <<'EOF'
 import re, sys
 from importlib.metadata import distributions
 found = {re.sub(r"[-_.]+", "-", each.metadata["Name"]).lower(): each.version for each in distributions()}

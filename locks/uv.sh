@@ -1,7 +1,10 @@
 # Sourced from the top of the checkout by install.sh, make.sh and second.sh: finding uv, and having it look where a
 # person's pip and uv look. All else that they, or Python, are set to do does not count here.
 
-for name in $(compgen -e PYTHON); do unset "$name"; done
+for name in $(compgen -e PYTHON); do
+    # An image is built with these, so that two builds are the same.
+    case $name in PYTHONDONTWRITEBYTECODE | PYTHONHASHSEED) ;; *) unset "$name" ;; esac
+done
 
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { say "$@"; exit 2; }
