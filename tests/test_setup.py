@@ -408,7 +408,7 @@ def test_a_set_up_heeds_no_other_settings_of_python_pip_and_uv(
     personal = tmp_path / "personal"
     (personal / "uv").mkdir(parents=True)
     (personal / "startup.py").write_text("raise SystemExit(9)")
-    (personal / "pip.conf").write_text(f"[install]\nroot = {personal}/root\n[global]\nrequire-virtualenv = true\n")
+    (personal / "pip.conf").write_text(f"[install]\nroot = {personal}/elsewhere\n[global]\nrequire-virtualenv = true\n")
     for file in (personal / "uv.toml", personal / "uv" / "uv.toml"):
         file.write_text(f'[pip]\ntarget = "{personal}/target"\nonly-binary = [":none:"]\nno-binary = [":all:"]\n')
     written = sorted(personal.rglob("*"))

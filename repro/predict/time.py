@@ -125,7 +125,6 @@ class Workload:
     moved: float
     kernels: float
     backward: float
-    parameters: float
 
 
 @dataclass(frozen=True)
@@ -258,7 +257,6 @@ def workload(trace: Trace, settings: Settings, examples: int, compiled: bool) ->
         sum(each.moved for each in found),
         sum(each.kernels for each in found),
         sum(each.bytes for each in found if each.backward) / sum(each.bytes for each in found),
-        trace.parameters,
     )
 
 
