@@ -64,7 +64,11 @@ export REPRO_CACHE=${REPRO_CACHE:-$root/.venv/build-cache}
 export PYTHONPYCACHEPREFIX=${PYTHONPYCACHEPREFIX:-$REPRO_CACHE/bytecode}
 printf -v REPRO_COMMAND %q "$0" # what a person types to resume
 export REPRO_COMMAND
-export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
+if [[ -n ${PYTHONPATH-} && $PYTHONPATH != "$root" ]]; then
+    printf 'run_all.sh: PYTHONPATH is left out, so that the locked packages are the ones measured; %s\n' \
+        "to measure what is on it, run 'python -m repro' with a stack of your own" >&2
+fi
+export PYTHONPATH=$root
 
 declare -A first=([cpu]=locks/cpu.lock [gpu]=requirements.lock)
 stack=

@@ -20,15 +20,18 @@ from . import __version__, adam, image, jsonfile, nvml, tf32
 from .checkout import ROOT
 from .devices import Device, capability_of
 from .errors import UserError, cut, one_line
+from .formats import counted, listing
 from .host import Host, host
+from .imported import Imported, Imports, complaint, elsewhere
 from .packages import PACKAGES, matters
 from .rules import Stack
 from .stderr import say
-from .variables import inherited_environment
+from .variables import recorded_variables
 
 _ON_GPUS, _ON_CPU = "requirements.lock", "locks/cpu.lock"  # what run_all.sh sets up
 _LOCKS = (_ON_GPUS, _ON_CPU, "locks/paper.lock", "locks/latest.lock")
-_LIBRARIES = ("LD_LIBRARY_PATH", "LD_PRELOAD")  # what they name goes before what the stack brings
+_UNKNOWN = "unknown"
+ELSEWHERE = " (elsewhere)"  # behind the version of a package that came from there
 FILE = "environment.json"
 
 
@@ -44,19 +47,30 @@ class RunGpu:
 @dataclass(frozen=True)
 class Lock:
     """The lock that a stack is compared with, with its hash, and of each package that differs its version in the `lock`
-    and `installed`."""
+    and `installed`. `reason` states why a stack of these versions is not the lock all the same."""
 
     file: str | None = None
     sha256: str | None = None
     is_the_lock: bool = False
     differences: dict[str, dict[str, str | None]] = field(default_factory=dict)
+    reason: str | None = None
+
+    @property
+    def told(self) -> str:
+        """Return whether it is the lock, and if not why, in one clause."""
+        if self.is_the_lock:
+            return f"{self.file}, all as locked"
+        count = len(self.differences)
+        differ = f"{counted(count, 'package')} {'differs' if count == 1 else 'differ'} from {self.file}"
+        return f"not a lock: {'; '.join(filter(None, (self.reason, differ if count or not self.reason else '')))}"
 
 
 @dataclass(frozen=True)
 class Environment:
-    """What environment.json holds, in its order. None is what a run has not, or a folder does not say; `variables` are
-    those that steer the stack, `options` what the run was asked for, and `earlier` what those before it in the folder
-    were, each once."""
+    """What environment.json holds, in its order. None is what a run has not, or a folder does not say; `packages` are
+    those installed, in the version that was imported where one was, `imported` where those came from, `variables` those
+    that steer the stack, `options` what the run was asked for, and `earlier` what those before it in the folder were,
+    each once."""
 
     repro: str | None = None
     commit: str | None = None
@@ -68,10 +82,38 @@ class Environment:
     tf32: bool | None = None
     lock: Lock = field(default_factory=Lock)
     packages: dict[str, str] | None = None
+    imported: dict[str, Imported] | None = None
     seed: int | None = None
     options: dict[str, Any] | None = None
     earlier: list[dict[str, Any]] = field(default_factory=list)
     variables: dict[str, str] | None = None
+
+    @property
+    def versions(self) -> dict[str, str] | None:
+        """Return the packages, with the place of each that came from elsewhere: two of one version may be unlike."""
+        if self.packages is None:
+            return None
+        foreign = {name: self.imported[name].version for name in elsewhere(self.imported)} if self.imported else {}
+        return self.packages | {name: f"{version or _UNKNOWN}{ELSEWHERE}" for name, version in foreign.items()}
+
+    def with_imports(self, imports: Imports) -> Environment:
+        """Return the same, once it is known what the stack imported."""
+        known = self.packages or {}
+        versions = {name: each.version or _UNKNOWN for name, each in imports.packages.items()}
+        packages = known | {name: version for name, version in versions.items() if name in known or matters(name)}
+        variables = {
+            name: f"{value}, {f'through it: {listing(names)}' if names else 'and nothing came through it'}"
+            if (names := imports.through.get(name)) is not None
+            else value
+            for name, value in (self.variables or {}).items()
+        }
+        return replace(
+            self,
+            packages=dict(sorted(packages.items())),
+            imported=imports.packages,
+            lock=lock(packages, bool(self.gpus), imports.packages),
+            variables=variables,
+        )
 
 
 def stack(devices: Sequence[Device], packages: dict[str, str], python: str = sys.executable) -> Stack:
@@ -103,13 +145,7 @@ def describe(
         packages=dict(sorted(packages.items())),
         seed=seed,
         options=options,
-        variables={
-            # Of paths it counts whether there are any. A variable may hold any bytes.
-            name: "set" if name in _LIBRARIES else os.fsencode(value).decode(errors="backslashreplace")
-            for name, value in sorted({**inherited_environment(), **variables}.items())
-            if name.startswith(("CUDA_", "NCCL_", "NVIDIA_TF32", "TORCH", "PYTORCH_", "OMP_", "DS_", *_LIBRARIES))
-            and not name.endswith("_DIR")  # where caches lie says nothing of what ran
-        },
+        variables=recorded_variables(variables),
     )
 
 
@@ -134,9 +170,12 @@ def refuse_another(folder: Path, now: Environment, more: Collection[str] = ()) -
             f"{folder / FILE} describes no run ({error}): remove it if its trials are this stack's, or name another "
             "with --out"
         ) from None
-    before, after = then.packages or {}, now.packages or {}
+    before, after = then.versions or {}, now.versions or {}
+    foreign = {*elsewhere(then.imported), *elsewhere(now.imported)}
     others = sorted({*before, *after}.difference(PACKAGES))
-    names = (*PACKAGES, *(name for name in others if name in more or matters(name)))
+    names = [*PACKAGES, *(name for name in others if name in more or name in foreign or matters(name))]
+    if now.imported is None:  # of what came from elsewhere then, nothing is known before it is imported
+        names = [name for name in names if name not in foreign]
     pairs: list[tuple[str, Any, Any]] = [(name, before.get(name), after.get(name)) for name in names]
     pairs += [("driver", then.driver, now.driver), ("python", then.python, now.python)]
     pairs += [("repro", then.repro, now.repro)]  # what it calls by one name may be another thing
@@ -152,24 +191,38 @@ def refuse_another(folder: Path, now: Environment, more: Collection[str] = ()) -
         raise UserError(f"{folder} holds another machine's or stack's trials ({different[0]}); name another with --out")
 
 
-def keep(now: Environment, folder: Path) -> None:
-    """Writes environment.json; the options of the runs that it told of before stay in it."""
+def keep(now: Environment, folder: Path) -> Environment:
+    """Writes environment.json, and returns what it holds. The options of the runs that it told of before stay in it,
+    and what was imported until something is again."""
     then: Environment | None = None
     with contextlib.suppress(jsonfile.NotAsDeclaredError):  # the report tells of it
         then = read(folder)
+    if then is not None and then.imported is not None and now.imported is None:
+        kept = {name: getattr(then, name) for name in ("packages", "imported", "lock", "variables")}
+        now = replace(now, **kept)
     asked = json.loads(json.dumps(now.options))
     before = [*then.earlier, then.options] if then else []
     earlier = [options for options in before if options and options != asked]  # each once, as it is kept
-    jsonfile.write(folder / FILE, asdict(replace(now, earlier=earlier)))
+    now = replace(now, earlier=earlier)
+    jsonfile.write(folder / FILE, asdict(now))
+    return now
 
 
 def _gpu_name(environment: Environment) -> str:
     return environment.gpus[0].driver_name if environment.gpus else "none"  # a run has GPUs of one type
 
 
-def lock(packages: dict[str, str], on_gpus: bool) -> Lock:
-    """Compare the installed packages with a lock: the one that they are; else, in an image, the nearest, which is the
-    image's own; else the one that run_all.sh sets up for a run on GPUs or on a CPU."""
+def lock(packages: dict[str, str], on_gpus: bool, imported: Mapping[str, Imported] | None = None) -> Lock:
+    """Compare a stack with a lock: the one whose versions its packages have; else, in an image, the nearest, which is
+    the image's own; else the one that run_all.sh sets up for a run on GPUs or on a CPU. It is the lock where all that
+    was imported, as far as that is known, came from where the lock is installed."""
+    found = _nearest(packages, on_gpus)
+    reason = complaint(imported)
+    return found if reason is None else replace(found, is_the_lock=False, reason=reason)
+
+
+def _nearest(packages: dict[str, str], on_gpus: bool) -> Lock:
+    """Return the lock to compare with, and how these versions compare."""
     compared = [found for name in _LOCKS if (found := _compared(name, packages)) is not None]
     exact = next((found for found in compared if found.is_the_lock), None)
     if exact is not None:

@@ -51,15 +51,19 @@ class Experiment:
         with contextlib.ExitStack() as opened:
             opened.enter_context(self.results)
             opened.enter_context(self._server)
-            found = environment.describe(self._devices, installed_packages(), SEED, {}, self._variables)
-            if any(self.results.folder.glob(TRAININGS)):
-                environment.refuse_another(self.results.folder, found)
-            environment.keep(found, self.results.folder)
+            self._environment = environment.describe(self._devices, installed_packages(), SEED, {}, self._variables)
+            self._keep_environment()
             self._opened = opened.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._opened.close()
+
+    def _keep_environment(self) -> None:
+        """Writes environment.json. Raises UserError where the folder's trainings are of another stack."""
+        if any(self.results.folder.glob(TRAININGS)):
+            environment.refuse_another(self.results.folder, self._environment)
+        environment.keep(self._environment, self.results.folder)
 
     def run(self, what: Training) -> tuple[Trained, bool]:
         """The training's times, and whether an earlier run of this folder had them. Raises TrainingFailedError."""
@@ -68,6 +72,9 @@ class Experiment:
             return _read(path, what), True
         check_room(self.results.folder, what)
         self._server.start()
+        if self._server.imports is not None:
+            self._environment = self._environment.with_imports(self._server.imports)
+            self._keep_environment()
         with tempfile.TemporaryDirectory(prefix="repro-") as watched:
             progress, log = Path(watched) / "progress", self.results.logs / f"{what.id}.log"
             with _bar(progress, batches(what)):

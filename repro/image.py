@@ -7,6 +7,8 @@ import re
 
 from .errors import UserError
 
+KERNELS = "/opt/kernels"  # what an image has compiled in, which Python finds before its stack
+
 
 def target() -> str | None:
     """The target of the Dockerfile that the image was built from; None outside of an image."""

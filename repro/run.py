@@ -20,6 +20,7 @@ from .expected import Cell, all_cells, published_settings
 from .fairness import stands
 from .formats import counted
 from .gpus import Gpu
+from .imported import Imports
 from .measure.launcher import ForkServer, ServerDiedError, StackError
 from .measure.nodes import Nodes
 from .measure.rank import SEED
@@ -79,6 +80,7 @@ class Run:
         )
         self._started = time.monotonic()
         self._guides: dict[tuple[str, int], Guide] = {}
+        self._imports: Imports | None = None
 
     def _nodes(self, here: ForkServer) -> Nodes:
         asked, gpus = self.options, max(self.options.counts) if self.devices else 0
@@ -93,16 +95,31 @@ class Run:
             problems: list[Problem] = []
             self._records = {record.id: record for record in sound_records(self.results.folder, problems)}
             print_problems(problems, self.results.folder)
-            found = environment.describe(self.devices, self._packages, SEED, asdict(self.options), self._variables)
-            if any(record.status in _ANSWERS for record in self._records.values()):
-                environment.refuse_another(self.results.folder, found)
-            environment.keep(found, self.results.folder)
-            self.commit = found.commit
+            options = asdict(self.options)
+            self.environment = environment.describe(self.devices, self._packages, SEED, options, self._variables)
+            self._keep_environment()
             self._opened = opened.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._opened.close()
+
+    def _keep_environment(self) -> None:
+        """Writes environment.json. Raises UserError where the folder's trials were measured on another stack."""
+        if any(record.status in _ANSWERS for record in self._records.values()):
+            environment.refuse_another(self.results.folder, self.environment)
+        self.environment = environment.keep(self.environment, self.results.folder)
+
+    def _keep_imports(self) -> None:
+        """Does the same once the stack has said what it imported, and says on stderr what came from elsewhere."""
+        imports = self.bench.server.imports
+        if imports is None or imports is self._imports:
+            return
+        self._imports = imports
+        self.environment = self.environment.with_imports(imports)
+        self._keep_environment()
+        if reason := self.environment.lock.reason:
+            say(f"{reason}: what is measured is not a lock's stack, as {environment.FILE} records")
 
     @property
     def waiting(self) -> list[Trial]:
@@ -132,6 +149,7 @@ class Run:
             raise UserError(f"{error.reason}; set up with ./run_all.sh, or install what it lacks with pip") from None
         except ServerDiedError:
             return  # it fails again in the first trial, which records it
+        self._keep_imports()
         stopped: dict[rules.Obstacle, list[Trial]] = {}
         for trial in could_run:
             if (obstacle := self.bench.obstacle(trial)) is not None:
@@ -208,6 +226,7 @@ class Run:
             told = {"reason": "the run was interrupted", "remedy": "run it again"}
             self._keep(Record.of(trial, "interrupted", tf32=tf32, **told))
             raise
+        self._keep_imports()
         if record.status == "timed_out" and left < trial.timeout:
             self.tell(trial, None, False)  # the budget's limit says nothing of the trial
             return None
@@ -246,7 +265,7 @@ class Run:
         return write(compose(read(folder, clock)), folder, draw)
 
     def _keep(self, record: Record) -> None:
-        record.commit = self.commit
+        record.commit = self.environment.commit
         self.results.append(record)
         self._records.pop(record.id, None)  # of trials with other rounds the last that ran stands
         self._records[record.id] = record

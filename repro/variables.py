@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from . import image
 from .build_cache import build_cache
+from .checkout import ROOT
 from .devices import Device
 from .host import instructions
 from .packages import installed
@@ -25,9 +28,73 @@ _RANKS = {
 }
 
 
+LIBRARY_PATHS = ("LD_LIBRARY_PATH", "LD_PRELOAD")  # what they name goes before what the stack brings
+# How those begin that change speed or numbers.
+_STEERING = (
+    *(
+        "ATEN_",
+        "BLIS_",
+        "CUBLAS",
+        "CUDA_",
+        "CUDNN_",
+        "DNNL_",
+        "DS_",
+        "GLIBC_TUNABLES",
+        "GLOO_",
+        "GOMP_",
+        "KMP_",
+        "MALLOC_",
+    ),
+    *("MKL_", "NCCL_", "NVIDIA_TF32", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTORCH_", "TCMALLOC_", "TORCH", "TRITON_"),
+)
+_STEERING_TOO = {"CC", "CXX", "PYTHONMALLOC", "PYTHONOPTIMIZE", "PYTHONPATH", *LIBRARY_PATHS}
+# What may lead into somebody's machine or accounts counts by whether it is set.
+_PRIVATE_NAME = re.compile(r"_(FILE|HOME|PATH|ROOT)$|AUTH|CREDENTIAL|KEY|PASSW|SECRET|TOKEN")
+_PRIVATE_VALUE = re.compile(r"[/\\~@]|^[.]")
+
+
 def inherited_environment() -> dict[str, str]:
     """Return this process's variables without those by which launchers number its ranks."""
     return {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS) and name not in _RANKS}
+
+
+def process_environment(own: Mapping[str, str]) -> dict[str, str]:
+    """Return all variables of a fork server, and of what it forks, that has these of its `own`. It finds this checkout
+    before what the caller put on PYTHONPATH, and no module in the current folder."""
+    paths = os.pathsep.join([str(ROOT), *_python_path()])
+    return {**inherited_environment(), **own, "PYTHONPATH": paths, "PYTHONSAFEPATH": "1"}
+
+
+def recorded_variables(own: Mapping[str, str]) -> dict[str, str]:
+    """Return those of `process_environment` that change speed or numbers, by name. Of what may be a path or a secret it
+    counts that it is set."""
+    found = process_environment(own)
+    if not callers_python_path():
+        del found["PYTHONPATH"]
+    return {name: _recorded(name, value) for name, value in sorted(found.items()) if _is_recorded(name)}
+
+
+def callers_python_path() -> list[str]:
+    """Return the folders on PYTHONPATH that neither this checkout nor an image has put there."""
+    ours = {str(ROOT), image.KERNELS} if image.target() is not None else {str(ROOT)}
+    return [path for path in _python_path() if os.path.realpath(path) not in map(os.path.realpath, ours)]
+
+
+def _python_path() -> list[str]:
+    """An empty entry would be the current folder."""
+    return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+
+
+def _is_recorded(name: str) -> bool:
+    if name.endswith("_DIR"):  # where caches lie says nothing of what ran
+        return False
+    return name.startswith(_STEERING) or name in _STEERING_TOO
+
+
+def _recorded(name: str, value: str) -> str:
+    if name in ("PYTHONPATH", *LIBRARY_PATHS) or _PRIVATE_NAME.search(name) or _PRIVATE_VALUE.search(value):
+        return "set"
+    return os.fsencode(value).decode(errors="backslashreplace")  # it may hold any bytes
 
 
 def trial_environment(devices: Sequence[Device], torch: str | None = None) -> dict[str, str]:

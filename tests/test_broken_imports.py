@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ def library(folder: Path, module: str, body: str) -> str:
 
 def test_recipes_of_a_package_that_does_not_import_are_unsupported_and_the_others_run(tmp_path: Path) -> None:
     path, out = library(tmp_path / "broken", "httpx2", LACKING), tmp_path / "out"
+    (tmp_path / "broken" / "timm").symlink_to(Path(sysconfig.get_path("purelib"), "timm"))  # a fork
     words = f"run --models pythia-160m,roberta,mamba,vit --methods naive --processes 1 --steps 2 --out {out}"
     done = process(*words.split(), PYTHONPATH=path, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr
@@ -42,8 +44,17 @@ def test_recipes_of_a_package_that_does_not_import_are_unsupported_and_the_other
     }
     said = done.stderr.splitlines()
     line = f"repro: {reason}; 3 trials of pythia-160m, roberta, mamba cannot run: {remedy}"
-    assert said.index(line) < next(number for number, text in enumerate(said) if text.startswith("[1/4]"))
+    first = next(number for number, text in enumerate(said) if text.startswith("[1/4]"))
+    assert said.index(line) < first
     assert "Traceback" not in done.stderr
+    reason = "timm was imported from elsewhere than the environment's site-packages"
+    kept = json.loads((out / "environment.json").read_text())
+    assert (kept["lock"]["is_the_lock"], kept["lock"]["reason"]) == (False, reason)
+    assert (kept["imported"]["timm"]["place"], kept["imported"]["torch"]["place"]) == ("elsewhere", "site-packages")
+    assert "timm" in kept["variables"]["PYTHONPATH"].removeprefix("set, through it: ").split(" and ")
+    assert str(tmp_path) not in (out / "environment.json").read_text()
+    assert said.index(f"repro: {reason}: what is measured is not a lock's stack, as environment.json records") < first
+    assert f"The stack is not a lock's, whatever its versions: {reason}." in done.stdout.partition("TRIALS")[0]
 
 
 def test_a_torch_that_does_not_import_ends_a_run_before_its_first_trial(tmp_path: Path) -> None:
@@ -66,6 +77,9 @@ def test_a_fork_server_says_what_of_its_stack_does_not_import(tmp_path: Path, mo
             "deepspeed": "OSError: no nvcc",
             "timm.none": "ModuleNotFoundError: No module named 'timm.none'",
         }
+        assert server.imports is not None
+        places = {name: server.imports.packages[name].place for name in ("torch", "timm", "deepspeed")}
+        assert places == {"torch": "site-packages", "timm": "site-packages", "deepspeed": "elsewhere"}
 
 
 @pytest.mark.parametrize(

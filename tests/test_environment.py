@@ -123,7 +123,9 @@ def test_what_earlier_versions_kept_is_read_and_saved_as_it_was(path: Path, tmp_
     saved, kept = (json.loads(file.read_text()) for file in (tmp_path / "environment.json", path))
     host = {"usable_cpus": None} | kept["host"]
     of_another_folder: dict[str, list[str]] = {"earlier": []}  # what runs before it asked for stays in theirs
-    assert saved == {"image": None, "tf32": None} | kept | {"host": host} | of_another_folder
+    lock = {"reason": None} | kept["lock"]
+    recorded_since = {"image": None, "tf32": None, "imported": None}
+    assert saved == recorded_since | kept | {"host": host, "lock": lock} | of_another_folder
     assert list(saved) == [each.name for each in fields(Environment)]
 
 
@@ -149,15 +151,25 @@ def test_only_variables_that_steer_the_stack_are_kept_and_those_of_trials_before
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     steering = {
+        "ATEN_CPU_CAPABILITY": "default",
         "CUDA_VISIBLE_DEVICES": "0,1",
+        "CXX": "clang++",
         "DS_SKIP_CUDA_CHECK": "1",
+        "GLOO_SOCKET_IFNAME": "eth0",
+        "GOMP_CPU_AFFINITY": "0-3",
+        "KMP_AFFINITY": "granularity=fine,compact,1,0",
+        "MKL_NUM_THREADS": "1",
         "NCCL_P2P_LEVEL": "SYS",
         "NVIDIA_TF32_OVERRIDE": "0",
         "OMP_NUM_THREADS": "4",
         "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+        "TORCHDYNAMO_DISABLE": "0",
+        "TORCHINDUCTOR_MAX_AUTOTUNE": "1",
         "TORCH_CUDNN_SDPA_DEPRIORITIZED": "1",
+        "TRITON_INTERPRET": "1",
     }
     others = {"SOME_TOKEN": "secret", "NVIDIA_VISIBLE_DEVICES": "all", "TORCHINDUCTOR_CACHE_DIR": "/somewhere"}
+    others |= {"TORCHELASTIC_RUN_ID": "1", "DS_ACCELERATOR": "cuda"}  # a launcher's, which trials do not get
     for name, value in (steering | others).items():
         monkeypatch.setenv(name, value)
     variables = environment.describe([], {}, 0, {}, {"OMP_NUM_THREADS": "1"}).variables
@@ -166,12 +178,34 @@ def test_only_variables_that_steer_the_stack_are_kept_and_those_of_trials_before
     assert not variables.keys() & others
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("CUDA_HOME", "/home/somebody/cuda"),
+        ("TRITON_PTXAS_PATH", "ptxas"),
+        ("NCCL_DEBUG_FILE", "nccl.log"),
+        ("TORCH_LOGS_OUT", "~/logs"),
+        ("MKL_THREADING_LAYER", "C:\\mkl"),
+        ("TRITON_SOME_API_KEY", "hunter2"),
+        ("TORCH_HUB_TOKEN", "hunter2"),
+        ("NCCL_SERVER", "https://user:hunter2@example.org"),
+        ("LD_PRELOAD", "libjemalloc.so.2"),
+        ("PYTHONPATH", "fork"),
+    ],
+)
+def test_of_what_may_be_a_path_or_a_secret_it_counts_that_it_is_set(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert (environment.describe([], {}, 0, {}, {}).variables or {})[name] == "set"
+
+
 def test_a_variable_that_is_no_utf_8_is_told_by_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NCCL_DEBUG_FILE", os.fsdecode(b"b\xfc\xdfe"))
+    monkeypatch.setenv("NCCL_DEBUG", os.fsdecode(b"b\xfc\xdfe"))
     described = environment.describe([], {}, 0, {}, {})
     environment.keep(described, tmp_path)
     assert described.variables is not None
-    assert described.variables["NCCL_DEBUG_FILE"] == r"b\xfc\xdfe"
+    assert described.variables["NCCL_DEBUG"] == r"b\xfc\xdfe"
     assert environment.read(tmp_path) == described
 
 

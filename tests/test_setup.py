@@ -388,6 +388,16 @@ def test_an_activated_environment_without_pip_is_passed_over(house: House, tmp_p
 # A person's settings
 
 
+def test_the_callers_pythonpath_is_left_out_which_is_one_line(house: House, tmp_path: Path) -> None:
+    house.finish_set_up()
+    (tmp_path / "tabulate.py").write_text("raise SystemExit(9)")
+    done = house.run("cells", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    [line] = [line for line in done.stderr.splitlines() if "PYTHONPATH" in line]
+    assert line.startswith("run_all.sh: PYTHONPATH is left out, so that the locked packages are the ones measured; ")
+    assert "PYTHONPATH" not in house.run("cells", PYTHONPATH=str(house.root)).stderr
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -36,9 +36,11 @@ from repro.compare.second import Stack, build, differ, locked, pinned, requireme
 from repro.compare.side import Side, read_side
 from repro.compare.trials import Compared, compare_trial
 from repro.devices import Device
+from repro.environment import read
 from repro.errors import UserError
 from repro.gpus import find
 from repro.host import Host
+from repro.imported import Imported, Imports
 from repro.measure.trial import Bench
 from repro.reading import history
 from repro.recipe import Scale
@@ -78,7 +80,7 @@ def test_gpus_are_taken_in_a_number_that_batches_divide_by_and_of_one_type(monke
         upgrade_check._candidates(asked)
 
 
-def check(tmp_path: Path, lock_file: Path, *more: str) -> Any:
+def check(tmp_path: Path, lock_file: Path, *more: str, **variables: str) -> Any:
     """`repro upgrade-check` on the CPU, its wheels from this folder alone."""
     if not os.access(ROOT, os.W_OK):
         pytest.skip("an image brings nothing to build a second stack with")
@@ -98,6 +100,7 @@ def check(tmp_path: Path, lock_file: Path, *more: str) -> Any:
         CUDA_VISIBLE_DEVICES="",
         UV_FIND_LINKS=str(tmp_path / "wheels"),
         UV_NO_INDEX="1",
+        **variables,
     )
 
 
@@ -189,6 +192,19 @@ def test_a_stack_that_does_not_import_is_one_clear_line_and_what_was_measured_is
     assert "Traceback" not in found.stderr
     [kept] = history(tmp_path / "out" / "before" / "largest")
     assert kept.status == "ok"
+
+
+def test_a_stack_that_imports_from_elsewhere_is_one_clear_line_before_anything_is_measured(tmp_path: Path) -> None:
+    """Whatever is on PYTHONPATH both stacks import, and would compare with itself."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "sitecustomize.py").write_text("")
+    there = lock(tmp_path, wheel(tmp_path / "wheels", "nothing", "1.0", {"nothing.py": ""}))
+    found = check(tmp_path, there, PYTHONPATH=f"{tmp_path / 'outside'}{os.pathsep}{ROOT}")
+    assert (found.returncode, found.stdout) == (2, "")
+    *_, last = found.stderr.splitlines()
+    foreign = "sitecustomize was imported from elsewhere than the environment's site-packages"
+    assert last.startswith(f"repro: this stack: {foreign}, which makes two stacks alike: unset PYTHONPATH")
+    assert history(tmp_path / "out" / "before" / "largest") == []
 
 
 @pytest.mark.parametrize(
@@ -359,11 +375,14 @@ class Rehearsal:
         self.events: list[str] = []
         self.told: list[str] = []
         self.servers: dict[str, Any] = {}
+        self.imported: dict[str, Imports] = {}
         self.benches: list[Bench] = []
         self.clock = 0.0
         rehearsal = self
 
         class Server(nullcontext[Any]):
+            imports: Imports | None = None
+
             def __init__(self, log: Path, environment: Any, python: str, modules: Any) -> None:
                 super().__init__(self)
                 self.arm = str(log.parent.parent.relative_to(rehearsal.folder))
@@ -376,6 +395,7 @@ class Rehearsal:
 
             def start(self) -> None:
                 rehearsal.events.append(f"{self.arm} loads")
+                self.imports = rehearsal.imported.get(self.arm.partition("/")[0])
 
         def run_trial(trial: Trial, bench: Bench, start: int) -> Record:
             arm = bench.server.arm  # type: ignore[union-attr]
@@ -708,6 +728,19 @@ def test_each_stack_has_its_own_interpreter_caches_and_tools_and_loads_what_its_
     assert loaded["naive"] == {"torch", "transformers"}
     assert loaded["free_lunch"] == {"torch", "transformers", "torch._dynamo"}
     assert loaded["zero_2"] == {"torch", "transformers", "deepspeed"}
+
+
+def test_what_a_stack_imported_is_kept_and_from_elsewhere_refused(rehearsal: Callable[..., Rehearsal]) -> None:
+    on_gpus = rehearsal()
+    here, there = (Imports({"timm": Imported("9.9", place)}) for place in ("site-packages", "elsewhere"))
+    on_gpus.imported = {"before": here, "after": there}
+    foreign = "its twin: timm was imported from elsewhere than the environment's site-packages, which "
+    with pytest.raises(UserError, match=f"^{foreign}.* editable install or a .pth file; what was measured is kept in"):
+        on_gpus.run()
+    kept = read(on_gpus.folder / "before" / "largest")
+    assert kept is not None
+    assert (kept.imported, (kept.packages or {})["timm"]) == (here.packages, "9.9")
+    assert history(on_gpus.folder / "after" / "largest") == []
 
 
 def test_processes_take_turns_where_memory_holds_all_of_them(rehearsal: Callable[..., Rehearsal]) -> None:

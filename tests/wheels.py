@@ -25,10 +25,16 @@ def wheel(folder: Path, name: str, version: str, files: dict[str, str]) -> Path:
 
 
 def linked(folder: Path, name: str, start: str = "", **modules: str) -> Path:
-    """A wheel whose environment sees all that this one has, and these modules; `start` is a line of Python that it
-    runs first."""
+    """A wheel whose environment has all that this one has, as links that its first start lays into its site-packages,
+    and these modules; `start` is a line of Python that it runs first."""
     files = {f"{module}.py": text for module, text in modules.items()}
-    return wheel(folder, name, "1.0", files | {f"{name}.pth": f"{sysconfig.get_path('purelib')}\n{start}\n"})
+    link = (
+        f"here, there = sys._getframe(2).f_locals['sitedir'], {sysconfig.get_path('purelib')!r}\n"
+        "for each in os.listdir(there):\n"
+        "    if not os.path.lexists(os.path.join(here, each)):\n"
+        "        os.symlink(os.path.join(there, each), os.path.join(here, each))\n"
+    )
+    return wheel(folder, name, "1.0", files | {f"{name}.pth": f"import os, sys; exec({link!r})\n{start}\n"})
 
 
 def pin(wheel: Path) -> str:

@@ -50,7 +50,7 @@ class _Plugin:
             return
         from pytest_benchmark.utils import safe_dumps
 
-        output_json["commit_info"] = _commit_info(self.run.commit)
+        output_json["commit_info"] = _commit_info(self.run.environment.commit)
         told = output_json["benchmarks"]
         standing = {f"test_trial[{id}]" for id in self.run.ran} - {case["name"] for case in told}
         told += [case for case in _cases(self.file) if case["name"] in standing]

@@ -47,7 +47,8 @@ def main(given: argparse.Namespace) -> int:
     written = write(content, out, again=["report", *given.folders, *(["--out", given.out] if given.out else [])])
     runs = join(*found) if found else None
     records, devices = (runs.records, runs.devices) if runs else ((), None)
-    print(payload(written, records, content.verdicts, devices, given.format, found), flush=True)
+    environments = [reading.environment for reading in found]
+    print(payload(written, records, content.verdicts, devices, given.format, found, environments), flush=True)
     for reading in found:
         print_problems(reading.problems, reading.folder)
     for note in runs.notes if runs else ():

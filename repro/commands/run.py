@@ -142,7 +142,9 @@ def main(given: argparse.Namespace) -> int:
             code = INTERRUPTED
         written = run.write(draw=code != INTERRUPTED)  # who stops a run waits for nothing
         tracker.end()
-        print(payload(written, run.records(), run.verdicts(), run.devices, given.format), flush=True)
+        environments = [run.environment]
+        told = payload(written, run.records(), run.verdicts(), run.devices, given.format, environments=environments)
+        print(told, flush=True)
         say(written.told)
         compared = any(verdict.compared for verdict in run.verdicts())
     if code == INTERRUPTED:

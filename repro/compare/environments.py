@@ -37,7 +37,7 @@ def differences(before: Side, after: Side) -> list[Difference]:
     difference; what else a side does not say is left out. What the runs of a side do not agree on is a difference,
     too."""
     found = []
-    old, new = (side.environment.packages for side in (before, after))
+    old, new = (side.environment.versions for side in (before, after))
     if old is not None and new is not None:
         found += _of(*({name: (version,) for name, version in known.items()} for known in (old, new)))
     elif old != new:

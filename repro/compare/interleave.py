@@ -23,6 +23,7 @@ from ..devices import Device, gpu_of
 from ..environment import Environment
 from ..errors import UserError
 from ..fairness import shared
+from ..imported import Imports, complaint
 from ..measure.launcher import ForkServer, ServerDiedError
 from ..measure.rank import SEED
 from ..measure.trial import Bench
@@ -222,7 +223,7 @@ class Check:
             environment.keep(found, folder)
             known = environment.stack(self._devices, stack.packages, stack.python)
             bench = Bench(server, known, gpu_of(self._devices), results.logs)
-            opened = _Opened(stack.name, self.folder, found.commit, results, server, bench)
+            opened = _Opened(stack.name, self.folder, found, results, server, bench)
             opened.launch()
             yield opened
 
@@ -288,16 +289,18 @@ class Check:
         return environment.describe(self._devices, self._stacks[arm].packages, SEED, options, self._variables(arm))
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Opened:
-    """An arm whose server runs. `kept` is the check's folder, to be told to people, `commit` this checkout's."""
+    """An arm whose server runs. `kept` is the check's folder, to be told to people, `described` what the arm runs on.
+    `imports` is what its stack imported, as it is kept."""
 
     stack: str
     kept: Path
-    commit: str | None
+    described: Environment
     results: Results
     server: ForkServer
     bench: Bench
+    imports: Imports | None = None
 
     def launch(self) -> None:
         """Starts the stack without waiting for it. Raises UserError where it has gone since it was built."""
@@ -305,9 +308,19 @@ class _Opened:
             self.server.launch()
 
     def load(self) -> None:
-        """Waits for the stack. Raises UserError where it does not import."""
+        """Waits for the stack. Raises UserError where it does not import, and where some of it is another's."""
         with self._clear():
             self.server.start()
+        imports = self.server.imports
+        if imports is None or imports is self.imports:
+            return
+        if foreign := complaint(imports.packages):
+            raise UserError(
+                f"{self.stack}: {foreign}, which makes two stacks alike: unset PYTHONPATH, and take away what leads "
+                f"elsewhere, such as an editable install or a .pth file; what was measured is kept in {self.kept}"
+            )
+        environment.keep(self.described.with_imports(imports), self.results.folder)
+        self.imports = imports
 
     @contextmanager
     def _clear(self) -> Iterator[None]:
@@ -327,7 +340,7 @@ class _Opened:
 
     def keep(self, record: Record) -> Record:
         """Writes a record to the arm's results, and returns it."""
-        record.commit = self.commit
+        record.commit = self.described.commit
         self.results.append(record)
         return record
 

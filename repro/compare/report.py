@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
+from ..environment import ELSEWHERE
 from ..exit_codes import FAILED, INCONCLUSIVE, OK
 from ..formats import Format, as_json, counted, figures, first, prose, render
 from ..interval import Interval
@@ -168,7 +169,11 @@ def _environment(environment: Sequence[Difference], format: Format) -> list[str]
 
 def _alone(found: Sequence[tuple[str, str]]) -> str:
     """All of a few. Of many, such as the tools of one side, those that a measurement depends on; the others counted."""
-    named = [(what, said) for what, said in found if what in PACKAGES or what.startswith("variable ")]
+    named = [
+        (what, said)
+        for what, said in found
+        if what in PACKAGES or what.startswith("variable ") or said.endswith(ELSEWHERE)
+    ]
     if len(found) <= _FEW:
         named = list(found)
     told = [f"{what} {said}" for what, said in named]

@@ -201,7 +201,7 @@ def _packages(python: str) -> dict[str, str]:
     """The distributions that an interpreter finds, however its folders are put together."""
     code = "import json; from repro.packages import installed_packages; print(json.dumps(installed_packages()))"
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
-    asked = subprocess.run([python, "-c", code], env=variables, capture_output=True, text=True)
+    asked = subprocess.run([python, "-P", "-c", code], env=variables, capture_output=True, text=True)
     if asked.returncode:
         last = asked.stderr.strip().splitlines()[-1:] or ["no message"]
         raise UserError(f"{python} does not run: {last[0]}")

@@ -78,7 +78,7 @@ def read_side(place: Path) -> Side:
     known = [(folder, environment) for folder, (_, environment) in zip(runs, found, strict=True)]
     known.sort(key=lambda run: run[1].packages is None)  # one that does not say is taken for what the others are
     for folder, environment in known:
-        if environment.packages not in (None, known[0][1].packages):
+        if environment.versions not in (None, known[0][1].versions):
             raise UserError(f"{folder} and {known[0][0]} are runs of different packages: a side is one stack")
     first, *others = (environment for _, environment in known)
     return Side(str(place), tuple(records), first, others=tuple(others))

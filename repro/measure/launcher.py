@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import select
 import socket
 import subprocess
@@ -16,9 +15,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from repro import jsonfile
 from repro.build_cache import mend
-from repro.checkout import ROOT
-from repro.variables import inherited_environment
+from repro.imported import Imports
+from repro.variables import process_environment
 
 from .job import Job, Outcome
 
@@ -98,7 +98,8 @@ class ForkServer:
 
     `log` gets what the server prints, `environment` is added to its own. `python` is the stack's interpreter, this
     one's where none is named; `modules` are what it imports beforehand, all that trials use unless some are named.
-    Of these `broken` are those that do not import, each with the error, once it has started.
+    Once it has started, `broken` are those of these that do not import, each with the error, and `imports` is what it
+    imported.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class ForkServer:
         self._stream: Stream | None = None
         self._loaded = False
         self.broken: dict[str, str] = {}
+        self.imports: Imports | None = None
 
     def __enter__(self) -> ForkServer:
         return self
@@ -122,7 +124,6 @@ class ForkServer:
             return
         self.mend()
         near, far = socket.socketpair()
-        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [self._python, "-m", "repro.measure.server", str(far.fileno()), *self._modules],
@@ -131,11 +132,7 @@ class ForkServer:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # a terminal's Ctrl-C is the near end's to handle
-                env={
-                    **inherited_environment(),
-                    **self._environment,
-                    "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-                },
+                env=process_environment(self._environment),
             )
         far.close()
         self._stream, self._loaded = Stream(near), False
@@ -150,6 +147,7 @@ class ForkServer:
             if "error" in ready:
                 raise StackError(f"the stack does not import: {ready['error']}\n{ready['traceback']}")
         self._loaded, self.broken = True, ready["broken"]
+        self.imports = jsonfile.value(Imports, ready["imports"])
 
     def call(self, job: Job) -> list[Outcome]:
         """Runs a job of this machine alone, whose ranks meet in a file, and waits for its outcomes, one a rank."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from repro import command
 from repro.environment import commit
 from repro.errors import UserError
+from repro.imported import Imports
 from repro.packages import PACKAGES, installed
 
 from .job import Job, Outcome
@@ -82,6 +83,11 @@ class Nodes:
     def broken(self) -> dict[str, str]:
         """The modules that do not import on one of the nodes, as far as they have joined, each with the error."""
         return {**self._broken, **self._here.broken}
+
+    @property
+    def imports(self) -> Imports | None:
+        """What this node's stack imported, once it has started."""
+        return self._here.imports
 
     def _greet(self, stream: Stream) -> None:
         """Hears what a node has. Raises ServerDiedError where this one has another, and tells the node."""

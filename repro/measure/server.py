@@ -32,6 +32,7 @@ from repro import nvml, stack
 from repro.build_cache import mend
 from repro.checkout import ROOT
 from repro.errors import UserError, one_line
+from repro.imported import imports
 
 from .crowd import Crowd
 from .job import Job, Outcome
@@ -315,7 +316,8 @@ def _jobs(stream: socket.socket, logs: Path | None, modules: Sequence[str]) -> I
         return
     gc.collect()
     gc.freeze()  # forked ranks leave the shared pages alone
-    stream.sendall(json.dumps({"ready": True, "broken": broken}).encode() + b"\n")
+    ready = {"ready": True, "broken": broken, "imports": asdict(imports())}
+    stream.sendall(json.dumps(ready).encode() + b"\n")
     for line in lines:
         try:
             message = json.loads(line)

@@ -95,6 +95,7 @@ def compose(*readings: Reading) -> Content:
     clock = runs.clock if runs else DEFAULT
     records = runs.records if runs else ()
     verdicts = runs.verdicts if runs else judge_tables((), TOLERANCE, clock)
+    environments = [run.environment for run in runs.runs] if runs else []
     devices = runs.devices if runs else None
     found = in_order(searches(records, clock))
     places = [place_of(search, verdicts, runs) for search in found] if runs else []
@@ -104,7 +105,7 @@ def compose(*readings: Reading) -> Content:
     return Content(
         title=_title(runs),
         clock=clock,
-        headline=_headline(verdicts, summary(verdicts, devices, records), runs),
+        headline=_headline(verdicts, summary(verdicts, devices, records, environments), runs),
         verdicts=verdicts,
         problems=runs.problems if runs else (),
         grids=[verdict_grid(table, verdicts) for table in TABLES],
@@ -175,7 +176,7 @@ def _environments(runs: Joined) -> list[Ran]:
         Ran(
             str(run.folder) if runs.several else "",
             _facts(run),
-            sorted((run.environment.packages or {}).items()),
+            sorted((run.environment.versions or {}).items()),
         )
         for run in runs.runs
         if run.environment != Environment()
@@ -184,7 +185,7 @@ def _environments(runs: Joined) -> list[Ran]:
 
 def _facts(reading: Reading) -> list[tuple[str, str]]:
     found = reading.environment
-    host, lock, packages = found.host, found.lock, found.packages or {}
+    host, lock, packages = found.host, found.lock, found.versions or {}
     facts = {
         f"GPUs{' of the last run' if found.earlier else ''}": tallied(gpu.name for gpu in found.gpus or []),
         "driver": found.driver,
@@ -192,9 +193,7 @@ def _facts(reading: Reading) -> list[tuple[str, str]]:
         "system": f"{host.os}, Linux {host.kernel}" if host.kernel else host.os,
         "Python": found.python,
         "repro": f"{found.repro}, commit {_commits(reading)}",
-        "packages": f"{lock.file}, all as locked"
-        if lock.is_the_lock
-        else f"not a lock: {len(lock.differences)} packages differ from {lock.file}",
+        "packages": lock.told,
         "stack": ", ".join(f"{name} {packages[name]}" for name in PACKAGES if name in packages),
         "seed": found.seed,
         "variables": " ".join(f"{name}={value}" for name, value in (found.variables or {}).items()),

@@ -12,6 +12,7 @@ import models
 from .. import datafile
 from ..clocks import BY_DAYS, DAYS, other
 from ..devices import Device
+from ..environment import Environment
 from ..expected import TABLES, Table
 from ..fairness import crowded
 from ..findings import by_place, paper_gpu
@@ -72,9 +73,11 @@ def report(
     devices: Sequence[Device] | None,
     format: Format,
     runs: Sequence[Reading] = (),
+    environments: Sequence[Environment] = (),
 ) -> str:
     """Trials on `devices`; None where there was no run. CSV is one row a trial or, without any, one a cell; JSON holds
-    trials, verdicts and summary. Where the trials are those of several `runs`, each says its folder."""
+    trials, verdicts and summary. Where the trials are those of several `runs`, each says its folder. `environments` are
+    what they ran on."""
     told = [record.as_told for record in records]
     tables = [("TRIALS", records, devices)]
     folders: dict[str, dict[str, str]] = {}
@@ -89,11 +92,12 @@ def report(
             {
                 "trials": [asdict(record) | folders.get(record.id, {}) for record in told],
                 "verdicts": [verdict.row() for verdict in verdicts],
-                "summary": summary(verdicts, devices, records),
+                "summary": summary(verdicts, devices, records, environments),
                 "searches": [_search(each) for each in searches(records) if each.guided],
             }
         )
-    parts = ["VERDICT", "\n".join(filter(None, sentences(verdicts))), *summary(verdicts, devices, records)]
+    told_of_all = summary(verdicts, devices, records, environments)
+    parts = ["VERDICT", "\n".join(filter(None, sentences(verdicts))), *told_of_all]
     compared = compared_rows(verdicts)
     if compared:
         parts += ["CELLS COMPARED WITH THE PAPER", render(compared, "text"), *_bullets(failures(verdicts))]
@@ -158,9 +162,14 @@ def _held(counts: Mapping[Word, int]) -> str:
     return f"{counts['reproduced']} reproduced, {failed} differing{f' ({differing(counts)})' if failed else ''}"
 
 
-def summary(verdicts: Sequence[Verdict], devices: Sequence[Device] | None, records: Sequence[Record]) -> list[str]:
+def summary(
+    verdicts: Sequence[Verdict],
+    devices: Sequence[Device] | None,
+    records: Sequence[Record],
+    environments: Sequence[Environment] = (),
+) -> list[str]:
     """What was and was not verified, in sentences; the first counts Table 1's cells. What the clock that does not judge
-    gives follows in the same sentence."""
+    gives follows in the same sentence. Last stands what of the stack is not what its versions say."""
     lines = []
     for table in TABLES:
         rows = [verdict for verdict in verdicts if verdict.table == table]
@@ -197,6 +206,8 @@ def summary(verdicts: Sequence[Verdict], devices: Sequence[Device] | None, recor
         )
     if another := datafile.named_folder():
         lines.append(f"The paper's numbers are those in {another} (REPRO_EXPECTED), not those that come with repro.")
+    for reason in dict.fromkeys(each.lock.reason for each in environments if each.lock.reason):
+        lines.append(f"The stack is not a lock's, whatever its versions: {reason}.")
     return lines
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from .. import command, files
 from ..clocks import DEFAULT
 from ..devices import Device
+from ..environment import Environment
 from ..errors import UserError
 from ..escape import each, visible
 from ..formats import Format
@@ -41,11 +42,13 @@ def payload(
     devices: Sequence[Device] | None,
     format: Format,
     runs: Sequence[Reading] = (),
+    environments: Sequence[Environment] = (),
 ) -> str:
-    """What goes to stdout beside the files: in Markdown it is report.md. `runs` are those of the records."""
+    """What goes to stdout beside the files: in Markdown it is report.md. `runs` are those of the records,
+    `environments` what they ran on."""
     if format == "markdown":
         return written.text.read_text(encoding="utf-8").rstrip("\n")
-    return report(records, verdicts, devices, format, runs)
+    return report(records, verdicts, devices, format, runs, environments)
 
 
 def refuse_to_lose(content: Content, runs: Sequence[Path], folder: Path) -> None:

@@ -57,8 +57,8 @@ export STAND_IN=$gpu LD_LIBRARY_PATH=$made LD_PRELOAD=$made/libcuda.so.1
 export TORCH_CUDNN_V8_API_DISABLED=1 TORCH_CUDNN_SDPA_DEPRIORITIZED=1
 if [[ ${2-} == python ]]; then
     PYTHONPATH=$root "$python" -P "${@:3}"
-elif [[ -n ${STAND_IN_PYTHON-} ]]; then
-    PYTHONPATH=$root "$python" -P -m repro "${@:2}"
+elif [[ -n ${STAND_IN_PYTHON-}${PYTHONPATH-} ]]; then # run_all.sh drops the caller's PYTHONPATH
+    PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} "$python" -P -m repro "${@:2}"
 else
     "$root/run_all.sh" "${@:2}"
 fi

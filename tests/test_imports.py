@@ -1,0 +1,296 @@
+"""What was imported, and from where, is recorded; a stack of which some came from elsewhere is no lock's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from repro import environment, jsonfile
+from repro.environment import Environment
+from repro.errors import UserError
+from repro.imported import Imported, Imports
+from repro.variables import process_environment
+from tests.command_line import ROOT, record, repro, results_folder
+
+PRINT = "import json; from dataclasses import asdict; from repro.imported import imports; print(json.dumps(asdict({})))"
+FORK = '__version__ = "9.9"\n'
+
+
+def fork(folder: Path, module: str = "timm", body: str = FORK) -> Path:
+    """A folder with a package of this name."""
+    (folder / module).mkdir(parents=True)
+    (folder / module / "__init__.py").write_text(body)
+    return folder
+
+
+def imports(
+    *paths: Path, python: Path | str = sys.executable, first: str = "", cwd: Path = ROOT, safe: bool = True, **more: str
+) -> Imports:
+    """What a process imported that had these folders on PYTHONPATH, and ran `first`."""
+    path = os.pathsep.join(map(str, (*paths, ROOT)))
+    code = f"{first}\n{PRINT.format('imports()')}"
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(
+        [str(python), *["-P"] * safe, "-c", code],
+        env={**variables, "PYTHONPATH": path, **more},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return jsonfile.value(Imports, json.loads(done.stdout))
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> tuple[Path, Path]:
+    """The interpreter of a new virtual environment, and its site-packages."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    [site] = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    return tmp_path / "venv" / "bin" / "python", site
+
+
+def distribution(site: Path, name: str, version: str, *modules: str) -> None:
+    """Metadata of an installed distribution with these modules."""
+    info = site / f"{name}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (info / "RECORD").write_text("".join(f"{module}/__init__.py,,\n" for module in modules))
+
+
+# --- Where it came from ---
+
+
+def test_a_package_of_the_environment_has_the_version_of_the_metadata_beside_it(venv: tuple[Path, Path]) -> None:
+    python, site = venv
+    fork(site, "flash_attn", '__version__ = "2.8"')
+    distribution(site, "flash_attn", "2.8.3", "flash_attn")
+    shadow = site.parent / "shadow"
+    shadow.mkdir()
+    distribution(shadow, "flash_attn", "0.1", "flash_attn")
+    assert imports(shadow, python=python).packages == {"flash-attn": Imported("2.8.3", "site-packages")}
+
+
+def test_a_fork_on_pythonpath_came_from_elsewhere_in_its_own_version(tmp_path: Path) -> None:
+    found = imports(fork(tmp_path / "fork"), first="import timm")
+    assert found.packages["timm"] == Imported("9.9", "elsewhere")
+    assert found.packages["torch"].place == "site-packages", "what a trial would import from here is known as well"
+    assert found.through == {"PYTHONPATH": ["timm"]}
+    assert imports().through == {}, "this checkout is on it anyway"
+
+
+def test_a_fork_without_a_version_has_none(tmp_path: Path) -> None:
+    assert imports(fork(tmp_path, body="")).packages["timm"] == Imported(None, "elsewhere")
+
+
+def _pth(site: Path, outside: Path) -> None:
+    (site / "leads.pth").write_text(f"{fork(outside)}\n")
+
+
+def _editable(site: Path, outside: Path) -> None:
+    file = fork(outside) / "timm" / "__init__.py"
+    distribution(site, "timm", "1.0.31")
+    (site / "__editable___timm_finder.py").write_text(
+        "import sys\nfrom importlib.util import spec_from_file_location\n\n\n"
+        "class Finder:\n"
+        "    def find_spec(name, path=None, target=None):\n"
+        f"        return spec_from_file_location(name, {str(file)!r}) if name == 'timm' else None\n\n\n"
+        "sys.meta_path.insert(0, Finder)\n"
+    )
+    (site / "__editable__.timm.pth").write_text("import __editable___timm_finder\n")
+
+
+def _submodule(site: Path, outside: Path) -> None:
+    """The package is the environment's, one of its modules is not."""
+    outside.mkdir()
+    (outside / "layers.py").write_text("")
+    fork(site, body=f"__version__ = '1.0'\n__path__.append({str(outside)!r})\nimport timm.layers\n")
+    distribution(site, "timm", "1.0", "timm")
+    (site / "imports.pth").write_text("import timm\n")
+
+
+def _without_file(site: Path, outside: Path) -> None:
+    (site / "makes.pth").write_text("import sys, types; sys.modules['timm'] = types.ModuleType('timm')\n")
+
+
+@pytest.mark.parametrize("leads", [_pth, _editable, _submodule, _without_file])
+def test_what_a_file_of_the_environment_leads_to_came_from_elsewhere(
+    leads: Callable[[Path, Path], None], venv: tuple[Path, Path], tmp_path: Path
+) -> None:
+    python, site = venv
+    leads(site, tmp_path / "outside")
+    assert imports(python=python).packages["timm"].place == "elsewhere"
+
+
+def test_a_users_own_site_is_not_the_environments(tmp_path: Path) -> None:
+    base = Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")
+    if not base.exists():
+        pytest.skip("the interpreter that this environment was made with lies elsewhere")
+    site = tmp_path / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    fork(site)
+    found = imports(python=base, first="import timm", PYTHONUSERBASE=str(tmp_path))
+    assert found.packages["timm"] == Imported("9.9", "elsewhere")
+
+
+@pytest.mark.parametrize("place", ["PYTHONPATH", "site-packages"])
+def test_code_that_runs_at_the_start_is_of_no_lock(place: str, venv: tuple[Path, Path], tmp_path: Path) -> None:
+    python, site = venv
+    folder = site if place == "site-packages" else tmp_path
+    (folder / "sitecustomize.py").write_text("")
+    paths = [] if place == "site-packages" else [tmp_path]
+    assert imports(*paths, python=python).packages == {"sitecustomize": Imported(None, "elsewhere")}
+
+
+def test_a_module_in_the_current_folder_is_found_only_by_who_looks_there(tmp_path: Path) -> None:
+    fork(tmp_path)
+    assert imports(cwd=tmp_path, safe=False).packages["timm"].place == "elsewhere"
+    trials = {name: process_environment({})[name] for name in ("PYTHONPATH", "PYTHONSAFEPATH")}
+    assert imports(cwd=tmp_path, safe=False, **trials).packages["timm"].place == "site-packages"
+
+
+def test_an_empty_entry_of_pythonpath_is_not_the_current_folder_of_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", "/somewhere", ""]))
+    assert process_environment({})["PYTHONPATH"] == f"{ROOT}{os.pathsep}/somewhere"
+
+
+@pytest.mark.parametrize(("variables", "place"), [({"REPRO_IMAGE": "hopper"}, "kernels"), ({}, "elsewhere")])
+def test_an_images_kernels_are_a_place_of_their_own_in_an_image(
+    variables: dict[str, str], place: str, tmp_path: Path
+) -> None:
+    kernels = fork(tmp_path / "kernels", "mamba_ssm")
+    distribution(kernels, "mamba_ssm", "2.3.0", "mamba_ssm")
+    found = imports(kernels, first=f"from repro import image; image.KERNELS = {str(kernels)!r}", **variables)
+    assert found.packages["mamba-ssm"].place == place
+    assert (found.through == {}) == (place == "kernels")
+
+
+def test_libraries_that_came_through_a_variable_are_named_and_no_path_is(tmp_path: Path) -> None:
+    library = next(path for path in map(Path, ("/lib/x86_64-linux-gnu", "/lib64", "/usr/lib")) if path.is_dir())
+    preloaded = next(library.glob("libutil.so.*"))
+    found = imports(LD_PRELOAD=str(preloaded), LD_LIBRARY_PATH=str(tmp_path)).through
+    assert found == {"LD_PRELOAD": [preloaded.name], "LD_LIBRARY_PATH": []}
+    assert imports(LD_PRELOAD=preloaded.name).through == {"LD_PRELOAD": [preloaded.name]}
+
+
+# --- What is made of it ---
+
+
+def pinned() -> dict[str, str]:
+    """The packages of the lock for a CPU."""
+    lines = (ROOT / "locks" / "cpu.lock").read_text().splitlines()
+    return dict(line.removesuffix(" \\").split("==") for line in lines if line[:1].isalnum())
+
+
+def described(*foreign: str, through: dict[str, list[str]] | None = None, **variables: str) -> Environment:
+    """A run on the lock for a CPU whose fork server imported timm and torch, those `foreign` from elsewhere."""
+    packages = pinned()
+    now = environment.describe([], packages, 0, {}, variables)
+    names = {"timm", "torch", *foreign}
+    found = {
+        name: Imported(packages.get(name), "elsewhere" if name in foreign else "site-packages")
+        for name in sorted(names)
+    }
+    return now.with_imports(Imports(found, through or {}))
+
+
+def test_the_lock_whose_packages_came_from_elsewhere_is_not_the_lock() -> None:
+    assert described().lock == environment.lock(pinned(), on_gpus=False)
+    assert described().lock.is_the_lock
+    lock = described("timm").lock
+    reason = "timm was imported from elsewhere than the environment's site-packages"
+    assert (lock.file, lock.is_the_lock, lock.differences, lock.reason) == ("locks/cpu.lock", False, {}, reason)
+    assert described("sitecustomize").lock.reason == reason.replace("timm", "sitecustomize")
+    assert str(described("timm", "torch").lock.reason).startswith("timm; torch were imported")
+
+
+def test_the_version_is_the_one_that_was_imported(tmp_path: Path) -> None:
+    now = environment.describe([], pinned(), 0, {}, {})
+    found = now.with_imports(Imports({"timm": Imported("9.9", "elsewhere"), "own": Imported(None, "elsewhere")}))
+    assert found.packages == pinned() | {"timm": "9.9"}
+    assert found.lock.differences == {"timm": {"lock": pinned()["timm"], "installed": "9.9"}}
+    assert found.versions == pinned() | {"timm": "9.9 (elsewhere)", "own": "unknown (elsewhere)"}
+    environment.keep(found, tmp_path)
+    assert environment.read(tmp_path) == found
+
+
+def test_a_folder_goes_on_with_what_its_trials_imported_alone(tmp_path: Path) -> None:
+    now = environment.describe([], pinned(), 0, {}, {})
+    environment.keep(described("timm"), tmp_path)
+    environment.refuse_another(tmp_path, now)  # nothing is imported yet
+    environment.refuse_another(tmp_path, described("timm"))
+    version = pinned()["timm"]
+    with pytest.raises(UserError, match=rf"\(timm was {version} \(elsewhere\), is {version}\)"):
+        environment.refuse_another(tmp_path, described())
+    with pytest.raises(UserError, match=r"\(sitecustomize was None, is unknown \(elsewhere\)\)"):
+        environment.refuse_another(tmp_path, described("timm", "sitecustomize"))
+
+
+def test_a_run_that_imports_nothing_leaves_what_was_imported_on_record(tmp_path: Path) -> None:
+    environment.keep(described("timm"), tmp_path)
+    kept = environment.keep(environment.describe([], pinned(), 0, {"models": ["vit"]}, {}), tmp_path)
+    assert (kept.imported, kept.lock) == (described("timm").imported, described("timm").lock)
+    assert kept.options == {"models": ["vit"]}
+    environment.keep(described(), tmp_path)
+    assert json.loads((tmp_path / "environment.json").read_text())["lock"]["is_the_lock"]
+
+
+def test_variables_say_what_came_through_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH"):
+        monkeypatch.setenv(name, "/some/where")
+    through = {"LD_PRELOAD": ["libjemalloc.so.2"], "PYTHONPATH": ["timm"], "LD_LIBRARY_PATH": []}
+    variables = described("timm", through=through).variables
+    assert variables is not None
+    assert {name: variables[name] for name in through} == {
+        "LD_PRELOAD": "set, through it: libjemalloc.so.2",
+        "PYTHONPATH": "set, through it: timm",
+        "LD_LIBRARY_PATH": "set, and nothing came through it",
+    }
+
+
+def test_this_checkout_on_pythonpath_is_no_variable_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}")
+    assert "PYTHONPATH" not in (environment.describe([], {}, 0, {}, {}).variables or {})
+
+
+@pytest.fixture
+def sides(tmp_path: Path) -> tuple[Path, Path]:
+    """Two runs of one trial, that are alike but for where timm came from, and a variable."""
+    folders = [results_folder(tmp_path / name, record("vit", "naive", 1.0)) for name in ("lock", "fork")]
+    environment.keep(described(), folders[0])
+    environment.keep(described("timm", "sitecustomize", KMP_BLOCKTIME="0"), folders[1])
+    return folders[0], folders[1]
+
+
+def test_a_comparison_shows_what_came_from_elsewhere(sides: tuple[Path, Path]) -> None:
+    version = pinned()["timm"]
+    found = json.loads(repro("compare", *map(str, sides), "--format", "json").stdout)["environment"]
+    assert {"what": "timm", "before": version, "after": f"{version} (elsewhere)"} in found
+    assert {"what": "sitecustomize", "before": None, "after": "unknown (elsewhere)"} in found
+    assert {"what": "variable KMP_BLOCKTIME", "before": None, "after": "0"} in found
+    told = repro("compare", *map(str, sides)).stdout
+    assert "sitecustomize unknown (elsewhere)" in told
+
+
+def test_a_report_and_its_verdict_show_what_came_from_elsewhere(sides: tuple[Path, Path]) -> None:
+    reason = "sitecustomize; timm were imported from elsewhere than the environment's site-packages"
+    verdict = f"The stack is not a lock's, whatever its versions: {reason}."
+    told = repro("report", str(sides[1])).stdout
+    assert verdict in told.partition("TRIALS")[0]
+    written = (sides[1] / "report.md").read_text()
+    assert verdict in written
+    assert f"- packages: not a lock: {reason}\n" in written
+    assert f"timm {pinned()['timm']} (elsewhere)" in written
+    assert verdict in json.loads(repro("report", str(sides[1]), "--format", "json").stdout)["summary"]
+    assert "not a lock" not in repro("report", str(sides[0])).stdout
+
+
+def test_a_lock_of_other_versions_is_told_as_before() -> None:
+    one = replace(described().lock, is_the_lock=False, differences={"timm": {"lock": "1", "installed": "2"}})
+    assert one.told == "not a lock: 1 package differs from locks/cpu.lock"
+    assert replace(one, reason="why").told == "not a lock: why; 1 package differs from locks/cpu.lock"
