@@ -390,7 +390,7 @@ def test_an_activated_environment_without_pip_is_passed_over(house: House, tmp_p
 
 def test_the_callers_pythonpath_is_left_out_which_is_one_line(house: House, tmp_path: Path) -> None:
     house.finish_set_up()
-    (tmp_path / "tabulate.py").write_text("raise SystemExit(9)")
+    (tmp_path / "json.py").write_text("raise SystemExit(9)")
     done = house.run("cells", PYTHONPATH=str(tmp_path))
     assert done.returncode == 0, done.stderr
     [line] = [line for line in done.stderr.splitlines() if "PYTHONPATH" in line]
