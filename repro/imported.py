@@ -97,7 +97,7 @@ def _file(module: object) -> str | None:
         return None
     known = module.__dict__
     file = known.get("__file__")
-    if isinstance(file, str):
+    if isinstance(file, str) and os.path.isabs(file):  # some modules that are no file name one all the same
         return file
     spec = known.get("__spec__")
     return next(iter(getattr(spec, "submodule_search_locations", None) or ()), None)
