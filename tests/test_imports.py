@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +35,12 @@ def fork(folder: Path, module: str = "timm", body: str = FORK) -> Path:
 
 
 def imports(
-    *paths: Path, python: Path | str = sys.executable, first: str = "", cwd: Path = ROOT, safe: bool = True, **more: str
+    *paths: Path,
+    python: Path | str = sys.executable,
+    first: str = "",
+    cwd: Path = ROOT,
+    safe: bool = True,
+    more: Mapping[str, str] = {},
 ) -> Imports:
     """What a process imported that had these folders on PYTHONPATH, and ran `first`."""
     path = os.pathsep.join(map(str, (*paths, ROOT)))
@@ -43,7 +48,7 @@ def imports(
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
         [str(python), *["-P"] * safe, "-c", code],
-        env={**variables, "PYTHONPATH": path, **more},
+        env={**variables, "PYTHONPATH": path} | dict(more),
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -138,7 +143,7 @@ def test_a_users_own_site_is_not_the_environments(tmp_path: Path) -> None:
         pytest.skip("the interpreter that this environment was made with lies elsewhere")
     site = tmp_path / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     fork(site)
-    found = imports(python=base, first="import timm", PYTHONUSERBASE=str(tmp_path))
+    found = imports(python=base, first="import timm", more={"PYTHONUSERBASE": str(tmp_path)})
     assert found.packages["timm"] == Imported("9.9", "elsewhere")
 
 
@@ -155,7 +160,7 @@ def test_a_module_in_the_current_folder_is_found_only_by_who_looks_there(tmp_pat
     fork(tmp_path)
     assert imports(cwd=tmp_path, safe=False).packages["timm"].place == "elsewhere"
     trials = {name: process_environment({})[name] for name in ("PYTHONPATH", "PYTHONSAFEPATH")}
-    assert imports(cwd=tmp_path, safe=False, **trials).packages["timm"].place == "site-packages"
+    assert imports(cwd=tmp_path, safe=False, more=trials).packages["timm"].place == "site-packages"
 
 
 def test_an_empty_entry_of_pythonpath_is_not_the_current_folder_of_trials(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +174,7 @@ def test_an_images_kernels_are_a_place_of_their_own_in_an_image(
 ) -> None:
     kernels = fork(tmp_path / "kernels", "mamba_ssm")
     distribution(kernels, "mamba_ssm", "2.3.0", "mamba_ssm")
-    found = imports(kernels, first=f"from repro import image; image.KERNELS = {str(kernels)!r}", **variables)
+    found = imports(kernels, first=f"from repro import image; image.KERNELS = {str(kernels)!r}", more=variables)
     assert found.packages["mamba-ssm"].place == place
     assert (found.through == {}) == (place == "kernels")
 
@@ -177,9 +182,9 @@ def test_an_images_kernels_are_a_place_of_their_own_in_an_image(
 def test_libraries_that_came_through_a_variable_are_named_and_no_path_is(tmp_path: Path) -> None:
     library = next(path for path in map(Path, ("/lib/x86_64-linux-gnu", "/lib64", "/usr/lib")) if path.is_dir())
     preloaded = next(library.glob("libutil.so.*"))
-    found = imports(LD_PRELOAD=str(preloaded), LD_LIBRARY_PATH=str(tmp_path)).through
+    found = imports(more={"LD_PRELOAD": str(preloaded), "LD_LIBRARY_PATH": str(tmp_path)}).through
     assert found == {"LD_PRELOAD": [preloaded.name], "LD_LIBRARY_PATH": []}
-    assert imports(LD_PRELOAD=preloaded.name).through == {"LD_PRELOAD": [preloaded.name]}
+    assert imports(more={"LD_PRELOAD": preloaded.name}).through == {"LD_PRELOAD": [preloaded.name]}
 
 
 # --- What is made of it ---

@@ -80,7 +80,7 @@ def test_gpus_are_taken_in_a_number_that_batches_divide_by_and_of_one_type(monke
         upgrade_check._candidates(asked)
 
 
-def check(tmp_path: Path, lock_file: Path, *more: str, **variables: str) -> Any:
+def check(tmp_path: Path, lock_file: Path, *more: str, python_path: Path = ROOT) -> Any:
     """`repro upgrade-check` on the CPU, its wheels from this folder alone."""
     if not os.access(ROOT, os.W_OK):
         pytest.skip("an image brings nothing to build a second stack with")
@@ -100,7 +100,7 @@ def check(tmp_path: Path, lock_file: Path, *more: str, **variables: str) -> Any:
         CUDA_VISIBLE_DEVICES="",
         UV_FIND_LINKS=str(tmp_path / "wheels"),
         UV_NO_INDEX="1",
-        **variables,
+        PYTHONPATH=f"{python_path}{os.pathsep}{ROOT}",
     )
 
 
@@ -199,7 +199,7 @@ def test_a_stack_that_imports_from_elsewhere_is_one_clear_line_before_anything_i
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "sitecustomize.py").write_text("")
     there = lock(tmp_path, wheel(tmp_path / "wheels", "nothing", "1.0", {"nothing.py": ""}))
-    found = check(tmp_path, there, PYTHONPATH=f"{tmp_path / 'outside'}{os.pathsep}{ROOT}")
+    found = check(tmp_path, there, python_path=tmp_path / "outside")
     assert (found.returncode, found.stdout) == (2, "")
     *_, last = found.stderr.splitlines()
     foreign = "sitecustomize was imported from elsewhere than the environment's site-packages"
