@@ -456,7 +456,7 @@ def test_a_server_that_ends_while_it_loads_is_told_with_the_end_of_its_log_which
     assert len((tmp_path / "server.log").read_bytes().splitlines()) == 2 * 21
 
 
-READY = """say '{"ready": true, "broken": {}}'"""
+READY = """say '{"ready": true, "broken": {}, "imports": {}}'"""
 
 
 def test_a_server_that_ended_while_nobody_looked_is_started_again(
