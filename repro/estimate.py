@@ -31,8 +31,6 @@ _DRAWN = 1e8  # weights a second that a host draws, where a library shards them,
 # The same on a CPU, where nobody has measured any.
 _STARTING_ON_CPU, _COMPILING_ON_CPU = 10.0, 90.0
 
-_SAFETY = 3.0  # how many times its estimate a trial may take: in results/h100 those that ran took up to twice
-
 
 @dataclass(frozen=True)
 class _Steps:
@@ -79,12 +77,6 @@ def compiling_seconds(layers: int, settings: Settings) -> float:
     """Seconds that compiling a model of so many layers adds to a trial on a GPU."""
     once = COMPILING + COMPILING_A_LAYER * layers
     return COMPILING_CHECKPOINTED * once if settings.checkpointing else once
-
-
-def time_limit(trial: Trial, gpu: Gpu | None) -> float:
-    """The seconds that a trial gets where nobody says how many: an hour, or more where it is estimated to take long. An
-    update of a large model whose states are offloaded takes minutes."""
-    return max(Trial.timeout, _SAFETY * estimate(trial, gpu))
 
 
 def _steps(trial: Trial, gpu: Gpu | None) -> _Steps:

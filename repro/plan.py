@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,7 +10,6 @@ import models
 
 from .clocks import DEFAULT, Clock
 from .devices import Device, gpu_of, name_of
-from .estimate import time_limit
 from .expected import COUNTS, TOLERANCE, published_settings
 from .gpus import Gpu, most_like
 from .recipe import Recipe, Scale
@@ -19,6 +18,8 @@ from .trial import Trial
 
 Methods = Literal["published", "naive", "free-lunch", "all"]
 SearchMode = Literal["exhaustive", "guided"]
+
+_SAFETY = 3.0  # how many times its estimate a trial may take: in results/h100 those that ran took up to twice
 
 # Without a GPU the default run shows every recipe and every settings once: this recipe takes the whole search space.
 _SEARCHED_ON_CPU = "pythia-1b"
@@ -81,7 +82,8 @@ def settings_for(recipe: Recipe, methods: Methods, gpu: Gpu | None, count: int) 
 
 
 def trials(options: Options, devices: Sequence[Device]) -> list[Trial]:
-    """Every trial of the run, grouped by recipe and count; no devices means the CPU."""
+    """Every trial of the run, grouped by recipe and count; no devices means the CPU. Their time limits are the default,
+    see `limited`."""
     gpu = gpu_of(devices)
     planned: dict[str, Trial] = {}
     for id in options.models:
@@ -101,8 +103,14 @@ def trials(options: Options, devices: Sequence[Device]) -> list[Trial]:
                     check_extrapolation=options.check_extrapolation,
                     nodes=options.nodes,
                 )
-                planned[trial.id] = replace(trial, timeout=options.trial_timeout or time_limit(trial, gpu))
+                planned[trial.id] = trial
     return list(planned.values())
+
+
+def limited(planned: Iterable[Trial], timeout: float | None, estimate: Callable[[Trial], float]) -> list[Trial]:
+    """Give each trial `timeout` seconds; without one an hour, or more where it is estimated to take long: an update of
+    a large model whose states are offloaded takes minutes."""
+    return [replace(trial, timeout=timeout or max(Trial.timeout, _SAFETY * estimate(trial))) for trial in planned]
 
 
 def _methods(options: Options, recipe: Recipe, gpu: Gpu | None, count: int, on_gpus: bool) -> list[Settings]:

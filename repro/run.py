@@ -1,4 +1,4 @@
-"""A run: its folder, its fork server, its trials one by one, and what is written when they are done."""
+"""A run: its folder, its fork server, and its trials one by one."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import models
-
-from . import environment, jsonfile, rules
-from .calibrate import probe
+from . import environment, rules
 from .devices import Device, gpu_of, name_of
 from .errors import UserError
-from .estimate import estimate
 from .expected import Cell, all_cells, published_settings
 from .fairness import stands
 from .formats import counted
-from .gpus import Gpu
 from .imported import Imports
 from .measure.launcher import ForkServer, ServerDiedError, StackError
 from .measure.nodes import Nodes
@@ -27,22 +22,17 @@ from .measure.rank import SEED
 from .measure.trial import Bench
 from .measure.trial import run as run_trial
 from .packages import installed_packages
-from .plan import Options, trials
-from .predict.guide import Guide
-from .predict.here import here
-from .predict.probed import Probes
-from .predict.probed import load as load_probes
-from .predict.report import traced
-from .predict.traces import nearest_here, why_here
-from .reading import Problem, print_problems, read, sound_records
-from .report.content import compose
-from .report.write import Written, write
+from .plan import Options, limited, trials
+from .reading import Problem, print_problems, sound_records
 from .results import BENCHMARK, PAGE, REPORT, TRAININGS, TRIALS, VERDICTS, Results
 from .settings import Settings
 from .stderr import say
 from .trial import Record, Trial
 from .variables import trial_environment
 from .verdict import Verdict, judge, judge_tables
+
+if TYPE_CHECKING:
+    from .predict.guide import Guide
 
 FILES = (TRIALS, VERDICTS, environment.FILE, BENCHMARK, REPORT, PAGE)  # in the folder, and logs
 _ANSWERS = ("ok", "out_of_memory", "timed_out", "skipped")  # what a run that goes on may leave as it is
@@ -54,8 +44,9 @@ class Run:
 
     It takes the sound records of earlier runs, and says on stderr which others there are: their trials wait again.
 
-    `devices` are the GPUs it runs on, none means the CPU. Of its `trials` those `chosen` are measured. `tell` gets a
-    trial's record and whether it is an earlier one's, as soon as there is one.
+    `devices` are the GPUs it runs on, none means the CPU. Of its `trials` those `chosen` are measured. `estimate` gives
+    a trial's seconds. `tell` gets a trial's record and whether it is an earlier one's, as soon as there is one. Its
+    `guides` guide searches, by recipe and count; without them a run is exhaustive.
     """
 
     def __init__(
@@ -63,11 +54,12 @@ class Run:
         folder: Path,
         options: Options,
         devices: Sequence[Device],
+        estimate: Callable[[Trial], float] = lambda trial: 0.0,
         tell: Callable[[Trial, Record | None, bool], None] = lambda trial, record, earlier: None,
     ) -> None:
-        self.options, self.devices, self.tell = options, list(devices), tell
+        self.options, self.devices, self.tell, self._estimate = options, list(devices), tell, estimate
         self.cells = all_cells()
-        self.trials = self.chosen = trials(options, self.devices)
+        self.trials = self.chosen = limited(trials(options, self.devices), options.trial_timeout, estimate)
         self.results = Results(folder)
         self._packages = installed_packages()
         self._variables = trial_environment(self.devices)
@@ -79,7 +71,7 @@ class Run:
             logs=self.results.logs,
         )
         self._started = time.monotonic()
-        self._guides: dict[tuple[str, int], Guide] = {}
+        self.guides: dict[tuple[str, int], Guide] = {}
         self._imports: Imports | None = None
 
     def _nodes(self, here: ForkServer) -> Nodes:
@@ -124,7 +116,7 @@ class Run:
     @property
     def waiting(self) -> list[Trial]:
         """The chosen trials that no earlier run of this folder has finished."""
-        return [trial for trial in self.chosen if not self._finished(trial)]
+        return [trial for trial in self.chosen if self.finished(trial) is None]
 
     @property
     def left(self) -> float:
@@ -135,14 +127,14 @@ class Run:
     @property
     def loads(self) -> bool:
         """Whether a trial that waits, and that the time budget allows, will need the stack and the other nodes."""
-        return any(self._can_run(trial) and self.estimate(trial) <= self.left for trial in self.waiting)
+        return any(self.can_run(trial) and self.estimate(trial) <= self.left for trial in self.waiting)
 
     def load(self) -> None:
         """Loads the stack, and waits for the other nodes, where a trial will need them. Says which trials cannot run
         as a package does not import. Raises UserError where torch does not."""
         if not self.loads:
             return
-        could_run = [trial for trial in self.waiting if self._can_run(trial)]
+        could_run = [trial for trial in self.waiting if self.can_run(trial)]
         try:
             self.bench.server.start()
         except StackError as error:
@@ -158,54 +150,17 @@ class Run:
             recipes = ", ".join(dict.fromkeys(trial.recipe for trial in concerned))
             say(f"{obstacle.reason}; {counted(len(concerned), 'trial')} of {recipes} cannot run: {obstacle.remedy}")
 
-    def guide(self) -> None:
-        """Puts the trials of each search in the order that is predicted, and has what they measure guide it; none where
-        the time budget allows none of those that wait, so that no machine is probed in vain."""
-        if any(map(self._can_run, self.waiting)) and not self.loads:
-            return
-        ordered = [trial for trial in self.trials if not self._can_run(trial)]  # no prediction is of these
-        stack, known = nearest_here(), None
-        can_run = filter(self._can_run, self.trials)
-        for (id, count), group in groupby(can_run, lambda trial: (trial.recipe, trial.count)):
-            known = known or self._known()
-            machine, calibration = here(known, count, self.options.memory)
-            guide = Guide(models.find(id, self.options.scale), machine, calibration, stack, self.options.clock)
-            self._guides[id, count] = guide
-            by_settings = {Settings.parse(trial.settings): trial for trial in group}
-            ordered += [by_settings[settings] for settings in guide.ordered(by_settings)]
-            for trial in by_settings.values():
-                if self._finished(trial):
-                    guide.learn(self._records[trial.id])
-        if self._guides:
-            say(f"guided by what is predicted {traced(stack, why_here())}")
-        self.trials = ordered
-
-    def _known(self) -> Gpu | Probes:
-        """The catalogue's GPU, or this machine as an earlier run of this folder measured it, or now."""
-        if self.bench.gpu is not None:
-            return self.bench.gpu
-        file = self.results.folder / "probes.json"
-        if file.is_file() and set(self.options.counts) <= (known := load_probes(file)).counts.keys():
-            found = known
-        else:
-            found = probe(self.bench.server, self.devices, self.options.counts, self.results.logs / "probes.log")
-            found.save(file)
-        if found.doubt:
-            say(found.doubt)
-        return found
-
     def estimate(self, trial: Trial) -> float:
         """About how many seconds a trial takes; none where something is in its way."""
-        return estimate(trial, self.bench.gpu) if self._can_run(trial) else 0.0
+        return self._estimate(trial) if self.can_run(trial) else 0.0
 
     def record(self, trial: Trial) -> Record | None:
         """The trial's record: an earlier run's, or a new one, on disk. None where the time budget would not suffice."""
-        if self._finished(trial):
-            record = self._records[trial.id]
+        if (record := self.finished(trial)) is not None:
             self.tell(trial, record, True)
             return record
         settings = Settings.parse(trial.settings)
-        guide = self._guides.get((trial.recipe, trial.count)) if self._can_run(trial) else None
+        guide = self.guides.get((trial.recipe, trial.count)) if self.can_run(trial) else None
         tf32 = rules.uses_tf32(settings, self.bench.stack)
         if guide is not None and (skipped := guide.skips(settings)) is not None:
             bound, reason = skipped
@@ -258,28 +213,25 @@ class Run:
         """The records of this run's trials, in its order."""
         return [self._records[trial.id] for trial in self.trials if trial.id in self._records]
 
-    def write(self, draw: bool = True) -> Written:
-        """Writes verdicts.json, and the report of all that the folder holds; its page takes seconds to draw."""
-        folder, clock = self.results.folder, self.options.clock
-        jsonfile.write(folder / VERDICTS, [verdict.row() for verdict in self.verdicts()])
-        return write(compose(read(folder, clock)), folder, draw)
-
     def _keep(self, record: Record) -> None:
         record.commit = self.environment.commit
         self.results.append(record)
         self._records.pop(record.id, None)  # of trials with other rounds the last that ran stands
         self._records[record.id] = record
 
-    def _finished(self, trial: Trial) -> bool:
-        """Whether an earlier record stands: a crash or a missing package may have been mended since."""
+    def finished(self, trial: Trial) -> Record | None:
+        """The trial's record where it stands: a crash or a missing package may have been mended since."""
         record = self._records.get(trial.id)
         if record is None:
-            return False
+            return None
         if record.status == "timed_out":
-            return record.wall_seconds >= trial.timeout
-        if record.status == "skipped":
-            return self.options.search == "guided" and record.skipped_by(self.options.clock)
-        return stands(record)
+            standing = record.wall_seconds >= trial.timeout
+        elif record.status == "skipped":
+            standing = self.options.search == "guided" and record.skipped_by(self.options.clock)
+        else:
+            standing = stands(record)
+        return record if standing else None
 
-    def _can_run(self, trial: Trial) -> bool:
+    def can_run(self, trial: Trial) -> bool:
+        """Whether nothing that is known yet is in a trial's way."""
         return self.bench.obstacle(trial) is None

@@ -2,8 +2,8 @@
 
     python tests/goldens.py [REVISION]
 
-Prints each command whose output differs from the revision's (default: main), with the first lines of the difference, and
-how many are equal. Exits with 1 where one differs. Nothing is kept: the golden outputs are made from the revision.
+Prints each command whose output differs from the revision's (default: main), with the first lines of the difference,
+and how many are equal. Exits with 1 where one differs. Nothing is kept: the golden outputs are made from the revision.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ COMMANDS = [f"{command} --format {kind}" for command in _TABLES for kind in ("cs
 
 
 def output(root: Path, command: str) -> str:
-    """Run one command of the checkout in `root`; returns its exit code, stdout, stderr, and report.md if it wrote one."""
+    """Run one command of the checkout in `root`; returns its exit code, stdout, stderr, and the Markdown it wrote."""
     with tempfile.TemporaryDirectory() as out:
         words = command.format(out=out).split()
         done = subprocess.run(

@@ -18,6 +18,7 @@ from repro.clocks import CLOCKS, Clock
 from repro.devices import Device
 from repro.findings import paper_gpu
 from repro.gpus import find
+from repro.guided import guide as guide_run
 from repro.measure.launcher import ForkServer
 from repro.measure.trial import Bench, run
 from repro.packages import installed_packages
@@ -516,9 +517,9 @@ def test_a_recipe_that_a_gpu_cannot_run_is_left_unguided_and_the_others_are_guid
     """Pythia-1B is bf16, which Turing has not."""
     with on("T4", "pythia-1b", tmp_path) as run:
         planned = {trial.id for trial in run.trials}
-        run.guide()
+        guide_run(run)
         assert {trial.id for trial in run.trials} == planned
-        assert list(run._guides) == [("pythia-160m", 1)]
+        assert list(run.guides) == [("pythia-160m", 1)]
         told = capsys.readouterr().err
         assert f"predicted from traces of the models of transformers {nearest_here().transformers}" in told
         [first, *_] = run.trials
@@ -533,7 +534,7 @@ def test_what_is_skipped_says_whether_it_would_have_run_in_tf32(
     """Verdicts take no free lunch without it."""
     monkeypatch.setattr(Guide, "skips", lambda self, settings: (1.0, "slower at best"))
     with on("A100", "roberta", tmp_path) as run:
-        run.guide()
+        guide_run(run)
         records = [run.record(trial) for trial in run.trials]
     assert {(each.status, each.tf32) for each in records if each and each.settings != "naive"} == {("skipped", True)}
 

@@ -73,7 +73,7 @@ def test_no_package_takes_from_one_above_it() -> None:
     assert upward == []
 
 
-def test_outside_of_packages_a_run_alone_reports_and_the_command_line_alone_takes_commands() -> None:
+def test_outside_of_packages_the_command_line_alone_takes_from_one() -> None:
     takers = {
         (module, package(other))
         for module in FILES
@@ -81,7 +81,7 @@ def test_outside_of_packages_a_run_alone_reports_and_the_command_line_alone_take
         for other in taken(module)
         if LAYERS.get(package(other), 0) > 0
     }
-    assert takers == {("repro.run", "repro.report"), ("repro.cli", "repro.commands")}
+    assert takers == {("repro.cli", "repro.commands")}
 
 
 def test_what_neither_measures_nor_traces_imports_no_torch() -> None:

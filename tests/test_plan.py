@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from repro.devices import Device
 from repro.errors import UserError
 from repro.estimate import LOADING, REPORTING, STARTING, compiling_seconds, estimate
 from repro.gpus import find, paper_gpus
-from repro.plan import Methods, Options, counts_up_to, settings_for, trials
+from repro.plan import Methods, Options, counts_up_to, limited, settings_for, trials
 from repro.predict.forecast import forecast
 from repro.predict.here import here
 from repro.predict.machine import gpu_named
@@ -126,14 +127,15 @@ def test_an_id_tells_all_that_a_trial_is() -> None:
 
 def test_trials_take_what_was_asked_of_the_run() -> None:
     [trial] = trials(options(models=("vit",), methods="naive", steps=5, trial_timeout=60.0, memory=2**30, nodes=2), [])
-    assert (trial.steps, trial.timeout, trial.memory_limit, trial.nodes, trial.world) == (5, 60.0, 2**30, 2, 2)
+    assert (trial.steps, trial.memory_limit, trial.nodes, trial.world) == (5, 2**30, 2, 2)
 
 
 def test_a_trial_gets_an_hour_or_thrice_its_estimate_unless_told_how_long() -> None:
     def limit(model: str, settings: str, **more: object) -> float:
         asked = options(models=(model,), methods="all", counts=(1,), **more)
         [found] = [trial for trial in trials(asked, gpus("A100 80 GB", 1)) if trial.settings == settings]
-        return found.timeout
+        [limited_] = limited([found], asked.trial_timeout, partial(estimate, gpu=find("A100 80 GB")))
+        return limited_.timeout
 
     slow = Trial("pythia-6.9b", "paper", "free_lunch+fsdp_3+offloading", "A100 80 GB", 1)
     seconds = estimate(slow, find("A100 80 GB"))

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import models
 
-from .. import doctor, image, progress, rules, units
+from .. import doctor, image, jsonfile, progress, rules, units
 from ..clocks import add_clock
-from ..devices import Device, capability_of
+from ..devices import Device, capability_of, gpu_of
 from ..errors import UserError
-from ..estimate import LOADING, REPORTING
+from ..estimate import LOADING, REPORTING, estimate
 from ..exit_codes import INTERRUPTED, NOTHING_COMPARED, OK
 from ..expected import TOLERANCE
 from ..formats import add_format
 from ..host import host
 from ..plan import Methods, Options, SearchMode, default_scale
+from ..reading import read
 from ..recipe import Scale
+from ..results import VERDICTS
 from ..settings import Attention
 from ..stderr import say
 from ..tracking import NAMES, Tracker
@@ -36,6 +39,10 @@ from .preflight import (
     interrupted,
     stop_on_sigterm,
 )
+
+if TYPE_CHECKING:
+    from ..report.write import Written
+    from ..run import Run
 
 _EXIT_CODES = (
     "exit codes: 0 nothing that was compared failed; 1 a cell differs, a trial crashed, or an internal error; 2 usage; "
@@ -98,7 +105,6 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
-    from ..report.write import payload
     from ..run import FILES, Run
 
     check_packages("pytest", "pytest-benchmark")
@@ -113,7 +119,7 @@ def main(given: argparse.Namespace) -> int:
         if record is not None:
             tracker.trial(record)
 
-    run = Run(folder, options, devices, tell)
+    run = Run(folder, options, devices, partial(estimate, gpu=gpu_of(devices)), tell)
     if given.k:
         run.chosen = chosen(run, given.k)
     check_compilers(run.chosen, devices)
@@ -131,7 +137,9 @@ def main(given: argparse.Namespace) -> int:
         try:
             run.load()
             if options.search == "guided":
-                run.guide()
+                from ..guided import guide
+
+                guide(run)
             # What could be imported is known by now: a trial that cannot run takes no time.
             ordered = {
                 trial.id: min(seconds[trial.id], run.estimate(trial)) for trial in run.trials if trial.id in seconds
@@ -140,8 +148,10 @@ def main(given: argparse.Namespace) -> int:
                 code = run_cases(run, given.k)
         except KeyboardInterrupt:
             code = INTERRUPTED
-        written = run.write(draw=code != INTERRUPTED)  # who stops a run waits for nothing
+        written = _write(run, draw=code != INTERRUPTED)  # who stops a run waits for nothing
         tracker.end()
+        from ..report.write import payload
+
         environments = [run.environment]
         told = payload(written, run.records(), run.verdicts(), run.devices, given.format, environments=environments)
         print(told, flush=True)
@@ -153,6 +163,16 @@ def main(given: argparse.Namespace) -> int:
         say("no cell of the paper could be compared (--require-comparison)")
         return NOTHING_COMPARED
     return code
+
+
+def _write(run: Run, draw: bool) -> Written:
+    """Write verdicts.json, and the report of all that the folder holds; its page takes seconds to draw."""
+    from ..report.content import compose
+    from ..report.write import write
+
+    folder, clock = run.results.folder, run.options.clock
+    jsonfile.write(folder / VERDICTS, [verdict.row() for verdict in run.verdicts()])
+    return write(compose(read(folder, clock)), folder, draw)
 
 
 def _image_health(devices: Sequence[Device]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import get_args
 
 import models
@@ -18,11 +19,12 @@ from ..compare.rule import PAIRS_A_ROUND
 from ..compare.side import Side
 from ..compare.trials import Compared
 from ..datafile import expected_folder
-from ..devices import Device, capability_of
+from ..devices import Device, capability_of, gpu_of
 from ..errors import UserError
+from ..estimate import estimate
 from ..exit_codes import INCONCLUSIVE, OK
 from ..formats import Format, add_format, first, from_to
-from ..plan import Methods, Options, counts_up_to, default_scale, trials
+from ..plan import Methods, Options, counts_up_to, default_scale, limited, trials
 from ..progress import Progress
 from ..recipe import Scale
 from ..results import REPORT
@@ -137,7 +139,7 @@ def _candidates(given: argparse.Namespace) -> tuple[list[Device], list[Trial]]:
     for methods in (given.methods,) if given.methods else ("naive", "free-lunch"):
         scale = given.scale or default_scale(bool(devices))
         asked = Options(ids, methods, scale, (len(devices) or 1,), steps=rounds(devices))
-        wanted += trials(asked, devices)
+        wanted += limited(trials(asked, devices), None, partial(estimate, gpu=gpu_of(devices)))
     return devices, list({trial.id: trial for trial in wanted}.values())
 
 
