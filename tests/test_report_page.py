@@ -99,9 +99,10 @@ def test_it_opens_offline_with_its_headline(opened: Page) -> None:
 def test_tables_and_figures_are_there(opened: Page) -> None:
     assert opened.locator("#verdicts table.grid tbody tr").count() == 18
     assert opened.locator("#verdicts table.grid tbody td").count() == 288
-    assert opened.locator("#audit table.grid tbody td").count() == 288
-    assert opened.locator("#claims table tbody tr").count() > 200
-    assert opened.locator("figure").count() == 12
+    if not opened.locator("#trials").count():  # the published numbers alone
+        assert opened.locator("#audit table.grid tbody td").count() == 288
+        assert opened.locator("#claims table tbody tr").count() > 200
+        assert opened.locator("figure").count() == 12
     sizes = opened.locator("figure svg").evaluate_all(
         "all => all.map(each => [each.getBoundingClientRect().width, each.getBoundingClientRect().height])"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..audit import audit, audit_measured, queue_rows, queue_summary, without_queue
@@ -21,6 +21,7 @@ from ..formats import counted, listing, tallied
 from ..packages import PACKAGES
 from ..reading import Joined, Problem, Reading, join
 from ..search import searches
+from ..trial import Record
 from ..verdict import FAILED, Verdict, judge_tables, ran_uncompiled
 from . import claims
 from .figures import figures
@@ -68,48 +69,49 @@ class Content:
     problems: Sequence[Problem]
     grids: Sequence[Grid]
     compared: Sequence[dict[str, Any]]
-    corrected: Sequence[Grid]
-    corrected_told: Sequence[str]
-    measured_elsewhere: Sequence[dict[str, Any]]
     failures: Sequence[str]
     environments: Sequence[Ran]
-    places: Sequence[Place]
-    legend: Sequence[str]
-    figures: Sequence[Figure]
-    claims_told: str
-    claims: Sequence[tuple[str, Sequence[dict[str, Any]]]]
-    audit: Sequence[str]
-    audit_without_queue: Sequence[dict[str, Any]]
-    audit_grids: Sequence[Grid]
-    causes: Sequence[Cause]
     rerun: Sequence[tuple[str, str]]
+    places: Sequence[Place] = ()
+    legend: Sequence[str] = ()
+    figures: Sequence[Figure] = ()
+    audit: Sequence[str] = ()
+    corrected: Sequence[Grid] = ()
+    corrected_told: Sequence[str] = ()
+    measured_elsewhere: Sequence[dict[str, Any]] = ()
+    claims_told: str = ""
+    claims: Sequence[tuple[str, Sequence[dict[str, Any]]]] = ()
+    audit_without_queue: Sequence[dict[str, Any]] = ()
+    audit_grids: Sequence[Grid] = ()
+    causes: Sequence[Cause] = ()
 
 
 WITHOUT_TRIALS = "Report of a run without a finished trial"
 
 
 def compose(*readings: Reading) -> Content:
-    """The report of one or several runs, by the clock that judges them, or, without one, of the published numbers
-    alone."""
-    runs = join(*readings) if readings else None
-    clock = runs.clock if runs else DEFAULT
-    records = runs.records if runs else ()
-    verdicts = runs.verdicts if runs else judge_tables((), TOLERANCE, clock)
-    environments = [run.environment for run in runs.runs] if runs else []
-    devices = runs.devices if runs else None
-    found = in_order(searches(records, clock))
-    places = [place_of(search, verdicts, runs) for search in found] if runs else []
-    rows, measured = without_queue(audit()), audit_measured(records)
+    """The report of one or several runs, by the clock that judges them: what was measured, beside what is printed of
+    it; or, without one, of the published numbers alone: claims, corrected tables, audit and costs."""
+    if not readings:
+        return _published()
+    runs = join(*readings)
+    found = in_order(searches(runs.records, runs.clock))
+    audited = audit_measured(runs.records)
+    return replace(
+        _judged(runs.verdicts, runs.records, runs.clock, runs),
+        places=(places := [place_of(search, runs.verdicts, runs) for search in found]),
+        legend=legend(column for place in places for column in place.trials[0]),
+        figures=[figure for figure in figures(found) if any("measured" in panel.origin for panel in figure.panels)],
+        audit=audit_summary(audited) if audited else (),
+    )
+
+
+def _published() -> Content:
+    rows = without_queue(audit())
     corrected = {table: corrected_table(table) for table in TABLES}
-    checked = check_all(records if runs else None, clock)
-    return Content(
-        title=_title(runs),
-        clock=clock,
-        headline=_headline(verdicts, summary(verdicts, devices, records, environments), runs),
-        verdicts=verdicts,
-        problems=runs.problems if runs else (),
-        grids=[verdict_grid(table, verdicts) for table in TABLES],
-        compared=compared_rows(verdicts),
+    checked = check_all(None, DEFAULT)
+    return replace(
+        _judged(judge_tables((), TOLERANCE, DEFAULT), (), DEFAULT),
         corrected=[corrected_grid(table, rows) for table, rows in corrected.items()],
         corrected_told=[
             f"Table {table}: {line}" for table, rows in corrected.items() for line in corrected_summary(rows)
@@ -117,17 +119,32 @@ def compose(*readings: Reading) -> Content:
         measured_elsewhere=[
             {"table": table} | row for table, rows in corrected.items() for row in measured_elsewhere(rows)
         ],
-        failures=failures(verdicts),
-        environments=_environments(runs) if runs else [],
-        places=places,
-        legend=legend(column for place in places for column in place.trials[0]),
-        figures=[*figures(found), *further()],
+        figures=[*figures(()), *further()],
         claims_told=claims.counts_told(checked),
         claims=claims.tables(checked),
-        audit=[*audit_summary((*rows, *measured)), *queue_summary(rows)],
+        audit=[*audit_summary(rows), *queue_summary(rows)],
         audit_without_queue=queue_rows(rows),
         audit_grids=[audit_grid(table, rows) for table in TABLES],
-        causes=causes(rows, records),
+        causes=causes(rows, ()),
+    )
+
+
+def _judged(
+    verdicts: Sequence[Verdict], records: Sequence[Record], clock: Clock, runs: Joined | None = None
+) -> Content:
+    """What every report has: the verdict on each cell, what they stand on, and how to run it again."""
+    environments = [run.environment for run in runs.runs] if runs else []
+    lines = summary(verdicts, runs.devices if runs else None, records, environments)
+    return Content(
+        title=_title(runs),
+        clock=clock,
+        headline=_headline(verdicts, lines, runs),
+        verdicts=verdicts,
+        problems=runs.problems if runs else (),
+        grids=[verdict_grid(table, verdicts) for table in TABLES],
+        compared=compared_rows(verdicts),
+        failures=failures(verdicts),
+        environments=_environments(runs) if runs else (),
         rerun=rerun(runs.runs if runs else (), verdicts, clock),
     )
 

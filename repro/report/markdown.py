@@ -44,12 +44,14 @@ def markdown(content: Content) -> str:
     for place in content.places:
         rows = render(place.trials, "markdown")
         parts += [f"### {place.title}", " ".join(place.says), rows, _bullets(place.notes)]
-    parts += ["## Days that one would really wait", *content.corrected_told]
+    if content.corrected:
+        parts += ["## Days that one would really wait", *content.corrected_told]
     for grid in content.corrected:
         parts += _grid(grid)
     if content.measured_elsewhere:
         parts += [f"### {MEASURED_ELSEWHERE}", render(content.measured_elsewhere, "markdown")]
-    parts.append("## Figures")
+    if content.figures:
+        parts.append("## Figures")
     for figure, words in zip(content.figures, to_measure, strict=True):
         origins = " and ".join(dict.fromkeys(panel.origin for panel in figure.panels)) or "not published"
         said = [figure.says]
@@ -57,10 +59,12 @@ def markdown(content: Content) -> str:
             said.append(f"{figure.lacking} To measure them: {words}.")
         title = ", ".join(filter(None, (figure.name, figure.title)))
         parts.append(f"**{title}** ({origins}). {' '.join(said)}")
-    parts += ["## Claims", content.claims_told]
+    if content.claims:
+        parts += ["## Claims", content.claims_told]
     for title, claims in content.claims:
         parts += [f"### {title}", _bullets([_claim(row) for row in claims])]
-    parts += ["## Audit", *content.audit]
+    if content.audit:
+        parts += ["## Audit", *content.audit]
     for grid in content.audit_grids:
         parts += _grid(grid)
     if content.audit_without_queue:
