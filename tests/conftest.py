@@ -1,12 +1,14 @@
-"""What several tests share: one fork server, a way to call a function in ranks forked from it, and a copy of expected/
-to break."""
+"""What tests share: how they run side by side, one fork server, a way to call a function in ranks forked from it, and a
+copy of expected/ to break."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,40 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.pop("REPRO_COMMAND", None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's `&`; runs that tests interrupt would inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.pop("PYTEST_XDIST_WORKER", None)  # the benchmark's own cases do not run side by side
+
+
+# --- Side by side: `./run_all.sh test` has pytest-xdist run files in as many processes as there are CPUs ---
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Each has a fork server, which takes a GiB."""
+    return min(len(os.sched_getaffinity(0)), 4)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tells a process where those beside it lock."""
+    config = node.config
+    if not hasattr(config, "locks"):
+        config.locks = tempfile.mkdtemp(prefix="repro-tests-")
+        config.add_cleanup(lambda: shutil.rmtree(config.locks, ignore_errors=True))
+    node.workerinput["locks"] = config.locks
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """No other test runs beside one that is marked `alone`."""
+    if not hasattr(item.config, "workerinput"):
+        return (yield)
+    folder = Path(item.config.workerinput["locks"])
+    alone = item.get_closest_marker("alone") is not None
+    with open(folder / "next", "a") as first, open(folder / "running", "a") as running:
+        fcntl.flock(first, fcntl.LOCK_EX)  # whoever waits to be alone lets nobody pass
+        fcntl.flock(running, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        first.close()
+        return (yield)
 
 
 @pytest.fixture(scope="session")
