@@ -8,8 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any
@@ -27,7 +27,19 @@ from repro.settings import Settings
 from repro.trial import Record, Status, Trial
 
 ROOT = Path(__file__).resolve().parent.parent
+UNDRAWN = ROOT / "tests" / "undrawn"
 SLOW = {"torch", "deepspeed", "numpy", "pandas", "pytest", "altair", "vl_convert", "jinja2"}
+
+
+_draws = False  # whether a report's page is drawn
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Within, commands draw a report's page, which takes seconds: for tests that look at it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules[__name__], "_draws", True)
+        yield
 
 
 def repro(*arguments: str, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -38,6 +50,7 @@ def repro(*arguments: str, cwd: Path = ROOT, **variables: str) -> subprocess.Com
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(told), redirect_stderr(beside):
         patch.chdir(cwd)
         patch.setattr(sys, "argv", ["repro", *arguments])
+        patch.setattr(sys, "path", [*([] if _draws else [str(UNDRAWN)]), *sys.path])
         for name, value in variables.items():
             patch.setenv(name, value)
         try:
@@ -60,14 +73,20 @@ def process_of(
 ) -> subprocess.CompletedProcess[str]:
     """Runs `python -m repro` with these arguments, started by the command `prefix`."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
-    command = [*prefix, sys.executable, "-m", "repro", *arguments]
+    command = [*prefix, *_program(), *arguments]
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+
+
+def _program() -> list[str]:
+    """`python -m repro`, or what does the same and draws nothing. No variable says so, as trials would have it too."""
+    undrawn = f"sys.path.insert(0, {str(UNDRAWN)!r}); runpy.run_module('repro', run_name='__main__', alter_sys=True)"
+    return [sys.executable, *(["-m", "repro"] if _draws else ["-c", f"import runpy, sys; {undrawn}"])]
 
 
 def started(*arguments: str, **variables: str) -> subprocess.Popen[str]:
     """Starts it on the CPU, in a session of its own, to be listened to and stopped."""
     return subprocess.Popen(
-        [sys.executable, "-m", "repro", *arguments],
+        [*_program(), *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

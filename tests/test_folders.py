@@ -14,7 +14,7 @@ import pytest
 
 from repro.reading import read
 from repro.trial import Record
-from tests.command_line import ROOT, answer, record, refusal, repro, results_folder
+from tests.command_line import ROOT, answer, drawing, record, refusal, repro, results_folder
 
 TEXT, VISION = "results/h100/text", "results/h100/vision"
 OLD = "results/cpu-2-cores"  # of repro 0.4.0, on a CPU
@@ -193,7 +193,8 @@ def test_who_names_the_folder_of_the_folders_is_told_of_one_in_it() -> None:
 def report(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     """A file of the report of both folders, or, as `stderr`, what is said of it."""
     out = tmp_path_factory.mktemp("both")
-    done = repro("report", TEXT, VISION, "--out", str(out))
+    with drawing():
+        done = repro("report", TEXT, VISION, "--out", str(out))
     assert done.returncode == 0, done.stderr
     return lambda name: done.stderr if name == "stderr" else (out / name).read_text()
 
@@ -233,7 +234,8 @@ def test_it_lies_in_none_of_the_folders_and_it_is_said_where(tmp_path: Path) -> 
     for each in (TEXT, VISION):
         folder = tmp_path / Path(each).name
         results_folder(folder, *read(ROOT / each).records)
-    done = repro("report", "text", "vision", "--format", "csv", cwd=tmp_path)
+    with drawing():
+        done = repro("report", "text", "vision", "--format", "csv", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr.endswith("repro: the report is results/report/report.html\n")
     assert (tmp_path / "results" / "report" / "report.md").is_file()

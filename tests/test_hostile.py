@@ -20,7 +20,7 @@ from repro.build_cache import build_cache
 from repro.report.content import compose
 from repro.report.panels import Figure, Panel, Trade
 from repro.report.write import write
-from tests.command_line import ROOT, one_line, process, record, refusal, repro, results_folder
+from tests.command_line import ROOT, drawing, one_line, process, record, refusal, repro, results_folder
 from tests.price_files import gpu_table, prices, rental_table
 
 KEPT = ROOT / "results" / "cpu-2-cores"
@@ -56,7 +56,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def reported(hostile: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
     """What a report of it told, and the folder that it was written to."""
     out = tmp_path_factory.mktemp("reported")
-    return process("report", str(hostile), "--out", str(out)), out
+    with drawing():
+        return process("report", str(hostile), "--out", str(out)), out
 
 
 # Where it writes

@@ -50,7 +50,7 @@ from repro.report.write import write
 from repro.settings import NAIVE, search_space
 from repro.trial import Status
 from repro.verdict import judge_tables
-from tests.command_line import ROOT, of_more_rounds, process, record, refusal, repro, results_folder
+from tests.command_line import ROOT, drawing, of_more_rounds, process, record, refusal, repro, results_folder
 
 KEPT = ROOT / "results" / "cpu-2-cores"
 
@@ -102,7 +102,8 @@ def points(panel: Panel) -> dict[tuple[str, str], float]:
 
 def test_a_report_is_written_beside_the_records_and_says_where(tmp_path: Path) -> None:
     folder = results_folder(tmp_path / "run", record("pythia-1b", "free_lunch+zero_1", 18.0))
-    found = repro("report", str(folder))
+    with drawing():
+        found = repro("report", str(folder))
     assert found.returncode == 0, found.stderr
     assert found.stderr.splitlines()[-1] == f"repro: the report is {folder / 'report.html'}"
     told = "Table 1: of 1 cell compared 1 is reproduced by true days and 1 by the authors' clock; 143 not measured"
@@ -112,7 +113,8 @@ def test_a_report_is_written_beside_the_records_and_says_where(tmp_path: Path) -
 
 
 def test_without_a_run_it_reports_the_published_numbers(tmp_path: Path) -> None:
-    found = repro("report", "--out", str(tmp_path / "new" / "place"))
+    with drawing():
+        found = repro("report", "--out", str(tmp_path / "new" / "place"))
     assert found.returncode == 0, found.stderr
     assert "there is no run here, these are the published numbers alone" in found.stdout
     assert "144 not measured.\n" in found.stdout
@@ -184,7 +186,8 @@ def test_what_is_wrong_with_the_folder_is_in_the_report_and_on_stderr(tmp_path: 
     (folder / "trials.jsonl").write_text(
         (folder / "trials.jsonl").read_text().replace('"true_days": 3', '"true_days": 9')
     )
-    found = repro("report", str(folder))
+    with drawing():
+        found = repro("report", str(folder))
     assert found.returncode == 0
     wrong = "trials.jsonl, line 1: vit/paper/1xA100/naive was tampered with or damaged: true_days is 9"
     for text in (found.stderr, (folder / "report.md").read_text(), (folder / "report.html").read_text()):
@@ -313,7 +316,8 @@ def test_report_opens_with_a_sentence_for_each_clock_the_chosen_one_first(tmp_pa
     true = "Of the 288 cells of Tables 1 and 4, 1 was compared by true days: 1 reproduced, 0 differing; 287 were not"
     by_authors = "By the authors' clock, of 1 cell: 0 reproduced, 1 differing (1 faster)."
     text, drawn = (tmp_path / "run" / name for name in ("report.md", "report.html"))
-    told = repro("report", folder).stdout
+    with drawing():
+        told = repro("report", folder).stdout
     assert told.startswith(f"VERDICT\n\n{true} measured.\n{by_authors}\n")
     assert f"> {true} measured.\n>\n> {by_authors}\n" in text.read_text()
     assert by_authors in unescape(drawn.read_text())
@@ -609,7 +613,8 @@ def test_the_commands_give_the_same_run_again(kept: Content) -> None:
 
 def test_a_folder_whose_name_is_no_utf_8_has_a_report_whose_commands_name_it(tmp_path: Path) -> None:
     folder = shutil.copytree(KEPT, tmp_path / os.fsdecode(b"it's \\ \xff"))
-    done = process("report", str(folder), "--format", "markdown")
+    with drawing():
+        done = process("report", str(folder), "--format", "markdown")
     assert done.returncode == 0, done.stderr
     told = re.search(r" report (.*)`: this report", (folder / "report.md").read_text(encoding="utf-8"))
     assert told is not None

@@ -75,20 +75,29 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return file
 
 
-@pytest.fixture
-def opened(browser: Browser, page: Path, request: pytest.FixtureRequest) -> Iterator[Page]:
+@pytest.fixture(scope="module", params=[DESK], ids=["desk"])
+def tab(browser: Browser, page: Path, request: pytest.FixtureRequest) -> Iterator[Page]:
     """The page, opened without a network; nothing but the file itself was asked for, and nothing complained."""
-    context = browser.new_context(viewport=getattr(request, "param", DESK), offline=True)
+    context = browser.new_context(viewport=request.param, offline=True)
     tab = context.new_page()
     asked, complaints = [], []
     tab.on("request", lambda request: asked.append(request.url))
     tab.on("console", lambda message: complaints.append(message.text))
     tab.on("pageerror", lambda error: complaints.append(str(error)))
     tab.goto(page.as_uri())
+    tab.evaluate("document.querySelectorAll('details').forEach(each => each.atFirst = each.open)")
     yield tab
     assert asked == [page.as_uri()]
     assert complaints == []
     context.close()
+
+
+@pytest.fixture
+def opened(tab: Page) -> Page:
+    """The same, as it looked when it was opened."""
+    tab.emulate_media(media="null", color_scheme="null")
+    tab.evaluate("document.querySelectorAll('details').forEach(each => each.open = each.atFirst)")
+    return tab
 
 
 def test_it_opens_offline_with_its_headline(opened: Page) -> None:
@@ -110,7 +119,7 @@ def test_tables_and_figures_are_there(opened: Page) -> None:
     assert all(width > 250 and height > 60 for width, height in sizes)
 
 
-@pytest.mark.parametrize("opened", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
+@pytest.mark.parametrize("tab", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
 def test_nothing_is_wider_than_the_screen(opened: Page) -> None:
     assert opened.viewport_size is not None
     for state in ("closed", "open"):
@@ -126,7 +135,7 @@ def test_on_a_desk_every_column_is_seen_without_scrolling(opened: Page, tables: 
     assert not any(opened.locator(tables).evaluate_all(hidden))
 
 
-@pytest.mark.parametrize("opened", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
+@pytest.mark.parametrize("tab", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
 def test_no_label_of_a_figure_is_cut_by_its_card(opened: Page) -> None:
     cut = opened.locator("figure svg text").evaluate_all(
         """all => all.filter(text => {
@@ -137,7 +146,7 @@ def test_no_label_of_a_figure_is_cut_by_its_card(opened: Page) -> None:
     assert cut == []
 
 
-@pytest.mark.parametrize("opened", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
+@pytest.mark.parametrize("tab", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
 def test_a_field_of_a_grid_keeps_its_symbol_and_its_number_on_one_line(opened: Page) -> None:
     steps = opened.locator("#audit td:has(b)").evaluate_all(
         """all => all.map(field => {
@@ -168,7 +177,7 @@ def test_the_number_of_a_bar_below_zero_is_clear_of_axis_and_labels(browser: Bro
     tab.close()
 
 
-@pytest.mark.parametrize("opened", [PHONE], ids=["phone"], indirect=True)
+@pytest.mark.parametrize("tab", [PHONE], ids=["phone"], indirect=True)
 def test_figures_can_be_read_on_a_phone(opened: Page) -> None:
     smallest = opened.locator("figure svg text").evaluate_all(
         "all => Math.min(...all.filter(text => text.textContent).map(text => text.getBoundingClientRect().height))"
@@ -176,7 +185,7 @@ def test_figures_can_be_read_on_a_phone(opened: Page) -> None:
     assert smallest > 8
 
 
-@pytest.mark.parametrize("opened", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
+@pytest.mark.parametrize("tab", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
 def test_every_number_beside_a_mark_can_be_read_and_is_nearest_to_its_own(opened: Page) -> None:
     charts = opened.locator("figure:has(h3:text('Cost')) svg").evaluate_all(
         """all => all.map(svg => {
@@ -210,7 +219,7 @@ def test_every_number_beside_a_mark_can_be_read_and_is_nearest_to_its_own(opened
         assert len(set(owners)) == len(numbers), "each number has a mark of its own"
 
 
-@pytest.mark.parametrize("opened", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
+@pytest.mark.parametrize("tab", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
 def test_marks_of_equal_values_lie_beside_each_other(opened: Page) -> None:
     charts = opened.locator("figure:has(h3:text('FLOPs and')) svg").evaluate_all(
         """all => all.map(svg => [...svg.querySelectorAll('path')].map(path => [path, path.getBBox()])
@@ -294,7 +303,7 @@ def test_on_paper_everything_is_unfolded(opened: Page) -> None:
     assert opened.pdf(format="A4").startswith(b"%PDF")
 
 
-@pytest.mark.parametrize("opened", [A4], ids=["A4"], indirect=True)
+@pytest.mark.parametrize("tab", [A4], ids=["A4"], indirect=True)
 def test_on_paper_text_is_large_enough_and_nothing_is_wider_than_the_page(opened: Page) -> None:
     opened.emulate_media(media="print")
     assert opened.evaluate("document.documentElement.scrollWidth") == A4["width"], "else all of it is shrunk"

@@ -33,7 +33,7 @@ from repro.results import Results
 from repro.run import Run
 from repro.trial import Record, Trial
 from tests import command_line
-from tests.command_line import ROOT, record, refusal, results_folder, started
+from tests.command_line import ROOT, drawing, record, refusal, results_folder, started
 
 ONE = ["--models", "vit", "--methods", "naive", "--processes", "2"]
 TWO = ["--models", "convnext,vit", "--methods", "naive", "--processes", "2"]
@@ -121,7 +121,14 @@ Finished = tuple[Path, subprocess.CompletedProcess[str]]
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("finished")
-    return folder, repro(*FOUR, "--out", str(folder))
+    with drawing():
+        return folder, repro(*FOUR, "--out", str(folder))
+
+
+@pytest.fixture
+def folder(finished: Finished, tmp_path: Path) -> Path:
+    """A copy of that folder, to run in again."""
+    return shutil.copytree(finished[0], tmp_path / "run")
 
 
 @pytest.fixture(scope="module")
@@ -142,9 +149,8 @@ def test_a_run_measures_every_trial_and_succeeds(finished: Finished) -> None:
 
 
 def test_a_disk_that_is_full_at_the_end_is_one_line_and_leaves_the_file_of_pytest_benchmark_whole(
-    finished: Finished, tmp_path: Path
+    folder: Path,
 ) -> None:
-    folder = shutil.copytree(finished[0], tmp_path / "run")
     file = folder / "benchmark.json"
     told = json.loads(file.read_text())
     told["benchmarks"][0]["extra_info"]["padding"] = "x" * 2**19  # of a trial that is not gone through again
@@ -297,8 +303,7 @@ def test_pytest_benchmark_reads_the_measured_steps_and_not_the_launch(finished: 
         assert "convnext/tiny/2xcpu/naive" in shown.stdout
 
 
-def test_the_same_folder_again_measures_nothing_twice(finished: Finished) -> None:
-    folder, _ = finished
+def test_the_same_folder_again_measures_nothing_twice(folder: Path) -> None:
     before = (folder / "trials.jsonl").read_bytes()
     (folder / "logs" / "server.log").unlink()
     again = repro(*FOUR, "--out", str(folder), "--format", "json")
@@ -341,8 +346,7 @@ def test_trials_of_other_rounds_are_told_apart(finished: Finished, extended: Fin
         assert "naive (4-rounds)" in row
 
 
-def test_what_is_no_sound_record_is_told_kept_and_measured_again(finished: Finished, tmp_path: Path) -> None:
-    folder = shutil.copytree(finished[0], tmp_path / "run")
+def test_what_is_no_sound_record_is_told_kept_and_measured_again(folder: Path) -> None:
     whole = (folder / "trials.jsonl").read_text().splitlines()
     edited = json.dumps(json.loads(whole[2]) | {"authors_days": 1.0})
     (folder / "trials.jsonl").write_text("\n".join([*whole[:2], edited, "{broken"]) + "\n")
@@ -415,15 +419,13 @@ def test_a_run_ends_by_writing_the_report_and_saying_where_it_is(finished: Finis
         assert "What is wrong" not in (folder / name).read_text()
 
 
-def test_the_payload_comes_in_every_format(finished: Finished) -> None:
-    folder, _ = finished
+def test_the_payload_comes_in_every_format(folder: Path) -> None:
     as_csv = repro(*FOUR, "--out", str(folder), "--format", "csv").stdout
     assert [row["recipe"] for row in csv.DictReader(io.StringIO(as_csv))] == ["convnext", "convnext", "vit", "vit"]
     assert repro(*FOUR, "--out", str(folder), "--format", "markdown").stdout.startswith("# Report")
 
 
-def test_k_chooses_cases_as_pytest_does(finished: Finished) -> None:
-    folder, _ = finished
+def test_k_chooses_cases_as_pytest_does(folder: Path) -> None:
     found = repro(*FOUR, "--out", str(folder), "-k", "test_trial and vit and 2xcpu")
     assert found.returncode == 0
     assert "1 passed" in found.stderr
@@ -453,23 +455,20 @@ def test_an_empty_k_is_no_choice_of_every_case(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
-def test_what_is_told_to_pytest_of_other_tests_is_not_for_a_run(finished: Finished) -> None:
-    folder, _ = finished
+def test_what_is_told_to_pytest_of_other_tests_is_not_for_a_run(folder: Path) -> None:
     told = {"PYTEST_ADDOPTS": "--nonsense", "PYTEST_PLUGINS": "nonsense", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     found = repro(*FOUR, "--out", str(folder), "-k", "test_trial and vit and 2xcpu", cwd=ROOT, **told)
     assert found.returncode == 0, found.stderr
     assert "1 passed" in found.stderr
 
 
-def test_a_comparison_that_is_required_and_impossible_is_exit_code_3(finished: Finished) -> None:
-    folder, _ = finished
+def test_a_comparison_that_is_required_and_impossible_is_exit_code_3(folder: Path) -> None:
     found = repro(*FOUR, "--out", str(folder), "--require-comparison")
     assert found.returncode == 3
     assert "no cell of the paper could be compared" in found.stderr
 
 
-def test_a_gpu_asked_for_may_be_the_cpu_when_that_is_allowed(finished: Finished) -> None:
-    folder, _ = finished
+def test_a_gpu_asked_for_may_be_the_cpu_when_that_is_allowed(folder: Path) -> None:
     found = repro("--gpus", "all", "--allow-cpu", "--models", "vit", "--methods", "naive", "--out", str(folder))
     assert found.returncode == 0
     assert "running on the CPU" in found.stderr
