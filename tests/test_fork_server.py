@@ -84,6 +84,7 @@ def interrupting(after: float) -> Iterator[None]:
 # --- A job ---
 
 
+@pytest.mark.alone
 def test_a_rank_starts_within_a_second_on_a_warm_server(fork_server: ForkServer, tmp_path: Path) -> None:
     fork_server.start()
     started = [fork_server.call(job("who", tmp_path))[0].value["started"] for _ in range(7)]
@@ -415,6 +416,7 @@ with Unreachable(fileno=os.dup(far.fileno())) as stream:
     assert (done.stdout, done.stderr) == ("0 jobs\n", "")
 
 
+@pytest.mark.alone
 def test_what_comes_bit_by_bit_is_waited_for_no_longer_than_said() -> None:
     near, far = socket.socketpair()
     with near, far:
@@ -540,6 +542,7 @@ def test_a_server_has_its_own_variables_before_ours_this_checkout_and_a_session_
     assert (tmp_path / "server.log").read_text() == f"ours its own {told}\nalone\n"
 
 
+@pytest.mark.slow
 def test_a_stack_without_what_ends_a_job_is_told_before_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "psutil.py").write_text("raise ModuleNotFoundError(\"No module named 'psutil'\")")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -578,6 +581,8 @@ def test_an_interruption_leaves_no_orphan(private_server: ForkServer, tmp_path: 
     assert not psutil.pid_exists(server.value["parent"])
 
 
+@pytest.mark.alone
+@pytest.mark.slow
 def test_an_interruption_while_the_stack_loads_ends_the_server_at_once(tmp_path: Path) -> None:
     before = set(psutil.Process().children())
     with ForkServer(tmp_path / "server.log", {}) as server, interrupting(after=1):
@@ -606,6 +611,7 @@ except ConnectionError as error:
     assert done.stdout == "the near end has left; 1 forked\n", done.stderr
 
 
+@pytest.mark.slow
 def test_a_killed_near_end_leaves_no_process_behind(tmp_path: Path, pids: Path) -> None:
     code = """
 import sys
