@@ -30,7 +30,7 @@ from repro.compare.budget import chosen_within, seconds_of_parts
 from repro.compare.changes import Change
 from repro.compare.coverage import choose, features
 from repro.compare.environments import differences
-from repro.compare.interleave import FORKS, Check, rounds
+from repro.compare.interleave import Check, rounds
 from repro.compare.judge import by_start, judge_pairs
 from repro.compare.second import Stack, build, differ, locked, pinned, requirements, this_stack
 from repro.compare.side import Side, read_side
@@ -107,6 +107,7 @@ def check(tmp_path: Path, lock_file: Path, *more: str, python_path: Path = ROOT)
 # --- The whole command ---
 
 
+@pytest.mark.slow
 def test_a_stack_that_cannot_run_a_trial_broke_it(tmp_path: Path) -> None:
     gone = (
         "import importlib.metadata as m; d = m.distributions;"
@@ -129,6 +130,7 @@ def test_a_stack_that_cannot_run_a_trial_broke_it(tmp_path: Path) -> None:
     assert re.search(first, found.stderr, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_a_stack_that_is_this_one_is_not_measured_and_no_failure(tmp_path: Path) -> None:
     here = this_stack().packages
     twin = wheel(tmp_path / "wheels", "tqdm", here["tqdm"], {"here.pth": f"{sysconfig.get_path('purelib')}\n"})
@@ -183,6 +185,7 @@ def test_a_stack_without_what_makes_a_difference_to_a_measurement_is_another(mis
     assert differ(stack, replace(stack, packages={"torch": "2"}))
 
 
+@pytest.mark.slow
 def test_a_stack_that_does_not_import_is_one_clear_line_and_what_was_measured_is_kept(tmp_path: Path) -> None:
     found = check(tmp_path, lock(tmp_path, wheel(tmp_path / "wheels", "nothing", "1.0", {"nothing.py": ""})))
     assert found.returncode == 2
@@ -194,6 +197,7 @@ def test_a_stack_that_does_not_import_is_one_clear_line_and_what_was_measured_is
     assert kept.status == "ok"
 
 
+@pytest.mark.slow
 def test_a_stack_that_imports_from_elsewhere_is_one_clear_line_before_anything_is_measured(tmp_path: Path) -> None:
     """Whatever is on PYTHONPATH both stacks import, and would compare with itself."""
     (tmp_path / "outside").mkdir()
@@ -207,6 +211,7 @@ def test_a_stack_that_imports_from_elsewhere_is_one_clear_line_before_anything_i
     assert history(tmp_path / "out" / "before" / "largest") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "told"),
     [
@@ -275,6 +280,7 @@ def test_the_check_that_is_kept_lists_the_changes_that_its_samples_show_by_the_r
 # --- Interleaving ---
 
 
+@pytest.mark.slow
 def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,6 +292,7 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(
         append(results, each)
 
     monkeypatch.setattr(Results, "append", noted)
+    monkeypatch.setattr(interleave, "FORKS", 2)
     trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1, steps=1)
     stacks = this_stack(), Stack("its twin", sys.executable, this_stack().packages)
 
@@ -308,7 +315,7 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(
 
     done = after(600.0, said)
     assert done.complete
-    assert [len(done.samples(arm, trial)) for arm in ("before", "after", "again")] == [2 * FORKS] * 3
+    assert [len(done.samples(arm, trial)) for arm in ("before", "after", "again")] == [2 * 2] * 3
     assert said[2:] == ["start 1", "start 2"]
     sample = done.samples("after", trial)[0]
     assert sample.micro_batch == largest[0][0].micro_batch
@@ -318,7 +325,7 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(
     assert compared.judged is not None
     assert compared.judged.floor is not None
     there = ["before", "after", "again"]
-    assert kept == ["largest"] * 2 + [*there, *there[::-1]] * FORKS, "every other time they go round the other way"
+    assert kept == ["largest"] * 2 + [*there, *there[::-1]] * 2, "every other time they go round the other way"
 
     after(600.0, said)
     assert len(said) == 4, "nothing was left to do"
@@ -343,6 +350,7 @@ def test_a_stack_that_goes_while_it_is_checked_is_one_clear_line(tmp_path: Path)
         check.run()
 
 
+@pytest.mark.slow
 def test_what_failed_is_measured_again_by_the_same_command(tmp_path: Path) -> None:
     trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1, steps=1)
     failed = Record.of(trial, "crashed", reason="a compiler was missing", stack_started=1.0)
