@@ -40,6 +40,7 @@ AT_ONCE = {
 }
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("arguments", "seconds"), AT_ONCE.items())
 def test_what_needs_no_torch_answers_at_once(arguments: str, seconds: float) -> None:
     # A processor's seconds, not the wall's: they do not grow by what else the machine does.
