@@ -109,7 +109,7 @@ if [[ ${1-} == test ]]; then
     shift
     cd "$root"
     # In as many processes as tests/conftest.py says, a file in one of them; -n 0 for one.
-    exec "$venv/bin/python" -m pytest -n auto --dist loadfile "$@"
+    exec "$venv/bin/python" -m pytest -n auto --dist loadfile --no-loadscope-reorder "$@"
 fi
 # -P: what lies in the caller's folder, such as a models/ of their own, is not imported.
 exec "$venv/bin/python" -P -m repro "$@"

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,19 @@ from repro.datafile import expected_folder
 from repro.measure.job import Job
 from repro.measure.launcher import ForkServer
 
+# Those that measure, train, load the stack, draw pages, open a browser or set a stack up.
+SLOW_FIXTURES = {
+    "fork_server",
+    "private_server",
+    "finished",
+    "probes",
+    "pages",
+    "reported",
+    "browser",
+    "house",
+    "wheels",
+}
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """What a person calls this program, which run_all.sh tells: tests hold what is said where nobody did, but the
@@ -27,9 +41,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's `&`; runs that tests interrupt would inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.pop("PYTEST_XDIST_WORKER", None)  # the benchmark's own cases do not run side by side
+    if (beside := getattr(config, "workerinput", None)) is not None:
+        cpus, number = sorted(os.sched_getaffinity(0)), int(beside["workerid"].removeprefix("gw"))
+        os.sched_setaffinity(0, cpus[number :: beside["workercount"]] or cpus)
 
 
-# --- Side by side: `./run_all.sh test` has pytest-xdist run files in as many processes as there are CPUs ---
+# --- Side by side: `./run_all.sh test` has pytest-xdist run files in as many processes as there are CPUs. Each keeps to
+# its own, with all that it starts, so that threads wait for no others and no measurement is beside another's. ---
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -46,6 +64,18 @@ def pytest_configure_node(node: Any) -> None:
         config.locks = tempfile.mkdtemp(prefix="repro-tests-")
         config.add_cleanup(lambda: shutil.rmtree(config.locks, ignore_errors=True))
     node.workerinput["locks"] = config.locks
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What asks for a fixture that is slow is slow. Files with most that is slow go first, so that all processes have
+    something to do to the end."""
+    for item in items:
+        if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
+    if hasattr(config, "workerinput"):
+        slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+        items.sort(key=lambda item: -slow[item.path])
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -65,8 +95,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 @pytest.fixture(scope="session")
 def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
     """The stack, imported once for all tests, which run on the CPU: where DeepSpeed sees a GPU, it takes it. It starts
-    with its first job."""
-    with ForkServer(tmp_path_factory.mktemp("server") / "server.log", {"CUDA_VISIBLE_DEVICES": ""}) as server:
+    with its first job. torch.compile compiles in the rank: its own processes would each import torch first."""
+    variables = {"CUDA_VISIBLE_DEVICES": "", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    with ForkServer(tmp_path_factory.mktemp("server") / "server.log", variables) as server:
         yield server
 
 

@@ -24,6 +24,7 @@ def library(folder: Path, module: str, body: str) -> str:
     return f"{folder}:{ROOT}"
 
 
+@pytest.mark.slow
 def test_recipes_of_a_package_that_does_not_import_are_unsupported_and_the_others_run(tmp_path: Path) -> None:
     path, out = library(tmp_path / "broken", "httpx2", LACKING), tmp_path / "out"
     (tmp_path / "broken" / "timm").symlink_to(Path(sysconfig.get_path("purelib"), "timm"))  # a fork
@@ -57,6 +58,7 @@ def test_recipes_of_a_package_that_does_not_import_are_unsupported_and_the_other
     assert f"The stack is not a lock's, whatever its versions: {reason}." in done.stdout.partition("TRIALS")[0]
 
 
+@pytest.mark.slow
 def test_a_torch_that_does_not_import_ends_a_run_before_its_first_trial(tmp_path: Path) -> None:
     path, out = library(tmp_path / "broken", "torch", "raise ImportError('libcudart.so.12: no such file')"), "out"
     words = f"run --models vit --methods naive --processes 1 --out {tmp_path / out}"
@@ -68,6 +70,7 @@ def test_a_torch_that_does_not_import_ends_a_run_before_its_first_trial(tmp_path
     assert not (tmp_path / out / "trials.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_a_fork_server_says_what_of_its_stack_does_not_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", library(tmp_path / "broken", "deepspeed", "raise OSError('no nvcc')"))
     with ForkServer(tmp_path / "log", {}, modules=["torch.distributed", "deepspeed", "timm.none"]) as server:

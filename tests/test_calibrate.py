@@ -142,6 +142,7 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_probed(tmp_pat
     )
 
 
+@pytest.mark.slow
 def test_a_stack_that_does_not_load_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('no luck')")
     paths = f"{tmp_path}{os.pathsep}{ROOT}"
@@ -150,6 +151,7 @@ def test_a_stack_that_does_not_load_is_one_clear_line(tmp_path: Path) -> None:
     assert told.stderr.endswith("repro: nothing can be probed: the stack does not import: ImportError: no luck\n")
 
 
+@pytest.mark.slow
 def test_a_calibration_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
     out = str(tmp_path / "probes.json")
     calibration = started("calibrate", "--processes", "2", "--out", out, TMPDIR=str(tmp_path))
@@ -164,6 +166,7 @@ def test_a_calibration_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_probe_that_fails_is_one_clear_line_and_keeps_its_log(tmp_path: Path) -> None:
     out, log = tmp_path / "probes.json", tmp_path / "probes.json.log"
     told = process("calibrate", "--processes", "2", "--out", str(out), GLOO_SOCKET_IFNAME="nowhere")
@@ -174,6 +177,7 @@ def test_a_probe_that_fails_is_one_clear_line_and_keeps_its_log(tmp_path: Path) 
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_while_it_probes_is_one_clear_line(tmp_path: Path) -> None:
     calibration = started("calibrate", "--processes", "2", "--out", str(tmp_path / "probes.json"))
     while not (ranks := psutil.Process(calibration.pid).children(recursive=True)[1:]):

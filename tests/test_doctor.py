@@ -45,6 +45,7 @@ def of(generation: str) -> Device:
     return Device(0, 0, "GPU-0", gpu.driver_names[0], gpu, int(gpu.memory_gb * 2**30), gpu.compute_capability)
 
 
+@pytest.mark.alone
 def test_without_a_gpu_the_line_says_so_and_nothing_is_wrong() -> None:
     started = time.perf_counter()
     found = repro("doctor", REPRO_IMAGE="cpu")

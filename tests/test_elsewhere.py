@@ -46,6 +46,7 @@ def test_each_published_row_is_predicted_and_kept() -> None:
     )
 
 
+@pytest.mark.alone
 def test_predictions_take_under_a_second_and_no_torch() -> None:
     program = (
         "import sys; from repro.predict import calibration as c; from repro.predict.elsewhere import held_out; "

@@ -230,6 +230,7 @@ def test_it_says_how_to_make_it_again(report: Callable[[str], str]) -> None:
     assert f"table 1 --measured {TEXT} --measured {VISION}`: Table 1" in report("report.md")
 
 
+@pytest.mark.slow
 def test_it_lies_in_none_of_the_folders_and_it_is_said_where(tmp_path: Path) -> None:
     for each in (TEXT, VISION):
         folder = tmp_path / Path(each).name

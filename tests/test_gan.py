@@ -103,6 +103,7 @@ def test_it_needs_torch_alone_and_no_settings_are_refused() -> None:
             assert (missing is None) == (settings.library != "deepspeed")
 
 
+@pytest.mark.slow
 def test_it_runs_in_the_benchmark_and_stands_for_no_cell(tmp_path: Path) -> None:
     options = ["--models", "gan", "--methods", "naive", "--out", str(tmp_path)]
     found = process(*options, "--processes", "2", "--format", "json", CUDA_VISIBLE_DEVICES="")

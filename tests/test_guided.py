@@ -450,6 +450,7 @@ def test_a_trial_ends_before_it_is_compiled_where_that_is_not_worth_it(trial: Ca
     assert (never.status, never.uncompiled, asked) == ("ok", [], [8])
 
 
+@pytest.mark.slow
 def test_a_guided_run_skips_with_its_bound_and_an_exhaustive_one_makes_up_for_it(tmp_path: Path) -> None:
     """Mamba: nothing of it is compiled."""
     folder = str(tmp_path / "run")
@@ -490,6 +491,7 @@ def test_a_guided_run_skips_with_its_bound_and_an_exhaustive_one_makes_up_for_it
     assert {r.settings: r for r in history(Path(folder))}[skipped[0].settings].status == "ok"
 
 
+@pytest.mark.slow
 def test_what_cannot_run_is_unsupported_in_a_guided_search_too(tmp_path: Path) -> None:
     """Mamba's tiny batch of 8 on 16 processes, by which ViT's divides."""
     probed = Probed(1e11, None, 1e10, 1e10, copy=1e10, host=1e10, launch=1e-5, ring=1e9, latency=1e-4)
@@ -539,6 +541,7 @@ def test_what_is_skipped_says_whether_it_would_have_run_in_tf32(
     assert {(each.status, each.tf32) for each in records if each and each.settings != "naive"} == {("skipped", True)}
 
 
+@pytest.mark.slow
 def test_a_spent_budget_probes_no_machine(tmp_path: Path) -> None:
     done = process("run", "--models", "vit", "--search", "guided", "--budget", "1s", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr

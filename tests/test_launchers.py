@@ -11,6 +11,8 @@ import pytest
 
 from tests.command_line import ROOT, process_of
 
+pytestmark = pytest.mark.slow
+
 # A trial of DeepSpeed's on two processes: it asks mpirun's, Azure's and SageMaker's variables for its rank.
 ZERO = ["--models", "pythia-1b", "--methods", "all", "--processes", "2", "--steps", "1"]
 ZERO += ["-k", "lunch+zero_1 and not offloading and not checkpointing"]

@@ -26,6 +26,7 @@ def ask(fork_server: ForkServer, tmp_path: Path) -> Ask:
     return asking(fork_server, tmp_path)
 
 
+@pytest.mark.alone
 def test_a_step_of_the_harness_takes_no_more_than_one_by_hand(ask: Ask) -> None:
     by_hand, around, recorded = measure(ask, ranks=4, steps=40)
     assert by_hand["losses differ by (%)"] == 0, "both train the same"
@@ -50,6 +51,7 @@ def test_losses_that_are_no_numbers_are_not_the_same() -> None:
     assert apart([2.0, math.nan], [2.0, math.nan]) == math.inf
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_trial_is_at_its_first_micro_step_within_a_second(ask: Ask, ranks: int) -> None:
     assert median(starts(ask, "vit", ranks, repeats=3)) <= 1.0

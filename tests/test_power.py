@@ -24,6 +24,7 @@ from repro.trial import Trial
 from tests.command_line import ROOT
 
 
+@pytest.mark.alone
 def test_an_injected_slowdown_is_of_the_size_it_says() -> None:
     import torch
 
@@ -52,7 +53,10 @@ def test_an_environment_is_slowed_down_once_it_measures() -> None:
     assert found.stdout == "slowed.<locals>.longer\nPlainEngine.update\n"
 
 
-def test_a_pool_is_collected_from_real_processes_start_by_start(fork_server: ForkServer, tmp_path: Path) -> None:
+def test_a_pool_is_collected_from_real_processes_start_by_start(
+    fork_server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(power, "FORKS", 2)
     pool = tmp_path / "pool.jsonl"
     ask = asking(fork_server, tmp_path)
 
@@ -64,10 +68,11 @@ def test_a_pool_is_collected_from_real_processes_start_by_start(fork_server: For
     [found] = power.read(pool)
     assert list(found) == list(power.ARMS)
     [row] = map(json.loads, pool.read_text().splitlines())
-    assert len(row["forks"]) == FORKS
+    assert len(row["forks"]) == 2
     assert all(found[arm] == median(fork[arm] / fork["stack"] for fork in row["forks"]) > 0 for arm in power.ARMS)
 
 
+@pytest.mark.slow
 def test_every_arm_of_a_pool_has_a_stack_of_its_own_and_takes_turns() -> None:
     with closing(power.start(("stack", "copy"))) as forks:  # type: ignore[type-var]
         first, second = next(forks), next(forks)

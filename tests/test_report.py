@@ -100,6 +100,7 @@ def points(panel: Panel) -> dict[tuple[str, str], float]:
 # The command
 
 
+@pytest.mark.slow
 def test_a_report_is_written_beside_the_records_and_says_where(tmp_path: Path) -> None:
     folder = results_folder(tmp_path / "run", record("pythia-1b", "free_lunch+zero_1", 18.0))
     with drawing():
@@ -112,6 +113,7 @@ def test_a_report_is_written_beside_the_records_and_says_where(tmp_path: Path) -
     assert (folder / "report.md").read_text().startswith("# Report of a run on 4 x A100\n\n> Of the 288 cells")
 
 
+@pytest.mark.slow
 def test_without_a_run_it_reports_the_published_numbers(tmp_path: Path) -> None:
     with drawing():
         found = repro("report", "--out", str(tmp_path / "new" / "place"))
@@ -181,6 +183,7 @@ def test_bad_input_is_one_clear_line(arguments: list[str], told: str, tmp_path: 
     assert told in refusal("report", *[argument.format(**places) for argument in arguments])
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_the_folder_is_in_the_report_and_on_stderr(tmp_path: Path) -> None:
     folder = results_folder(tmp_path, *(record("vit", "naive", 300.0 / count, count=count) for count in (1, 4)))
     (folder / "trials.jsonl").write_text(
@@ -283,6 +286,8 @@ def test_a_page_of_before_that_cannot_be_removed_is_one_line(kept: Content, tmp_
         write(kept, tmp_path, draw=False)
 
 
+@pytest.mark.alone
+@pytest.mark.slow
 def test_a_report_takes_a_few_seconds_and_no_torch(tmp_path: Path) -> None:
     code = (
         "import os, sys; from repro.cli import main\n"
@@ -310,6 +315,7 @@ def test_the_headline_counts_every_cell_of_tables_1_and_4(on_gpus: Content, publ
     assert published.headline.beside == "", "where nothing was compared one sentence says so"
 
 
+@pytest.mark.slow
 def test_report_opens_with_a_sentence_for_each_clock_the_chosen_one_first(tmp_path: Path) -> None:
     run = record("pythia-1b", "naive", 20.0, true_days=41.0)
     folder = str(results_folder(tmp_path / "run", run))
@@ -611,6 +617,7 @@ def test_the_commands_give_the_same_run_again(kept: Content) -> None:
     assert f"{command()} report {KEPT}" in commands
 
 
+@pytest.mark.slow
 def test_a_folder_whose_name_is_no_utf_8_has_a_report_whose_commands_name_it(tmp_path: Path) -> None:
     folder = shutil.copytree(KEPT, tmp_path / os.fsdecode(b"it's \\ \xff"))
     with drawing():

@@ -21,6 +21,8 @@ from repro.recipe import Scale
 from repro.tracking import NAMES, Tracker
 from tests.command_line import ROOT, process, record, refusal, results_folder, started, stderr_of
 
+pytestmark = pytest.mark.slow
+
 RUN = ["--models", "vit", "--methods", "naive", "--processes", "1"]
 EARLIER = ROOT / "results" / "cpu-2-cores"
 
