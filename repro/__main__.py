@@ -1,12 +1,15 @@
 """python -m repro"""
 
+import contextlib
 import sys
 
 if sys.version_info < (3, 11):  # noqa: UP036, people run this without any set-up
-    sys.stderr.write(f"repro: Python {sys.version.split()[0]} is too old: 3.11 or newer is needed\n")
+    with contextlib.suppress(OSError, AttributeError):  # stderr is full, or closed
+        sys.stderr.write(f"repro: Python {sys.version.split()[0]} is too old: 3.11 or newer is needed\n")
     sys.exit(2)
 if sys.flags.optimize > 1:
-    sys.stderr.write("repro: without docstrings the libraries fail: leave out -OO, or unset PYTHONOPTIMIZE\n")
+    with contextlib.suppress(OSError, AttributeError):
+        sys.stderr.write("repro: without docstrings the libraries fail: leave out -OO, or unset PYTHONOPTIMIZE\n")
     sys.exit(2)
 
 from repro.cli import main

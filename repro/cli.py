@@ -14,15 +14,17 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 from . import command, terminal
 from .commands import HELP
-from .errors import DISK_FULL, UserError
+from .errors import UserError
 from .escape import visible_lines
-from .exit_codes import FAILED, INTERRUPTED, USAGE
+from .exit_codes import INTERRUPTED, OK, USAGE
 from .near import near
-from .stderr import say
+from .stderr import Unfailing, say
+
+_MEASURING = ("run", "lab", "calibrate", "upgrade-check")  # what they measured is in files, whatever becomes of stdout
 
 
 class _Once(argparse.Action):
@@ -83,31 +85,24 @@ def main(arguments: Sequence[str]) -> int:
     """Runs a command and returns the exit code. Without a command's name it is `run`."""
     _reset_signals()
     _open_what_is_closed()
-    try:
+    output = _Output(sys.stdout)
+    with contextlib.redirect_stderr(Unfailing(sys.stderr)):
         try:
-            output = _Output(sys.stdout)
             with contextlib.redirect_stdout(output):
-                return _run(list(arguments), output)
+                code = _run(list(arguments), output)
+        except SystemExit as end:  # argparse's, after help
+            code = int(end.code or OK)
+        except UserError as error:
+            say(error)
+            code = USAGE
+        except KeyboardInterrupt:
+            code = INTERRUPTED
         finally:
-            try:
-                print(end="", flush=True)  # where the buffer cannot be written it is told below
-            except BrokenPipeError:
-                _drop_output()
-    except UserError as error:
-        say(error)
-        return USAGE
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read what is told beside the payload has gone; nothing more can be told.
-        _drop_output()
-        return FAILED
-    except OSError as error:
-        if error.errno not in DISK_FULL or error.filename is not None:
-            raise
-        _drop_output()
-        say(f"cannot write the output: {error.strerror}")
-        return USAGE
+            output.flush()
+        if output.error is not None:
+            say(f"cannot write the output: {output.error.strerror}")
+            code = code if output.is_in_files else USAGE
+    return code
 
 
 # Those that nohup and a shell's & ignore on purpose, and those that Python itself does.
@@ -127,15 +122,16 @@ def _reset_signals() -> None:
 
 
 def _open_what_is_closed() -> None:
-    """A shell may close stdout or stderr (>&-): nobody hears what is told there, and no file that is opened later may
-    be written by it."""
-    for number, name in ((1, "stdout"), (2, "stderr")):
+    """A shell may close stdin, stdout or stderr (>&-): nobody hears what is told there, and no file that is opened
+    later may take its place."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            opened = os.open(os.devnull, os.O_WRONLY)
+            opened = os.open(os.devnull, os.O_RDWR)
             if opened != number:
                 os.dup2(opened, number)
                 os.close(opened)
-            setattr(sys, name, open(number, "w", closefd=False))  # noqa: SIM115, open as long as the program is
+            stream = open(number, "w" if number else "r", closefd=False)  # noqa: SIM115, open as long as the program is
+            setattr(sys, name, stream)
     if isinstance(sys.stdout, io.TextIOWrapper):
         utf_8 = sys.stdout.encoding.lower() == "utf-8"  # bytes of a path that are none go out as they came in
         sys.stdout.reconfigure(errors="surrogateescape" if utf_8 else "backslashreplace")
@@ -167,38 +163,21 @@ def _run(words: list[str], output: _Output) -> int:
         _overview().parse_args(words)
     given = parser(words[0]).parse_args(words[1:])
     output.folds = vars(given).get("format") in (None, "text")
+    output.is_in_files = words[0] in _MEASURING
     return _command(words[0]).main(given)
 
 
-class _Output:
-    """stdout for commands, in which nothing steers a terminal: on one what is for people wraps, where `folds`; once its
-    reader has gone the rest is dropped, and they go on to their exit code."""
+class _Output(Unfailing):
+    """stdout for commands, in which nothing steers a terminal: on one what is for people wraps, where `folds`. What is
+    lost of it may be no loss, as it `is_in_files`."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream, self.folds = stream, True
+    folds, is_in_files = True, False
 
     def write(self, text: str) -> int:
-        text = visible_lines(text)
+        visible = visible_lines(text)
         width = terminal.width() if self.folds else None
-        try:
-            return self._stream.write(text if width is None else terminal.folded(text, width))
-        except BrokenPipeError:
-            _drop_output()
-            return len(text)
-
-    def flush(self) -> None:
-        try:
-            self._stream.flush()
-        except BrokenPipeError:
-            _drop_output()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-def _drop_output() -> None:
-    """What is left in stdout's buffer would fail once more when the interpreter ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        super().write(visible if width is None else terminal.folded(visible, width))
+        return len(text)
 
 
 def _overview() -> argparse.ArgumentParser:

@@ -547,6 +547,22 @@ def test_a_second_run_in_the_same_folder_is_told_who_holds_it(tmp_path: Path) ->
         first.communicate(timeout=30)
 
 
+@pytest.mark.parametrize("pause", [0.05, 0.7], ids=["at once", "one after the other"])
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_asked_to_stop_five_times_says_how_to_resume(
+    ending: signal.Signals, pause: float, tmp_path: Path
+) -> None:
+    run = started(*ONE, "--out", str(tmp_path), REPRO_COMMAND="./run_all.sh")
+    wait_for(lambda: (tmp_path / "logs" / "server.log").is_file())
+    for _ in range(5):
+        run.send_signal(ending)
+        time.sleep(pause)
+    _, told = run.communicate(timeout=60)
+    assert run.returncode == 130, told
+    assert "KeyboardInterrupt" not in told
+    assert told.splitlines()[-1].startswith("repro: interrupted: what is finished is kept; resume with: ./run_all.sh ")
+
+
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_run_that_is_stopped_leaves_no_process_and_resumes_where_it_was(
     ending: signal.Signals, tmp_path: Path

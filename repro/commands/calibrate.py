@@ -17,7 +17,7 @@ from ..formats import FOR_MACHINES, add_format, render
 from ..stderr import say
 from ..units import path, shell_words
 from .devices import add_devices, devices_and_counts
-from .preflight import check_cuda, check_disk, check_loopback, check_packages, stop_on_sigterm
+from .preflight import check_cuda, check_disk, check_loopback, check_packages, resumable, stop_on_sigterm
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +28,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add_format(parser)
 
 
+@resumable("nothing is kept of probes")
 def main(given: argparse.Namespace) -> int:
     from ..calibrate import probe
     from ..measure.launcher import ForkServer

@@ -24,7 +24,7 @@ from ..recipe import Scale
 from ..results import REPORT
 from ..stderr import say
 from ..units import count, duration
-from .preflight import add_out, check_cuda, check_disk, check_packages, interrupted, stop_on_sigterm
+from .preflight import add_out, check_cuda, check_disk, check_packages, resumable, stop_on_sigterm
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +42,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add_format(parser)
 
 
+@resumable("finished trainings are kept")
 def main(given: argparse.Namespace) -> int:
     check_packages("torch")
     from ..experiment import Experiment, TrainingFailedError, check_room
@@ -76,8 +77,6 @@ def main(given: argparse.Namespace) -> int:
     except (TrainingFailedError, ServerDiedError) as error:
         say(str(error).splitlines()[0])
         return FAILED
-    except KeyboardInterrupt:
-        return interrupted("finished trainings are kept")
     print(told.text(given.format))
     return OK
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,6 +27,9 @@ from ..trial import Trial
 from ..units import path, shell_words
 
 _FREE_BYTES = 256 * 2**20
+_STOPS = (signal.SIGTERM, signal.SIGINT)
+_BURST_SECONDS = 2.0  # signals that come so soon are one wish: launchers send several, and people press Ctrl-C again
+_Main = Callable[[argparse.Namespace], int]
 
 
 def add_out(parser: argparse.ArgumentParser, default: str, what: str = "results folder") -> None:
@@ -104,14 +110,49 @@ def check_disk(
         raise UserError(f"{folder}: {free >> 20} MiB of disk are free, {_FREE_BYTES >> 20} are needed; free some")
 
 
-def interrupted(kept: str) -> int:
-    """Tells what is kept and how to go on, and returns the exit code."""
-    say(f"interrupted: {kept}; resume with: {command()} {shell_words(sys.argv[1:])}")
-    return INTERRUPTED
+def resumable(kept: str) -> Callable[[_Main], _Main]:
+    """Decorate a command's main: stopped, however often, it reports what is kept and how to go on."""
+
+    def decorate(main: _Main) -> _Main:
+        @wraps(main)
+        def stoppable(given: argparse.Namespace) -> int:
+            try:
+                return main(given)
+            except KeyboardInterrupt:
+                with contextlib.suppress(KeyboardInterrupt):
+                    _ignore_stops()
+                say(f"interrupted: {kept}; resume with: {command()} {shell_words(sys.argv[1:])}")
+                return INTERRUPTED
+
+        return stoppable
+
+    return decorate
+
+
+class _Stop:
+    """A handler that raises KeyboardInterrupt at the first signal, which has a command write what it has, and once more
+    at one that comes after _BURST_SECONDS, for a command that hangs there. All others are ignored."""
+
+    _first: float | None = None
+
+    def __call__(self, *_: object) -> None:
+        now = time.monotonic()
+        if self._first is not None:
+            if now - self._first < _BURST_SECONDS:
+                return
+            _ignore_stops()
+        self._first = self._first or now
+        raise KeyboardInterrupt
+
+
+def _ignore_stops() -> None:
+    for number in _STOPS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def stop_on_sigterm() -> None:
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)
+    """Have SIGTERM stop a command as Ctrl-C does, and several of either as one; an ignored SIGINT stays ignored."""
+    stop = _Stop()
+    for number in _STOPS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, stop)

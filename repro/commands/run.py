@@ -36,7 +36,7 @@ from .preflight import (
     check_disk,
     check_loopback,
     check_packages,
-    interrupted,
+    resumable,
     stop_on_sigterm,
 )
 
@@ -104,6 +104,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add_format(parser)
 
 
+@resumable("what is finished is kept")
 def main(given: argparse.Namespace) -> int:
     from ..run import FILES, Run
 
@@ -158,7 +159,7 @@ def main(given: argparse.Namespace) -> int:
         say(written.told)
         compared = any(verdict.compared for verdict in run.verdicts())
     if code == INTERRUPTED:
-        return interrupted("what is finished is kept")
+        raise KeyboardInterrupt
     if code == OK and given.require_comparison and not compared:
         say("no cell of the paper could be compared (--require-comparison)")
         return NOTHING_COMPARED

@@ -39,7 +39,7 @@ from .preflight import (
     check_disk,
     check_loopback,
     check_packages,
-    interrupted,
+    resumable,
     stop_on_sigterm,
 )
 
@@ -70,6 +70,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add_format(parser)
 
 
+@resumable("what is measured is kept")
 def main(given: argparse.Namespace) -> int:
     asked = units.count_if_given(given.pairs, "--pairs", PAIRS_A_ROUND, "fewer attain no p below 0.05")
     budget = units.seconds(given.budget, "--budget")
@@ -111,18 +112,15 @@ def main(given: argparse.Namespace) -> int:
         files.replace(given.out / REPORT, told("markdown") + "\n")
         files.replace(given.out / _CHECK, told("json") + "\n")
 
-    try:
-        with bar:
-            compared = check.run()
-        before, after = check.sides()
-        found = differences(before, after)
-        notes.append(_note(given, check, compared))
-        keep()  # bisecting may take hours, and be stopped
-        if given.bisect:
-            notes.append(_bisect(given, check, compared, stacks, devices, budget))
-            keep()
-    except KeyboardInterrupt:
-        return interrupted("what is measured is kept")
+    with bar:
+        compared = check.run()
+    before, after = check.sides()
+    found = differences(before, after)
+    notes.append(_note(given, check, compared))
+    keep()  # bisecting may take hours, and be stopped
+    if given.bisect:
+        notes.append(_bisect(given, check, compared, stacks, devices, budget))
+        keep()
     code = report.exit_code(compared)
     if given.accept and not _accepted(given, check, compared, after):
         code = code or INCONCLUSIVE
