@@ -17,6 +17,7 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
+from . import files
 from .checkout import ROOT
 from .errors import UserError, cut
 from .escape import visible
@@ -176,7 +177,7 @@ def rows(file: Path, columns: tuple[str, ...]) -> Iterator[Row]:
 
 def _open(file: Path) -> io.StringIO:
     try:
-        data = file.read_bytes()
+        data = files.read(file)
     except OSError as error:
         reason = "not found" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
         raise UserError(f"{file}: {reason}, expected a CSV file; {_WAY_OUT}") from None

@@ -1,14 +1,39 @@
-"""Files that are whole or as they were, and what is said where the disk does not take them."""
+"""Files that are whole or as they were, what is said where the disk does not take them, and files that others made."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import select
 import stat
 from pathlib import Path
 
 from .errors import DISK_FULL, UserError
+
+MOST_BYTES = 2**28  # of a file: hundreds of runs, and no image of a disk that was named by mistake
+_PIPE_SECONDS = 10.0  # that what writes to a pipe has for each part
+
+
+def read(path: Path, most: int | None = None) -> bytes:
+    """Read a file that somebody named, or that others made; a pipe, too, as of a shell's <(...), while somebody writes
+    to it. Raises OSError for more than `most` bytes (MOST_BYTES), and where it would wait for ever."""
+    most = MOST_BYTES if most is None else most
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    with open(opened, "rb", buffering=0) as file:
+        found = bytearray()
+        is_pipe = not stat.S_ISREG(os.fstat(opened).st_mode)
+        if is_pipe:
+            events = select.poll()
+            events.register(file, select.POLLIN)
+        while len(found) <= most:
+            if is_pipe and not events.poll(_PIPE_SECONDS * 1000):
+                raise OSError(errno.ETIMEDOUT, f"it is no file, and nothing came from it for {_PIPE_SECONDS:g} s")
+            chunk = file.read(min(1 << 20, most + 1 - len(found)))
+            if chunk == b"":
+                return bytes(found)
+            found += chunk or b""  # None where a pipe has nothing after all
+    raise OSError(errno.EFBIG, f"larger than {most:,} bytes")
 
 
 def replace(path: Path, text: str, named: bool = False) -> Path:

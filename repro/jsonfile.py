@@ -16,7 +16,6 @@ from . import escape, files
 
 Kind = TypeVar("Kind")
 Lines = Annotated[str, "on several lines"]
-_MOST_BYTES = 2**28  # of a file: hundreds of runs, and no image of a disk that was named by mistake
 _HALF = re.compile("[\ud800-\udfff]")
 _BITS = 64  # of whole numbers: NVML's masks have as many, and no float takes a number without bounds
 
@@ -28,13 +27,9 @@ class NotAsDeclaredError(ValueError):
 def load(path: Path) -> Any:
     """A file's JSON as Python has it. Raises NotAsDeclaredError where it is none, or cannot be read."""
     try:
-        with path.open("rb") as file:
-            text = file.read(_MOST_BYTES + 1)
+        return parse(files.read(path))
     except OSError as error:
         raise NotAsDeclaredError(f"cannot be read ({error.strerror})") from None
-    if len(text) > _MOST_BYTES:
-        raise NotAsDeclaredError(f"larger than {_MOST_BYTES >> 20} MiB")
-    return parse(text)
 
 
 def parse(text: bytes) -> Any:

@@ -28,6 +28,7 @@ from repro.trial import Record, Status, Trial
 
 ROOT = Path(__file__).resolve().parent.parent
 UNDRAWN = ROOT / "tests" / "undrawn"
+KEPT = ROOT / "results" / "cpu-2-cores"
 SLOW = {"torch", "deepspeed", "numpy", "pandas", "pytest", "altair", "vl_convert", "jinja2"}
 
 

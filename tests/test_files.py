@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +19,7 @@ from repro.errors import UserError
 from repro.predict import calibration, traces
 from repro.predict.machine import Probed
 from repro.predict.probed import Probes
+from tests.command_line import KEPT, ROOT, process, refusal, repro
 
 PROBES = Probes("cpu", 2**30, None, {1: Probed(1.0, None, 1.0, None, 1.0, 1.0, 1e-6, None, None)}, 1.0)
 TRACE = next(iter(traces.load(traces.PAPER_STACK).values()))
@@ -73,3 +78,64 @@ def test_a_file_that_cannot_be_removed_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"cannot write to {tmp_path}: {tmp_path}/folder is a folder, not a file; move"):
         files.remove(tmp_path / "folder")
     files.remove(tmp_path / "nothing")
+
+
+# Pipes and devices in the place of files
+
+
+@pytest.fixture
+def pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pipe to which nobody writes."""
+    monkeypatch.setattr(files, "_PIPE_SECONDS", 0.1)
+    os.mkfifo(tmp_path / "pipe")
+    return tmp_path / "pipe"
+
+
+NOTHING_CAME = "cannot be read (it is no file, and nothing came from it for 0.1 s)"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("rent --model vit --prices", "breakeven --gpu A100 --model vit --prices", "recommend --model vit --prices"),
+        *("scaling --model vit --prices", "predict --models vit --probes"),
+    ],
+)
+def test_a_pipe_to_which_nobody_writes_is_one_line(command: str, pipe: Path) -> None:
+    assert f"{pipe}" in (told := refusal(*command.split(), str(pipe)))
+    assert NOTHING_CAME in told
+
+
+def test_a_pipe_in_the_place_of_reference_data_is_one_line(pipe: Path) -> None:
+    folder = pipe.parent / "expected"
+    shutil.copytree(ROOT / "expected", folder)
+    pipe.rename(folder / "table1.csv")
+    assert NOTHING_CAME in refusal("table", "1", REPRO_EXPECTED=str(folder))
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        *(("report {folder} --out {out}", name) for name in ("environment.json", "verdicts.json")),
+        *(("compare {folder} {kept}", name) for name in ("trials.jsonl", "benchmark.json")),
+    ],
+)
+def test_a_pipe_in_a_results_folder_holds_nobody_up(command: str, name: str, pipe: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for each in KEPT.iterdir():
+        if each.name != name and each.is_file():
+            (folder / each.name).write_bytes(each.read_bytes())
+    pipe.rename(folder / name)
+    words = command.format(folder=folder, out=tmp_path / "out", kept=KEPT).split()
+    done = repro(*words)
+    assert done.returncode in (0, 2, 3)
+    assert all(line.startswith("repro: ") for line in done.stderr.splitlines())
+
+
+def test_what_a_shell_makes_of_a_command_is_read_whole(tmp_path: Path) -> None:
+    code = "import time; time.sleep(0.5); print('# a price\\n' * 20_000)"
+    line = f'"$0" -m repro rent --model vit --prices <("$0" -c "{code}")'
+    done = subprocess.run(["bash", "-c", line, sys.executable], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == process("rent", "--model", "vit").stdout

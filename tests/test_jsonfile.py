@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
-from repro import jsonfile
+from repro import files, jsonfile
 from repro.jsonfile import NotAsDeclaredError
 from repro.predict.calibration import FILE, Calibration
 from repro.predict.calibration import load as load_calibrations
@@ -91,8 +91,8 @@ def test_half_a_character_is_no_name_either() -> None:
 
 
 def test_a_file_that_no_memory_would_take_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jsonfile, "_MOST_BYTES", 2**20)
-    with pytest.raises(NotAsDeclaredError, match=r"^larger than 1 MiB$"):
+    monkeypatch.setattr(files, "MOST_BYTES", 2**20)
+    with pytest.raises(NotAsDeclaredError, match=r"^cannot be read \(larger than 1,048,576 bytes\)$"):
         jsonfile.load(Path("/dev/zero"))
 
 

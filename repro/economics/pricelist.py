@@ -21,7 +21,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
-from .. import currency, prices
+from .. import currency, files, prices
 from ..currency import Rate
 from ..datafile import VALUE, ContradictionError, named, one_of
 from ..errors import UserError, cut
@@ -123,11 +123,7 @@ def _over(ours: PriceList, file: Path) -> PriceList:
 
 def _toml(file: Path) -> dict[str, Any]:
     try:
-        with file.open("rb") as stream:
-            text = stream.read(_MOST_BYTES + 1)
-        if len(text) > _MOST_BYTES:
-            raise UserError(f"--prices {file}: larger than {_MOST_BYTES:,} bytes, expected a list of prices")
-        return tomllib.loads(text.decode("utf-8-sig"))
+        return tomllib.loads(files.read(file, _MOST_BYTES).decode("utf-8-sig"))
     except OSError as error:
         raise UserError(f"--prices {file}: cannot be read ({error.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

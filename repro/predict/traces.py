@@ -125,7 +125,7 @@ def load(stack: Traced, folder: Path = FOLDER) -> dict[tuple[str, Scale, Variant
     """One stack's traces, by recipe, scale and variant. Raises UserError where they cannot be read."""
     file = _file(stack, folder)
     try:
-        found = [_trace(plain) for plain in json.loads(file.read_text())]
+        found = [_trace(plain) for plain in json.loads(files.read(file))]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file}: no traces ({error}); {command()} predict --rebuild-traces makes them") from None
     return {(trace.recipe, trace.scale, trace.variant): trace for trace in found}
