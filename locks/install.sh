@@ -30,11 +30,13 @@ EOF
 }
 
 need_space() { # need_space GiB: on the file systems of VENV and of uv's cache, which links into VENV where it can
-    local free place
+    local free blocks size place
     for place in "$(dirname "$venv")" "$("$uv" cache dir)"; do
         mkdir -p "$place" || die "cannot write $place"
-        free=$(df -Pk "$place" | awk 'NR == 2 { print int($4 / 1048576) }')
-        ((free >= $1)) || die "$stack needs $1 GiB of disk and $place has $free GiB free: make room and run again"
+        # Of a file system that does not know its size, as some network mounts, nothing is asked.
+        read -r free blocks size < <(stat --file-system --format '%a %b %S' "$place")
+        ((free = free * size >> 30, blocks == 0 || free >= $1)) ||
+            die "$stack needs $1 GiB of disk and $place has $free GiB free: make room and run again"
     done
 }
 

@@ -12,12 +12,14 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from . import files
 from .checkout import ROOT
-from .errors import UserError
+from .errors import DISK_FULL, UserError
 
 # 64-bit ELF: how a file begins, bytes of its header, and where that tells the place of the table of sections, the size
 # of a row of it, and the number of rows.
 _MAGIC, _HEADER, _PLACE, _ROW, _ROWS = b"\x7fELF", 64, slice(40, 48), slice(58, 60), slice(60, 62)
+_FULL_BYTES = 2**20
 _NAMED = "where it would build: name in REPRO_CACHE"
 
 
@@ -57,6 +59,17 @@ def wanted_cache() -> Path:
     if os.path.exists(place) and not os.path.isdir(place):
         raise UserError(f"{place}, where it would build, is no folder: move it, or name a folder in REPRO_CACHE")
     return place
+
+
+def no_space_told(told: str) -> str | None:
+    """The line that a trial ended for want of disk, by what its compilers printed, or nothing says it and a disk that
+    they write to is full: their cache's, and that of temporary files. None where it is neither."""
+    places = [build_cache(), Path(tempfile.gettempdir())]
+    free = {place: files.free_bytes(place) for place in places}
+    place = min(places, key=lambda place: free[place])
+    if free[place] < _FULL_BYTES or any(os.strerror(number) in told for number in DISK_FULL):
+        return f"no space left in {place}, where it builds"
+    return None
 
 
 def _refuse_awkward(path: str, way_out: str) -> None:

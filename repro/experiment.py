@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import sys
 import tempfile
 import threading
@@ -116,11 +115,11 @@ def check_room(folder: Path, what: Training) -> None:
         return
     recipe = models.find("gan", what.scale)
     assert isinstance(recipe.inputs, Generation)
-    size, free = what.images * 3 * recipe.inputs.size**2, shutil.disk_usage(files.nearest(folder)).free
+    size, free = what.images * 3 * recipe.inputs.size**2, files.free_bytes(files.nearest(folder))
     if free < size + 2**28:
         raise UserError(
-            f"{folder}: {free >> 20} MiB of disk are free, the images take {size >> 20} while it runs; free some, or "
-            "take fewer --images"
+            f"{folder}: {int(free) >> 20} MiB of disk are free, the images take {size >> 20} while it runs; free some, "
+            "or take fewer --images"
         )
 
 

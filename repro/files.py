@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import math
 import os
 import select
+import shutil
 import stat
 from pathlib import Path
+from typing import IO, Any
 
 from .errors import DISK_FULL, UserError
 
@@ -34,6 +38,36 @@ def read(path: Path, most: int | None = None) -> bytes:
                 return bytes(found)
             found += chunk or b""  # None where a pipe has nothing after all
     raise OSError(errno.EFBIG, f"larger than {most:,} bytes")
+
+
+def lock(file: IO[Any], wait: bool = False) -> bool:
+    """Lock an open file; False where its file system has no locks, as some network mounts. Raises BlockingIOError where
+    another holds the lock and this is not to `wait`."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        return False
+    return True
+
+
+def sync(file: IO[Any]) -> bool:
+    """Have the disk keep what was written to a file; False where its file system does not take the request."""
+    file.flush()
+    try:
+        os.fsync(file.fileno())
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EROFS):
+            raise
+        return False
+    return True
+
+
+def free_bytes(folder: Path) -> float:
+    """What the disk of a folder has left, without end where its file system does not know, as some network mounts."""
+    found = shutil.disk_usage(folder)
+    return found.free if found.total else math.inf
 
 
 def replace(path: Path, text: str, named: bool = False) -> Path:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+import re
 import socket
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -34,6 +34,7 @@ class Results:
         self.folder = folder
         self._trials = folder / TRIALS
         self._lock: IO[bytes] | None = None
+        self._syncs = True
 
     def __enter__(self) -> Results:
         try:
@@ -43,15 +44,19 @@ class Results:
         except OSError as error:
             raise files.not_written(self.folder, error, "name another folder with --out") from error
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock.seek(0)
+            holder = lock.read().decode(errors="replace").strip()
+            if not files.lock(lock):
+                if _runs_here(holder):
+                    raise BlockingIOError
+                say(f"{self.folder} is on a file system without locks: see that no run of another machine writes there")
             lock.truncate(0)
             lock.write(f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         except BlockingIOError:
-            lock.seek(0)
-            holder = lock.read().decode(errors="replace").strip() or "another process"
             lock.close()
             raise UserError(
-                f"{self.folder} is held by {holder}; wait for it, or name another folder with --out"
+                f"{self.folder} is held by {holder or 'another process'}; wait for it, or name another folder with "
+                "--out"
             ) from None
         except OSError as error:
             lock.close()
@@ -76,14 +81,13 @@ class Results:
         return self.folder / LOGS
 
     def append(self, record: Record) -> None:
-        """Writes a record and syncs it to disk. A full disk loses nothing that was written before."""
+        """Write a record, and sync it where the file system does. A full disk loses nothing that was written before."""
         size = self._trials.stat().st_size if self._trials.is_file() else 0
         line = json.dumps(asdict(record)) + "\n"
         try:
             with self._trials.open("a", encoding="utf-8") as file:
                 file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
+                synced = files.sync(file)
         except OSError as error:
             if self._trials.is_file():
                 os.truncate(self._trials, size)
@@ -91,6 +95,9 @@ class Results:
                 told = f"{self.folder} was removed, with what was finished: run the same command again"
                 raise UserError(told) from error
             raise UserError(f"{files.not_written(self.folder, error)}; what was finished is kept") from error
+        if not synced and self._syncs:
+            self._syncs = False
+            say(f"{self.folder} is on a file system that does not sync: a power cut may lose what was finished last")
 
     def _mend(self) -> None:
         """Cuts off a last line that was torn by a kill or a full disk: the trial of it runs again. One that only lacks
@@ -106,6 +113,14 @@ class Results:
                     file.write(b"\n")
         except OSError as error:
             raise files.not_written(self.folder, error) from error
+
+
+def _runs_here(holder: str) -> bool:
+    """Whether who wrote that it holds a folder is another process of this host, and still there."""
+    found = re.fullmatch(r"process ([0-9]+) on (.+)", holder)
+    if found is None or found[2] != socket.gethostname() or int(found[1]) == os.getpid():
+        return False
+    return Path("/proc", found[1]).exists()
 
 
 def _logs(folder: Path) -> list[str]:

@@ -370,7 +370,7 @@ def test_where_the_images_have_no_room_nothing_is_left_behind(
 ) -> None:
     out = tmp_path / "new" / "out"
     monkeypatch.setattr(nvml, "visible_devices", list)
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=257 << 20))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=257 << 20, total=1 << 30))
     assert main(["lab", "--out", str(out)]) == 2
     assert capsys.readouterr().err == (
         f"repro: {out}: 257 MiB of disk are free, the images take 29 while it runs; free some, or take fewer --images\n"

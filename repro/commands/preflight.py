@@ -38,8 +38,8 @@ def add_out(parser: argparse.ArgumentParser, default: str, what: str = "results 
 
 
 def check_packages(*more: str) -> None:
-    """What measuring needs besides the stack that it measures, and `more`. Raises UserError for what is missing, and
-    where compilers cannot work."""
+    """What measuring needs besides the stack that it measures, and `more`. Raises UserError for what is missing, where
+    compilers cannot work, and where there is no temporary folder."""
     needed = (*more, "tabulate", "tqdm", "psutil")
     missing = [package for package in needed if find_spec(package.replace("-", "_")) is None]
     if missing:
@@ -47,6 +47,13 @@ def check_packages(*more: str) -> None:
             f"{', '.join(missing)} {are(len(missing))} not installed: set up with ./run_all.sh, or install with pip"
         )
     wanted_cache()
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:
+        raise UserError(
+            "no temporary folder can be written, neither /tmp nor /var/tmp: free some space there, or name another "
+            "folder in TMPDIR"
+        ) from None
 
 
 def check_cuda(devices: Sequence[Device]) -> None:
@@ -87,6 +94,14 @@ def check_compilers(trials: Iterable[Trial], devices: Sequence[Device]) -> None:
             f"{cache}, where it would build, is on a file system mounted noexec, from which nothing built can be "
             "loaded: name a folder elsewhere in REPRO_CACHE"
         )
+    if (free := files.free_bytes(cache)) < _FREE_BYTES:
+        raise UserError(f"{_short_of_disk(cache, free)}, or name a folder elsewhere in REPRO_CACHE")
+    with tempfile.TemporaryFile(dir=cache) as file:
+        if not files.lock(file):  # those of Inductor would wait for ten minutes each
+            raise UserError(
+                f"{cache}, where it would build, is on a file system without locks, by which compilers take turns: "
+                "name a folder elsewhere in REPRO_CACHE"
+            )
 
 
 def check_disk(
@@ -98,7 +113,7 @@ def check_disk(
     try:
         there = files.nearest(folder)
         tempfile.TemporaryFile(dir=there).close()
-        free = shutil.disk_usage(there).free
+        free = files.free_bytes(there)
         blocked = next((folder / name for name in names if (folder / name).is_dir()), None)
     except OSError as error:
         raise files.not_written(asked or folder, error, way_out) from error
@@ -107,7 +122,11 @@ def check_disk(
     if asked is None:
         files.inside(folder, *names)
     if free < _FREE_BYTES:
-        raise UserError(f"{folder}: {free >> 20} MiB of disk are free, {_FREE_BYTES >> 20} are needed; free some")
+        raise UserError(_short_of_disk(folder, free))
+
+
+def _short_of_disk(folder: Path, free: float) -> str:
+    return f"{folder}: {int(free) >> 20} MiB of disk are free, {_FREE_BYTES >> 20} are needed; free some"
 
 
 def resumable(kept: str) -> Callable[[_Main], _Main]:

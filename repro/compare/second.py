@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import files
 from ..build_cache import build_cache
 from ..checkout import ROOT
 from ..errors import UserError, cut
@@ -166,7 +166,8 @@ def _alone(place: Path) -> Iterator[None]:
     except OSError as error:
         raise UserError(f"cannot write to {place}: {error.strerror}") from error
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not files.lock(lock, wait=True):
+            say(f"{place} is on a file system without locks: see that no other check builds there")
         yield
 
 

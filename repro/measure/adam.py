@@ -6,6 +6,7 @@ import re
 import traceback
 from pathlib import Path
 
+from repro.build_cache import no_space_told
 from repro.errors import cut, one_line
 from repro.rules import Obstacle
 
@@ -46,6 +47,8 @@ def build(rank: Rank, host: bool) -> str | None:
     except Exception as error:
         traceback.print_exc()
         # torch hands on all that its compilers print, whole command lines first.
+        if no_space_told(str(error)):
+            raise
         complaint = _COMPLAINT.search(str(error))
         return cut(complaint[0].strip()) if complaint else one_line(error)
     return None

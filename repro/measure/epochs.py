@@ -11,6 +11,7 @@ import torch
 
 import models
 from models import gan
+from repro import files
 from repro.recipe import Generation, Scale
 from repro.settings import NAIVE
 
@@ -83,7 +84,7 @@ class _ImageFile:
         for chunk in torch.arange(images).split(1024):
             colours = torch.randint(256, (len(chunk), self._bytes), generator=generator, dtype=torch.uint8)
             self._file.write(colours.numpy().tobytes())
-        os.fsync(self._file)
+        files.sync(self._file)
         os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def __enter__(self) -> _ImageFile:

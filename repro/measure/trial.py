@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from repro import rules
+from repro.build_cache import no_space_told
 from repro.fairness import crowded_out, disturbed
 from repro.formats import figures
 from repro.gpus import Gpu
@@ -63,6 +64,7 @@ _REMEDIES: dict[str, str] = {
     "(TORCHINDUCTOR_COMPILE_THREADS=1), or another host",
     "shared": "run it again once no other process uses the GPU",
     "timed_out": "raise --trial-timeout",
+    "disk": "free some space, or name a folder elsewhere in REPRO_CACHE or TMPDIR, and run the same command again",
     "crashed": "read the traceback in trials.jsonl and the log",
 }
 
@@ -201,7 +203,7 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
         if status == "crashed" and _NO_ENGINE in _failure(outcomes).error:
             status = "out_of_memory"
         record.crowd = max((outcome.crowd for outcome in outcomes if outcome.crowd is not None), default=None)
-        if status == "crashed" and record.compiled:
+        if status == "crashed" and record.compiled and not _short_of_disk(_failure(outcomes)):
             if not mended and ranks.bench.server.mend():
                 mended = True
             elif not _go_uncompiled(ranks, record, _failure(outcomes)):
@@ -364,9 +366,16 @@ def _fail(record: Record, status: Status, failure: Outcome, at: str = "") -> Non
         record.reason = f"the host's memory ran out {at}: {failure.error}"
     elif status == "out_of_memory" and (failure.of_host or not failure.traceback):  # a rank that was killed has none
         record.reason += f": {failure.error}"
+    if status == "crashed" and (short := _short_of_disk(failure)):
+        record.reason, record.remedy = f"{short}: {failure.error}", _REMEDIES["disk"]
     if shared := disturbed(record):
         record.reason, record.remedy = f"{record.reason}; {shared}", _REMEDIES["shared"]
     record.traceback = failure.traceback
+
+
+def _short_of_disk(failure: Outcome) -> str | None:
+    """Why a rank crashed, where it was for want of disk."""
+    return no_space_told(f"{failure.error}\n{failure.traceback}")
 
 
 def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -> None:
