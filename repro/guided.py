@@ -51,7 +51,7 @@ def _machine(run: Run) -> Gpu | Probes:
         found = known
     else:
         found = probe(run.bench.server, run.devices, counts, run.results.logs / "probes.log")
-        found.save(file)
+        found.save(file, named=False)
     if found.doubt:
         say(found.doubt)
     return found

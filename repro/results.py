@@ -85,7 +85,7 @@ class Results:
         size = self._trials.stat().st_size if self._trials.is_file() else 0
         line = json.dumps(asdict(record)) + "\n"
         try:
-            with self._trials.open("a", encoding="utf-8") as file:
+            with open(files.open_to_append(self.folder, TRIALS), "a", encoding="utf-8") as file:
                 file.write(line)
                 synced = files.sync(file)
         except OSError as error:
@@ -109,7 +109,7 @@ class Results:
                 os.truncate(self._trials, len(whole))
                 say(f"{self._trials}: the last line was torn, its trial was stopped; it was cut off")
             elif found and not found.endswith(b"\n"):
-                with self._trials.open("ab") as file:
+                with open(files.open_to_append(self.folder, TRIALS), "ab") as file:
                     file.write(b"\n")
         except OSError as error:
             raise files.not_written(self.folder, error) from error

@@ -44,7 +44,7 @@ class Tracker:
         files.inside(self._folder, self._name)  # each tracker keeps what it is told in a folder of its name
         self._near, far = socket.socketpair()
         self._near.settimeout(self._patience)
-        with (self._folder / "logs" / "tracker.log").open("ab") as log, far:
+        with open(files.open_to_append(self._folder, "logs/tracker.log"), "ab") as log, far:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "repro.trackers", self._name, str(self._folder), str(far.fileno())],
                 pass_fds=[far.fileno()],

@@ -1,4 +1,4 @@
-"""File systems that answer oddly, as network mounts do: a run goes on where that is safe, or is refused with a cause."""
+"""File systems that answer oddly, as network mounts do: a run goes on where that is safe, or is refused with why."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 import pytest
 
+from repro.errors import UserError
 from repro.measure import server
 from repro.measure.job import Job
 from repro.measure.launcher import ForkServer, ServerDiedError, Stream
@@ -263,6 +264,37 @@ def test_a_log_that_cannot_be_written_hides_no_failure(fork_server: ForkServer, 
     assert (outcome.status, outcome.error) == ("crashed", "ValueError: the first line")
     [outcome] = fork_server.call(job("answer", tmp_path, log="/dev/full", value="quiet"))
     assert (outcome.status, outcome.value) == ("ok", "quiet")
+
+
+@pytest.mark.parametrize("planted", ["a link", "a pipe"])
+def test_what_ranks_print_goes_through_no_link_and_waits_for_no_pipe(
+    planted: str, fork_server: ForkServer, tmp_path: Path
+) -> None:
+    victim, log = tmp_path / ".bashrc", tmp_path / "log"
+    if planted == "a link":
+        log.symlink_to(victim)
+    else:
+        os.mkfifo(log)
+    [outcome] = fork_server.call(job("answer", tmp_path, value="quiet"))
+    assert outcome.status == "crashed"
+    assert str(log) in outcome.error
+    assert not victim.exists()
+
+
+def test_logs_beside_a_servers_own_leave_no_results_folder(tmp_path: Path) -> None:
+    logs, victim = tmp_path / "run" / "logs", tmp_path / "home"
+    logs.mkdir(parents=True)
+    victim.mkdir()
+    with ForkServer(logs / "server.log", {}, modules=("json",)) as server:
+        server.start()
+        (logs / "trial.log").symlink_to(victim / ".bashrc")
+        with pytest.raises(UserError, match=r"trial\.log is a link that leaves the folder, to .*/home/\.bashrc"):
+            server.call(job("answer", logs, log=str(logs / "trial.log"), value="quiet"))
+        logs.rename(tmp_path / "elsewhere")
+        logs.symlink_to(victim)
+        with pytest.raises(UserError, match=r"leaves the folder, to .*/home/other\.log"):
+            server.call(job("answer", logs, log=str(logs / "other.log"), value="quiet"))
+    assert [*victim.iterdir()] == []
 
 
 def test_a_value_that_is_no_json_is_crashed(fork_server: ForkServer, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from repro.report.content import compose
 from repro.report.panels import Figure, Panel, Trade
 from repro.report.write import write
 from tests.command_line import ROOT, drawing, one_line, process, record, refusal, repro, results_folder
-from tests.price_files import gpu_table, prices, rental_table
+from tests.price_files import gpu_table, prices, rate_table, rental_table
 
 KEPT = ROOT / "results" / "cpu-2-cores"
 UNSEEN = "\x1b[2J\x00\x9b\u202e\u2066\u200b\u2028\ufffe"
@@ -114,8 +114,11 @@ def test_what_is_written_first_and_then_renamed_goes_through_no_link_either(tmp_
 @pytest.mark.parametrize("format", ["text", "markdown", "csv"])
 @pytest.mark.parametrize(
     "words",
-    [["report", "--out", "{out}"], ["audit", "--measured"], ["table", "1", "--measured"], ["compare", "{folder}"]],
-    ids=["report", "audit", "table", "compare"],
+    [
+        *(["report", "--out", "{out}"], ["audit", "--measured"], ["table", "1", "--measured"], ["compare", "{folder}"]),
+        *(["claims", id, "--measured"] for id in ("timed-passes", "memory-saving-gain")),
+    ],
+    ids=["report", "audit", "table", "compare", "rows of a claim", "sentences of a claim"],
 )
 def test_no_string_of_a_record_steers_a_terminal_or_adds_a_line(
     words: list[str], format: str, hostile: Path, tmp_path: Path
@@ -199,6 +202,15 @@ def test_a_folders_name_is_text_in_its_report_and_its_commands_can_be_typed(tmp_
     (words,) = [command for _, command in commands if "forged" in command]
     typed = subprocess.run(["bash", "-c", f"printf '%s\\0' {words}"], capture_output=True, check=True)
     assert os.fsencode(folder) in typed.stdout.split(b"\0")
+
+
+def test_notes_on_prices_of_others_are_text_too(tmp_path: Path) -> None:
+    rate = rate_table("EUR", "USD").replace("bank", "<b>bank</b> [x](http://elsewhere)")
+    file = prices(tmp_path, gpu_table("A100", currency='"EUR"') + rate)
+    found = repro("scaling", "--model", "vit", "--gpu", "A100", "--prices", file, "--format", "markdown")
+    assert found.returncode == 0, found.stderr
+    assert r"(&lt;b>bank&lt;/b> [x\](http://elsewhere), 2026-11-01)" in found.stdout
+    assert "<b>" not in found.stdout
 
 
 def test_a_price_list_is_text_too(tmp_path: Path) -> None:

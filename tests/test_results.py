@@ -207,10 +207,27 @@ def test_a_disk_that_is_full_from_the_start_is_one_clear_line(tmp_path: Path) ->
     assert error.count("\n") == 1
 
 
-def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("there", [True, False], ids=["of a file", "of nothing yet"])
+def test_a_record_goes_through_no_link_that_was_put_there_while_the_run_went_on(there: bool, tmp_path: Path) -> None:
+    victim, folder = tmp_path / ".bashrc", tmp_path / "run"
+    if there:
+        victim.write_text("its owner's")
+    with Results(folder) as results:
+        (folder / "trials.jsonl").symlink_to(victim)
+        with pytest.raises(UserError, match=r"trials\.jsonl is a link that leaves the folder, to .*/\.bashrc: remove"):
+            results.append(record())
+    assert victim.exists() == there
+    assert not there or victim.read_text() == "its owner's"
+
+
+def test_a_record_waits_for_no_pipe_and_writes_to_no_device(tmp_path: Path) -> None:
     with Results(tmp_path) as results:
         (tmp_path / "trials.jsonl").symlink_to("/dev/full")
-        with pytest.raises(UserError, match="no space left"):
+        with pytest.raises(UserError, match="is a link that leaves the folder, to /dev/full"):
+            results.append(record())
+        (tmp_path / "trials.jsonl").unlink()
+        os.mkfifo(tmp_path / "trials.jsonl")
+        with pytest.raises(UserError, match="is no file"):
             results.append(record())
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from .. import command
 from ..devices import name_of
 from ..errors import UserError
-from ..formats import FOR_MACHINES, add_format, render
+from ..formats import FOR_MACHINES, add_format, prose, render
 from ..stderr import say
 from ..units import path, shell_words
 from .devices import add_devices, devices_and_counts
@@ -65,11 +65,11 @@ def main(given: argparse.Namespace) -> int:
         return 0
     print(render([_people(row) for row in rows], given.format))
     words = f" --processes {max(counts)}" if not devices else ""
-    print(
-        f"\nMeasured here, of each device while all of them work; kept in {given.out}. {command()} predict "
-        f"--probes {shell_words([given.out])} predicts this machine, {command()} run --search guided{words} probes "
-        "for itself."
+    told = (
+        f"Measured here, of each device while all of them work; kept in {given.out}. {command()} predict --probes "
+        f"{shell_words([given.out])} predicts this machine, {command()} run --search guided{words} probes for itself."
     )
+    print(f"\n{prose(told, given.format)}")
     return 0
 
 

@@ -12,7 +12,7 @@ from ..claims import Checked, check, check_all
 from ..claims.measured import unsettling
 from ..claims.working import shown
 from ..clocks import add_clock
-from ..formats import FOR_MACHINES, Format, add_format, render
+from ..formats import FOR_MACHINES, Format, add_format, prose, render
 from ..reading import add_measured, measured
 from ..stderr import say
 from .printout import answered
@@ -71,13 +71,14 @@ def _traced(one: Checked, format: Format) -> str:
         verdict = {"part": "verdict", "what": one.reason, "value": one.verdict, "source": one.claim.source}
         return render([*read, *did, verdict], format)
     claim, mark = one.claim, "- " if format == "markdown" else "  "
-    parts = [f"{claim.id}: {claim.statement} ({claim.source})"]
-    parts.append(f"{mark}published: {claim.told}{_place(one)}")
-    parts.append(f"{mark}verdict: {one.verdict.replace('_', ' ')}; {one.reason}")
+    told = [f"{claim.id}: {claim.statement} ({claim.source})"]
+    told.append(f"{mark}published: {claim.told}{_place(one)}")
+    told.append(f"{mark}verdict: {one.verdict.replace('_', ' ')}; {one.reason}")
+    parts = [prose(line, format) for line in told]
     if rows:
         parts += ["", "Rows:", "", render([asdict(row) for row in rows], format)]
     if steps:
-        parts += ["", "Arithmetic:", "", *(f"{number}. {step}" for number, step in enumerate(steps, 1))]
+        parts += ["", "Arithmetic:", "", *(prose(f"{number}. {step}", format) for number, step in enumerate(steps, 1))]
     return "\n".join(parts)
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from ..clocks import BY_DAYS, DAYS, Clock, add_clock, other
 from ..errors import UserError
 from ..expected import TABLES
-from ..formats import FOR_MACHINES, FORMATS, add_format, render
+from ..formats import FOR_MACHINES, FORMATS, add_format, prose, render
 from ..paper_tables import NUMBERS, Number, Rows, layout, rows
 from ..reading import add_measured, measured
 
@@ -43,7 +43,7 @@ def main(given: argparse.Namespace) -> int:
         return 0
     print(render(layout(given.number, found), given.format))
     if given.format != "latex":
-        print(f"\n{_note(given.number, given.measured is not None, found)}")
+        print(f"\n{prose(_note(given.number, given.measured is not None, found), given.format)}")
     return 0
 
 
@@ -66,8 +66,9 @@ def _corrected(given: argparse.Namespace) -> int:
         return 0
     cells, *beside = tables
     beside = [f"{corrected.MEASURED_ELSEWHERE}:\n\n{table}" for table in beside]
-    parts = [corrected.title(given.number), *corrected.summary(found), cells, corrected.basis(given.number), *beside]
-    print("\n\n".join(parts))
+    told = [corrected.title(given.number), *corrected.summary(found)]
+    basis = prose(corrected.basis(given.number), given.format)
+    print("\n\n".join([*(prose(line, given.format) for line in told), cells, basis, *beside]))
     return 0
 
 

@@ -216,6 +216,7 @@ class Check:
     def _opened(self, folder: Path, arm: str, trials: Iterable[Trial]) -> Iterator[_Opened]:
         """An arm that measures into a folder, its stack about to load."""
         stack, found = self._stacks[arm], self._environment(arm)
+        files.inside(self.folder, str(folder.relative_to(self.folder)))
         with (
             Results(folder) as results,
             ForkServer(results.logs / "server.log", self._variables(arm), stack.python, _modules(trials)) as server,

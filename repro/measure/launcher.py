@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import select
 import socket
 import subprocess
@@ -15,7 +16,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from repro import jsonfile
+from repro import files, jsonfile
 from repro.build_cache import mend
 from repro.imported import Imports
 from repro.variables import process_environment
@@ -124,7 +125,7 @@ class ForkServer:
             return
         self.mend()
         near, far = socket.socketpair()
-        with self._log.open("ab") as log:
+        with open(self._opened(self._log), "ab") as log:
             self._process = subprocess.Popen(
                 [self._python, "-m", "repro.measure.server", str(far.fileno()), *self._modules],
                 pass_fds=[far.fileno()],
@@ -136,6 +137,11 @@ class ForkServer:
             )
         far.close()
         self._stream, self._loaded = Stream(near), False
+
+    @staticmethod
+    def _opened(log: Path) -> int:
+        """A log in the folder of logs of a results folder, through no link that leaves that."""
+        return files.open_to_append(log.parent.parent, f"{log.parent.name}/{log.name}")
 
     def start(self) -> None:
         """Starts the server and waits until the stack is loaded; does nothing where it is already."""
@@ -158,6 +164,8 @@ class ForkServer:
     def begin(self, job: Job) -> None:
         """Has the server run a job. What is said from now on is said after it."""
         self.start()
+        if Path(job.log).parent == self._log.parent:
+            os.close(self._opened(Path(job.log)))  # the ranks open it anew, through no link at all
         with self._listening() as stream:
             stream.begin(job)
 

@@ -69,7 +69,7 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kill
                 return
             with contextlib.suppress(OSError):  # where memory runs out, it is to be a rank that ends
                 Path("/proc/self/oom_score_adj").write_text("1000")
-            log = os.open(job.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            log = os.open(job.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(log, 1)
             os.dup2(log, 2)

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from repro import rules
+from repro import files, rules
 from repro.build_cache import no_space_told
 from repro.fairness import crowded_out, disturbed
 from repro.formats import figures
@@ -73,8 +73,9 @@ Weigh = Callable[[Record, int], tuple[float, str] | None]
 
 def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) -> Record:
     """Runs a trial to its record, its search for the micro batch from `start` on. Only an interruption of this process
-    escapes. `weigh` is asked before a model is compiled, which can take longer than all else. It gets the record so far
-    and the micro batch; where it answers with a bound and a reason the trial ends there, `skipped`."""
+    escapes, and a UserError where a link would have logs leave the folder. `weigh` is asked before a model is compiled,
+    which can take longer than all else. It gets the record so far and the micro batch; where it answers with a bound
+    and a reason the trial ends there, `skipped`."""
     started = time.monotonic()
     recipe, settings = trial.recipe_and_settings
     record = Record.of(
@@ -171,6 +172,7 @@ def _measure(
     """Fills the record: the search, then the timing."""
     trial, bench = ranks.trial, ranks.bench
     record.log = ranks.log.name
+    files.inside(bench.logs.parent, f"{bench.logs.name}/{ranks.log.name}")
     ranks.log.unlink(missing_ok=True)
     if bench.cuda and settings.library == "deepspeed":
         bench.server.mend()  # a rank that was killed at DeepSpeed's operators leaves a lock, which the next wait for

@@ -59,9 +59,9 @@ class Probes:
         others = crowded(self.crowd)
         return f"While it was probed {others}: it may be faster than this, measure it again alone." if others else ""
 
-    def save(self, file: Path) -> None:
-        """Writes the probes as JSON. Raises UserError where they cannot be written."""
-        jsonfile.write(file, asdict(self), named=True)
+    def save(self, file: Path, named: bool = True) -> None:
+        """Write the probes as JSON, where a person `named` the file or not. Raises UserError as `files.replace`."""
+        jsonfile.write(file, asdict(self), named)
 
 
 def load(file: Path) -> Probes:
