@@ -36,9 +36,10 @@ FROM base AS installer
 RUN /opt/repro/images/debian.sh ca-certificates python3-pip python3-venv
 WORKDIR /opt/repro
 COPY locks locks
+COPY repro/installation.py repro/
 COPY requirements.lock pyproject.toml ./
 # The hash seed: DeepSpeed writes sets into its metadata when it is built.
-ENV UV_LINK_MODE=copy UV_NO_CACHE=1 PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0
+ENV UV_NO_CACHE=1 PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0
 
 FROM installer AS stack-gpu
 ARG REQUIREMENTS_SHA256

@@ -10,6 +10,7 @@
 # --with-kernels also builds flash-attn, mamba-ssm and causal-conv1d into .venv/gpu: this needs nvcc of CUDA 12, a C++
 # compiler and up to some hours, once.
 # --with-tracking also installs wandb and tensorboard, for --track; the tests take them in any case.
+# ./run_all.sh --repair puts back what was changed or removed under .venv/ since, and runs nothing.
 # Set-up speaks on stderr only: stdout is the payload.
 set -euo pipefail
 
@@ -22,7 +23,11 @@ platform=$(uname -sm)
 # Settings for another Python: with these the stack's own would not start, or not end, or write no bytecode.
 unset PYTHONHOME PYTHONPLATLIBDIR PYTHONINSPECT PYTHONSTARTUP PYTHONDONTWRITEBYTECODE
 
-root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
+root=$(readlink -f "${BASH_SOURCE[0]}" && printf .) # what ends in line breaks would lose them
+root=${root%/*}
+[[ $root != *:* ]] || die "${root@Q} has a colon in it, where Python and the loader split a path: move the checkout"
+# uv makes no environment under such a name, and torch does not import from there.
+printf %s "$root" | iconv -f UTF-8 -t UTF-8 >/dev/null 2>&1 || die "${root@Q} is not UTF-8: move the checkout"
 
 # A lock is copied into the virtual environment once it is installed there, see locks/install.sh.
 has() { # has STACK LOCK ...: whether the stack is set up with these locks
@@ -63,6 +68,7 @@ export REPRO_CACHE=${REPRO_CACHE:-$root/.venv/build-cache}
 # Many processes import the stack: its bytecode is kept, also where the packages are read-only or the caller writes none.
 export PYTHONPYCACHEPREFIX=${PYTHONPYCACHEPREFIX:-$REPRO_CACHE/bytecode}
 printf -v REPRO_COMMAND %q "$0" # what a person types to resume
+[[ $0 == */* && -x $0 ]] || REPRO_COMMAND="bash $REPRO_COMMAND"
 export REPRO_COMMAND
 if [[ -n ${PYTHONPATH-} && $PYTHONPATH != "$root" ]]; then
     printf 'run_all.sh: PYTHONPATH is left out, so that the locked packages are the ones measured; %s\n' \
@@ -101,13 +107,18 @@ done
 if [[ ${1-} == test ]]; then locks+=(locks/dev.lock locks/tracking.lock); fi
 
 venv=$root/.venv/$stack
+if [[ ${1-} == --repair ]]; then
+    [[ $# == 1 ]] || die "--repair goes alone, without $2"
+    exec bash "$root/locks/install.sh" --repair "$venv" "${locks[@]}" >&2 </dev/null
+fi
 if ! has "$stack" "${locks[@]}"; then
-    "$root/locks/install.sh" "$venv" "${locks[@]}" >&2 </dev/null || exit
+    bash "$root/locks/install.sh" "$venv" "${locks[@]}" >&2 </dev/null || exit
 fi
 
 if [[ ${1-} == test ]]; then
     shift
     cd "$root"
+    "$venv/bin/python" -IB repro/installation.py --whole || exit 2
     # In as many processes as tests/conftest.py says, a file in one of them; -n 0 for one.
     exec "$venv/bin/python" -m pytest -n auto --dist loadfile --no-loadscope-reorder "$@"
 fi

@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
-# locks/install.sh VENV LOCK ...
+# locks/install.sh [--repair] VENV LOCK ...
 #
-# Makes VENV, a virtual environment of Python 3.11, and installs the locks into it, in their order, hashes checked.
-# The first lock is the stack; when it has changed VENV is made anew. Exit code 2 when it cannot be done.
+# Makes VENV, a virtual environment of Python 3.11, and installs the locks into it, in their order, hashes checked:
+# those of what is fetched, and then those of every file. The first lock is the stack; when it has changed VENV is made
+# anew. With --repair it installs again what is not as these locks, and others that VENV has, say. Exit code 2 when it
+# cannot be done.
 #
 # uv and not pip: one way for every machine, since uv also brings Python 3.11 where it is missing, and it sets the
 # CPU stack up in seconds from its cache where pip takes minutes.
 set -euo pipefail
-root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
-cd "$root"
+root=$(readlink -f "${BASH_SOURCE[0]}" && printf .) # what ends in line breaks would lose them
+cd "${root%/*/*}"
 . locks/uv.sh
 
+repair=
+if [[ $1 == --repair ]]; then repair=yes && shift; fi
 venv=$1
 stack=$2
 shift
@@ -18,25 +22,27 @@ shift
 # A lock is copied to VENV/installed when it is installed, and compared there: a set-up cut short leaves no copy.
 installed() { cmp -s "$1" "$venv/installed/${1##*/}"; }
 
-here() { # here LOCK: whether VENV has what LOCK pins; says what it lacks
-    "$venv/bin/python" -IB - "$1" <<'EOF'
-import re, sys
-from importlib.metadata import distributions
-found = {re.sub(r"[-_.]+", "-", each.metadata["Name"]).lower(): each.version for each in distributions()}
-for name, pinned in re.findall(r"(?m)^([\w.-]+)==([^\s;]+)", open(sys.argv[1]).read()):
-    if (version := found.get(re.sub(r"[-_.]+", "-", name).lower())) != pinned:
-        sys.exit(f"{name} {pinned} was installed and {version or 'none'} is there")
-EOF
+find_damaged() { # find_damaged LOCK: sets again to the packages in VENV that are not as LOCK has them, and says how
+    local found
+    found=$("$venv/bin/python" -IB repro/installation.py --against "$1") || die "$venv cannot be checked, see above"
+    again=()
+    [[ -z $found ]] || mapfile -t again <<<"$found"
 }
 
-need_space() { # need_space GiB: on the file systems of VENV and of uv's cache, which links into VENV where it can
-    local free blocks size place
-    for place in "$(dirname "$venv")" "$("$uv" cache dir)"; do
-        mkdir -p "$place" || die "cannot write $place"
+need_space() { # need_space GiB: on the file systems of VENV and of uv's cache
+    local blocks cache free needed=$1 place size
+    cache=$("$uv" cache dir)
+    for place in "$(dirname "$venv")" "$cache"; do mkdir -p "$place" || die "cannot write $place"; done
+    # On one file system it needs both, but for what the cache has already: where that is torch it is most of it.
+    if [[ $(stat -c %d "$(dirname "$venv")") == $(stat -c %d "$cache") ]] &&
+        ! compgen -G "$cache/archive-v*/*/torch" >/dev/null; then
+        needed=$((2 * $1))
+    fi
+    for place in "$(dirname "$venv")" "$cache"; do
         # Of a file system that does not know its size, as some network mounts, nothing is asked.
         read -r free blocks size < <(stat --file-system --format '%a %b %S' "$place")
-        ((free = free * size >> 30, blocks == 0 || free >= $1)) ||
-            die "$stack needs $1 GiB of disk and $place has $free GiB free: make room and run again"
+        ((free = free * size >> 30, blocks == 0 || free >= needed)) ||
+            die "$stack needs $needed GiB of disk and $place has $free GiB free: make room and run again"
     done
 }
 
@@ -69,34 +75,49 @@ trap 'say "interrupted: run the same command again to go on"; exit 130' INT
 one_at_a_time
 find_uv
 
-if ! installed "$stack" || [[ ! -x $venv/bin/python ]]; then
-    case $stack in *cpu.lock) need_space 2 ;; *) need_space 9 ;; esac
+if [[ -n $repair ]]; then
+    for lock in locks/kernels.lock locks/dev.lock locks/tracking.lock; do
+        [[ " $* " == *" $lock "* || ! -e $venv/installed/${lock##*/} ]] || set -- "$@" "$lock"
+    done
+fi
+if ! installed "$stack" || ! "$venv/bin/python" -Ic '' 2>/dev/null; then
+    case $stack in *cpu.lock) need_space 2 ;; *) need_space 8 ;; esac
     make_venv
 fi
 for lock in "$@"; do
-    installed "$lock" && continue
+    [[ -z $repair ]] && installed "$lock" && continue
+    wanted=$venv/wanted
+    case $lock in *kernels.lock) cp "$lock" "$wanted" ;; *) without_kernels "$lock" >"$wanted" ;; esac
+    again=()
+    if installed "$lock"; then
+        find_damaged "$wanted"
+        ((${#again[@]})) || continue
+    fi
     say "installing $lock into $venv"
-    wanted=$lock
-    options=(--no-deps --require-hashes --build-constraints "$stack")
+    options=(--no-deps --require-hashes --build-constraints "$stack" --requirements "$wanted")
     case $lock in
     *kernels.lock)
         check_nvcc
         # They build against the torch just installed. Left to themselves they would first look for a binary that
         # somebody else built, of which no lock has a hash.
-        options+=(--requirements "$lock" --no-build-isolation)
+        options+=(--no-build-isolation)
         # uv's own cache would hand out what another project built against another torch; this one goes with VENV.
         options+=(--cache-dir "$venv/build-cache")
         export FLASH_ATTENTION_FORCE_BUILD=TRUE MAMBA_FORCE_BUILD=TRUE CAUSAL_CONV1D_FORCE_BUILD=TRUE
         ;;
-    *)
-        find_torch "$lock"
-        wanted=$venv/wanted
-        without_kernels "$lock" >"$wanted"
-        options+=(--requirements "$wanted")
-        ;;
+    *) look_around "$lock" ;;
     esac
     # DeepSpeed builds its operators when they are first used; none at installation, whatever the user has set.
-    DS_BUILD_OPS=0 "$uv" pip install --python "$venv/bin/python" "${options[@]}" && here "$wanted" &&
-        mkdir -p "$venv/installed" && cp "$lock" "$venv/installed/" ||
-        die "$lock could not be installed, see above: once that is mended run the same command again"
+    install() { DS_BUILD_OPS=0 "$uv" pip install --python "$venv/bin/python" "${options[@]}" "${again[@]/#/--reinstall-package=}"; }
+    install || die "$lock could not be installed, see above: once that is mended run the same command again"
+    find_damaged "$wanted"
+    if ((${#again[@]})) && [[ $lock != *kernels.lock ]]; then
+        say "uv's cache has other files than were installed into it, of ${again[*]}: fetching that anew"
+        options+=(--no-cache)
+        install || die "$lock could not be installed, see above: once that is mended run the same command again"
+        find_damaged "$wanted"
+    fi
+    ((${#again[@]} == 0)) || die "$lock could not be installed, see above: once that is mended run the same command again"
+    mkdir -p "$venv/installed" && cp "$lock" "$venv/installed/" || die "cannot write $venv"
 done
+[[ -z $repair ]] || say "$venv is as ${*} say"

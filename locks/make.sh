@@ -18,7 +18,8 @@
 #
 #   locks/make.sh --check   makes them all in a scratch folder, and fails with the difference where one is out of step
 set -euo pipefail
-cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
+root=$(readlink -f "${BASH_SOURCE[0]}" && printf .) # what ends in line breaks would lose them
+cd "${root%/*/*}"
 . locks/uv.sh
 
 if [[ ${1-} == -h || ${1-} == --help ]]; then
@@ -31,7 +32,7 @@ if [[ ${1-} == --check ]]; then
     mkdir -p .venv
     cp -R pyproject.toml requirements.lock Dockerfile locks "$scratch"
     ln -s "$PWD/.venv" "$scratch/.venv"
-    "$scratch/locks/make.sh"
+    bash "$scratch/locks/make.sh"
     for made in requirements.lock Dockerfile locks; do
         diff --recursive --unified --exclude __pycache__ "$made" "$scratch/$made" ||
             { say "$made is out of step with pyproject.toml, see above: run locks/make.sh"; exit 1; }
@@ -41,7 +42,7 @@ fi
 
 one_at_a_time
 find_uv
-find_torch <(sed -n 's/.*"\(torch==[^"]*+cpu\)".*/\1/p' pyproject.toml)
+look_around <(sed -n 's/.*"\(torch==[^"]*+cpu\)".*/\1/p' pyproject.toml)
 
 lock() { # lock FILE OPTION ...
     say "making $1"

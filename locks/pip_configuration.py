@@ -1,4 +1,5 @@
-"""Prints where pip and uv are configured to look for packages, as shell assignments of variables of both.
+"""Prints where pip and uv are configured to look for packages, as shell assignments of variables of both; and
+a call of `die` where that cannot be.
 
 Runs on whatever python3 has the pip, before there is a stack. A variable of uv's that is set already stays, and what
 uv's own file says goes before what pip's say.
@@ -27,6 +28,8 @@ VARIABLES = [
     ("client-cert", "SSL_CLIENT_CERT", " "),
     ("proxy", "ALL_PROXY", " "),
 ]
+
+BUNDLES = ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"]  # with pip they go before its own cert
 
 
 def read(listing: str) -> dict[str, list[str]]:
@@ -76,6 +79,15 @@ def main() -> None:
             # pip passes over a folder that is not there, uv stops at it.
             values = [os.path.expanduser(v) for v in values]
             values = [v for v in values if "://" in v or os.path.isdir(v)]
+        if option == "cert":
+            named = [os.environ[name] for name in BUNDLES if os.environ.get(name)] + values
+            values = [os.path.expanduser(each) for each in named[:1]]
+            if values and not os.path.exists(values[0]):
+                told = (
+                    f"{values[0]}, where pip is told that certificates are, is not there: name the file that has them"
+                )
+                print(f"die {shlex.quote(told)}")
+            variable = "SSL_CERT_DIR" if values and os.path.isdir(values[0]) else variable
         if values:
             exported.setdefault(variable, separator.join(values))
             print(f"export PIP_{option.upper().replace('-', '_')}={shlex.quote(' '.join(values))}")

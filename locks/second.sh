@@ -7,13 +7,14 @@
 set -euo pipefail
 python=$(readlink -f "$(dirname "$1")")/${1##*/} venv=$(realpath -m "$2") lock=$(realpath -m "$3")
 requirements=${4:+$(realpath "$4")}
-cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
+root=$(readlink -f "${BASH_SOURCE[0]}" && printf .) # what ends in line breaks would lose them
+cd "${root%/*/*}"
 . locks/uv.sh
 
 trap 'say "interrupted: run the same command again to go on"; exit 130' INT
 one_at_a_time
 find_uv
-find_torch "${requirements:-$lock}"
+look_around "${requirements:-$lock}"
 
 if [[ -n $requirements ]]; then
     "$uv" pip compile --quiet "$requirements" --output-file "$lock" --python "$python" --generate-hashes \
@@ -24,3 +25,6 @@ if grep -q -- '--hash=' "$lock"; then options+=(--no-deps --require-hashes); fi
 "$uv" venv --quiet --no-project --clear --python "$python" "$venv" || die "$venv could not be made, see above"
 DS_BUILD_OPS=0 "$uv" pip install --quiet --python "$venv/bin/python" "${options[@]}" ||
     die "could not be installed, see above"
+changed=$("$venv/bin/python" -IB repro/installation.py --all 2>&1 >/dev/null) || die "$venv cannot be checked, $changed"
+[[ -z $changed ]] ||
+    die "uv's cache has other files than were installed into it, ${changed%%$'\n'*}: clear it with 'uv cache clean'"

@@ -10,8 +10,18 @@ say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { say "$@"; exit 2; }
 
 one_at_a_time() { # waits for any other set-up of this checkout; the lock goes with this process
+    local code=0 why
     mkdir -p .venv && exec 9>.venv/lock || die "cannot write $PWD/.venv"
-    flock --nonblock 9 || { say "another set-up is running: waiting for it"; flock 9; }
+    why=$(flock --nonblock 9 2>&1) || code=$?
+    case $code in
+    0) rm -rf .venv/tmp ;; # left by one that was killed
+    1) say "another set-up is running: waiting for it"; flock 9 ;;
+    *) say "file locks do not work in $PWD/.venv (${why:-exit code $code}): start no second set-up before this one ends" ;;
+    esac
+    # Also where /tmp is full, read-only or missing.
+    export TMPDIR=$PWD/.venv/tmp/$$
+    mkdir -p "$TMPDIR" || die "cannot write $PWD/.venv"
+    trap 'rm -rf "$TMPDIR"' EXIT
 }
 
 python_with_pip() { # prints the first python3 on PATH that has one: an activated environment may have none
@@ -41,6 +51,10 @@ find_uv() { # sets uv: the pinned one, got with any python3 that has pip, else o
     else
         uv=$(command -v uv) || die "needs a python3 with pip, or uv: install one of them (such as python3-pip)"
     fi
+    local version
+    version=$("$uv" --version 2>/dev/null | cut -d' ' -f2) || version=unknown
+    printf '%s\n' 0.8.0 "$version" | sort --version-sort --check=quiet ||
+        die "$uv is uv $version, and 0.8.0 or newer is needed: upgrade it, or install a python3 with pip (python3-pip)"
 }
 
 works() { "$uv" --version >/dev/null; }
@@ -54,19 +68,35 @@ read_configuration() { # uv reads none of pip's files and variables, and of each
         UV_DEFAULT_INDEX | UV_INDEX | UV_INDEX_URL | UV_EXTRA_INDEX_URL | UV_INDEX_*_USERNAME | UV_INDEX_*_PASSWORD) ;;
         UV_FIND_LINKS | UV_NO_INDEX | UV_OFFLINE | UV_INSECURE_HOST | UV_KEYRING_PROVIDER) ;;
         UV_NATIVE_TLS | UV_SYSTEM_CERTS | UV_HTTP_* | UV_REQUEST_TIMEOUT) ;;
-        UV_CACHE_DIR | UV_NO_CACHE | UV_LINK_MODE | UV_PYTHON_DOWNLOADS | UV_PYTHON_INSTALL_* | UV_PYTHON_CACHE_DIR) ;;
+        UV_CACHE_DIR | UV_NO_CACHE | UV_PYTHON_DOWNLOADS | UV_PYTHON_INSTALL_* | UV_PYTHON_CACHE_DIR) ;;
         *) unset "$name" ;;
         esac
     done
     eval "$assignments"
     export PIP_CONFIG_FILE=/dev/null UV_INDEX_STRATEGY=unsafe-best-match
+    # A file that is a link into uv's cache changes with that of every other environment, and goes with the cache.
+    export UV_LINK_MODE=copy
     export XDG_CONFIG_HOME=$PWD/.venv/no-configuration # where uv looks for a person's uv.toml
 }
 
-find_torch() { # find_torch FILE: FILE's CPU build of torch is on no package index, only where PyTorch has it
-    local torch
-    torch=$(grep -o '^torch==[0-9.]*+cpu' "$1") || return 0
-    "$uv" pip compile --quiet --no-deps --python-version 3.11 --python-platform x86_64-manylinux_2_28 - \
-        <<<"$torch" >/dev/null 2>&1 ||
-        export UV_FIND_LINKS=${UV_FIND_LINKS:+$UV_FIND_LINKS,}https://download.pytorch.org/whl/cpu/torch/
+look_around() { # look_around FILE: whether packages of FILE can be had at all; dies with the cause where they cannot
+    local pins pin errors
+    pins=$(grep -o '^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9._+!-]*' "$1") || return 0
+    pin=$(grep -m 1 '^torch==[0-9.]*+cpu' <<<"$pins" || head -n 1 <<<"$pins")
+    errors=$("$uv" pip compile --quiet --no-deps --python-version 3.11 --python-platform x86_64-manylinux_2_28 - \
+        <<<"$pin" 2>&1 >/dev/null) && return
+    case $errors in
+    *'invalid peer certificate'*)
+        die "$(grep -o 'https://[^/ )`]*' <<<"$errors" | head -n 1) has a certificate of an authority that uv does not" \
+            "know${SSL_CERT_FILE:+ from $SSL_CERT_FILE}: name its file in SSL_CERT_FILE, or as pip's cert"
+        ;;
+    *'could not be queried'*) ;;
+    *'No solution found'*)
+        # A CPU build of torch is on no package index, only where PyTorch has it.
+        [[ $pin != *+cpu ]] || export UV_FIND_LINKS=${UV_FIND_LINKS:+$UV_FIND_LINKS,}https://download.pytorch.org/whl/cpu/torch/
+        return
+        ;;
+    esac
+    printf '%s\n' "$errors" >&2
+    die "no packages can be had, see above: once that is mended run the same command again"
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from . import adam, image, nvml, tf32
+from . import adam, image, installation, nvml, tf32
 from .devices import Device, generation_of
 from .errors import UserError
 from .gpus import GENERATIONS
@@ -64,9 +64,15 @@ def examine() -> Health:
         torch=installed("torch"),
         kernels=tuple(_kernels(first)),
         tf32=_tf32(first),
-        complaint=unusable or next(filter(None, map(_mismatch, devices)), None),
+        complaint=unusable or next(filter(None, map(_mismatch, devices)), None) or _damage(),
         advice=shared_memory_advice(_shared_memory(), len(devices)),
     )
+
+
+def _damage() -> str | None:
+    """What is not as the set-up left it, and what puts it back; None where this Python was set up by other means."""
+    damages = installation.damages() if installation.installed_locks() else ()
+    return installation.told(damages)
 
 
 def _devices() -> tuple[list[Device], str | None]:

@@ -16,13 +16,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from . import __version__, adam, image, jsonfile, nvml, tf32
+from . import __version__, adam, image, installation, jsonfile, nvml, tf32
 from .checkout import ROOT
 from .devices import Device, capability_of
 from .errors import UserError, cut, one_line
 from .formats import counted, listing
 from .host import Host, host
 from .imported import Imported, Imports, complaint, elsewhere
+from .installation import Damage
 from .packages import PACKAGES, matters
 from .rules import Stack
 from .stderr import say
@@ -47,13 +48,15 @@ class RunGpu:
 @dataclass(frozen=True)
 class Lock:
     """The lock that a stack is compared with, with its hash, and of each package that differs its version in the `lock`
-    and `installed`. `reason` states why a stack of these versions is not the lock all the same."""
+    and `installed`. `changed` maps packages of the locked version to what is not as it was installed. `reason` states
+    why a stack of these versions is not the lock all the same."""
 
     file: str | None = None
     sha256: str | None = None
     is_the_lock: bool = False
     differences: dict[str, dict[str, str | None]] = field(default_factory=dict)
     reason: str | None = None
+    changed: dict[str, str] = field(default_factory=dict)
 
     @property
     def told(self) -> str:
@@ -62,7 +65,9 @@ class Lock:
             return f"{self.file}, all as locked"
         count = len(self.differences)
         differ = f"{counted(count, 'package')} {'differs' if count == 1 else 'differ'} from {self.file}"
-        return f"not a lock: {'; '.join(filter(None, (self.reason, differ if count or not self.reason else '')))}"
+        changed = f"changed since it was installed: {', '.join(self.changed)}" if self.changed else ""
+        reasons = [*filter(None, (self.reason, changed))]
+        return f"not a lock: {'; '.join([*reasons, differ] if count or not reasons else reasons)}"
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,12 @@ class Environment:
             self,
             packages=dict(sorted(packages.items())),
             imported=imports.packages,
-            lock=lock(packages, bool(self.gpus), imports.packages),
+            lock=lock(
+                packages,
+                bool(self.gpus),
+                imports.packages,
+                [Damage(*each, False) for each in self.lock.changed.items()],
+            ),
             variables=variables,
         )
 
@@ -130,8 +140,10 @@ def describe(
     seed: int,
     options: dict[str, Any],
     variables: Mapping[str, str],
+    damages: Collection[Damage] | None = None,
 ) -> Environment:
-    """What this run runs on; `variables` are those that trials get on top of those inherited."""
+    """What this run runs on; `variables` are those that trials get on top of those inherited, `damages` those of
+    another Python than this."""
     return Environment(
         repro=__version__,
         commit=commit(),
@@ -141,7 +153,7 @@ def describe(
         driver=nvml.driver(),
         image=image.target(),
         tf32=tf32.allowed(capability_of(devices)),
-        lock=lock(packages, bool(devices)),
+        lock=lock(packages, bool(devices), installation.damages() if damages is None else damages),
         packages=dict(sorted(packages.items())),
         seed=seed,
         options=options,
@@ -180,6 +192,7 @@ def refuse_another(folder: Path, now: Environment, more: Collection[str] = ()) -
     pairs += [("driver", then.driver, now.driver), ("python", then.python, now.python)]
     pairs += [("repro", then.repro, now.repro)]  # what it calls by one name may be another thing
     pairs += [("the CPU", then.host.cpu, now.host.cpu), ("the GPU", _gpu_name(then), _gpu_name(now))]
+    pairs += [(f"the set-up's {name}", *pair) for name, pair in _changes(then.lock, now.lock)]
     may_lack = [
         ("the number of cores", then.host.physical_cores, now.host.physical_cores),
         ("the number of usable CPUs", then.host.usable_cpus, now.host.usable_cpus),
@@ -189,6 +202,12 @@ def refuse_another(folder: Path, now: Environment, more: Collection[str] = ()) -
     different = [f"{name} was {old}, is {new}" for name, old, new in pairs if old != new]
     if different:
         raise UserError(f"{folder} holds another machine's or stack's trials ({different[0]}); name another with --out")
+
+
+def _changes(then: Lock, now: Lock) -> list[tuple[str, tuple[str, str]]]:
+    """Packages with files that were changed since they were installed, in either of two set-ups."""
+    names = sorted({*then.changed, *now.changed})
+    return [(name, tuple(lock.changed.get(name, "as installed") for lock in (then, now))) for name in names]  # type: ignore[misc]
 
 
 def keep(now: Environment, folder: Path) -> Environment:
@@ -212,19 +231,24 @@ def _gpu_name(environment: Environment) -> str:
     return environment.gpus[0].driver_name if environment.gpus else "none"  # a run has GPUs of one type
 
 
-def lock(packages: dict[str, str], on_gpus: bool, imported: Mapping[str, Imported] | None = None) -> Lock:
+def lock(
+    packages: dict[str, str],
+    on_gpus: bool,
+    imported: Mapping[str, Imported] | None = None,
+    damages: Collection[Damage] = (),
+) -> Lock:
     """Compare a stack with a lock: the one whose versions its packages have; else, in an image, the nearest, which is
     the image's own; else the one that run_all.sh sets up for a run on GPUs or on a CPU. It is the lock where all that
-    was imported, as far as that is known, came from where the lock is installed."""
-    found = _nearest(packages, on_gpus)
+    was imported, as far as that is known, came from where the lock is installed, and none of it is one of `damages`."""
+    found = _nearest(packages, on_gpus, damages)
     reason = complaint(imported)
     return found if reason is None else replace(found, is_the_lock=False, reason=reason)
 
 
-def _nearest(packages: dict[str, str], on_gpus: bool) -> Lock:
+def _nearest(packages: dict[str, str], on_gpus: bool, damages: Collection[Damage]) -> Lock:
     """Return the lock to compare with, and how these versions compare."""
-    compared = [found for name in _LOCKS if (found := _compared(name, packages)) is not None]
-    exact = next((found for found in compared if found.is_the_lock), None)
+    compared = [found for name in _LOCKS if (found := _compared(name, packages, damages)) is not None]
+    exact = next((found for found in compared if not found.differences), None)
     if exact is not None:
         return exact
     if image.target() is None:
@@ -233,7 +257,7 @@ def _nearest(packages: dict[str, str], on_gpus: bool) -> Lock:
     return min(compared, key=lambda found: len(found.differences), default=Lock())
 
 
-def _compared(name: str, packages: dict[str, str]) -> Lock | None:
+def _compared(name: str, packages: dict[str, str], damages: Collection[Damage]) -> Lock | None:
     """The installed packages beside one lock; None where there is no such file, as an image has only its own."""
     path = ROOT / name
     if not path.is_file():
@@ -245,7 +269,9 @@ def _compared(name: str, packages: dict[str, str]) -> Lock | None:
         for package, version in pins.items()
         if packages.get(package) != version
     }
-    return Lock(name, hashlib.sha256(text.encode()).hexdigest(), not differences, differences)
+    changed = {each.package: each.what for each in damages if each.package in pins and each.package not in differences}
+    is_the_lock = not differences and not changed
+    return Lock(name, hashlib.sha256(text.encode()).hexdigest(), is_the_lock, differences, changed=changed)
 
 
 # By which a git hook, or a person, names another repository than that of the folder.

@@ -92,9 +92,9 @@ def render(
     try:
         from tabulate import tabulate
     except ImportError:
-        raise UserError(
-            "tabulate is not installed: set up with ./run_all.sh, or ask for --format csv or json"
-        ) from None
+        from .installation import way_to_install
+
+        raise UserError(f"tabulate is not installed: {way_to_install()}, or ask for --format csv or json") from None
     called = headings or {}
 
     def told(value: Any) -> str:

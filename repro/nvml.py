@@ -44,9 +44,10 @@ def devices() -> list[Device]:
     except ImportError:
         if _node() is None:
             return []
+        from .installation import way_to_install
+
         raise UserError(
-            f"{_node()} is here, and nvidia-ml-py, which tells of the GPU, is not installed: set up with "
-            "./run_all.sh, or install it with pip"
+            f"{_node()} is here, and nvidia-ml-py, which tells of the GPU, is not installed: {way_to_install()}"
         ) from None
     try:
         return _in_time(lambda: _devices(nvml))

@@ -27,6 +27,7 @@ from repro.errors import UserError
 from repro.formats import render
 from repro.gpus import find
 from repro.host import host
+from repro.installation import way_to_install
 from repro.report.text import report
 from repro.run import FILES
 from repro.verdict import judge_tables
@@ -483,7 +484,4 @@ def test_a_package_that_measuring_needs_and_that_is_not_installed_is_named(
         monkeypatch.setitem(sys.modules, module, None)
     assert main([*command.split(), "--out", str(tmp_path / "out")]) == 2
     told = capsys.readouterr()
-    assert (told.out, told.err) == (
-        "",
-        "repro: tqdm, psutil are not installed: set up with ./run_all.sh, or install with pip\n",
-    )
+    assert (told.out, told.err) == ("", f"repro: tqdm, psutil are not installed: {way_to_install()}\n")

@@ -267,7 +267,8 @@ def test_where_the_drawing_libraries_are_missing_the_markdown_is_written_and_the
     )
     assert found.returncode == 0, found.stderr
     (line,) = found.stderr.splitlines()
-    assert "install altair, vl-convert-python or set up with ./run_all.sh" in line
+    told = "install altair, vl-convert-python (set up with ./run_all.sh, or install it with pip), then run: "
+    assert told in line
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["report.md"]
 
 

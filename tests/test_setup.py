@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.wheels import pin, wheel
+from repro import installation
+from tests.wheels import linked, pin, wheel
 
 ROOT = Path(__file__).resolve().parents[1]
 STACKS = ["requirements.lock", "locks/cpu.lock"]
@@ -35,7 +36,7 @@ REPRO = """\
 import json, os, sys
 arguments = sys.argv[1:]
 print(json.dumps({"arguments": arguments, "folder": os.getcwd(), "prefix": sys.prefix,
-                  "cache": os.environ["REPRO_CACHE"]}))
+                  "cache": os.environ["REPRO_CACHE"], "command": os.environ["REPRO_COMMAND"]}))
 sys.exit(int(arguments[1]) if arguments[:1] == ["exit"] else 0)
 """
 
@@ -50,6 +51,7 @@ class House:
         shutil.copy(ROOT / "run_all.sh", root)
         (root / "repro").mkdir()
         (root / "repro" / "__main__.py").write_text(REPRO)
+        shutil.copy(ROOT / "repro" / "installation.py", root / "repro")
         (root / ".venv").mkdir()
         (root / "locks" / "dev.lock").write_text("")
         (root / "locks" / "tracking.lock").write_text("")
@@ -113,10 +115,14 @@ class House:
 
 @pytest.fixture
 def house(tmp_path: Path) -> House:
+    return house_in(tmp_path, "house")
+
+
+def house_in(tmp_path: Path, name: str) -> House:
     if not os.access(ROOT, os.W_OK):
         pytest.skip("an image is set up already, and brings nothing to set up with")
-    (tmp_path / "house").mkdir()
-    return House(tmp_path / "house", tmp_path / "wheels")
+    (tmp_path / name).mkdir()
+    return House(tmp_path / name, tmp_path / "wheels")
 
 
 def command(folder: Path, name: str, script: str) -> str:
@@ -272,16 +278,36 @@ def test_a_set_up_installs_the_lock_and_runs_once_and_for_all(house: House) -> N
     assert not list(Path(seen["prefix"]).glob("lib/python3.11/site-packages/stone.py")), "what a lock lost is gone"
 
 
+AWKWARD = '-a\\ b\'s "50%" [1] #?&$HOME\nend\n'
+
+
 def test_a_checkout_sets_up_and_runs_at_any_path(tmp_path: Path) -> None:
     """Also where compilers take none, as what compiles tells by itself: repro/build_cache.py."""
-    if not os.access(ROOT, os.W_OK):
-        pytest.skip("an image is set up already, and brings nothing to set up with")
-    (tmp_path / "a'b [1]").mkdir()
-    house = House(tmp_path / "a'b [1]", tmp_path / "wheels")
+    house = house_in(tmp_path, AWKWARD)
     house.borrow_uv()
     done = house.run("cells")
     assert done.returncode == 0, done.stderr
     assert Path(json.loads(done.stdout)["prefix"]).parent == house.root / ".venv"
+
+
+@pytest.mark.parametrize(("name", "why"), [("a:b", "a colon"), (os.fsdecode(b"caf\xe9"), "not UTF-8")])
+def test_a_checkout_whose_path_cannot_work_is_refused_before_anything_is_set_up(
+    tmp_path: Path, name: str, why: str
+) -> None:
+    house = house_in(tmp_path, name)
+    for words in (["cells"], ["--help"], ["--repair"]):
+        assert_one_line(house.run(*words), why, "move the checkout")
+    assert not list((house.root / ".venv").iterdir())
+
+
+def test_a_checkout_whose_run_bits_are_lost_sets_up_and_says_how_to_go_on(house: House) -> None:
+    house.borrow_uv()
+    for script in house.root.rglob("*.sh"):
+        script.chmod(0o644)
+    command = ["bash", "run_all.sh", "cells"]
+    done = subprocess.run(command, cwd=house.root, env=house.environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["command"] == "bash run_all.sh"
 
 
 def test_the_tools_of_the_tests_join_the_stack_without_making_it_anew(house: House) -> None:
@@ -318,7 +344,8 @@ def test_the_cpu_build_of_torch_comes_from_where_pip_looks(house: House) -> None
 
 def test_a_full_disk_gets_one_clear_line_before_anything_is_installed(house: House, tmp_path: Path) -> None:
     house.borrow_uv()
-    path = command(tmp_path / "bin", "df", "printf 'Filesystem\\n/dev/vda 9 9 1048576 9%% /\\n'")
+    full = f'[ "$1" != --file-system ] || {{ echo 262144 262144 4096; exit; }}; exec {shutil.which("stat")} "$@"'
+    path = command(tmp_path / "bin", "stat", full)
     assert_one_line(house.run("cells", PATH=path), "GiB", "has 1 GiB free", str(house.root / ".venv"))
     assert not list((house.root / ".venv").glob("?pu"))
 
@@ -385,6 +412,117 @@ def test_an_activated_environment_without_pip_is_passed_over(house: House, tmp_p
     assert done.returncode == 0, done.stderr
     assert "No module named pip" not in done.stderr
     assert "+ stone==1.0" in done.stderr  # from a folder that pip alone was told of
+
+
+# What was changed since
+
+
+@pytest.fixture
+def real(house: House) -> House:
+    """A house with the real program, whose stack is this one's packages and a stone, set up."""
+    house.borrow_uv()
+    for folder in ("repro", "models", "expected"):
+        shutil.copytree(
+            ROOT / folder, house.root / folder, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True
+        )
+    house.lock(house.wheel("stone", "1.0") + pin(linked(house.wheels, "linked")))
+    done = house.run("doctor", UV_LINK_MODE="hardlink", UV_CACHE_DIR=str(house.root / "cache"))
+    assert done.returncode == 0, done.stderr
+    return house
+
+
+def stone(house: House) -> Path:
+    [packages] = house.root.glob(".venv/?pu/lib/python3.11/site-packages")
+    return packages / "stone.py"
+
+
+def refused_to_measure(house: House, tmp_path: Path) -> str:
+    out = tmp_path / "out"
+    done = house.run("run", "--models", "vit", "--scale", "tiny", "--out", str(out), CUDA_VISIBLE_DEVICES="")
+    assert_one_line(done)
+    assert not out.exists()
+    return done.stderr
+
+
+IS_THE_LOCK = """
+import json
+from repro import environment, installation, packages
+found = environment.lock(packages.installed_packages(), False, installation.damages())
+print(json.dumps([found.is_the_lock, found.changed]))
+"""
+
+
+def is_the_lock(house: House) -> object:
+    python = stone(house).parents[3] / "bin" / "python"
+    variables = house.environment(PYTHONPATH=str(house.root))
+    done = subprocess.run([python, "-P", "-c", IS_THE_LOCK], env=variables, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_a_package_that_is_gone_is_named_with_the_command_that_puts_it_back(real: House, tmp_path: Path) -> None:
+    file = stone(real)
+    assert file.stat().st_nlink == 1, "a link would change with other environments"
+    file.unlink()
+    told = refused_to_measure(real, tmp_path)
+    assert "stone is not as it was installed" in told
+    assert "stone.py is gone; ./run_all.sh --repair puts it back" in told
+    assert is_the_lock(real) == [False, {"stone": "stone.py is gone"}]
+    file.symlink_to(real.root / "cache" / "that was cleaned")
+    assert "stone.py is gone" in refused_to_measure(real, tmp_path)
+    shutil.rmtree(file.parent / "stone-1.0.dist-info")
+    assert "all of it is gone; ./run_all.sh --repair puts it back" in refused_to_measure(real, tmp_path)
+    assert real.run("table", "1").returncode == 0, "what needs no stack does not look"
+    assert_one_line(real.run("--repair", "cells"), "--repair goes alone")
+    repaired = real.run("--repair")
+    assert (repaired.returncode, repaired.stdout) == (0, ""), repaired.stderr
+    assert file.read_text() == "version = '1.0'\n"
+    assert real.run("doctor").returncode == 0
+    assert is_the_lock(real) == [True, {}]
+
+
+def test_a_changed_file_is_no_longer_the_lock(real: House) -> None:
+    file = stone(real)
+    assert is_the_lock(real) == [True, {}]
+    file.write_text("version = '9.9'\n")  # as long as before
+    assert is_the_lock(real) == [False, {"stone": "stone.py was changed"}]
+    found = real.run("doctor")
+    assert (found.returncode, found.stderr) == (1, "")
+    assert found.stdout.endswith("stone.py was changed; ./run_all.sh --repair puts it back\n")
+    file.write_text("version = '1.0'\n")
+    assert is_the_lock(real) == [True, {}], "it is newer, and the same"
+    repaired = real.run("--repair")
+    assert repaired.returncode == 0, repaired.stderr
+    assert "installing" not in repaired.stderr, "there is nothing to repair"
+
+
+def test_a_package_installed_from_a_folder_in_the_version_of_the_lock_is_not_the_lock(
+    real: House, tmp_path: Path
+) -> None:
+    fork = wheel(tmp_path / "fork", "stone", "1.0", {"stone.py": "version = 'a fork'\n"})
+    command = [real.root / ".venv/uv/bin/uv", "pip", "install", "-q", "--reinstall", "--python"]
+    subprocess.run([*command, stone(real).parents[3] / "bin" / "python", fork], check=True)
+    [is_it, changed] = is_the_lock(real)  # type: ignore[misc]
+    assert not is_it
+    assert "from a folder or an address of its own" in changed["stone"]
+
+
+def test_a_file_that_was_changed_in_uvs_cache_is_not_installed(house: House, tmp_path: Path) -> None:
+    house.borrow_uv()
+    cache = {"UV_CACHE_DIR": str(tmp_path / "cache")}
+    assert house.run("cells", **cache).returncode == 0
+    [cached] = (tmp_path / "cache").glob("archive-*/*/stone.py")
+    cached.write_text("version = 'evil'\n")
+    shutil.rmtree(house.root / ".venv" / "cpu")
+    again = house.run("cells", **cache)
+    assert again.returncode == 0, again.stderr
+    assert "uv's cache has other files than were installed into it, of stone: fetching that anew" in again.stderr
+    assert stone(house).read_text() == "version = '1.0'\n"
+
+
+def test_looking_at_every_file_of_the_stack_takes_less_than_half_a_second() -> None:
+    started = time.process_time()
+    assert installation.damages.__wrapped__() == ()
+    assert time.process_time() - started < 0.5
 
 
 # A person's settings

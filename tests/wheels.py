@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import sysconfig
 import zipfile
@@ -13,15 +14,22 @@ def wheel(folder: Path, name: str, version: str, files: dict[str, str]) -> Path:
     folder.mkdir(exist_ok=True)
     info = f"{name}-{version}.dist-info"
     path = folder / f"{name}-{version}-py3-none-any.whl"
+    files = files | {
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{file},sha256={_digest(text)},{len(text.encode())}\n" for file, text in files.items())
     with zipfile.ZipFile(path, "w") as archive:
         for file, text in files.items():
             entry = zipfile.ZipInfo(file)
             entry.external_attr = (0o100755 if "/scripts/" in file else 0o100644) << 16
             archive.writestr(entry, text)
-        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", "")
+        archive.writestr(f"{info}/RECORD", f"{record}{info}/RECORD,,\n")
     return path
+
+
+def _digest(text: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
 
 
 def linked(folder: Path, name: str, start: str = "", **modules: str) -> Path:

@@ -15,6 +15,7 @@ from ..errors import UserError
 from ..expected import TABLES, Place, all_cells
 from ..fairness import unfair
 from ..formats import FOR_MACHINES, Format, add_format, listing, prose, render
+from ..installation import way_to_install
 from ..packages import installed
 from ..plan import Methods, settings_for
 from ..predict import calibration, report, traces
@@ -230,7 +231,7 @@ def _rebuild(given: argparse.Namespace) -> int:
     try:
         from ..tracing.trace import all_traces
     except ImportError as error:
-        raise UserError(f"tracing needs the stack ({error.name} is missing): set up with ./run_all.sh") from None
+        raise UserError(f"tracing needs the stack ({error.name} is missing): {way_to_install()}") from None
     found, started = [], time.monotonic()
     for each in all_traces():
         print(f"{each.recipe} {each.variant}", file=sys.stderr)

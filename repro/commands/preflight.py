@@ -15,7 +15,7 @@ from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
 
-from .. import command, files, rules
+from .. import command, files, installation, rules
 from ..build_cache import build_cache, wanted_cache
 from ..devices import Device
 from ..doctor import without_cuda
@@ -39,13 +39,16 @@ def add_out(parser: argparse.ArgumentParser, default: str, what: str = "results 
 
 def check_packages(*more: str) -> None:
     """What measuring needs besides the stack that it measures, and `more`. Raises UserError for what is missing, where
-    compilers cannot work, and where there is no temporary folder."""
+    compilers cannot work, and where there is no temporary folder. Reports packages that were changed since they were
+    installed."""
+    if installation.installed_locks() and (line := installation.told(installation.damages())):
+        if any(each.missing for each in installation.damages()):
+            raise UserError(line)
+        say(line)
     needed = (*more, "tabulate", "tqdm", "psutil")
     missing = [package for package in needed if find_spec(package.replace("-", "_")) is None]
     if missing:
-        raise UserError(
-            f"{', '.join(missing)} {are(len(missing))} not installed: set up with ./run_all.sh, or install with pip"
-        )
+        raise UserError(f"{', '.join(missing)} {are(len(missing))} not installed: {installation.way_to_install()}")
     wanted_cache()
     try:
         tempfile.gettempdir()

@@ -287,7 +287,10 @@ class Check:
 
     def _environment(self, arm: str) -> Environment:
         options = {"pairs": self.pairs, "trials": [asdict(trial) for trial in self.trials]}
-        return environment.describe(self._devices, self._stacks[arm].packages, SEED, options, self._variables(arm))
+        stack = self._stacks[arm]
+        return environment.describe(
+            self._devices, stack.packages, SEED, options, self._variables(arm), damages=stack.damages
+        )
 
 
 @dataclass

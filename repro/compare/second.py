@@ -17,6 +17,7 @@ from .. import files
 from ..build_cache import build_cache
 from ..checkout import ROOT
 from ..errors import UserError, cut
+from ..installation import Damage, damages
 from ..packages import KERNELS, TOOLS, installed_packages, matters, normalised
 from ..stderr import say
 
@@ -25,6 +26,7 @@ _ROOTS = (
     *("torch", "torchvision", "transformers", "accelerate", "deepspeed", "timm"),
     *("nvidia-ml-py", "psutil", "setuptools"),
 )
+_MODELS = ("torch", "transformers", "timm")  # of which every recipe's model is made
 _SCRIPT = ROOT / "locks" / "second.sh"
 # What means the same packages for good, unlike a name alone, a folder, a wheel, a branch or another file; and options.
 _PINNED = re.compile(
@@ -41,6 +43,11 @@ class Stack:
     python: str
     packages: dict[str, str]
     key: str = ""
+
+    @property
+    def damages(self) -> tuple[Damage, ...]:
+        """What is not as it was installed: nothing of what we build, which is built again then."""
+        return () if self.key else damages()
 
 
 def this_stack() -> Stack:
@@ -72,13 +79,30 @@ def folder(key: str) -> Path:
 def build(against: str, first: Stack) -> Stack:
     """The stack that a person means by a lock file, or by requirements such as "torch==2.11.0 transformers==5.24.0".
     Raises UserError where it cannot be had, or nothing says what is meant."""
-    if os.path.isfile(against):  # pathlib would raise: requirements may be longer than a file's name can be
-        return locked(Path(against))
-    return pinned(requirements(against), first)
+    if not os.path.isfile(against):  # pathlib would raise: requirements may be longer than a file's name can be
+        return pinned(requirements(against), first)
+    lines = _requirements_of(_text(Path(against)))
+    if all("--hash=" in line for line in lines):  # what it does not name is not installed
+        named = {normalised(re.split(r"[\s=\[]", line)[0]) for line in lines}
+        if named & {*_MODELS}:
+            _refuse_a_part(against, first, named)
+    found = locked(Path(against))
+    _refuse_a_part(against, first, found.packages)
+    return found
 
 
 def locked(lock: Path) -> Stack:
     """The stack of a lock file. Raises UserError where it cannot be read or installed."""
+    text = _text(lock)
+    if unchecked := [line for line in _requirements_of(text) if "--hash=" not in line]:
+        say(
+            f"--against {lock}: {unchecked[0].split()[0]} has no hash in it, so what is installed may be any file of it"
+        )
+    return _built(_key(text), str(lock), {lock: None}, anew=not all(map(_PINNED.match, _lines(text))))
+
+
+def _text(lock: Path) -> str:
+    """A lock file's. Raises UserError where it has none."""
     expected = "expected a lock file, such as locks/latest.lock"
     try:
         text = lock.read_text(encoding="utf-8")
@@ -88,7 +112,17 @@ def locked(lock: Path) -> Stack:
         raise UserError(f"--against {lock}: it is no text, {expected}, which may name a wheel") from None
     if not text.strip():
         raise UserError(f"--against {lock}: it is empty, {expected}")
-    return _built(_key(text), str(lock), {lock: None}, anew=not all(map(_PINNED.match, _lines(text))))
+    return text
+
+
+def _refuse_a_part(against: str, first: Stack, packages: Collection[str]) -> None:
+    """Raise UserError where a lock file has only a part of what trials import: the rest would break them."""
+    lacking = [name for name in _MODELS if name in first.packages and name not in packages]
+    if lacking:
+        raise UserError(
+            f"--against {against}: it is no whole stack, without {', '.join(lacking)}: name a lock of all packages, or "
+            "the few that are to differ from this stack themselves, such as --against torch==2.11.0"
+        )
 
 
 def pinned(wanted: Mapping[str, str], first: Stack) -> Stack:
@@ -140,21 +174,32 @@ def _lines(lock: str) -> list[str]:
     return [line for line in lines if line]
 
 
+def _requirements_of(lock: str) -> list[str]:
+    return [line for line in _lines(lock) if not line.startswith("-")]
+
+
 def _built(key: str, name: str, files: Mapping[Path, str | None], anew: bool = False) -> Stack:
     """The stack of a lock and, where there are any, requirements: `files` in this order, with what is to be in those
     that we write. One that is there already is taken, unless it is to be built `anew`."""
     place = folder(key)
     done, python = place / "complete", place / "venv" / "bin" / "python"
 
-    def there() -> bool:
-        return not anew and done.is_file() and python.exists()
+    def there() -> dict[str, str] | None:
+        """Its packages; None where it is to be built."""
+        if anew or not done.is_file() or not python.exists():
+            return None
+        packages, whole = _packages(str(python))
+        return packages if whole else None
 
-    if not there():
+    packages = there()
+    if packages is None:
         with _alone(place):
-            if not there():  # another check may have built it meanwhile
+            packages = there()  # another check may have built it meanwhile
+            if packages is None:
                 _build(place, name, files)
+                packages, _ = _packages(str(python))
                 done.touch()
-    return Stack(name, str(python), _packages(str(python)), key)
+    return Stack(name, str(python), packages, key)
 
 
 @contextmanager
@@ -180,7 +225,7 @@ def _build(place: Path, name: str, files: Mapping[Path, str | None]) -> None:
     except OSError as error:
         raise UserError(f"cannot write to {place}: {error.strerror}") from error
     say(f"building the stack of {name}")
-    command = [str(_SCRIPT), sys.executable, str(place / "venv"), *map(str, files)]
+    command = ["bash", str(_SCRIPT), sys.executable, str(place / "venv"), *map(str, files)]
     made = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if made.returncode == 130:
         raise KeyboardInterrupt
@@ -198,12 +243,16 @@ def _one_line(told: str, key: str, name: str) -> str:
     return cut(re.sub(rf"[^\s`']*/{key}/(lock|wanted\.in)", lambda _: name, line), 400)
 
 
-def _packages(python: str) -> dict[str, str]:
-    """The distributions that an interpreter finds, however its folders are put together."""
-    code = "import json; from repro.packages import installed_packages; print(json.dumps(installed_packages()))"
+def _packages(python: str) -> tuple[dict[str, str], bool]:
+    """The distributions that an interpreter finds, however its folders are put together, and whether all are whole."""
+    code = (
+        "import json; from repro.packages import installed_packages; from repro.installation import damages; "
+        "print(json.dumps([installed_packages(), not damages()]))"
+    )
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
     asked = subprocess.run([python, "-P", "-c", code], env=variables, capture_output=True, text=True)
     if asked.returncode:
         last = asked.stderr.strip().splitlines()[-1:] or ["no message"]
         raise UserError(f"{python} does not run: {last[0]}")
-    return dict(json.loads(asked.stdout))
+    packages, whole = json.loads(asked.stdout)
+    return packages, whole

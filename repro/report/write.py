@@ -14,6 +14,7 @@ from ..environment import Environment
 from ..errors import UserError
 from ..escape import each, visible
 from ..formats import Format
+from ..installation import way_to_install
 from ..reading import Reading
 from ..results import PAGE, REPORT, TRIALS, lack
 from ..trial import Record
@@ -81,7 +82,7 @@ def write(content: Content, folder: Path, draw: bool = True, again: Sequence[obj
     way = f"run: {command()} {shell_words(again or ['report', folder])}"
     way += "" if content.clock == DEFAULT else f" --clock {content.clock}"
     if missing or not draw:
-        first = f"install {', '.join(missing)} or set up with ./run_all.sh, then " if missing else ""
+        first = f"install {', '.join(missing)} ({way_to_install()}), then " if missing else ""
         return Written(text, f"the report is {text}; for the page with the figures {first}{way}")
     try:
         page = drawn(content)

@@ -1,0 +1,249 @@
+"""Compare the files of the installed packages with what was recorded when they were installed: the RECORD of each.
+
+Also a program, which locks/install.sh and run_all.sh run before anything of the stack is imported:
+
+    installation.py --whole              exits with 1, and a line on stderr, where files of a package are missing
+    installation.py --all                hashes every file, and prints the packages with one that was changed
+    installation.py --against LOCK       the same of those that LOCK pins, and prints those of another version, too
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import os
+import re
+import sys
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distributions, version
+from pathlib import Path
+from typing import NamedTuple
+
+_KERNELS = ("flash-attn", "mamba-ssm", "causal-conv1d")  # a stack's lock may pin them, kernels.lock installs them
+
+
+@dataclass(frozen=True)
+class Damage:
+    """How the first file of a package that is not as it was installed differs; `missing` where files are gone."""
+
+    package: str
+    what: str
+    missing: bool
+
+
+class _Recorded(NamedTuple):
+    """A distribution: its RECORD, when that was written, in nanoseconds, and whether it came from elsewhere than an
+    index or a folder of wheels."""
+
+    package: str
+    record: str
+    written: int
+    elsewhere: bool
+
+
+class _Row(NamedTuple):
+    """What one RECORD says of a file. Several may say something of one file: any of them may be right."""
+
+    owner: _Recorded
+    path: str
+    size: int
+    digest: str
+
+
+@cache
+def damages() -> tuple[Damage, ...]:
+    """Every package of this Python that is not whole. A file is hashed where it is newer than its package's RECORD."""
+    owners, rows = _recorded()
+    gone = {
+        name: "it has no RECORD" if _version(name) else "all of it is gone"
+        for name in installed_locks().difference(owners)
+    }
+    found = [Damage(name, what, missing=True) for name, what in sorted(gone.items())]
+    return (*found, *_changed(owners, rows))
+
+
+def installed_locks() -> set[str]:
+    """The packages of the locks from which locks/install.sh set up this environment; none where it did not."""
+    found = set[str]()
+    for lock in Path(sys.prefix, "installed").glob("*.lock"):
+        found |= _pins(lock).keys() - (set() if lock.name == "kernels.lock" else {*_KERNELS})
+    return found
+
+
+def way_to_install() -> str:
+    """How a package that is missing from this environment is put into it."""
+    if os.environ.get("REPRO_IMAGE"):
+        return "build the image anew"
+    if installed_locks():
+        return "./run_all.sh --repair puts it back"
+    return "set up with ./run_all.sh, or install it with pip"
+
+
+def _pins(lock: Path) -> dict[str, str]:
+    pins = re.findall(r"(?m)^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)", lock.read_text())
+    return {_normalised(name): version for name, version in pins}
+
+
+def _normalised(package: str) -> str:
+    return re.sub(r"[-_.]+", "-", package).lower()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _changed(
+    owners: Mapping[str, _Recorded], rows: Mapping[str, list[_Row]], thoroughly: Collection[str] = ()
+) -> list[Damage]:
+    """Each package with a file that is not what its RECORD says; hashes every file of those to examine `thoroughly`."""
+    found = {
+        name: Damage(name, "it was installed from a folder or an address of its own", missing=False)
+        for name, owner in owners.items()
+        if owner.elsewhere
+    }
+    newest: dict[str, int] = {}  # when the newest hashed file of each package was written
+    to_hash: list[str] = []
+    for path, claims in rows.items():
+        try:
+            seen = os.stat(path)
+        except OSError as error:
+            what = "is gone" if isinstance(error, FileNotFoundError | NotADirectoryError) else f"{error.strerror}"
+            found.setdefault(claims[0].owner.package, _damage(claims[0], what, missing=True))
+            continue
+        size, written = seen.st_size, seen.st_mtime_ns
+        if not any(size == claim.size for claim in claims):
+            found.setdefault(claims[0].owner.package, _damage(claims[0], "was changed"))
+        elif not any(written <= claim.owner.written for claim in claims) or any(
+            claim.owner.package in thoroughly for claim in claims
+        ):
+            to_hash.append(path)
+            for claim in claims:
+                newest[claim.owner.package] = max(newest.get(claim.owner.package, 0), written)
+    for path, digest in _digests(to_hash):
+        if all(digest != claim.digest for claim in rows[path]):
+            found.setdefault(rows[path][0].owner.package, _damage(rows[path][0], "was changed"))
+    if newest:
+        _remember({owners[name].record: written for name, written in newest.items() if name not in found})
+    return list(found.values())
+
+
+def _recorded() -> tuple[dict[str, _Recorded], dict[str, list[_Row]]]:
+    """The distributions that keep a RECORD, by package, and what the RECORDs say, by file."""
+    owners: dict[str, _Recorded] = {}
+    rows: dict[str, list[_Row]] = {}
+    for distribution in distributions():
+        try:
+            text = distribution.read_text("RECORD") or ""  # a package of the system's may have none
+        except UnicodeDecodeError:
+            continue
+        own = re.search(r"(?m)^(([^/\n]+?)-[^-/\n]+\.dist-info/RECORD),,", text)
+        if own is None or (package := _normalised(own[2])) in owners:  # an earlier folder hides it
+            continue
+        folder = str(distribution.locate_file(""))
+        record = f"{folder}/{own[1]}"
+        owner = owners[package] = _Recorded(package, record, _written(record), "/direct_url.json," in text)
+        for line in text.split("\n"):
+            path, _, rest = line.rpartition(",sha256=")
+            if not path:
+                continue
+            digest, _, size = rest.strip().partition(",")
+            if not size.isdecimal():
+                continue
+            if path[0] == '"':
+                path = path[1:-1].replace('""', '"')
+            full = f"{folder}/{path}" if path[0] != "/" else path
+            if ".." in path:
+                full = os.path.normpath(full)
+            rows.setdefault(full, []).append(_Row(owner, path, int(size), digest))
+    return owners, rows
+
+
+def _written(record: str) -> int:
+    try:
+        return os.stat(record).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _digests(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
+    if len(paths) < 100:
+        yield from ((path, _digest(path)) for path in paths)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        yield from zip(paths, pool.map(_digest, paths), strict=True)
+
+
+def _digest(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").digest()
+    except OSError as error:
+        return str(error)
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def _damage(row: _Row, what: str, missing: bool = False) -> Damage:
+    return Damage(row.owner.package, f"{row.path} {what}", missing)
+
+
+def _remember(newest: Mapping[str, int]) -> None:
+    """Date the RECORDs of packages that are whole like their newest file: a copied environment is hashed once."""
+    now = time.time_ns()
+    for record, written in newest.items():
+        if _written(record) < written <= now:
+            with contextlib.suppress(OSError):  # read-only
+                os.utime(record, ns=(written, written))
+
+
+def _not_as(lock: Path) -> list[Damage]:
+    """The packages of a lock that are not here in its version, or whose files are not those of its wheel."""
+    pins = _pins(lock)
+    found = {
+        name: Damage(name, f"{pinned} was installed and {here or 'none'} is there", missing=here is None)
+        for name, pinned in pins.items()
+        if (here := _version(name)) != pinned
+    }
+    for damage in _changed(*_recorded(), thoroughly=pins):
+        if damage.package in pins:
+            found.setdefault(damage.package, damage)
+    return list(found.values())
+
+
+def told(damages: Sequence[Damage]) -> str | None:
+    """One line on packages that are not whole, with the command that puts them back; None where all are."""
+    if not damages:
+        return None
+    first, *rest = sorted(damages, key=lambda each: not each.missing)
+    others = f" (and {len(rest)} more packages)" if rest else ""
+    return f"{first.package}{others} is not as it was installed in {sys.prefix}: {first.what}; {way_to_install()}"
+
+
+def main(words: list[str]) -> int:
+    if words == ["--whole"]:
+        found = [each for each in damages() if each.missing]
+        if found:
+            print(told(found), file=sys.stderr)
+        return 1 if found else 0
+    if words == ["--all"]:
+        owners, rows = _recorded()
+        own = [name for name, owner in owners.items() if owner.record.startswith(f"{sys.prefix}/")]
+        found = _changed(owners, rows, thoroughly=own)
+    else:
+        found = _not_as(Path(words[1]))
+    for each in found:
+        print(each.package)
+        print(f"{each.package}: {each.what}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
