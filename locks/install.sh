@@ -52,7 +52,7 @@ make_venv() {
     local python=(--managed-python --python 3.11)
     if python3.11 -c "$headers" 2>/dev/null; then python=(--python "$(command -v python3.11)"); fi
     "$uv" venv --quiet --no-project --clear "${python[@]}" "$venv" ||
-        die "Python 3.11 could not be had, see above: install python3.11 with its headers (python3.11-dev)"
+        die "$venv could not be made, see above: for want of Python 3.11 install python3.11-dev, it and its headers"
 }
 
 check_nvcc() {
@@ -93,10 +93,10 @@ for lock in "$@"; do
         find_damaged "$wanted"
         ((${#again[@]})) || continue
     fi
+    [[ $lock == *kernels.lock ]] || look_around "$lock"
     say "installing $lock into $venv"
     options=(--no-deps --require-hashes --build-constraints "$stack" --requirements "$wanted")
-    case $lock in
-    *kernels.lock)
+    if [[ $lock == *kernels.lock ]]; then
         check_nvcc
         # They build against the torch just installed. Left to themselves they would first look for a binary that
         # somebody else built, of which no lock has a hash.
@@ -104,9 +104,7 @@ for lock in "$@"; do
         # uv's own cache would hand out what another project built against another torch; this one goes with VENV.
         options+=(--cache-dir "$venv/build-cache")
         export FLASH_ATTENTION_FORCE_BUILD=TRUE MAMBA_FORCE_BUILD=TRUE CAUSAL_CONV1D_FORCE_BUILD=TRUE
-        ;;
-    *) look_around "$lock" ;;
-    esac
+    fi
     # DeepSpeed builds its operators when they are first used; none at installation, whatever the user has set.
     install() { DS_BUILD_OPS=0 "$uv" pip install --python "$venv/bin/python" "${options[@]}" "${again[@]/#/--reinstall-package=}"; }
     install || die "$lock could not be installed, see above: once that is mended run the same command again"

@@ -86,7 +86,7 @@ look_around() { # look_around FILE: whether packages of FILE can be had at all; 
     errors=$("$uv" pip compile --quiet --no-deps --python-version 3.11 --python-platform x86_64-manylinux_2_28 - \
         <<<"$pin" 2>&1 >/dev/null) && return
     case $errors in
-    *'invalid peer certificate'*)
+    *'invalid peer certificate: UnknownIssuer'*)
         die "$(grep -o 'https://[^/ )`]*' <<<"$errors" | head -n 1) has a certificate of an authority that uv does not" \
             "know${SSL_CERT_FILE:+ from $SSL_CERT_FILE}: name its file in SSL_CERT_FILE, or as pip's cert"
         ;;

@@ -4,17 +4,23 @@ A "house" is a copy of the front door with a lock of one small wheel in place of
 scripts set a real virtual environment up in a second.
 """
 
+import contextlib
 import fcntl
 import json
 import os
 import re
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
+import threading
 import time
 import tomllib
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -414,6 +420,134 @@ def test_an_activated_environment_without_pip_is_passed_over(house: House, tmp_p
     assert "+ stone==1.0" in done.stderr  # from a folder that pip alone was told of
 
 
+def test_an_old_uv_is_named_where_no_pip_can_get_a_newer_one(house: House, tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    names = "awk bash cmp cut dirname env flock getconf grep iconv mkdir readlink rm sort uname"
+    for name in names.split():
+        (programs / name).symlink_to(str(shutil.which(name)))
+    command(programs, "uv", "echo uv 0.5.1")
+    assert_one_line(
+        house.run("cells", PATH=str(programs)), f"{programs}/uv is uv 0.5.1", "0.8.0 or newer", "python3-pip"
+    )
+
+
+def preload(tmp_path: Path, source: str) -> str:
+    """A library for LD_PRELOAD."""
+    if shutil.which("gcc") is None:
+        pytest.skip("has no gcc")
+    (tmp_path / "preload.c").write_text(source)
+    library = str(tmp_path / "preload.so")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, str(tmp_path / "preload.c")], check=True)
+    return library
+
+
+NO_LOCKS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+int flock(int fd, int how) {
+    char link[64], path[4096] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    readlink(link, path, sizeof path - 1);
+    if (strstr(path, "/house/.venv/")) { errno = ENOLCK; return -1; }
+    return ((int (*)(int, int))dlsym(RTLD_NEXT, "flock"))(fd, how);
+}
+"""
+
+
+def test_where_file_locks_do_not_work_a_set_up_says_so_and_goes_on(house: House, tmp_path: Path) -> None:
+    house.borrow_uv()
+    library = preload(tmp_path, NO_LOCKS)
+    done = house.run("cells", LD_PRELOAD=library)
+    assert done.returncode == 0, done.stderr
+    first = done.stderr.splitlines()[0]
+    assert first.startswith("install.sh: file locks do not work in ")
+    assert "No locks available" in first
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="mounts")
+def test_a_set_up_needs_no_temporary_folder(house: House, tmp_path: Path) -> None:
+    house.hand_on_uv()
+    script = f"""
+    mount --bind {tmp_path} /mnt && mount -t tmpfs -o ro none /var/tmp && mount -t tmpfs -o ro none /tmp || exit 77
+    exec env PIP_FIND_LINKS=/mnt/wheels TMPDIR=/nowhere /mnt/house/run_all.sh cells
+    """
+    command = ["unshare", "--mount", "sh", "-c", script]
+    done = subprocess.run(command, env=house.environment(), cwd="/", capture_output=True, text=True)
+    if done.returncode in (1, 77) and "install.sh" not in done.stderr:
+        pytest.skip("may not mount")
+    assert done.returncode == 0, done.stderr
+    assert not list((house.root / ".venv" / "tmp").iterdir())
+
+
+@contextlib.contextmanager
+def https_index(folder: Path, wheels: Path) -> Iterator[str]:
+    """An index with a certificate of an authority that nobody knows, whose file is `folder`/ca.pem; its address."""
+    for file in wheels.glob("*.whl"):
+        page = folder / "simple" / file.name.split("-")[0]
+        page.mkdir(parents=True)
+        shutil.copy(file, page)
+        (page / "index.html").write_text(f'<a href="{file.name}">{file.name}</a>')
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    new = ["openssl", "req", "-x509", "-days", "2", "-newkey", "rsa:2048", "-nodes"]
+    authority = ["-subj", "/CN=an authority", "-keyout", "ca.key", "-out", "ca.pem"]
+    leaf = [*subject, "-addext", "basicConstraints=critical,CA:FALSE", "-CA", "ca.pem", "-CAkey", "ca.key"]
+    for made in (authority, [*leaf, "-keyout", "key.pem", "-out", "leaf.pem"]):
+        subprocess.run([*new, *made], cwd=folder, check=True, capture_output=True)
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given, directory=str(folder))
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "leaf.pem", folder / "key.pem")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"https://localhost:{server.server_port}/simple"
+    server.shutdown()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="has no openssl")
+def test_a_certificate_that_pip_knows_is_known_to_uv_and_one_that_is_unknown_is_named(
+    house: House, tmp_path: Path
+) -> None:
+    house.borrow_uv()
+    house.lock(house.wheel("torch", "2.13.0+cpu"))
+    with https_index(tmp_path, house.wheels) as index:
+        elsewhere = dict.fromkeys(
+            ("PIP_CERT", "PIP_FIND_LINKS", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"), ""
+        )
+        asked = elsewhere | {"PIP_INDEX_URL": index, "UV_CACHE_DIR": str(tmp_path / "cache"), "HOME": str(tmp_path)}
+        path = command(house.root / "bin", "nvidia-smi", "exit 9")
+        unknown = start(house, path, asked)
+        assert_one_line(
+            unknown, index.removesuffix("/simple"), "has a certificate of an authority that uv does not know"
+        )
+        assert "pytorch" not in unknown.stderr
+        lost = start(house, path, asked | {"REQUESTS_CA_BUNDLE": str(tmp_path / "lost.pem")})
+        assert_one_line(lost, f"{tmp_path}/lost.pem", "is not there")
+        known = start(house, path, asked | {"REQUESTS_CA_BUNDLE": str(tmp_path / "ca.pem")})
+        assert known.returncode == 0, known.stderr
+        shutil.rmtree(house.root / ".venv" / "cpu")
+        shutil.rmtree(tmp_path / "cache")
+        known = start(house, path, asked | {"PIP_CERT": "~/ca.pem"})
+        assert known.returncode == 0, known.stderr
+
+
+def start(house: House, path: str, variables: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    """Sets it up with these variables, where none is empty."""
+    given = {name: value for name, value in (house.environment(PATH=path) | variables).items() if value}
+    return subprocess.run([house.root / "run_all.sh", "cells"], env=given, capture_output=True, text=True)
+
+
 # What was changed since
 
 
@@ -452,11 +586,12 @@ print(json.dumps([found.is_the_lock, found.changed]))
 """
 
 
-def is_the_lock(house: House) -> object:
+def is_the_lock(house: House) -> list[Any]:
     python = stone(house).parents[3] / "bin" / "python"
     variables = house.environment(PYTHONPATH=str(house.root))
     done = subprocess.run([python, "-P", "-c", IS_THE_LOCK], env=variables, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+    found: list[Any] = json.loads(done.stdout)
+    return found
 
 
 def test_a_package_that_is_gone_is_named_with_the_command_that_puts_it_back(real: House, tmp_path: Path) -> None:
@@ -499,21 +634,21 @@ def test_a_package_installed_from_a_folder_in_the_version_of_the_lock_is_not_the
     real: House, tmp_path: Path
 ) -> None:
     fork = wheel(tmp_path / "fork", "stone", "1.0", {"stone.py": "version = 'a fork'\n"})
-    command = [real.root / ".venv/uv/bin/uv", "pip", "install", "-q", "--reinstall", "--python"]
-    subprocess.run([*command, stone(real).parents[3] / "bin" / "python", fork], check=True)
-    [is_it, changed] = is_the_lock(real)  # type: ignore[misc]
+    command = [str(real.root / ".venv/uv/bin/uv"), "pip", "install", "-q", "--reinstall", "--python"]
+    subprocess.run([*command, str(stone(real).parents[3] / "bin" / "python"), str(fork)], check=True)
+    is_it, changed = is_the_lock(real)
     assert not is_it
     assert "from a folder or an address of its own" in changed["stone"]
 
 
 def test_a_file_that_was_changed_in_uvs_cache_is_not_installed(house: House, tmp_path: Path) -> None:
     house.borrow_uv()
-    cache = {"UV_CACHE_DIR": str(tmp_path / "cache")}
-    assert house.run("cells", **cache).returncode == 0
+    cache = str(tmp_path / "cache")
+    assert house.run("cells", UV_CACHE_DIR=cache).returncode == 0
     [cached] = (tmp_path / "cache").glob("archive-*/*/stone.py")
     cached.write_text("version = 'evil'\n")
     shutil.rmtree(house.root / ".venv" / "cpu")
-    again = house.run("cells", **cache)
+    again = house.run("cells", UV_CACHE_DIR=cache)
     assert again.returncode == 0, again.stderr
     assert "uv's cache has other files than were installed into it, of stone: fetching that anew" in again.stderr
     assert stone(house).read_text() == "version = '1.0'\n"

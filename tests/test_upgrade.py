@@ -109,20 +109,16 @@ def check(tmp_path: Path, lock_file: Path, *more: str, python_path: Path = ROOT)
 
 @pytest.mark.slow
 def test_a_stack_that_cannot_run_a_trial_broke_it(tmp_path: Path) -> None:
-    gone = (
-        "import importlib.metadata as m; d = m.distributions;"
-        "m.distributions = lambda d=d, **k: [x for x in d(**k) if x.metadata['Name'] != 'transformers']"
-    )
-    found = check(tmp_path, lock(tmp_path, linked(tmp_path / "wheels", "without_transformers", start=gone)), "--accept")
+    gone = "import sys; sys.modules['transformers.models.gpt_neox'] = None"
+    found = check(tmp_path, lock(tmp_path, linked(tmp_path / "wheels", "without_gpt_neox", start=gone)), "--accept")
     assert found.returncode == 1, found.stderr
     told = json.loads((tmp_path / "out" / "check.json").read_text())
     [row], [note] = told["trials"], told["notes"]
     assert note in (tmp_path / "out" / "report.md").read_text()
-    assert (row["status"], row["reason"]) == ("broke", "unsupported: transformers is not installed")
+    assert row["status"] == "broke"
+    assert row["reason"].startswith("unsupported: transformers does not import: ModuleNotFoundError")
     assert "slower or broken (1 broke): pythia-1b, naive, 1 x cpu unsupported" in found.stdout.splitlines()[0]
-    assert {"what": "transformers", "before": this_stack().packages["transformers"], "after": None} in told[
-        "environment"
-    ]
+    assert {"what": "without-gpt-neox", "before": None, "after": "1.0"} in told["environment"]
     assert (tmp_path / "out" / "report.md").read_text().startswith("**Verdict on ")
     assert "the baseline stays as it is" in found.stderr
     assert re.search(r": pythia-1b naive; about [0-9]+ min in all, by estimate$", found.stderr, re.MULTILINE)
@@ -187,11 +183,12 @@ def test_a_stack_without_what_makes_a_difference_to_a_measurement_is_another(mis
 
 @pytest.mark.slow
 def test_a_stack_that_does_not_import_is_one_clear_line_and_what_was_measured_is_kept(tmp_path: Path) -> None:
-    found = check(tmp_path, lock(tmp_path, wheel(tmp_path / "wheels", "nothing", "1.0", {"nothing.py": ""})))
+    gone = "import sys; sys.modules['torch'] = None"
+    found = check(tmp_path, lock(tmp_path, linked(tmp_path / "wheels", "without_torch", start=gone)))
     assert found.returncode == 2
     assert found.stdout == ""
     *_, last = found.stderr.splitlines()
-    assert "does not import: ModuleNotFoundError: No module named 'torch'" in last
+    assert "does not import: ModuleNotFoundError: import of torch halted" in last
     assert "Traceback" not in found.stderr
     [kept] = history(tmp_path / "out" / "before" / "largest")
     assert kept.status == "ok"
@@ -202,13 +199,45 @@ def test_a_stack_that_imports_from_elsewhere_is_one_clear_line_before_anything_i
     """Whatever is on PYTHONPATH both stacks import, and would compare with itself."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "sitecustomize.py").write_text("")
-    there = lock(tmp_path, wheel(tmp_path / "wheels", "nothing", "1.0", {"nothing.py": ""}))
+    there = lock(tmp_path, linked(tmp_path / "wheels", "linked"))
     found = check(tmp_path, there, python_path=tmp_path / "outside")
     assert (found.returncode, found.stdout) == (2, "")
     *_, last = found.stderr.splitlines()
     foreign = "sitecustomize was imported from elsewhere than the environment's site-packages"
     assert last.startswith(f"repro: this stack: {foreign}, which makes two stacks alike: unset PYTHONPATH")
     assert history(tmp_path / "out" / "before" / "largest") == []
+
+
+@pytest.mark.parametrize("name", ["torch", "nothing"])
+def test_a_lock_of_a_part_of_a_stack_is_refused_before_anything_is_measured(tmp_path: Path, name: str) -> None:
+    """Before anything is built where it names some of the models' packages, with hashes, and so lacks the others."""
+    found = check(tmp_path, lock(tmp_path, wheel(tmp_path / "wheels", name, "1.0", {f"{name}.py": ""})))
+    assert (found.returncode, found.stdout) == (2, "")
+    *built, told = found.stderr.splitlines()
+    assert f"--against {tmp_path / 'lock'}: it is no whole stack, without " in told
+    assert told.endswith("such as --against torch==2.11.0")
+    assert bool(built) == (name == "nothing")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_lock_without_hashes_is_taken_and_said_to_check_nothing(
+    building: Callable[[str], Stack], capsys: pytest.CaptureFixture[str]
+) -> None:
+    building(f"mkdir -p $2/bin; ln -s {sys.executable} $2/bin/python")
+    assert "a lock: a==1 has no hash in it, so what is installed may be any file of it" in capsys.readouterr().err
+
+
+def test_a_second_stack_that_was_changed_since_is_built_again(
+    wheels: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lock").write_text(pin(wheel(wheels, "thing", "1.0", {"thing.py": "version = 1\n"})))
+    python = locked(tmp_path / "lock").python
+    [thing] = Path(python).parents[1].glob("lib/python3*/site-packages/thing.py")
+    for change in (thing.unlink, lambda: thing.write_text("version = 2\n")):
+        change()
+        assert locked(tmp_path / "lock").python == python
+        assert thing.read_text() == "version = 1\n"
+    assert capsys.readouterr().err.count("building the stack of ") == 3
 
 
 @pytest.mark.slow

@@ -188,8 +188,8 @@ def _built(key: str, name: str, files: Mapping[Path, str | None], anew: bool = F
         """Its packages; None where it is to be built."""
         if anew or not done.is_file() or not python.exists():
             return None
-        packages, whole = _packages(str(python))
-        return packages if whole else None
+        packages, damages = _packages(str(python))
+        return packages if damages == done.read_text() else None
 
     packages = there()
     if packages is None:
@@ -197,8 +197,8 @@ def _built(key: str, name: str, files: Mapping[Path, str | None], anew: bool = F
             packages = there()  # another check may have built it meanwhile
             if packages is None:
                 _build(place, name, files)
-                packages, _ = _packages(str(python))
-                done.touch()
+                packages, damages = _packages(str(python))
+                done.write_text(damages)
     return Stack(name, str(python), packages, key)
 
 
@@ -243,16 +243,17 @@ def _one_line(told: str, key: str, name: str) -> str:
     return cut(re.sub(rf"[^\s`']*/{key}/(lock|wanted\.in)", lambda _: name, line), 400)
 
 
-def _packages(python: str) -> tuple[dict[str, str], bool]:
-    """The distributions that an interpreter finds, however its folders are put together, and whether all are whole."""
+def _packages(python: str) -> tuple[dict[str, str], str]:
+    """The distributions that an interpreter finds, however its folders are put together, and what is not as it was
+    installed, by which a stack is known that was changed since it was built."""
     code = (
         "import json; from repro.packages import installed_packages; from repro.installation import damages; "
-        "print(json.dumps([installed_packages(), not damages()]))"
+        "print(json.dumps([installed_packages(), repr(damages())]))"
     )
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
     asked = subprocess.run([python, "-P", "-c", code], env=variables, capture_output=True, text=True)
     if asked.returncode:
         last = asked.stderr.strip().splitlines()[-1:] or ["no message"]
         raise UserError(f"{python} does not run: {last[0]}")
-    packages, whole = json.loads(asked.stdout)
-    return packages, whole
+    packages, found = json.loads(asked.stdout)
+    return packages, found
