@@ -120,7 +120,7 @@ class Environment:
                 packages,
                 bool(self.gpus),
                 imports.packages,
-                [Damage(*each, False) for each in self.lock.changed.items()],
+                [Damage(package, what, missing=False) for package, what in self.lock.changed.items()],
             ),
             variables=variables,
         )
@@ -153,7 +153,7 @@ def describe(
         driver=nvml.driver(),
         image=image.target(),
         tf32=tf32.allowed(capability_of(devices)),
-        lock=lock(packages, bool(devices), installation.damages() if damages is None else damages),
+        lock=lock(packages, bool(devices), damages=installation.damages() if damages is None else damages),
         packages=dict(sorted(packages.items())),
         seed=seed,
         options=options,

@@ -581,7 +581,7 @@ def refused_to_measure(house: House, tmp_path: Path) -> str:
 IS_THE_LOCK = """
 import json
 from repro import environment, installation, packages
-found = environment.lock(packages.installed_packages(), False, installation.damages())
+found = environment.lock(packages.installed_packages(), False, damages=installation.damages())
 print(json.dumps([found.is_the_lock, found.changed]))
 """
 
