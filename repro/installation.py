@@ -158,10 +158,9 @@ def _recorded() -> tuple[dict[str, _Recorded], dict[str, list[_Row]]]:
                 continue
             if path[0] == '"':
                 path = path[1:-1].replace('""', '"')
-            full = f"{folder}/{path}" if path[0] != "/" else path
-            if ".." in path:
-                full = os.path.normpath(full)
-            rows.setdefault(full, []).append(_Row(owner, path, int(size), digest))
+            if path.startswith(("../", "/")):  # scripts, which nothing imports
+                continue
+            rows.setdefault(f"{folder}/{path}", []).append(_Row(owner, path, int(size), digest))
     return owners, rows
 
 
