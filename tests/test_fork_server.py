@@ -11,6 +11,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -97,6 +98,21 @@ def test_ranks_are_numbered_and_meet(fork_server: ForkServer, tmp_path: Path) ->
     assert [(rank["index"], rank["world"]) for rank in known] == [(0, 4), (1, 4), (2, 4), (3, 4)]
     outcomes = fork_server.call(job("total", tmp_path, ranks=4))
     assert [outcome.value for outcome in outcomes] == [6, 6, 6, 6]
+
+
+AWKWARD = ["a#b", "a?b", "a b", "a%20b", 'it\'s "quoted"', "a\nb", "\udcff", "[a]", "a:b"]
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_ranks_meet_whatever_the_name_of_the_temporary_folder(
+    fork_server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / name).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / name))
+    outcomes = fork_server.call(job("total", tmp_path, ranks=2, timeout=20))
+    assert [(outcome.status, outcome.value) for outcome in outcomes] == [("ok", 1)] * 2
+    assert [each.name for each in tmp_path.iterdir() if each.name != "log"] == [name], "and leave nothing beside it"
+    assert list((tmp_path / name).iterdir()) == []
 
 
 def test_ranks_of_a_job_share_a_process_group_of_their_own(fork_server: ForkServer, tmp_path: Path) -> None:

@@ -366,7 +366,7 @@ def test_a_node_that_is_not_taken_says_why_in_one_line(
 
 def test_ranks_meet_by_the_interface_of_the_address_that_they_were_given() -> None:
     """The host's name, which gloo would go by, means 127.0.1.1 on many systems."""
-    assert interface("file:///tmp/meeting") == interface("tcp://127.0.0.1:29400") == "lo"
+    assert interface("/tmp/meeting") == interface("tcp://127.0.0.1:29400") == "lo"
     for name, addresses in psutil.net_if_addrs().items():
         for each in addresses:
             if each.family == socket.AF_INET and psutil.net_if_stats()[name].isup:

@@ -13,8 +13,8 @@ class Job:
 
     `log` gets what the ranks print. Times are in seconds, memory in bytes per rank. `turns` is the address of who gives
     turns to this job and those that are timed together with it. Who hands the job on fills in the rest: `world` counts
-    the ranks of all nodes, `ranks` those forked here, from number `first` on, and `rendezvous`, an init_method of
-    torch.distributed, is where they meet.
+    the ranks of all nodes, `ranks` those forked here, from number `first` on, and `rendezvous` is
+    where they meet: a file's absolute path on one machine, else an init_method of torch.distributed.
     """
 
     call: str

@@ -158,7 +158,7 @@ class ForkServer:
     def call(self, job: Job) -> list[Outcome]:
         """Runs a job of this machine alone, whose ranks meet in a file, and waits for its outcomes, one a rank."""
         with tempfile.TemporaryDirectory(prefix="repro-") as meeting:
-            self.begin(replace(job, rendezvous=f"file://{meeting}/rendezvous"))
+            self.begin(replace(job, rendezvous=f"{meeting}/rendezvous"))
             return self.outcomes(job)
 
     def begin(self, job: Job) -> None:

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from repro import nvml
@@ -72,9 +72,14 @@ class Rank:
             return
         if (name := interface(self.rendezvous)) is not None:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+        store = None
+        if _is_file(self.rendezvous):  # a file:// address would be cut at # and ?, which a folder's name may have
+            file: Any = os.fsencode(self.rendezvous)  # whose bytes may be no UTF-8
+            store = dist.FileStore(file, self.world)  # type: ignore[attr-defined]
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if self.cuda else "gloo",
-            init_method=self.rendezvous,
+            init_method=None if store is not None else self.rendezvous,
+            store=store,
             rank=self.index,
             world_size=self.world,
             timeout=timedelta(days=1),  # a hang is the trial's time limit's to end
@@ -97,14 +102,19 @@ class Rank:
         return time.time() - self.sent
 
 
+def _is_file(rendezvous: str) -> bool:
+    """Return whether the ranks meet in a file, which those of one machine do."""
+    return rendezvous.startswith("/")
+
+
 def interface(rendezvous: str) -> str | None:
     """The network interface by which this node reaches the others; None where that cannot be told. gloo would take the
     one of the host's name, which many systems keep to themselves: 127.0.1.1."""
     import psutil
 
-    place = urlsplit(rendezvous)
-    if place.scheme == "file":
+    if _is_file(rendezvous):
         return "lo"
+    place = urlsplit(rendezvous)
     try:
         family, kind, _, _, address = socket.getaddrinfo(place.hostname, place.port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as way:
