@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import select
 import signal
 import socket
+import stat
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -15,9 +18,11 @@ from typing import Any
 
 import pytest
 
+from repro.errors import UserError
+from repro.measure import turns as turns_module
 from repro.measure.job import Job, Outcome
 from repro.measure.launcher import ForkServer
-from repro.measure.turns import Place, Turns
+from repro.measure.turns import TURN_SECONDS, Place, Turns
 
 
 def player(turns: Turns, name: str, told: list[str], count: int = 3) -> Callable[[], str]:
@@ -85,7 +90,7 @@ def test_one_that_ends_before_it_notices_its_turn_keeps_nobody_waiting() -> None
 
         def leaves() -> str:
             with socket.socket(socket.AF_UNIX) as place:
-                place.connect(f"\0{turns.address}")
+                place.connect(f"{turns.address}/turns")
                 select.select([place], [], [])
             return "left"
 
@@ -133,6 +138,78 @@ def test_one_that_comes_again_after_a_while_is_let_in_where_nobody_else_waits() 
     assert told.count("again") == 1
 
 
+def test_one_that_keeps_its_turn_for_too_long_loses_it_and_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turns_module, "TURN_SECONDS", 0.3)
+    told: list[str] = []
+    over = threading.Event()
+    with Turns() as turns:
+
+        def silent() -> str:
+            place = Place(turns.address)
+            place.turn()
+            over.wait(30)
+            with pytest.raises(ConnectionError, match=r"nobody gives turns any more: .* took more than 0 s"):
+                place.turn()
+            return "silent"
+
+        def other() -> str:
+            player(turns, "b", told)()
+            over.set()
+            return "b"
+
+        assert turns.run([silent, other], []) == ["silent", "b"]
+    assert told.count("b") == 3
+
+
+def test_one_that_was_done_while_the_run_was_stopped_has_had_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As select finds nothing where its time has passed meanwhile."""
+    select_, looked = select.select, []
+
+    def stopped(*asked: Any) -> Any:
+        looked.append(asked[-1])
+        if asked[-1] != TURN_SECONDS:
+            return select_(*asked)
+        time.sleep(0.1)
+        return [], [], []
+
+    monkeypatch.setattr(select, "select", stopped)
+    told: list[str] = []
+    with Turns() as turns:
+        turns.run([player(turns, "a", told)], [])
+    assert told.count("a") == 3
+    assert TURN_SECONDS in looked
+
+
+@pytest.mark.parametrize("name", ["a b%20#?'\"\n\udcff", "long" * 50])
+def test_processes_meet_in_a_folder_of_their_user_alone_whatever_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / name).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / name))
+    told: list[str] = []
+    sockets = Path("/proc/net/unix").read_text().count("@")
+    with Turns() as turns:
+        [folder] = (tmp_path / name).iterdir()
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert Path("/proc/net/unix").read_text().count("@") <= sockets, "one without a folder is everybody's"
+        turns.run([player(turns, each, told) for each in "ab"], [])
+    assert told.count("a") == told.count("b") == 3
+    assert list((tmp_path / name).iterdir()) == []
+
+
+def test_where_no_socket_can_be_made_the_folder_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def bind(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(socket, "socket", type("Unsupported", (socket.socket,), {"bind": bind}))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(UserError, match=rf"^{tmp_path}: no folder and socket .*not supported.* in TMPDIR$"):
+        Turns()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_interruption_ends_who_waits_and_lets_nobody_in() -> None:
     stopped = threading.Event()
     sent_home: list[str] = []
@@ -152,7 +229,7 @@ def test_an_interruption_ends_who_waits_and_lets_nobody_in() -> None:
                 sent_home.append(str(error))
             try:
                 Place(turns.address).turn()
-            except ConnectionRefusedError as error:
+            except ConnectionError as error:
                 refused.append(str(error))
 
         before = signal.signal(signal.SIGALRM, interrupt)
@@ -163,7 +240,8 @@ def test_an_interruption_ends_who_waits_and_lets_nobody_in() -> None:
         finally:
             signal.signal(signal.SIGALRM, before)
     assert stopped.is_set()
-    assert "nobody gives turns any more" in sent_home
+    assert sent_home
+    assert all(each.startswith("nobody gives turns any more") for each in sent_home)
     assert len(refused) == 2
 
 
