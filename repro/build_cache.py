@@ -21,6 +21,7 @@ from .errors import DISK_FULL, UserError
 _MAGIC, _HEADER, _PLACE, _ROW, _ROWS = b"\x7fELF", 64, slice(40, 48), slice(58, 60), slice(60, 62)
 _FULL_BYTES = 2**20
 _NAMED = "where it would build: name in REPRO_CACHE"
+_PARTS = ("inductor", "triton", "extensions-*", "tmp")  # of a build cache, as variables.py names them
 
 
 def build_cache() -> Path:
@@ -30,7 +31,7 @@ def build_cache() -> Path:
     with contextlib.suppress(OSError):
         place.mkdir(parents=True, exist_ok=True)
     if os.access(place, os.W_OK):
-        return place
+        return _usable(place)
     place = Path(tempfile.gettempdir()) / f"repro-build-cache-{os.getuid()}"
     _refuse_awkward(str(place), _NAMED)
     try:
@@ -39,11 +40,24 @@ def build_cache() -> Path:
         made = place.lstat()
     except OSError as error:
         raise UserError(f"{place}, where it would build: {error.strerror}; name a folder in REPRO_CACHE") from None
-    if not stat.S_ISDIR(made.st_mode) or made.st_uid != os.getuid() or made.st_mode & 0o022:
+    ours = stat.S_ISDIR(made.st_mode) and made.st_uid == os.getuid() and not made.st_mode & 0o022
+    if not ours or not os.access(place, os.W_OK | os.X_OK):
         raise UserError(
-            f"{place}, where it would build, is no folder that you alone may write to: remove it, or name one in "
-            "REPRO_CACHE"
+            f"{place}, where it would build, is no folder that you, and you alone, may write to: remove it, or name "
+            "one in REPRO_CACHE"
         )
+    return _usable(place)
+
+
+def _usable(place: Path) -> Path:
+    """The build cache, once its parts are seen to be folders. Raises UserError for one that is none, or is read-only:
+    compilers would fail there, each in its own way."""
+    for part in (part for pattern in _PARTS for part in place.glob(pattern)):
+        if not part.is_dir() or not os.access(part, os.W_OK | os.X_OK):
+            raise UserError(
+                f"{part}, where it would build, is no folder that you may write to: remove it, or name another folder "
+                "in REPRO_CACHE"
+            )
     return place
 
 
@@ -72,11 +86,22 @@ def no_space_told(told: str) -> str | None:
     return None
 
 
-def _refuse_awkward(path: str, way_out: str) -> None:
+def is_awkward(path: str) -> bool:
+    """Return whether torch cannot hand such a path to its compiler: it splits command lines at blanks, in UTF-8."""
+    return bool(_awkward(path))
+
+
+def _awkward(path: str) -> str:
+    """What such a path has that no compiler gets."""
     if re.search(r"[\s'\"\\\[]", path):
+        return "blanks, quotes or brackets"
+    return "bytes that are no UTF-8" if re.search(r"[\udc80-\udcff]", path) else ""
+
+
+def _refuse_awkward(path: str, way_out: str) -> None:
+    if what := _awkward(path):
         raise UserError(
-            f"torch.compile hands its compiler no path with blanks, quotes or brackets, such as {path}, {way_out} a "
-            "plainer folder"
+            f"torch.compile hands its compiler no path with {what}, such as {path}, {way_out} a plainer folder"
         )
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import sysconfig
+import tempfile
 from collections.abc import Mapping, Sequence
 
 from . import image
-from .build_cache import build_cache
+from .build_cache import build_cache, is_awkward
 from .checkout import ROOT
 from .devices import Device
 from .host import instructions
@@ -119,6 +120,9 @@ def server_environment(devices: Sequence[Device], torch: str | None = None) -> d
         "CUDA_VISIBLE_DEVICES": ",".join(device.cuda_name for device in devices),
         "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")]),
     }
+    if is_awkward(tempfile.gettempdir()):  # torch has some files compiled there
+        found["TMPDIR"] = str(caches / "tmp")
+        os.makedirs(found["TMPDIR"], mode=0o700, exist_ok=True)
     if any("GeForce RTX 40" in device.driver_name for device in devices):
         # These have no peer-to-peer links; the authors turned NCCL's off for them, too.
         found |= {name: os.environ.get(name, "1") for name in ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE")}

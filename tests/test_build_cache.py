@@ -14,7 +14,8 @@ import pytest
 from repro.build_cache import build_cache, cut_short, mend, wanted_cache
 from repro.errors import UserError
 from repro.measure.launcher import ForkServer
-from tests.command_line import ROOT, refusal
+from repro.variables import server_environment
+from tests.command_line import ROOT, one_line, process_of, refusal
 
 WHOLE = Path(psutil.__file__).parent / "_psutil_linux.abi3.so"
 
@@ -96,12 +97,14 @@ def test_the_cache_lies_beside_the_environment_or_where_it_is_named_or_else_in_a
         assert place.is_dir()
 
 
-@pytest.mark.parametrize("name", ["with blanks", "it's", "a[b"])
+@pytest.mark.parametrize("name", ["with blanks", "it's", "a[b", "\udcff"])
 def test_a_cache_that_compilers_do_not_take_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
     monkeypatch.setenv("REPRO_CACHE", str(tmp_path / name))
-    with pytest.raises(UserError, match="hands its compiler no path with blanks, quotes or brackets"):
+    with pytest.raises(
+        UserError, match="hands its compiler no path with (blanks, quotes or brackets|bytes that are no UTF-8)"
+    ):
         build_cache()
     assert not (tmp_path / name).exists()
 
@@ -130,3 +133,40 @@ def test_packages_where_compilers_do_not_look_are_refused_whatever_the_cache(
     monkeypatch.setattr(sys, "prefix", "/with blanks/.venv/cpu")
     with pytest.raises(UserError, match=r"such as /with blanks/\.venv/cpu, where this Python's packages are"):
         build_cache()
+
+
+WITHOUT_ROOT_S_RIGHTS = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--inh-caps", "-all"]
+
+
+@pytest.mark.parametrize("part", ["", "inductor", "triton", "extensions-torch-1"])
+@pytest.mark.parametrize("planted", ["file", "read-only"])
+def test_a_planted_or_read_only_folder_of_builds_is_refused_before_anything_is_measured(
+    tmp_path: Path, part: str, planted: str
+) -> None:
+    if subprocess.run([*WITHOUT_ROOT_S_RIGHTS, "true"], capture_output=True).returncode:
+        pytest.skip("root's rights cannot be given up here")
+    temporary, out = tmp_path / "temporary", tmp_path / "out"
+    place = temporary / f"repro-build-cache-{os.getuid()}" / part
+    place.mkdir(parents=True)
+    if planted == "file":
+        place.rmdir()
+        place.touch()
+    else:
+        place.chmod(0o500)
+    wanted = ["--models", "vit", "--processes", "1", "--out", str(out)]
+    variables = {"REPRO_CACHE": "/proc/nothing-can-be-made-here", "TMPDIR": str(temporary), "CUDA_VISIBLE_DEVICES": ""}
+    told = one_line(process_of(WITHOUT_ROOT_S_RIGHTS, *wanted, **variables))
+    assert told.startswith(f"repro: {place}, where it would build, is no folder that you")
+    assert "REPRO_CACHE" in told
+    assert not out.exists()
+
+
+def test_compilers_get_a_temporary_folder_that_they_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRO_CACHE", str(tmp_path / "cache"))
+    for name in ("plain", "a#b?c%20"):
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / name))
+        assert "TMPDIR" not in server_environment([])
+    for name in ("with blanks", "it's", "a\nb", "\udcff"):
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / name))
+        assert server_environment([])["TMPDIR"] == str(tmp_path / "cache" / "tmp")
+        assert (tmp_path / "cache" / "tmp").is_dir()
