@@ -25,6 +25,28 @@ def memory() -> int | None:
     return min((int(each[0]) for each in told if each and each[0] != "max"), default=None)
 
 
+def pids() -> int | None:
+    """How many processes and threads it may have; None where nothing limits it."""
+    told = [_told(folder / "pids.max") for folder in _folders("pids")]
+    return min((int(each[0]) for each in told if each and each[0] != "max"), default=None)
+
+
+def pids_refused() -> int:
+    """How often one more was refused for that."""
+    return _counted("pids", "pids.events", "max")
+
+
+def oom_kills() -> int:
+    """How many of its processes the kernel has killed for want of memory."""
+    return _counted("memory", "memory.events", "oom_kill") or _counted("memory", "memory.oom_control", "oom_kill")
+
+
+def _counted(controller: str, file: str, name: str) -> int:
+    """What a file of its groups counts under this name, over all of them."""
+    told = [_told(folder / file) for folder in _folders(controller)]
+    return sum(int(value) for each in told for key, value in zip(each[::2], each[1::2], strict=False) if key == name)
+
+
 def _folders(controller: str) -> Iterator[Path]:
     """This process's group and those around it, whose limits hold for it too. A container may be told its path on the
     host and see its own group at the top: a folder that is not there limits nothing."""

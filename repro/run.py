@@ -138,7 +138,8 @@ class Run:
         try:
             self.bench.server.start()
         except StackError as error:
-            raise UserError(f"{error.reason}; set up with ./run_all.sh, or install what it lacks with pip") from None
+            remedy = error.remedy or "set up with ./run_all.sh, or install what it lacks with pip"
+            raise UserError(f"{error.reason}; {remedy}") from None
         except ServerDiedError:
             return  # it fails again in the first trial, which records it
         self._keep_imports()

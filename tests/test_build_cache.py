@@ -103,7 +103,7 @@ def test_a_cache_that_compilers_do_not_take_is_refused(
 ) -> None:
     monkeypatch.setenv("REPRO_CACHE", str(tmp_path / name))
     with pytest.raises(
-        UserError, match="hands its compiler no path with (blanks, quotes or brackets|bytes that are no UTF-8)"
+        UserError, match=r"hands its compiler no path with (blanks, quotes or brackets|bytes that are no UTF-8)"
     ):
         build_cache()
     assert not (tmp_path / name).exists()
@@ -154,8 +154,11 @@ def test_a_planted_or_read_only_folder_of_builds_is_refused_before_anything_is_m
     else:
         place.chmod(0o500)
     wanted = ["--models", "vit", "--processes", "1", "--out", str(out)]
-    variables = {"REPRO_CACHE": "/proc/nothing-can-be-made-here", "TMPDIR": str(temporary), "CUDA_VISIBLE_DEVICES": ""}
-    told = one_line(process_of(WITHOUT_ROOT_S_RIGHTS, *wanted, **variables))
+    nowhere = "/proc/nothing-can-be-made-here"
+    run = process_of(
+        WITHOUT_ROOT_S_RIGHTS, *wanted, REPRO_CACHE=nowhere, TMPDIR=str(temporary), CUDA_VISIBLE_DEVICES=""
+    )
+    told = one_line(run)
     assert told.startswith(f"repro: {place}, where it would build, is no folder that you")
     assert "REPRO_CACHE" in told
     assert not out.exists()

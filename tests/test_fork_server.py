@@ -24,11 +24,16 @@ import psutil
 import pytest
 
 from repro.errors import UserError
-from repro.measure import server
+from repro.measure import launcher, server
 from repro.measure.job import Job
-from repro.measure.launcher import ForkServer, ServerDiedError, Stream
+from repro.measure.launcher import ForkServer, ServerDiedError, StackError, Stream
 from repro.measure.memory import oom_kills
 from repro.measure.server import _Forked, _of_error, _traceback
+from repro.measure.trial import Bench
+from repro.measure.trial import run as run_trial
+from repro.packages import installed_packages
+from repro.rules import Stack
+from repro.trial import Trial
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -501,9 +506,91 @@ def test_a_server_that_ends_while_it_loads_is_told_with_the_end_of_its_log_which
             with pytest.raises(ServerDiedError) as told:
                 server.start()
             assert told.value.reason == "the fork server has left"
+            assert told.value.remedy == ""
             end = [*map(str, range(7, 21)), "\ufffd"]
             assert str(told.value).splitlines() == ["the fork server has left", "the end of its log:", *end]
     assert len((tmp_path / "server.log").read_bytes().splitlines()) == 2 * 21
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        ("exit 3", "the fork server ended with exit code 3"),
+        ("kill -SEGV $$", "the fork server was killed by SIGSEGV"),
+        ("kill -KILL $$", "the fork server was killed by SIGKILL, as the kernel does where the host's memory runs out"),
+    ],
+)
+def test_how_a_server_ended_is_told(serving: Callable[..., ForkServer], end: str, told: str) -> None:
+    with serving(end) as server, pytest.raises(ServerDiedError) as error:
+        server.start()
+    assert error.value.reason == told
+    assert ("memory" in error.value.remedy) == ("SIGKILL" in told)
+
+
+def test_a_server_that_the_kernel_killed_for_want_of_memory_names_it_and_the_way_out(tmp_path: Path) -> None:
+    """In a control group that has less than the stack takes."""
+    group = next((each for each in map(Path, ("/sys/fs/cgroup/memory", "/sys/fs/cgroup")) if each.is_dir()), None)
+    assert group is not None
+    group = group / f"repro-{os.getpid()}"
+    try:
+        group.mkdir()
+        limit = group / "memory.limit_in_bytes"
+        (limit if limit.exists() else group / "memory.max").write_text(str(60 * 2**20))
+    except OSError:
+        pytest.skip("no control group may be made here")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho $$ > {group}/cgroup.procs || exit 9\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    try:
+        with ForkServer(tmp_path / "log", {}, str(python), modules=("torch",)) as server:
+            record = run_trial(
+                Trial("vit", "tiny", "naive", "cpu", 1),
+                Bench(server, Stack(installed_packages(), None), None, tmp_path),
+            )
+    finally:
+        group.rmdir()
+    assert record.status == "crashed", "a larger host may measure it"
+    assert record.reason == "the kernel killed the fork server, as the host's memory ran out"
+    assert re.fullmatch(r"free some memory, or give more to the container or job .*: it has [0-9.]+ GiB", record.remedy)
+
+
+def test_a_server_that_does_not_load_in_time_is_ended_and_not_waited_for_again(
+    serving: Callable[..., ForkServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "LOADING_SECONDS", 0.5)
+    before, began = set(psutil.Process().children()), time.monotonic()
+    for script, why in (("exec sleep 60", ""), ("kill -STOP $$", r": somebody has stopped it \(SIGSTOP\)")):
+        with serving(script) as server:
+            for _ in range(2):
+                told = rf"^the fork server did not load the stack within [^:]+{why}$"
+                with pytest.raises(StackError) as error:
+                    server.start()
+                assert re.match(told, error.value.reason)
+                assert "network file system" in error.value.remedy
+                assert set(psutil.Process().children()) <= before
+    assert time.monotonic() - began < 10
+
+
+def test_a_run_whose_server_hangs_while_it_loads_ends_with_one_line_and_leaves_no_process(tmp_path: Path) -> None:
+    code = """
+import sys
+from repro.cli import main
+from repro.measure import launcher
+launcher.LOADING_SECONDS = 3.0
+sys.exit(main(sys.argv[1:]))
+"""
+    (tmp_path / "torch.py").write_text(
+        f"import os, signal\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
+        "os.kill(os.getpid(), signal.SIGSTOP)\n"
+    )
+    command = [sys.executable, "-c", code, "--models", "vit", "--methods", "naive", "--out", str(tmp_path / "out")]
+    paths = os.pathsep.join([str(ROOT), str(tmp_path)])
+    variables = {**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert "repro: the fork server did not load the stack within " in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
 READY = """say '{"ready": true, "broken": {}, "imports": {}}'"""
@@ -612,7 +699,7 @@ def test_a_dead_server_is_told_and_the_next_job_starts_another(
 
     killer = threading.Thread(target=kill_once_it_hangs)
     killer.start()
-    with pytest.raises(ServerDiedError, match="the fork server has left"):
+    with pytest.raises(ServerDiedError, match=r"^the fork server was killed by SIGKILL"):
         private_server.call(job("hang", tmp_path, ranks=2, pids=str(pids)))
     killer.join()
     assert_gone(pids, 2)
@@ -659,24 +746,73 @@ except ConnectionError as error:
     assert done.stdout == "the near end has left; 1 forked\n", done.stderr
 
 
-@pytest.mark.slow
-def test_a_killed_near_end_leaves_no_process_behind(tmp_path: Path, pids: Path) -> None:
-    code = """
+def test_what_a_killed_server_leaves_is_found_and_ended(private_server: ForkServer, tmp_path: Path, pids: Path) -> None:
+    [server] = private_server.call(job("who", tmp_path))
+
+    def kill_once_it_hangs() -> None:
+        wait_for_pids(pids, 8)
+        os.kill(server.value["parent"], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_once_it_hangs)
+    killer.start()
+    with pytest.raises(ServerDiedError, match="killed by SIGKILL"):
+        private_server.call(job("hang_with_a_family", tmp_path, ranks=2, pids=str(pids)))
+    killer.join()
+    assert_gone(pids, 8)
+
+
+NEAR_END = """
 import sys
 from pathlib import Path
 from repro.measure.job import Job
 from repro.measure.launcher import ForkServer
 
-folder, pids = sys.argv[1:]
-server = ForkServer(Path(folder, "server.log"), {}, modules=("torch",))
+folder, pids, *modules = sys.argv[1:]
+server = ForkServer(Path(folder, "server.log"), {}, modules=modules)
 server.call(Job("tests.ranks:hang_with_a_family", {"pids": pids}, 2, folder + "/log", timeout=600))
 """
-    near = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(pids)], cwd=ROOT)
+
+
+def near_end(folder: Path, pids: Path, *modules: str, **variables: str) -> subprocess.Popen[bytes]:
+    """A process whose fork server loads these modules, then forks ranks that hang with a family."""
+    command = [sys.executable, "-c", NEAR_END, str(folder), str(pids), *modules]
+    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, **variables})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_killed_near_end_leaves_no_process_behind(tmp_path: Path, pids: Path, stopped: bool) -> None:
+    near = near_end(tmp_path, pids, "torch")
     try:
         wait_for_pids(pids, 8)
         [server] = psutil.Process(near.pid).children()
+        if stopped:
+            server.suspend()
     finally:
         near.kill()
         near.wait()
     assert_gone(pids, 8)
     server.wait(timeout=5)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_server_that_still_loads_ends_with_its_near_end(tmp_path: Path, pids: Path, stopped: bool) -> None:
+    (tmp_path / "hangs.py").write_text(
+        f"import os, time\nopen({str(pids)!r} + f'/{{os.getpid()}}', 'w')\ntime.sleep(60)\n"
+    )
+    near = near_end(tmp_path, pids, "hangs", PYTHONPATH=str(tmp_path))
+    try:
+        wait_for_pids(pids, 1)
+        if stopped:
+            psutil.Process(*numbers(pids)).suspend()
+    finally:
+        near.kill()
+        near.wait()
+    assert_gone(pids, 1, seconds=2)
+
+
+def test_a_server_that_comes_after_its_near_end_ends_at_once() -> None:
+    """As the near end may be killed between the fork and its first word to the kernel."""
+    code = "import os, sys; from repro.measure.processes import end_with; end_with(1 << 22); print('went on')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr

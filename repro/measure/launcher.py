@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -13,15 +15,24 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from repro import files, jsonfile
 from repro.build_cache import mend
+from repro.host import host
 from repro.imported import Imports
+from repro.units import duration
 from repro.variables import process_environment
 
 from .job import Job, Outcome
+from .memory import oom_kills
+from .processes import MARK, end_of, end_with, kill_marked, process_limit
+
+# To load the stack takes 5 to 60 s from a disk, and minutes from a network file system that is read for the first time.
+LOADING_SECONDS = 600.0
+_EXIT_SECONDS = 2.0  # from the end of its connection to that of a process, which then tells how it ended
 
 
 class ServerDiedError(RuntimeError):
@@ -38,7 +49,15 @@ class ServerDiedError(RuntimeError):
 
 
 class StackError(ServerDiedError):
-    """The stack does not import: no server of it can start."""
+    """The stack does not import, or not in time: no server of it can start."""
+
+
+class LeftError(ServerDiedError):
+    """A fork server has closed its connection."""
+
+
+class SilentError(ServerDiedError):
+    """A fork server has said nothing for as long as it may."""
 
 
 class Stream:
@@ -52,7 +71,7 @@ class Stream:
         try:
             self._connection.sendall(json.dumps(value).encode() + b"\n")
         except OSError as error:  # also that of a network whose other end does not answer any more
-            raise ServerDiedError(f"{self.name} has left") from error
+            raise LeftError(f"{self.name} has left") from error
 
     def receive(self, timeout: float | None) -> Any:
         """Waits for one line, `timeout` seconds at most; a ServerDiedError where none comes."""
@@ -60,13 +79,13 @@ class Stream:
         while b"\n" not in self._buffer:
             wait = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not select.select([self._connection], [], [], wait)[0]:
-                raise ServerDiedError(f"{self.name} does not answer")
+                raise SilentError(f"{self.name} does not answer")
             try:
                 chunk = self._connection.recv(1 << 16)
             except OSError:
                 chunk = b""
             if not chunk:
-                raise ServerDiedError(f"{self.name} has left")
+                raise LeftError(f"{self.name} has left")
             self._buffer += chunk
         line, self._buffer = self._buffer.split(b"\n", 1)
         try:
@@ -110,6 +129,8 @@ class ForkServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._stream: Stream | None = None
         self._loaded = False
+        self._mark, self._oom_kills = secrets.token_hex(16), 0
+        self._late: StackError | None = None
         self.broken: dict[str, str] = {}
         self.imports: Imports | None = None
 
@@ -124,18 +145,20 @@ class ForkServer:
         if self._process is not None and self._process.poll() is None:
             return
         self.mend()
+        self._oom_kills = oom_kills()
         near, far = socket.socketpair()
-        with open(self._opened(self._log), "ab") as log:
-            self._process = subprocess.Popen(
+        with open(self._opened(self._log), "ab") as log, far:
+            self._process = _popen(
                 [self._python, "-m", "repro.measure.server", str(far.fileno()), *self._modules],
                 pass_fds=[far.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # a terminal's Ctrl-C is the near end's to handle
-                env=process_environment(self._environment),
+                # Of the thread that starts it the kernel takes the end for this process's: see `start`.
+                preexec_fn=partial(end_with, os.getpid()),
+                env=process_environment(self._environment) | {MARK: self._mark},
             )
-        far.close()
         self._stream, self._loaded = Stream(near), False
 
     @staticmethod
@@ -144,16 +167,35 @@ class ForkServer:
         return files.open_to_append(log.parent.parent, f"{log.parent.name}/{log.name}")
 
     def start(self) -> None:
-        """Starts the server and waits until the stack is loaded; does nothing where it is already."""
+        """Starts the server and waits until the stack is loaded; does nothing where it is already. A server that could
+        not load it in time is not started again. The thread that launched it waits here, too."""
+        if self._late is not None:
+            raise self._late
         self.launch()
         if self._loaded:
             return
         with self._listening() as stream:
-            ready = stream.receive(None)
+            try:
+                ready = stream.receive(LOADING_SECONDS)
+            except SilentError:
+                self._late = StackError(
+                    f"the fork server did not load the stack within {duration(LOADING_SECONDS)}{self._stopped()}",
+                    "run it again: a network file system that was slow answers sooner once it was read; or set up on a "
+                    "local disk",
+                )
+                raise self._late from None
             if "error" in ready:
                 raise StackError(f"the stack does not import: {ready['error']}\n{ready['traceback']}")
         self._loaded, self.broken = True, ready["broken"]
         self.imports = jsonfile.value(Imports, ready["imports"])
+
+    def _stopped(self) -> str:
+        """What to add where the server was stopped."""
+        import psutil
+
+        assert self._process is not None
+        stopped = psutil.Process(self._process.pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+        return ": somebody has stopped it (SIGSTOP)" if stopped else ""
 
     def call(self, job: Job) -> list[Outcome]:
         """Runs a job of this machine alone, whose ranks meet in a file, and waits for its outcomes, one a rank."""
@@ -196,6 +238,8 @@ class ForkServer:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+            if self._process.returncode:
+                kill_marked(self._mark)  # what it could not end itself
             self._process = None
 
     @contextlib.contextmanager
@@ -208,6 +252,32 @@ class ForkServer:
             self.close()
             raise
         except ServerDiedError as error:
+            told, remedy = str(error), error.remedy
+            if isinstance(error, LeftError):
+                told, remedy = self._end() or (told, remedy)
             self.close()
             tail = self._log.read_text(errors="replace").splitlines()[-15:]
-            raise type(error)("\n".join([str(error), "the end of its log:", *tail])) from error
+            raise type(error)("\n".join([told, "the end of its log:", *tail]), remedy) from error
+
+    def _end(self) -> tuple[str, str] | None:
+        """How a server ended that has left, and the remedy; None where it ended well, or is still there."""
+        assert self._process is not None
+        try:
+            code = self._process.wait(timeout=_EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return None
+        if code != -signal.SIGKILL:
+            return (f"the fork server {end_of(code)}", "") if code else None
+        told = f"the fork server {end_of(code)}"
+        if oom_kills() > self._oom_kills:
+            told = "the kernel killed the fork server, as the host's memory ran out"
+        has = f"{host().memory_bytes / 2**30:.1f} GiB"
+        return told, f"free some memory, or give more to the container or job that this runs in: it has {has}"
+
+
+def _popen(command: Sequence[str], **known: Any) -> subprocess.Popen[bytes]:
+    """Starts a process. Raises ServerDiedError where no more may be started."""
+    try:
+        return subprocess.Popen(command, **known)
+    except BlockingIOError as error:
+        raise ServerDiedError(f"the fork server cannot be started: {process_limit()}") from error

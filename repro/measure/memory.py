@@ -9,6 +9,8 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+from repro import cgroups
+
 _HOST_SIGNS = (
     "can't allocate memory",  # torch's CPU allocator
     "cannot allocate memory",
@@ -104,12 +106,13 @@ def _pins(error: BaseException) -> bool:
 
 
 def oom_kills() -> int:
-    """How many processes the kernel has killed for want of memory; 0 where it does not tell."""
+    """How many processes the kernel has killed for want of memory, here or, where it tells no more, in this container;
+    0 where it tells nothing."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/vmstat").read_text().splitlines():
             if line.startswith("oom_kill "):
                 return int(line.split()[1])
-    return 0
+    return cgroups.oom_kills()
 
 
 class Peak:

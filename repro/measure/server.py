@@ -11,7 +11,6 @@ the server, so nothing outlives a run, however it ends.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import gc
 import importlib
@@ -28,7 +27,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any
 
-from repro import nvml, stack
+from repro import cgroups, nvml, stack
 from repro.build_cache import mend
 from repro.checkout import ROOT
 from repro.errors import UserError, one_line
@@ -37,18 +36,15 @@ from repro.imported import imports
 from .crowd import Crowd
 from .job import Job, Outcome
 from .memory import is_out_of_memory, is_the_hosts, lost_a_compiler, oom_kills
+from .processes import adopt_orphans, end_of, end_with, go_on_without_parent, no_more_processes, process_limit
 from .rank import Rank
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_READ_BYTES = 1 << 20  # of a job's log
 _GRACE_SECONDS = 3.0  # what the other ranks get to report once one has failed
 _LOOK_SECONDS = 1.0  # how often to look after ranks that say nothing
 _GLANCE_SECONDS = 0.005  # and after those that are about to end
 _UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH)  # what Linux says, where a router did, for a time-out
 _BEGIN, _END = 12_000, 4_000  # characters of a traceback that a record keeps; of a compiler's, the first error is there
-
-
-def _prctl(option: int, value: int) -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
 def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kills: int) -> None:
@@ -64,9 +60,7 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kill
             os.setpgid(0, group)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)  # here it is held back, on a node that joined the command's
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != server:
-                return
+            end_with(server)
             with contextlib.suppress(OSError):  # where memory runs out, it is to be a rank that ends
                 Path("/proc/self/oom_score_adj").write_text("1000")
             log = os.open(job.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
@@ -115,7 +109,10 @@ def _of_error(error: BaseException, kills: int, cuda: bool) -> tuple[str, str, b
     of it."""
     if lost_a_compiler(error) and oom_kills() > kills:
         return "out_of_memory", "the kernel killed a compiler, as the host's memory ran out", True
-    return "out_of_memory" if is_out_of_memory(error) else "crashed", one_line(error), cuda and is_the_hosts(error)
+    told = one_line(error)
+    if no_more_processes(str(error)):
+        told += f"; {process_limit()}"
+    return "out_of_memory" if is_out_of_memory(error) else "crashed", told, cuda and is_the_hosts(error)
 
 
 def _traceback() -> str:
@@ -133,10 +130,11 @@ def _traceback() -> str:
 
 class _Forked:
     """A rank as the server sees it: its process, the pipe it reports on, and what became of it. `oom_kills` are those
-    before it began."""
+    before it began, `log` is what it prints to."""
 
-    def __init__(self, rank: int, pid: int, pipe: int, cuda: bool, oom_kills: int) -> None:
+    def __init__(self, rank: int, pid: int, pipe: int, cuda: bool, oom_kills: int, log: _Log | None = None) -> None:
         self.outcome, self.pid, self.pipe, self._cuda, self._oom_kills = Outcome(rank), pid, pipe, cuda, oom_kills
+        self._log = log
         self.hung_up = self.ended = False
         self._torn = b""
         os.set_blocking(pipe, False)
@@ -175,17 +173,29 @@ class _Forked:
                 self.outcome.status, self.outcome.of_host = "out_of_memory", self._cuda
                 self.outcome.error = "the kernel killed the process, as the host's memory ran out"
                 return
-            how = f"was killed by {_signal_name(end.si_status)}" if killed else f"ended with exit code {end.si_status}"
-            if killed and end.si_status == signal.SIGKILL:
-                how += ", as the kernel does where the host's memory runs out"
+            how = end_of(-end.si_status if killed else end.si_status)
+            if self._log is not None and self._log.lacks_processes():
+                how += f"; {process_limit()}"
             self.outcome.status, self.outcome.error = "crashed", f"the process {how}"
 
 
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
+class _Log:
+    """What a job prints from now on, and how often its control group refuses a process or a thread."""
+
+    def __init__(self, file: str) -> None:
+        self._file, self._refused = Path(file), cgroups.pids_refused()
+        self._size = self._file.stat().st_size if self._file.is_file() else 0
+
+    def lacks_processes(self) -> bool:
+        """Return whether the job lacked a process or a thread, as native libraries print before they abort."""
+        if cgroups.pids_refused() > self._refused:
+            return True
+        try:
+            with self._file.open("rb") as log:
+                log.seek(self._size)
+                return no_more_processes(log.read(_READ_BYTES).decode(errors="replace"))
+        except OSError:
+            return False
 
 
 def _end(group: int) -> None:
@@ -237,21 +247,26 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
 
     Raises ConnectionError where the stream ends instead. Nothing that was forked outlives this.
     """
-    server, group, ranks, kills, crowd = os.getpid(), 0, [], oom_kills(), Crowd()
+    server, group, ranks, kills, crowd, log = os.getpid(), 0, [], oom_kills(), Crowd(), _Log(job.log)
     selector = selectors.DefaultSelector()
     selector.register(stream, selectors.EVENT_READ)
     try:
         for local in range(job.ranks):
             with _held_back():
                 reading, writing = os.pipe()
-                pid = os.fork()
+                try:
+                    pid = os.fork()
+                except OSError as error:
+                    os.close(reading)
+                    os.close(writing)
+                    return _unforked(job, local, error, kills)
                 if pid == 0:
                     _rank_process(job, local, group, writing, server, kills)
                 group = group or pid
                 with contextlib.suppress(PermissionError, ProcessLookupError):  # it did so itself, or is gone already
                     os.setpgid(pid, group)
                 os.close(writing)
-                ranks.append(_Forked(job.first + local, pid, reading, job.cuda, kills))
+                ranks.append(_Forked(job.first + local, pid, reading, job.cuda, kills, log))
                 selector.register(reading, selectors.EVENT_READ, ranks[-1])
             _told_to_stop(stream)  # a word can wait until all are forked, but not its end
 
@@ -282,6 +297,16 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
     return [rank.outcome for rank in ranks]
 
 
+def _unforked(job: Job, failed: int, error: OSError, kills: int) -> list[Outcome]:
+    """The outcomes of a job of which one rank could not be forked."""
+    outcomes = [Outcome(job.first + local, "stopped") for local in range(job.ranks)]
+    status, told, of_host = _of_error(error, kills, job.cuda)
+    outcomes[failed] = replace(
+        outcomes[failed], status=status, error=f"no process can be forked: {told}", of_host=of_host
+    )
+    return outcomes
+
+
 def serve(stream: socket.socket, logs: Path | None = None, modules: Sequence[str] = stack.PRELOADED) -> int:
     """Preloads the stack, says so and what of it does not import, then runs one job after another until the stream
     ends. Returns how many it began.
@@ -303,7 +328,7 @@ def serve(stream: socket.socket, logs: Path | None = None, modules: Sequence[str
 
 def _jobs(stream: socket.socket, logs: Path | None, modules: Sequence[str]) -> Iterator[Job]:
     """What `serve` is given to do, once the stack is loaded."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    adopt_orphans()
     lines = stream.makefile("rb", buffering=0)  # takes in no more than a line: what follows a job is for run() to see
     try:
         broken = stack.preload(modules)
@@ -316,6 +341,7 @@ def _jobs(stream: socket.socket, logs: Path | None, modules: Sequence[str]) -> I
         return
     gc.collect()
     gc.freeze()  # forked ranks leave the shared pages alone
+    go_on_without_parent()
     ready = {"ready": True, "broken": broken, "imports": asdict(imports())}
     stream.sendall(json.dumps(ready).encode() + b"\n")
     for line in lines:
