@@ -99,7 +99,8 @@ class Experiment:
             raise TrainingFailedError(f"{what.id}: {outcome.status}, {outcome.error or 'no reason given'}; see {log}")
         started = next(report["started"] for report in outcome.reports if "started" in report)
         trained = Trained(what, started, **outcome.value, crowd=outcome.crowd)
-        files.replace(path, json.dumps(asdict(trained)) + "\n")
+        files.replace(self.results.current / path.name, json.dumps(asdict(trained)) + "\n")
+        self.results.check()
         return trained, False
 
 

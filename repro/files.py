@@ -110,13 +110,14 @@ def inside(folder: Path, *names: str) -> None:
                 raise UserError(f"{path} is no file: remove it, or name another folder")
 
 
-def open_to_append(folder: Path, name: str) -> int:
-    """Open a file of a folder for appending, and make it. Raises UserError as `inside` does, also where the link or the
-    pipe was put there while a run goes on."""
+def open_to_append(folder: Path, name: str, opened: int | None = None) -> int:
+    """Open a file of a folder for appending, and make it: of the folder that is `opened`, if one is. Raises UserError as
+    `inside` does, also where the link or the pipe was put there while a run goes on."""
     inside(folder, name)
     # What is put there meanwhile fails.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    return os.open(os.path.realpath(folder / name), flags, 0o666)
+    path = os.path.relpath(os.path.realpath(folder / name), os.path.realpath(folder))
+    return os.open(path if opened is not None else folder / path, flags, 0o666, dir_fd=opened)
 
 
 def look(path: Path) -> None:

@@ -175,6 +175,7 @@ class Run:
             self.tell(trial, None, False)
             return None
         size = guide.size(settings) if guide is not None else 0
+        self.results.check()
         try:
             weigh = guide.weigh if guide is not None else None
             record = run_trial(replace(trial, timeout=min(trial.timeout, left)), self.bench, max(1, size), weigh)

@@ -20,6 +20,7 @@ from repro import jsonfile
 from repro.errors import UserError
 from repro.results import Results, lines
 from repro.trial import Record, Trial
+from tests.command_line import started, stderr_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -276,3 +277,125 @@ def test_the_second_run_in_a_folder_says_who_holds_it(tmp_path: Path) -> None:
         assert records(tmp_path)
         with pytest.raises(UserError, match=rf"{tmp_path} is held by process {os.getpid()} on "):
             Results(tmp_path).__enter__()
+
+
+# --- A folder that goes elsewhere meanwhile ---
+
+
+def test_a_run_whose_folder_was_moved_writes_there_and_not_into_another_runs(tmp_path: Path) -> None:
+    folder, moved = tmp_path / "run", tmp_path / "moved"
+    with Results(folder) as first:
+        first.append(record())
+        folder.rename(moved)
+        with Results(folder) as second:
+            second.append(record("checkpointing"))
+            with pytest.raises(UserError) as error:
+                first.append(record("free_lunch"))
+            second.append(record("fsdp_3"))
+    told = (
+        f"{folder} was moved while the run went on: what is finished is kept in {moved}; name that with --out to go on"
+    )
+    assert str(error.value) == told
+    assert [found and found.settings for found in records(moved)] == ["naive", "free_lunch"]
+    assert [found and found.settings for found in records(folder)] == ["checkpointing", "fsdp_3"]
+    assert (folder / ".lock").read_bytes() == (moved / ".lock").read_bytes() == b"", "each freed its own"
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_moved_folder_is_told_before_anything_is_written_by_its_name(tmp_path: Path, again: bool) -> None:
+    folder, moved = tmp_path / "run", tmp_path / "moved"
+    with Results(folder) as results:
+        results.check()
+        folder.rename(moved)
+        if again:
+            folder.mkdir()
+        assert results.current == moved
+        with pytest.raises(UserError, match=rf"{folder} was moved .* kept in {moved}; "):
+            results.check()
+
+
+def test_a_folder_that_was_removed_and_made_again_gets_no_record_of_before(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with Results(folder) as results:
+        shutil.rmtree(folder)
+        folder.mkdir()
+        for write in (results.check, lambda: results.append(record())):
+            with pytest.raises(UserError, match=f"^{folder} was removed, with what was finished"):
+                write()
+    assert list(folder.iterdir()) == []
+
+
+def test_where_the_lock_was_removed_the_record_is_kept_beside_what_another_run_may_hold(tmp_path: Path) -> None:
+    with Results(tmp_path) as first:
+        first.append(record())
+        (tmp_path / ".lock").unlink()
+        with Results(tmp_path) as second:
+            with pytest.raises(UserError) as error:
+                first.append(record("free_lunch"))
+            second.append(record("checkpointing"))
+    aside = tmp_path / f"trials-of-process-{os.getpid()}.jsonl"
+    assert str(error.value).startswith(f"{tmp_path}/.lock was removed or replaced while the run went on")
+    assert str(error.value).endswith(f"; the last trial is in {aside}, for trials.jsonl")
+    assert json.loads(aside.read_text()) == asdict(record("free_lunch"))
+    assert [found and found.settings for found in records(tmp_path)] == ["naive", "checkpointing"]
+
+
+def test_a_file_system_that_shows_no_two_times_the_same_number_stops_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os.path, "samestat", lambda *_: False)
+    with Results(tmp_path) as results:
+        results.append(record())
+        results.check()
+    assert len(records(tmp_path)) == 1
+
+
+def test_a_run_whose_folder_is_moved_while_it_measures_ends_with_one_line(tmp_path: Path) -> None:
+    folder, moved = tmp_path / "run", tmp_path / "moved"
+    wanted = ["--models", "vit", "--methods", "all", "--processes", "1", "--steps", "1", "-k", "naive or checkpointing"]
+    with started(*wanted, "--out", str(folder)) as run:
+        told = []
+        for line in stderr_of(run):
+            told.append(line)
+            if line.startswith("[1/"):
+                folder.rename(moved)
+                folder.mkdir()
+        output, _ = run.communicate()
+    assert (run.returncode, output) == (2, ""), told
+    assert told[-1].startswith(f"repro: {folder} was moved while the run went on: what is finished is kept in {moved}")
+    assert records(moved)
+    assert list(folder.iterdir()) == []
+
+
+# --- What killed runs leave ---
+
+
+def test_parts_of_files_that_killed_runs_left_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    ours = [f"{name}.{ended.pid}.part" for name in ("verdicts.json", "report.md", "report.html")]
+    others = [
+        f"verdicts.json.{os.getpid()}.part",  # being written
+        "verdicts.json.part",
+        f"film.mkv.{ended.pid}.part",
+        "verdicts.json.x1.part",
+    ]
+    for name in (*ours, *others):
+        (tmp_path / name).touch()
+    (tmp_path / f"folder.json.{ended.pid}.part").mkdir()
+    (tmp_path / f"link.json.{ended.pid}.part").symlink_to(tmp_path / "trials.jsonl")
+    with Results(tmp_path):
+        pass
+    left = {path.name for path in tmp_path.iterdir()} - {".lock", "logs"}
+    assert left == {*others, f"folder.json.{ended.pid}.part", f"link.json.{ended.pid}.part"}
+
+
+def test_who_does_not_hold_the_folder_removes_no_parts(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    part = tmp_path / f"verdicts.json.{ended.pid}.part"
+    with Results(tmp_path):
+        part.touch()
+        with pytest.raises(UserError, match="is held by"):
+            Results(tmp_path).__enter__()
+        assert part.exists()

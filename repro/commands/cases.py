@@ -55,6 +55,7 @@ class _Plugin:
         standing = {f"test_trial[{id}]" for id in self.run.ran} - {case["name"] for case in told}
         told += [case for case in _cases(self.file) if case["name"] in standing]
         try:
+            self.run.results.check()
             files.replace(self.file, safe_dumps(output_json, ensure_ascii=True, indent=4))
         except UserError as error:
             self.error = error

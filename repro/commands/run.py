@@ -170,7 +170,7 @@ def _write(run: Run, draw: bool) -> Written:
     """Write verdicts.json, and the report of all that the folder holds; its page takes seconds to draw."""
     from ..report.content import compose
     from ..report.write import write
-
+    run.results.check()
     folder, clock = run.results.folder, run.options.clock
     jsonfile.write(folder / VERDICTS, [verdict.row() for verdict in run.verdicts()])
     return write(compose(read(folder, clock)), folder, draw)
