@@ -25,10 +25,14 @@ def memory() -> int | None:
     return min((int(each[0]) for each in told if each and each[0] != "max"), default=None)
 
 
-def pids() -> int | None:
-    """How many processes and threads it may have; None where nothing limits it."""
-    told = [_told(folder / "pids.max") for folder in _folders("pids")]
-    return min((int(each[0]) for each in told if each and each[0] != "max"), default=None)
+def pids() -> tuple[int, int] | None:
+    """How many processes and threads it may have, and how many of them are left; None where nothing limits it."""
+    found = []
+    for folder in _folders("pids"):
+        most, current = _told(folder / "pids.max"), _told(folder / "pids.current")
+        if most and current and most[0] != "max":
+            found.append((int(most[0]), int(most[0]) - int(current[0])))
+    return min(found, key=lambda each: each[1], default=None)
 
 
 def pids_refused() -> int:

@@ -20,8 +20,9 @@ from . import command, terminal
 from .commands import HELP
 from .errors import UserError
 from .escape import visible_lines
-from .exit_codes import INTERRUPTED, OK, USAGE
+from .exit_codes import FAILED, INTERRUPTED, OK, USAGE
 from .near import near
+from .process_limit import no_more_processes, process_limit
 from .stderr import Unfailing, say
 
 _MEASURING = ("run", "lab", "calibrate", "upgrade-check")  # what they measured is in files, whatever becomes of stdout
@@ -97,6 +98,11 @@ def main(arguments: Sequence[str]) -> int:
             code = USAGE
         except KeyboardInterrupt:
             code = INTERRUPTED
+        except (OSError, RuntimeError) as error:
+            if not no_more_processes(str(error)):
+                raise
+            say(process_limit())
+            code = FAILED
         finally:
             output.flush()
         if output.error is not None:

@@ -111,8 +111,8 @@ def inside(folder: Path, *names: str) -> None:
 
 
 def open_to_append(folder: Path, name: str, opened: int | None = None) -> int:
-    """Open a file of a folder for appending, and make it: of the folder that is `opened`, if one is. Raises UserError as
-    `inside` does, also where the link or the pipe was put there while a run goes on."""
+    """Open a file of a folder for appending, and make it: of the folder that is `opened`, if one is. Raises UserError
+    as `inside` does, also where the link or the pipe was put there while a run goes on."""
     inside(folder, name)
     # What is put there meanwhile fails.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -22,10 +22,14 @@ from ..doctor import without_cuda
 from ..errors import UserError
 from ..exit_codes import INTERRUPTED
 from ..formats import are
+from ..host import usable_cpus
+from ..process_limit import processes_left
 from ..stderr import say
 from ..trial import Trial
 from ..units import path, shell_words
 
+# On 2 CPUs 2 ranks take 13 processes and threads, and 21 while both compile: these leave a little room above that.
+_PROCESSES, _PROCESSES_A_RANK = 8, 8
 _FREE_BYTES = 256 * 2**20
 _STOPS = (signal.SIGTERM, signal.SIGINT)
 _BURST_SECONDS = 2.0  # signals that come so soon are one wish: launchers send several, and people press Ctrl-C again
@@ -74,6 +78,17 @@ def check_loopback() -> None:
         raise UserError(
             "the loopback interface, lo, is down: over it the processes of a trial meet; bring it up with "
             "'ip link set lo up'"
+        )
+
+
+def check_processes(ranks: int) -> None:
+    """Raise UserError where so few processes and threads may be started that a trial of so many ranks would abort, or
+    wait for a compiler that never starts."""
+    left, needed = processes_left(), _PROCESSES + ranks * _PROCESSES_A_RANK + usable_cpus()
+    if left is not None and left[0] < needed:
+        raise UserError(
+            f"{left[1]}, which leaves {max(0, left[0])} processes and threads: trials here take about {needed}; raise "
+            "it, or take fewer --processes"
         )
 
 

@@ -36,6 +36,7 @@ from .preflight import (
     check_disk,
     check_loopback,
     check_packages,
+    check_processes,
     resumable,
     stop_on_sigterm,
 )
@@ -124,6 +125,7 @@ def main(given: argparse.Namespace) -> int:
     if given.k:
         run.chosen = chosen(run, given.k)
     check_compilers(run.chosen, devices)
+    check_processes(max((trial.count for trial in run.chosen), default=1))
     check_disk(folder, *FILES)
     stop_on_sigterm()
     with run, Tracker(given.track, folder) as tracker:
@@ -170,6 +172,7 @@ def _write(run: Run, draw: bool) -> Written:
     """Write verdicts.json, and the report of all that the folder holds; its page takes seconds to draw."""
     from ..report.content import compose
     from ..report.write import write
+
     run.results.check()
     folder, clock = run.results.folder, run.options.clock
     jsonfile.write(folder / VERDICTS, [verdict.row() for verdict in run.verdicts()])

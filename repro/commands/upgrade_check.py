@@ -39,6 +39,7 @@ from .preflight import (
     check_disk,
     check_loopback,
     check_packages,
+    check_processes,
     resumable,
     stop_on_sigterm,
 )
@@ -79,6 +80,7 @@ def main(given: argparse.Namespace) -> int:
     check_cuda(devices)
     check_loopback()
     check_compilers(candidates, devices)
+    check_processes(max((trial.count for trial in candidates), default=1))
     check_disk(given.out, REPORT, _CHECK)
     stop_on_sigterm()
     first = second.this_stack()

@@ -23,12 +23,13 @@ from repro import files, jsonfile
 from repro.build_cache import mend
 from repro.host import host
 from repro.imported import Imports
+from repro.process_limit import process_limit
 from repro.units import duration
 from repro.variables import process_environment
 
 from .job import Job, Outcome
 from .memory import oom_kills
-from .processes import MARK, end_of, end_with, kill_marked, process_limit
+from .processes import MARK, end_of, end_with, kill_marked
 
 # To load the stack takes 5 to 60 s from a disk, and minutes from a network file system that is read for the first time.
 LOADING_SECONDS = 600.0

@@ -5,18 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import resource
 import signal
 import time
 from pathlib import Path
-
-from repro import cgroups
 
 MARK = "REPRO_FORK_SERVER"  # the variable by which all that a fork server started is found once it has gone
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LIBC = ctypes.CDLL(None)  # looked up here: between a fork and an exec a process may do little
 _ROUNDS, _GLANCE_SECONDS = 20, 0.01
-_NO_MORE = ("can't start new thread", "resource temporarily unavailable")  # Python, and the C library
 
 
 def end_with(parent: int) -> None:
@@ -71,20 +67,3 @@ def _variables(process: Path) -> list[bytes]:
         return (process / "environ").read_bytes().split(b"\0")
     except OSError:
         return []
-
-
-def no_more_processes(text: str) -> bool:
-    """Return whether this text says that no process or thread could be started."""
-    return any(sign in text.lower() for sign in _NO_MORE)
-
-
-def process_limit() -> str:
-    """Name the limit of processes and threads that is the lowest here, and how to raise it."""
-    found = []
-    if (most := cgroups.pids()) is not None:
-        found.append((most, f"pids.max of this control group is {most}"))
-    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    if soft != resource.RLIM_INFINITY and os.geteuid() != 0:  # root is not held to it
-        found.append((soft, f"ulimit -u is {soft}"))
-    what = f"{min(found)[1]}: raise it" if found else "raise the limit of this user, container or job"
-    return f"no more processes and threads may be started here; {what}"

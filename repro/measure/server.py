@@ -32,11 +32,12 @@ from repro.build_cache import mend
 from repro.checkout import ROOT
 from repro.errors import UserError, one_line
 from repro.imported import imports
+from repro.process_limit import no_more_processes, process_limit
 
 from .crowd import Crowd
 from .job import Job, Outcome
 from .memory import is_out_of_memory, is_the_hosts, lost_a_compiler, oom_kills
-from .processes import adopt_orphans, end_of, end_with, go_on_without_parent, no_more_processes, process_limit
+from .processes import adopt_orphans, end_of, end_with, go_on_without_parent
 from .rank import Rank
 
 _READ_BYTES = 1 << 20  # of a job's log
@@ -109,10 +110,12 @@ def _of_error(error: BaseException, kills: int, cuda: bool) -> tuple[str, str, b
     of it."""
     if lost_a_compiler(error) and oom_kills() > kills:
         return "out_of_memory", "the kernel killed a compiler, as the host's memory ran out", True
-    told = one_line(error)
-    if no_more_processes(str(error)):
-        told += f"; {process_limit()}"
-    return "out_of_memory" if is_out_of_memory(error) else "crashed", told, cuda and is_the_hosts(error)
+    return "out_of_memory" if is_out_of_memory(error) else "crashed", _line(error), cuda and is_the_hosts(error)
+
+
+def _line(error: BaseException) -> str:
+    """The error in one line, with the limit of processes and threads where it is of that."""
+    return one_line(error) + (f"; {process_limit()}" if no_more_processes(str(error)) else "")
 
 
 def _traceback() -> str:
@@ -292,8 +295,11 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
         for rank in ranks:
             os.close(rank.pipe)
     others = None if job.cuda or job.turns is not None else crowd.others()
+    lacking = process_limit() if ending == "timed_out" and log.lacks_processes() else ""
     for rank in ranks:
-        rank.outcome.status, rank.outcome.crowd = rank.outcome.status or ending, others
+        if not rank.outcome.status:
+            rank.outcome.status, rank.outcome.error = ending, lacking
+        rank.outcome.crowd = others
     return [rank.outcome for rank in ranks]
 
 
@@ -334,7 +340,7 @@ def _jobs(stream: socket.socket, logs: Path | None, modules: Sequence[str]) -> I
         broken = stack.preload(modules)
         importlib.import_module("psutil")  # without it what a job leaves could not be ended
     except Exception as error:
-        told = one_line(error)
+        told = _line(error)
         stream.sendall(json.dumps({"error": told, "traceback": traceback.format_exc()}).encode() + b"\n")
         if logs is not None:
             raise UserError(f"this node's stack does not import: {told}") from None

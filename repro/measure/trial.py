@@ -99,7 +99,8 @@ def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) 
         _measure(ranks, recipe, settings, record, start, weigh)
         if record.status == "timed_out":
             limit = f"{figures(trial.timeout)} s" if trial.timeout < 10 else duration(trial.timeout)
-            record.reason = f"the trial did not end within its time limit of {limit}"
+            told = f"the trial did not end within its time limit of {limit}"
+            record.reason = "; ".join(filter(None, (told, record.reason.removeprefix("; "))))
     except ServerDiedError as error:
         record.status, record.reason, record.traceback = "crashed", error.reason, str(error)
         record.remedy = error.remedy or _REMEDIES["crashed"]
