@@ -62,8 +62,8 @@ def test_a_sync_that_is_refused_drops_no_trial_and_is_told_once(error: str, tmp_
     assert ended(run) == (
         f"repro: {tmp_path} is on a file system that does not sync: a power cut may lose what was finished last\n"
     )
-    kept = [json.loads(line)["id"] for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
-    assert finished == kept[:3]
+    lines = (tmp_path / "trials.jsonl").read_text().splitlines()[:3]  # the kill may have torn the one after
+    assert finished == [json.loads(line)["id"] for line in lines]
 
 
 def test_a_sync_that_fails_on_a_broken_disk_is_no_such_case(tmp_path: Path) -> None:
