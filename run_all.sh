@@ -3,6 +3,7 @@
 #
 #   ./run_all.sh [OPTIONS]            the benchmark: python -m repro OPTIONS
 #   ./run_all.sh SUBCOMMAND ...       python -m repro SUBCOMMAND ...
+#   ./run_all.sh torchrun ...         torchrun of the stack, on each of several nodes: docs/nodes.md
 #   ./run_all.sh test [OPTIONS]       the tests: python -m pytest OPTIONS, ruff and mypy installed beside
 #
 # With an NVIDIA GPU the stack is requirements.lock in .venv/gpu, without one locks/cpu.lock in .venv/cpu.
@@ -40,7 +41,7 @@ has() { # has STACK LOCK ...: whether the stack is set up with these locks
 
 needs_no_gpu() { # a command that measures nothing, and help
     case ${1-} in
-    recipes | settings | table | audit | claims | recommend | rent | breakeven | scaling | report | compare) return 0 ;;
+    recipes | settings | table | audit | claims | recommend | rent | breakeven | scaling | report | compare | slurm) return 0 ;;
     test) return 1 ;; # its options are pytest's
     esac
     local word
@@ -122,5 +123,9 @@ if [[ ${1-} == test ]]; then
     # In as many processes as tests/conftest.py says, a file in one of them; -n 0 for one.
     exec "$venv/bin/python" -m pytest -n auto --dist loadfile --no-loadscope-reorder "$@"
 fi
-# -P: what lies in the caller's folder, such as a models/ of their own, is not imported.
+# What lies in the caller's folder, such as a models/ of their own, is not imported.
+if [[ ${1-} == torchrun ]]; then
+    shift
+    PYTHONSAFEPATH=1 exec "$venv/bin/python" -m torch.distributed.run "$@"
+fi
 exec "$venv/bin/python" -P -m repro "$@"

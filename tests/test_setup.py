@@ -180,6 +180,17 @@ def test_nothing_is_imported_from_the_callers_folder(house: House, tmp_path: Pat
     assert house.run(cwd=tmp_path).returncode == 0
 
 
+def test_torchrun_is_that_of_the_stack_and_runs_what_is_here_and_not_what_is_in_the_callers_folder(
+    house: House, tmp_path: Path
+) -> None:
+    house.finish_set_up()
+    (tmp_path / "repro").mkdir()
+    (tmp_path / "repro" / "__main__.py").write_text("raise SystemExit('not this one')")
+    result = house.run("torchrun", "--nproc-per-node=1", "-m", "repro", "--out", "two words", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["arguments"] == ["--out", "two words"]
+
+
 def test_a_link_to_the_front_door_finds_the_house(house: House, tmp_path: Path) -> None:
     house.finish_set_up()
     (tmp_path / "link").symlink_to(house.root / "run_all.sh")
