@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any
 
 from repro.compare.ratio import Ratio, of_pairs
+from repro.measure.launcher import ForkServer
 from repro.measure.trial import Bench
 from repro.measure.trial import run as run_trial
 from repro.measure.turns import Turns
@@ -103,7 +104,8 @@ def _ratio(pair: list[Trial], benches: tuple[Bench, Bench]) -> float:
             partial(run_trial, trial, replace(bench, turns=turns.address), trial.micro_batch or 1)
             for trial, bench in zip(pair, benches, strict=True)
         ]
-        before, after = (record.authors_step for record in turns.run(works, [bench.server.close for bench in benches]))
+        stops = [bench.server.close for bench in benches if isinstance(bench.server, ForkServer)]
+        before, after = (record.authors_step for record in turns.run(works, stops))
     assert before is not None, f"{pair[0].id} ran before"
     assert after is not None, f"{pair[1].id} ran before"
     return after / before

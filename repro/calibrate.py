@@ -11,14 +11,14 @@ from .errors import UserError
 from .host import host
 from .measure.job import Job, Outcome
 from .measure.launcher import ForkServer, ServerDiedError
-from .measure.nodes import Nodes
+from .measure.leader import Leader
 from .predict.machine import Probed
 from .predict.probed import Probes
 
 _SECONDS = 300.0
 
 
-def probe(server: ForkServer | Nodes, devices: Sequence[Device], counts: Iterable[int], log: Path) -> Probes:
+def probe(server: ForkServer | Leader, devices: Sequence[Device], counts: Iterable[int], log: Path) -> Probes:
     """Probes so many devices at once, by numbers of them; no devices means processes on the CPU. The slowest of them
     counts. Raises UserError where a probe fails."""
     found, memory, crowds = {}, [], []
@@ -40,7 +40,7 @@ def probe(server: ForkServer | Nodes, devices: Sequence[Device], counts: Iterabl
     return Probes(name_of(devices), each, None, found, seconds, max(crowds, default=None))
 
 
-def _outcomes(server: ForkServer | Nodes, devices: Sequence[Device], count: int, log: Path) -> list[Outcome]:
+def _outcomes(server: ForkServer | Leader, devices: Sequence[Device], count: int, log: Path) -> list[Outcome]:
     """What each of `count` devices was found to do while all of them work."""
     job = Job(
         call="repro.measure.probes:probe",

@@ -41,6 +41,11 @@ class Device:
         return self.uuid if self.sliced else str(self.number)
 
 
+def every_device(devices: Sequence[Device]) -> str:
+    """Return the GPUs, which are of one type, with their number: 4 x H100; without one the CPU."""
+    return f"{len(devices)} x {name_of(devices)}" if devices else name_of(devices)
+
+
 def name_of(devices: Sequence[Device]) -> str:
     """What records call the device of a run on these, which are of one kind; none means the CPU."""
     return devices[0].name if devices else "cpu"

@@ -30,8 +30,8 @@ class Options:
     """What a person asked of a run. `methods` None is the default: published on GPUs, a sample of all on a CPU.
 
     `counts` are numbers of GPUs, or of processes on a CPU; memory in bytes per rank, times in seconds, a trial's
-    None where it goes by its estimate. With `nodes` above 1 the others join at `address`, HOST:PORT. `clock` is the one
-    that cells are judged by, and that decides which settings are the fastest.
+    None where it goes by its estimate. `nodes` are as many as the run was launched on. `clock` is the one that cells
+    are judged by, and that decides which settings are the fastest.
     """
 
     models: tuple[str, ...]
@@ -46,7 +46,6 @@ class Options:
     attention: Attention = "sdpa"
     check_extrapolation: bool = False
     nodes: int = 1
-    address: str = ""
     search: SearchMode = "exhaustive"
     clock: Clock = DEFAULT
 

@@ -7,17 +7,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import environment, rules
-from .devices import Device, gpu_of, name_of
+from .cluster import Node
+from .devices import Device, every_device, gpu_of
 from .errors import UserError
 from .expected import Cell, all_cells, published_settings
 from .fairness import stands
 from .formats import counted
 from .imported import Imports
 from .measure.launcher import ForkServer, ServerDiedError, StackError
-from .measure.nodes import Nodes
+from .measure.leader import Leader
 from .measure.rank import SEED
 from .measure.trial import Bench
 from .measure.trial import run as run_trial
@@ -45,8 +46,8 @@ class Run:
     It takes the sound records of earlier runs, and says on stderr which others there are: their trials wait again.
 
     `devices` are the GPUs it runs on, none means the CPU. Of its `trials` those `chosen` are measured. `estimate` gives
-    a trial's seconds. `tell` gets a trial's record and whether it is an earlier one's, as soon as there is one. Its
-    `guides` guide searches, by recipe and count; without them a run is exhaustive.
+    a trial's seconds. `tell` gets a trial's record and whether it is an earlier one's, as soon as there is one. With a
+    `node` it leads a run on several. Its `guides` guide searches, by recipe and count; without them it is exhaustive.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Run:
         devices: Sequence[Device],
         estimate: Callable[[Trial], float] = lambda trial: 0.0,
         tell: Callable[[Trial, Record | None, bool], None] = lambda trial, record, earlier: None,
+        node: Node | None = None,
     ) -> None:
         self.options, self.devices, self.tell, self._estimate = options, list(devices), tell, estimate
         self.cells = all_cells()
@@ -65,7 +67,7 @@ class Run:
         self._variables = trial_environment(self.devices)
         server = ForkServer(self.results.logs / "server.log", self._variables)
         self.bench = Bench(
-            server=server if options.nodes == 1 else self._nodes(server),
+            server=server if node is None else Leader(node, server, every_device(self.devices)),
             stack=environment.stack(self.devices, self._packages),
             gpu=gpu_of(self.devices),
             logs=self.results.logs,
@@ -74,15 +76,11 @@ class Run:
         self.guides: dict[tuple[str, int], Guide] = {}
         self._imports: Imports | None = None
 
-    def _nodes(self, here: ForkServer) -> Nodes:
-        asked, gpus = self.options, max(self.options.counts) if self.devices else 0
-        return Nodes(here, asked.nodes, asked.address, say, name_of(self.devices), gpus)
-
     def __enter__(self) -> Run:
         if any(self.results.folder.glob(TRAININGS)):
             raise UserError(f"{self.results.folder} holds trainings of repro lab; name another folder with --out")
         with contextlib.ExitStack() as opened:
-            opened.enter_context(self.bench.server)  # first: where it cannot listen a new folder stays unmade
+            opened.enter_context(self.bench.server)  # first: where nodes are refused a new folder stays unmade
             opened.enter_context(self.results)
             problems: list[Problem] = []
             self._records = {record.id: record for record in sound_records(self.results.folder, problems)}
@@ -93,8 +91,8 @@ class Run:
             self._opened = opened.pop_all()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._opened.close()
+    def __exit__(self, *error: Any) -> None:
+        self._opened.__exit__(*error)  # of which a leader tells the other nodes
 
     def _keep_environment(self) -> None:
         """Writes environment.json. Raises UserError where the folder's trials were measured on another stack."""
@@ -112,6 +110,11 @@ class Run:
         self._keep_environment()
         if reason := self.environment.lock.reason:
             say(f"{reason}: what is measured is not a lock's stack, as {environment.FILE} records")
+
+    def end(self, code: int) -> None:
+        """Has the other nodes, where there are some, end with this exit code."""
+        if isinstance(self.bench.server, Leader):
+            self.bench.server.code = code
 
     @property
     def waiting(self) -> list[Trial]:

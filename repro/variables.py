@@ -27,6 +27,7 @@ _RANKS = {
     *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT"),
     "DS_ACCELERATOR",  # the run's devices decide
 }
+_BY_TORCHRUN = "TORCH_NCCL_ASYNC_ERROR_HANDLING"  # set to 1 by it, which is not torch's default, where nobody sets it
 
 
 LIBRARY_PATHS = ("LD_LIBRARY_PATH", "LD_PRELOAD")  # what they name goes before what the stack brings
@@ -56,7 +57,10 @@ _PRIVATE_VALUE = re.compile(r"[/\\~@]|^[.]")
 
 def inherited_environment() -> dict[str, str]:
     """Return this process's variables without those by which launchers number its ranks."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS) and name not in _RANKS}
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS) and name not in _RANKS}
+    if "TORCHELASTIC_RUN_ID" in os.environ and ours.get(_BY_TORCHRUN) == "1":
+        del ours[_BY_TORCHRUN]
+    return ours
 
 
 def process_environment(own: Mapping[str, str]) -> dict[str, str]:

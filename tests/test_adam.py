@@ -17,7 +17,7 @@ from repro.devices import Device
 from repro.measure.adam import build, compile_adam
 from repro.measure.job import Job, Outcome
 from repro.measure.launcher import ForkServer
-from repro.measure.nodes import Nodes
+from repro.measure.leader import Leader
 from repro.measure.trial import Bench, run
 from repro.rules import Stack, obstacle
 from repro.settings import Settings
@@ -213,7 +213,7 @@ def test_why_it_does_not_compile_is_what_a_compiler_or_linker_says(
 
 
 def test_of_several_nodes_the_one_that_cannot_compile_it_is_named(tmp_path: Path) -> None:
-    class Two(Nodes):
+    class Two(Leader):
         def __init__(self) -> None:
             pass
 
@@ -222,7 +222,7 @@ def test_of_several_nodes_the_one_that_cannot_compile_it_is_named(tmp_path: Path
 
     found = compile_adam(Two(), False, tmp_path)
     assert found is not None
-    assert found.reason == "DeepSpeed cannot compile its Adam on node 2: nvcc fatal : no"
+    assert found.reason == "DeepSpeed cannot compile its Adam on node 1: nvcc fatal : no"
     assert found.remedy.startswith("read logs/build.log of that node: ")
 
 

@@ -185,7 +185,7 @@ BAD_INPUT = [
     (["frobnicate"], ["unknown command 'frobnicate'", "recipes"]),
     (["predcit", "--gpu", "A100"], ["unknown command 'predcit': did you mean predict?"]),
     (["--timeout", "1h"], ["unknown option --timeout: did you mean --trial-timeout?"]),
-    (["--adress=host:1"], ["unknown option --adress: did you mean --address?"]),
+    (["--tolerence=0.1"], ["unknown option --tolerence: did you mean --tolerance?"]),
     (["recommend", "--models", "vit"], ["unknown option --models: did you mean --model?"]),  # and not that it lacks one
     (["scaling", "--models", "vit"], ["unknown option --models: did you mean --model?"]),
     (["rent", "--models", "vit"], ["unknown option --models: did you mean --model?"]),
@@ -314,7 +314,6 @@ def test_an_id_is_found_in_any_case(command: str, id: str, spelled: str, capsys:
     ("words", "name"),
     [
         ("run --out", "--out"),
-        ("join localhost:1 --out", "--out"),
         ("lab --out", "--out"),
         ("calibrate --out", "--out"),
         ("report", "DIR"),
@@ -341,7 +340,7 @@ def test_a_gpu_asked_for_where_none_is_visible_is_told(wanted: str, tmp_path: Pa
     assert "no GPU is visible" in refused
 
 
-@pytest.mark.parametrize("command", ["run", "lab", "upgrade-check --against torch==2.11.0", "join localhost:1"])
+@pytest.mark.parametrize("command", ["run", "lab", "upgrade-check --against torch==2.11.0"])
 @pytest.mark.parametrize(
     ("out", "why"),
     [
@@ -387,10 +386,6 @@ def test_a_folder_in_the_place_of_a_file_is_told_before_any_work(command: str, n
     [
         "run -k nosuchcase",
         "run --track tensorboard -k (((",
-        "run --nodes 2 --address somewhere",
-        "join node..cluster:29400",
-        "run --nodes 2 --address 192.0.2.1:29400",  # nobody's (RFC 5737)
-        "join localhost:1",
         "upgrade-check --against nosuch.lock",
     ],
 )
@@ -463,7 +458,7 @@ def test_a_full_disk_behind_the_output_is_one_clear_line(command: str, unbuffere
     assert found.stderr == "repro: cannot write the output: No space left on device\n"
 
 
-MEASURING = ["run", "lab", "calibrate", "join localhost:1", "upgrade-check --against x==1"]
+MEASURING = ["run", "lab", "calibrate", "upgrade-check --against x==1"]
 
 
 @pytest.mark.parametrize("command", MEASURING)

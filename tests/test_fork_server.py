@@ -443,30 +443,29 @@ def test_a_far_end_that_cannot_be_reached_any_more_has_left(error: OSError) -> N
     near, far = socket.socketpair()
     with near, far, Unreachable(fileno=os.dup(near.fileno())) as unreachable:
         far.sendall(b"1")  # so that there is something to receive
-        stream = Stream(unreachable, "node 2 (10.0.0.2)")
-        with pytest.raises(ServerDiedError, match=r"node 2 \(10.0.0.2\) has left"):
+        stream = Stream(unreachable)
+        with pytest.raises(ServerDiedError, match="the fork server has left"):
             stream.send({})
-        with pytest.raises(ServerDiedError, match=r"node 2 \(10.0.0.2\) has left"):
+        with pytest.raises(ServerDiedError, match="the fork server has left"):
             stream.receive(1.0)
         stream.stop()
 
 
-@pytest.mark.parametrize("number", [errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT, errno.ECONNRESET])
-def test_a_server_whose_near_end_cannot_be_reached_any_more_ends_without_a_word(number: int) -> None:
-    code = f"""
+def test_a_server_whose_near_end_cannot_be_reached_any_more_ends_without_a_word() -> None:
+    code = """
 import os, socket
 from repro.measure import server
 
 class Unreachable(socket.socket):
     def recv_into(self, *_):
-        raise OSError({number}, os.strerror({number}))
+        raise ConnectionResetError
 
 near, far = socket.socketpair()
 with Unreachable(fileno=os.dup(far.fileno())) as stream:
-    print(server.serve(stream, modules=["json"]), "jobs")
+    server.serve(stream, modules=["json"])
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("0 jobs\n", "")
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 @pytest.mark.alone

@@ -553,7 +553,6 @@ def test_a_spent_budget_probes_no_machine(tmp_path: Path) -> None:
 def test_guidance_is_of_a_whole_search() -> None:
     assert "--methods all" in refusal("run", "--search", "guided", "--methods", "naive")
     assert "no days of it are printed or predicted" in refusal("run", "--search", "guided", "--models", "gan")
-    assert "one node" in refusal("run", "--search", "guided", "--nodes", "2", "--address", "127.0.0.1:29999")
 
 
 def test_a_skipped_settings_is_no_measurement_in_the_verdict(tmp_path: Path) -> None:

@@ -1,370 +1,477 @@
-"""Several nodes: here two on one machine, over loopback, through the command line."""
+"""Several nodes: processes on one machine, started as by SLURM or torchrun, or each in a network of its own."""
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import re
+import random
 import shlex
-import signal
 import socket
 import subprocess
-import threading
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any
 
 import psutil
 import pytest
 
-from repro import command
+from repro.cluster import Node, first_host, launch, launched
 from repro.errors import UserError
-from repro.measure import nodes
-from repro.measure.job import Job
-from repro.measure.launcher import ForkServer, ServerDiedError
-from repro.measure.nodes import Nodes, parse_address
+from repro.measure import messages
+from repro.measure.job import Job, Outcome
+from repro.measure.leader import own_address
+from repro.measure.messages import Asked, ForeignError
 from repro.measure.rank import interface
-from repro.packages import installed
 from repro.plan import Options
-from repro.run import Run
-from tests import command_line
-from tests.command_line import ROOT, process, refusal, stderr_of
+from repro.rules import Stack
+from repro.trial import Trial
+from tests.command_line import ROOT, process, refusal
 
-VIT = ["--models", "vit", "--methods", "naive", "--processes", "1"]
+VIT = ["run", "--models", "vit", "--processes", "1"]
+LONG = [*VIT, "--steps", "100000"]  # two trials, of which the first outlives any test
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 Start = Callable[..., subprocess.Popen[str]]
 
 
-@contextmanager
-def starting() -> Iterator[Start]:
-    """Starts commands, and ends those that a failing test has left."""
-    nodes: list[subprocess.Popen[str]] = []
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts commands, and ends those that a failing test has left, with all that they started."""
+    started: list[subprocess.Popen[str]] = []
 
-    def start(*arguments: str) -> subprocess.Popen[str]:
-        nodes.append(command_line.started(*arguments))
-        return nodes[-1]
+    def begin(*words: str, **variables: str) -> subprocess.Popen[str]:
+        known = {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "REPRO_COMMIT": "0123abc"}
+        environment = {**os.environ, **known, **variables}
+        started.append(
+            subprocess.Popen(
+                words,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        )
+        return started[-1]
 
-    yield start
-    for node in nodes:
-        node.kill()  # its fork server and ranks end with it
+    yield begin
+    for node in started:
+        for each in family(node):
+            each.kill()
         node.communicate()
 
 
-@pytest.fixture
-def started() -> Iterator[Start]:
-    with starting() as start:
-        yield start
+def family(*processes: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Processes and all that they started, as far as they are there."""
+    roots = [psutil.Process(process.pid) for process in processes if process.poll() is None]
+    return [each for root in roots for each in (root, *root.children(recursive=True))]
 
 
-def free_address() -> str:
+def as_task(rank: int, tasks: int, job: int, step: int = 0) -> dict[str, str]:
+    """What SLURM tells a task of a step with one task a node."""
+    return {
+        "SLURM_JOB_ID": str(job),
+        "SLURM_STEP_ID": str(step),
+        "SLURM_STEP_NUM_TASKS": str(tasks),
+        "SLURM_STEP_NUM_NODES": str(tasks),
+        "SLURM_STEP_NODELIST": "localhost,other[1-7]",
+        "SLURM_PROCID": str(rank),
+    }
+
+
+def step(start: Start, *words: str, tasks: int = 2, module: str = "tests.impatient") -> list[subprocess.Popen[str]]:
+    """The same command once a node, as srun starts it."""
+    job = random.randrange(10**6)
+    return [start(sys.executable, "-m", module, *words, **as_task(rank, tasks, job)) for rank in range(tasks)]
+
+
+def torchruns(start: Start, *words: str) -> list[subprocess.Popen[str]]:
+    """torchrun on each of two nodes."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    command = [*TORCHRUN, "--nnodes=2", f"--rdzv-endpoint={address}"]
+    return [start(*command, f"--node-rank={rank}", "-m", "tests.impatient", *words) for rank in range(2)]
 
 
-def two_nodes(started: Start, tmp_path: Path, *options: str) -> tuple[subprocess.Popen[str], subprocess.Popen[str]]:
-    """A run on two nodes that has told that it waits, and its second node."""
-    address = free_address()
-    first = started(*VIT, *options, "--nodes", "2", "--address", address, "--out", str(tmp_path / "first"))
-    for line in stderr_of(first):
-        if "waiting for node 2 of 2" in line:
-            assert f" join {address}" in line
-            break
-    return first, started("join", address, "--out", str(tmp_path / "second"))
+def wait_for(path: Path, pattern: str, *processes: subprocess.Popen[str]) -> None:
+    while not list(path.glob(pattern)):
+        for each in processes:
+            assert each.poll() is None, each.communicate()
+        time.sleep(0.1)
 
 
-GUESTS = [
-    (b"GET / HTTP/1.1\r\n", "node 2 (127.0.0.1) speaks as no fork server does: b'GET / HTTP/1.1"),
-    (b"1\n", "node 2 (127.0.0.1) does not say what it has, as repro join does"),
-    (b"", "node 2 (127.0.0.1) has left"),
-    (b'{"device": "H100"}\n', "its device is H100, the first node's is cpu; give all nodes the same"),
-    (b'{"device": "cpu", "torch": "1.0"}\n', "its torch is 1.0, the first node's is "),
-]
+def ends(*processes: subprocess.Popen[str], within: float = 120) -> list[tuple[int, str]]:
+    """The exit codes, and what was said on stderr, of processes that end within so many seconds."""
+    deadline = time.monotonic() + within
+    said = [process.communicate(timeout=max(1.0, deadline - time.monotonic()))[1] for process in processes]
+    return [(process.returncode, text) for process, text in zip(processes, said, strict=True)]
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A run on two nodes that has ended, and what was told on each side."""
-
-    folder: Path  # of the first node, and of two that joined
-    address: str
-    code: int
-    let_go: list[str]  # what the run told of guests that are no nodes
-    answers: list[str]  # and them
-    ends: dict[int, str]  # what nodes that joined told at their end, by their exit code
+def records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """A run to which come guests that are no nodes, then two nodes, of which it needs one."""
-    folder, address = tmp_path_factory.mktemp("nodes"), free_address()
-    let_go, answers = [], []
-    with starting() as start:
-        first = start(*VIT, "--nodes", "2", "--address", address, "--out", str(folder / "first"))
-        giving_up = threading.Timer(120, first.kill)  # so that a line which does not come is a failure, and no hang
-        giving_up.start()
-        told = iter(stderr_of(first).readline, "")
-        assert any("waiting for node 2 of 2" in line for line in told)
-        for said, _ in GUESTS:
-            with socket.create_connection(parse_address(address)) as guest:
-                guest.sendall(said)
-                guest.shutdown(socket.SHUT_WR)
-                let_go.append(next(line for line in told if "let go: " in line))
-                answers.append(guest.makefile().readline())
-        giving_up.cancel()
-        joined = [start("join", address, "--out", str(folder / name)) for name in ("second", "spare")]
-        first.communicate(timeout=120)
-        ends = {node.wait(timeout=60): stderr_of(node).read() for node in joined}
-    return Trained(folder, address, first.returncode, let_go, answers, ends)
+def repro_of(torchrun: subprocess.Popen[str]) -> psutil.Process:
+    [found] = psutil.Process(torchrun.pid).children()
+    return found
 
 
-def test_two_nodes_train_as_one_machine_of_twice_the_ranks(trained: Trained) -> None:
-    assert trained.code == 0
-    (record,) = [json.loads(line) for line in (trained.folder / "first" / "trials.jsonl").read_text().splitlines()]
+# What goes well
+
+
+def test_a_batch_script_runs_two_nodes_as_one_machine_of_twice_the_ranks(tmp_path: Path) -> None:
+    """The script that is printed, under an srun that starts its tasks here."""
+    out, bin = tmp_path / "out put", tmp_path / "bin"
+    bin.mkdir()
+    (bin / "srun").write_text(
+        "#!/usr/bin/env bash\n"
+        f'echo "$@" > {shlex.quote(str(tmp_path))}/asked\n'
+        "while [[ $1 == -* ]]; do shift; done\n"
+        "export SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=2\n"
+        "export SLURM_STEP_NODELIST=localhost,other\n"
+        'SLURM_PROCID=1 "$@" & SLURM_PROCID=0 "$@" && wait $!\n'
+    )
+    (bin / "srun").chmod(0o755)
+    command = [*VIT, "--methods", "naive", "--out", str(out)]
+    printed = process("slurm", "--nodes", "2", "--gpus-per-node", "1", "--time", "1h", "--", *command)
+    assert (printed.returncode, printed.stderr) == (0, "")
+    # A batch shell has SLURM's variables as well.
+    environment = {
+        **os.environ,
+        **as_task(0, 1, 7),
+        "REPRO_COMMIT": "0123abc",
+        "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}",
+        "CUDA_VISIBLE_DEVICES": "",
+        "SLURM_JOB_END_TIME": str(int(time.time()) + 1800),
+        "LOCAL_WORLD_SIZE": "3",
+        "RANK": "7",
+    }
+    done = subprocess.run(["bash"], input=printed.stdout, env=environment, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
+    assert "node 1 of 2: waiting for node 0" in done.stderr
+    assert done.stdout.count("vit") > 0
+    assert "--ntasks-per-node=1" in (tmp_path / "asked").read_text()
+    [record] = records(out)
     assert (record["status"], record["nodes"], record["count"]) == ("ok", 2, 1)
     assert record["wrapper"] == "DistributedDataParallel"
     assert (record["micro_batch"], record["accumulation"]) == (8, 1)  # the batch of 16, over two ranks
     assert len(record["host"]) == 2
-    assert len([log for name in ("second", "spare") for log in (trained.folder / name / "logs").glob("vit_*.log")]) == 1
-    report = (trained.folder / "first" / "report.md").read_text()
-    front = re.escape(command())
-    resuming, joining = re.findall(rf"- `{front} (.*)`: (?:this run: it resumes|on each other node)", report)
-    again = process(*shlex.split(resuming), CUDA_VISIBLE_DEVICES="")
-    assert again.returncode == 0, again.stderr
-    assert f"--address {joining.removeprefix('join ')} " in resuming
+    logs = sorted(str(log.relative_to(out)) for log in (out / "logs").rglob("vit_*.log"))
+    assert logs == ["logs/node-1/vit_tiny_2x1xcpu_naive.log", "logs/vit_tiny_2x1xcpu_naive.log"]
+    options = json.loads((out / "environment.json").read_text())["options"]
+    assert options["nodes"] == 2
+    assert 0 < options["budget"] <= 1500
+    resuming = f"- `{launch(2)} --processes 1 --models vit --methods naive "
+    assert resuming in (out / "report.md").read_text()
 
 
-def test_who_is_no_node_is_let_go_and_the_run_waits_on_for_one(trained: Trained) -> None:
-    for (_, answer), told, answered in zip(GUESTS, trained.let_go, trained.answers, strict=True):
-        assert answer in told
-        assert not answer.startswith("its ") or answer in answered
-    assert trained.code == 0
+def test_three_nodes_run_a_phase_together_and_the_first_to_fail_stops_the_others(start: Start, tmp_path: Path) -> None:
+    tasks = step(start, str(tmp_path), tasks=3, module="tests.three_nodes")
+    said = ends(*tasks, within=300)
+    assert [code for code, _ in said] == [7, 7, 7], said
+    told = json.loads((tmp_path / "told.json").read_text())
+    assert told["fit"] == [[rank, "ok", ""] for rank in range(3)]
+    assert [rank for rank, *_ in told["measure"]] == [0, 1, 2]
+    assert {status for _, status, _ in told["measure"]} <= {"crashed", "stopped"}, "nobody waited for the time limit"
+    assert [rank for rank, _, error in told["measure"] if "was killed by SIGKILL" in error] == [2]
 
 
-def test_a_node_more_than_a_run_takes_is_told_that_it_ended_without_it(trained: Trained) -> None:
-    assert trained.ends[0] == "", "whichever came first took part"
-    assert trained.ends[2] == (
-        f"repro: the run on {trained.address} ended without this node: it had all its --nodes, or was stopped\n"
-    )
+# What goes wrong
 
 
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
-def test_a_node_that_leaves_is_a_crash_of_the_trial_and_no_process_stays(
-    started: Start, tmp_path: Path, ending: signal.Signals
+@pytest.mark.parametrize("victim", ["repro", "torchrun"])
+def test_a_node_that_is_killed_is_named_and_what_needs_it_is_unsupported(
+    start: Start, tmp_path: Path, victim: str
 ) -> None:
-    first, second = two_nodes(started, tmp_path, "--steps", "100000")
-    while not list((tmp_path / "second" / "logs").glob("vit_*.log")):
-        assert first.poll() is None
-        assert second.poll() is None
-    family = [child for node in (first, second) for child in psutil.Process(node.pid).children(recursive=True)]
-    second.send_signal(ending)
-    _, told = first.communicate(timeout=60)
-    assert first.returncode == 1, told
-    assert "crashed" in told
-    (record,) = [json.loads(line) for line in (tmp_path / "first" / "trials.jsonl").read_text().splitlines()]
-    assert record["reason"] == "node 2 (127.0.0.1) has left"
-    assert " join 127.0.0.1:" in record["remedy"]
-    _, alive = psutil.wait_procs(family, timeout=10)
+    """Under torchrun, whose variables reach no rank."""
+    leader, follower = torchruns(start, *LONG, "--out", str(tmp_path))
+    wait_for(tmp_path, "logs/node-1/vit_*.log", leader, follower)
+    everyone = family(leader, follower)
+    ranks = [each for each in everyone if "repro.measure.server" in " ".join(each.cmdline())]
+    assert len(ranks) >= 2
+    for each in ranks:
+        theirs = [name for name in each.environ() if name.startswith(("TORCHELASTIC", "MASTER_", "GROUP_", "ROLE_"))]
+        assert theirs == []
+        assert "TORCH_NCCL_ASYNC_ERROR_HANDLING" not in each.environ()
+    (repro_of(follower) if victim == "repro" else psutil.Process(follower.pid)).kill()
+    (_, said), _ = ends(leader, follower)
+    naive, free_lunch = records(tmp_path)
+    assert (naive["status"], free_lunch["status"]) == ("crashed", "unsupported"), said
+    host = socket.gethostname()
+    assert naive["reason"].startswith(f"node 1 ({host}) has left")
+    assert free_lunch["reason"] == naive["reason"]
+    again = "run the same command again on all nodes, once that one is back: it resumes"
+    assert naive["remedy"] == free_lunch["remedy"] == again
+    assert (tmp_path / "report.md").is_file()
+    _, alive = psutil.wait_procs(everyone, timeout=20)
     assert alive == []
-    assert second.wait() == (-ending if ending == signal.SIGKILL else 130)
 
 
-def test_a_node_that_left_between_two_jobs_ends_the_next_one_at_once(tmp_path: Path) -> None:
-    here, address = ForkServer(tmp_path / "server.log", {}, modules=("torch",)), free_address()
-    others = set(psutil.Process().children())  # of other tests, such as their fork server
-    told: list[str] = []
-    with Nodes(here, 2, address, told.append, "cpu", 0) as nodes:
-
-        def join() -> None:
-            with socket.create_connection(parse_address(address)) as node:
-                node.sendall(b'{"device": "cpu"}\n{"ready": true, "broken": {}}\n')
-                nodes.start()
-
-        join()
-        [server] = set(psutil.Process().children()) - others
-        server.suspend()  # so that it finds the job and the word that ends it at once
-        threading.Timer(0.5, server.resume).start()
-        began = time.monotonic()
-        with pytest.raises(ServerDiedError):
-            nodes.call(Job("tests.ranks:hang", {"pids": str(tmp_path)}, 1, str(tmp_path / "log"), timeout=20))
-        assert time.monotonic() - began < 10
-        join()
-        assert [line.split(":")[0] for line in told] == ["waiting for node 2 of 2"] * 2
+def test_where_the_first_node_is_killed_all_end_and_the_same_command_resumes(start: Start, tmp_path: Path) -> None:
+    command = [*VIT, "--methods", "naive", "--out", str(tmp_path)]
+    nodes = step(start, *command)
+    wait_for(tmp_path, "logs/vit_*.log", *nodes)
+    everyone = family(*nodes)
+    nodes[0].kill()
+    _, (code, said) = ends(*nodes)
+    assert code == 1
+    last = said.splitlines()[-1]
+    assert last.startswith("repro: node 0 is out of reach: the store that the nodes meet in has gone")
+    assert last.endswith("run the same command again on all nodes: it resumes")
+    _, alive = psutil.wait_procs(everyone, timeout=20)
+    assert alive == []
+    assert [code for code, _ in ends(*step(start, *command), within=300)] == [0, 0]
+    assert [record["status"] for record in records(tmp_path)] == ["ok"]
 
 
-@contextmanager
-def joined_by(guest: Callable[[socket.socket, TextIO], None], tmp_path: Path) -> Iterator[Nodes]:
-    """Two nodes, of which the second is what plays one, with its end of the stream, and what it hears there."""
-    here, address = ForkServer(tmp_path / "server.log", {}, modules=("torch",)), free_address()
-    with Nodes(here, 2, address, lambda line: None, "cpu", 0) as nodes:
-        with socket.create_connection(parse_address(address)) as node, node.makefile() as heard:
-            node.sendall(b'{"device": "cpu"}\n{"ready": true, "broken": {}}\n')
-            nodes.start()
-            playing = threading.Thread(target=guest, args=(node, heard), daemon=True)
-            playing.start()
-            yield nodes
-            playing.join(20)
-        assert not playing.is_alive()
+def test_where_the_torchrun_of_the_first_node_is_killed_all_end(start: Start, tmp_path: Path) -> None:
+    """Its agent serves the store."""
+    nodes = torchruns(start, *LONG, "--out", str(tmp_path))
+    wait_for(tmp_path, "logs/node-1/vit_*.log", *nodes)
+    everyone = family(*nodes)
+    nodes[0].kill()
+    _, alive = psutil.wait_procs(everyone, timeout=120)
+    assert alive == []
+    assert records(tmp_path)[0]["status"] == "interrupted"
 
 
-def test_the_first_node_to_fail_stops_the_others(tmp_path: Path) -> None:
-    def waits_for_its_ranks(node: socket.socket, heard: TextIO) -> None:
-        job = json.loads(heard.readline())
-        assert (job["world"], job["first"], job["ranks"]) == (2, 1, 1)
-        assert json.loads(heard.readline()) == {"stop": True}
-        node.sendall(b'[{"rank": 1, "status": "stopped"}]\n')
+def test_a_network_that_goes_down_ends_all_nodes_and_is_named(start: Start, tmp_path: Path) -> None:
+    """Two nodes, each in a network of its own with a link between them, which is cut without a word to anybody."""
+    script = """
+        ip link set lo up
+        unshare --net sleep 1000 & other=$!
+        until [[ $(readlink /proc/$other/ns/net) != $(readlink /proc/$$/ns/net) ]]; do sleep 0.1; done
+        ip link add near0 type veth peer name far0 netns $other
+        ip addr add 10.9.0.1/24 dev near0 && ip link set near0 up
+        far() { nsenter --net=/proc/$other/ns/net "$@"; }
+        far ip addr add 10.9.0.2/24 dev far0 && far ip link set far0 up && far ip link set lo up
+        SLURM_PROCID=0 "$@" --out "$out/0" 2>"$out/0.err" & first=$!
+        SLURM_PROCID=1 far "$@" --out "$out/1" 2>"$out/1.err" & second=$!
+        until compgen -G "$out/1/logs/node-1/vit_*" >/dev/null; do sleep 0.1; kill -0 $first $second || break; done
+        sleep 1
+        far ip link set far0 down
+        wait $first; echo $?; wait $second; echo $?
+        kill $other
+    """
+    alone = ["unshare", "--net", "--map-root-user", "bash", "-c"]
+    if subprocess.run([*alone, "ip link add near0 type veth peer name far0"], capture_output=True).returncode:
+        pytest.skip("no network namespace may be made here")
+    variables = as_task(0, 2, 1) | {"MASTER_ADDR": "10.9.0.1", "out": str(tmp_path)}
+    nodes = start(*alone, script, "bash", sys.executable, "-m", "tests.impatient", *LONG, **variables)
+    told, _ = nodes.communicate(timeout=300)
+    assert told.split()[-2:] == ["1", "1"], [(tmp_path / f"{node}.err").read_text() for node in (0, 1)]
+    naive, free_lunch = records(tmp_path / "0")
+    assert (naive["status"], free_lunch["status"]) == ("crashed", "unsupported")
+    assert naive["reason"] == f"node 1 ({socket.gethostname()}) has left: it was silent for 8 s"
+    last = (tmp_path / "1.err").read_text().splitlines()[-1]
+    assert last.startswith("repro: node 0 ")
+    assert last.endswith("silent for 8 s; run the same command again on all nodes: it resumes")
 
-    with joined_by(waits_for_its_ranks, tmp_path) as nodes:
-        asked = Job("tests.ranks:report_then", {"what": "raise"}, 1, str(tmp_path / "log"), timeout=20)
-        assert [outcome.status for outcome in nodes.call(asked)] == ["crashed", "stopped"]
 
-
-def test_an_interruption_ends_the_job_on_all_nodes(tmp_path: Path) -> None:
-    told: list[str] = []
-
-    def computes_to_the_end(node: socket.socket, heard: TextIO) -> None:
-        heard.readline()
-        while not any((tmp_path / "pids").iterdir()):
-            time.sleep(0.02)
-        os.kill(os.getpid(), signal.SIGINT)
-        told.append(heard.readline())
-
-    (tmp_path / "pids").mkdir()
-    began = time.monotonic()
-    with joined_by(computes_to_the_end, tmp_path) as nodes, pytest.raises(KeyboardInterrupt):
-        nodes.call(Job("tests.ranks:hang", {"pids": str(tmp_path / "pids")}, 1, str(tmp_path / "log"), timeout=60))
-    assert time.monotonic() - began < 30
-    assert told == [""], "the stream's end ends what it computes"
-    assert [int(pid.name) for pid in (tmp_path / "pids").iterdir() if psutil.pid_exists(int(pid.name))] == []
-
-
-def test_who_says_nothing_has_too_few_gpus_or_cannot_load_is_let_go_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("repro.measure.nodes._HELLO_SECONDS", 0.1)
-    told: list[str] = []
-    here, address = ForkServer(tmp_path / "server.log", {}, modules=("torch",)), free_address()
-    guests = [
-        (None, b"", "node 2 (127.0.0.1) does not answer"),
-        (None, b'{"GPUs": 2}\n', "node 2 (127.0.0.1) does not say what it has, as repro join does"),
-        (1, b"", "it has 1 of the 2 GPUs that the run takes of each node; give it as many"),
-        (2, b'{"error": "RuntimeError: no luck"}\n', "its stack does not import: RuntimeError: no luck"),
-        (2, b"[1]\n", "node 2 (127.0.0.1) does not say that it is ready, as repro join does: [1]"),
-        (8, b'{"ready": true, "broken": {}}\n', ""),
+def test_nodes_that_are_not_alike_are_refused_in_one_line_on_each(start: Start, tmp_path: Path) -> None:
+    job = random.randrange(10**6)
+    nodes = [
+        start(
+            *(sys.executable, "-m", "repro", *VIT, "--out", str(tmp_path)),
+            **as_task(rank, 2, job),
+            REPRO_COMMIT="0123abc" if rank else "4567def",
+        )
+        for rank in range(2)
     ]
-    with Nodes(here, 2, address, told.append, "H100", 2) as nodes, ExitStack() as connections:
-        for gpus, said, _ in guests:
-            guest = connections.enter_context(socket.create_connection(parse_address(address)))
-            hello = b"" if gpus is None else b'{"device": "H100", "GPUs": %d}\n' % gpus
-            guest.sendall(hello + said)
-        nodes.start()
-    answers = [line for line in told if line.startswith("let go: ")]
-    assert len(answers) == 5
-    assert all(answer in line for line, (*_, answer) in zip(answers, guests, strict=False))
+    told = f"node 1 ({socket.gethostname()}): its commit is 0123abc, that of node 0 is 4567def; give all nodes the same"
+    assert [(code, said.splitlines()[-1]) for code, said in ends(*nodes)] == [(2, f"repro: {told}")] * 2
+    assert not (tmp_path / "trials.jsonl").exists()
 
 
-def test_a_node_whose_stack_does_not_import_says_so_at_both_ends(tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("raise RuntimeError('no luck')")
-    with socket.create_server(("127.0.0.1", 0)) as run:
-        address = f"127.0.0.1:{run.getsockname()[1]}"
-        paths = f"{tmp_path}{os.pathsep}{ROOT}"
-        told = process("join", address, "--out", str(tmp_path), PYTHONPATH=paths, CUDA_VISIBLE_DEVICES="")
-        _, error = run.accept()[0].makefile().read().splitlines()
-    assert told.returncode == 2
-    assert told.stderr == "repro: this node's stack does not import: RuntimeError: no luck\n"
-    assert json.loads(error)["error"] == "RuntimeError: no luck"
+def test_a_usage_error_is_one_line_on_each_node(start: Start, tmp_path: Path) -> None:
+    """Three nodes share no batch."""
+    nodes = step(start, *VIT, "--out", str(tmp_path), tasks=3)
+    told = "repro: launched on 3 nodes: no replication batch here divides by 3 nodes of 1; take 2 or 4 nodes\n"
+    assert ends(*nodes) == [(2, told)] * 3
 
 
-def test_nodes_whose_run_cannot_begin_leave_the_address_free(tmp_path: Path) -> None:
-    (tmp_path / "environment.json").mkdir()
-    address = free_address()
-    options = Options(("vit",), "naive", "tiny", (1,), nodes=2, address=address)
-    run = Run(tmp_path, options, [])
-    with pytest.raises(UserError, match="cannot write to"):
-        run.__enter__()
-    socket.create_server(parse_address(address)).close()
+# How it was launched
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        *("host:0", "host:65536", "host:-1", "host:\u00b2", "host:\uff18\uff10", f"host:{'8' * 5000}", "host:"),
-        *(":80", "host", "node..cluster:80", f"{'x' * 64}:80"),
-    ],
-)
-def test_an_address_is_a_host_and_a_port(address: str) -> None:
-    assert parse_address("host:65535") == ("host", 65535)
-    with pytest.raises(UserError, match="expected HOST:PORT"):
-        parse_address(address)
+def test_a_process_is_the_node_that_torchrun_says() -> None:
+    variables = {
+        "TORCHELASTIC_RUN_ID": "none",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "RANK": "0",
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": "node7",
+        "MASTER_PORT": "4321",
+    }
+    assert launched(variables) == Node(0, 2, "node7", 4321, "torchrun", serve=False)
+    assert launched(variables | {"TORCHELASTIC_USE_AGENT_STORE": "False"}) == Node(
+        0, 2, "node7", 4321, "torchrun", True
+    )
+    assert launched(variables | {"WORLD_SIZE": "1"}) is None
+    assert launched(variables | as_task(1, 2, 5)) == launched(variables), "torchrun under srun"
+    with pytest.raises(UserError, match=r"torchrun started 4 processes on this node.*--nproc-per-node 1"):
+        launched(variables | {"LOCAL_WORLD_SIZE": "4", "WORLD_SIZE": "8"})
+    with pytest.raises(UserError, match="RANK=: expected a whole number"):
+        launched(variables | {"RANK": ""})
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "*"])
-def test_every_address_is_none_by_which_others_reach_this_machine(host: str) -> None:
-    with pytest.raises(UserError, match="not every address"):
-        parse_address(f"{host}:80")
-
-
-def test_a_node_says_what_it_has_and_waits_as_long_as_the_run_may_take(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def serve(connection: socket.socket, logs: Path) -> bool:
-        assert connection.gettimeout() is None
-        assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE), "whose other end may lose its power"
-        assert logs.is_dir()
-        return True
-
-    monkeypatch.setattr(nodes, "serve", serve)
-    monkeypatch.setenv("REPRO_COMMIT", "0123abc")
-    with socket.create_server(("127.0.0.1", 0)) as run:
-        nodes.join(f"127.0.0.1:{run.getsockname()[1]}", tmp_path / "new" / "logs", "H100", 2)
-        connection, _ = run.accept()
-        with connection:
-            said = json.loads(connection.makefile().readline())
-    assert said.items() >= {"device": "H100", "GPUs": 2, "commit": "0123abc", "torch": installed("torch")}.items()
-    assert None not in said.values(), "what it does not know it does not say"
-
-
-def test_joining_where_no_run_listens_is_one_clear_line(started: Start, tmp_path: Path) -> None:
-    free = free_address()
-    for address, part in [
-        (free, "no run listens"),
-        (free, f"start it first: {command()} run --nodes N --address {free}"),
-        ("nonsense", "HOST:PORT"),
-        ("0.0.0.0:9", "every address"),
-        ("[::1]:9", "address '[::1]:9': expected IPv4 or a host's name"),
-        ("::1:9", "address '::1:9': expected IPv4 or a host's name"),
-    ]:
-        node = started("join", address, "--out", str(tmp_path))
-        _, told = node.communicate(timeout=20)
-        assert node.returncode == 2
-        assert part in told
-        assert len(told.splitlines()) == 1
+def test_a_process_is_the_node_that_slurm_says_within_a_step_of_several_tasks() -> None:
+    found = launched(as_task(1, 2, 1000, 2))
+    assert found == Node(1, 2, "localhost", 20_000 + (1000 * 31 + 2) % 10_000, "SLURM", serve=False)
+    leader = launched(as_task(0, 2, 1000, 2))
+    assert leader is not None
+    assert leader.serve
+    assert leader.port == found.port
+    own = launched(as_task(1, 2, 1000) | {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "9999"})
+    assert own is not None
+    assert (own.host, own.port) == ("10.0.0.1", 9999)
+    assert launched(as_task(0, 1, 1000)) is None
+    batch_shell = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_NNODES": "2"}
+    assert launched(batch_shell) is None
+    assert launched({}) is None
+    with pytest.raises(UserError, match=r"SLURM started 8 tasks on 2 nodes.*--ntasks-per-node 1"):
+        launched(as_task(0, 8, 1) | {"SLURM_STEP_NUM_NODES": "2"})
+    with pytest.raises(UserError, match=r"task 0 runs on node9.*MASTER_ADDR"):
+        launched(as_task(0, 2, 1) | {"SLURMD_NODENAME": "node9"})
 
 
 @pytest.mark.parametrize(
-    ("said", "answer"),
+    ("listed", "first"),
     [
-        (b"SSH-2.0-OpenSSH\r\n", "what listens there is no run: it says b'SSH-2.0-OpenSSH"),
-        (b'{"refused": "another torch"}\n', "another torch"),
+        ("node7", "node7"),
+        ("node7,node8", "node7"),
+        ("node[07-09,12],gpu3", "node07"),
+        ("r[1,3]n[02-04]-ib,x", "r1n02-ib"),
+        ("", ""),
     ],
 )
-def test_a_node_that_is_not_taken_says_why_in_one_line(
-    started: Start, tmp_path: Path, said: bytes, answer: str
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        node = started("join", f"127.0.0.1:{other.getsockname()[1]}", "--out", str(tmp_path))
-        connection, _ = other.accept()
-        with connection:
-            connection.sendall(said)
-            _, told = node.communicate(timeout=120)
-    assert node.returncode == 2
-    assert answer in told
-    assert len(told.splitlines()) == 1
+def test_the_first_host_of_a_list_is_found(listed: str, first: str) -> None:
+    assert first_host(listed) == first
 
 
-def test_ranks_meet_by_the_interface_of_the_address_that_they_were_given() -> None:
+def test_guided_search_is_refused_on_several_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in as_task(0, 2, 1).items():
+        monkeypatch.setenv(name, value)
+    told = refusal("run", "--search", "guided", CUDA_VISIBLE_DEVICES="")
+    assert "--search guided knows one node only, this run was launched on 2" in told
+
+
+def test_a_report_says_how_several_nodes_are_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = "--nnodes 4 --node-rank RANK --rdzv-endpoint HOST:PORT -m repro"
+    assert launch(4) == f"torchrun {given}"
+    monkeypatch.setenv("REPRO_COMMAND", "./run_all.sh")
+    assert (launch(4), launch(1)) == (f"./run_all.sh torchrun {given}", "./run_all.sh")
+
+
+# What nodes tell each other
+
+FIT = Job(
+    "repro.measure.phases:fit",
+    {"recipe": "vit", "scale": "tiny", "settings": "naive", "tf32": False, "start": 1, "largest": 8, "timed": False},
+    ranks=1,
+    log="/somewhere/logs/vit.log",
+    timeout=60.0,
+)
+ASKED = json.loads(messages.encode(Asked.of(FIT, "10.0.0.1", 4000)))
+
+
+def test_a_job_is_asked_for_by_the_name_of_its_phase() -> None:
+    assert ASKED["phase"] == "fit"
+    assert "module" not in json.dumps(ASKED)
+    assert "phases" not in json.dumps(ASKED)
+    job = messages.asked(json.dumps(ASKED).encode(), 1, False).job(1, 2, "/mine")
+    assert (job.call, job.arguments, job.log) == (FIT.call, FIT.arguments, "/mine/vit.log")
+    assert (job.first, job.world, job.rendezvous) == (1, 2, "tcp://10.0.0.1:4000")
+    with pytest.raises(ValueError, match="not enough values"):
+        Asked.of(Job("os:system", {"command": "true"}, 1, "a.log", 1.0), "10.0.0.1", 4000)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"phase": "os:system"},
+        {"phase": ["fit"]},
+        {"arguments": {**ASKED["arguments"], "recipe": "../../models"}},
+        {"arguments": {**ASKED["arguments"], "settings": "naive+os.system"}},
+        {"arguments": {**ASKED["arguments"], "scale": "huge"}},
+        {"arguments": {**ASKED["arguments"], "start": 0}},
+        {"arguments": {**ASKED["arguments"], "start": True}},
+        {"arguments": {}},
+        {"ranks": 2},
+        {"ranks": -1},
+        {"cuda": True},
+        {"memory": -5},
+        {"timeout": float("nan")},
+        {"timeout": -1.0},
+        {"host": "somewhere.else"},
+        {"port": 0},
+        {"port": 65536},
+        {"log": "../../.bashrc"},
+        {"log": "a/b.log"},
+        {"log": ".log"},
+    ],
+    ids=lambda changed: json.dumps(changed)[:50],
+)
+def test_a_node_refuses_what_no_run_asks_for(changed: dict[str, Any]) -> None:
+    with pytest.raises(ForeignError):
+        messages.asked(json.dumps({**ASKED, **changed}).encode(), 1, False)
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b"\xff", b"null", b"[]", b"{}", b" " * (messages.MOST_BYTES + 1)])
+def test_a_message_that_is_none_is_refused(text: bytes) -> None:
+    for read in (lambda: messages.asked(text, 1, False), lambda: messages.outcomes(text, FIT, 1)):
+        with pytest.raises(ForeignError):
+            read()
+
+
+ROUNDS = {part: [1.0, 1.0, 1.0] for part in ("without", "with", "update")}
+TIMED = {"host": ROUNDS, "device": ROUNDS, "synchronised": ROUNDS, "warm_up": 1.0, "peak_memory": 5, "unknown": "x"}
+MEASURE = Job(
+    "repro.measure.phases:measure",
+    {"steps": 3, "check_extrapolation": False},
+    ranks=1,
+    log="vit.log",
+    timeout=60.0,
+)
+
+
+def test_an_answer_is_taken_for_what_its_phase_answers() -> None:
+    told = messages.answer([Outcome(1, "ok", TIMED, reports=[{"fits": 4, "peak": 9, "warnings": ["forged"]}])])
+    [found] = messages.outcomes(told, MEASURE, 1)
+    assert found.value["host"] == ROUNDS
+    assert "unknown" not in found.value
+    assert found.reports == [{"fits": 4, "peak": 9}]
+    with pytest.raises(ForeignError, match="the fork server has left"):
+        messages.outcomes(messages.answer(error="the fork server has left"), MEASURE, 1)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Outcome(0, "ok", TIMED),
+        Outcome(1, "fine", TIMED),
+        Outcome(1, "ok", None),
+        Outcome(1, "ok", {**TIMED, "host": {**ROUNDS, "with": [1.0]}}),
+        Outcome(1, "ok", {**TIMED, "host": {**ROUNDS, "with": [1.0, 1.0, -1.0]}}),
+        Outcome(1, "ok", {**TIMED, "device": {"with": [1.0, 1.0, 1.0]}}),
+        Outcome(1, "ok", {**TIMED, "peak_memory": "much"}),
+        Outcome(1, "crashed", error=["x"]),  # type: ignore[arg-type]
+        Outcome(1, "crashed", reports=[{"fits": 4}]),
+        Outcome(1, "crashed", reports=[{"authors": {"with": [], "update": []}}]),
+    ],
+)
+def test_an_answer_that_is_none_is_refused(outcome: Outcome) -> None:
+    with pytest.raises(ForeignError):
+        messages.outcomes(messages.answer([outcome]), MEASURE, 1)
+
+
+def test_the_address_that_others_reach_a_node_by_is_found() -> None:
+    assert own_address("127.0.0.1", 29400) == "127.0.0.1"
+    assert own_address("no-such-host.invalid", 29400) == ""
+
+
+def test_ranks_of_several_nodes_meet_by_the_interface_of_the_address_that_they_were_given() -> None:
     """The host's name, which gloo would go by, means 127.0.1.1 on many systems."""
     assert interface("/tmp/meeting") == interface("tcp://127.0.0.1:29400") == "lo"
     for name, addresses in psutil.net_if_addrs().items():
@@ -374,52 +481,22 @@ def test_ranks_meet_by_the_interface_of_the_address_that_they_were_given() -> No
     assert interface("tcp://no-such-host.invalid:29400") is None
 
 
-@pytest.mark.parametrize(
-    ("options", "part"),
-    [
-        (["--nodes", "2"], "--nodes needs --address HOST:PORT"),
-        (["--address", "localhost:1234"], "--address localhost:1234 changes nothing of a run on one node"),
-        (["--nodes", "2", "--address", "[::1]:1234"], "address '[::1]:1234': expected IPv4 or a host's name"),
-        (
-            ["--nodes", "5", "--address", "localhost:1234"],
-            "--nodes 5: no replication batch here divides by 5 nodes of 1",
-        ),
-    ],
-)
-def test_nodes_and_their_address_come_together(tmp_path: Path, options: list[str], part: str) -> None:
-    assert part in refusal(*VIT, *options, "--out", str(tmp_path), CUDA_VISIBLE_DEVICES="")
+def test_all_trials_of_a_run_that_lost_a_node_are_unsupported() -> None:
+    from repro.measure.leader import Leader
+    from repro.measure.trial import Bench
+
+    class Lost(Leader):
+        def __init__(self) -> None:
+            self.lost = "node 1 (gpu7) has left"
+
+    bench = Bench(Lost(), Stack({}, None), None, Path())
+    obstacle = bench.obstacle(Trial("vit", "tiny", "naive", "cpu", 1, nodes=2))
+    assert obstacle is not None
+    assert obstacle.reason == "node 1 (gpu7) has left"
 
 
-def test_where_a_run_cannot_listen_the_way_out_is_told(tmp_path: Path) -> None:
-    def told(address: str) -> str:
-        asked = ["--nodes", "2", "--address", address, "--out", str(tmp_path / "out")]
-        return refusal(*VIT, *asked, CUDA_VISIBLE_DEVICES="")
+def test_options_of_older_runs_still_say_what_they_were_asked() -> None:
+    from repro import jsonfile
 
-    with socket.create_server(("127.0.0.1", 0)) as first:
-        taken = f"127.0.0.1:{first.getsockname()[1]}"
-        why = "cannot listen there as another run or program does; wait for it to end, or give another port"
-        assert told(taken) == f"repro: --address {taken}: {why}\n"
-    assert told("192.0.2.1:29400").endswith("; give an address of this machine by which the other nodes reach it\n")
-
-
-def test_a_port_that_only_the_system_may_take_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> socket.socket:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(socket, "create_server", refused)
-    here = ForkServer(tmp_path / "server.log", {}, modules=("torch",))
-    with pytest.raises(UserError) as told, Nodes(here, 2, "127.0.0.1:80", lambda line: None, "cpu", 0):
-        pass
-    assert str(told.value) == (
-        "--address 127.0.0.1:80: cannot listen there (Permission denied); give a port from 1024 on"
-    )
-
-
-def test_a_node_mends_its_build_cache_before_it_joins(tmp_path: Path) -> None:
-    cut = tmp_path / "cache" / "inductor" / "cut.so"
-    cut.parent.mkdir(parents=True)
-    cut.touch()
-    nobody = "127.0.0.1:1"
-    told = process("join", nobody, "--out", str(tmp_path), REPRO_CACHE=str(tmp_path / "cache"), CUDA_VISIBLE_DEVICES="")
-    assert (told.returncode, f"no run listens on {nobody}" in told.stderr) == (2, True)
-    assert not cut.exists()
+    older = {"models": ["vit"], "methods": None, "scale": "tiny", "counts": [1], "nodes": 2, "address": "host:1"}
+    assert jsonfile.value(Options, older).nodes == 2

@@ -724,7 +724,6 @@ def test_commands_are_as_people_call_the_program_here(tmp_path: Path) -> None:
         "--processes 1 --models vit,roberta --methods all --search guided --steps 5 --tolerance 0.2 --budget 90m",
         "--processes 2 --memory 2GiB --trial-timeout 30s --check-extrapolation",
         "--processes 2 --tolerance 0.00005 --budget 12d --trial-timeout 123456.7s",
-        "--processes 1 --scale paper --nodes 2 --address host:1",
         "--gpus 1 --attention flash",
     ],
 )
@@ -745,11 +744,6 @@ def test_a_run_before_the_last_is_told_with_as_many_gpus_as_it_took() -> None:
     of_last = Environment(gpus=[RunGpu("A100", "NVIDIA A100-SXM4-80GB", 80 * 10**9)])
     before = Options(("vit",), None, "paper", (1, 2, 4, 8))
     assert run_words(before, of_last, Path("results/local")).startswith("--gpus 8 ")
-
-
-def test_a_run_on_several_nodes_that_does_not_say_where_they_met_leaves_the_address_to_be_filled_in() -> None:
-    options = Options(("vit",), None, "tiny", (1,), nodes=2)
-    assert "--nodes 2 --address HOST:PORT --out" in run_words(options, Environment(gpus=[]), Path("results/local"))
 
 
 def test_the_audit_is_laid_out_like_table_1_with_its_causes(published: Content) -> None:

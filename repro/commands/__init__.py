@@ -7,7 +7,7 @@ A file's own imports must be fast: what needs torch, pytest or a plotting librar
 
 HELP = {
     "run": "measure, extrapolate to days, compare with the paper, report (the default)",
-    "join": "take part, as one more node, in a run started with --nodes",
+    "slurm": "print a batch script that runs it on a cluster with SLURM, on one node or several",
     "doctor": "say what this machine, and this container image, is fit for",
     "recipes": "list the nine recipes, and two others: ids, hyper-parameters, FLOPs",
     "gpus": "list the GPUs we know, and how many of each are here",

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from .. import command, files, installation, rules
 from ..build_cache import build_cache, wanted_cache
+from ..cluster import launched
 from ..devices import Device
 from ..doctor import without_cuda
 from ..errors import UserError
@@ -158,12 +159,19 @@ def resumable(kept: str) -> Callable[[_Main], _Main]:
             except KeyboardInterrupt:
                 with contextlib.suppress(KeyboardInterrupt):
                     _ignore_stops()
-                say(f"interrupted: {kept}; resume with: {command()} {shell_words(sys.argv[1:])}")
+                say(f"interrupted: {kept}; {_how_to_resume()}")
                 return INTERRUPTED
 
         return stoppable
 
     return decorate
+
+
+def _how_to_resume() -> str:
+    node = launched()
+    if node is not None:
+        return f"the same command on all {node.count} nodes resumes"
+    return f"resume with: {command()} {shell_words(sys.argv[1:])}"
 
 
 class _Stop:

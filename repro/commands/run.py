@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -10,19 +11,20 @@ from typing import TYPE_CHECKING, get_args
 
 import models
 
-from .. import doctor, image, jsonfile, progress, rules, units
+from .. import doctor, files, image, jsonfile, progress, rules, units
 from ..clocks import add_clock
-from ..devices import Device, capability_of, gpu_of
+from ..cluster import Node, launched
+from ..devices import Device, capability_of, every_device, gpu_of
 from ..errors import UserError
 from ..estimate import LOADING, REPORTING, estimate
 from ..exit_codes import INTERRUPTED, NOTHING_COMPARED, OK
 from ..expected import TOLERANCE
 from ..formats import add_format
 from ..host import host
-from ..plan import Methods, Options, SearchMode, default_scale
+from ..plan import Methods, Options, SearchMode, default_scale, trials
 from ..reading import read
 from ..recipe import Scale
-from ..results import VERDICTS
+from ..results import LOGS, VERDICTS
 from ..settings import Attention
 from ..stderr import say
 from ..tracking import NAMES, Tracker
@@ -51,12 +53,17 @@ _EXIT_CODES = (
 )
 
 
+_NODES = (
+    "several nodes: start the same command on each of them by torchrun or SLURM, with one process a node:\n"
+    "  torchrun --nnodes 2 --node-rank RANK --rdzv-endpoint HOST:PORT -m repro run ...\n"
+    "  srun --nodes 2 --ntasks-per-node 1 ... (repro slurm prints a batch script)"
+)
+
+
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EXIT_CODES
+    parser.epilog = f"{_NODES}\n\n{_EXIT_CODES}"
     add = parser.add_argument
     add_devices(parser)
-    add("--nodes", default="1", metavar="N", help="number of nodes; each of the others runs: repro join")
-    add("--address", default="", metavar="HOST:PORT", help="with --nodes: where this node listens for the others")
     add("--models", metavar="ID,...", help="recipes, by id: repro recipes lists them (default all nine)")
     add(
         "--methods",
@@ -110,24 +117,29 @@ def main(given: argparse.Namespace) -> int:
     from ..run import FILES, Run
 
     check_packages("pytest", "pytest-benchmark")
-    options, devices = _checked(given)
+    node = launched()
+    options, devices = _checked(given, node)
     health = _image_health(devices)
     check_cuda(devices)
     check_loopback()
     folder: Path = given.out
+    if node is not None and node.rank:
+        return _follow(node, folder, options, devices)
 
     def tell(trial: Trial, record: Record | None, earlier: bool) -> None:
         bar.tell(trial, record, earlier)
         if record is not None:
             tracker.trial(record)
 
-    run = Run(folder, options, devices, partial(estimate, gpu=gpu_of(devices)), tell)
+    run = Run(folder, options, devices, partial(estimate, gpu=gpu_of(devices)), tell, node)
     if given.k:
         run.chosen = chosen(run, given.k)
     check_compilers(run.chosen, devices)
     check_processes(max((trial.count for trial in run.chosen), default=1))
     check_disk(folder, *FILES)
     stop_on_sigterm()
+    if node is not None:
+        node.end_with_launcher()
     with run, Tracker(given.track, folder) as tracker:
         waiting = run.waiting
         seconds = {trial.id: run.estimate(trial) if trial in waiting else 0.0 for trial in run.chosen}
@@ -160,12 +172,35 @@ def main(given: argparse.Namespace) -> int:
         print(told, flush=True)
         say(written.told)
         compared = any(verdict.compared for verdict in run.verdicts())
+        if code == OK and given.require_comparison and not compared:
+            say("no cell of the paper could be compared (--require-comparison)")
+            code = NOTHING_COMPARED
+        run.end(code)
     if code == INTERRUPTED:
         raise KeyboardInterrupt
-    if code == OK and given.require_comparison and not compared:
-        say("no cell of the paper could be compared (--require-comparison)")
-        return NOTHING_COMPARED
     return code
+
+
+def _follow(node: Node, folder: Path, options: Options, devices: Sequence[Device]) -> int:
+    """Takes part in node 0's run, with a folder of its own for logs: several nodes may share one file system."""
+    from ..measure.follower import follow
+    from ..measure.launcher import ForkServer
+    from ..variables import trial_environment
+
+    logs = folder / LOGS / f"node-{node.rank}"
+    check_disk(folder)
+    check_compilers(trials(options, devices), devices)
+    stop_on_sigterm()
+    node.end_with_launcher()
+    try:
+        files.inside(folder, LOGS, f"{LOGS}/{logs.name}")
+        logs.mkdir(parents=True, exist_ok=True)
+        files.inside(logs, *os.listdir(logs))
+    except OSError as error:
+        raise files.not_written(folder, error, "name another folder with --out") from error
+    server = ForkServer(logs / "server.log", trial_environment(devices))
+    say(f"node {node.rank} of {node.count}: waiting for node 0, which reports; logs in {logs}")
+    return follow(node, server, logs, every_device(devices), max(options.counts), bool(devices))
 
 
 def _write(run: Run, draw: bool) -> Written:
@@ -189,7 +224,7 @@ def _image_health(devices: Sequence[Device]) -> str:
     return health.line
 
 
-def _checked(given: argparse.Namespace) -> tuple[Options, list[Device]]:
+def _checked(given: argparse.Namespace, node: Node | None = None) -> tuple[Options, list[Device]]:
     """The run's options and GPUs; a UserError for the first thing that is wrong."""
     if given.k == "":  # pytest would take it for every case, whoever gives an unset variable meant a few
         raise UserError("-k: it is empty; name cases, as in pytest, or leave it out for all")
@@ -208,20 +243,13 @@ def _checked(given: argparse.Namespace) -> tuple[Options, list[Device]]:
         tolerance=_tolerance(given.tolerance),
         attention=given.attention,
         check_extrapolation=given.check_extrapolation,
-        nodes=units.count(given.nodes, "--nodes"),
-        address=given.address,
+        nodes=node.count if node is not None else 1,
         search=given.search,
         clock=given.clock,
     )
     if options.search == "guided":
         _check_guided(options)
-    if options.nodes > 1 and not options.address:
-        raise UserError("--nodes needs --address HOST:PORT, where the other nodes reach this one")
-    if options.nodes == 1 and options.address:
-        raise UserError(
-            f"--address {options.address} changes nothing of a run on one node: give --nodes or leave it out"
-        )
-    _check_counts(options)
+    check_counts(options)
     if options.attention == "flash":
         _check_flash(options, devices)
     return options, devices
@@ -241,16 +269,16 @@ def _memory(text: str, devices: Sequence[Device]) -> int:
     return limit
 
 
-def _check_counts(options: Options) -> None:
-    """Raises UserError where no trial could share its batch among the nodes, which would tell so after they had joined,
+def check_counts(options: Options) -> None:
+    """Raises UserError where no trial could share its batch among the nodes, which would tell so after they had met,
     or among so many processes."""
     batches = {models.find(id, options.scale).batch_size for id in options.models}
     idle = [one for one in options.counts if all(batch % (one * options.nodes) for batch in batches)]
     if options.nodes > 1 and len(idle) == len(options.counts):
         counts = " or ".join(map(str, options.counts))
         raise UserError(
-            f"--nodes {options.nodes}: no replication batch here divides by {options.nodes} nodes of {counts}; take 2 "
-            "or 4 nodes"
+            f"launched on {options.nodes} nodes: no replication batch here divides by {options.nodes} nodes of "
+            f"{counts}; take 2 or 4 nodes"
         )
     if options.nodes == 1 and idle:
         raise UserError(
@@ -276,7 +304,9 @@ def _check_guided(options: Options) -> None:
     if options.methods not in (None, "all"):
         raise UserError(f"--search guided orders the whole search: use it with --methods all, not {options.methods}")
     if options.nodes > 1:
-        raise UserError("--search guided knows one node only: leave out --nodes, or use --search exhaustive")
+        raise UserError(
+            f"--search guided knows one node only, this run was launched on {options.nodes}: use --search exhaustive"
+        )
 
 
 def _tolerance(text: str) -> float:

@@ -12,7 +12,7 @@ from repro.rules import Obstacle
 
 from .job import Job
 from .launcher import ForkServer
-from .nodes import Nodes
+from .leader import Leader
 from .rank import Rank
 
 _SECONDS = 1800.0
@@ -20,7 +20,7 @@ _SECONDS = 1800.0
 _COMPLAINT = re.compile(r"^.*(?:\b(?:error|fatal)\s*:|\bld: cannot find |undefined reference to ).*$", re.MULTILINE)
 
 
-def compile_adam(server: ForkServer | Nodes, host: bool, logs: Path) -> Obstacle | None:
+def compile_adam(server: ForkServer | Leader, host: bool, logs: Path) -> Obstacle | None:
     """Has it compiled into the build cache of each node, for the GPU or for the `host` that offloaded states live on.
 
     None where that goes well, and where what fails is not the compiling: that fails in the trial, too, which tells.
@@ -29,7 +29,7 @@ def compile_adam(server: ForkServer | Nodes, host: bool, logs: Path) -> Obstacle
     call, arguments = "repro.measure.adam:build", {"host": host}
     for outcome in server.call(Job(call, arguments, ranks=1, log=str(log), timeout=_SECONDS, cuda=True)):
         if outcome.status == "ok" and outcome.value is not None:
-            where, whose = (f" on node {outcome.rank + 1}", " of that node") if isinstance(server, Nodes) else ("", "")
+            where, whose = (f" on node {outcome.rank}", " of that node") if isinstance(server, Leader) else ("", "")
             return Obstacle(
                 f"DeepSpeed cannot compile its Adam{where}: {outcome.value}",
                 f"read logs/{log.name}{whose}: the compilers have to know the GPU, and each other, and to find the "

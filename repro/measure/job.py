@@ -1,4 +1,4 @@
-"""What a fork server is asked to run, and what it answers: both of its ends, and those on other nodes, share these."""
+"""What a fork server is asked to run, and what it answers: both of its ends share these."""
 
 from __future__ import annotations
 

@@ -62,17 +62,17 @@ class SilentError(ServerDiedError):
 
 
 class Stream:
-    """JSON lines over a socket, to a server and back; errors call it by `name`."""
+    """JSON lines over a socket, to a server and back."""
 
-    def __init__(self, connection: socket.socket, name: str = "the fork server") -> None:
-        self._connection, self.name, self._buffer = connection, name, b""
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self._buffer = connection, b""
 
     def send(self, value: Any) -> None:
         """Sends one line; a ServerDiedError where nobody listens any more."""
         try:
             self._connection.sendall(json.dumps(value).encode() + b"\n")
-        except OSError as error:  # also that of a network whose other end does not answer any more
-            raise LeftError(f"{self.name} has left") from error
+        except OSError as error:
+            raise LeftError("the fork server has left") from error
 
     def receive(self, timeout: float | None) -> Any:
         """Waits for one line, `timeout` seconds at most; a ServerDiedError where none comes."""
@@ -80,19 +80,19 @@ class Stream:
         while b"\n" not in self._buffer:
             wait = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not select.select([self._connection], [], [], wait)[0]:
-                raise SilentError(f"{self.name} does not answer")
+                raise SilentError("the fork server does not answer")
             try:
                 chunk = self._connection.recv(1 << 16)
             except OSError:
                 chunk = b""
             if not chunk:
-                raise LeftError(f"{self.name} has left")
+                raise LeftError("the fork server has left")
             self._buffer += chunk
         line, self._buffer = self._buffer.split(b"\n", 1)
         try:
             return json.loads(line)
         except ValueError:
-            raise ServerDiedError(f"{self.name} speaks as no fork server does: {line[:40]!r}") from None
+            raise ServerDiedError(f"the fork server speaks as none does: {line[:40]!r}") from None
 
     def begin(self, job: Job) -> None:
         """Has the server run a job. What is said from now on is said after it."""

@@ -11,7 +11,6 @@ the server, so nothing outlives a run, however it ends.
 from __future__ import annotations
 
 import contextlib
-import errno
 import gc
 import importlib
 import json
@@ -28,9 +27,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from repro import cgroups, nvml, stack
-from repro.build_cache import mend
 from repro.checkout import ROOT
-from repro.errors import UserError, one_line
+from repro.errors import one_line
 from repro.imported import imports
 from repro.process_limit import no_more_processes, process_limit
 
@@ -44,7 +42,6 @@ _READ_BYTES = 1 << 20  # of a job's log
 _GRACE_SECONDS = 3.0  # what the other ranks get to report once one has failed
 _LOOK_SECONDS = 1.0  # how often to look after ranks that say nothing
 _GLANCE_SECONDS = 0.005  # and after those that are about to end
-_UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH)  # what Linux says, where a router did, for a time-out
 _BEGIN, _END = 12_000, 4_000  # characters of a traceback that a record keeps; of a compiler's, the first error is there
 
 
@@ -59,7 +56,7 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kill
 
         try:
             os.setpgid(0, group)
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # here it is held back, on a node that joined the command's
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # here it is held back
             signal.signal(signal.SIGINT, signal.default_int_handler)
             end_with(server)
             with contextlib.suppress(OSError):  # where memory runs out, it is to be a rank that ends
@@ -313,26 +310,16 @@ def _unforked(job: Job, failed: int, error: OSError, kills: int) -> list[Outcome
     return outcomes
 
 
-def serve(stream: socket.socket, logs: Path | None = None, modules: Sequence[str] = stack.PRELOADED) -> int:
+def serve(stream: socket.socket, modules: Sequence[str] = stack.PRELOADED) -> None:
     """Preloads the stack, says so and what of it does not import, then runs one job after another until the stream
-    ends. Returns how many it began.
-
-    On another node than the near end's, `logs` is the folder that takes what the ranks print, and a UserError tells
-    that the stack does not import, or that the near end wants no such node. `modules` are those to preload.
-    """
-    jobs = 0
-    try:
-        for job in _jobs(stream, logs, modules):
-            jobs += 1
+    ends. `modules` are those to preload."""
+    with contextlib.suppress(ConnectionError):  # the near end is gone
+        for job in _jobs(stream, modules):
             outcomes = run(job, stream)
             stream.sendall(json.dumps([asdict(outcome) for outcome in outcomes]).encode() + b"\n")
-    except OSError as error:
-        if not isinstance(error, (ConnectionError, TimeoutError)) and error.errno not in _UNREACHABLE:
-            raise  # all else than that the near end is gone, or its network
-    return jobs
 
 
-def _jobs(stream: socket.socket, logs: Path | None, modules: Sequence[str]) -> Iterator[Job]:
+def _jobs(stream: socket.socket, modules: Sequence[str]) -> Iterator[Job]:
     """What `serve` is given to do, once the stack is loaded."""
     adopt_orphans()
     lines = stream.makefile("rb", buffering=0)  # takes in no more than a line: what follows a job is for run() to see
@@ -342,8 +329,6 @@ def _jobs(stream: socket.socket, logs: Path | None, modules: Sequence[str]) -> I
     except Exception as error:
         told = _line(error)
         stream.sendall(json.dumps({"error": told, "traceback": traceback.format_exc()}).encode() + b"\n")
-        if logs is not None:
-            raise UserError(f"this node's stack does not import: {told}") from None
         return
     gc.collect()
     gc.freeze()  # forked ranks leave the shared pages alone
@@ -351,19 +336,9 @@ def _jobs(stream: socket.socket, logs: Path | None, modules: Sequence[str]) -> I
     ready = {"ready": True, "broken": broken, "imports": asdict(imports())}
     stream.sendall(json.dumps(ready).encode() + b"\n")
     for line in lines:
-        try:
-            message = json.loads(line)
-        except ValueError:
-            raise UserError(f"what listens there is no run: it says {line[:40]!r}") from None
-        if "refused" in message:
-            raise UserError(message["refused"])
-        if "stop" in message:
-            continue  # ended a job, or came when it had ended already
-        if logs is not None:
-            message["log"] = str(logs / Path(message["log"]).name)
-            message["sent"] = time.time()  # by this node's clock, which is what its ranks tell the time by
-            mend(os.environ)  # as the near end does on its own node
-        yield Job(**message)
+        message = json.loads(line)
+        if "stop" not in message:  # it ended a job, or came when it had ended already
+            yield Job(**message)
 
 
 if __name__ == "__main__":

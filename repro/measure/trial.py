@@ -25,7 +25,7 @@ from repro.units import duration
 from .adam import compile_adam
 from .job import Job, Outcome
 from .launcher import ForkServer, ServerDiedError
-from .nodes import Nodes
+from .leader import AGAIN, Leader
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Bench:
     folder for logs, and who gives turns to the processes that are timed together. `adams` is what came of compiling
     DeepSpeed's, by whether it is the host's."""
 
-    server: ForkServer | Nodes
+    server: ForkServer | Leader
     stack: rules.Stack
     gpu: Gpu | None
     logs: Path
@@ -46,7 +46,10 @@ class Bench:
         return self.stack.capability is not None
 
     def obstacle(self, trial: Trial) -> rules.Obstacle | None:
-        """The first reason why a trial cannot run here, by what the server could import, once it has started."""
+        """The first reason why a trial cannot run here, by what the server could import, once it has started, and
+        by the nodes that are gone."""
+        if isinstance(self.server, Leader) and self.server.lost:
+            return rules.Obstacle(self.server.lost, AGAIN)
         stack = replace(self.stack, broken=self.server.broken)
         return rules.obstacle(*trial.recipe_and_settings, trial.world, stack)
 

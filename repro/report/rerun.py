@@ -11,6 +11,7 @@ import models
 
 from .. import command
 from ..clocks import DEFAULT, Clock
+from ..cluster import launch
 from ..environment import Environment
 from ..plan import Options, default_scale
 from ..reading import Reading
@@ -28,11 +29,11 @@ def rerun(runs: Sequence[Reading], verdicts: Sequence[Verdict], clock: Clock) ->
     for run in runs:
         for earlier in run.earlier:
             words = run_words(earlier, run.environment, run.folder)
-            found.append((f"{front} {words}", "a run before this one, into the same folder"))
+            found.append((f"{launch(earlier.nodes)} {words}", "a run before this one, into the same folder"))
         if run.options:
-            found.append((f"{front} {run_words(run.options, run.environment, run.folder)}", "this run: it resumes"))
-            if run.options.nodes > 1:
-                found.append((f"{front} join {_address(run.options)}", "on each other node of this run"))
+            words, nodes = run_words(run.options, run.environment, run.folder), run.options.nodes
+            where = f", on each of its {nodes} nodes" if nodes > 1 else ""
+            found.append((f"{launch(nodes)} {words}", f"this run: it resumes{where}"))
     if folders:
         found.append((f"{front} report {shell_words(folders)}{judged}", "this report, from the records alone"))
     else:
@@ -60,7 +61,7 @@ def run_words(options: Options, environment: Environment, folder: Path) -> str:
     if options.scale != default_scale(on_gpus):
         words += ["--scale", options.scale]
     flags = {field.name: field.default for field in fields(Options)}
-    plain = ("methods", "search", "attention", "nodes", "steps", "tolerance", "clock", "memory", "budget")
+    plain = ("methods", "search", "attention", "steps", "tolerance", "clock", "memory", "budget")
     for name in (*plain, "trial_timeout"):
         value = getattr(options, name)
         if value is not None and value != flags.get(name):
@@ -69,12 +70,6 @@ def run_words(options: Options, environment: Environment, folder: Path) -> str:
             if isinstance(value, float):
                 told = f"{Decimal(told):f}".removesuffix(".0") + unit  # options take no exponents
             words += [f"--{name.replace('_', '-')}", told]
-    if options.nodes > 1:
-        words += ["--address", _address(options)]
     if options.check_extrapolation:
         words.append("--check-extrapolation")
     return shell_words([*words, "--out", folder])
-
-
-def _address(options: Options) -> str:
-    return options.address or "HOST:PORT"  # older folders do not say

@@ -1,0 +1,140 @@
+"""`repro slurm`: a batch script for a cluster with SLURM."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import models
+
+from .. import units
+from ..errors import UserError
+from ..plan import Options, counts_up_to, default_scale
+from ..units import shell_words
+
+_MARGIN = 300  # seconds of the job's time in which no trial runs: the nodes start, and the report is written
+_WARNING = 120  # seconds before the job's end when SLURM ends what runs all the same
+_SCRIPT = """\
+#!/usr/bin/env bash
+# Runs the benchmark {where}. Submit it with: sbatch FILE
+# A job that is preempted is queued again, and the same command resumes the results folder.
+{directives}
+set -euo pipefail
+cd {folder}
+
+# The first use sets up what is missing, before the nodes start.
+{repro} --version >/dev/null
+
+# The run starts no trial that would end after the job, less {margin} s for the start and the report.
+left=$((${{SLURM_JOB_END_TIME:-$(($(date +%s) + {seconds}))}} - $(date +%s) - {margin}))
+if ((left <= 0)); then
+    echo "the job ends within {margin} s, too soon for a run" >&2
+    exit 1
+fi
+
+# One task a node: each starts the processes of its GPUs itself. Where one fails the first node says so, and ends all.
+exec srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 --kill-on-bad-exit=0 \\
+    {repro} {words} --budget "${{left}}s"
+"""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What the job asks SLURM for; `seconds` is its time limit, `named` are directives with a name for their value."""
+
+    nodes: int
+    gpus: int
+    seconds: int
+    cpus: int | None
+    named: dict[str, str]
+
+    def directives(self) -> list[str]:
+        """The lines by which sbatch reads it."""
+        minutes = -(-self.seconds // 60)
+        asked = {
+            "job-name": "repro",
+            "nodes": self.nodes,
+            "ntasks-per-node": 1,
+            "gpus-per-node": self.gpus,
+            "cpus-per-task": self.cpus,
+            "time": f"{minutes // 60:02}:{minutes % 60:02}:00",
+            "output": "repro-%j.out",
+            "open-mode": "append",  # what is queued again goes on in the same file
+            "signal": f"TERM@{_WARNING}",  # to the tasks, not to this shell
+            **self.named,
+        }
+        return [*(f"#SBATCH --{name}={value}" for name, value in asked.items() if value), "#SBATCH --requeue"]
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--nodes", default="1", metavar="N", help="nodes (default 1)")
+    add("--gpus-per-node", required=True, metavar="N", help="GPUs of each node")
+    add("--time", required=True, metavar="4h", help="time limit of the job")
+    add("--cpus-per-node", metavar="N", help="CPUs of each node (default: the cluster's)")
+    for name in ("partition", "account", "qos", "constraint"):
+        add(f"--{name}", metavar="NAME", help=f"the job's {name} (default: the cluster's)")
+    add("words", nargs="*", metavar="-- run ...", help="the run, without --budget, which is the job's")
+
+
+def main(given: argparse.Namespace) -> int:
+    named = {
+        name: _name(getattr(given, name), f"--{name}")
+        for name in ("partition", "account", "qos", "constraint")
+        if getattr(given, name) is not None
+    }
+    allocation = Allocation(
+        nodes=units.count(given.nodes, "--nodes"),
+        gpus=units.count(given.gpus_per_node, "--gpus-per-node"),
+        seconds=int(units.seconds(given.time, "--time")),
+        cpus=units.count_if_given(given.cpus_per_node, "--cpus-per-node"),
+        named=named,
+    )
+    if allocation.seconds <= 2 * _MARGIN:
+        raise UserError(f"--time {given.time}: expected more than {2 * _MARGIN // 60}m, of which a run takes none")
+    _check(given.words, allocation)
+    print(script(allocation, given.words), end="")
+    return 0
+
+
+def script(allocation: Allocation, words: Sequence[str]) -> str:
+    """A batch script that starts a run with these words in the current folder."""
+    nodes = allocation.nodes
+    return _SCRIPT.format(
+        where=f"on {nodes} node{'s' if nodes > 1 else ''} of {allocation.gpus} GPU{'s' if allocation.gpus > 1 else ''}",
+        directives="\n".join(allocation.directives()),
+        folder=shell_words([Path.cwd()]),
+        repro=os.environ.get("REPRO_COMMAND") or shell_words([sys.executable, "-m", "repro"]),
+        margin=_MARGIN,
+        seconds=allocation.seconds,
+        nodes=nodes,
+        words=shell_words(words),
+    )
+
+
+def _check(words: Sequence[str], allocation: Allocation) -> None:
+    """Raises UserError for a run that would refuse its words or its nodes, after hours in a queue."""
+    from ..cli import parser
+    from .run import check_counts
+
+    if not words or words[0] != "run":
+        asked = f"{shlex.join(words)}: expected" if words else "expected"
+        raise UserError(f"{asked} a run behind --, as in: repro slurm --gpus-per-node 4 --time 4h -- run --models vit")
+    given = parser("run").parse_args(words[1:])
+    if given.budget is not None:
+        raise UserError("--budget: the job's end sets it; leave it out, or shorten --time")
+    chosen, scale = models.listed(given.models), given.scale or default_scale(given.processes is None)
+    if given.processes is None:
+        check_counts(Options(chosen, None, scale, counts_up_to(allocation.gpus), nodes=allocation.nodes))
+
+
+def _name(text: str, option: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.,:|&*+@-]{0,200}", text):
+        raise UserError(f"{option} {text}: expected a name as SLURM has them, such as gpu or gpu,long")
+    return text

@@ -1,0 +1,105 @@
+"""A node of a run on several that is not the first: runs what node 0 asks for, by a fork server of its own."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+from repro.cluster import Node
+from repro.errors import UserError, cut
+from repro.exit_codes import FAILED
+from repro.stderr import say
+
+from . import messages
+from .launcher import ForkServer, ServerDiedError, StackError
+from .leader import alike, own_address
+from .messages import End, ForeignError, Hello, Ready, Welcome
+from .post import GoneError, Post
+
+_END = "repro/end"
+
+
+def follow(node: Node, server: ForkServer, logs: Path, devices: str, most_ranks: int, cuda: bool) -> int:
+    """Takes part in the run of node 0 until it ends, and returns its exit code. `devices` is what nodes have to have
+    alike, `most_ranks` how many processes may be asked for. Raises UserError where the run does not take this node."""
+    with Post(node, lambda rank, why: server.stop()) as post, server:
+        try:
+            server.launch()  # it loads while the nodes greet
+            code = _Follower(node, server, post, logs, most_ranks, cuda).run(devices)
+        except GoneError as error:
+            say(f"node 0 {error}; run the same command again on all nodes: it resumes")
+            return FAILED
+        except BaseException:
+            post.leave()
+            raise
+        post.send(f"repro/bye/{node.rank}", b"1")
+        return code
+
+
+class _Follower:
+    def __init__(self, node: Node, server: ForkServer, post: Post, logs: Path, most_ranks: int, cuda: bool) -> None:
+        self._node, self._server, self._post, self._logs = node, server, post, logs
+        self._most_ranks, self._cuda = most_ranks, cuda
+
+    def run(self, devices: str) -> int:
+        rank = self._node.rank
+        hello = Hello(socket.gethostname(), own_address(self._node.host, self._node.port), alike(devices))
+        self._send(f"repro/hello/{rank}", hello)
+        key, text = self._post.receive("repro/welcome", _END, of=0)
+        if key == _END:
+            return self._end(text)
+        if refused := self._read(Welcome, text).refused:
+            raise UserError(refused)
+        try:
+            self._server.start()
+        except StackError as error:
+            self._send(f"repro/ready/{rank}", Ready(error=cut(error.reason)))
+            self._post.receive(_END, of=0)
+            raise UserError(f"{error.reason}; set up with ./run_all.sh, or install what it lacks with pip") from None
+        except ServerDiedError:
+            pass  # it starts again with the first job, and says so then
+        self._send(f"repro/ready/{rank}", Ready(self._server.broken))
+        number = 0
+        while True:
+            number += 1
+            key, text = self._post.receive(f"repro/job/{number}", _END, of=0)
+            if key == _END:
+                return self._end(text)
+            self._post.send(f"repro/outcomes/{number}/{rank}", self._answer(number, text))
+
+    def _answer(self, number: int, text: bytes) -> bytes:
+        """What became of a job here."""
+        stop = f"repro/stop/{number}"
+        try:
+            job = messages.asked(text, self._most_ranks, self._cuda).job(
+                self._node.rank, self._node.count, str(self._logs)
+            )
+            self._server.mend()
+            self._server.begin(job)
+            self._post.watch(stop, lambda _: self._server.stop())
+            self._post.watch(_END, lambda _: self._server.stop())
+            if self._post.gone:  # before it began, so that the word to stop was lost
+                self._server.stop()
+            return messages.answer(self._server.outcomes(job))
+        except ForeignError as error:
+            return messages.answer(error=f"this node was asked for what no run asks for: {error}")
+        except ServerDiedError as error:
+            return messages.answer(error=cut(error.reason))
+        finally:
+            self._post.unwatch(stop, _END)
+
+    def _end(self, text: bytes) -> int:
+        end = self._read(End, text)
+        if end.reason:
+            say(f"node 0 ended the run: {end.reason}")
+        return end.code
+
+    def _send(self, key: str, message: Any) -> None:
+        self._post.send(key, messages.encode(message))
+
+    def _read(self, kind: type[Any], text: bytes) -> Any:
+        try:
+            return messages.decode(kind, text)
+        except ForeignError as error:
+            raise UserError(f"node 0 says what no run of this version says: {error}") from None

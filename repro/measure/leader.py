@@ -1,0 +1,215 @@
+"""Node 0 of a run on several: has every phase of a trial run by the fork servers of all nodes."""
+
+from __future__ import annotations
+
+import platform
+import socket
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from repro.cluster import Node
+from repro.environment import commit
+from repro.errors import UserError, cut
+from repro.exit_codes import FAILED, INTERRUPTED, USAGE
+from repro.imported import Imports
+from repro.packages import PACKAGES, installed
+from repro.stderr import say
+
+from . import messages
+from .job import Job, Outcome
+from .launcher import ForkServer, ServerDiedError, StackError
+from .messages import End, ForeignError, Hello, Ready, Welcome
+from .post import GoneError, Post
+
+_GOODBYE = 10.0  # seconds for the others to hear that the run is over
+AGAIN = "run the same command again on all nodes, once that one is back: it resumes"
+
+
+class Leader:
+    """Runs every job on all nodes with the same ranks on each, numbered node by node. A context manager, as ForkServer.
+
+    `devices` says what GPUs this node has, and how many of them it uses, which all nodes have to have alike. `lost` is
+    why no more jobs can run, nothing as long as they can. The others end with the exit `code`.
+    """
+
+    def __init__(self, node: Node, here: ForkServer, devices: str) -> None:
+        self._node, self._here, self._alike = node, here, alike(devices)
+        self._others = range(1, node.count)
+        self._post = Post(node, self._gone)
+        self._hosts: dict[int, str] = {}
+        self._address = own_address(node.host, node.port)
+        self._broken: dict[str, str] = {}
+        self._ready, self._number = False, 0
+        self.lost, self.code = "", FAILED
+
+    def __enter__(self) -> Leader:
+        """Raises UserError where the nodes are not alike, or one does not come: all of them then end."""
+        self._post.__enter__()
+        try:
+            self._greet()
+        except BaseException as error:
+            self.__exit__(type(error), error)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None = None, error: BaseException | None = None, *_: object) -> None:
+        end = End(self.code)
+        if isinstance(error, UserError):
+            end = End(USAGE, str(error))
+        elif error is not None:
+            end = End(INTERRUPTED if isinstance(error, KeyboardInterrupt) else FAILED, "it ended early")
+        self._here.close()
+        self._post.send("repro/end", messages.encode(end))
+        deadline = time.monotonic() + _GOODBYE
+        for rank in self._hosts:  # who came hears it: where this node serves the store, it ends with this process
+            try:
+                self._post.receive(f"repro/bye/{rank}", of=rank, timeout=max(0.0, deadline - time.monotonic()))
+            except GoneError:
+                continue
+        self._post.__exit__()
+
+    def _greet(self) -> None:
+        say(f"node 0 of {self._node.count}: waiting for the other nodes")
+        refused = ""
+        for rank in self._others:
+            try:
+                _, text = self._post.receive(f"repro/hello/{rank}", of=rank)
+                hello: Hello = messages.decode(Hello, text)
+            except GoneError as error:
+                raise UserError(f"node {rank} of {self._node.count} {error}: start the same command on all") from None
+            except ForeignError as error:
+                raise UserError(f"node {rank} says what no node of this version says: {error}") from None
+            self._hosts[rank] = cut(hello.host, 80)
+            if messages.is_address(hello.address):
+                self._address = own_address(hello.address, self._node.port)
+            refused = refused or self._unlike(rank, hello)
+        self._post.send("repro/welcome", messages.encode(Welcome(refused)))
+        if refused:
+            raise UserError(refused)
+
+    def _unlike(self, rank: int, hello: Hello) -> str:
+        for name, here in self._alike.items():
+            there = hello.alike.get(name)
+            if there not in (None, here):
+                return f"{self._name(rank)}: its {name} is {there}, that of node 0 is {here}; give all nodes the same"
+        return ""
+
+    def start(self) -> None:
+        """Starts this node's server, and waits until all nodes have loaded the stack. Raises StackError where one
+        cannot."""
+        self._here.start()
+        if self._ready or self.lost:
+            return
+        for rank in self._others:
+            try:
+                _, text = self._post.receive(f"repro/ready/{rank}", of=rank)
+                ready: Ready = messages.decode(Ready, text)
+            except GoneError:
+                return  # it is lost
+            except ForeignError as error:
+                raise ServerDiedError(f"{self._name(rank)} does not say whether it is ready: {error}") from None
+            if ready.error:
+                raise StackError(f"{self._name(rank)}: its stack does not import: {ready.error}")
+            self._broken |= {module: f"{self._name(rank)}: {error}" for module, error in ready.broken.items()}
+        self._ready = True
+
+    @property
+    def broken(self) -> dict[str, str]:
+        """The modules that do not import on one of the nodes, each with the error, once all have started."""
+        return {**self._broken, **self._here.broken}
+
+    @property
+    def imports(self) -> Imports | None:
+        """What this node's server imported, once it has started."""
+        return self._here.imports
+
+    def call(self, job: Job) -> list[Outcome]:
+        """Runs a job on all nodes and waits for the outcomes of all ranks. The first node to fail stops the others."""
+        self.start()
+        self._refuse_lost()
+        self._number += 1
+        number, asked = self._number, messages.Asked.of(job, self._address, _free_port())
+        stop, keys = f"repro/stop/{number}", {rank: f"repro/outcomes/{number}/{rank}" for rank in self._others}
+        found: dict[int, list[Outcome]] = {}
+        wrong: dict[int, str] = {}
+
+        def answered(rank: int, text: bytes) -> None:
+            try:
+                found[rank] = messages.outcomes(text, job, rank)
+            except ForeignError as error:
+                wrong[rank] = str(error)
+            if number == self._number and (rank in wrong or failed(found[rank])):
+                self._here.stop()
+                self._post.send(stop, b"1")
+
+        # This node's first: what stops it before it has begun would be lost.
+        self._here.begin(replace(asked.job(0, self._node.count, str(Path(job.log).parent)), sent=job.sent))
+        for rank, key in keys.items():
+            self._post.watch(key, partial(answered, rank))
+        self._post.send(f"repro/job/{number}", messages.encode(asked))
+        if self.lost:  # before it began, so that the word to stop was lost
+            self._here.stop()
+        try:
+            found[0] = self._here.outcomes(job)
+        finally:
+            if 0 not in found or failed(found[0]):
+                self._post.send(stop, b"1")
+        self._post.wait_for(
+            lambda: bool(self.lost) or keys.keys() <= found.keys() | wrong.keys(), timeout=job.timeout + 60
+        )
+        self._refuse_lost()
+        self._post.unwatch(*keys.values())
+        for key in (f"repro/job/{number}", stop, *keys.values()):
+            self._post.delete(key)
+        for rank in keys:
+            if rank not in found:
+                raise ServerDiedError(f"{self._name(rank)}: {wrong.get(rank, 'does not answer')}", "read its log")
+        return [outcome for rank in sorted(found) for outcome in found[rank]]
+
+    def mend(self) -> int:
+        """Mends this node's caches of builds, see repro/build_cache.py; returns how many files were removed. The others
+        do so before each job."""
+        return self._here.mend()
+
+    def _refuse_lost(self) -> None:
+        if self.lost:
+            raise ServerDiedError(self.lost, AGAIN)
+
+    def _gone(self, rank: int, why: str) -> None:
+        self.lost = self.lost or f"{self._name(rank)} {why}"
+        self._here.stop()
+        if self._number:
+            self._post.send(f"repro/stop/{self._number}", b"1")
+
+    def _name(self, rank: int) -> str:
+        return f"node {rank} ({self._hosts[rank]})" if rank in self._hosts else f"node {rank}"
+
+
+def failed(outcomes: list[Outcome]) -> bool:
+    """Whether a job has to be stopped on the other nodes."""
+    return any(outcome.status != "ok" for outcome in outcomes)
+
+
+def alike(devices: str) -> dict[str, str]:
+    """What all nodes have to have alike, as far as each knows it: a record tells of one device and one stack."""
+    found = {"device": devices, "commit": commit(), "Python": platform.python_version()}
+    return {name: value for name, value in (found | {name: installed(name) for name in PACKAGES}).items() if value}
+
+
+def own_address(host: str, port: int) -> str:
+    """The address by which this machine reaches another; nothing where that cannot be told. Its own name may mean
+    127.0.1.1, by which nobody else reaches it."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as way:
+            way.connect(address)  # sends nothing
+            return str(way.getsockname()[0])
+    except (OSError, UnicodeError):
+        return ""
+
+
+def _free_port() -> int:
+    with socket.create_server(("", 0)) as probe:
+        return int(probe.getsockname()[1])

@@ -1,0 +1,329 @@
+"""What nodes of a run tell each other: JSON as these data classes, in which every field is checked. A node is asked for
+one of a few phases of a trial, by its name, and never for a function."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Literal, get_args
+
+import models
+from repro.errors import UserError
+from repro.jsonfile import Lines, NotAsDeclaredError, parse, value
+from repro.recipe import Scale
+from repro.settings import Settings
+
+from .job import Job, Outcome
+
+MOST_BYTES = 1 << 24  # of one message: hundreds of times what the longest trial says
+_MOST = 1 << 40  # of a count
+_PARTS = {"without", "with", "update"}  # of a round, as phases.py names them
+
+Phase = Literal["fit", "measure", "compile_anything", "build_adam"]
+Times = dict[str, list[float]]
+
+
+class ForeignError(ValueError):
+    """A message is none that a node of this version sends: why, in one line."""
+
+
+@dataclass(frozen=True)
+class Model:
+    recipe: str
+    scale: Scale
+    settings: str
+    tf32: bool
+
+    def check(self) -> None:
+        models.find(self.recipe, self.scale)
+        if Settings.parse(self.settings).id != self.settings:
+            raise ForeignError(f"{self.settings} is no name of settings")
+
+
+@dataclass(frozen=True)
+class Fit(Model):
+    start: int
+    largest: int
+    timed: bool
+
+    def check(self) -> None:
+        super().check()
+        _counts(self.start, self.largest)
+
+
+@dataclass(frozen=True)
+class Measure(Model):
+    compiled: bool
+    micro_batch: int
+    accumulation: int
+    steps: int
+    check_extrapolation: bool
+
+    def check(self) -> None:
+        super().check()
+        _counts(self.micro_batch, self.accumulation, self.steps)
+
+
+@dataclass(frozen=True)
+class CompileAnything:
+    def check(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class BuildAdam:
+    host: bool
+
+    def check(self) -> None:
+        pass
+
+
+Arguments = Fit | Measure | CompileAnything | BuildAdam
+_ARGUMENTS: dict[Phase, type[Arguments]] = {
+    "fit": Fit,
+    "measure": Measure,
+    "compile_anything": CompileAnything,
+    "build_adam": BuildAdam,
+}
+_CALLS: dict[Phase, str] = {
+    "fit": "repro.measure.phases:fit",
+    "measure": "repro.measure.phases:measure",
+    "compile_anything": "repro.measure.phases:compile_anything",
+    "build_adam": "repro.measure.adam:build",
+}
+
+
+@dataclass(frozen=True)
+class Hello:
+    """What a node has. `alike` is what all have to have alike, by its name, as far as the node knows it; `address` is
+    the one by which it reaches node 0."""
+
+    host: str
+    address: str
+    alike: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """Node 0's answer to all: why the run does not begin, nothing where it does."""
+
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """That a node has loaded the stack: the modules that do not import, each with the error, or the `error` where torch
+    does not."""
+
+    broken: dict[str, str] = field(default_factory=dict)
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class End:
+    """That the run is over, the exit code, and why it ended early, where somebody has to be told."""
+
+    code: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One phase that all nodes are asked to run, with `ranks` processes on each, which meet at `host`:`port`."""
+
+    phase: Phase
+    arguments: dict[str, Any]
+    ranks: int
+    log: str
+    timeout: float
+    cuda: bool
+    memory: int | None
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, job: Job, host: str, port: int) -> Asked:
+        """A job of this version's own."""
+        [phase] = (phase for phase, call in _CALLS.items() if call == job.call)
+        arguments = asdict(_arguments(phase, job.arguments))
+        return cls(phase, arguments, job.ranks, _name(job.log), job.timeout, job.cuda, job.memory, host, port)
+
+    def job(self, rank: int, count: int, logs: str) -> Job:
+        """The job of one node of `count`, which logs into a folder of its own."""
+        return Job(
+            call=_CALLS[self.phase],
+            arguments=asdict(_arguments(self.phase, self.arguments)),
+            ranks=self.ranks,
+            log=f"{logs}/{self.log}",
+            timeout=self.timeout,
+            cuda=self.cuda,
+            memory=self.memory,
+            rendezvous=f"tcp://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}",
+            world=self.ranks * count,
+            first=self.ranks * rank,
+        )
+
+
+@dataclass(frozen=True)
+class _Measured:
+    host: Times
+    device: Times
+    synchronised: Times
+    warm_up: float
+    peak_memory: float
+    gpu_state: dict[str, float | None] | None = None
+    whole_steps: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Report:
+    """What of a rank's reports is asked of other nodes than the first."""
+
+    fits: int | None = None
+    peak: float | None = None
+    gpu_memory: list[float | None] | None = None
+    authors: Times | None = None
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    rank: int
+    status: Literal["ok", "out_of_memory", "crashed", "timed_out", "stopped"]
+    value: Annotated[Any, "checked by its phase"] = None
+    error: str = ""
+    traceback: Lines = ""
+    failed: float = 0.0
+    of_host: bool = False
+    gpu_state: dict[str, float | None] | None = None
+    crowd: float | None = None
+    reports: list[_Report] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a phase on a node: an outcome a rank, or why there is none."""
+
+    outcomes: list[_Outcome] = field(default_factory=list)
+    error: str = ""
+
+
+def encode(message: Any) -> bytes:
+    """A data class as it travels."""
+    return json.dumps(asdict(message)).encode()
+
+
+def answer(outcomes: Sequence[Outcome] = (), error: str = "") -> bytes:
+    """An Answer as it travels."""
+    return json.dumps({"outcomes": [asdict(outcome) for outcome in outcomes], "error": error}).encode()
+
+
+def decode(kind: type[Any], text: bytes) -> Any:
+    """A message that should be of this kind. Raises ForeignError."""
+    if len(text) > MOST_BYTES:
+        raise ForeignError(f"a message of {len(text):,} bytes")
+    try:
+        return value(kind, parse(text))
+    except NotAsDeclaredError as error:
+        raise ForeignError(str(error)) from None
+
+
+def asked(text: bytes, most_ranks: int, cuda: bool) -> Asked:
+    """A phase that this node was asked for, which has so many GPUs, or takes so many processes. Raises ForeignError."""
+    found: Asked = decode(Asked, text)
+    _arguments(found.phase, found.arguments)
+    _counts(found.ranks, *([] if found.memory is None else [found.memory]))
+    if not is_address(found.host):
+        raise ForeignError(f"{found.host:.60} is no address")
+    if found.cuda != cuda or found.ranks > most_ranks or not 0 < found.port < 65536 or not 0 <= found.timeout < _MOST:
+        raise ForeignError("it asks for what this node has not")
+    if found.log != _name(found.log):
+        raise ForeignError(f"{found.log} is no name of a log")
+    return found
+
+
+def outcomes(text: bytes, job: Job, rank: int) -> list[Outcome]:
+    """What node `rank` answered to a job. Raises ForeignError where it is no answer to it, and where the node says why
+    it has none."""
+    told: Answer = decode(Answer, text)
+    if told.error:
+        raise ForeignError(told.error)
+    if [each.rank for each in told.outcomes] != list(range(job.ranks * rank, job.ranks * (rank + 1))):
+        raise ForeignError("it answers for other ranks than its own")
+    found = []
+    for each in told.outcomes:
+        own = asdict(each) | {"reports": [_reported(report, job) for report in each.reports]}
+        if each.status == "ok":
+            own["value"] = _checked(job, each.value)
+        found.append(Outcome(**own))
+    return found
+
+
+def _checked(job: Job, plain: Any) -> Any:
+    """What a rank returned, as its phase returns it."""
+    if job.call == _CALLS["measure"]:
+        try:
+            measured = value(_Measured, plain)
+        except NotAsDeclaredError as error:
+            raise ForeignError(str(error)) from None
+        steps = job.arguments["steps"]
+        for times in (measured.host, measured.device, measured.synchronised):
+            _rounds(times, _PARTS, steps)
+        if job.arguments["check_extrapolation"] and len(measured.whole_steps) != steps:
+            raise ForeignError(f"it timed {len(measured.whole_steps)} whole steps of {steps}")
+        return asdict(measured)
+    if job.call == _CALLS["build_adam"]:
+        if not isinstance(plain, str | None):
+            raise ForeignError("it says nothing of its Adam")
+        return plain
+    return {}
+
+
+def _reported(report: _Report, job: Job) -> dict[str, Any]:
+    if (report.fits is None) != (report.peak is None) or (report.gpu_memory and len(report.gpu_memory) != 2):
+        raise ForeignError("half a report")
+    if report.authors is not None:
+        _rounds(report.authors, {"with", "update"}, job.arguments.get("steps", 0))
+    return {name: found for name, found in asdict(report).items() if found is not None}
+
+
+def _rounds(times: Mapping[str, Sequence[float]], parts: set[str], steps: int) -> None:
+    if times.keys() != parts or any(len(each) != steps or min(each, default=0.0) < 0 for each in times.values()):
+        raise ForeignError(f"its times are not those of {steps} rounds")
+
+
+def _arguments(phase: Phase, plain: dict[str, Any]) -> Arguments:
+    """The arguments of a phase. Raises ForeignError."""
+    try:
+        found = value(_ARGUMENTS[phase], plain)
+        found.check()
+    except (NotAsDeclaredError, UserError) as error:
+        raise ForeignError(str(error)) from None
+    return found
+
+
+def is_address(text: str) -> bool:
+    """Whether it is an IP address, and no name that has to be looked up."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _counts(*numbers: int) -> None:
+    if not all(0 < number < _MOST for number in numbers):
+        raise ForeignError(f"{numbers} are no counts")
+
+
+def _name(log: str) -> str:
+    """A log's name without its folder."""
+    name = log.rpartition("/")[2]
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+,-]{0,250}\.log", name):
+        raise ForeignError(f"{name!r:.60} is no name of a log")
+    return name
+
+
+assert {*get_args(Phase)} == _ARGUMENTS.keys() == _CALLS.keys()

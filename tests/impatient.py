@@ -1,0 +1,24 @@
+"""repro, with a node gone after seconds of silence, and without a page: python -m tests.impatient run ..."""
+
+from __future__ import annotations
+
+import sys
+
+from repro.cli import main
+from repro.commands import run as command
+from repro.measure import post
+from repro.report.write import Written
+from repro.run import Run
+
+write = command._write
+
+
+def write_without_page(run: Run, draw: bool) -> Written:
+    return write(run, draw=False)  # drawing takes seconds
+
+
+post.SILENT = 8.0
+command._write = write_without_page
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

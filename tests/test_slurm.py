@@ -1,0 +1,106 @@
+"""The batch script that `repro slurm` prints; tests/test_nodes.py runs one."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import ROOT, refusal, repro, slow_imports
+
+JOB = ["slurm", "--gpus-per-node", "4", "--time", "4h"]
+
+
+def printed(*words: str, cwd: Path = ROOT, **variables: str) -> str:
+    done = repro(*words, cwd=cwd, **variables)
+    assert (done.returncode, done.stderr) == (0, "")
+    subprocess.run(["bash", "-n"], input=done.stdout, text=True, check=True)
+    return done.stdout
+
+
+def ran(script: str, folder: Path, **variables: str) -> tuple[int, list[str], str]:
+    """The exit code of a batch script, the words that it gives srun, and what it says, where SLURM starts nothing."""
+    said = folder / "said"
+    (folder / "srun").write_text(f'#!/usr/bin/env bash\nprintf "%s\\0" "$@" > {shlex.quote(str(said))}\n')
+    (folder / "srun").chmod(0o755)
+    environment = {"PATH": f"{folder}:/usr/bin:/bin", "PYTHONPATH": str(ROOT), **variables}
+    done = subprocess.run(["bash"], input=script, env=environment, capture_output=True, text=True)
+    return done.returncode, said.read_text().split("\0")[:-1] if said.exists() else [], done.stderr
+
+
+def test_it_asks_for_what_was_named_and_to_be_queued_again() -> None:
+    names = ["--partition", "gpu,long", "--account", "lab-7", "--qos", "low", "--constraint", "h100&ib"]
+    script = printed(*JOB, "--nodes", "2", "--cpus-per-node", "32", *names, "--", "run")
+    asked = [line.removeprefix("#SBATCH --") for line in script.splitlines() if line.startswith("#SBATCH ")]
+    assert asked == [
+        *("job-name=repro", "nodes=2", "ntasks-per-node=1", "gpus-per-node=4", "cpus-per-task=32", "time=04:00:00"),
+        *("output=repro-%j.out", "open-mode=append", "signal=TERM@120"),
+        *("partition=gpu,long", "account=lab-7", "qos=low", "constraint=h100&ib", "requeue"),
+    ]
+    before = script.splitlines()[: script.splitlines().index("#SBATCH --requeue")]
+    assert all(line.startswith("#") for line in before), "sbatch reads no further than the first command"
+
+
+def test_on_one_node_it_needs_no_more_than_gpus_and_a_time(tmp_path: Path) -> None:
+    script = printed("slurm", "--gpus-per-node", "1", "--time", "90m", "--", "run", "--models", "vit")
+    assert "#SBATCH --nodes=1\n" in script
+    assert "#SBATCH --time=01:30:00\n" in script
+    code, words, _ = ran(script, tmp_path)
+    assert code == 0
+    assert words[:4] == ["--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--kill-on-bad-exit=0"]
+
+
+def test_every_word_reaches_the_run_as_it_was_typed_and_the_budget_ends_before_the_job(tmp_path: Path) -> None:
+    folder = tmp_path / "it's a $(touch planted) folder"
+    folder.mkdir()
+    typed = ["run", "--models", "vit", "--out", "a 'b' $HOME `c` \\ \u00e9", "-k", "naive and not (x)"]
+    script = printed(*JOB, "--nodes", "2", "--", *typed, cwd=folder)
+    end = int(time.time()) + 3600
+    code, words, _ = ran(script, tmp_path, SLURM_JOB_END_TIME=str(end))
+    assert code == 0
+    assert words[-2] == "--budget"
+    assert words[words.index("run") : -2] == typed
+    assert 3600 - 300 - 30 < int(words[-1].removesuffix("s")) <= 3600 - 300
+    assert not [*folder.iterdir()]
+    _, words, _ = ran(script, tmp_path)
+    assert 4 * 3600 - 300 - 30 < int(words[-1].removesuffix("s")) <= 4 * 3600 - 300, "an older SLURM does not say it"
+
+
+def test_a_job_that_is_about_to_end_starts_no_run(tmp_path: Path) -> None:
+    code, words, said = ran(printed(*JOB, "--", "run"), tmp_path, SLURM_JOB_END_TIME=str(int(time.time()) + 200))
+    assert (code, words, said) == (1, [], "the job ends within 300 s, too soon for a run\n")
+
+
+def test_it_is_started_by_its_front_door_where_it_was_called_by_that() -> None:
+    script = printed(*JOB, "--", "run", REPRO_COMMAND="'/my place/run_all.sh'")
+    assert "\n'/my place/run_all.sh' --version >/dev/null\n" in script
+    assert "    '/my place/run_all.sh' run --budget" in script
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["slurm", "--time", "4h", "--", "run"], "--gpus-per-node"),
+        (["slurm", "--gpus-per-node", "4", "--", "run"], "--time"),
+        ([*JOB], "expected a run behind --"),
+        ([*JOB, "--", "lab"], "lab: expected a run behind --"),
+        ([*JOB, "--", "run", "--models", "gpt-5"], "unknown model 'gpt-5'"),
+        ([*JOB, "--", "run", "--modles", "vit"], "unknown option --modles: did you mean --models"),
+        ([*JOB, "--", "run", "--budget", "1h"], "--budget: the job's end sets it"),
+        ([*JOB, "--nodes", "3", "--", "run"], "no replication batch here divides by 3 nodes"),
+        ([*JOB, "--nodes", "0", "--", "run"], "--nodes 0: expected a whole number"),
+        ([*JOB, "--partition", "gpu\n#SBATCH --wrap=x", "--", "run"], "expected a name as SLURM has them"),
+        ([*JOB, "--account", "", "--", "run"], "expected a name as SLURM has them"),
+        (["slurm", "--gpus-per-node", "4", "--time", "10m", "--", "run"], "expected more than 10m"),
+        (["slurm", "--gpus-per-node", "four", "--time", "4h", "--", "run"], "--gpus-per-node four: expected"),
+    ],
+)
+def test_what_no_job_could_run_is_refused_in_one_line(words: list[str], part: str) -> None:
+    assert part in refusal(*words)
+
+
+def test_it_answers_without_what_is_slow_to_import() -> None:
+    assert slow_imports(*JOB, "--", "run") == set()

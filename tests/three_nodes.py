@@ -1,0 +1,57 @@
+"""A node of three that run two phases together, without a plan: python -m tests.three_nodes FOLDER, once a node. On the
+last the rank of the second is killed."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+
+from repro.cluster import launched
+from repro.measure.follower import follow
+from repro.measure.job import Job
+from repro.measure.launcher import ForkServer
+from repro.measure.leader import Leader
+
+CODE = 7
+
+
+def main(folder: Path) -> int:
+    node = launched()
+    assert node is not None
+    logs = folder / str(node.rank)
+    logs.mkdir()
+    server = ForkServer(logs / "server.log", {"CUDA_VISIBLE_DEVICES": ""})
+    if node.rank == 2:
+        threading.Thread(target=kill_a_rank, args=(logs / "measure.log",), daemon=True).start()
+    if node.rank:
+        return follow(node, server, logs, "cpu", 1, cuda=False)
+
+    model = {"recipe": "vit", "scale": "tiny", "settings": "naive", "tf32": False}
+    fit = model | {"start": 1, "largest": 1, "timed": False}
+    steps = {"compiled": False, "micro_batch": 1, "accumulation": 1, "steps": 10**6, "check_extrapolation": False}
+    told = {}
+    with Leader(node, server, "cpu") as leader:
+        for name, arguments in (("fit", fit), ("measure", model | steps)):
+            job = Job(f"repro.measure.phases:{name}", arguments, 1, str(logs / f"{name}.log"), timeout=300)
+            told[name] = [[each.rank, each.status, each.error] for each in leader.call(job)]
+        leader.code = CODE
+    (folder / "told.json").write_text(json.dumps(told))
+    return CODE
+
+
+def kill_a_rank(log: Path) -> None:
+    while not log.exists():
+        time.sleep(0.1)
+    time.sleep(1)
+    [server] = psutil.Process().children()
+    for rank in server.children():
+        rank.kill()
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
