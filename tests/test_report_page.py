@@ -49,6 +49,9 @@ def browser() -> Iterator[Browser]:
         found.close()
 
 
+ON_THE_PUBLISHED = pytest.mark.parametrize("page", ["no run"], indirect=True)  # claims, and the audit of printed days
+
+
 @pytest.fixture(scope="module", params=["a run without a GPU", "a run on GPUs", "two runs", "no run"])
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report on disk."""
@@ -105,13 +108,13 @@ def test_it_opens_offline_with_its_headline(opened: Page) -> None:
     assert opened.locator(".tiles dd").count() == 4
 
 
+@ON_THE_PUBLISHED
 def test_tables_and_figures_are_there(opened: Page) -> None:
     assert opened.locator("#verdicts table.grid tbody tr").count() == 18
     assert opened.locator("#verdicts table.grid tbody td").count() == 288
-    if not opened.locator("#trials").count():  # the published numbers alone
-        assert opened.locator("#audit table.grid tbody td").count() == 288
-        assert opened.locator("#claims table tbody tr").count() > 200
-        assert opened.locator("figure").count() == 12
+    assert opened.locator("#audit table.grid tbody td").count() == 288
+    assert opened.locator("#claims table tbody tr").count() > 200
+    assert opened.locator("figure").count() == 12
     sizes = opened.locator("figure svg").evaluate_all(
         "all => all.map(each => [each.getBoundingClientRect().width, each.getBoundingClientRect().height])"
     )
@@ -146,6 +149,7 @@ def test_no_label_of_a_figure_is_cut_by_its_card(opened: Page) -> None:
     assert cut == []
 
 
+@ON_THE_PUBLISHED
 @pytest.mark.parametrize("tab", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
 def test_a_field_of_a_grid_keeps_its_symbol_and_its_number_on_one_line(opened: Page) -> None:
     steps = opened.locator("#audit td:has(b)").evaluate_all(
@@ -185,6 +189,7 @@ def test_figures_can_be_read_on_a_phone(opened: Page) -> None:
     assert smallest > 8
 
 
+@pytest.mark.parametrize("page", ["two runs", "no run"], indirect=True)
 @pytest.mark.parametrize("tab", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
 def test_every_number_beside_a_mark_can_be_read_and_is_nearest_to_its_own(opened: Page) -> None:
     charts = opened.locator("figure:has(h3:text('Cost')) svg").evaluate_all(
@@ -294,6 +299,7 @@ def test_no_mark_of_a_figure_is_faint_in_the_dark(opened: Page) -> None:
     assert min(opened.locator("figure svg path[fill^='#']").evaluate_all(contrast)) >= 3
 
 
+@ON_THE_PUBLISHED
 def test_on_paper_everything_is_unfolded(opened: Page) -> None:
     opened.emulate_media(media="print")
     rows = opened.locator("#claims details:not([open]) tbody tr")
@@ -316,6 +322,7 @@ def test_on_paper_text_is_large_enough_and_nothing_is_wider_than_the_page(opened
         assert opened.locator(words).evaluate_all(smallest) >= least, words
 
 
+@ON_THE_PUBLISHED
 def test_on_paper_headings_and_captions_stay_with_what_they_head(opened: Page) -> None:
     opened.emulate_media(media="print")
     after = "all => [...new Set(all.map(each => getComputedStyle(each).breakAfter))]"
