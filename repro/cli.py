@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from . import command, terminal
 from .commands import HELP
+from .datafile import of_another
 from .errors import UserError
 from .escape import visible_lines
 from .exit_codes import FAILED, INTERRUPTED, OK, USAGE
@@ -170,6 +171,8 @@ def _run(words: list[str], output: _Output) -> int:
     given = parser(words[0]).parse_args(words[1:])
     output.folds = vars(given).get("format") in (None, "text")
     output.is_in_files = words[0] in _MEASURING
+    if another := of_another():
+        say(another)
     return _command(words[0]).main(given)
 
 

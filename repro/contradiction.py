@@ -39,6 +39,8 @@ def contradiction(record: Record) -> str | None:
     )
     if not re.fullmatch(re.escape(trial.id) + AS_TIMED, record.id):
         return f"its id is {record.id}, what it says of itself makes {trial.id}"
+    if record.status == "not_measured":
+        return "its status is not_measured, which no trial leaves"
     if record.status != "ok":
         told = [name for name in ("authors_step", "true_step", "true_days") if getattr(record, name) is not None]
         return f"its status is {record.status}, and yet it has {told[0]}" if told else None

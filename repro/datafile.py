@@ -47,9 +47,16 @@ def expected_folder() -> Path:
 
 
 def named_folder() -> Path | None:
-    """The folder that REPRO_EXPECTED names in place of expected/; None where it names none."""
+    """The folder that REPRO_EXPECTED names in place of expected/; None where it names none, or expected/ itself."""
     named = os.environ.get("REPRO_EXPECTED")
-    return Path(named) if named else None
+    return Path(named) if named and os.path.realpath(named) != str(ROOT.resolve() / "expected") else None
+
+
+def of_another() -> str | None:
+    """Say that the paper's numbers are not those that come with repro; None where they are."""
+    if (another := named_folder()) is None:
+        return None
+    return f"the paper's numbers are those in {another} (REPRO_EXPECTED), not those that come with repro"
 
 
 def read_once(read: Callable[P, T]) -> Callable[P, T]:

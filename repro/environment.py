@@ -75,7 +75,8 @@ class Environment:
     """What environment.json holds, in its order. None is what a run has not, or a folder does not say; `packages` are
     those installed, in the version that was imported where one was, `imported` where those came from, `variables` those
     that steer the stack, `options` what the run was asked for, and `earlier` what those before it in the folder were,
-    each once."""
+    each once. Of several runs `gpus` are those of the one that had most, and `commits` lists each that wrote a
+    record."""
 
     repro: str | None = None
     commit: str | None = None
@@ -92,6 +93,7 @@ class Environment:
     options: dict[str, Any] | None = None
     earlier: list[dict[str, Any]] = field(default_factory=list)
     variables: dict[str, str] | None = None
+    commits: list[str | None] = field(default_factory=list)
 
     @property
     def versions(self) -> dict[str, str] | None:
@@ -144,9 +146,10 @@ def describe(
 ) -> Environment:
     """What this run runs on; `variables` are those that trials get on top of those inherited, `damages` those of
     another Python than this."""
+    here = commit()
     return Environment(
         repro=__version__,
-        commit=commit(),
+        commit=here,
         python=platform.python_version(),
         host=host(),
         gpus=[RunGpu(device.name, device.driver_name, device.memory_bytes) for device in devices],
@@ -158,6 +161,7 @@ def describe(
         seed=seed,
         options=options,
         variables=recorded_variables(variables),
+        commits=[here],
     )
 
 
@@ -211,8 +215,8 @@ def _changes(then: Lock, now: Lock) -> list[tuple[str, tuple[str, str]]]:
 
 
 def keep(now: Environment, folder: Path) -> Environment:
-    """Writes environment.json, and returns what it holds. The options of the runs that it told of before stay in it,
-    and what was imported until something is again."""
+    """Writes environment.json, and returns what it holds. The options and commits of the runs that it told of before
+    stay in it, what was imported until something is again, and their GPUs where they had more of the same."""
     then: Environment | None = None
     with contextlib.suppress(jsonfile.NotAsDeclaredError):  # the report tells of it
         then = read(folder)
@@ -222,7 +226,12 @@ def keep(now: Environment, folder: Path) -> Environment:
     asked = json.loads(json.dumps(now.options))
     before = [*then.earlier, then.options] if then else []
     earlier = [options for options in before if options and options != asked]  # each once, as it is kept
-    now = replace(now, earlier=earlier)
+    commits, gpus = now.commits, now.gpus
+    if then is not None:
+        commits = [*(then.commits or filter(None, [then.commit])), *commits]
+        if _gpu_name(then) == _gpu_name(now) and len(then.gpus or []) > len(gpus or []):
+            gpus = then.gpus
+    now = replace(now, earlier=earlier, commits=list(dict.fromkeys(commits)), gpus=gpus)
     jsonfile.write(folder / FILE, asdict(now))
     return now
 

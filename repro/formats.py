@@ -69,6 +69,11 @@ def first(names: Sequence[str]) -> str:
     return told if len(names) <= 3 else f"{told}; and {len(names) - 3} more"
 
 
+def percent(share: float) -> str:
+    """As many digits as it has: 15%, 12.5%."""
+    return f"{100 * share:g}%"
+
+
 def yes(value: bool) -> str:
     """A mark in a table."""
     return "yes" if value else "no"

@@ -10,6 +10,7 @@ from models import gan
 from models.gan import EPOCHS
 
 from . import lab
+from .datafile import of_another
 from .fairness import crowded
 from .formats import Format, as_json, counted, prose, render
 from .gpus import Gpu
@@ -45,6 +46,8 @@ class Report:
         title = (lambda text: f"## {text}") if format == "markdown" else str.upper
         parts = ["# The lab's experiment" if format == "markdown" else ""]
         parts += [prose(". ".join([what(self.trained[0].what), *self.scaled_down]) + ".", format)]
+        if another := of_another():
+            parts += [prose(f"{another[0].upper()}{another[1:]}.", format)]
         parts += [
             f"While {named(each.what)} ran, {others}: it may have taken longer than alone."
             for each in self.trained

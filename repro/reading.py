@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__, files, jsonfile, results
+from .belief import believed
 from .clocks import DEFAULT, Clock
 from .contradiction import contradiction
 from .devices import Device
@@ -24,7 +25,7 @@ from .environment import Environment
 from .environment import read as read_environment
 from .errors import UserError
 from .expected import TOLERANCE
-from .formats import counted, first, listing, were
+from .formats import are, counted, first, listing, percent, were
 from .gpus import Gpu, find
 from .jsonfile import NotAsDeclaredError
 from .plan import Options, trials
@@ -85,12 +86,13 @@ def read(folder: Path, clock: Clock = DEFAULT) -> Reading:
     environment = environment_of(folder, problems)
     options = _options(environment.options, problems) if environment != Environment() else None
     earlier = tuple(filter(None, (_options(each, problems) for each in environment.earlier)))
-    records = sound_records(folder, problems)
+    records = sound_records(folder, environment, problems)
     if lack := results.lack(folder):
         why = f"{lack}: no trial of the run ended, or the folder is not whole"
         problems.append(Problem(results.TRIALS, why, "the same command again measures what is missing"))
     else:
-        _look_for_planned(options, environment, records, problems)
+        counting = [record for record in records if record.status != "not_measured"]
+        _look_for_planned(options, environment, counting, problems)
     verdicts = judge_tables(records, options.tolerance if options else TOLERANCE, clock)
     _look_at_verdicts(folder, verdicts, options.clock if options else DEFAULT, problems)
     return Reading(folder, tuple(records), environment, options, earlier, tuple(verdicts), tuple(problems), clock)
@@ -176,7 +178,7 @@ def join(*runs: Reading) -> Joined:
         ]
         notes.append(f"Of a trial that several folders have the newest record counts: {', '.join(told)}.")
     if len(tolerances := _tolerances(runs)) > 1:
-        told = [f"{tolerance:.0%}" for tolerance in sorted(tolerances)]
+        told = [percent(tolerance) for tolerance in sorted(tolerances)]
         notes.append(f"The runs asked for tolerances of {listing(told)}: cells are judged within {told[0]}.")
     kept = tuple(record for _, number, record in aged if newest[record.id] == number)
     return Joined(left, kept, tuple(notes))
@@ -301,14 +303,26 @@ def _by_todays_catalogue(record: Record, gpus: dict[str, Gpu | None]) -> Record:
     return replace(record, utilisation=reckoned(record, gpus[record.device])["utilisation"])
 
 
-def sound_records(folder: Path, problems: list[Problem]) -> list[Record]:
-    """The latest sound record of every trial of a folder, oldest first; what is wrong with the others is added to
-    `problems`.
+def sound_records(folder: Path, environment: Environment, problems: list[Problem]) -> list[Record]:
+    """The latest sound record of every trial of a folder, oldest first, `not_measured` where `environment` does not
+    support one; what is wrong with the others is added to `problems`.
 
     Raises UserError where its trials cannot be read.
     """
-    found = all_sound_records(folder, problems)
-    latest = {record.id: record for record in found}
+    found = [believed(record, environment) for record in all_sound_records(folder, problems)]
+    latest: dict[str, Record] = {}
+    doubted: dict[str, dict[str, bool]] = {}  # by reason the trials, and whether another record stands for each
+    for record in found:
+        if record.status != "not_measured" or record.id not in latest:
+            latest[record.id] = record
+        if record.status == "not_measured":
+            doubted.setdefault(record.reason, {})[record.id] = latest[record.id] is not record
+    for reason, ids in doubted.items():
+        what = f"{counted(len(ids), 'record')} {are(len(ids))} not believed, as {reason} ({first([*ids])})"
+        used = "such a trial counts as not measured, for no cell and no claim"
+        if any(ids.values()):
+            used += ", but where an earlier record stands for it"
+        problems.append(Problem(results.TRIALS, what, used))
     return [record for record in found if latest[record.id] is record]
 
 

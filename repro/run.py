@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import environment, rules
+from .belief import believed
 from .cluster import Node
 from .devices import Device, every_device, gpu_of
 from .errors import UserError
@@ -24,7 +25,7 @@ from .measure.trial import Bench
 from .measure.trial import run as run_trial
 from .packages import installed_packages
 from .plan import Options, limited, trials
-from .reading import Problem, print_problems, sound_records
+from .reading import Problem, all_sound_records, environment_of, print_problems, sound_records
 from .results import BENCHMARK, PAGE, REPORT, TRAININGS, TRIALS, VERDICTS, Results
 from .settings import Settings
 from .stderr import say
@@ -82,9 +83,12 @@ class Run:
         with contextlib.ExitStack() as opened:
             opened.enter_context(self.bench.server)  # first: where nodes are refused a new folder stays unmade
             opened.enter_context(self.results)
-            problems: list[Problem] = []
-            self._records = {record.id: record for record in sound_records(self.results.folder, problems)}
-            print_problems(problems, self.results.folder)
+            folder, problems = self.results.folder, list[Problem]()
+            then = environment_of(folder, [])
+            self._records = {record.id: record for record in sound_records(folder, then, problems)}
+            measured = all_sound_records(folder, [])  # believed or not
+            self._answered = any(record.status in _ANSWERS for record in measured)
+            print_problems(problems, folder)
             options = asdict(self.options)
             self.environment = environment.describe(self.devices, self._packages, SEED, options, self._variables)
             self._keep_environment()
@@ -96,7 +100,7 @@ class Run:
 
     def _keep_environment(self) -> None:
         """Writes environment.json. Raises UserError where the folder's trials were measured on another stack."""
-        if any(record.status in _ANSWERS for record in self._records.values()):
+        if self._answered or any(record.status in _ANSWERS for record in self._records.values()):
             environment.refuse_another(self.results.folder, self.environment)
         self.environment = environment.keep(self.environment, self.results.folder)
 
@@ -170,7 +174,7 @@ class Run:
             bound, reason = skipped
             by_guide = {"reason": reason, "remedy": _EXHAUSTIVE, "bound": bound, "bound_clock": guide.clock}
             record = Record.of(trial, "skipped", tf32=tf32, **by_guide)
-            self._keep(record)
+            record = self._keep(record)
             self.tell(trial, record, False)
             return record
         left = self.left
@@ -196,7 +200,7 @@ class Run:
             record.predicted_micro_batch = size
             record.predicted_step = guide.seconds(settings, size) if size else None
             guide.learn(record)
-        self._keep(record)
+        record = self._keep(record)
         self.tell(trial, record, False)
         return record
 
@@ -218,11 +222,12 @@ class Run:
         """The records of this run's trials, in its order."""
         return [self._records[trial.id] for trial in self.trials if trial.id in self._records]
 
-    def _keep(self, record: Record) -> None:
+    def _keep(self, record: Record) -> Record:
+        """Writes a record, and returns it as it counts."""
         record.commit = self.environment.commit
         self.results.append(record)
         self._records.pop(record.id, None)  # of trials with other rounds the last that ran stands
-        self._records[record.id] = record
+        return self._records.setdefault(record.id, believed(record, self.environment))
 
     def finished(self, trial: Trial) -> Record | None:
         """The trial's record where it stands: a crash or a missing package may have been mended since."""

@@ -98,7 +98,7 @@ class Search(OnMachine):
     @property
     def tried(self) -> list[Record]:
         """What was measured, with whatever outcome; what cannot run here was not."""
-        return [trial for trial in self.trials if trial.status not in ("skipped", "unsupported")]
+        return [trial for trial in self.trials if trial.status not in ("skipped", "unsupported", "not_measured")]
 
     @property
     def skipped(self) -> list[Record]:

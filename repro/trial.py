@@ -13,8 +13,9 @@ from .recipe import Recipe, Scale
 from .settings import Settings
 from .units import size
 
-Status = Literal["ok", "out_of_memory", "unsupported", "crashed", "timed_out", "interrupted", "skipped"]
-SILENT: tuple[Status, ...] = ("interrupted", "skipped")  # of which no answer is known
+# No trial leaves `not_measured`: it is that of a record that is not believed, see belief.py.
+Status = Literal["ok", "out_of_memory", "unsupported", "crashed", "timed_out", "interrupted", "skipped", "not_measured"]
+SILENT: tuple[Status, ...] = ("interrupted", "skipped", "not_measured")  # of which no answer is known
 
 
 class OnMachine:

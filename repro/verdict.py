@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from . import differences, rules
 from .clocks import CLOCKS, DEFAULT, Clock, days_text, other
-from .expected import AtPlace, Cell, PublishedSettings, State, all_cells, published_settings
+from .expected import TOLERANCE, AtPlace, Cell, PublishedSettings, State, all_cells, published_settings
 from .fairness import crowded_out, unfair
 from .findings import recipe_of
 from .formats import listing
@@ -48,6 +48,7 @@ class Verdict(AtPlace):
     clock: Clock
     true: Judgement
     authors: Judgement
+    tolerance: float = TOLERANCE
 
     def by(self, clock: Clock) -> Judgement:
         """Return the judgement by this clock."""
@@ -126,7 +127,7 @@ def judge(
     def verdict(cell: Cell) -> Verdict:
         there = by_place.get((recipe_of(cell.model).id, cell.gpu, cell.gpus), [])
         true, authors = (_Judge(cell, rows.get(cell.place), tolerance, each).judge(there) for each in CLOCKS)
-        return Verdict(cell.table, *cell.place, cell.state, cell.days, clock, true, authors)
+        return Verdict(cell.table, *cell.place, cell.state, cell.days, clock, true, authors, tolerance)
 
     return list(map(verdict, cells))
 
@@ -265,6 +266,8 @@ def _ends(records: Iterable[Record]) -> str:
 
 
 def _end(record: Record) -> str:
+    if record.status == "not_measured":
+        return record.reason
     of_paper = "; the paper's jobs had 64 GB of host memory a GPU" if record.host_ran_out else ""
     return f"{record.status}: {record.reason}{of_paper}"
 

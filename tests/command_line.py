@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import signal
 import subprocess
@@ -17,7 +18,9 @@ from typing import IO, Any
 import pytest
 
 import models
+from repro import __version__, environment, jsonfile
 from repro.cli import main
+from repro.environment import Environment, RunGpu
 from repro.gpus import find
 from repro.recipe import Recipe, Scale
 from repro.reckon import reckoned
@@ -117,8 +120,10 @@ def refusal(*arguments: str, cwd: Path = ROOT, **variables: str) -> str:
 def one_line(done: subprocess.CompletedProcess[str]) -> str:
     """The one line that a command which refused bad input told."""
     assert (done.returncode, done.stdout) == (2, ""), done.stdout
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    return done.stderr
+    of_another = "(REPRO_EXPECTED), not those that come with repro\n"  # which each command says
+    told = [line for line in done.stderr.splitlines(keepends=True) if not line.endswith(of_another)]
+    assert len(told) == 1, done.stderr
+    return told[0]
 
 
 def slow_imports(*arguments: str) -> set[str]:
@@ -154,6 +159,12 @@ def record(
     compiled = compiles(models.find(model, scale), Settings.parse(settings))
     known = {"tf32": "free_lunch" in settings and gpu != "cpu", "compiled": compiled, "wrapper": "a wrapper", **known}
     known = {"weights_held": models.find(model, scale).parameters, **known}
+    if gpu != "cpu" and status == "ok":
+        known = {"gpu_state": [{"sm_mhz": 1410, "processes": 1}] * count * nodes, **known}
+    elif gpu != "cpu" and status == "out_of_memory" and not {"full", "gpu_state", "peaks"} & known.keys():
+        known["full"] = [{"memory_bytes": memory_of(gpu), "taken_bytes": 0}]
+    elif status == "skipped":
+        known = {"bound": 1.0, **known}
     trial = Trial(model, scale, Settings.parse(settings).id, gpu, count, memory, nodes=nodes)
     found = Record.of(trial, status, **known)
     if days is None:
@@ -163,6 +174,10 @@ def record(
     found.accumulation = recipe.batch_size // found.micro_batch // trial.world
     found.host = [_times(days, recipe, found.compared_accumulation or 1)] * trial.world
     found.device_times = found.synchronised = [_times(true_days or days, recipe, found.accumulation)] * trial.world
+    if gpu != "cpu":  # whose clock never reads the same as the host's
+        time = found.host[0]["with"][0]
+        around = [math.nextafter(time, 0.0), time, math.nextafter(time, math.inf)]  # whose mean it is
+        found.host = [found.host[0] | {"with": around}] * trial.world
     for name, value in reckoned(found, find(gpu)).items():
         setattr(found, name, value)
     return found
@@ -179,8 +194,29 @@ def _times(days: float, recipe: Recipe, accumulation: int) -> dict[str, list[flo
     return {"without": [part] * 3, "with": [part] * 3, "update": [part] * 3}
 
 
-def results_folder(folder: Path, *records: Record) -> Path:
-    """A results folder that holds these records."""
+def memory_of(gpu: str) -> int:
+    """The bytes that a GPU has: those of the catalogue, of an unknown one 64 GiB."""
+    known = find(gpu)
+    return int(known.memory_bytes) if known else 2**36
+
+
+def listed(*records: Record) -> Environment:
+    """What environment.json holds of a run that left these records, as far as they are believed by it."""
+    most: dict[str, int] = {}
+    for each in records:
+        if each.device != "cpu":
+            most[each.device] = max(each.count, most.get(each.device, 0))
+    names = {gpu: gpu.removeprefix("unknown GPU (").removesuffix(")") for gpu in most}
+    gpus = [RunGpu(gpu, names[gpu], memory_of(gpu)) for gpu, count in most.items() for _ in range(count)]
+    return Environment(repro=__version__, gpus=gpus, commits=[*dict.fromkeys(each.commit for each in records)])
+
+
+def results_folder(folder: Path, *records: Record, **described: Any) -> Path:
+    """A results folder that holds these records, and lists their GPUs where there are any. `described` is what else its
+    environment.json holds."""
     with Results(folder), (folder / TRIALS).open("a", encoding="utf-8") as file:
         file.writelines(f"{json.dumps(asdict(each))}\n" for each in records)
+    if described or any(each.device != "cpu" for each in records):
+        own = {name: value for name, value in asdict(listed(*records)).items() if name in ("gpus", "commits")}
+        jsonfile.write(folder / environment.FILE, {"repro": __version__} | described | own)
     return folder

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -174,9 +173,8 @@ def test_the_first_runs_have_thirteen_trials_with_days_and_two_out_of_memory() -
 @pytest.fixture
 def kept(tmp_path: Path) -> Callable[..., Path]:
     def folder(name: str, *records: Record) -> Path:
-        made = results_folder(tmp_path / name, *records)
-        shutil.copy(FIRST_RUNS[1] / "environment.json", made)
-        return made
+        environment = json.loads((FIRST_RUNS[1] / "environment.json").read_text())
+        return results_folder(tmp_path / name, *records, **environment)
 
     return folder
 

@@ -265,12 +265,10 @@ def test_for_people_each_folder_has_its_table_of_trials_with_the_papers_gpu_that
 def test_cells_are_judged_within_the_least_tolerance_that_a_run_asked_for(tmp_path: Path) -> None:
     named = []
     for name, tolerance in (("wide", 0.5), ("narrow", 0.1)):
-        folder = results_folder(
-            tmp_path / name, record("vit" if name == "wide" else "mamba", "naive", 120.0, gpu="H100", count=1)
-        )
         environment = json.loads((ROOT / TEXT / "environment.json").read_text())
         environment["options"] |= {"tolerance": tolerance}
-        (folder / "environment.json").write_text(json.dumps(environment))
+        one = record("vit" if name == "wide" else "mamba", "naive", 120.0, gpu="H100", count=1)
+        folder = results_folder(tmp_path / name, one, **environment)
         named += ["--measured", str(folder)]
     done = repro("table", "4", *named, "--format", "json")
     assert "The runs asked for tolerances of 10% and 50%: cells are judged within 10%." in done.stderr

@@ -88,8 +88,8 @@ def _of_paper(devices: Sequence[str]) -> Sequence[str]:
 
 
 def at_scale(records: Sequence[Record]) -> list[Record]:
-    """The records that can stand for the paper's."""
-    return [record for record in records if stands_for_cell(record)]
+    """The records that can stand for the paper's, and are believed."""
+    return [record for record in records if stands_for_cell(record) and record.status != "not_measured"]
 
 
 def nothing_counts(records: Sequence[Record], run: str) -> str:
@@ -101,6 +101,7 @@ def nothing_counts(records: Sequence[Record], run: str) -> str:
 def why_none_counts(records: Sequence[Record]) -> str:
     """Why none of these records can stand for the paper's, by how many are of which kind."""
     kinds = {
+        "not believed": sum(record.status == "not_measured" for record in records),
         "of tiny recipes": sum(record.scale != "paper" for record in records),
         "of the CPU": sum(record.device == "cpu" for record in records),
         "under a memory limit": sum(record.memory_limit is not None for record in records),

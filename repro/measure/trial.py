@@ -365,7 +365,10 @@ def _fail(record: Record, status: Status, failure: Outcome, at: str = "") -> Non
     """Gives the record a status that is not `ok`. `at` says when the host's memory ran out, where it was not at a micro
     batch of 1."""
     record.status, record.host_ran_out = status, failure.of_host
-    record.gpu_state = [*_full(failure)] or None
+    said = _full(failure)
+    if status == "out_of_memory" and failure.of_host and (memory := _gpu_memory(failure)):
+        said = [memory]  # that there is a GPU beside the host whose memory ran out
+    record.gpu_state = [*said] or None
     record.remedy = _REMEDIES["host" if failure.of_host else status]
     record.reason = "not even a micro batch of 1 fits" if status == "out_of_memory" else failure.error
     if at and failure.of_host:
@@ -374,7 +377,7 @@ def _fail(record: Record, status: Status, failure: Outcome, at: str = "") -> Non
         record.reason += f": {failure.error}"
     if status == "crashed" and (short := _short_of_disk(failure)):
         record.reason, record.remedy = f"{short}: {failure.error}", _REMEDIES["disk"]
-    if shared := disturbed(record):
+    if (shared := disturbed(record)) and not failure.of_host:
         record.reason, record.remedy = f"{record.reason}; {shared}", _REMEDIES["shared"]
     record.traceback = failure.traceback
 

@@ -17,7 +17,7 @@ from ..corrected import corrected_table, measured_elsewhere
 from ..corrected import summary as corrected_summary
 from ..environment import Environment
 from ..expected import TABLES, TOLERANCE
-from ..formats import counted, listing, tallied
+from ..formats import counted, listing, percent, tallied
 from ..packages import PACKAGES
 from ..reading import Joined, Problem, Reading, join
 from ..search import searches
@@ -204,7 +204,7 @@ def _facts(reading: Reading) -> list[tuple[str, str]]:
     found = reading.environment
     host, lock, packages = found.host, found.lock, found.versions or {}
     facts = {
-        f"GPUs{' of the last run' if found.earlier else ''}": tallied(gpu.name for gpu in found.gpus or []),
+        "GPUs": tallied(gpu.name for gpu in found.gpus or []),
         "driver": found.driver,
         "CPU": str(host),
         "system": f"{host.os}, Linux {host.kernel}" if host.kernel else host.os,
@@ -214,6 +214,6 @@ def _facts(reading: Reading) -> list[tuple[str, str]]:
         "stack": ", ".join(f"{name} {packages[name]}" for name in PACKAGES if name in packages),
         "seed": found.seed,
         "variables": " ".join(f"{name}={value}" for name, value in (found.variables or {}).items()),
-        "tolerance": f"{reading.options.tolerance:.0%}, and half a day of rounding" if reading.options else None,
+        "tolerance": f"{percent(reading.options.tolerance)}, and half a day of rounding" if reading.options else None,
     }
     return [(name, str(value)) for name, value in facts.items() if value not in (None, "")]

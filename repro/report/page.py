@@ -29,6 +29,7 @@ _SYMBOLS = {kind: symbol for kind, (symbol, _) in (VERDICTS | AUDIT | CLAIMS).it
     "timed_out": "…",
     "skipped": "»",
     "interrupted": "…",
+    "not_measured": "?",
 }
 
 

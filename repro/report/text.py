@@ -13,10 +13,10 @@ from .. import datafile
 from ..clocks import BY_DAYS, DAYS, other
 from ..devices import Device
 from ..environment import Environment
-from ..expected import TABLES, Table
+from ..expected import TABLES, TOLERANCE, Table
 from ..fairness import crowded
 from ..findings import by_place, paper_gpu
-from ..formats import Format, are, as_json, counted, figures, first, listing, render, were
+from ..formats import Format, are, as_json, counted, figures, first, listing, percent, render, were
 from ..gpus import find, most_like, paper_gpus
 from ..reading import Reading
 from ..search import Search, searches
@@ -92,6 +92,8 @@ def report(
             {
                 "trials": [asdict(record) | folders.get(record.id, {}) for record in told],
                 "verdicts": [verdict.row() for verdict in verdicts],
+                "headline": " ".join(filter(None, sentences(verdicts))),
+                "tolerance": verdicts[0].tolerance,
                 "summary": summary(verdicts, devices, records, environments),
                 "searches": [_search(each) for each in searches(records) if each.guided],
             }
@@ -137,8 +139,8 @@ def _search(search: Search) -> dict[str, Any]:
 
 def sentences(verdicts: Sequence[Verdict]) -> tuple[str, str]:
     """Count the cells of Tables 1 and 4 in a sentence by the clock that judges, and in one by the other, which is empty
-    where that compares none."""
-    clock = verdicts[0].clock
+    where that compares none. A tolerance other than the default stands in the first."""
+    clock, tolerance = verdicts[0].clock, verdicts[0].tolerance
     counts, beside = (Counter(verdict.by(each).verdict for verdict in verdicts) for each in (clock, other(clock)))
     compared, missing = _compared(counts), counts["not_measured"]
     quote = f"Of the {len(verdicts)} cells of Tables 1 and 4, {compared or 'none'} {were(compared or 1)} compared"
@@ -148,6 +150,8 @@ def sentences(verdicts: Sequence[Verdict]) -> tuple[str, str]:
         quote += f"; {missing} {were(missing)} not measured"
     if counts["no_reference"]:
         quote += f", {counts['no_reference']} without a reference"
+    if tolerance != TOLERANCE:
+        quote += f". The tolerance is {percent(tolerance)}, not the default of {percent(TOLERANCE)}"
     by_other = f"{BY_DAYS[other(clock)].capitalize()}, of {counted(_compared(beside), 'cell')}: {_held(beside)}."
     return f"{quote}.", by_other if _compared(beside) else ""
 
@@ -204,8 +208,8 @@ def summary(
             "with naive or Appendix J's settings and their TF32, once it runs or runs out of memory; none here did, or "
             "its cell has no reference."
         )
-    if another := datafile.named_folder():
-        lines.append(f"The paper's numbers are those in {another} (REPRO_EXPECTED), not those that come with repro.")
+    if another := datafile.of_another():
+        lines.append(f"{another[0].upper()}{another[1:]}.")
     for reason in dict.fromkeys(each.lock.reason for each in environments if each.lock.reason):
         lines.append(f"The stack is not a lock's, whatever its versions: {reason}.")
     return lines
@@ -312,11 +316,6 @@ def notes_on(record: Record) -> list[str]:
     about += record.warnings
     if (others := crowded(record.crowd)) is not None:
         about.append(f"{others} while it was built and timed: its steps may have taken longer than alone")
-    if record.utilisation is not None and record.utilisation > 1:
-        about.append(
-            f"{record.utilisation:.0%} of the GPU's dense peak, more than there is: its clock is wrong, or its row in "
-            "expected/gpus.csv"
-        )
     if record.extrapolation_error is not None:
         about.append(f"extrapolated step against whole steps: {record.extrapolation_error:+.1%}")
     return about + _noise_note(record)
