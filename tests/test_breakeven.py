@@ -257,9 +257,16 @@ def test_energy_is_the_board_power_of_the_gpus_until_it_is_measured(tmp_path: Pa
     assert any("measured" in note and "Power" in note for note in measured["notes"])
 
 
-@pytest.mark.parametrize("last", [[{"power_w": None}], [None], None], ids=["of one", "of its state", "of all"])
-def test_power_that_a_gpu_did_not_tell_is_not_taken_for_measured(last: list[Any] | None, tmp_path: Path) -> None:
-    states = last and [{"power_w": 250.0}] * 7 + last
+@pytest.mark.parametrize(
+    "states",
+    [
+        [*[{"power_w": 250.0}] * 7, {"power_w": None}],
+        [*[{"power_w": 250.0}] * 7, None],
+        [{"sm_mhz": 1410}] * 8,
+    ],
+    ids=["of one", "of its state", "of all"],
+)
+def test_power_that_a_gpu_did_not_tell_is_not_taken_for_measured(states: list[Any], tmp_path: Path) -> None:
     trial = record("pythia-1b", "free_lunch", 10.0, count=8, gpu_state=states)
     measured = answer(*MACHINE, "--measured", str(results_folder(tmp_path / "out", trial)))
     assert measured["rows"][0]["kwh_a_run"] == pytest.approx(8 * 0.4 * 240, abs=0.01)

@@ -560,16 +560,16 @@ FOUR = ("RTX 3090", "A6000", "A100", "H100")
 
 
 def search(
-    *gpus: str, best: float = 10.0, counts: Iterable[int] = COUNTS, models: Iterable[str] = PYTHIA
+    *gpus: str, best: float = 10.0, counts: Iterable[int] = COUNTS, models: Iterable[str] = PYTHIA, factor: float = 1.0
 ) -> list[Record]:
     """The whole search on these GPUs (default: the paper's four): free lunch alone takes 20 days, one memory-saving
-    settings `best`, the others 30, but the last two 40. The median is 30."""
+    settings `best`, the others 30, but the last two 40, each times `factor`. The median is 30."""
     found = []
     for gpu, model, count in product(gpus or FOUR, models, counts):
         space = [settings.id for settings in search_space(count)]
         days = dict.fromkeys(space, 30.0) | {space[0]: 20.0, space[1]: best}
         days |= dict.fromkeys(space[-2:], 40.0)
-        found += [record(model, settings, number, gpu=gpu, count=count) for settings, number in days.items()]
+        found += [record(model, settings, factor * number, gpu=gpu, count=count) for settings, number in days.items()]
     return found
 
 
@@ -861,19 +861,19 @@ def test_a_run_of_which_nothing_counts_for_any_claim_is_told_with_the_way_out(tm
 
 
 def test_a_results_folder_is_checked_from_the_command_line(tmp_path: Path) -> None:
-    folder = results_folder(tmp_path / "run", *search(counts=(2, 4, 8)))
+    folder = results_folder(tmp_path / "run", *search(counts=(2, 4, 8), factor=128.0))
     rows = {row["id"]: row for row in answer("claims", "--measured", str(folder))}
     assert (rows["best-over-median"]["verdict"], rows["best-over-median"]["recomputed"]) == (
         "differs",
         pytest.approx(3),
     )
     traced = repro("claims", "best-over-median", "--measured", str(folder)).stdout
-    assert "Pythia-1B on 4 H100, 21 memory-saving settings ran: median / best = 30 / 10 = 3" in traced
+    assert "Pythia-1B on 4 H100, 21 memory-saving settings ran: median / best = 3,840 / 1,280 = 3" in traced
     assert "trials.jsonl" in traced
 
 
 def test_a_damaged_folder_is_told_and_its_sound_records_are_used(tmp_path: Path) -> None:
-    folder = results_folder(tmp_path / "run", *search("H100", counts=(2, 4, 8)))
+    folder = results_folder(tmp_path / "run", *search("H100", counts=(2, 4, 8), factor=100.0))
     lines = (folder / "trials.jsonl").read_text().splitlines(keepends=True)
     changed = json.loads(lines[1])
     changed["authors_days"] /= 2

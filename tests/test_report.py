@@ -641,15 +641,6 @@ def test_every_table_that_it_names_can_be_had_as_it_says(kept: Content, publishe
     assert "5, 6, 7" in says, "without a run those of prices too"
 
 
-def test_gpus_of_the_last_run_are_not_said_to_be_those_of_all(tmp_path: Path) -> None:
-    reading = read(results_folder(tmp_path / "run", record("pythia-1b", "naive", 160.0, count=4)))
-    last = Environment(gpus=[RunGpu("A100", "NVIDIA A100-SXM4-80GB", 80 * 10**9)])
-    [ran] = compose(replace(reading, environment=last)).environments
-    assert ("GPUs", "1 x A100") in ran.facts
-    [ran] = compose(replace(reading, environment=replace(last, earlier=[{}]))).environments
-    assert ("GPUs of the last run", "1 x A100") in ran.facts
-
-
 def test_a_report_says_where_the_papers_numbers_are_from_if_not_from_those_that_come_with_repro(
     expected: Path, published: Content, tmp_path: Path
 ) -> None:

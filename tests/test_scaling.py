@@ -186,8 +186,8 @@ def test_a_model_that_is_not_the_papers_has_the_days_that_were_measured_and_no_o
 
 
 def test_measured_days_are_exact_and_without_a_price_nothing_is_said_of_paying(tmp_path: Path) -> None:
-    trials = [record("pythia-1b", "free_lunch", days, gpu="H200", count=gpus) for gpus, days in ((1, 20.0), (2, 11.0))]
-    beyond = record("pythia-1b", "free_lunch", 6.0, gpu="A100", count=16)
+    trials = [record("pythia-1b", "free_lunch", days, gpu="H200", count=gpus) for gpus, days in ((1, 80.0), (2, 44.0))]
+    beyond = record("pythia-1b", "free_lunch", 60.0, gpu="A100", count=16)
     folder = results_folder(tmp_path / "out", *trials, beyond)
     rows = rows_of("H200", "--measured", str(folder))
     assert rows[2]["efficiency_low"] == rows[2]["efficiency_high"] == pytest.approx(20 / 11 / 2, abs=1e-3)
