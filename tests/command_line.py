@@ -161,7 +161,7 @@ def record(
     known = {"weights_held": models.find(model, scale).parameters, **known}
     if gpu != "cpu" and status == "ok":
         known = {"gpu_state": [{"sm_mhz": 1410, "processes": 1}] * count * nodes, **known}
-    elif gpu != "cpu" and status == "out_of_memory" and not {"full", "gpu_state", "peaks"} & known.keys():
+    elif gpu != "cpu" and status == "out_of_memory" and not {"full", "peaks"} & known.keys():
         known["full"] = [{"memory_bytes": memory_of(gpu), "taken_bytes": 0}]
     elif status == "skipped":
         known = {"bound": 1.0, **known}

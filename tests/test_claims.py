@@ -868,7 +868,7 @@ def test_a_results_folder_is_checked_from_the_command_line(tmp_path: Path) -> No
         pytest.approx(3),
     )
     traced = repro("claims", "best-over-median", "--measured", str(folder)).stdout
-    assert "Pythia-1B on 4 H100, 21 memory-saving settings ran: median / best = 3,840 / 1,280 = 3" in traced
+    assert "Pythia-1B on 4 H100, 21 memory-saving settings ran: median / best = 3840 / 1280 = 3" in traced
     assert "trials.jsonl" in traced
 
 

@@ -197,7 +197,7 @@ def test_what_stands_for_no_cell_is_left_out(kept: Callable[..., Path]) -> None:
         "run",
         record("vit", "naive", 100.0, gpu="H100", count=1, gpu_state=hot),
         record("vit", "naive", 100.0, gpu="H100", count=3),
-        record("vit", "naive", 100.0, gpu="T4", count=1),
+        record("vit", "naive", 700.0, gpu="T4", count=1),
         record("vit", "naive", 0.5, gpu="H100", count=1, scale="tiny"),
         record("vit", "naive", 100.0, gpu="H100", count=2, nodes=2),
         record("vit", "free_lunch", None, gpu="H100", count=1, status="crashed"),

@@ -103,7 +103,7 @@ def test_a_folder_of_an_older_version_is_read_beside_others() -> None:
 
 
 def test_of_a_trial_that_several_folders_have_the_newer_record_counts_and_it_is_said(tmp_path: Path) -> None:
-    older = results_folder(tmp_path / "older", of(1000.0, 40.0), record("mamba", "naive", 9.0, gpu="H100", count=1))
+    older = results_folder(tmp_path / "older", of(1000.0, 40.0), record("mamba", "naive", 90.0, gpu="H100", count=1))
     newer = results_folder(tmp_path / "newer", of(2000.0, 30.0))
     said = (
         f"repro: Of a trial that several folders have the newest record counts: 1 record of {newer}, not of {older} "
@@ -118,7 +118,7 @@ def test_of_a_trial_that_several_folders_have_the_newer_record_counts_and_it_is_
 
 
 def test_a_record_without_a_start_is_as_old_as_the_one_before_it_in_its_folder(tmp_path: Path) -> None:
-    other = record("mamba", "naive", 9.0, gpu="H100", count=1, stack_started=1500.0)
+    other = record("mamba", "naive", 90.0, gpu="H100", count=1, stack_started=1500.0)
     folders = results_folder(tmp_path / "a", other, of(None, 30.0)), results_folder(tmp_path / "b", of(1000.0, 40.0))
     assert days(*folders)[0] == pytest.approx(30.0)
     later = results_folder(tmp_path / "c", of(1600.0, 20.0))
@@ -252,7 +252,7 @@ def test_for_people_each_folder_has_its_table_of_trials_with_the_papers_gpu_that
     cards = {"A6000": "NVIDIA RTX A6000", "H100": "NVIDIA H100 80GB HBM3"}
     environment = json.loads((ROOT / TEXT / "environment.json").read_text())
     for gpu, driver_name in cards.items():
-        folder = results_folder(tmp_path / gpu, record("vit", "naive", 99.0, gpu=gpu, count=1))
+        folder = results_folder(tmp_path / gpu, record("vit", "naive", 199.0, gpu=gpu, count=1))
         gpus = [{"name": gpu, "driver_name": driver_name, "memory_bytes": 10**10}]
         (folder / "environment.json").write_text(json.dumps(environment | {"gpus": gpus}))
     told = repro("report", "A6000", "H100", cwd=tmp_path).stdout

@@ -335,7 +335,7 @@ def test_a_commit_of_a_version_that_kept_one_alone_stays_listed(tmp_path: Path) 
 
 
 def test_a_run_on_fewer_gpus_keeps_those_of_the_run_before(tmp_path: Path) -> None:
-    many, one = (listed(record("vit", "naive", 20.0, count=count)) for count in (4, 1))
+    many, one = (listed(record("vit", "naive", 300.0, count=count)) for count in (4, 1))
     for each in (many, one):
         keep(each, tmp_path)
     found = read_environment(tmp_path)

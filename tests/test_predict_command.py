@@ -183,7 +183,7 @@ def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> No
         record("vit", "free_lunch+zero_3", None, status="out_of_memory"),
         record("vit", "free_lunch", None, status="out_of_memory", memory=2**30),
         record("vit", "free_lunch+zero_1", None, status="out_of_memory", gpu_state=[{"processes": 2}]),
-        record("vit", "naive", 100.0, count=1),
+        record("vit", "naive", 300.0, count=1),
         record("vit", "free_lunch+checkpointing", 100.0, nodes=2),
         record("roberta", "naive", 100.0),
     )
@@ -222,7 +222,7 @@ def test_what_ran_is_held_against_its_prediction_by_true_steps_and_where_it_shou
     asked = ("predict", "--gpu", "A100", "--gpus", "4", "--models", "vit")
     [predicted] = answer(*asked, "--methods", "free-lunch")
     by_clock = record("vit", "free_lunch", 10 * predicted["authors_days"], true_days=predicted["days"])
-    folder = str(results_folder(tmp_path / "run", by_clock, record("vit", "naive", 10.0, memory=2**30)))
+    folder = str(results_folder(tmp_path / "run", by_clock, record("vit", "naive", 100.0, memory=2**30)))
     row, limited = answer(*asked, "--measured", folder)
     assert row["predicted_step"] == predicted["step_seconds"]
     assert (row["predicted_over_measured"], row["inside_interval"]) == (pytest.approx(1), True)
@@ -244,7 +244,7 @@ def test_what_ran_is_held_against_its_prediction_by_true_steps_and_where_it_shou
 
 def test_what_ran_had_the_host_that_it_took(tmp_path: Path) -> None:
     """Pythia-6.9B's states take more than the 64 GB of the paper's jobs."""
-    folder = results_folder(tmp_path / "run", record("pythia-6.9b", "free_lunch+zero_3+offloading", 90.0, count=1))
+    folder = results_folder(tmp_path / "run", record("pythia-6.9b", "free_lunch+zero_3+offloading", 900.0, count=1))
     [row] = answer("predict", "--gpu", "A100", "--models", "pythia-6.9b", "--measured", str(folder))
     assert row["predicted_step"] is not None
 
@@ -257,7 +257,7 @@ def test_the_fastest_of_each_recipe_stand_together_at_the_end() -> None:
 
 
 def test_settings_are_not_asked_for_beside_a_run_whose_trials_say_theirs(tmp_path: Path) -> None:
-    folder = results_folder(tmp_path / "run", record("vit", "naive", 100.0, count=1))
+    folder = results_folder(tmp_path / "run", record("vit", "naive", 300.0, count=1))
     asked = ("predict", "--gpu", "A100", "--measured", str(folder))
     assert "--methods naive changes nothing beside --measured" in refusal(*asked, "--methods", "naive")
 

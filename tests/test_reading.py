@@ -191,7 +191,11 @@ def test_an_earlier_sound_record_of_the_trial_stands(folder: Path) -> None:
 
 
 def test_the_latest_sound_record_of_a_trial_counts(tmp_path: Path) -> None:
-    runs = [record("vit", "naive", None, status="crashed"), record("vit", "naive", 27.0), record("vit", "naive", 28.0)]
+    runs = [
+        record("vit", "naive", None, status="crashed"),
+        record("vit", "naive", 127.0),
+        record("vit", "naive", 128.0),
+    ]
     assert read(results_folder(tmp_path / "run", *runs)).records == (runs[-1],)
 
 

@@ -355,16 +355,16 @@ def _of_two_nodes(one: Record) -> Record:
 def test_measured_days_stand_in_place_of_the_papers_and_say_so(tmp_path: Path) -> None:
     folder = results_folder(
         tmp_path / "out",
-        record("pythia-1b", "naive", 1.5, gpu="H100", count=4),
-        record("pythia-1b", "naive", 1.5, gpu="A100", count=4),
+        record("pythia-1b", "naive", 6.0, gpu="H100", count=4),
+        record("pythia-1b", "naive", 17.5, gpu="A100", count=4),
         record("pythia-1b", "free_lunch", 4.5, gpu="H100", count=4, true_days=7.25),
         # the last that was measured of one settings stands, also where it is slower
         of_more_rounds(record("pythia-1b", "free_lunch", 4.5, gpu="H100", count=4, true_days=9.25)),
         # of several settings the one that is done first, whatever the authors' clock says of it
         record("pythia-1b", "free_lunch+checkpointing", 3.0, gpu="H100", count=4, true_days=12.5),
         record("pythia-1b", "free_lunch+zero_1", None, gpu="H100", count=4, status="out_of_memory"),
-        replace(record("pythia-1b", "free_lunch", 1.0, gpu="H100", count=2), memory_limit=2**30),
-        _of_two_nodes(record("pythia-1b", "free_lunch", 1.0, gpu="H100", count=2)),
+        replace(record("pythia-1b", "free_lunch", 12.0, gpu="H100", count=2), memory_limit=2**30),
+        _of_two_nodes(record("pythia-1b", "free_lunch", 12.0, gpu="H100", count=2)),
         record("pythia-1b", "naive", 900.0, gpu="cpu", count=1),
         record("pythia-160m", "free_lunch", 1.0, gpu="H100", count=8),
         record("pythia-1b", "free_lunch", 3.5, gpu="H200", count=8),

@@ -75,10 +75,10 @@ def test_a_models_days_are_rented_and_say_whose_they_are(tmp_path: Path) -> None
     row = by_terms("rent", "--model", "pythia-1b", "--gpu", "A100", "--gpus", "8")["AWS on-demand"]
     assert (row["days"], row["origin"]) == (9, "expected")
     assert row["cost_usd"] == pytest.approx(9 * 24 * 27.44705, abs=0.01)
-    folder = results_folder(tmp_path / "out", record("pythia-1b", "free_lunch", 20.0, gpu="RTX 4090", count=1))
+    folder = results_folder(tmp_path / "out", record("pythia-1b", "free_lunch", 200.0, gpu="RTX 4090", count=1))
     measured = by_terms("rent", "--model", "pythia-1b", "--gpu", "RTX 4090", "--measured", str(folder))
     assert measured["RunPod on-demand"]["origin"] == "measured"
-    assert measured["RunPod on-demand"]["cost_usd"] == pytest.approx(20 * 24 * 0.69)
+    assert measured["RunPod on-demand"]["cost_usd"] == pytest.approx(200 * 24 * 0.69)
 
 
 def test_a_choice_that_stands_on_doubted_days_says_so_and_what_it_is_by_predicted_ones() -> None:

@@ -394,14 +394,38 @@ def test_a_run_judges_by_the_records_that_its_report_takes(days: float | None, t
     assert "do not follow from the records" not in text
 
 
+BY_CLOCK = """
+import sys
+from pathlib import Path
+import repro.run
+from repro.commands.cases import run_cases
+from repro.devices import Device
+from repro.gpus import find
+from repro.plan import Options
+from tests.command_line import record
+
+repro.run.run_trial = lambda trial, *_: record(trial.recipe, trial.settings, 20.0, trial.device, 4, true_days=41.0)
+devices = [Device(number, number, "", "A100", find("A100"), 80 * 2**30, (8, 0)) for number in range(4)]
+options = Options(("pythia-1b",), "naive", "paper", (4,), clock=sys.argv[2])
+with repro.run.Run(Path(sys.argv[1]), options, devices) as run:
+    code = run_cases(run, None)
+    run.write(draw=False)
+    sys.exit(code)
+"""
+
+
 def test_the_exit_code_follows_the_chosen_clock(tmp_path: Path) -> None:
-    """A cell that an earlier run of the folder measured, which agrees by true days alone."""
-    folder = results_folder(tmp_path / "run", record("pythia-1b", "naive", 20.0, true_days=41.0))
-    one_cell = ("--models", "vit", "--methods", "naive", "--processes", "1", "-k", "4-Pythia-1B-4xA100")
-    true = repro(*one_cell, "--out", str(folder))
+    """Of a cell that agrees by true days alone, and is measured once."""
+    folder = tmp_path / "run"
+
+    def judged_by(clock: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", BY_CLOCK, str(folder), clock]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+    true = judged_by("true")
     assert true.returncode == 0, true.stderr
-    assert "1 was compared by true days: 1 reproduced" in true.stdout
-    authors = repro(*one_cell, "--out", str(folder), "--clock", "authors")
+    assert "1 was compared by true days: 1 reproduced" in (folder / "report.md").read_text()
+    authors = judged_by("authors")
     assert authors.returncode == 1, authors.stderr
     assert "measured 20.0 days by the authors' clock (41.0 true days), faster" in authors.stderr
     (row,) = [one for one in json.loads((folder / "verdicts.json").read_text()) if one["verdict"] != "not_measured"]
@@ -410,6 +434,7 @@ def test_the_exit_code_follows_the_chosen_clock(tmp_path: Path) -> None:
     assert options["clock"] == "authors"
     assert read(folder).verdicts[0].clock == "true", "whoever reads it names a clock of their own"
     assert not [problem for problem in read(folder).problems if problem.where == "verdicts.json"]
+    assert len(read(folder).records) == 1
 
 
 def test_a_run_ends_by_writing_the_report_and_saying_where_it_is(finished: Finished) -> None:

@@ -199,11 +199,11 @@ def test_measured_days_are_exact_and_without_a_price_nothing_is_said_of_paying(t
 
 
 def test_of_a_larger_machine_without_a_price_it_is_not_said_that_it_does_not_pay(tmp_path: Path) -> None:
-    days = {1: 20.0, 2: 9.0, 4: 8.0, 16: 0.5}  # nobody prices a system for 16
+    days = {1: 160.0, 2: 72.0, 4: 64.0, 8: 60.0, 16: 5.0}  # nobody prices a system for 16
     trials = [record("pythia-1b", "free_lunch", days[gpus], gpu="A100", count=gpus) for gpus in days]
     folder = str(results_folder(tmp_path / "out", *trials))
     told = answer("scaling", "--model", "pythia-1b", "--gpu", "A100", "--measured", folder)["answer"]
-    assert "cheapest on 2, at 195 USD; more do not pay, and what it costs on 16 is not known." in told
+    assert "cheapest on 2, at 1,558 USD; more do not pay, and what it costs on 16 is not known." in told
 
 
 def test_where_no_machine_has_a_price_in_the_currency_the_way_to_one_is_named() -> None:

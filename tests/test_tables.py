@@ -59,10 +59,10 @@ def measured(tmp_path: Path) -> str:
         tmp_path / "run",
         record("pythia-1b", "naive", 60.0, true_days=62.0, weights=1_011_781_632, ran_precision="bf16"),
         record("pythia-1b", "free_lunch+zero_1", 17.6),
-        record("pythia-1b", "free_lunch", 14.0),
+        record("pythia-1b", "free_lunch", 17.5),
         of_more_rounds(record("pythia-1b", "free_lunch", 19.0)),  # so this one stands
-        record("pythia-1b", "free_lunch+fsdp_2", 5.0, memory=2**30),
-        record("pythia-1b", "free_lunch+fsdp_2", 5.0, nodes=2),
+        record("pythia-1b", "free_lunch+fsdp_2", 17.5, memory=2**30),
+        record("pythia-1b", "free_lunch+fsdp_2", 9.0, nodes=2),
         record("vit", "naive", None, status="out_of_memory", count=1),
         record("vit", "naive", 0.5, scale="tiny", count=2),
     )
