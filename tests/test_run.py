@@ -265,7 +265,7 @@ def test_the_report_says_what_was_measured_and_that_nothing_of_the_paper_was_ver
     for text in (run.stdout, (folder / "report.md").read_text()):
         assert "Table 1: none of its 144 cells was verified; 144 not measured" in text
         assert "no GPU took part" in text
-        assert text.count("convnext") >= 2
+        assert text.lower().count("convnext") >= 2
 
 
 def test_a_cell_nobody_measured_is_never_passed(finished: Finished) -> None:
