@@ -28,7 +28,8 @@ root=$(readlink -f "${BASH_SOURCE[0]}" && printf .) # what ends in line breaks w
 root=${root%/*}
 [[ $root != *:* ]] || die "${root@Q} has a colon in it, where Python and the loader split a path: move the checkout"
 # uv makes no environment under such a name, and torch does not import from there.
-printf %s "$root" | iconv -f UTF-8 -t UTF-8 >/dev/null 2>&1 || die "${root@Q} is not UTF-8: move the checkout"
+! command -v iconv >/dev/null || printf %s "$root" | iconv -f UTF-8 -t UTF-8 >/dev/null 2>&1 ||
+    die "${root@Q} is not UTF-8: move the checkout"
 
 # A lock is copied into the virtual environment once it is installed there, see locks/install.sh.
 has() { # has STACK LOCK ...: whether the stack is set up with these locks

@@ -115,7 +115,7 @@ for lock in "$@"; do
         install || die "$lock could not be installed, see above: once that is mended run the same command again"
         find_damaged "$wanted"
     fi
-    ((${#again[@]} == 0)) || die "$lock could not be installed, see above: once that is mended run the same command again"
+    ((${#again[@]} == 0)) || die "uv installed $lock, and ${again[*]} is not there as it says: run the same command again"
     mkdir -p "$venv/installed" && cp "$lock" "$venv/installed/" || die "cannot write $venv"
 done
 [[ -z $repair ]] || say "$venv is as ${*} say"

@@ -399,6 +399,7 @@ import sys
 from pathlib import Path
 import repro.run
 from repro.commands.cases import run_cases
+from repro.commands.run import _write
 from repro.devices import Device
 from repro.gpus import find
 from repro.plan import Options
@@ -409,7 +410,7 @@ devices = [Device(number, number, "", "A100", find("A100"), 80 * 2**30, (8, 0)) 
 options = Options(("pythia-1b",), "naive", "paper", (4,), clock=sys.argv[2])
 with repro.run.Run(Path(sys.argv[1]), options, devices) as run:
     code = run_cases(run, None)
-    run.write(draw=False)
+    _write(run, draw=False)
     sys.exit(code)
 """
 
