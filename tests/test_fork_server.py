@@ -624,7 +624,7 @@ def test_a_server_that_is_loaded_is_told_to_end_and_killed_where_it_does_not(
 def test_a_server_that_speaks_as_none_does_is_ended(serving: Callable[..., ForkServer]) -> None:
     before, began = set(psutil.Process().children()), time.monotonic()
     with serving(f"say {'nonsense' * 10}; exec sleep 60") as server:
-        told = f"the fork server speaks as no fork server does: b'{'nonsense' * 5}'"
+        told = f"the fork server speaks as none does: b'{'nonsense' * 5}'"
         with pytest.raises(ServerDiedError, match=f"^{told}"):
             server.start()
         assert set(psutil.Process().children()) <= before
