@@ -786,11 +786,11 @@ def image_file(rank: Rank, folder: str, images: int) -> dict[str, Any]:
     told: list[str] = []
     patched: Any = epochs
     patched.os = SimpleNamespace(
-        fsync=lambda file: told.append("written"),
         posix_fadvise=lambda file, *what: told.append("forgotten" if what == (0, 0, os.POSIX_FADV_DONTNEED) else ""),
         POSIX_FADV_DONTNEED=os.POSIX_FADV_DONTNEED,
         pread=os.pread,
     )
+    patched.files = SimpleNamespace(sync=lambda file: told.append("written"))
     with epochs._ImageFile(folder, images, 2, torch.Generator().manual_seed(0)) as file:
         pixels, some = file.read(torch.arange(images)), file.read(torch.tensor([images - 1, 3]))
         left = os.listdir(folder)
