@@ -326,6 +326,8 @@ def test_what_was_skipped_by_one_clock_waits_for_a_guided_run_by_the_other(tmp_p
         Record.of(trial, "skipped", bound=2.5, bound_clock="true"),
         Record.of(replace(trial, settings="free_lunch+zero_1+offloading"), "skipped", bound=2.5),  # of an older run
     ]
+    for each in skipped:
+        each.commit = environment.commit()
     folder = results_folder(tmp_path / "run", *skipped)
     waits_by: dict[Clock, str] = {"true": skipped[1].id, "authors": skipped[0].id}
     for clock, waits in waits_by.items():
