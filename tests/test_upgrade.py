@@ -13,7 +13,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ from repro.imported import Imported, Imports
 from repro.measure.trial import Bench
 from repro.reading import history
 from repro.recipe import Scale
-from repro.results import Results
+from repro.results import TRIALS, Results
 from repro.trial import Record, Status, Trial
 from tests.command_line import ROOT, process, record, refusal, repro, results_folder
 from tests.wheels import linked, pin, wheel
@@ -564,7 +564,8 @@ def test_a_check_that_goes_on_at_another_commit_says_so(
     first = on_gpus.run().sides()[0].records[0]
     assert first.commit == "0" * 40
     monkeypatch.setenv("REPRO_COMMIT", "1" * 40)
-    results_folder(on_gpus.folder / "before", replace(first, commit="1" * 40))
+    with (on_gpus.folder / "before" / TRIALS).open("a") as file:
+        file.write(json.dumps(asdict(replace(first, commit="1" * 40))) + "\n")
     rows = {found.what: found.before for found in differences(*on_gpus.run().sides())}
     assert rows["repro"] == f"{'0' * 40}; {'1' * 40}"
 
