@@ -1,0 +1,283 @@
+"""Processes that are killed, stopped or asked to end, at random moments."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+
+import psutil
+
+from repro.exit_codes import FAILED, INTERRUPTED, OK, USAGE
+
+from .case import NAMED, TWO_TRIALS, Case, Running, SkippedError, fault, finished, of_signal
+
+COMPILED = ("--models", "vit", "--processes", "1", "--steps", "1", "-k", "free_lunch")  # the cheapest to compile
+RESUME = r"^repro: interrupted: what is finished is kept; resume with: "
+
+
+@fault("kill -9", "old list", times=24, fast=3)
+def kill_main(case: Case) -> None:
+    """The command itself, while it starts, loads, measures or writes; the next run is what goes on."""
+    folder = case.folder()
+    for number in range(case.count):
+        moment = case.moment(1.1)
+        with case.injection(f"after {moment:.2f} s"):
+            before = finished(folder)
+            run = case.start_run(folder)
+            time.sleep(moment)
+            run.process.kill()
+            ended = case.ended(run, (*NAMED, of_signal(signal.SIGKILL)))
+            case.kept(folder, before, ended.measured)
+            if number == case.count - 1 or len(finished(folder)) == len(case.reference.trials):
+                case.resumes(folder)
+                folder = case.folder()
+
+
+@fault("kill -9", "15", times=2)
+def kill_main_while_it_loads(case: Case) -> None:
+    """The fork server dies with the command at once, though it hears nothing while it loads."""
+    for _ in range(case.count):
+        with case.injection():
+            run = case.start_run(case.folder())
+            case.check(run.wait_for(run.servers, case.patience), "no server started")
+            time.sleep(case.random.uniform(0.0, 0.5))
+            family = run.family()
+            run.process.kill()
+            _, alive = psutil.wait_procs(family, timeout=5)
+            case.check(not alive, f"alive after 5 s: {alive}")
+
+
+@fault("kill -9", "old list", times=10, fast=1)
+def kill_rank(case: Case) -> None:
+    """A rank of a trial: the trial crashed, by name, and the next run measures it again."""
+    _killed(case, Running.ranks, r"crashed, the process was killed by SIGKILL")
+
+
+@fault("kill -9", "old list", times=6, fast=1)
+def kill_server(case: Case) -> None:
+    """The fork server at work: the trial crashed, and the run starts another."""
+    _killed(case, lambda run: run.servers() if run.ranks() else [], r"crashed, the fork server ")
+
+
+Victims = Callable[[Running], list[psutil.Process]]
+
+
+def _killed(case: Case, victims: Victims, says: str) -> None:
+    """Kill what there is of these at a random moment after there is one."""
+    folder = case.folder()
+    for number in range(case.count):
+        with case.injection():
+            before = finished(folder)
+            run = case.start_run(folder)
+            case.check(run.wait_for(partial(victims, run), case.patience), "there was nothing to kill")
+            time.sleep(case.random.uniform(0.0, 0.3))
+            killed = _kill_one(case, run, victims)
+            ended = case.ended(run, (FAILED,) if killed else NAMED)
+            if killed and "killed by" not in ended.stderr and "the fork server" not in ended.stderr:
+                case.check(ended.code == OK or says in ended.stderr, f"says nothing of it: {ended.stderr[-300:]!r}")
+            case.kept(folder, before, ended.measured)
+            if number == case.count - 1 or len(finished(folder)) == len(case.reference.trials):
+                case.resumes(folder)
+                folder = case.folder()
+
+
+def _kill_one(case: Case, run: Running, victims: Victims) -> bool:
+    with contextlib.suppress(psutil.Error, IndexError):
+        case.random.choice(victims(run)).kill()
+        return True
+    return False
+
+
+@fault("kill -9", "old list", times=2)
+def kill_compiler(case: Case) -> None:
+    """A C++ compiler of torch.compile: what it left unfinished is not loaded by the next run."""
+    for _ in range(case.count):
+        cache = case.root / "cache"
+        shutil.rmtree(cache, ignore_errors=True)
+        with case.injection():
+            folder = case.folder()
+            run = case.start_run(folder, *COMPILED, variables={"REPRO_CACHE": str(cache)})
+            case.check(run.wait_for(run.compilers, case.patience), "no compiler started")
+            time.sleep(case.random.uniform(0.0, 1.0))
+            killed = _kill_one(case, run, Running.compilers)
+            case.ended(run, (FAILED, OK) if killed else NAMED)
+            case.resumes(folder, *COMPILED)
+
+
+@fault("stop", "old list", times=1)
+def stop_rank(case: Case) -> None:
+    """A rank that stands still ends at the trial's time limit."""
+    with case.injection():
+        folder = case.folder()
+        run = case.start_run(folder, *TWO_TRIALS, "--trial-timeout", f"{max(5.0, case.reference.seconds):.0f}s")
+        case.check(run.wait_for(run.ranks, case.patience), "no rank started")
+        with contextlib.suppress(psutil.Error, IndexError):
+            run.ranks()[0].suspend()
+        case.ended(run, (OK,))
+        case.resumes(folder)
+
+
+@fault("stop", "15", times=1)
+def stop_server_while_it_loads(case: Case) -> None:
+    """A time limit ends the wait for a fork server that does not load."""
+    with case.injection():
+        folder = case.folder()
+        run = case.start_run(folder)
+        case.check(run.wait_for(run.servers, case.patience), "no server started")
+        with contextlib.suppress(psutil.Error, IndexError):
+            run.servers()[0].suspend()
+        case.ended(run, (FAILED, USAGE), says="server")
+        case.resumes(folder)
+
+
+@fault("stop", "old list", times=2, fast=1)
+def stop_main_for_a_while(case: Case) -> None:
+    """The command is stopped, as by Ctrl-Z, and goes on."""
+    for _ in range(case.count):
+        with case.injection():
+            folder = case.folder()
+            run = case.start_run(folder)
+            time.sleep(case.moment(0.8))
+            for each in (signal.SIGSTOP, signal.SIGCONT):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(run.process.pid, each)
+                time.sleep(1.0)
+            ended = case.ended(run, (OK,))
+            case.kept(folder, {}, ended.measured)
+            case.resumes(folder)
+
+
+@fault("TERM, INT, HUP", "old list", times=8, fast=1)
+def terminate(case: Case) -> None:
+    _asked(case, signal.SIGTERM)
+
+
+@fault("TERM, INT, HUP", "old list", times=8, fast=1)
+def interrupt(case: Case) -> None:
+    _asked(case, signal.SIGINT)
+
+
+@fault("TERM, INT, HUP", "old list", times=4)
+def hang_up(case: Case) -> None:
+    """The terminal is closed: nobody reads a line, and the command ends by the signal, or as by an interruption."""
+    _asked(case, signal.SIGHUP)
+
+
+def _asked(case: Case, number: signal.Signals) -> None:
+    """Asked to end at a random moment, a command says how to go on, once it can: before its modules are there Python
+    ends by the signal."""
+    folder = case.folder()
+    for each in range(case.count):
+        moment = case.moment()
+        with case.injection(f"after {moment:.2f} s"):
+            before = finished(folder)
+            run = case.start_run(folder)
+            time.sleep(moment)
+            began = "to go, by" in run.told() or number == signal.SIGHUP
+            ran = run.alive
+            run.process.send_signal(number)
+            allowed = (OK,) if not ran else (INTERRUPTED, OK) if began else (*NAMED, of_signal(number))
+            if number == signal.SIGHUP and ran:
+                allowed = (*NAMED, of_signal(number))
+            ended = case.ended(run, allowed, RESUME if began and ran and number != signal.SIGHUP else "")
+            case.kept(folder, before, ended.measured)
+            if each == case.count - 1 or len(finished(folder)) == len(case.reference.trials):
+                case.resumes(folder)
+                folder = case.folder()
+
+
+@fault("TERM, INT, HUP", "17", times=2, fast=1)
+def five_times_terminate(case: Case) -> None:
+    """Schedulers and impatient people ask again and again: the line on how to go on is there all the same."""
+    for _ in range(case.count):
+        with case.injection():
+            folder = case.folder()
+            run = case.start_run(folder)
+            case.check(run.wait_for(run.servers, case.patience), "no server started")
+            time.sleep(case.moment(0.3))
+            for _ in range(5):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(run.process.pid, signal.SIGTERM)
+                time.sleep(case.random.uniform(0.0, 0.05))
+            case.ended(run, (INTERRUPTED,), RESUME)
+            case.resumes(folder)
+
+
+@fault("memory", "old list", times=2, fast=1)
+def ulimit_of_addresses(case: Case) -> None:
+    """Under `ulimit -v`, as on login nodes, the page may not be drawn: the verdict and the report stand."""
+    for _ in range(case.count):
+        with case.injection():
+            limit = case.random.choice([3_000_000, 4_000_000])
+            prefix = ["bash", "-c", f'ulimit -v {limit}; exec "$0" "$@"']
+            folder = case.folder(case.reference.folder)
+            ended = case.ended(case.start_run(folder, prefix=prefix), (OK,), r"report\.md; its page was not drawn: ")
+            case.check("VERDICT" in ended.stdout, "no verdict")
+            case.resumes(folder)
+
+
+@fault("memory", "old list", times=2)
+def ulimit_below_the_stack(case: Case) -> None:
+    """Under a limit in which the stack does not load."""
+    for _ in range(case.count):
+        with case.injection():
+            limit = case.random.choice([600_000, 1_200_000])
+            prefix = ["bash", "-c", f'ulimit -v {limit}; exec "$0" "$@"']
+            folder = case.folder()
+            case.ended(case.start_run(folder, prefix=prefix), (FAILED, USAGE))
+            case.resumes(folder)
+
+
+@fault("memory", "17", times=2)
+def memory_of_a_cgroup(case: Case) -> None:
+    """The kernel kills the fork server or a rank as the memory of a control group runs out: it is named as such."""
+    groups = "/sys/fs/cgroup/memory"
+    group = f"{groups}/repro-faults-{os.getpid()}"
+    try:
+        os.mkdir(group)
+    except OSError as error:
+        raise SkippedError(f"no control group of memory can be made: {error.strerror}") from None
+    try:
+        for _ in range(case.count):
+            with case.injection():
+                mib = case.random.choice([150, 250])
+                with open(f"{group}/memory.limit_in_bytes", "w") as file:
+                    file.write(str(mib << 20))
+                prefix = ["bash", "-c", f'echo $$ > {group}/cgroup.procs; exec "$0" "$@"']
+                folder = case.folder()
+                case.ended(case.start_run(folder, prefix=prefix), (FAILED, USAGE), r"memory")
+                case.resumes(folder)
+    finally:
+        os.rmdir(group)
+
+
+@fault("two writers", "old list", times=4, fast=1)
+def second_run_in_a_folder(case: Case) -> None:
+    """A second run in a folder is told who holds it, and takes nothing from the first."""
+    for _ in range(case.count):
+        with case.injection():
+            folder = case.folder()
+            run = case.start_run(folder)
+            case.check(run.wait_for((folder / "environment.json").is_file, case.patience), "it never began")
+            time.sleep(case.random.uniform(0.0, 0.5))
+            ended = case.ended(case.start_run(folder), (USAGE, OK), "")
+            case.check(ended.code == OK or f"is held by process {run.process.pid} on " in ended.stderr, ended.stderr)
+            case.ended(run, (OK,))
+            case.resumes(folder)
+
+
+@fault("two writers", "old list", times=2)
+def runs_that_begin_at_once(case: Case) -> None:
+    """Of several that begin in one folder at the same time one measures, and the others are told."""
+    for _ in range(case.count):
+        with case.injection():
+            folder = case.folder()
+            runs = [case.start_run(folder) for _ in range(3)]
+            codes = sorted(case.ended(run, (OK, USAGE)).code for run in runs)
+            case.check(codes == [OK, USAGE, USAGE], codes)
+            case.resumes(folder)
