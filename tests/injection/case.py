@@ -296,6 +296,12 @@ class Case:
     ) -> Running:
         """Start `python -m repro` with these words, itself started by the command `prefix`."""
         command = [*prefix, sys.executable, "-P", "-m", "repro", *words]
+        return self.launch(command, variables=variables, cwd=cwd, stderr=stderr)
+
+    def launch(
+        self, command: Sequence[str], variables: Mapping[str, str], cwd: Path = ROOT, stderr: int | None = None
+    ) -> Running:
+        """Start any command, with all that is ended with the injection."""
         running = Running(command, self.root, self.environment(variables), cwd, stderr)
         self._runs.append(running)
         return running

@@ -24,7 +24,6 @@ from tests.test_launchers import OF_A_LAUNCHER, ZERO
 from tests.test_setup import House
 
 from .case import TWO_TRIALS, Case, SkippedError, fault, finished
-from .files import KEPT
 
 NOTHING_TO_MEASURE = ("--models", "vit", "--methods", "naive", "--processes", "1", "--budget", "1s")
 
@@ -35,10 +34,13 @@ def _allowed(*command: str) -> None:
 
 
 def _environment(case: Case, variables: Mapping[str, str]) -> dict[str, Any]:
-    """What a run that has no time to measure writes of its environment."""
+    """What a run writes of its environment, before it measures."""
     folder = case.folder()
-    case.run(folder, *NOTHING_TO_MEASURE, codes=(OK,), variables=variables)
-    found: dict[str, Any] = json.loads((folder / "environment.json").read_text())
+    file = folder / "environment.json"
+    run = case.start_run(folder, *NOTHING_TO_MEASURE, variables=variables)
+    case.check(run.wait_for(file.is_file, case.patience) or file.is_file(), f"nothing is written: {run.told()[-300:]}")
+    run.kill()
+    found: dict[str, Any] = json.loads(file.read_text())
     return found
 
 
@@ -412,29 +414,3 @@ def repository_of_the_current_folder(case: Case) -> None:
         found = _environment(case, {"GIT_DIR": str(other / ".git"), "GIT_WORK_TREE": str(other)})
         expected = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True)
         case.check((found["commit"] or "").removesuffix("-dirty") == expected.stdout.strip(), found["commit"])
-
-
-# --- The network ---
-
-
-@fault("network", "10", times=1, fast=1)
-def command_that_joins_a_run(case: Case) -> None:
-    """There is no protocol of our own that takes functions from others."""
-    with case.injection():
-        case.refused("join", "127.0.0.1:1", says="unknown command")
-
-
-@fault("network", "11", times=1)
-def socket_for_other_users(case: Case) -> None:
-    """While two processes take turns no socket of theirs has a name that others reach."""
-    with case.injection():
-        out = case.folder()
-        words = ("upgrade-check", "--against", str(KEPT[2]), "--models", "vit", "--out", str(out))
-        run = case.start(*words)
-        names: set[str] = set()
-        while run.alive and time.monotonic() - run.began < case.patience:
-            pids = {each.pid for each in run.family()}
-            names |= {str(each.laddr) for each in psutil.net_connections("unix") if each.pid in pids and each.laddr}
-            time.sleep(0.2)
-        case.ended(run)
-        case.check(not [each for each in names if each.startswith("@")], f"abstract sockets: {names}")
