@@ -75,8 +75,7 @@ def main(arguments: Sequence[str]) -> int:
     results.sort(key=lambda each: list(FAULTS).index(each.name))
     minutes = (time.monotonic() - started) / 60
     _tell(results, given.format)
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    _say(f"seed {given.seed}: {minutes:.1f} minutes, {(used.ru_utime + used.ru_stime) / 60:.1f} of the CPUs'")
+    _say(f"seed {given.seed}: {minutes:.1f} minutes, {_used() / 60:.1f} of the CPUs'")
     if given.document:
         _document(given.document, results, minutes)
     return int(any(each.held < each.injected or each.lost or each.problems for each in results))
@@ -134,15 +133,21 @@ def _injected(plans: Sequence[Plan], jobs: int) -> Iterable[Result]:
 def _inject(plan: Plan) -> Result:
     fault = FAULTS[plan.fault]
     case = Case(fault, plan.count, plan.seed, plan.scratch / plan.fault, plan.reference)
-    began = time.monotonic()
+    began, used = time.monotonic(), _used()
     try:
         fault.inject(case)
     except SkippedError as error:
         case.result.skipped = str(error)
     except Exception:
         case.result.problems.append(f"the injection itself failed: {traceback.format_exc()}")
-    case.result.seconds = time.monotonic() - began
+    case.result.seconds, case.result.cpu_seconds = time.monotonic() - began, _used() - used
     return case.result
+
+
+def _used() -> float:
+    """Seconds that the CPUs worked for this process and those that it waited for."""
+    both = [resource.getrusage(of) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in both)
 
 
 def _rows(results: Iterable[Result]) -> list[dict[str, object]]:
@@ -155,6 +160,7 @@ def _rows(results: Iterable[Result]) -> list[dict[str, object]]:
             "held": each.held,
             "lost": each.lost,
             "seconds": round(each.seconds),
+            "CPU seconds": round(each.cpu_seconds),
             "skipped": each.skipped,
         }
         for each in results

@@ -75,6 +75,7 @@ class Result:
     held: int = 0
     lost: int = 0
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     skipped: str = ""
     problems: list[str] = field(default_factory=list)
 

@@ -20,7 +20,7 @@ COMPILED = ("--models", "vit", "--processes", "1", "--steps", "1", "-k", "free_l
 RESUME = r"^repro: interrupted: what is finished is kept; resume with: "
 
 
-@fault("kill -9", "old list", times=24, fast=3)
+@fault("kill -9", "old list", times=20, fast=2)
 def kill_main(case: Case) -> None:
     """The command itself, while it starts, loads, measures or writes; the next run is what goes on."""
     folder = case.folder()
@@ -52,13 +52,13 @@ def kill_main_while_it_loads(case: Case) -> None:
             case.check(not alive, f"alive after 5 s: {alive}")
 
 
-@fault("kill -9", "old list", times=10, fast=1)
+@fault("kill -9", "old list", times=8, fast=1)
 def kill_rank(case: Case) -> None:
     """A rank of a trial: the trial crashed, by name, and the next run measures it again."""
     _killed(case, Running.ranks, r"crashed, the process was killed by SIGKILL")
 
 
-@fault("kill -9", "old list", times=6, fast=1)
+@fault("kill -9", "old list", times=5)
 def kill_server(case: Case) -> None:
     """The fork server at work: the trial crashed, and the run starts another."""
     _killed(case, lambda run: run.servers() if run.ranks() else [], r"crashed, the fork server ")
@@ -135,7 +135,7 @@ def stop_server_while_it_loads(case: Case) -> None:
         case.resumes(folder)
 
 
-@fault("stop", "old list", times=2, fast=1)
+@fault("stop", "old list", times=1)
 def stop_main_for_a_while(case: Case) -> None:
     """The command is stopped, as by Ctrl-Z, and goes on."""
     for _ in range(case.count):
@@ -152,17 +152,17 @@ def stop_main_for_a_while(case: Case) -> None:
             case.resumes(folder)
 
 
-@fault("TERM, INT, HUP", "old list", times=8, fast=1)
+@fault("TERM, INT, HUP", "old list", times=5)
 def terminate(case: Case) -> None:
     _asked(case, signal.SIGTERM)
 
 
-@fault("TERM, INT, HUP", "old list", times=8, fast=1)
+@fault("TERM, INT, HUP", "old list", times=5, fast=1)
 def interrupt(case: Case) -> None:
     _asked(case, signal.SIGINT)
 
 
-@fault("TERM, INT, HUP", "old list", times=4)
+@fault("TERM, INT, HUP", "old list", times=3)
 def hang_up(case: Case) -> None:
     """The terminal is closed: nobody reads a line, and the command ends by the signal, or as by an interruption."""
     _asked(case, signal.SIGHUP)
@@ -208,7 +208,7 @@ def five_times_terminate(case: Case) -> None:
             case.resumes(folder)
 
 
-@fault("memory", "old list", times=2, fast=1)
+@fault("memory", "old list", times=2)
 def ulimit_of_addresses(case: Case) -> None:
     """Under `ulimit -v`, as on login nodes, the page may not be drawn: the verdict and the report stand."""
     for _ in range(case.count):
@@ -256,7 +256,7 @@ def memory_of_a_cgroup(case: Case) -> None:
         os.rmdir(group)
 
 
-@fault("two writers", "old list", times=4, fast=1)
+@fault("two writers", "old list", times=3, fast=1)
 def second_run_in_a_folder(case: Case) -> None:
     """A second run in a folder is told who holds it, and takes nothing from the first."""
     for _ in range(case.count):
@@ -271,7 +271,7 @@ def second_run_in_a_folder(case: Case) -> None:
             case.resumes(folder)
 
 
-@fault("two writers", "old list", times=2)
+@fault("two writers", "old list", times=1)
 def runs_that_begin_at_once(case: Case) -> None:
     """Of several that begin in one folder at the same time one measures, and the others are told."""
     for _ in range(case.count):
