@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import subprocess
 import time
 from functools import partial
@@ -173,9 +174,12 @@ def folder_moved_while_it_runs(case: Case) -> None:
             folder, moved = case.folder(), case.folder()
             run = case.start_run(folder)
             case.check(run.wait_for(partial(finished, folder), case.patience), "nothing was finished")
+            run.process.send_signal(signal.SIGSTOP)  # it holds the folder, and finishes no more
             before = finished(folder)
             folder.rename(moved)
             other = case.start_run(folder)
+            case.check(other.wait_for((folder / "environment.json").is_file, case.patience), "it never began")
+            run.process.send_signal(signal.SIGCONT)
             case.ended(run, (OK, USAGE))
             case.ended(other, (OK,))
             case.kept(moved, before)

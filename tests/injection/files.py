@@ -427,17 +427,21 @@ def planted_build_cache(case: Case) -> None:
 
 @fault("hostile files", "9", times=4, fast=4)
 def lock_that_is_no_stack(case: Case) -> None:
-    """What upgrade-check is given in place of a stack's lock is refused before anything is measured, and what no hash
-    vouches for is said to be so."""
+    """What upgrade-check is given in place of a stack's lock is refused before anything is measured: a lock of one
+    package in the words for one, and what no hash vouches for is said to be so."""
     one = "timm==1.0.31"
-    texts = {"of one package": f"{one} --hash=sha256:{'0' * 64}\n", "no hash": f"{one}\n", "no text": "\x00\n", "": ""}
-    for name, text in list(texts.items())[: case.count]:
+    locks = {
+        "of one package": (f"{one} --hash=sha256:{'0' * 64}\n", "the few that are to differ"),
+        "without hashes": (f"{one}\n", "no hash in it"),
+        "no text": ("\x00\n", r"their\.lock"),
+        "empty": ("", "it is empty"),
+    }
+    for name, (text, says) in list(locks.items())[: case.count]:
         with case.injection(name):
             lock, out = case.root / "their.lock", case.folder()
             lock.write_text(text)
             run = case.start("upgrade-check", "--against", str(lock), "--models", "vit", "--out", str(out))
-            ended = case.ended(run, (USAGE,), r"their\.lock")
-            case.check(len(ended.stderr.splitlines()) == 1, f"not one line: {ended.stderr[-300:]!r}")
+            case.ended(run, (USAGE,), says)
             case.check(not out.exists(), "it was run")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import pty
@@ -26,6 +27,7 @@ from tests.test_launchers import OF_A_LAUNCHER, ZERO
 from tests.test_setup import House
 
 from .case import TWO_TRIALS, Case, SkippedError, fault, finished
+from .shim import no_locks
 
 NOTHING_TO_MEASURE = ("--models", "vit", "--methods", "naive", "--processes", "1", "--budget", "1s")
 
@@ -140,13 +142,16 @@ def fork_of_a_package_on_the_path(case: Case) -> None:
         place = case.root / "theirs"
         (place / "timm").mkdir(parents=True)
         (place / "timm" / "__init__.py").write_text('__version__ = "9.9.9"\n')
-        path = f"{ROOT}{os.pathsep}{place}"
-        found = _environment(case, {"PYTHONPATH": path})
-        case.check(not found["lock"]["is_the_lock"], "it is recorded as the lock")
-        case.check(str(place) not in json.dumps(found), "a path of this machine is recorded")
-        out = str(case.folder())
-        words = ("upgrade-check", "--against", "timm==1.0.30", "--models", "vit", "--out", out)
-        case.refused(*words, says="timm", variables={"PYTHONPATH": path})
+        path = {"PYTHONPATH": f"{ROOT}{os.pathsep}{place}"}
+        folder = case.folder()
+        run = case.start_run(folder, variables=path)
+        case.check(run.wait_for(lambda: "elsewhere" in run.told(), case.patience), f"not told: {run.told()[-300:]}")
+        run.kill()
+        text = (folder / "environment.json").read_text()
+        case.check(not json.loads(text)["lock"]["is_the_lock"], "it is recorded as the lock")
+        case.check(str(place) not in text, "a path of this machine is recorded")
+        words = ("upgrade-check", "--against", "timm==1.0.30", "--models", "vit", "--out", str(case.folder()))
+        case.ended(case.start(*words, variables=path), (USAGE,), "timm was imported from elsewhere")
 
 
 @fault("launchers", "25", times=2)
@@ -382,6 +387,15 @@ def disk_free_of_a_device_with_blanks(case: Case) -> None:
         (tools / "df").chmod(0o755)
         done = _ended(house, {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"})
         case.check(done.returncode == OK, f"exit code {done.returncode}: {done.stderr[-300:]}")
+
+
+@fault("set-up", "19", times=1, fast=1)
+def locks_of_a_set_up(case: Case) -> None:
+    """Where locks are not implemented a set-up goes on: it waits for no other one."""
+    with case.injection():
+        done = _ended(_house(case, "locks"), no_locks(case.library, errno.ENOSYS), "timeout", "60")
+        case.check(done.returncode == OK, f"exit code {done.returncode}: {done.stderr[-300:]}")
+        case.check("waiting for it" not in done.stderr, "it takes itself for another set-up")
 
 
 @fault("set-up", "21", times=1, fast=1)
