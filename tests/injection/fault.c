@@ -2,7 +2,7 @@
 //
 //   FAULT_FULL=PATTERN    nothing can be written to files whose path matches: the disk is full
 //   FAULT_FSYNC=N         fsync fails with the error N
-//   FAULT_FLOCK=N         flock fails with the error N
+//   FAULT_FLOCK=N         flock fails with the error N, of files whose path matches FAULT_FLOCK_AT
 //   FAULT_CLOCK=AT:JUMP   from AT on, by the monotonic clock, the wall clock is JUMP seconds off
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -17,15 +17,19 @@
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
-static int full(int file) {
-    const char *pattern = getenv("FAULT_FULL");
+static int matches(int file, const char *variable) {
+    const char *pattern = getenv(variable);
     char link[64], path[4096];
     if (pattern == NULL) return 0;
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
     ssize_t length = readlink(link, path, sizeof path - 1);
     if (length < 0) return 0;
     path[length] = 0;
-    if (fnmatch(pattern, path, 0)) return 0;
+    return fnmatch(pattern, path, 0) == 0;
+}
+
+static int full(int file) {
+    if (!matches(file, "FAULT_FULL")) return 0;
     errno = ENOSPC;
     return 1;
 }
@@ -50,7 +54,10 @@ static int fails(const char *variable) {
 }
 
 int fsync(int file) { return fails("FAULT_FSYNC") ? -1 : REAL(fsync)(file); }
-int flock(int file, int operation) { return fails("FAULT_FLOCK") ? -1 : REAL(flock)(file, operation); }
+int flock(int file, int operation) {
+    if (matches(file, "FAULT_FLOCK_AT") && fails("FAULT_FLOCK")) return -1;
+    return REAL(flock)(file, operation);
+}
 
 static long jump(void) {
     static int (*real)(clockid_t, struct timespec *);

@@ -25,8 +25,9 @@ def no_fsync(folder: Path) -> dict[str, str]:
     return {"LD_PRELOAD": str(folder / _NAME), "FAULT_FSYNC": str(errno.EINVAL)}
 
 
-def no_locks(folder: Path, error: int) -> dict[str, str]:
-    return {"LD_PRELOAD": str(folder / _NAME), "FAULT_FLOCK": str(error)}
+def no_locks(folder: Path, error: int, pattern: str = "*") -> dict[str, str]:
+    """Variables by which files of such a path cannot be locked."""
+    return {"LD_PRELOAD": str(folder / _NAME), "FAULT_FLOCK": str(error), "FAULT_FLOCK_AT": pattern}
 
 
 def wrong_clock(folder: Path, in_seconds: float, jump: int) -> dict[str, str]:
