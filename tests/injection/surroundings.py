@@ -135,7 +135,7 @@ def variables_that_change_numbers(case: Case) -> None:
         case.check(str(case.library) not in json.dumps(known), "a path of this machine is recorded")
 
 
-@fault("launchers", "2", times=1, fast=1)
+@fault("launchers", "2", times=1)
 def fork_of_a_package_on_the_path(case: Case) -> None:
     """A package on PYTHONPATH hides the installed one: what was imported is recorded, and upgrade-check refuses."""
     with case.injection():
