@@ -13,13 +13,17 @@ from __future__ import annotations
 
 import argparse
 import csv
+import ctypes
+import multiprocessing
 import os
 import resource
 import shutil
+import signal
 import sys
 import tempfile
 import time
 import traceback
+import uuid
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -32,9 +36,11 @@ from tabulate import tabulate
 
 from repro.host import host
 from tests.injection import disks, files, network, signals, surroundings  # noqa: F401, each registers its faults
-from tests.injection.case import FAULTS, Case, Ended, Fault, Reference, Result, SkippedError, finished
+from tests.injection.case import FAULTS, Case, Ended, Fault, Reference, Result, SkippedError, finished, marked
 from tests.injection.shim import build
 
+_SESSION = "REPRO_FAULTS"  # in the environment of all that this starts
+_PR_SET_PDEATHSIG = 1
 BLOCK = "<!-- what tests/faults.py --document wrote -->"
 
 
@@ -59,6 +65,8 @@ def main(arguments: Sequence[str]) -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as run_all.sh does: each process would compile the stack anew
     os.environ.setdefault("REPRO_CACHE", str(Path(__file__).resolve().parents[1] / ".venv" / "build-cache"))
     os.environ.setdefault("PYTHONPYCACHEPREFIX", os.path.join(os.environ["REPRO_CACHE"], "bytecode"))
+    os.environ[_SESSION] = uuid.uuid4().hex
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     scratch = Path(tempfile.mkdtemp(prefix="faults-", dir=given.scratch))
     started = time.monotonic()
     try:
@@ -68,6 +76,8 @@ def main(arguments: Sequence[str]) -> int:
         plans = [Plan(each.name, n, given.seed, scratch, reference) for each, n in counts.items() if n]
         results = list(_injected(plans, given.jobs))
     finally:
+        for process in marked(_SESSION, os.environ[_SESSION]):
+            process.kill()
         if given.keep:
             _say(f"kept: {scratch}")
         else:
@@ -118,8 +128,9 @@ def _measured(scratch: Path) -> Reference:
 
 
 def _injected(plans: Sequence[Plan], jobs: int) -> Iterable[Result]:
-    """The results, as they come; those that take longest begin first."""
-    with ProcessPoolExecutor(jobs) as pool:
+    """The results, as they come."""
+    pool = ProcessPoolExecutor(jobs, initializer=_end_with_parent)
+    try:
         tasks = [pool.submit(_inject, plan) for plan in plans]
         for number, task in enumerate(as_completed(tasks), 1):
             result = task.result()
@@ -128,6 +139,18 @@ def _injected(plans: Sequence[Plan], jobs: int) -> Iterable[Result]:
             for problem in result.problems:
                 _say(f"    {problem}")
             yield result
+    except BaseException:  # interrupted: nothing is waited for
+        for process in multiprocessing.active_children():
+            process.kill()
+        raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to handle
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _inject(plan: Plan) -> Result:

@@ -123,6 +123,18 @@ def finished(folder: Path) -> dict[str, bytes]:
     return {row["id"]: line for row, line in rows if row.get("status") == "ok"}
 
 
+def marked(name: str, value: str) -> list[psutil.Process]:
+    """The processes that were started with this in their environment, or by one that was."""
+    wanted, found = f"{name}={value}".encode(), []
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, psutil.Error):
+            if wanted in (place / "environ").read_bytes().split(b"\0"):
+                process = psutil.Process(int(place.name))
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+    return found
+
+
 class Running:
     """A command at work, in a session of its own, and all that it started."""
 
@@ -149,12 +161,7 @@ class Running:
 
     def family(self) -> list[psutil.Process]:
         """All processes with its mark, also those that nobody waits for."""
-        wanted, found = f"{MARK}={self.mark}".encode(), []
-        for place in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError, psutil.Error):
-                if wanted in (place / "environ").read_bytes().split(b"\0"):
-                    found.append(psutil.Process(int(place.name)))
-        return [each for each in found if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+        return marked(MARK, self.mark)
 
     def main(self) -> psutil.Process:
         """The Python that runs the command, which a prefix may have started."""
