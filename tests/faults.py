@@ -149,7 +149,7 @@ def _injected(plans: Sequence[Plan], jobs: int) -> Iterable[Result]:
 
 def _end_with_parent() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to handle
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell's & ignores would be ignored by all below
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
