@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -124,14 +125,18 @@ def stop_rank(case: Case) -> None:
 
 @fault("stop", "15", times=1)
 def stop_server_while_it_loads(case: Case) -> None:
-    """A time limit ends the wait for a fork server that does not load."""
+    """A time limit, of seconds in place of minutes here, ends the wait for a fork server that does not load."""
+    code = (
+        "import sys; from repro.measure import launcher; launcher.LOADING_SECONDS = 10.0; from repro.cli import main; "
+    )
     with case.injection():
         folder = case.folder()
-        run = case.start_run(folder)
+        command = [sys.executable, "-P", "-c", f"{code}sys.exit(main(sys.argv[1:]))"]
+        run = case.launch([*command, "run", *TWO_TRIALS, "--out", str(folder)], {})
         case.check(run.wait_for(run.servers, case.patience), "no server started")
         with contextlib.suppress(psutil.Error, IndexError):
             run.servers()[0].suspend()
-        case.ended(run, (FAILED, USAGE), says="server")
+        case.ended(run, (FAILED, USAGE), "the fork server did not load the stack within")
         case.resumes(folder)
 
 
