@@ -172,7 +172,9 @@ class Running:
         return [each for each in self.children() if _is_server(each) and not _is_server(each.parent())]
 
     def ranks(self) -> list[psutil.Process]:
-        return [each for server in self.servers() for each in server.children()]
+        """What the fork server forked into a group of its own; while it loads, it starts other programs as well."""
+        forked = [(server, each) for server in self.servers() for each in server.children() if _is_server(each)]
+        return [each for server, each in forked if os.getpgid(each.pid) != os.getpgid(server.pid)]
 
     def compilers(self) -> list[psutil.Process]:
         return [each for each in self.children() if each.name() in ("cc1plus", "g++", "c++", "ld", "as", "collect2")]
@@ -187,7 +189,7 @@ class Running:
         """Whether it became so while the command ran."""
         deadline = time.monotonic() + seconds
         while self.alive and time.monotonic() < deadline:
-            with contextlib.suppress(psutil.Error):
+            with contextlib.suppress(psutil.Error, ProcessLookupError):
                 if what():
                     return True
             time.sleep(0.01)

@@ -53,13 +53,13 @@ def kill_main_while_it_loads(case: Case) -> None:
             case.check(not alive, f"alive after 5 s: {alive}")
 
 
-@fault("kill -9", "old list", times=8, fast=1)
+@fault("kill -9", "old list", times=5, fast=1)
 def kill_rank(case: Case) -> None:
     """A rank of a trial: the trial crashed, by name, and the next run measures it again."""
     _killed(case, Running.ranks, "crashed, the process was killed by SIGKILL")
 
 
-@fault("kill -9", "old list", times=5)
+@fault("kill -9", "old list", times=3)
 def kill_server(case: Case) -> None:
     """The fork server at work: the trial crashed, and the run starts another."""
     _killed(case, lambda run: run.servers() if run.ranks() else [], "crashed, the fork server ")
@@ -88,7 +88,7 @@ def _killed(case: Case, victims: Victims, says: str) -> None:
 
 
 def _kill_one(case: Case, run: Running, victims: Victims) -> bool:
-    with contextlib.suppress(psutil.Error, IndexError):
+    with contextlib.suppress(psutil.Error, ProcessLookupError, IndexError):
         case.random.choice(victims(run)).kill()
         return True
     return False
@@ -117,7 +117,7 @@ def stop_rank(case: Case) -> None:
         folder = case.folder()
         run = case.start_run(folder, *TWO_TRIALS, "--trial-timeout", f"{max(5.0, case.reference.seconds):.0f}s")
         case.check(run.wait_for(run.ranks, case.patience), "no rank started")
-        with contextlib.suppress(psutil.Error, IndexError):
+        with contextlib.suppress(psutil.Error, ProcessLookupError, IndexError):
             run.ranks()[0].suspend()
         case.ended(run, (OK,))
         case.resumes(folder)
@@ -134,7 +134,7 @@ def stop_server_while_it_loads(case: Case) -> None:
         command = [sys.executable, "-P", "-c", f"{code}sys.exit(main(sys.argv[1:]))"]
         run = case.launch([*command, "run", *TWO_TRIALS, "--out", str(folder)], {})
         case.check(run.wait_for(run.servers, case.patience), "no server started")
-        with contextlib.suppress(psutil.Error, IndexError):
+        with contextlib.suppress(psutil.Error, ProcessLookupError, IndexError):
             run.servers()[0].suspend()
         case.ended(run, (FAILED, USAGE), "the fork server did not load the stack within")
         case.resumes(folder)
@@ -157,17 +157,17 @@ def stop_main_for_a_while(case: Case) -> None:
             case.resumes(folder)
 
 
-@fault("TERM, INT, HUP", "old list", times=5)
+@fault("TERM, INT, HUP", "old list", times=4)
 def terminate(case: Case) -> None:
     _asked(case, signal.SIGTERM)
 
 
-@fault("TERM, INT, HUP", "old list", times=5)
+@fault("TERM, INT, HUP", "old list", times=4)
 def interrupt(case: Case) -> None:
     _asked(case, signal.SIGINT)
 
 
-@fault("TERM, INT, HUP", "old list", times=3)
+@fault("TERM, INT, HUP", "old list", times=2)
 def hang_up(case: Case) -> None:
     """The terminal is closed: nobody reads a line, and the command ends by the signal, or as by an interruption."""
     _asked(case, signal.SIGHUP)
