@@ -206,7 +206,13 @@ def test_once_set_up_the_front_door_adds_less_than_300_ms(house: House) -> None:
 
     def seconds(*line: str) -> float:
         start = time.perf_counter()
-        subprocess.run(line, cwd=house.root, env=house.environment(REPRO_CACHE=""), check=True, capture_output=True)
+        subprocess.run(
+            line,
+            cwd=house.root,
+            env=house.environment(REPRO_CACHE="", REPRO_COMMAND=""),
+            check=True,
+            capture_output=True,
+        )
         return time.perf_counter() - start
 
     through = min(seconds("./run_all.sh") for _ in range(5))
