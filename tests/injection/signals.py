@@ -30,7 +30,7 @@ def kill_main(case: Case) -> None:
         with case.injection(f"after {moment:.2f} s"):
             before = finished(folder)
             run = case.start_run(folder)
-            time.sleep(moment)
+            run.wait_for(lambda: False, moment)
             run.process.kill()
             ended = case.ended(run, (*NAMED, of_signal(signal.SIGKILL)))
             case.kept(folder, before, ended.measured)
@@ -182,7 +182,7 @@ def _asked(case: Case, number: signal.Signals) -> None:
         with case.injection(f"after {moment:.2f} s"):
             before = finished(folder)
             run = case.start_run(folder)
-            time.sleep(moment)
+            run.wait_for(lambda: False, moment)
             began = "to go, by" in run.told() or number == signal.SIGHUP
             ran = run.alive
             run.process.send_signal(number)
