@@ -430,7 +430,7 @@ def planted_build_cache(case: Case) -> None:
             place.unlink(missing_ok=True)
 
 
-@fault("hostile files", "9", times=4, fast=4)
+@fault("hostile files", "9", times=4, fast=1)
 def lock_that_is_no_stack(case: Case) -> None:
     """What upgrade-check is given in place of a stack's lock is refused before anything is measured: a lock of one
     package in the words for one, and what no hash vouches for is said to be so."""
