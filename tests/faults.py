@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     given = _options(arguments)
     faults = _chosen(given.only) if given.only else list(FAULTS.values())
     if given.list:
-        print(tabulate([(each.name, each.group, each.item, each.times, each.fast_times) for each in faults]))
+        print(tabulate([(each.name, each.group, each.times, each.fast_times) for each in faults]))
         return 0
     counts = {each: each.fast_times if given.fast else each.times for each in faults}
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as run_all.sh does: each process would compile the stack anew
@@ -116,7 +116,7 @@ def _chosen(names: Iterable[str]) -> list[Fault]:
 
 def _measured(scratch: Path) -> Reference:
     """A run without a fault, and how long the faster of two took: the first may make its libraries' bytecode."""
-    case = Case(Fault("reference", "", "", lambda case: None, 2, 2), 2, 0, scratch / "reference", None)
+    case = Case(Fault("reference", "", lambda case: None, 2, 2), 2, 0, scratch / "reference", None)
     seconds = []
     for _ in range(2):
         folder = case.folder()
@@ -180,7 +180,6 @@ def _rows(results: Iterable[Result]) -> list[dict[str, object]]:
         {
             "group": FAULTS[each.name].group,
             "fault": each.name,
-            "asked for by": FAULTS[each.name].item,
             "injected": each.injected,
             "held": each.held,
             "lost": each.lost,

@@ -37,12 +37,10 @@ _ENDING_SECONDS = 15.0  # what processes get to end in, once the command has
 
 @dataclass(frozen=True)
 class Fault:
-    """A kind of fault: `inject` does it `times` times, or `fast_times` in the fast half, where none means not at all.
-    `item` says what asks for it."""
+    """A kind of fault: `inject` does it `times` times, `fast_times` in the fast half, where none means not at all."""
 
     name: str
     group: str
-    item: str
     inject: Callable[[Case], None]
     times: int
     fast_times: int
@@ -51,12 +49,12 @@ class Fault:
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(group: str, item: str, times: int = 1, fast: int = 0) -> Callable[[Callable[[Case], None]], Fault]:
+def fault(group: str, times: int = 1, fast: int = 0) -> Callable[[Callable[[Case], None]], Fault]:
     """Register a function as a fault, by its name."""
 
     def register(inject: Callable[[Case], None]) -> Fault:
         name = inject.__name__.replace("_", "-")
-        FAULTS[name] = Fault(name, group, item, inject, times, fast)
+        FAULTS[name] = Fault(name, group, inject, times, fast)
         return FAULTS[name]
 
     return register

@@ -22,7 +22,7 @@ from .signals import COMPILED
 FULL = r"^repro: no space left in .*: free some and run the same command again"
 
 
-@fault("full disk", "old list", times=3, fast=1)
+@fault("full disk", times=3, fast=1)
 def full_at_trials(case: Case) -> None:
     """trials.jsonl takes no record: the run ends at once, and what was finished before is kept."""
     for _ in range(case.count):
@@ -46,32 +46,32 @@ def _full_at(case: Case, name: str) -> None:
             case.resumes(folder)
 
 
-@fault("full disk", "old list", times=1)
+@fault("full disk", times=1)
 def full_at_environment(case: Case) -> None:
     _full_at(case, "environment.json")
 
 
-@fault("full disk", "old list", times=1, fast=1)
+@fault("full disk", times=1, fast=1)
 def full_at_verdicts(case: Case) -> None:
     _full_at(case, VERDICTS)
 
 
-@fault("full disk", "old list", times=1)
+@fault("full disk", times=1)
 def full_at_benchmark(case: Case) -> None:
     _full_at(case, BENCHMARK)
 
 
-@fault("full disk", "old list", times=1)
+@fault("full disk", times=1)
 def full_at_report(case: Case) -> None:
     _full_at(case, REPORT)
 
 
-@fault("full disk", "old list", times=1)
+@fault("full disk", times=1)
 def full_at_page(case: Case) -> None:
     _full_at(case, PAGE)
 
 
-@fault("full disk", "old list", times=1)
+@fault("full disk", times=1)
 def full_at_logs(case: Case) -> None:
     """Logs that cannot be written cost no trial."""
     for _ in range(case.count):
@@ -82,7 +82,7 @@ def full_at_logs(case: Case) -> None:
             case.resumes(folder)
 
 
-@fault("full disk", "17", times=1)
+@fault("full disk", times=1)
 def full_at_the_build_cache(case: Case) -> None:
     """What torch.compile builds finds no room: that is named, and is no settings that the stack does not support."""
     with case.injection():
@@ -94,7 +94,7 @@ def full_at_the_build_cache(case: Case) -> None:
         case.resumes(folder, *COMPILED)
 
 
-@fault("full disk", "old list", times=1, fast=1)
+@fault("full disk", times=1, fast=1)
 def full_small_disk(case: Case) -> None:
     """A real file system of a few MiB holds the folder."""
     mount = _mounting(case, "size=400k")
@@ -115,7 +115,7 @@ def _mounting(case: Case, options: str) -> list[str]:
     return [*alone, f'{mounting}; exec "$0" "$@"']
 
 
-@fault("odd file systems", "19", times=1)
+@fault("odd file systems", times=1)
 def fsync_is_refused(case: Case) -> None:
     """As some network mounts do: what was measured is kept."""
     for _ in range(case.count):
@@ -126,7 +126,7 @@ def fsync_is_refused(case: Case) -> None:
             case.resumes(folder)
 
 
-@fault("odd file systems", "19", times=2, fast=1)
+@fault("odd file systems", times=2, fast=1)
 def locks_are_not_implemented(case: Case) -> None:
     """A run goes on with a line on it, or is refused with the cause: locks, and not that it cannot write."""
     for error in (errno.ENOSYS, errno.ENOLCK)[: case.count]:
@@ -137,7 +137,7 @@ def locks_are_not_implemented(case: Case) -> None:
             case.resumes(folder)
 
 
-@fault("odd file systems", "19", times=1, fast=1)
+@fault("odd file systems", times=1, fast=1)
 def no_temporary_folder(case: Case) -> None:
     """No folder for temporary files can be written: one line, and no results folder is made."""
     prefix = ["unshare", "--mount", "--map-root-user", "sh", "-c"]
@@ -155,7 +155,7 @@ def no_temporary_folder(case: Case) -> None:
         )
 
 
-@fault("odd file systems", "14", times=1, fast=1)
+@fault("odd file systems", times=1, fast=1)
 def build_cache_on_a_noexec_mount(case: Case) -> None:
     mount = _mounting(case, "noexec")
     with case.injection():
@@ -166,7 +166,7 @@ def build_cache_on_a_noexec_mount(case: Case) -> None:
         case.check(not out.exists(), "a folder was made")
 
 
-@fault("odd file systems", "16", times=2)
+@fault("odd file systems", times=2)
 def folder_moved_while_it_runs(case: Case) -> None:
     """The folder of a run is moved, and another begins under its name: neither writes into the other's file."""
     for _ in range(case.count):
@@ -188,7 +188,7 @@ def folder_moved_while_it_runs(case: Case) -> None:
             case.resumes(folder)
 
 
-@fault("odd file systems", "16", times=2, fast=1)
+@fault("odd file systems", times=2, fast=1)
 def unfinished_files_of_before(case: Case) -> None:
     """A killed run's .part files go with the next run."""
     for _ in range(case.count):
@@ -199,7 +199,7 @@ def unfinished_files_of_before(case: Case) -> None:
             case.resumes(folder)
 
 
-@fault("clock jumps", "old list", times=4, fast=1)
+@fault("clock jumps", times=4, fast=1)
 def wall_clock_jumps(case: Case) -> None:
     """Forth or back by an hour or years, at a random moment: times are of another clock."""
     for _ in range(case.count):

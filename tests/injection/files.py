@@ -136,7 +136,7 @@ def _days(folder: Path) -> set[tuple[str, float | None, float]]:
     return {(each.recipe, each.authors_days, each.true_days) for each in known if each.true_days is not None}
 
 
-@fault("forged files", "1, old list", times=600, fast=100)
+@fault("forged files", times=600, fast=100)
 def edit_a_value(case: Case) -> None:
     """One value of a results folder is changed. No cell gets days that no record of the folder told before, and the
     other records are still read; without the environment that a run wrote they need not be."""
@@ -157,7 +157,7 @@ def edit_a_value(case: Case) -> None:
         shutil.rmtree(folder)
 
 
-@fault("forged files", "old list", times=600, fast=100)
+@fault("forged files", times=600, fast=100)
 def damage_a_file(case: Case) -> None:
     """Bytes of a results folder are changed, cut, put in, or its lines in another order."""
     for _ in range(case.count):
@@ -170,7 +170,7 @@ def damage_a_file(case: Case) -> None:
         shutil.rmtree(folder)
 
 
-@fault("forged files", "old list", times=40, fast=10)
+@fault("forged files", times=40, fast=10)
 def something_else_in_the_place_of_a_file(case: Case) -> None:
     """A folder, a link to itself, to a device or to nothing, a pipe, nothing at all: no command waits, or reads on
     without end."""
@@ -195,7 +195,7 @@ def something_else_in_the_place_of_a_file(case: Case) -> None:
         shutil.rmtree(folder)
 
 
-@fault("forged files", "old list", times=300, fast=60)
+@fault("forged files", times=300, fast=60)
 def damage_reference_data(case: Case) -> None:
     """A table of the paper in the folder that REPRO_EXPECTED names: one line with the file and the place, or a table
     with a line that it is another's."""
@@ -209,7 +209,7 @@ def damage_reference_data(case: Case) -> None:
         shutil.rmtree(folder)
 
 
-@fault("forged files", "old list", times=300, fast=60)
+@fault("forged files", times=300, fast=60)
 def damage_a_price_list(case: Case) -> None:
     for _ in range(case.count):
         file = case.root / "prices.toml"
@@ -219,7 +219,7 @@ def damage_a_price_list(case: Case) -> None:
             _read_by_a_command(case, (*words, "--prices", "{}"), file)
 
 
-@fault("torn lines", "old list", times=400, fast=100)
+@fault("torn lines", times=400, fast=100)
 def torn_last_line(case: Case) -> None:
     """trials.jsonl ends anywhere, or in bytes of anything: each whole line before it is kept, as it was."""
     whole = (KEPT[2] / TRIALS).read_bytes()
@@ -244,7 +244,7 @@ def torn_last_line(case: Case) -> None:
         shutil.rmtree(folder)
 
 
-@fault("torn lines", "old list", times=3, fast=1)
+@fault("torn lines", times=3, fast=1)
 def torn_last_line_of_a_run(case: Case) -> None:
     """The same through a run: it measures what was torn again, and nothing else."""
     for _ in range(case.count):
@@ -320,7 +320,7 @@ FORGERIES: tuple[Callable[[Path], Path], ...] = (
 )
 
 
-@fault("forged files", "1", times=len(FORGERIES), fast=len(FORGERIES))
+@fault("forged files", times=len(FORGERIES), fast=len(FORGERIES))
 def forge_a_cell(case: Case) -> None:
     """Records that no run wrote: no cell of the paper is compared with them, and the folder's problem is named."""
     for forge in FORGERIES[: case.count]:
@@ -334,7 +334,7 @@ def forge_a_cell(case: Case) -> None:
                 case.check(not compared, f"table {table} compares {compared}")
 
 
-@fault("forged files", "4", times=1, fast=1)
+@fault("forged files", times=1, fast=1)
 def numbers_of_another_paper(case: Case) -> None:
     """With REPRO_EXPECTED every command says on stderr that the paper's numbers are another's."""
     with case.injection():
@@ -345,7 +345,7 @@ def numbers_of_another_paper(case: Case) -> None:
             case.check(done.returncode in (OK, FAILED) and len(said) == 1, f"{words[0]}: {done.stderr[-200:]!r}")
 
 
-@fault("forged files", "5", times=1, fast=1)
+@fault("forged files", times=1, fast=1)
 def wide_tolerance(case: Case) -> None:
     """A tolerance of one's own stands in the headline."""
     with case.injection():
@@ -358,7 +358,7 @@ def wide_tolerance(case: Case) -> None:
         case.check(re.search(r"50 ?%", headline), f"the headline is {headline!r}")
 
 
-@fault("hostile files", "6", times=8, fast=3)
+@fault("hostile files", times=8, fast=3)
 def link_out_of_the_folder(case: Case) -> None:
     """A file of the folder is a link to one of its reader's: nothing is written through it."""
     for _ in range(case.count):
@@ -375,7 +375,7 @@ def link_out_of_the_folder(case: Case) -> None:
             case.check(victim.read_text() == "its owner's", "it was written to")
 
 
-@fault("hostile files", "6, 7", times=8, fast=1)
+@fault("hostile files", times=8, fast=1)
 def hostile_names(case: Case) -> None:
     """Strings of a folder hold what steers a terminal, adds lines, is markup, or kills the library that draws."""
     for _ in range(case.count):
@@ -402,7 +402,7 @@ def hostile_names(case: Case) -> None:
             case.check(not {"img", "script"} & page.names, f"elements of the page: {page.names}")
 
 
-@fault("hostile files", "8", times=4, fast=2)
+@fault("hostile files", times=4, fast=2)
 def planted_build_cache(case: Case) -> None:
     """The temporary build cache of a read-only checkout is another's, open to all, a link, or a file."""
     kinds = ["a link", "open to all", "of another", "a file"]
@@ -430,7 +430,7 @@ def planted_build_cache(case: Case) -> None:
             place.unlink(missing_ok=True)
 
 
-@fault("hostile files", "9", times=4, fast=1)
+@fault("hostile files", times=4, fast=1)
 def lock_that_is_no_stack(case: Case) -> None:
     """What upgrade-check is given in place of a stack's lock is refused before anything is measured: a lock of one
     package in the words for one, and what no hash vouches for is said to be so."""
@@ -450,7 +450,7 @@ def lock_that_is_no_stack(case: Case) -> None:
             case.check(not out.exists(), "it was run")
 
 
-@fault("hostile files", "old list", times=1, fast=1)
+@fault("hostile files", times=1, fast=1)
 def trials_that_cannot_be_read(case: Case) -> None:
     """A file whose bytes nobody can read is one line."""
     with case.injection():

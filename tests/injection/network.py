@@ -49,7 +49,7 @@ def _measuring(case: Case, runs: Sequence[Running]) -> None:
     time.sleep(case.random.uniform(0.0, 2.0))
 
 
-@fault("network", "10", times=2, fast=0)
+@fault("network", times=2, fast=0)
 def node_dies(case: Case) -> None:
     """The node that follows dies in a trial: that crashed, and names the node; what needs it is unsupported."""
     for _ in range(case.count):
@@ -63,7 +63,7 @@ def node_dies(case: Case) -> None:
             case.check("crashed" in {row["status"] for row in rows}, f"{rows} {ended.stderr[-300:]}")
 
 
-@fault("network", "10", times=2, fast=0)
+@fault("network", times=2, fast=0)
 def leading_node_dies(case: Case) -> None:
     """The node that leads dies: the other ends within two minutes, with a line on it."""
     for _ in range(case.count):
@@ -75,7 +75,7 @@ def leading_node_dies(case: Case) -> None:
             case.check(ended.stderr.splitlines(), "it says nothing")
 
 
-@fault("network", "10", times=1, fast=0)
+@fault("network", times=1, fast=0)
 def torchrun_of_a_node_dies(case: Case) -> None:
     """torchrun's agent is killed, as a node that loses its power: no process of either node is left."""
     for _ in range(case.count):
@@ -88,7 +88,7 @@ def torchrun_of_a_node_dies(case: Case) -> None:
                 case.check(not (left := run.left()), f"left behind: {left}")
 
 
-@fault("network", "10", times=1, fast=1)
+@fault("network", times=1, fast=1)
 def words_of_a_stranger(case: Case) -> None:
     """Whoever connects to the store where nodes meet, and sends brackets or nothing, has nothing executed and stops
     nobody for long."""
@@ -114,14 +114,14 @@ def _listens(port: int) -> bool:
     )
 
 
-@fault("network", "10", times=1, fast=1)
+@fault("network", times=1, fast=1)
 def command_that_joins_a_run(case: Case) -> None:
     """There is no protocol of our own that takes functions from others."""
     with case.injection():
         case.refused("join", "127.0.0.1:1", says="unknown command")
 
 
-@fault("network", "11", times=1, fast=1)
+@fault("network", times=1, fast=1)
 def place_where_processes_take_turns(case: Case) -> None:
     """No other user reaches it."""
     with case.injection(), Turns() as turns:

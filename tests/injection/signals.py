@@ -21,7 +21,7 @@ COMPILED = ("--models", "vit", "--processes", "1", "--steps", "1", "-k", "free_l
 RESUME = r"^repro: interrupted: what is finished is kept; resume with: "
 
 
-@fault("kill -9", "old list", times=20, fast=2)
+@fault("kill -9", times=20, fast=2)
 def kill_main(case: Case) -> None:
     """The command itself, while it starts, loads, measures or writes; the next run is what goes on."""
     folder = case.folder()
@@ -39,7 +39,7 @@ def kill_main(case: Case) -> None:
                 folder = case.folder()
 
 
-@fault("kill -9", "15", times=2)
+@fault("kill -9", times=2)
 def kill_main_while_it_loads(case: Case) -> None:
     """The fork server dies with the command at once, though it hears nothing while it loads."""
     for _ in range(case.count):
@@ -53,13 +53,13 @@ def kill_main_while_it_loads(case: Case) -> None:
             case.check(not alive, f"alive after 5 s: {alive}")
 
 
-@fault("kill -9", "old list", times=5, fast=1)
+@fault("kill -9", times=5, fast=1)
 def kill_rank(case: Case) -> None:
     """A rank of a trial: the trial crashed, by name, and the next run measures it again."""
     _killed(case, Running.ranks, "crashed, the process was killed by SIGKILL")
 
 
-@fault("kill -9", "old list", times=3)
+@fault("kill -9", times=3)
 def kill_server(case: Case) -> None:
     """The fork server at work: the trial crashed, and the run starts another."""
     _killed(case, lambda run: run.servers() if run.ranks() else [], "crashed, the fork server ")
@@ -94,7 +94,7 @@ def _kill_one(case: Case, run: Running, victims: Victims) -> bool:
     return False
 
 
-@fault("kill -9", "old list", times=2)
+@fault("kill -9", times=2)
 def kill_compiler(case: Case) -> None:
     """A C++ compiler of torch.compile: what it left unfinished is not loaded by the next run."""
     for _ in range(case.count):
@@ -110,7 +110,7 @@ def kill_compiler(case: Case) -> None:
             case.resumes(folder, *COMPILED)
 
 
-@fault("stop", "old list", times=1)
+@fault("stop", times=1)
 def stop_rank(case: Case) -> None:
     """A rank that stands still ends at the trial's time limit."""
     with case.injection():
@@ -123,7 +123,7 @@ def stop_rank(case: Case) -> None:
         case.resumes(folder)
 
 
-@fault("stop", "15", times=1)
+@fault("stop", times=1)
 def stop_server_while_it_loads(case: Case) -> None:
     """A time limit, of seconds in place of minutes here, ends the wait for a fork server that does not load."""
     code = (
@@ -140,7 +140,7 @@ def stop_server_while_it_loads(case: Case) -> None:
         case.resumes(folder)
 
 
-@fault("stop", "old list", times=1)
+@fault("stop", times=1)
 def stop_main_for_a_while(case: Case) -> None:
     """The command is stopped, as by Ctrl-Z, and goes on."""
     for _ in range(case.count):
@@ -157,17 +157,17 @@ def stop_main_for_a_while(case: Case) -> None:
             case.resumes(folder)
 
 
-@fault("TERM, INT, HUP", "old list", times=4)
+@fault("TERM, INT, HUP", times=4)
 def terminate(case: Case) -> None:
     _asked(case, signal.SIGTERM)
 
 
-@fault("TERM, INT, HUP", "old list", times=4)
+@fault("TERM, INT, HUP", times=4)
 def interrupt(case: Case) -> None:
     _asked(case, signal.SIGINT)
 
 
-@fault("TERM, INT, HUP", "old list", times=2)
+@fault("TERM, INT, HUP", times=2)
 def hang_up(case: Case) -> None:
     """The terminal is closed: nobody reads a line, and the command ends by the signal, or as by an interruption."""
     _asked(case, signal.SIGHUP)
@@ -196,7 +196,7 @@ def _asked(case: Case, number: signal.Signals) -> None:
                 folder = case.folder()
 
 
-@fault("TERM, INT, HUP", "17", times=2, fast=1)
+@fault("TERM, INT, HUP", times=2, fast=1)
 def five_times_terminate(case: Case) -> None:
     """Schedulers and impatient people ask again and again: the line on how to go on is there all the same."""
     for _ in range(case.count):
@@ -213,7 +213,7 @@ def five_times_terminate(case: Case) -> None:
             case.resumes(folder)
 
 
-@fault("memory", "old list", times=2)
+@fault("memory", times=2)
 def ulimit_of_addresses(case: Case) -> None:
     """Under `ulimit -v`, as on login nodes, the page may not be drawn: the verdict and the report stand."""
     for _ in range(case.count):
@@ -226,7 +226,7 @@ def ulimit_of_addresses(case: Case) -> None:
             case.resumes(folder)
 
 
-@fault("memory", "old list", times=2)
+@fault("memory", times=2)
 def ulimit_below_the_stack(case: Case) -> None:
     """Under a limit in which the stack does not load."""
     for _ in range(case.count):
@@ -238,7 +238,7 @@ def ulimit_below_the_stack(case: Case) -> None:
             case.resumes(folder)
 
 
-@fault("memory", "17", times=2)
+@fault("memory", times=2)
 def memory_of_a_cgroup(case: Case) -> None:
     """The kernel kills the fork server or a rank as the memory of a control group runs out: it is named as such."""
     groups = "/sys/fs/cgroup/memory"
@@ -261,7 +261,7 @@ def memory_of_a_cgroup(case: Case) -> None:
         os.rmdir(group)
 
 
-@fault("two writers", "old list", times=3, fast=1)
+@fault("two writers", times=3, fast=1)
 def second_run_in_a_folder(case: Case) -> None:
     """A second run in a folder is told who holds it, and takes nothing from the first."""
     for _ in range(case.count):
@@ -276,7 +276,7 @@ def second_run_in_a_folder(case: Case) -> None:
             case.resumes(folder)
 
 
-@fault("two writers", "old list", times=1)
+@fault("two writers", times=1)
 def runs_that_begin_at_once(case: Case) -> None:
     """Of several that begin in one folder at the same time one measures, and the others are told."""
     for _ in range(case.count):

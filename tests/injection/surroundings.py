@@ -52,7 +52,7 @@ def _environment(case: Case, variables: Mapping[str, str]) -> dict[str, Any]:
 # --- Launchers and shells ---
 
 
-@fault("launchers", "12, 24", times=1)
+@fault("launchers", times=1)
 def started_by_open_mpi(case: Case) -> None:
     """A ZeRO trial under Open MPI's, Azure's and torchrun's variables, with SIGCHLD ignored and SIGTERM blocked."""
     leaving = (
@@ -67,7 +67,7 @@ def started_by_open_mpi(case: Case) -> None:
         case.check(len(finished(folder)) == 1, f"not measured: {ended.stderr[-300:]}")
 
 
-@fault("launchers", "24", times=1)
+@fault("launchers", times=1)
 def ignored_sigchld(case: Case) -> None:
     """As some window managers leave it, whereby nobody could wait for a process."""
     ignoring = (
@@ -80,7 +80,7 @@ def ignored_sigchld(case: Case) -> None:
             case.resumes(folder)
 
 
-@fault("launchers", "24", times=1)
+@fault("launchers", times=1)
 def another_libstdcxx(case: Case) -> None:
     """A library on LD_LIBRARY_PATH hides the one that torch needs: the line names the variable."""
     with case.injection():
@@ -93,7 +93,7 @@ def another_libstdcxx(case: Case) -> None:
         case.resumes(folder)
 
 
-@fault("launchers", "24", times=1, fast=1)
+@fault("launchers", times=1, fast=1)
 def no_loopback(case: Case) -> None:
     alone = ["unshare", "--net", "--map-root-user"]
     _allowed(*alone)
@@ -103,7 +103,7 @@ def no_loopback(case: Case) -> None:
         case.check(not out.exists(), "a folder was made")
 
 
-@fault("launchers", "14", times=3, fast=3)
+@fault("launchers", times=3, fast=3)
 def compiler_that_cannot_work(case: Case) -> None:
     for variable, value in (("CXX", "no-such-compiler"), ("TORCHDYNAMO_DISABLE", "1"), ("CXX", ""))[: case.count]:
         with case.injection(f"{variable}={value}"):
@@ -113,7 +113,7 @@ def compiler_that_cannot_work(case: Case) -> None:
             case.check(not out.exists(), "a folder was made")
 
 
-@fault("launchers", "3", times=1, fast=1)
+@fault("launchers", times=1, fast=1)
 def variables_that_change_numbers(case: Case) -> None:
     """Each is recorded; of what is preloaded or on a path, only that it is set."""
     given = {
@@ -135,7 +135,7 @@ def variables_that_change_numbers(case: Case) -> None:
         case.check(str(case.library) not in json.dumps(known), "a path of this machine is recorded")
 
 
-@fault("launchers", "2", times=1)
+@fault("launchers", times=1)
 def fork_of_a_package_on_the_path(case: Case) -> None:
     """A package on PYTHONPATH hides the installed one: what was imported is recorded, and upgrade-check refuses."""
     with case.injection():
@@ -154,7 +154,7 @@ def fork_of_a_package_on_the_path(case: Case) -> None:
         case.ended(case.start(*words, variables=path), (USAGE,), "timm was imported from elsewhere")
 
 
-@fault("launchers", "25", times=2)
+@fault("launchers", times=2)
 def few_processes(case: Case) -> None:
     """A control group of a few processes and threads: the limit is named."""
     group = f"/sys/fs/cgroup/pids/repro-faults-{os.getpid()}"
@@ -180,7 +180,7 @@ def few_processes(case: Case) -> None:
 # --- Output ---
 
 
-@fault("output that goes away", "20", times=3, fast=1)
+@fault("output that goes away", times=3, fast=1)
 def stream_closed_or_full(case: Case) -> None:
     """What is measured is judged and written, whatever becomes of stdout and stderr."""
     ways = {"stderr closed": "2>&-", "stderr full": "2>/dev/full", "stdout full": ">/dev/full"}
@@ -194,7 +194,7 @@ def stream_closed_or_full(case: Case) -> None:
             case.resumes(folder)
 
 
-@fault("output that goes away", "17", times=1)
+@fault("output that goes away", times=1)
 def reader_that_leaves(case: Case) -> None:
     """`| head -1`: the report is written, and its place told."""
     for _ in range(case.count):
@@ -207,7 +207,7 @@ def reader_that_leaves(case: Case) -> None:
             case.resumes(folder)
 
 
-@fault("output that goes away", "20", times=2)
+@fault("output that goes away", times=2)
 def terminal_that_closes(case: Case) -> None:
     """Under nohup the hang-up is ignored: the terminal's stderr answers with errors, and the run goes on."""
     for _ in range(case.count):
@@ -227,7 +227,7 @@ def terminal_that_closes(case: Case) -> None:
             case.resumes(folder)
 
 
-@fault("output that goes away", "17", times=1, fast=1)
+@fault("output that goes away", times=1, fast=1)
 def pipe_of_prices(case: Case) -> None:
     """A pipe that nobody writes to is no price list to wait for."""
     with case.injection():
@@ -239,7 +239,7 @@ def pipe_of_prices(case: Case) -> None:
 # --- Places ---
 
 
-@fault("places", "18", times=7, fast=1)
+@fault("places", times=7, fast=1)
 def awkward_temporary_folder(case: Case) -> None:
     """Two processes meet in a file, whatever the name of its folder."""
     names: list[bytes] = [b"a#b?c", b'it\'s "q"', b"with blanks", b"100%25", b"new\nline", b"\xff\xfe", b"a:b"]
@@ -254,7 +254,7 @@ def awkward_temporary_folder(case: Case) -> None:
             case.check(not (left := os.listdir(place)), f"temporary files: {left}")
 
 
-@fault("places", "old list", times=5, fast=1)
+@fault("places", times=5, fast=1)
 def awkward_results_folder(case: Case) -> None:
     names: list[bytes] = [b"\xff\xfe", b"new\nline", b'it\'s "q"', b"with blanks", b"100%25", b"a#b?c", b"a:b"]
     for name in names[: case.count]:
@@ -278,7 +278,7 @@ def _ended(house: House, variables: Mapping[str, str], *words: str) -> subproces
     return subprocess.run(command, cwd=house.root, env=environment, capture_output=True, text=True, timeout=300)
 
 
-@fault("places", "18", times=5, fast=1)
+@fault("places", times=5, fast=1)
 def awkward_checkout(case: Case) -> None:
     """A checkout sets up and runs at any path, or is refused in one line before the set-up."""
     for name in ["a:b", "with blanks", "100%25", "new\nline", "it's"][: case.count]:
@@ -291,7 +291,7 @@ def awkward_checkout(case: Case) -> None:
                 case.check(not (house.root / ".venv" / "cpu").exists(), "it was set up")
 
 
-@fault("set-up", "13", times=6, fast=2)
+@fault("set-up", times=6, fast=2)
 def settings_of_pip_and_uv(case: Case) -> None:
     """A person's settings of Python, pip and uv break no set-up."""
     (case.root / "uv.toml").write_text("no-index = true\noffline = true\n")
@@ -311,7 +311,7 @@ def settings_of_pip_and_uv(case: Case) -> None:
             case.check("Traceback" not in done.stderr, done.stderr[-300:])
 
 
-@fault("set-up", "old list", times=4, fast=1)
+@fault("set-up", times=4, fast=1)
 def kill_a_set_up(case: Case) -> None:
     """What a killed set-up left is finished by the next."""
     for number in range(case.count):
@@ -326,7 +326,7 @@ def kill_a_set_up(case: Case) -> None:
             case.check(done.returncode == OK, f"exit code {done.returncode}: {done.stderr[-300:]}")
 
 
-@fault("set-up", "22", times=3, fast=2)
+@fault("set-up", times=3, fast=2)
 def installed_files_that_changed(case: Case) -> None:
     """A package is gone from the virtual environment: refused before anything is measured; a file of it differs: said,
     and not recorded as the lock. Both name the command that repairs it. It is hidden or changed in a namespace: the
@@ -357,7 +357,7 @@ def installed_files_that_changed(case: Case) -> None:
             case.check(not found["lock"]["is_the_lock"], "it is recorded as the lock")
 
 
-@fault("set-up", "22", times=1, fast=1)
+@fault("set-up", times=1, fast=1)
 def edit_in_another_checkout(case: Case) -> None:
     """An edit in one checkout's environment reaches no other."""
     with case.injection():
@@ -372,7 +372,7 @@ def edit_in_another_checkout(case: Case) -> None:
         case.check("edited" not in stones[1].read_text(), "it reached the other")
 
 
-@fault("set-up", "25", times=1, fast=1)
+@fault("set-up", times=1, fast=1)
 def run_bits_are_lost(case: Case) -> None:
     """As on a checkout that was unpacked from a zip file: `bash run_all.sh` works, or says what to do."""
     with case.injection():
@@ -384,7 +384,7 @@ def run_bits_are_lost(case: Case) -> None:
         case.check(done.returncode == OK or (done.returncode == USAGE and said), f"{done.returncode}: {done.stderr}")
 
 
-@fault("set-up", "19", times=1, fast=1)
+@fault("set-up", times=1, fast=1)
 def disk_free_of_a_device_with_blanks(case: Case) -> None:
     """df prints the name of a device with blanks: its columns are still told apart."""
     with case.injection():
@@ -398,7 +398,7 @@ def disk_free_of_a_device_with_blanks(case: Case) -> None:
         case.check(done.returncode == OK, f"exit code {done.returncode}: {done.stderr[-300:]}")
 
 
-@fault("set-up", "19", times=1, fast=1)
+@fault("set-up", times=1, fast=1)
 def locks_of_a_set_up(case: Case) -> None:
     """Where locks are not implemented a set-up goes on: it waits for no other one."""
     with case.injection():
@@ -407,7 +407,7 @@ def locks_of_a_set_up(case: Case) -> None:
         case.check("waiting for it" not in done.stderr, "it takes itself for another set-up")
 
 
-@fault("set-up", "21", times=1, fast=1)
+@fault("set-up", times=1, fast=1)
 def driver_that_hangs(case: Case) -> None:
     """nvidia-smi never returns: a time limit and one line, and what needs no GPU does not ask."""
     with case.injection():
@@ -431,7 +431,7 @@ def driver_that_hangs(case: Case) -> None:
 # --- Git ---
 
 
-@fault("git", "23", times=1, fast=1)
+@fault("git", times=1, fast=1)
 def checkout_of_another_user(case: Case) -> None:
     """Git takes it for unsafe; the commit is recorded all the same."""
     if not (ROOT / ".git").is_dir():
@@ -441,7 +441,7 @@ def checkout_of_another_user(case: Case) -> None:
         case.check(found["commit"], "no commit is recorded")
 
 
-@fault("git", "23", times=1, fast=1)
+@fault("git", times=1, fast=1)
 def repository_of_the_current_folder(case: Case) -> None:
     """Variables of a git hook name another repository than that of this checkout."""
     with case.injection():
