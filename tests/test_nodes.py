@@ -280,7 +280,8 @@ def test_nodes_that_are_not_alike_are_refused_in_one_line_on_each(start: Start, 
         for rank in range(2)
     ]
     told = f"node 1 ({socket.gethostname()}): its commit is 0123abc, that of node 0 is 4567def; give all nodes the same"
-    assert [(code, said.splitlines()[-1]) for code, said in ends(*nodes)] == [(2, f"repro: {told}")] * 2
+    lines = [(code, said.splitlines()[-1]) for code, said in ends(*nodes)]
+    assert lines == [(2, f"repro: {told}"), (2, f"repro: node 0 ended the run: {told}")]
     assert not (tmp_path / "trials.jsonl").exists()
 
 
@@ -436,14 +437,18 @@ MEASURE = Job(
 )
 
 
+def answer(*outcomes: Outcome, error: str = "") -> bytes:
+    return messages.encode(messages.Answer([*outcomes], error))
+
+
 def test_an_answer_is_taken_for_what_its_phase_answers() -> None:
-    told = messages.answer([Outcome(1, "ok", TIMED, reports=[{"fits": 4, "peak": 9, "warnings": ["forged"]}])])
+    told = answer(Outcome(1, "ok", TIMED, reports=[{"fits": 4, "peak": 9, "warnings": ["forged"]}]))
     [found] = messages.outcomes(told, MEASURE, 1)
     assert found.value["host"] == ROUNDS
     assert "unknown" not in found.value
     assert found.reports == [{"fits": 4, "peak": 9}]
     with pytest.raises(ForeignError, match="the fork server has left"):
-        messages.outcomes(messages.answer(error="the fork server has left"), MEASURE, 1)
+        messages.outcomes(answer(error="the fork server has left"), MEASURE, 1)
 
 
 @pytest.mark.parametrize(
@@ -451,6 +456,7 @@ def test_an_answer_is_taken_for_what_its_phase_answers() -> None:
     [
         Outcome(0, "ok", TIMED),
         Outcome(1, "fine", TIMED),
+        Outcome(1, "", TIMED),
         Outcome(1, "ok", None),
         Outcome(1, "ok", {**TIMED, "host": {**ROUNDS, "with": [1.0]}}),
         Outcome(1, "ok", {**TIMED, "host": {**ROUNDS, "with": [1.0, 1.0, -1.0]}}),
@@ -463,7 +469,7 @@ def test_an_answer_is_taken_for_what_its_phase_answers() -> None:
 )
 def test_an_answer_that_is_none_is_refused(outcome: Outcome) -> None:
     with pytest.raises(ForeignError):
-        messages.outcomes(messages.answer([outcome]), MEASURE, 1)
+        messages.outcomes(answer(outcome), MEASURE, 1)
 
 
 def test_the_address_that_others_reach_a_node_by_is_found() -> None:

@@ -14,7 +14,7 @@ from repro.stderr import say
 from . import messages
 from .launcher import ForkServer, ServerDiedError, StackError
 from .leader import alike, own_address
-from .messages import End, ForeignError, Hello, Ready, Welcome
+from .messages import Answer, End, ForeignError, Hello, Ready
 from .post import GoneError, Post
 
 _END = "repro/end"
@@ -49,8 +49,6 @@ class _Follower:
         key, text = self._post.receive("repro/welcome", _END, of=0)
         if key == _END:
             return self._end(text)
-        if refused := self._read(Welcome, text).refused:
-            raise UserError(refused)
         try:
             self._server.start()
         except StackError as error:
@@ -81,11 +79,11 @@ class _Follower:
             self._post.watch(_END, lambda _: self._server.stop())
             if self._post.gone:  # before it began, so that the word to stop was lost
                 self._server.stop()
-            return messages.answer(self._server.outcomes(job))
+            return messages.encode(Answer(self._server.outcomes(job)))
         except ForeignError as error:
-            return messages.answer(error=f"this node was asked for what no run asks for: {error}")
+            return messages.encode(Answer(error=f"this node was asked for what no run asks for: {error}"))
         except ServerDiedError as error:
-            return messages.answer(error=cut(error.reason))
+            return messages.encode(Answer(error=cut(error.reason)))
         finally:
             self._post.unwatch(stop, _END)
 

@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from repro.jsonfile import Lines
+
 
 @dataclass(frozen=True)
 class Job:
@@ -44,7 +46,7 @@ class Outcome:
     status: str = ""
     value: Any = None
     error: str = ""
-    traceback: str = ""
+    traceback: Lines = ""
     failed: float = 0.0
     of_host: bool = False
     gpu_state: dict[str, float | None] | None = None

@@ -20,7 +20,7 @@ from repro.stderr import say
 from . import messages
 from .job import Job, Outcome
 from .launcher import ForkServer, ServerDiedError, StackError
-from .messages import End, ForeignError, Hello, Ready, Welcome
+from .messages import End, ForeignError, Hello, Ready
 from .post import GoneError, Post
 
 _GOODBYE = 10.0  # seconds for the others to hear that the run is over
@@ -85,9 +85,9 @@ class Leader:
             if messages.is_address(hello.address):
                 self._address = own_address(hello.address, self._node.port)
             refused = refused or self._unlike(rank, hello)
-        self._post.send("repro/welcome", messages.encode(Welcome(refused)))
         if refused:
             raise UserError(refused)
+        self._post.send("repro/welcome", b"1")
 
     def _unlike(self, rank: int, hello: Hello) -> str:
         for name, here in self._alike.items():
@@ -188,18 +188,18 @@ class Leader:
 
 
 def failed(outcomes: list[Outcome]) -> bool:
-    """Whether a job has to be stopped on the other nodes."""
+    """Return whether a job has to be stopped on the other nodes."""
     return any(outcome.status != "ok" for outcome in outcomes)
 
 
 def alike(devices: str) -> dict[str, str]:
-    """What all nodes have to have alike, as far as each knows it: a record tells of one device and one stack."""
+    """Return what all nodes have to have alike, as far as each knows it: a record is of one device and one stack."""
     found = {"device": devices, "commit": commit(), "Python": platform.python_version()}
     return {name: value for name, value in (found | {name: installed(name) for name in PACKAGES}).items() if value}
 
 
 def own_address(host: str, port: int) -> str:
-    """The address by which this machine reaches another; nothing where that cannot be told. Its own name may mean
+    """Return the address by which this machine reaches another; nothing where it has none. Its own name may mean
     127.0.1.1, by which nobody else reaches it."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]

@@ -1,4 +1,4 @@
-"""What nodes of a run tell each other: JSON as these data classes, in which every field is checked. A node is asked for
+"""Messages between the nodes of a run: JSON as these data classes, in which every field is checked. A node is asked for
 one of a few phases of a trial, by its name, and never for a function."""
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import models
 from repro.errors import UserError
-from repro.jsonfile import Lines, NotAsDeclaredError, parse, value
+from repro.jsonfile import NotAsDeclaredError, parse, value
 from repro.recipe import Scale
 from repro.settings import Settings
 
@@ -20,6 +20,7 @@ from .job import Job, Outcome
 
 MOST_BYTES = 1 << 24  # of one message: hundreds of times what the longest trial says
 _MOST = 1 << 40  # of a count
+_ENDS = {"ok", "out_of_memory", "crashed", "timed_out", "stopped"}  # of a rank
 _PARTS = {"without", "with", "update"}  # of a round, as phases.py names them
 
 Phase = Literal["fit", "measure", "compile_anything", "build_adam"]
@@ -107,13 +108,6 @@ class Hello:
 
 
 @dataclass(frozen=True)
-class Welcome:
-    """Node 0's answer to all: why the run does not begin, nothing where it does."""
-
-    refused: str = ""
-
-
-@dataclass(frozen=True)
 class Ready:
     """That a node has loaded the stack: the modules that do not import, each with the error, or the `error` where torch
     does not."""
@@ -124,7 +118,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class End:
-    """That the run is over, the exit code, and why it ended early, where somebody has to be told."""
+    """The end of the run: its exit code, and, where it ended early, why."""
 
     code: int
     reason: str = ""
@@ -189,35 +183,16 @@ class _Report:
 
 
 @dataclass(frozen=True)
-class _Outcome:
-    rank: int
-    status: Literal["ok", "out_of_memory", "crashed", "timed_out", "stopped"]
-    value: Annotated[Any, "checked by its phase"] = None
-    error: str = ""
-    traceback: Lines = ""
-    failed: float = 0.0
-    of_host: bool = False
-    gpu_state: dict[str, float | None] | None = None
-    crowd: float | None = None
-    reports: list[_Report] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
 class Answer:
     """What became of a phase on a node: an outcome a rank, or why there is none."""
 
-    outcomes: list[_Outcome] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
     error: str = ""
 
 
 def encode(message: Any) -> bytes:
     """A data class as it travels."""
     return json.dumps(asdict(message)).encode()
-
-
-def answer(outcomes: Sequence[Outcome] = (), error: str = "") -> bytes:
-    """An Answer as it travels."""
-    return json.dumps({"outcomes": [asdict(outcome) for outcome in outcomes], "error": error}).encode()
 
 
 def decode(kind: type[Any], text: bytes) -> Any:
@@ -247,18 +222,17 @@ def asked(text: bytes, most_ranks: int, cuda: bool) -> Asked:
 def outcomes(text: bytes, job: Job, rank: int) -> list[Outcome]:
     """What node `rank` answered to a job. Raises ForeignError where it is no answer to it, and where the node says why
     it has none."""
-    told: Answer = decode(Answer, text)
-    if told.error:
-        raise ForeignError(told.error)
-    if [each.rank for each in told.outcomes] != list(range(job.ranks * rank, job.ranks * (rank + 1))):
+    answer: Answer = decode(Answer, text)
+    if answer.error:
+        raise ForeignError(answer.error)
+    if [each.rank for each in answer.outcomes] != list(range(job.ranks * rank, job.ranks * (rank + 1))):
         raise ForeignError("it answers for other ranks than its own")
-    found = []
-    for each in told.outcomes:
-        own = asdict(each) | {"reports": [_reported(report, job) for report in each.reports]}
-        if each.status == "ok":
-            own["value"] = _checked(job, each.value)
-        found.append(Outcome(**own))
-    return found
+    for each in answer.outcomes:
+        if each.status not in _ENDS:
+            raise ForeignError(f"{each.status:.60} is no way for a rank to end")
+        each.reports = [_reported(report, job) for report in each.reports]
+        each.value = _checked(job, each.value) if each.status == "ok" else None
+    return answer.outcomes
 
 
 def _checked(job: Job, plain: Any) -> Any:
@@ -276,12 +250,16 @@ def _checked(job: Job, plain: Any) -> Any:
         return asdict(measured)
     if job.call == _CALLS["build_adam"]:
         if not isinstance(plain, str | None):
-            raise ForeignError("it says nothing of its Adam")
+            raise ForeignError(f"its Adam is {json.dumps(plain):.60}")
         return plain
     return {}
 
 
-def _reported(report: _Report, job: Job) -> dict[str, Any]:
+def _reported(plain: dict[str, Any], job: Job) -> dict[str, Any]:
+    try:
+        report = value(_Report, plain)
+    except NotAsDeclaredError as error:
+        raise ForeignError(str(error)) from None
     if (report.fits is None) != (report.peak is None) or (report.gpu_memory and len(report.gpu_memory) != 2):
         raise ForeignError("half a report")
     if report.authors is not None:
@@ -305,7 +283,7 @@ def _arguments(phase: Phase, plain: dict[str, Any]) -> Arguments:
 
 
 def is_address(text: str) -> bool:
-    """Whether it is an IP address, and no name that has to be looked up."""
+    """Return whether this is an IP address, and no name that has to be looked up."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
