@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
-import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,7 +11,6 @@ from . import command
 from .errors import UserError
 
 _PORTS = range(20_000, 30_000)  # below those that Linux gives to connections
-_PR_SET_PDEATHSIG = 1
 _PER_JOB = 31  # ports from one job's number to the next one's: so many steps of a job meet apart
 
 
@@ -28,12 +25,6 @@ class Node:
     port: int
     launcher: str
     serve: bool = False
-
-    def end_with_launcher(self) -> None:
-        """Has this process end as by SIGTERM where torchrun's agent dies, whom nobody else would end it for. SLURM
-        does so itself."""
-        if self.launcher == "torchrun":
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def launched(variables: Mapping[str, str] = os.environ) -> Node | None:

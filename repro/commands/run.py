@@ -137,9 +137,7 @@ def main(given: argparse.Namespace) -> int:
     check_compilers(run.chosen, devices)
     check_processes(max((trial.count for trial in run.chosen), default=1))
     check_disk(folder, *FILES)
-    stop_on_sigterm()
-    if node is not None:
-        node.end_with_launcher()
+    _stop_on_signals(node)
     with run, Tracker(given.track, folder) as tracker:
         waiting = run.waiting
         seconds = {trial.id: run.estimate(trial) if trial in waiting else 0.0 for trial in run.chosen}
@@ -190,8 +188,7 @@ def _follow(node: Node, folder: Path, options: Options, devices: Sequence[Device
     logs = folder / LOGS / f"node-{node.rank}"
     check_disk(folder)
     check_compilers(trials(options, devices), devices)
-    stop_on_sigterm()
-    node.end_with_launcher()
+    _stop_on_signals(node)
     try:
         files.inside(folder, LOGS, f"{LOGS}/{logs.name}")
         logs.mkdir(parents=True, exist_ok=True)
@@ -201,6 +198,15 @@ def _follow(node: Node, folder: Path, options: Options, devices: Sequence[Device
     server = ForkServer(logs / "server.log", trial_environment(devices))
     say(f"node {node.rank} of {node.count}: waiting for node 0, which reports; logs in {logs}")
     return follow(node, server, logs, every_device(devices), max(options.counts), bool(devices))
+
+
+def _stop_on_signals(node: Node | None) -> None:
+    """Have SIGTERM stop this process, and torchrun's end, of which SLURM takes care itself."""
+    from ..measure.processes import stop_with_parent
+
+    stop_on_sigterm()
+    if node is not None and node.launcher == "torchrun":
+        stop_with_parent()
 
 
 def _write(run: Run, draw: bool) -> Written:

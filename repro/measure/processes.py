@@ -31,6 +31,11 @@ def go_on_without_parent() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
 
 
+def stop_with_parent() -> None:
+    """Have the kernel send SIGTERM when the parent ends, as torchrun's agent, after which nobody else stops this."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
 def adopt_orphans() -> None:
     """Make this process the parent of all descendants whose own parent ends."""
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
