@@ -87,8 +87,8 @@ def _commit(commit: str | None) -> str:
 def _of_no_gpu(record: Record) -> str | None:
     """Why a trial that was timed did not run on a GPU."""
     states = record.gpu_state or []
-    told = any(value is not None for state in states for value in (state or {}).values())
-    if not told or len(states) != record.world:
+    known = any(value is not None for state in states for value in (state or {}).values())
+    if not known or len(states) != record.world:
         return "it does not say in which state the GPU of each rank was as it was timed"
     if any(host["with"] == device["with"] for host, device in zip(record.host, record.device_times, strict=True)):
         return "its device's clock read exactly what the host's did, as on a CPU"

@@ -75,13 +75,13 @@ def wanted_cache() -> Path:
     return place
 
 
-def no_space_told(told: str) -> str | None:
-    """The line that a trial ended for want of disk, by what its compilers printed, or nothing says it and a disk that
-    they write to is full: their cache's, and that of temporary files. None where it is neither."""
+def disk_full(output: str) -> str | None:
+    """Name the full disk that ended a trial: its compilers' `output` says so, or a disk that they write to is full,
+    their cache's or that of temporary files. None where neither is."""
     places = [build_cache(), Path(tempfile.gettempdir())]
     free = {place: files.free_bytes(place) for place in places}
     place = min(places, key=lambda place: free[place])
-    if free[place] < _FULL_BYTES or any(os.strerror(number) in told for number in DISK_FULL):
+    if free[place] < _FULL_BYTES or any(os.strerror(number) in output for number in DISK_FULL):
         return f"no space left in {place}, where it builds"
     return None
 

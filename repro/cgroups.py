@@ -47,8 +47,8 @@ def oom_kills() -> int:
 
 def _counted(controller: str, file: str, name: str) -> int:
     """What a file of its groups counts under this name, over all of them."""
-    told = [_told(folder / file) for folder in _folders(controller)]
-    return sum(int(value) for each in told for key, value in zip(each[::2], each[1::2], strict=False) if key == name)
+    counts = [_told(folder / file) for folder in _folders(controller)]
+    return sum(int(value) for each in counts for key, value in zip(each[::2], each[1::2], strict=False) if key == name)
 
 
 def _folders(controller: str) -> Iterator[Path]:

@@ -129,7 +129,7 @@ def _reset_signals() -> None:
 
 
 def _open_what_is_closed() -> None:
-    """A shell may close stdin, stdout or stderr (>&-): nobody hears what is told there, and no file that is opened
+    """A shell may close stdin, stdout or stderr (>&-): what is written there is lost, and no file that is opened
     later may take its place."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:

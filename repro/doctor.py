@@ -72,7 +72,7 @@ def examine() -> Health:
 def _damage() -> str | None:
     """What is not as the set-up left it, and what puts it back; None where this Python was set up by other means."""
     damages = installation.damages() if installation.installed_locks() else ()
-    return installation.told(damages)
+    return installation.summary(damages)
 
 
 def _devices() -> tuple[list[Device], str | None]:

@@ -59,8 +59,8 @@ class Lock:
     changed: dict[str, str] = field(default_factory=dict)
 
     @property
-    def told(self) -> str:
-        """Return whether it is the lock, and if not why, in one clause."""
+    def summary(self) -> str:
+        """Describe in one clause whether this is the lock, and if not why."""
         if self.is_the_lock:
             return f"{self.file}, all as locked"
         count = len(self.differences)
@@ -215,7 +215,7 @@ def _changes(then: Lock, now: Lock) -> list[tuple[str, tuple[str, str]]]:
 
 
 def keep(now: Environment, folder: Path) -> Environment:
-    """Writes environment.json, and returns what it holds. The options and commits of the runs that it told of before
+    """Writes environment.json, and returns what it holds. The options and commits of the runs before
     stay in it, what was imported until something is again, and their GPUs where they had more of the same."""
     then: Environment | None = None
     with contextlib.suppress(jsonfile.NotAsDeclaredError):  # the report tells of it

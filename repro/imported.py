@@ -140,8 +140,8 @@ def _place(file: str) -> Place | None:
 
 
 def _within(file: str, folders: Iterable[str]) -> bool:
-    """Whether a file lies in one of these folders by the path that it was imported by. Where that leads to, such as
-    from a package that is linked, is not looked at."""
+    """Return whether a file lies in one of these folders by the path that it was imported by. Links are not followed: a
+    linked package is where its link is."""
     return any(file.startswith(folder.rstrip(os.sep) + os.sep) for folder in folders)
 
 
@@ -191,7 +191,7 @@ def _through(files: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
 
 
 def _is_named(library: str, named: Iterable[str]) -> bool:
-    """Whether a library that is loaded is one of those named, by its path or name, or in one of the folders named."""
+    """Return whether a loaded library is one of those named, by its path or name, or in one of the folders named."""
     for each in named:
         real = os.path.realpath(each)
         if (

@@ -36,8 +36,8 @@ class Damage:
 
 
 class _Recorded(NamedTuple):
-    """A distribution: its RECORD, when that was written, in nanoseconds, and whether it came from elsewhere than an
-    index or a folder of wheels."""
+    """A distribution: its RECORD, the time in nanoseconds at which that was written, and `elsewhere` for one that came
+    from neither an index nor a folder of wheels."""
 
     package: str
     record: str
@@ -217,8 +217,8 @@ def _not_as(lock: Path) -> list[Damage]:
     return list(found.values())
 
 
-def told(damages: Sequence[Damage]) -> str | None:
-    """One line on packages that are not whole, with the command that puts them back; None where all are."""
+def summary(damages: Sequence[Damage]) -> str | None:
+    """Describe packages that are not whole in one line, with the command that puts them back; None where all are."""
     if not damages:
         return None
     first, *rest = sorted(damages, key=lambda each: not each.missing)
@@ -230,7 +230,7 @@ def main(words: list[str]) -> int:
     if words == ["--whole"]:
         found = [each for each in damages() if each.missing]
         if found:
-            print(told(found), file=sys.stderr)
+            print(summary(found), file=sys.stderr)
         return 1 if found else 0
     if words == ["--all"]:
         owners, rows = _recorded()

@@ -47,7 +47,7 @@ def devices() -> list[Device]:
         from .installation import way_to_install
 
         raise UserError(
-            f"{_node()} is here, and nvidia-ml-py, which tells of the GPU, is not installed: {way_to_install()}"
+            f"{_node()} is here, and nvidia-ml-py, which reads the GPU, is not installed: {way_to_install()}"
         ) from None
     try:
         return _in_time(lambda: _devices(nvml))

@@ -178,8 +178,8 @@ def join(*runs: Reading) -> Joined:
         ]
         notes.append(f"Of a trial that several folders have the newest record counts: {', '.join(told)}.")
     if len(tolerances := _tolerances(runs)) > 1:
-        told = [percent(tolerance) for tolerance in sorted(tolerances)]
-        notes.append(f"The runs asked for tolerances of {listing(told)}: cells are judged within {told[0]}.")
+        shares = [percent(tolerance) for tolerance in sorted(tolerances)]
+        notes.append(f"The runs asked for tolerances of {listing(shares)}: cells are judged within {shares[0]}.")
     kept = tuple(record for _, number, record in aged if newest[record.id] == number)
     return Joined(left, kept, tuple(notes))
 

@@ -178,7 +178,7 @@ class Results:
 
 
 def _runs_here(holder: str) -> bool:
-    """Whether who wrote that it holds a folder is another process of this host, and still there."""
+    """Return whether the process that wrote its name into a lock is another one of this host that still runs."""
     found = re.fullmatch(r"process ([0-9]+) on (.+)", holder)
     if found is None or found[2] != socket.gethostname() or int(found[1]) == os.getpid():
         return False

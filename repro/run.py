@@ -96,7 +96,7 @@ class Run:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._opened.__exit__(*error)  # of which a leader tells the other nodes
+        self._opened.__exit__(*error)  # which a leader passes on to the other nodes
 
     def _keep_environment(self) -> None:
         """Writes environment.json. Raises UserError where the folder's trials were measured on another stack."""
@@ -230,7 +230,7 @@ class Run:
         return self._records.setdefault(record.id, believed(record, self.environment))
 
     def finished(self, trial: Trial) -> Record | None:
-        """The trial's record where it stands: a crash or a missing package may have been mended since."""
+        """Return the trial's record if it needs no other try, as one after a crash or without a package does."""
         record = self._records.get(trial.id)
         if record is None:
             return None
@@ -243,5 +243,5 @@ class Run:
         return record if standing else None
 
     def can_run(self, trial: Trial) -> bool:
-        """Whether nothing that is known yet is in a trial's way."""
+        """Return whether nothing is known that keeps a trial from running."""
         return self.bench.obstacle(trial) is None

@@ -1,4 +1,4 @@
-"""What people are told beside the payload, which stdout has to itself, and streams that go on when nobody listens."""
+"""Messages on stderr, beside the output on stdout, and streams that ignore that nobody reads them any more."""
 
 import errno
 import os
@@ -46,6 +46,6 @@ class Unfailing:
 
 
 def say(line: object) -> None:
-    """Tells a line, at once. Of what somebody typed, or a file holds, no character breaks the line or steers the
-    terminal: it is told as Python writes it."""
+    """Print a line at once. Of what somebody typed, or a file holds, no character breaks the line or steers the
+    terminal: it is printed as Python writes it."""
     print(f"repro: {visible(str(line))}", file=sys.stderr, flush=True)

@@ -50,7 +50,7 @@ _STEERING = (
     *("MKL_", "NCCL_", "NVIDIA_TF32", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTORCH_", "TCMALLOC_", "TORCH", "TRITON_"),
 )
 _STEERING_TOO = {"CC", "CXX", "PYTHONMALLOC", "PYTHONOPTIMIZE", "PYTHONPATH", *LIBRARY_PATHS}
-# What may lead into somebody's machine or accounts counts by whether it is set.
+# Values that may be private paths or secrets are recorded as "set".
 _PRIVATE_NAME = re.compile(r"_(FILE|HOME|PATH|ROOT)$|AUTH|CREDENTIAL|KEY|PASSW|SECRET|TOKEN")
 _PRIVATE_VALUE = re.compile(r"[/\\~@]|^[.]")
 

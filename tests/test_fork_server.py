@@ -25,7 +25,7 @@ import pytest
 
 from repro.errors import UserError
 from repro.measure import launcher, server
-from repro.measure.job import Job
+from repro.measure.job import Job, Outcome
 from repro.measure.launcher import ForkServer, ServerDiedError, StackError, Stream
 from repro.measure.memory import oom_kills
 from repro.measure.server import _Forked, _of_error, _traceback
@@ -687,21 +687,27 @@ def test_a_stack_without_what_ends_a_job_is_told_before_any(tmp_path: Path, monk
         bare.call(job("hello", tmp_path))
 
 
+def kill_as_it_hangs(server: ForkServer, hanging: Job, pids: Path, count: int) -> Outcome:
+    """Kill a server whose job hangs with so many processes, which all have to end; returns what it answered before."""
+    [first] = server.call(job("who", Path(hanging.log).parent))
+
+    def kill() -> None:
+        wait_for_pids(pids, count)
+        os.kill(first.value["parent"], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(ServerDiedError, match=r"^the fork server was killed by SIGKILL"):
+        server.call(hanging)
+    killer.join()
+    assert_gone(pids, count)
+    return first
+
+
 def test_a_dead_server_is_told_and_the_next_job_starts_another(
     private_server: ForkServer, tmp_path: Path, pids: Path
 ) -> None:
-    [first] = private_server.call(job("who", tmp_path))
-
-    def kill_once_it_hangs() -> None:
-        wait_for_pids(pids, 2)
-        os.kill(first.value["parent"], signal.SIGKILL)
-
-    killer = threading.Thread(target=kill_once_it_hangs)
-    killer.start()
-    with pytest.raises(ServerDiedError, match=r"^the fork server was killed by SIGKILL"):
-        private_server.call(job("hang", tmp_path, ranks=2, pids=str(pids)))
-    killer.join()
-    assert_gone(pids, 2)
+    first = kill_as_it_hangs(private_server, job("hang", tmp_path, ranks=2, pids=str(pids)), pids, 2)
     [second] = private_server.call(job("who", tmp_path))
     assert second.value["parent"] != first.value["parent"]
     assert second.value["stack_started"] > first.value["stack_started"]
@@ -746,24 +752,13 @@ except ConnectionError as error:
 
 
 def test_what_a_killed_server_leaves_is_found_and_ended(private_server: ForkServer, tmp_path: Path, pids: Path) -> None:
-    [server] = private_server.call(job("who", tmp_path))
-
-    def kill_once_it_hangs() -> None:
-        wait_for_pids(pids, 8)
-        os.kill(server.value["parent"], signal.SIGKILL)
-
-    killer = threading.Thread(target=kill_once_it_hangs)
-    killer.start()
-    with pytest.raises(ServerDiedError, match="killed by SIGKILL"):
-        private_server.call(job("hang_with_a_family", tmp_path, ranks=2, pids=str(pids)))
-    killer.join()
-    assert_gone(pids, 8)
+    kill_as_it_hangs(private_server, job("hang_with_a_family", tmp_path, ranks=2, pids=str(pids)), pids, 8)
 
 
 NEAR_END = """
 import sys
 from pathlib import Path
-from repro.measure.job import Job
+from repro.measure.job import Job, Outcome
 from repro.measure.launcher import ForkServer
 
 folder, pids, *modules = sys.argv[1:]

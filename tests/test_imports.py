@@ -302,5 +302,5 @@ def test_a_report_and_its_verdict_show_what_came_from_elsewhere(sides: tuple[Pat
 
 def test_a_lock_of_other_versions_is_told_as_before() -> None:
     one = replace(described().lock, is_the_lock=False, differences={"timm": {"lock": "1", "installed": "2"}})
-    assert one.told == "not a lock: 1 package differs from locks/cpu.lock"
-    assert replace(one, reason="why").told == "not a lock: why; 1 package differs from locks/cpu.lock"
+    assert one.summary == "not a lock: 1 package differs from locks/cpu.lock"
+    assert replace(one, reason="why").summary == "not a lock: why; 1 package differs from locks/cpu.lock"

@@ -65,11 +65,11 @@ def main(given: argparse.Namespace) -> int:
         return 0
     print(render([_people(row) for row in rows], given.format))
     words = f" --processes {max(counts)}" if not devices else ""
-    told = (
+    summary = (
         f"Measured here, of each device while all of them work; kept in {given.out}. {command()} predict --probes "
         f"{shell_words([given.out])} predicts this machine, {command()} run --search guided{words} probes for itself."
     )
-    print(f"\n{prose(told, given.format)}")
+    print(f"\n{prose(summary, given.format)}")
     return 0
 
 

@@ -71,10 +71,10 @@ def _traced(one: Checked, format: Format) -> str:
         verdict = {"part": "verdict", "what": one.reason, "value": one.verdict, "source": one.claim.source}
         return render([*read, *did, verdict], format)
     claim, mark = one.claim, "- " if format == "markdown" else "  "
-    told = [f"{claim.id}: {claim.statement} ({claim.source})"]
-    told.append(f"{mark}published: {claim.told}{_place(one)}")
-    told.append(f"{mark}verdict: {one.verdict.replace('_', ' ')}; {one.reason}")
-    parts = [prose(line, format) for line in told]
+    lines = [f"{claim.id}: {claim.statement} ({claim.source})"]
+    lines.append(f"{mark}published: {claim.told}{_place(one)}")
+    lines.append(f"{mark}verdict: {one.verdict.replace('_', ' ')}; {one.reason}")
+    parts = [prose(line, format) for line in lines]
     if rows:
         parts += ["", "Rows:", "", render([asdict(row) for row in rows], format)]
     if steps:

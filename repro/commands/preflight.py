@@ -46,7 +46,7 @@ def check_packages(*more: str) -> None:
     """What measuring needs besides the stack that it measures, and `more`. Raises UserError for what is missing, where
     compilers cannot work, and where there is no temporary folder. Reports packages that were changed since they were
     installed."""
-    if installation.installed_locks() and (line := installation.told(installation.damages())):
+    if installation.installed_locks() and (line := installation.summary(installation.damages())):
         if any(each.missing for each in installation.damages()):
             raise UserError(line)
         say(line)

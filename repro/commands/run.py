@@ -166,8 +166,8 @@ def main(given: argparse.Namespace) -> int:
         from ..report.write import payload
 
         environments = [run.environment]
-        told = payload(written, run.records(), run.verdicts(), run.devices, given.format, environments=environments)
-        print(told, flush=True)
+        output = payload(written, run.records(), run.verdicts(), run.devices, given.format, environments=environments)
+        print(output, flush=True)
         say(written.told)
         compared = any(verdict.compared for verdict in run.verdicts())
         if code == OK and given.require_comparison and not compared:
@@ -276,7 +276,7 @@ def _memory(text: str, devices: Sequence[Device]) -> int:
 
 
 def check_counts(options: Options) -> None:
-    """Raises UserError where no trial could share its batch among the nodes, which would tell so after they had met,
+    """Raises UserError where no trial could share its batch among the nodes, which would say so after they had met,
     or among so many processes."""
     batches = {models.find(id, options.scale).batch_size for id in options.models}
     idle = [one for one in options.counts if all(batch % (one * options.nodes) for batch in batches)]

@@ -66,9 +66,9 @@ def _corrected(given: argparse.Namespace) -> int:
         return 0
     cells, *beside = tables
     beside = [f"{corrected.MEASURED_ELSEWHERE}:\n\n{table}" for table in beside]
-    told = [corrected.title(given.number), *corrected.summary(found)]
+    lines = [corrected.title(given.number), *corrected.summary(found)]
     basis = prose(corrected.basis(given.number), given.format)
-    print("\n\n".join([*(prose(line, given.format) for line in told), cells, basis, *beside]))
+    print("\n\n".join([*(prose(line, given.format) for line in lines), cells, basis, *beside]))
     return 0
 
 

@@ -6,7 +6,7 @@ import re
 import traceback
 from pathlib import Path
 
-from repro.build_cache import no_space_told
+from repro.build_cache import disk_full
 from repro.errors import cut, one_line
 from repro.rules import Obstacle
 
@@ -47,7 +47,7 @@ def build(rank: Rank, host: bool) -> str | None:
     except Exception as error:
         traceback.print_exc()
         # torch hands on all that its compilers print, whole command lines first.
-        if no_space_told(str(error)):
+        if disk_full(str(error)):
             raise
         complaint = _COMPLAINT.search(str(error))
         return cut(complaint[0].strip()) if complaint else one_line(error)

@@ -56,7 +56,7 @@ class _Follower:
             self._post.receive(_END, of=0)
             raise UserError(f"{error.reason}; set up with ./run_all.sh, or install what it lacks with pip") from None
         except ServerDiedError:
-            pass  # it starts again with the first job, and says so then
+            pass  # it starts again with the first job, and reports it then
         self._send(f"repro/ready/{rank}", Ready(self._server.broken))
         number = 0
         while True:

@@ -33,7 +33,7 @@ from .processes import MARK, end_of, end_with, kill_marked
 
 # To load the stack takes 5 to 60 s from a disk, and minutes from a network file system that is read for the first time.
 LOADING_SECONDS = 600.0
-_EXIT_SECONDS = 2.0  # from the end of its connection to that of a process, which then tells how it ended
+_EXIT_SECONDS = 2.0  # from the end of its connection to that of a process, whose exit code is known then
 
 
 class ServerDiedError(RuntimeError):
@@ -253,12 +253,12 @@ class ForkServer:
             self.close()
             raise
         except ServerDiedError as error:
-            told, remedy = str(error), error.remedy
+            reason, remedy = str(error), error.remedy
             if isinstance(error, LeftError):
-                told, remedy = self._end() or (told, remedy)
+                reason, remedy = self._end() or (reason, remedy)
             self.close()
             tail = self._log.read_text(errors="replace").splitlines()[-15:]
-            raise type(error)("\n".join([told, "the end of its log:", *tail]), remedy) from error
+            raise type(error)("\n".join([reason, "the end of its log:", *tail]), remedy) from error
 
     def _end(self) -> tuple[str, str] | None:
         """How a server ended that has left, and the remedy; None where it ended well, or is still there."""
@@ -269,11 +269,11 @@ class ForkServer:
             return None
         if code != -signal.SIGKILL:
             return (f"the fork server {end_of(code)}", "") if code else None
-        told = f"the fork server {end_of(code)}"
+        reason = f"the fork server {end_of(code)}"
         if oom_kills() > self._oom_kills:
-            told = "the kernel killed the fork server, as the host's memory ran out"
+            reason = "the kernel killed the fork server, as the host's memory ran out"
         has = f"{host().memory_bytes / 2**30:.1f} GiB"
-        return told, f"free some memory, or give more to the container or job that this runs in: it has {has}"
+        return reason, f"free some memory, or give more to the container or job that this runs in: it has {has}"
 
 
 def _popen(command: Sequence[str], **known: Any) -> subprocess.Popen[bytes]:

@@ -303,9 +303,9 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
 def _unforked(job: Job, failed: int, error: OSError, kills: int) -> list[Outcome]:
     """The outcomes of a job of which one rank could not be forked."""
     outcomes = [Outcome(job.first + local, "stopped") for local in range(job.ranks)]
-    status, told, of_host = _of_error(error, kills, job.cuda)
+    status, line, of_host = _of_error(error, kills, job.cuda)
     outcomes[failed] = replace(
-        outcomes[failed], status=status, error=f"no process can be forked: {told}", of_host=of_host
+        outcomes[failed], status=status, error=f"no process can be forked: {line}", of_host=of_host
     )
     return outcomes
 

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from repro import files, rules
-from repro.build_cache import no_space_told
+from repro.build_cache import disk_full
 from repro.fairness import crowded_out, disturbed
 from repro.formats import figures
 from repro.gpus import Gpu
@@ -102,8 +102,8 @@ def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) 
         _measure(ranks, recipe, settings, record, start, weigh)
         if record.status == "timed_out":
             limit = f"{figures(trial.timeout)} s" if trial.timeout < 10 else duration(trial.timeout)
-            told = f"the trial did not end within its time limit of {limit}"
-            record.reason = "; ".join(filter(None, (told, record.reason.removeprefix("; "))))
+            late = f"the trial did not end within its time limit of {limit}"
+            record.reason = "; ".join(filter(None, (late, record.reason.removeprefix("; "))))
     except ServerDiedError as error:
         record.status, record.reason, record.traceback = "crashed", error.reason, str(error)
         record.remedy = error.remedy or _REMEDIES["crashed"]
@@ -384,7 +384,7 @@ def _fail(record: Record, status: Status, failure: Outcome, at: str = "") -> Non
 
 def _short_of_disk(failure: Outcome) -> str | None:
     """Why a rank crashed, where it was for want of disk."""
-    return no_space_told(f"{failure.error}\n{failure.traceback}")
+    return disk_full(f"{failure.error}\n{failure.traceback}")
 
 
 def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -> None:

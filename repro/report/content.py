@@ -210,7 +210,7 @@ def _facts(reading: Reading) -> list[tuple[str, str]]:
         "system": f"{host.os}, Linux {host.kernel}" if host.kernel else host.os,
         "Python": found.python,
         "repro": f"{found.repro}, commit {_commits(reading)}",
-        "packages": lock.told,
+        "packages": lock.summary,
         "stack": ", ".join(f"{name} {packages[name]}" for name in PACKAGES if name in packages),
         "seed": found.seed,
         "variables": " ".join(f"{name}={value}" for name, value in (found.variables or {}).items()),
