@@ -13,7 +13,7 @@ from pathlib import Path
 
 import models
 
-from .. import units
+from .. import command, units
 from ..errors import UserError
 from ..plan import Options, counts_up_to, default_scale
 from ..units import shell_words
@@ -125,7 +125,8 @@ def _check(words: Sequence[str], allocation: Allocation) -> None:
 
     if not words or words[0] != "run":
         asked = f"{shlex.join(words)}: expected" if words else "expected"
-        raise UserError(f"{asked} a run behind --, as in: repro slurm --gpus-per-node 4 --time 4h -- run --models vit")
+        example = f"{command()} slurm --gpus-per-node 4 --time 4h -- run --models vit"
+        raise UserError(f"{asked} a run behind --, as in: {example}")
     given = parser("run").parse_args(words[1:])
     if given.budget is not None:
         raise UserError("--budget: the job's end sets it; leave it out, or shorten --time")
