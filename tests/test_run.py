@@ -573,6 +573,24 @@ def test_a_second_run_in_the_same_folder_is_told_who_holds_it(tmp_path: Path) ->
         first.communicate(timeout=30)
 
 
+def test_a_wish_to_stop_that_python_drops_after_a_fork_is_heard() -> None:
+    program = """
+import os, signal, time
+from repro.commands.preflight import stop_on_sigterm
+stop_on_sigterm()
+os.register_at_fork(after_in_parent=lambda: signal.raise_signal(signal.SIGTERM))
+if not os.fork():
+    os._exit(0)
+os.wait()
+try:
+    time.sleep(30)
+except KeyboardInterrupt:
+    print("stopped")
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=25)
+    assert (done.stdout, done.stderr) == ("stopped\n", "")
+
+
 @pytest.mark.parametrize("pause", [0.05, 0.7], ids=["at once", "one after the other"])
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_asked_to_stop_five_times_says_how_to_resume(

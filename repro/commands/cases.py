@@ -123,6 +123,8 @@ def _go_through(plugin: _Plugin, expression: str | None, *more: str) -> int:
                 "--benchmark-quiet",
                 "-p",
                 "no:cacheprovider",
+                "-p",
+                "no:unraisableexception",  # which would drop a wish to stop, see preflight.py
                 "--capture=no",
                 "--no-header",
                 "--quiet",

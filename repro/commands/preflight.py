@@ -34,6 +34,7 @@ _PROCESSES, _PROCESSES_A_RANK = 8, 8
 _FREE_BYTES = 256 * 2**20
 _STOPS = (signal.SIGTERM, signal.SIGINT)
 _BURST_SECONDS = 2.0  # signals that come so soon are one wish: launchers send several, and people press Ctrl-C again
+_AGAIN_SECONDS = 0.05
 _Main = Callable[[argparse.Namespace], int]
 
 
@@ -189,6 +190,15 @@ class _Stop:
         self._first = self._first or now
         raise KeyboardInterrupt
 
+    def again(self, dropped: sys.UnraisableHookArgs) -> None:
+        """Stop a moment later where Python drops what this raised, as in what it calls after a fork."""
+        if dropped.exc_type is not KeyboardInterrupt:
+            sys.__unraisablehook__(dropped)
+            return
+        self._first = None
+        signal.signal(signal.SIGALRM, self)
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
+
 
 def _ignore_stops() -> None:
     for number in _STOPS:
@@ -201,3 +211,4 @@ def stop_on_sigterm() -> None:
     for number in _STOPS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, stop)
+    sys.unraisablehook = stop.again
