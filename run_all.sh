@@ -26,10 +26,19 @@ unset PYTHONHOME PYTHONPLATLIBDIR PYTHONINSPECT PYTHONSTARTUP PYTHONDONTWRITEBYT
 
 root=$(readlink -f "${BASH_SOURCE[0]}" && printf .) # what ends in line breaks would lose them
 root=${root%/*}
-[[ $root != *:* ]] || die "${root@Q} has a colon in it, where Python and the loader split a path: move the checkout"
 # uv makes no environment under such a name, and torch does not import from there.
 ! command -v iconv >/dev/null || printf %s "$root" | iconv -f UTF-8 -t UTF-8 >/dev/null 2>&1 ||
     die "${root@Q} is not UTF-8: move the checkout"
+# Python splits paths at colons, torch and pytest at blanks, quotes or brackets: they get a plain one that leads here.
+awkward=$'[][:space:]:\'"\\\\[]'
+if [[ $root =~ $awkward ]]; then
+    links=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}/repro
+    link=$links/$(printf %s "$root" | sha256sum | cut -c 1-16)
+    [[ $links == /?*/repro && ! $links =~ $awkward ]] && mkdir -p "$links" 2>/dev/null && ln -sfn "$root" "$link" 2>/dev/null ||
+        die "${root@Q} has what no compiler takes in a path, and no link to it can be made in $links: move the" \
+            "checkout, or name a plain folder in XDG_CACHE_HOME"
+    root=$link
+fi
 
 # A lock is copied into the virtual environment once it is installed there, see locks/install.sh.
 has() { # has STACK LOCK ...: whether the stack is set up with these locks

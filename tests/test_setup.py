@@ -28,6 +28,7 @@ from repro import installation
 from tests.wheels import linked, pin, wheel
 
 ROOT = Path(__file__).resolve().parents[1]
+_NO_BYTECODE = shutil.ignore_patterns("__pycache__")
 STACKS = ["requirements.lock", "locks/cpu.lock"]
 OTHER_STACKS = ["locks/paper.lock", "locks/latest.lock"]
 SECOND_STEPS = [f"locks/{step}.lock" for step in ("kernels", "nvcc", "dev", "tracking", "installer")]
@@ -301,26 +302,44 @@ def test_a_set_up_installs_the_lock_and_runs_once_and_for_all(house: House) -> N
     assert not list(Path(seen["prefix"]).glob("lib/python3.11/site-packages/stone.py")), "what a lock lost is gone"
 
 
-AWKWARD = '-a\\ b\'s "50%" [1] #?&$HOME\nend\n'
+AWKWARD = '-a\\ b\'s "50%" [1]: #?&$HOME\nend\n'
 
 
 def test_a_checkout_sets_up_and_runs_at_any_path(tmp_path: Path) -> None:
-    """Also where compilers take none, as what compiles tells by itself: repro/build_cache.py."""
+    """By a name that compilers take."""
     house = house_in(tmp_path, AWKWARD)
     house.borrow_uv()
-    done = house.run("cells")
+    done = house.run("cells", XDG_CACHE_HOME=str(tmp_path / "links"))
     assert done.returncode == 0, done.stderr
-    assert Path(json.loads(done.stdout)["prefix"]).parent == house.root / ".venv"
+    prefix = Path(json.loads(done.stdout)["prefix"])
+    assert prefix.is_relative_to(tmp_path / "links" / "repro")
+    assert prefix.parent.samefile(house.root / ".venv")
 
 
-@pytest.mark.parametrize(("name", "why"), [("a:b", "a colon"), (os.fsdecode(b"caf\xe9"), "not UTF-8")])
-def test_a_checkout_whose_path_cannot_work_is_refused_before_anything_is_set_up(
-    tmp_path: Path, name: str, why: str
-) -> None:
-    house = house_in(tmp_path, name)
-    for words in (["cells"], ["--help"], ["--repair"]):
-        assert_one_line(house.run(*words), why, "move the checkout")
-    assert not list((house.root / ".venv").iterdir())
+@pytest.mark.slow
+def test_what_compiles_is_measured_at_any_path(tmp_path: Path) -> None:
+    house = house_in(tmp_path, AWKWARD)
+    for name in ("repro", "models", "expected", "tests", "locks"):
+        shutil.copytree(ROOT / name, house.root / name, ignore=_NO_BYTECODE, dirs_exist_ok=True)
+    for name in ("pyproject.toml", "requirements.lock"):
+        shutil.copy(ROOT / name, house.root)
+    (house.root / ".venv").rmdir()
+    (house.root / ".venv").symlink_to(ROOT / ".venv")
+    words = "run --models vit --methods free-lunch --processes 2 --steps 1 --out".split()
+    done = house.run(*words, str(tmp_path / "out"), XDG_CACHE_HOME=str(tmp_path / "links"), CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 0, done.stderr
+    [record] = map(json.loads, (tmp_path / "out" / "trials.jsonl").read_text().splitlines())
+    assert (record["status"], record["compiled"]) == ("ok", True)
+
+
+def test_a_checkout_whose_path_cannot_work_is_refused_before_anything_is_set_up(tmp_path: Path) -> None:
+    not_text = os.fsdecode(b"caf\xe9")
+    for name, why, links in ((not_text, "not UTF-8", "links"), ("a:b", "no link to it can be made", "no links")):
+        (tmp_path / name).mkdir()
+        house = House(tmp_path / name, tmp_path / f"wheels of {why}")
+        for words in (["cells"], ["--help"], ["--repair"]):
+            assert_one_line(house.run(*words, XDG_CACHE_HOME=str(tmp_path / links)), why, "move the checkout")
+        assert not list((house.root / ".venv").iterdir())
 
 
 def test_a_checkout_whose_run_bits_are_lost_sets_up_and_says_how_to_go_on(house: House) -> None:
@@ -574,9 +593,7 @@ def real(house: House) -> House:
     """A house with the real program, whose stack is this one's packages and a stone, set up."""
     house.borrow_uv()
     for folder in ("repro", "models", "expected"):
-        shutil.copytree(
-            ROOT / folder, house.root / folder, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True
-        )
+        shutil.copytree(ROOT / folder, house.root / folder, ignore=_NO_BYTECODE, dirs_exist_ok=True)
     house.lock(house.wheel("stone", "1.0") + pin(linked(house.wheels, "linked")))
     done = house.run("doctor", UV_LINK_MODE="hardlink", UV_CACHE_DIR=str(house.root / "cache"))
     assert done.returncode == 0, done.stderr

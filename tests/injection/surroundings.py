@@ -284,7 +284,7 @@ def awkward_checkout(case: Case) -> None:
     for name in ["a:b", "with blanks", "100%25", "new\nline", "it's"][: case.count]:
         with case.injection(ascii(name)):
             house = _house(case, name)
-            done = _ended(house, {})
+            done = _ended(house, {"XDG_CACHE_HOME": str(case.root / "links")})
             if done.returncode != OK:
                 case.check(done.returncode == USAGE, f"exit code {done.returncode}: {done.stderr[-300:]}")
                 case.check(len(done.stderr.splitlines()) == 1, f"not one line: {done.stderr[-300:]}")
