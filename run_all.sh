@@ -61,7 +61,7 @@ needs_no_gpu() { # a command that measures nothing, and help
 
 # A device node costs nothing to look for. nvidia-smi, slow to start, is asked only where there is no node: under
 # WSL, and after a boot in which nothing has made the nodes yet. It comes with the driver, not with a toolkit.
-# A driver that fails, whichever stack is taken then, is told by every command that would run on its GPUs: repro/nvml.py.
+# A driver that fails, whichever stack is taken then, is told by every command that would run on its GPUs: repro/machine/nvml.py.
 # One that hangs may leave an nvidia-smi that nothing can end: nothing here waits for it.
 node_is_here() { compgen -G '/dev/nvidia[0-9]*' >/dev/null; }
 gpu_is_here() {

@@ -6,7 +6,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from repro.predict.machine import Machine, gpu_named
+from repro.predict.hardware import Machine, gpu_named
 
 from . import Ask, tell, warm_ranks
 
@@ -61,7 +61,7 @@ def rows(ask: Ask) -> list[dict[str, Any]]:
 
 def lanes() -> float:
     """Return the FLOP/s that rates of depthwise convolutions are shares of."""
-    from repro.nvml import visible_devices
+    from repro.machine.nvml import visible_devices
 
     devices = visible_devices()
     return Machine(gpu_named(devices[0].driver_name), 1).lanes if devices else float("nan")

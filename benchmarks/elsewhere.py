@@ -16,12 +16,12 @@ from itertools import groupby
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from repro.formats import FORMATS, render
+from repro.models.recipe import Recipe
 from repro.predict import calibration, traces
 from repro.predict.calibration import EVERYTHING, Calibration
 from repro.predict.elsewhere import FOLDER, HeldOut, Published, held_out, largest, published
 from repro.predict.traces import Trace
-from repro.recipe import Recipe
+from repro.text import FORMATS, render
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -58,7 +58,7 @@ def row(each: HeldOut, fitted: Calibration) -> dict[str, Any]:
 
 
 def rows() -> list[dict[str, Any]]:
-    fitted = calibration.load()[EVERYTHING]
+    fitted = calibration.calibrations()[EVERYTHING]
     return [row(each, fitted) for each in held_out(fitted)]
 
 
@@ -89,7 +89,7 @@ def summary(found: Sequence[HeldOut]) -> list[dict[str, Any]]:
 
 def traced(rows: Iterable[Published]) -> Iterator[Trace]:
     """A trace of each model in each variant that its rows need, made here. Pythia-1.4B's are with the recipes'."""
-    from repro.tracing.trace import trace, variants
+    from repro.predict.trace.trace import trace, variants
 
     made = set()
     for each in rows:
@@ -122,9 +122,9 @@ def buildable(row: Published) -> Recipe:
 def _decoder(recipe: Recipe, name: str) -> nn.Module:
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    from models.objective import LanguageModelling
-    from models.pythia import custom_attention
-    from repro.recipe import Text
+    from repro.models.objective import LanguageModelling
+    from repro.models.pythia import custom_attention
+    from repro.models.recipe import Text
 
     assert isinstance(recipe.inputs, Text)
     layers, width, heads = _DECODERS[name]
@@ -150,7 +150,7 @@ def _bert(recipe: Recipe) -> nn.Module:
     import torch
     from transformers import BertConfig, BertForPreTraining
 
-    from repro.recipe import Text
+    from repro.models.recipe import Text
 
     class Pretraining(torch.nn.Module):
         def __init__(self, model: nn.Module) -> None:
@@ -180,8 +180,8 @@ def _neox(recipe: Recipe) -> nn.Module:
     is eager, as its fused softmax is off."""
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
-    from models.objective import LanguageModelling
-    from repro.recipe import Text
+    from repro.models.objective import LanguageModelling
+    from repro.models.recipe import Text
 
     assert isinstance(recipe.inputs, Text)
     config = GPTNeoXConfig(
@@ -203,7 +203,7 @@ def _timm(name: str, custom_kernels: bool) -> nn.Module:
     import timm
     from timm.layers import set_fused_attn
 
-    from models.objective import ImageClassification
+    from repro.models.objective import ImageClassification
 
     set_fused_attn(custom_kernels)
     return ImageClassification(timm.create_model(name))
@@ -217,7 +217,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.trace:
         print(traces.save(traced(published()), FOLDER), file=sys.stderr)
-    print(render(summary(held_out(calibration.load()[EVERYTHING])) if given.summary else rows(), given.format))
+    print(render(summary(held_out(calibration.calibrations()[EVERYTHING])) if given.summary else rows(), given.format))
 
 
 if __name__ == "__main__":

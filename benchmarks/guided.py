@@ -15,17 +15,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from repro.compare.ratio import Ratio, of_pairs
+from repro.compare.rule import Ratio, of_pairs
 from repro.measure.launcher import ForkServer
 from repro.measure.trial import Bench
 from repro.measure.trial import run as run_trial
 from repro.measure.turns import Turns
-from repro.plan import Options
-from repro.predict.probed import load
-from repro.reading import read
-from repro.run import Run
-from repro.search import Search, searches
-from repro.trial import Trial
+from repro.predict.calibration import load_probes
+from repro.record import Trial
+from repro.run.plan import Options
+from repro.run.reading import read
+from repro.run.run import Run
+from repro.run.search import Search, searches
 
 from . import tell
 
@@ -59,7 +59,7 @@ def run(recipe: str, memory: str | None, search: str, folder: Path) -> Search:
 def row(recipe: str, memory: str | None, folder: Path) -> dict[str, Any]:
     """Both searches of one recipe, and how far guided's winner is from the exhaustive search's."""
     guided = run(recipe, memory, "guided", folder / "guided")
-    probing = load(folder / "guided" / "probes.json").seconds
+    probing = load_probes(folder / "guided" / "probes.json").seconds
     exhaustive = run(recipe, memory, "exhaustive", folder / "exhaustive")
     winners = [min(search.steps, key=search.steps.__getitem__) for search in (exhaustive, guided)]
     again = _again(exhaustive, winners, folder / "exhaustive") if winners[0] != winners[1] else None

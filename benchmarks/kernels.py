@@ -8,19 +8,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import models
-from repro import rules, tf32
-from repro.devices import capability_of
-from repro.errors import UserError
-from repro.formats import render
-from repro.nvml import visible_devices
-from repro.settings import Settings
+from repro import models
+from repro.console import UserError
+from repro.machine import rules
+from repro.machine.devices import capability_of
+from repro.machine.nvml import visible_devices
+from repro.paper.settings import Settings
+from repro.text import render
 
 from . import Ask, options, warm_ranks
 
 if TYPE_CHECKING:
     from repro.measure.rank import Rank
-    from repro.recipe import Scale
+    from repro.models.recipe import Scale
 
 METHODS = {"naive": Settings(free_lunch=False), "free-lunch": Settings(free_lunch=True)}
 _WARM_UP = 3
@@ -71,9 +71,9 @@ def profile(
     """Warm up, time a step without the profiler, then profile a micro-step and an update. Returns what ran by part and
     name as [part, name, launches, milliseconds], and the milliseconds of the timed parts."""
     from repro.measure import engine
-    from repro.measure.batch import random_batch, to_device
     from repro.measure.clock import synchronised
-    from repro.measure.launches import profiled
+    from repro.measure.phases import random_batch, to_device
+    from repro.measure.probes import profiled
     from repro.measure.rank import SEED
 
     model = models.find(recipe, scale)
@@ -116,7 +116,7 @@ def rows(ask: Ask, recipe: str, scale: Scale, method: str, micro_batch: int, eve
         settings=settings.id,
         micro_batch=micro_batch,
         compiled=rules.compiles(model, settings),
-        tf32=settings.free_lunch and tf32.allowed(capability_of(visible_devices())),
+        tf32=settings.free_lunch and rules.tf32_allowed(capability_of(visible_devices())),
     )
     kernels = [Kernel(*each) for each in outcome.value["kernels"]]
     found = []

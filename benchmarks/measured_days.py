@@ -13,19 +13,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import models
-from repro.checkout import ROOT
-from repro.environment import FILE as ENVIRONMENT
-from repro.errors import UserError
-from repro.expected import COUNTS
-from repro.fairness import stands, unfair
-from repro.gpus import paper_gpus
-from repro.reading import Reading, read
-from repro.results import TRIALS
-from repro.rules import packages_of
-from repro.search import standing
-from repro.trial import Record
-from repro.verdict import stands_for_cell
+from repro import models
+from repro.answer import stands, unfair
+from repro.console import ROOT, UserError
+from repro.machine.environment import FILE as ENVIRONMENT
+from repro.machine.rules import packages_of
+from repro.paper.gpus import paper_gpus
+from repro.paper.tables import COUNTS
+from repro.record import Record
+from repro.run.reading import Reading, read
+from repro.run.results import TRIALS
+from repro.run.search import standing
+from repro.run.verdict import stands_for_cell
 
 from . import tell
 

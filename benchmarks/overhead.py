@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from repro.formats import render
-from repro.nvml import visible_devices
+from repro.machine.nvml import visible_devices
+from repro.text import render
 
 from . import Ask, options, warm_ranks
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from repro.measure.rank import Rank
-    from repro.recipe import Scale
+    from repro.models.recipe import Scale
 
 _DIFFER = "losses differ by (%)"
 _ROUNDING = 2.0**-10  # of fp16, relative: what a GPU's sums in another order may change of a loss
@@ -98,12 +98,12 @@ def compare(rank: Rank, loop: dict[str, Any], steps: int, harness_first: bool) -
     with one thread: threads that wait for each other make a busy machine's noise larger than what is looked for."""
     import torch
 
-    import models
+    from repro import models
     from repro.measure import engine
-    from repro.measure.batch import random_batch, to_device
     from repro.measure.clock import Clock, synchronised
+    from repro.measure.phases import random_batch, to_device
     from repro.measure.rank import SEED
-    from repro.settings import NAIVE
+    from repro.paper.settings import NAIVE
 
     torch.set_num_threads(1)
     rank.join()

@@ -25,14 +25,13 @@ from statistics import median
 from typing import Any
 
 from repro.compare import rule
-from repro.compare.interleave import FORKS, rounds
-from repro.compare.ratio import of_pairs
-from repro.errors import UserError
-from repro.extrapolate import Parts, true_step
-from repro.formats import FORMATS, render
+from repro.compare.rule import of_pairs
+from repro.compare.upgrade import FORKS, rounds
+from repro.console import UserError
 from repro.measure.launcher import ForkServer
 from repro.measure.turns import Turns
-from repro.units import duration
+from repro.record import Parts, true_step
+from repro.text import FORMATS, duration, render
 
 from . import Ask, asking
 

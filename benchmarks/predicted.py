@@ -15,11 +15,11 @@ from pathlib import Path
 from statistics import median
 
 from repro import files
-from repro.checkout import ROOT
-from repro.fairness import stands
-from repro.formats import figures, render, yes
-from repro.reading import read
-from repro.trial import Record
+from repro.answer import stands
+from repro.console import ROOT
+from repro.record import Record
+from repro.run.reading import read
+from repro.text import figures, render, yes
 
 FOLDER = ROOT / "results" / "predicted"
 PREDICTED, PAGE = FOLDER / "h100.csv", FOLDER / "verdict.md"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
-import models
+from repro import models
 
 from . import Ask, tell, warm_ranks
 

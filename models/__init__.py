@@ -3,11 +3,10 @@ cell of: the lab report's GAN, and Pythia-1.4B."""
 
 from collections.abc import Callable
 
-from repro.errors import UserError
-from repro.near import near
-from repro.recipe import Recipe, Scale
+from repro.console import UserError, near
 
 from . import convnext, gan, mamba, pythia, roberta, vit
+from .recipe import Recipe, Scale
 
 _PAPERS = (pythia, roberta, mamba, convnext, vit)
 _OF_PAPER = [recipe for family in _PAPERS for recipe in family.RECIPES]

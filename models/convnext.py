@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from repro.recipe import Images, Optimizer, Recipe, Scale, Schedule
+from .recipe import Images, Optimizer, Recipe, Scale, Schedule
 
 if TYPE_CHECKING:
     from torch import nn

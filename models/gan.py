@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from repro.recipe import Generation, Optimizer, Recipe, Scale, Schedule
+from .recipe import Generation, Optimizer, Recipe, Scale, Schedule
 
 if TYPE_CHECKING:
     from torch import nn

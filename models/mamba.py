@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
-from repro.recipe import Optimizer, Recipe, Scale, Schedule, Text
+from .recipe import Optimizer, Recipe, Scale, Schedule, Text
 
 if TYPE_CHECKING:
     from torch import nn

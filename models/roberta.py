@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from repro.recipe import Optimizer, Recipe, Scale, Schedule, Text
-
+from .recipe import Optimizer, Recipe, Scale, Schedule, Text
 from .transformer import TextShape, forward_flops, layer_parameters
 
 if TYPE_CHECKING:

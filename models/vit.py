@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from repro.recipe import Images, Optimizer, Recipe, Scale, Schedule
-
+from .recipe import Images, Optimizer, Recipe, Scale, Schedule
 from .transformer import forward_flops, layer_parameters
 
 if TYPE_CHECKING:

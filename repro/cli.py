@@ -16,15 +16,11 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, NoReturn
 
-from . import command, terminal
+from . import command, console
 from .commands import HELP
+from .console import FAILED, INTERRUPTED, OK, USAGE, Unfailing, UserError, near, say, visible_lines
 from .datafile import of_another
-from .errors import UserError
-from .escape import visible_lines
-from .exit_codes import FAILED, INTERRUPTED, OK, USAGE
-from .near import near
-from .process_limit import no_more_processes, process_limit
-from .stderr import Unfailing, say
+from .machine.host import no_more_processes, process_limit
 
 _MEASURING = ("run", "lab", "calibrate", "upgrade-check")  # what they measured is in files, whatever becomes of stdout
 
@@ -184,8 +180,8 @@ class _Output(Unfailing):
 
     def write(self, text: str) -> int:
         visible = visible_lines(text)
-        width = terminal.width() if self.folds else None
-        super().write(visible if width is None else terminal.folded(visible, width))
+        width = console.width() if self.folds else None
+        super().write(visible if width is None else console.folded(visible, width))
         return len(text)
 
 

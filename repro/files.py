@@ -13,7 +13,7 @@ import stat
 from pathlib import Path
 from typing import IO, Any
 
-from .errors import DISK_FULL, UserError
+from .console import DISK_FULL, UserError
 
 MOST_BYTES = 2**28  # of a file: hundreds of runs, and no image of a disk that was named by mistake
 _PIPE_SECONDS = 10.0  # that what writes to a pipe has for each part

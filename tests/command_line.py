@@ -17,17 +17,16 @@ from typing import IO, Any
 
 import pytest
 
-import models
-from repro import __version__, environment, jsonfile
+from repro import __version__, datafile, models
 from repro.cli import main
-from repro.environment import Environment, RunGpu
-from repro.gpus import find
-from repro.recipe import Recipe, Scale
-from repro.reckon import reckoned
-from repro.results import TRIALS, Results
-from repro.rules import compiles
-from repro.settings import Settings
-from repro.trial import Record, Status, Trial
+from repro.machine import environment
+from repro.machine.environment import Environment, RunGpu
+from repro.machine.rules import compiles
+from repro.models.recipe import Recipe, Scale
+from repro.paper.gpus import find
+from repro.paper.settings import Settings
+from repro.record import Record, Status, Trial, reckoned
+from repro.run.results import TRIALS, Results
 
 ROOT = Path(__file__).resolve().parent.parent
 UNDRAWN = ROOT / "tests" / "undrawn"
@@ -218,5 +217,5 @@ def results_folder(folder: Path, *records: Record, **described: Any) -> Path:
         file.writelines(f"{json.dumps(asdict(each))}\n" for each in records)
     if described or any(each.device != "cpu" for each in records):
         own = {name: value for name, value in asdict(listed(*records)).items() if name in ("gpus", "commits")}
-        jsonfile.write(folder / environment.FILE, {"repro": __version__} | described | own)
+        datafile.write(folder / environment.FILE, {"repro": __version__} | described | own)
     return folder

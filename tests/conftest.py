@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from repro.datafile import expected_folder
-from repro.measure.job import Job
 from repro.measure.launcher import ForkServer
+from repro.measure.server import Job
 
 # Those that measure, train, load the stack, draw pages, open a browser or set a stack up.
 SLOW_FIXTURES = {

@@ -8,7 +8,7 @@ from repro.cli import main
 from repro.commands import run as command
 from repro.measure import post
 from repro.report.write import Written
-from repro.run import Run
+from repro.run.run import Run
 
 write = command._write
 

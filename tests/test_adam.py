@@ -11,17 +11,16 @@ from typing import Any
 
 import pytest
 
-import models
-from repro import adam, doctor, environment, nvml
-from repro.devices import Device
-from repro.measure.adam import build, compile_adam
-from repro.measure.job import Job, Outcome
+from repro import models
+from repro.machine import build_cache, doctor, environment, nvml
+from repro.machine.devices import Device
+from repro.machine.rules import Stack, obstacle
 from repro.measure.launcher import ForkServer
 from repro.measure.leader import Leader
-from repro.measure.trial import Bench, run
-from repro.rules import Stack, obstacle
-from repro.settings import Settings
-from repro.trial import Trial
+from repro.measure.server import Job, Outcome
+from repro.measure.trial import Bench, build, compile_adam, run
+from repro.paper.settings import Settings
+from repro.record import Trial
 
 ZERO = Settings(True, sharding="zero_2")
 GPU = Device(0, 0, "GPU-0", "NVIDIA H100 80GB HBM3", None, 80 * 10**9, (9, 0))
@@ -56,13 +55,13 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, s
 @pytest.mark.parametrize(("torch", "nvcc"), [("'12.8'", "12.8"), ("'12.8'", "12.4"), ("'13.2'", "13.2")])
 def test_nvcc_of_torchs_cuda_builds_it(machine: Callable[..., Path], torch: str, nvcc: str) -> None:
     machine(torch, nvcc)
-    assert adam.obstacle() is None
+    assert build_cache.obstacle() is None
 
 
 @pytest.mark.parametrize(("torch", "nvcc"), [("'12.8'", "13.0"), ("'12.8'", "11.8"), ("'13.2'", "13.0")])
 def test_nvcc_of_another_cuda_does_not(machine: Callable[..., Path], torch: str, nvcc: str) -> None:
     machine(torch, nvcc)
-    assert adam.obstacle() == f"nvcc is of CUDA {nvcc}, torch was built with {torch[1:-1]}"
+    assert build_cache.obstacle() == f"nvcc is of CUDA {nvcc}, torch was built with {torch[1:-1]}"
 
 
 def test_deepspeeds_own_word_for_another_cuda_is_taken(
@@ -70,21 +69,21 @@ def test_deepspeeds_own_word_for_another_cuda_is_taken(
 ) -> None:
     machine("'12.8'", "13.0")
     monkeypatch.setenv("DS_SKIP_CUDA_CHECK", "1")
-    assert adam.obstacle() is None
+    assert build_cache.obstacle() is None
 
 
 def test_cuda_home_goes_before_the_path(machine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     home = machine("'12.8'", "12.8")
     monkeypatch.setenv("CUDA_HOME", str(home / "nowhere"))
-    assert adam.obstacle() == "there is no nvcc"
+    assert build_cache.obstacle() == "there is no nvcc"
     monkeypatch.setenv("CUDA_HOME", str(home))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    assert adam.obstacle() is None
+    assert build_cache.obstacle() is None
 
 
 def test_a_torch_without_cuda_needs_none(machine: Callable[..., Path]) -> None:
     machine("None", None)
-    assert adam.obstacle() is None
+    assert build_cache.obstacle() is None
 
 
 def build_in(deepspeed: Path, accelerator: str, *names: str) -> None:
@@ -101,12 +100,12 @@ def build_in(deepspeed: Path, accelerator: str, *names: str) -> None:
 def test_one_that_is_built_in_needs_no_nvcc(machine: Callable[..., Path], tmp_path: Path) -> None:
     machine("'12.8'", "13.0")
     build_in(tmp_path / "deepspeed", "cuda")
-    assert adam.obstacle() is not None
+    assert build_cache.obstacle() is not None
     build_in(tmp_path / "deepspeed", "cuda", "fused_adam")
-    assert adam.obstacle() is None
-    assert not adam.built_in("cpu_adam")
+    assert build_cache.obstacle() is None
+    assert not build_cache.built_in("cpu_adam")
     build_in(tmp_path / "deepspeed", "cuda", "cpu_adam")
-    assert adam.built_in("cpu_adam")
+    assert build_cache.built_in("cpu_adam")
 
 
 def test_doctor_tells_of_both_adams_built_in_or_else_of_the_gpus(
@@ -135,26 +134,26 @@ def test_one_that_was_built_where_no_gpu_was_seen_serves_no_gpu(
     build_in(tmp_path / "deepspeed", "cpu", "fused_adam", "cpu_adam")
     if not written:
         (tmp_path / "deepspeed" / "git_version_info_installed.py").unlink()
-    assert [adam.built_in("fused_adam"), adam.built_in("cpu_adam")] == [False, False]
-    assert adam.obstacle() == "there is no nvcc"
+    assert [build_cache.built_in("fused_adam"), build_cache.built_in("cpu_adam")] == [False, False]
+    assert build_cache.obstacle() == "there is no nvcc"
     monkeypatch.setenv("CXX", "no-such-compiler")
-    assert adam.obstacle_on_host() == "there is no C++ compiler (no-such-compiler)"
+    assert build_cache.obstacle_on_host() == "there is no C++ compiler (no-such-compiler)"
 
 
 def test_the_one_for_offloaded_states_needs_a_compiler_of_cpp_alone(
     machine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine("'12.8'", None)
-    assert [adam.obstacle(), adam.obstacle_on_host()] == ["there is no nvcc", None]
+    assert [build_cache.obstacle(), build_cache.obstacle_on_host()] == ["there is no nvcc", None]
     monkeypatch.setenv("CXX", "no-such-compiler")
-    assert adam.obstacle_on_host() == "there is no C++ compiler (no-such-compiler)"
+    assert build_cache.obstacle_on_host() == "there is no C++ compiler (no-such-compiler)"
     stack, without = environment.stack([GPU], {}), environment.stack([], {})
     assert (stack.adam, stack.host_adam) == ("there is no nvcc", "there is no C++ compiler (no-such-compiler)")
     assert (without.adam, without.host_adam) == (None, None), "it does without on a CPU"
     other = environment.stack([GPU], {}, python="/of/another/stack")
     assert (other.adam, other.host_adam) == (None, None), "it has another DeepSpeed, and a torch of its own"
-    monkeypatch.setattr(adam, "installed", lambda package: "0.14.4")
-    assert adam.obstacle_on_host() == "there is no nvcc", "the paper's version builds it with nvcc"
+    monkeypatch.setattr(build_cache, "installed", lambda package: "0.14.4")
+    assert build_cache.obstacle_on_host() == "there is no nvcc", "the paper's version builds it with nvcc"
 
 
 def test_zero_without_it_is_unsupported_with_the_reason() -> None:

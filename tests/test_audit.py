@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
-import models
-from repro.audit import (
+from repro import models
+from repro.paper.gpus import find
+from repro.paper.measured_days import measured_days
+from repro.paper.tables import training_compute
+from repro.predict.audit import (
     IMPLAUSIBLE,
     audit,
     audit_measured,
@@ -22,12 +25,9 @@ from repro.audit import (
     verdict,
     without_queue,
 )
-from repro.causes import _peak, causes
-from repro.gpus import find
-from repro.interval import Interval
-from repro.measured_days import measured_days
-from repro.originals import training_compute
-from repro.reckon import reckoned
+from repro.record import reckoned
+from repro.report.causes import _peak, causes
+from repro.text import Interval
 from tests.command_line import ROOT, answer, record, repro, results_folder
 
 PYTHIA_1B_FLOPS = 1.282e13 * 1024 * 143_000

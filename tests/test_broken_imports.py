@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import models
-from repro import rules
+from repro import models
+from repro.machine import rules
 from repro.measure.launcher import ForkServer
-from repro.settings import Settings
+from repro.paper.settings import Settings
 from tests.command_line import ROOT, process
 
 LACKING = "raise ModuleNotFoundError(\"No module named 'httpcore2'\", name='httpcore2')"  # as huggingface_hub's httpx2

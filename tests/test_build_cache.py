@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from repro.build_cache import build_cache, cut_short, mend, wanted_cache
-from repro.errors import UserError
+from repro.console import UserError
+from repro.machine.build_cache import build_cache, cut_short, mend, wanted_cache
+from repro.machine.stack import server_environment
 from repro.measure.launcher import ForkServer
-from repro.variables import server_environment
 from tests.command_line import ROOT, one_line, process_of, refusal
 
 WHOLE = Path(psutil.__file__).parent / "_psutil_linux.abi3.so"

@@ -13,18 +13,16 @@ from typing import Any
 import psutil
 import pytest
 
-import models
-from repro.errors import UserError
-from repro.gpus import Gpu, find
-from repro.predict.calibration import EVERYTHING, load
+from repro import models
+from repro.console import UserError
+from repro.paper.gpus import Gpu, find
+from repro.paper.settings import FREE_LUNCH
+from repro.predict.calibration import EVERYTHING, Probes, calibrations, here
+from repro.predict.calibration import load_probes as load_probes
 from repro.predict.forecast import trace_of
-from repro.predict.here import here
-from repro.predict.machine import Machine, Probed
+from repro.predict.hardware import Machine, Probed
 from repro.predict.memory import ALL_OF_IT
-from repro.predict.probed import Probes
-from repro.predict.probed import load as load_probes
 from repro.predict.traces import PAPER_STACK
-from repro.settings import FREE_LUNCH
 from tests.command_line import ROOT, answer, process, refusal, repro, started
 
 InRanks = Callable[..., list[Any]]
@@ -210,7 +208,7 @@ def test_what_was_measured_never_beats_the_data_sheet() -> None:
 
 
 def test_an_unknown_gpu_needs_no_row_in_the_catalogue() -> None:
-    fitted = load()[EVERYTHING]
+    fitted = calibrations()[EVERYTHING]
     probes = Probes("unknown GPU (NVIDIA X1)", 80 * 2**30, (9, 0), {1: PROBED}, 1.0)
     machine = probes.machine(1)
     assert (machine.gpu.memory_gb, machine.capability) == (80.0, (9, 0))
@@ -220,7 +218,7 @@ def test_an_unknown_gpu_needs_no_row_in_the_catalogue() -> None:
 
 
 def test_what_was_measured_is_reached_whole_and_what_was_not_as_fitted() -> None:
-    fitted = load()[EVERYTHING]
+    fitted = calibrations()[EVERYTHING]
     rates = Probes("one", 2**33, (9, 0), {1: PROBED}, 1.0).calibration(fitted, 1).rates
     products = ("half", "half_geforce", "full", "full_gddr", "tf32")
     memory = ("hbm", "hbm_fused", "gddr", "gddr_fused")
@@ -256,7 +254,7 @@ def test_a_limit_is_all_the_allocators_and_adds_nothing_to_what_there_is(known: 
 
 
 def test_a_cpus_memory_is_all_of_it_and_a_cpu_is_its_own_host() -> None:
-    fitted = load()[EVERYTHING]
+    fitted = calibrations()[EVERYTHING]
     gpu, cpu = (Probes("one", 2**33, capability, {1: PROBED}, 1.0) for capability in ((9, 0), None))
     whole = gpu.calibration(fitted, 1)
     assert whole.allowance == replace(fitted.allowance, reserved=0.0), "the driver's share is not in what was measured"

@@ -10,8 +10,9 @@ import psutil
 import pytest
 import torch
 
-from repro import cgroups, nvml
-from repro.host import host
+from repro.machine import host as cgroups
+from repro.machine import nvml
+from repro.machine.host import host
 from repro.measure.rank import Rank
 from tests.command_line import refusal
 

@@ -18,22 +18,18 @@ from typing import Any
 import pytest
 
 from repro.claims import check, check_all
-from repro.claims.claim import Claim, Relation, listed
-from repro.claims.judge import judge
-from repro.claims.registry import MEASURED, RECOMPUTED
-from repro.claims.working import Row, Working, mean, shown, total
+from repro.claims.claim import MEASURED, RECOMPUTED, Claim, Relation, judge, listed
+from repro.claims.facts import Row, Working, mean, shown, total
+from repro.console import UserError
 from repro.datafile import expected_folder
-from repro.economics.comment import reckonings
-from repro.economics.offers import machine_price
-from repro.economics.pricelist import price_list
-from repro.errors import UserError
-from repro.expected import COUNTS, cells
-from repro.findings import recipe_of
-from repro.interval import Interval
-from repro.prices import parts, servers, systems
-from repro.quantities import quantities
-from repro.settings import Settings, search_space
-from repro.trial import Record, Status
+from repro.money.breakeven import comment_reckonings
+from repro.money.offers import machine_price
+from repro.money.prices import known_systems, parts, price_list, servers
+from repro.paper.findings import recipe_of
+from repro.paper.settings import Settings, search_space
+from repro.paper.tables import COUNTS, cells, quantities
+from repro.record import Record, Status
+from repro.text import Interval
 from tests.command_line import ROOT, answer, record, refusal, repro, results_folder
 
 CHECKED = {checked.claim.id: checked for checked in check_all()}
@@ -55,7 +51,7 @@ def test_the_systems_of_section_4_1_are_the_tables_rounded_to_their_unit() -> No
     printed = {gpus: part.cost_usd for (gpus, name), part in parts().items() if name == "Total"}
     printed |= {gpus: server.cost_usd for gpus, server in servers().items()}
     assert {gpus: round(cost / unit) * unit for gpus, cost in printed.items()} == {
-        gpus: system.cost_usd for gpus, system in systems().items()
+        gpus: system.cost_usd for gpus, system in known_systems().items()
     }
 
 
@@ -350,7 +346,7 @@ def test_machines_cost_what_the_price_list_makes_of_them() -> None:
 
 
 def test_the_comments_break_even_is_that_of_repro_breakeven() -> None:
-    as_printed, electricity, gpu_hours, _ = (row.answer.whole_runs for row in reckonings())
+    as_printed, electricity, gpu_hours, _ = (row.answer.whole_runs for row in comment_reckonings())
     ids = ("comment-break-even", "comment-break-even-with-its-electricity", "comment-break-even-of-44-minutes")
     found = [CHECKED[id].row()["recomputed"] for id in ids]
     assert found == [as_printed, electricity, gpu_hours]

@@ -17,20 +17,20 @@ from pathlib import Path
 
 import pytest
 
-from repro import nvml
 from repro.cli import main, parser
 from repro.commands import HELP
 from repro.commands.preflight import check_disk
 from repro.commands.run import _checked
-from repro.devices import Device
-from repro.errors import UserError
-from repro.formats import render
-from repro.gpus import find
-from repro.host import host
+from repro.console import UserError
 from repro.installation import way_to_install
-from repro.report.text import report
-from repro.run import FILES
-from repro.verdict import judge_tables
+from repro.machine import nvml
+from repro.machine.devices import Device
+from repro.machine.host import host
+from repro.paper.gpus import find
+from repro.report.terminal import report
+from repro.run.run import FILES
+from repro.run.verdict import judge_tables
+from repro.text import render
 from tests.command_line import ROOT, SLOW, answer, one_line, process, record, refusal, repro, slow_imports
 
 ITSELF = "compare results/cpu-2-cores results/cpu-2-cores"

@@ -16,20 +16,16 @@ from typing import Any
 
 import pytest
 
-import models
-from repro.compare.baseline import accept
-from repro.compare.changes import changes
-from repro.compare.judge import judge_separate
-from repro.compare.ratio import of_separate
+from repro import models
 from repro.compare.report import exit_code
-from repro.compare.rule import noise_floor
-from repro.compare.side import Side, read_side, step_seconds
+from repro.compare.rule import noise_floor, of_separate
+from repro.compare.side import Side, accept, read_side, step_seconds
 from repro.compare.side import of_starts as medians_of_starts
-from repro.compare.trials import Compared, Half, compare
-from repro.environment import Environment
-from repro.errors import UserError
-from repro.host import Host
-from repro.trial import Record
+from repro.compare.trials import Compared, Half, changes, compare, judge_separate
+from repro.console import UserError
+from repro.machine.environment import Environment
+from repro.machine.host import Host
+from repro.record import Record
 from tests.command_line import ROOT, record, repro, results_folder
 
 RUN = ROOT / "results" / "cpu-2-cores"

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from repro.fairness import crowded
-from repro.lab_report import Report
-from repro.measure import crowd
-from repro.measure.crowd import Crowd
-from repro.measure.job import Job
+from repro.answer import crowded
+from repro.lab.report import Report
+from repro.measure import memory
 from repro.measure.launcher import ForkServer
+from repro.measure.memory import Crowd
+from repro.measure.server import Job
 from repro.measure.turns import Turns
-from repro.progress import Progress
-from repro.report.text import notes_on
-from repro.trial import Trial
+from repro.record import Trial
+from repro.report.terminal import notes_on
+from repro.run.progress import Progress
 from tests.command_line import record
 from tests.test_lab import trained
 
@@ -54,12 +54,12 @@ def test_another_process_keeps_a_cpu_busy_and_one_that_was_reaped_was_our_own() 
 
 def test_only_work_on_our_cpus_counts_by_whomever_it_was_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stat = tmp_path / "stat"
-    monkeypatch.setattr(crowd, "_STAT", stat)
+    monkeypatch.setattr(memory, "_STAT", stat)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 3})
     monkeypatch.setattr(os, "sysconf", {"SC_CLK_TCK": 100}.__getitem__)
     seconds = iter((5.0, 15.0))
     monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
-    monkeypatch.setattr(crowd, "_own", iter((1.0, 5.0)).__next__)
+    monkeypatch.setattr(memory, "_own", iter((1.0, 5.0)).__next__)
     nothing = "0 0 0 0 0 0 0 0 0 0"
     stat.write_text(f"cpu {nothing}\ncpu0 {nothing}\ncpu1 {nothing}\ncpu3 {nothing}\nintr 7\n")
     watched = Crowd()
@@ -75,7 +75,7 @@ def test_a_system_that_does_not_tell_says_nothing(
 ) -> None:
     if text is not None:
         (tmp_path / "stat").write_text(text)
-    monkeypatch.setattr(crowd, "_STAT", tmp_path / "stat")
+    monkeypatch.setattr(memory, "_STAT", tmp_path / "stat")
     assert Crowd().others() is None
     assert crowded(None) is None
 

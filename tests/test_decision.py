@@ -12,18 +12,27 @@ from typing import Any
 
 import pytest
 
-from repro.compare import ratio, rule
-from repro.compare.interleave import FORKS
-from repro.compare.ratio import ALPHA, of_pairs, of_separate, smallest_p_of_pairs, smallest_p_of_separate
-from repro.fairness import unfair
-from repro.interval import Interval
+from repro.answer import unfair
+from repro.compare import rule
+from repro.compare.rule import (
+    ALPHA,
+    Ratio,
+    _rank_sum_counts,
+    _signed_rank_shares,
+    of_pairs,
+    of_separate,
+    smallest_p_of_pairs,
+    smallest_p_of_separate,
+)
+from repro.compare.upgrade import FORKS
+from repro.text import Interval
 from tests.command_line import record
 
 PROCESSES = 12  # a round
 WINDOWS = 200
 
 
-def paired(before: Sequence[float], after: Sequence[float]) -> ratio.Ratio:
+def paired(before: Sequence[float], after: Sequence[float]) -> Ratio:
     return of_pairs([b / a for a, b in zip(before, after, strict=True)])
 
 
@@ -41,9 +50,9 @@ def test_the_smallest_attainable_p_is_that_of_all_orders_counted_one_by_one() ->
 
 def test_the_null_distribution_is_that_of_all_orders_counted_one_by_one() -> None:
     us = [sum(ranks) - 6 for ranks in itertools.combinations(range(9), 4)]
-    assert ratio._rank_sum_counts(4, 5) == [us.count(value) for value in range(21)]
+    assert _rank_sum_counts(4, 5) == [us.count(value) for value in range(21)]
     sums = [sum(scores) for size in range(8) for scores in itertools.combinations([1, 2, 3, 3, 3, 3, 3], size)]
-    assert ratio._signed_rank_shares(7) == [sums.count(value) / 2**7 for value in range(19)]
+    assert _signed_rank_shares(7) == [sums.count(value) / 2**7 for value in range(19)]
 
 
 def test_the_fewest_processes_are_those_that_attain_alpha() -> None:
@@ -64,7 +73,7 @@ def test_an_interval_excludes_1_exactly_where_the_test_does() -> None:
         found = of_separate(before, after).interval
         assert found is not None
         u = sum(b > a for a in before for b in after)
-        counts = ratio._rank_sum_counts(7, 7)
+        counts = _rank_sum_counts(7, 7)
         p = 2 * sum(counts[: min(u, 49 - u) + 1]) / math.comb(14, 7)
         assert (p <= ALPHA) == (found.low > 1 or found.high < 1)
 
@@ -77,12 +86,12 @@ def test_an_interval_of_pairs_excludes_1_exactly_where_the_test_does() -> None:
         assert found is not None
         by_size = sorted(after, key=lambda value: abs(math.log(value)))
         scores = sum(min(rank, 3) for rank, value in enumerate(by_size, 1) if value > 1)
-        p = 2 * sum(ratio._signed_rank_shares(7)[: min(scores, 18 - scores) + 1])
+        p = 2 * sum(_signed_rank_shares(7)[: min(scores, 18 - scores) + 1])
         assert (p <= ALPHA) == (found.low > 1 or found.high < 1)
 
 
 @pytest.mark.parametrize("estimate", [paired, of_separate])
-def test_an_interval_holds_the_true_ratio_as_often_as_it_says(estimate: Callable[..., ratio.Ratio]) -> None:
+def test_an_interval_holds_the_true_ratio_as_often_as_it_says(estimate: Callable[..., Ratio]) -> None:
     drawn, held = random.Random(2), 0
     for _ in range(1000):
         before = [drawn.lognormvariate(0, 0.05) for _ in range(8)]
@@ -94,7 +103,7 @@ def test_an_interval_holds_the_true_ratio_as_often_as_it_says(estimate: Callable
 
 
 @pytest.mark.parametrize("estimate", [paired, of_separate])
-def test_the_standard_error_is_how_far_the_value_strays(estimate: Callable[..., ratio.Ratio]) -> None:
+def test_the_standard_error_is_how_far_the_value_strays(estimate: Callable[..., Ratio]) -> None:
     drawn = random.Random(1)
     found = [estimate(*([drawn.lognormvariate(0, 0.05) for _ in range(20)] for _ in range(2))) for _ in range(300)]
     strays = stdev(math.log(each.value) for each in found)
@@ -123,12 +132,12 @@ def test_faster_is_judged_as_slower_is() -> None:
 # --- The rule ---
 
 
-def exact(value: float, processes: int = PROCESSES) -> ratio.Ratio:
+def exact(value: float, processes: int = PROCESSES) -> Ratio:
     return of_pairs([value] * processes)
 
 
-def within(low: float, value: float, high: float) -> ratio.Ratio:
-    return ratio.Ratio(value, Interval(value, low, high), PROCESSES, 0.001, 0.01)
+def within(low: float, value: float, high: float) -> Ratio:
+    return Ratio(value, Interval(value, low, high), PROCESSES, 0.001, 0.01)
 
 
 def test_what_may_be_no_change_is_not_suspected_however_large_it_looks() -> None:
@@ -148,7 +157,7 @@ def test_what_may_be_no_change_is_not_suspected_however_large_it_looks() -> None
     ],
 )
 def test_a_change_is_excluded_where_the_interval_leaves_no_room_for_one_either_way(
-    found: ratio.Ratio, excluded: bool
+    found: Ratio, excluded: bool
 ) -> None:
     assert rule.settled(found) == excluded
     assert (rule.decide([found], found, 0.0).call == "unchanged") == excluded

@@ -9,9 +9,10 @@ from typing import Any, get_args
 
 import pytest
 
-from repro import trial, verdict
-from repro.claims import judge
+from repro import record
+from repro.claims import claim
 from repro.compare import trials
+from repro.run import verdict
 from tests.command_line import ROOT, repro
 
 RESULTS = ROOT / "results"
@@ -63,8 +64,8 @@ def test_the_page_of_results_leads_to_each_that_is_kept() -> None:
 @pytest.mark.parametrize(
     ("page", "words"),
     [
-        ("README.md", trial.Status),
-        ("README.md", judge.ClaimVerdict),
+        ("README.md", record.Status),
+        ("README.md", claim.ClaimVerdict),
         ("docs/measuring.md", verdict.Word),
         ("docs/upgrades.md", trials.Status),
     ],

@@ -13,10 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from repro import doctor, nvml
-from repro.devices import Device, generation_of
-from repro.errors import UserError
-from repro.gpus import GENERATIONS, catalogue
+from repro.console import UserError
+from repro.machine import doctor, nvml
+from repro.machine.devices import Device, generation_of
+from repro.paper.gpus import GENERATIONS, catalogue
 from tests import command_line
 
 repro = partial(command_line.process, CUDA_VISIBLE_DEVICES="")

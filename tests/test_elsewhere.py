@@ -12,14 +12,14 @@ from statistics import median
 import pytest
 
 from benchmarks import elsewhere
-from repro.formats import render
 from repro.predict import calibration, traces
 from repro.predict.calibration import EVERYTHING
 from repro.predict.elsewhere import FOLDER, HeldOut, Published, held_out, largest, predicted, published
-from repro.predict.machine import Machine, gpu_named
+from repro.predict.hardware import Machine, gpu_named
+from repro.text import render
 from tests.command_line import ROOT
 
-FITTED = calibration.load()[EVERYTHING]
+FITTED = calibration.calibrations()[EVERYTHING]
 FOUND = held_out(FITTED)
 # As printed, and to half of what unit: timm's files, the last column of llm-foundry's table, the 336M and 1.4B of
 # Hugging Face's pages; and what gpt-neox's count of FLOPs (6 a weight, 60 x 2048 x 1536 x 24 a token) makes of 45

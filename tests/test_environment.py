@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from repro import environment, jsonfile, nvml
-from repro.devices import Device
-from repro.environment import Environment, RunGpu
-from repro.errors import UserError
-from repro.packages import installed_packages
-from repro.variables import authors_environment
+from repro import datafile
+from repro.console import UserError
+from repro.machine import environment, nvml
+from repro.machine.devices import Device
+from repro.machine.environment import Environment, RunGpu
+from repro.machine.packages import installed_packages
+from repro.machine.stack import authors_environment
 from tests.command_line import process
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -119,7 +120,7 @@ def test_installed_packages_are_named_as_locks_name_them() -> None:
     "path", sorted((ROOT / "results").rglob("environment.json")), ids=lambda path: path.parent.name
 )
 def test_what_earlier_versions_kept_is_read_and_saved_as_it_was(path: Path, tmp_path: Path) -> None:
-    known = jsonfile.read(path, Environment)
+    known = datafile.read(path, Environment)
     environment.keep(known, tmp_path)
     saved, kept = (json.loads(file.read_text()) for file in (tmp_path / "environment.json", path))
     host = {"usable_cpus": None} | kept["host"]
@@ -138,7 +139,7 @@ def test_a_run_is_described_in_json(monkeypatch: pytest.MonkeyPatch) -> None:
     described = environment.describe(
         [device], packages, seed=7, options={"gpus": 1}, variables={"CUDA_VISIBLE_DEVICES": "0"}
     )
-    assert jsonfile.value(Environment, json.loads(json.dumps(asdict(described)))) == described
+    assert datafile.value(Environment, json.loads(json.dumps(asdict(described)))) == described
     assert described.packages == packages
     assert described.lock == environment.lock(packages, on_gpus=True)
     assert (described.seed, described.options) == (7, {"gpus": 1})
@@ -330,7 +331,8 @@ def _printed(code: str) -> str:
 
 def test_cpus_that_a_run_may_not_use_are_none_of_its_own() -> None:
     code = (
-        "import os; from repro.host import host; one = min(os.sched_getaffinity(0)); os.sched_setaffinity(0, {one}); "
+        "import os; from repro.machine.host import host; "
+        "one = min(os.sched_getaffinity(0)); os.sched_setaffinity(0, {one}); "
         "print(host().usable_cpus)"
     )
     assert _printed(code) == "1\n"
@@ -376,8 +378,9 @@ def test_a_folder_whose_stack_cannot_be_told_is_refused(tmp_path: Path, broken: 
 
 def test_what_starts_processes_loads_no_report_and_no_claims() -> None:
     code = (
-        "import sys, repro.variables, repro.experiment, repro.calibrate; "
-        "print([name for name in sys.modules if name.startswith(('repro.report', 'repro.claims', 'repro.verdict'))])"
+        "import sys, repro.machine.stack, repro.lab.experiment, repro.run.probe; "
+        "above = ('repro.report', 'repro.claims', 'repro.run.verdict'); "
+        "print([name for name in sys.modules if name.startswith(above)])"
     )
     assert _printed(code) == "[]\n"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from repro.errors import one_line
+from repro.console import one_line
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ from statistics import linear_regression, median
 
 import pytest
 
-from repro import estimate
-from repro.gpus import find
+from repro.paper.gpus import find
+from repro.paper.settings import Settings
 from repro.predict.memory import variant_of
 from repro.predict.traces import find as find_trace
-from repro.reading import read
-from repro.settings import Settings
-from repro.trial import Record, Trial
+from repro.record import Record, Trial
+from repro.run import estimate
+from repro.run.reading import read
 from tests.command_line import ROOT
 
 FOLDERS = [ROOT / "results" / "h100" / name for name in ("text", "vision")]

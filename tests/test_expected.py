@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from repro.errors import UserError
-from repro.expected import Cell, cells, printed_recipes, published_settings
-from repro.formats import yes
-from repro.originals import training_compute
-from repro.prices import rentals
-from repro.settings import Settings
+from repro.console import UserError
+from repro.money.prices import known_rentals
+from repro.paper.settings import Settings
+from repro.paper.tables import Cell, cells, printed_recipes, published_settings, training_compute
+from repro.text import yes
 from tests.command_line import refusal
 
 
@@ -343,7 +342,7 @@ def test_of_rows_named_by_several_columns_the_first_is_told_twice(expected: Path
     file = expected / "rental.csv"
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join([*lines, lines[1]]))
-    told = complaint(rentals, expected)
+    told = complaint(known_rentals, expected)
     assert f"line {len(lines) + 1}, column 1 (gpu): found 'RTX 4090', expected RTX 4090, 1, RunPod, on-demand" in told
     assert told.endswith("only once, and line 2 has it")
 

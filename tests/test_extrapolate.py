@@ -2,7 +2,7 @@
 
 import pytest
 
-from repro.extrapolate import Parts, authors_step, days, true_step, true_steps, utilisation
+from repro.record import Parts, authors_step, days_of_steps, true_step, true_steps, utilisation
 
 # Two ranks, three rounds, in seconds.
 FIRST = Parts(without=(1.0, 1.0, 1.0), with_=(1.5, 1.5, 3.0), update=(0.5, 0.5, 0.5))
@@ -45,7 +45,7 @@ def test_parts_are_read_from_a_records_raw_times() -> None:
 
 
 def test_days_are_the_steps_of_the_whole_training() -> None:
-    assert days(6.0, training_steps=143_000) == pytest.approx(858_000 / 86_400)
+    assert days_of_steps(6.0, training_steps=143_000) == pytest.approx(858_000 / 86_400)
 
 
 def test_utilisation_is_of_the_peak_of_all_gpus() -> None:

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from repro import files
-from repro.errors import UserError
+from repro.console import UserError
 from repro.predict import calibration, traces
-from repro.predict.machine import Probed
-from repro.predict.probed import Probes
+from repro.predict.calibration import Probes
+from repro.predict.hardware import Probed
 from tests.command_line import KEPT, ROOT, process, refusal, repro
 
 PROBES = Probes("cpu", 2**30, None, {1: Probed(1.0, None, 1.0, None, 1.0, 1.0, 1e-6, None, None)}, 1.0)
@@ -42,7 +42,7 @@ def _save_traces(file: Path) -> None:
 
 @pytest.mark.parametrize(
     "save",
-    [PROBES.save, lambda file: calibration.save(calibration.load(), file), _save_traces],
+    [PROBES.save, lambda file: calibration.save(calibration.calibrations(), file), _save_traces],
     ids=["probes", "calibration", "traces"],
 )
 def test_what_predictions_read_is_replaced_whole_or_not_at_all(save: Callable[[Path], Any], tmp_path: Path) -> None:

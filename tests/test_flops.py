@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-import models
-from repro.recipe import Scale, Text
+from repro import models
+from repro.models.recipe import Scale, Text
 
 InRanks = Callable[..., list[Any]]
 

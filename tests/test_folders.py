@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from repro.reading import read
-from repro.trial import Record
+from repro.record import Record
+from repro.run.reading import read
 from tests.command_line import ROOT, answer, drawing, record, refusal, repro, results_folder
 
 TEXT, VISION = "results/h100/text", "results/h100/vision"

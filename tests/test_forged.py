@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from repro.environment import Environment, keep
-from repro.environment import read as read_environment
-from repro.gpus import find
-from repro.reading import join, read
-from repro.reckon import reckoned
-from repro.results import TRIALS
-from repro.trial import Record, Trial
+from repro.machine.environment import Environment, keep
+from repro.machine.environment import read as read_environment
+from repro.paper.gpus import find
+from repro.record import Record, Trial, reckoned
+from repro.run.reading import join, read
+from repro.run.results import TRIALS
 from tests.command_line import ROOT, answer, listed, record, repro, results_folder
 
 KEPT = ROOT / "results"

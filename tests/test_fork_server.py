@@ -23,17 +23,16 @@ from typing import Any
 import psutil
 import pytest
 
-from repro.errors import UserError
+from repro.console import UserError
+from repro.machine.packages import installed_packages
+from repro.machine.rules import Stack
 from repro.measure import launcher, server
-from repro.measure.job import Job, Outcome
 from repro.measure.launcher import ForkServer, ServerDiedError, StackError, Stream
 from repro.measure.memory import oom_kills
-from repro.measure.server import _Forked, _of_error, _traceback
+from repro.measure.server import Job, Outcome, _Forked, _of_error, _traceback
 from repro.measure.trial import Bench
 from repro.measure.trial import run as run_trial
-from repro.packages import installed_packages
-from repro.rules import Stack
-from repro.trial import Trial
+from repro.record import Trial
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -758,7 +757,7 @@ def test_what_a_killed_server_leaves_is_found_and_ended(private_server: ForkServ
 NEAR_END = """
 import sys
 from pathlib import Path
-from repro.measure.job import Job, Outcome
+from repro.measure.server import Job, Outcome
 from repro.measure.launcher import ForkServer
 
 folder, pids, *modules = sys.argv[1:]

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-import models
-from models import gan
-from repro.expected import cells
-from repro.quantities import quantities
-from repro.reading import history
-from repro.recipe import Generation, Optimizer, Scale
-from repro.rules import Stack, obstacle
-from repro.settings import NAIVE, search_space
+from repro import models
+from repro.machine.rules import Stack, obstacle
+from repro.models import gan
+from repro.models.recipe import Generation, Optimizer, Scale
+from repro.paper.settings import NAIVE, search_space
+from repro.paper.tables import cells, quantities
+from repro.run.reading import history
 from tests.command_line import answer, process, refusal
 
 InRanks = Callable[..., list[Any]]

@@ -8,11 +8,11 @@ import psutil
 import pytest
 
 from repro.commands.devices import parse_gpus
-from repro.devices import Device, mask
-from repro.errors import UserError
-from repro.expected import cells
-from repro.gpus import GENERATIONS, catalogue, find, peak_flops
-from repro.host import host
+from repro.console import UserError
+from repro.machine.devices import Device, mask
+from repro.machine.host import host
+from repro.paper.gpus import GENERATIONS, catalogue, find, peak_flops
+from repro.paper.tables import cells
 
 GPUS = {gpu.name: gpu for gpu in catalogue()}
 NO_TF32 = ("Volta", "Turing")

@@ -13,33 +13,31 @@ from typing import Any
 
 import pytest
 
-import models
-from repro import environment
-from repro.clocks import CLOCKS, Clock
-from repro.devices import Device
-from repro.findings import paper_gpu
-from repro.gpus import find
-from repro.guided import guide as guide_run
+from repro import models
+from repro.machine import environment
+from repro.machine.devices import Device
+from repro.machine.packages import installed_packages
 from repro.measure.launcher import ForkServer
 from repro.measure.trial import Bench, run
-from repro.packages import installed_packages
-from repro.plan import Options
-from repro.predict.calibration import EVERYTHING, load
+from repro.models.recipe import Recipe
+from repro.paper.findings import paper_gpu
+from repro.paper.gpus import find
+from repro.paper.settings import FREE_LUNCH, NAIVE, Settings, search_space
+from repro.predict.calibration import EVERYTHING, Probes, calibrations
+from repro.predict.calibration import load_probes as load_probes
 from repro.predict.guide import Guide, _line
-from repro.predict.machine import Machine, Probed
+from repro.predict.hardware import Machine, Probed
 from repro.predict.memory import usable, workspace
-from repro.predict.probed import Probes
-from repro.predict.probed import load as load_probes
 from repro.predict.traces import PAPER_STACK, nearest_here
-from repro.reading import history
-from repro.recipe import Recipe
-from repro.run import Run
-from repro.search import searches
-from repro.settings import FREE_LUNCH, NAIVE, Settings, search_space
-from repro.trial import Record, Trial
+from repro.record import CLOCKS, Clock, Record, Trial
+from repro.run.guided import guide as guide_run
+from repro.run.plan import Options
+from repro.run.reading import history
+from repro.run.run import Run
+from repro.run.search import searches
 from tests.command_line import ROOT, process, process_of, record, refusal, results_folder
 
-FITTED = load()[EVERYTHING]
+FITTED = calibrations()[EVERYTHING]
 
 
 def guide(recipe: Recipe, machine: Machine) -> Guide:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from repro.reading import read
-from repro.trial import Record
+from repro.record import Record
+from repro.run.reading import read
 from tests.command_line import ROOT, answer, refusal, repro
 
 TEXT, VISION = "results/h100/text", "results/h100/vision"

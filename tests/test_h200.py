@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-import models
+from repro import models
+from repro.paper.settings import Settings
 from repro.predict.memory import variant_of
 from repro.predict.time import workload
 from repro.predict.traces import find, nearest
-from repro.reading import read
-from repro.settings import Settings
-from repro.trial import Record
+from repro.record import Record
+from repro.run.reading import read
 from tests.command_line import ROOT, answer, repro
 
 HOME = ROOT / "results" / "h200"

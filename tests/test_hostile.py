@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from repro import files
-from repro.build_cache import build_cache
+from repro.machine.build_cache import build_cache
 from repro.report.content import compose
 from repro.report.panels import Figure, Panel, Trade
 from repro.report.write import write

@@ -12,18 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from repro import environment, jsonfile
-from repro.environment import Environment
-from repro.errors import UserError
-from repro.imported import Imported, Imports
-from repro.reading import read
+from repro import datafile
+from repro.console import UserError
+from repro.machine import environment
+from repro.machine.environment import Environment
+from repro.machine.imported import Imported, Imports
+from repro.machine.stack import process_environment
 from repro.report.content import compose
 from repro.report.markdown import markdown
-from repro.report.text import report
-from repro.variables import process_environment
+from repro.report.terminal import report
+from repro.run.reading import read
 from tests.command_line import ROOT, record, repro, results_folder
 
-PRINT = "import json; from dataclasses import asdict; from repro.imported import imports; print(json.dumps(asdict({})))"
+PRINT = (
+    "import json; from dataclasses import asdict; from repro.machine.imported import imports; "
+    "print(json.dumps(asdict({})))"
+)
 FORK = '__version__ = "9.9"\n'
 
 
@@ -54,7 +58,7 @@ def imports(
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    return jsonfile.value(Imports, json.loads(done.stdout))
+    return datafile.value(Imports, json.loads(done.stdout))
 
 
 @pytest.fixture

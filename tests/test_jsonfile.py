@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import pytest
 
-from repro import files, jsonfile
-from repro.jsonfile import NotAsDeclaredError
+from repro import datafile, files
+from repro.datafile import NotAsDeclaredError
 from repro.predict.calibration import FILE, Calibration
-from repro.predict.calibration import load as load_calibrations
+from repro.predict.calibration import calibrations as load_calibrations
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ def test_an_object_becomes_a_data_class_and_what_is_unknown_is_left_out() -> Non
         "rounds": [[1.0, 2], []], "done": True, "other": {"any": None}, "unknown": 1,
     }  # fmt: skip
     known = Whole(3, "large", (1, 2), ("a", "b"), {8: Part("x", 0.5)}, [[1.0, 2], []], True, {"any": None})
-    assert jsonfile.value(Whole, plain) == known
-    assert jsonfile.value(Whole, json.loads(json.dumps(asdict(known)))) == known
-    assert jsonfile.value(Whole, {"count": 1}) == Whole(1)
-    assert jsonfile.value(dict[str, Part], {"a": {"name": "b"}}) == {"a": Part("b")}
+    assert datafile.value(Whole, plain) == known
+    assert datafile.value(Whole, json.loads(json.dumps(asdict(known)))) == known
+    assert datafile.value(Whole, {"count": 1}) == Whole(1)
+    assert datafile.value(dict[str, Part], {"a": {"name": "b"}}) == {"a": Part("b")}
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_an_object_becomes_a_data_class_and_what_is_unknown_is_left_out() -> Non
 )
 def test_a_value_of_another_type_is_named_with_its_place(plain: Any, told: str) -> None:
     with pytest.raises(NotAsDeclaredError) as why:
-        jsonfile.value(Whole, plain)
+        datafile.value(Whole, plain)
     assert str(why.value).startswith(told)
 
 
@@ -80,20 +80,20 @@ def test_a_value_of_another_type_is_named_with_its_place(plain: Any, told: str) 
 def test_what_is_no_json_is_told(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "broken.json").write_bytes(text)
     with pytest.raises(NotAsDeclaredError, match="not JSON"):
-        jsonfile.load(tmp_path / "broken.json")
+        datafile.load(tmp_path / "broken.json")
     with pytest.raises(NotAsDeclaredError, match="cannot be read \\(Is a directory\\)"):
-        jsonfile.load(tmp_path)
+        datafile.load(tmp_path)
 
 
 def test_half_a_character_is_no_name_either() -> None:
     with pytest.raises(NotAsDeclaredError, match=r"^it is \"\\ud800\"$"):
-        jsonfile.value(dict[str, Part], {"\ud800": {"name": "b"}})
+        datafile.value(dict[str, Part], {"\ud800": {"name": "b"}})
 
 
 def test_a_file_that_no_memory_would_take_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MOST_BYTES", 2**20)
     with pytest.raises(NotAsDeclaredError, match=r"^cannot be read \(larger than 1,048,576 bytes\)$"):
-        jsonfile.load(Path("/dev/zero"))
+        datafile.load(Path("/dev/zero"))
 
 
 def test_the_shipped_calibration_is_read_whole() -> None:

@@ -20,15 +20,16 @@ from typing import Any
 import psutil
 import pytest
 
-from repro import jsonfile, nvml
+from repro import datafile
 from repro.cli import main
-from repro.errors import UserError
-from repro.experiment import Experiment, batches, check_room
-from repro.gpus import find
-from repro.lab import Trained, Training, epochs_of, lab_predictions, lab_ratios, predictions, ratios, why
-from repro.lab_report import Report
-from repro.measure.job import Outcome
+from repro.console import UserError
+from repro.lab.experiment import Experiment, batches, check_room
+from repro.lab.report import Report
+from repro.lab.specification import Trained, Training, epochs_of, lab_predictions, lab_ratios, predictions, ratios, why
+from repro.machine import nvml
 from repro.measure.launcher import ForkServer
+from repro.measure.server import Outcome
+from repro.paper.gpus import find
 from tests.command_line import ROOT, one_line, process, record, refusal, results_folder, started
 
 InRanks = Callable[..., list[Any]]
@@ -224,7 +225,7 @@ def test_the_experiment_runs_on_a_cpu_and_says_what_it_scaled_down(finished: Fin
 
 def test_every_number_of_the_report_is_in_the_trainings_that_are_kept(finished: Finished) -> None:
     folder, _ = finished
-    kept = [jsonfile.read(path, Trained) for path in sorted(folder.glob("*-images_*.json"))]
+    kept = [datafile.read(path, Trained) for path in sorted(folder.glob("*-images_*.json"))]
     assert sorted((each.what.epochs, each.what.warm) for each in kept) == [(1, False), (1, True), (3, False)]
     for each in kept:
         assert each.started > 0
@@ -315,7 +316,7 @@ def _contents(folder: Path) -> dict[Path, bytes]:
 def test_the_kept_experiments_report_is_what_its_times_give() -> None:
     kept = ROOT / "results" / "lab-cpu-1-core"
     trainings = (f"1-CPU_tiny_2537-images_{name}.json" for name in ("1-epoch", "20-epochs", "1-epoch-warm"))
-    first, whole, warm = (jsonfile.read(kept / name, Trained) for name in trainings)
+    first, whole, warm = (datafile.read(kept / name, Trained) for name in trainings)
     found = Report(first, whole, warm, None)
     assert found.text("markdown") + "\n" == (kept / "report.md").read_text()
 
@@ -339,7 +340,7 @@ def test_a_kept_training_that_is_none_is_one_clear_line(changed: dict[str, Any],
     with Experiment(tmp_path, []) as experiment:
         path = tmp_path / f"{what.id}.json"
         path.write_text(json.dumps(kept))
-        assert experiment.run(what) == (jsonfile.read(path, Trained), True)
+        assert experiment.run(what) == (datafile.read(path, Trained), True)
         path.write_text(json.dumps(kept | changed))
         with pytest.raises(UserError) as refused:
             experiment.run(what)

@@ -3,90 +3,50 @@ torch stand apart."""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
-from functools import cache
 from graphlib import TopologicalSorter
 
-from tests.command_line import ROOT
+import pytest
 
-FILES = {
-    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-    for folder in ("repro", "models")
-    for path in (ROOT / folder).rglob("*.py")
-}
-# Each package takes from those further down alone.
-LAYERS = {
-    "repro.commands": 3,
-    "repro.report": 2,
-    "repro.claims": 1,
-    "repro.compare": 1,
-    "repro.economics": 1,
-    "repro.tracing": 1,
-    "repro.measure": 0,
-    "repro.predict": 0,
-}
-ON_TORCH = ("repro.measure", "repro.tracing", "models.adversarial", "models.objective")
+from tests.modules import DEPTH, FILES, LAYERS, PAGE, ROOT, UPWARD, loaded, page, room, taken
 
-
-def _imports(node: ast.AST, late: bool) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Those of a module: all, or without those that come `late`, where a function needs them."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Import | ast.ImportFrom):
-            yield child
-        elif late or not isinstance(child, ast.FunctionDef | ast.If):  # what an `if` imports is for mypy
-            yield from _imports(child, late)
-
-
-@cache
-def taken(module: str, late: bool = True) -> set[str]:
-    """The modules of ours, and packages of others, that a module imports."""
-    found = set[str]()
-    package = module if FILES[module].name == "__init__.py" else module.rpartition(".")[0]
-    for each in _imports(ast.parse(FILES[module].read_text()), late):
-        if isinstance(each, ast.Import):
-            found |= {alias.name for alias in each.names}
-            continue
-        start = package.split(".")[: len(package.split(".")) - each.level + 1] if each.level else []
-        place = ".".join([*start, *([each.module] if each.module else [])])
-        found |= {name if (name := f"{place}.{alias.name}") in FILES else place for alias in each.names}
-    return found
-
-
-def package(module: str) -> str:
-    return next((name for name in LAYERS if module == name or module.startswith(f"{name}.")), "")
+ON_TORCH = ("repro.measure", "repro.predict.trace.", "repro.models.adversarial", "repro.models.objective")
 
 
 def test_no_module_takes_from_what_is_built_on_it() -> None:
     graph = {module: taken(module) & FILES.keys() for module in FILES}
+    graph = {module: {other for other in others if (module, other) not in UPWARD} for module, others in graph.items()}
     assert len(list(TopologicalSorter(graph).static_order())) == len(FILES), "a CycleError names the circle"
 
 
-def test_no_package_takes_from_one_above_it() -> None:
-    upward = [
-        f"{module} takes from {other}"
+def test_every_module_is_in_a_layer_and_takes_from_lower_ones_alone() -> None:
+    assert {room(module) for module in FILES} == {*DEPTH, "repro"}
+    upward = {
+        (module, other)
         for module in FILES
-        for other in taken(module)
-        if package(module) != package(other) and package(module) and package(other)
-        if LAYERS[package(module)] <= LAYERS[package(other)]
-    ]
-    assert upward == []
-
-
-def test_outside_of_packages_the_command_line_alone_takes_from_one() -> None:
-    takers = {
-        (module, package(other))
-        for module in FILES
-        if not package(module)
-        for other in taken(module)
-        if LAYERS.get(package(other), 0) > 0
+        for other in taken(module) & FILES.keys() - {"repro"}
+        if room(module) != room(other) and DEPTH[room(module)] <= DEPTH[room(other)]
     }
-    assert takers == {("repro.cli", "repro.commands")}
+    assert upward - UPWARD == set()
+
+
+@pytest.mark.parametrize("module", ["repro.run.run", "repro.run.reading"])
+def test_a_run_loads_nothing_that_is_built_on_it(module: str) -> None:
+    above = {name for names in LAYERS[DEPTH["repro.run"] + 1 :] for name in names}
+    assert {room(each) for each in loaded(module, late=True)} & above == set()
+    assert len(loaded(module)) <= 51
 
 
 def test_what_neither_measures_nor_traces_imports_no_torch() -> None:
     apart = {module for module in FILES if not module.startswith(ON_TORCH)}
     assert {module: found for module in apart if (found := _on_torch(module, set()))} == {}
+
+
+def test_the_map_of_modules_is_that_of_the_code() -> None:
+    assert PAGE.read_text() == page(), "bring it up to date with python -m tests.modules --write"
+
+
+def test_the_models_of_the_top_level_are_those_of_the_package() -> None:
+    assert (ROOT / "repro" / "models").resolve() == ROOT / "models"
 
 
 def _on_torch(module: str, seen: set[str]) -> str:

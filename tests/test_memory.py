@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from repro import environment
-from repro.contradiction import contradiction
-from repro.measure.job import Job, Outcome
+from repro.answer import contradiction
+from repro.machine import environment
+from repro.machine.packages import installed_packages
 from repro.measure.launcher import ForkServer
 from repro.measure.memory import is_out_of_memory, is_the_hosts
+from repro.measure.server import Job, Outcome
 from repro.measure.trial import Bench, run
-from repro.packages import installed_packages
-from repro.trial import Record, Trial
+from repro.record import Record, Trial
 
 MIB = 2**20
 

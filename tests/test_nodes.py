@@ -17,16 +17,16 @@ from typing import Any
 import psutil
 import pytest
 
-from repro.cluster import Node, first_host, launch, launched
-from repro.errors import UserError
+from repro.console import UserError
+from repro.machine.cluster import Node, first_host, launch, launched
+from repro.machine.rules import Stack
 from repro.measure import messages
-from repro.measure.job import Job, Outcome
 from repro.measure.leader import own_address
 from repro.measure.messages import Asked, ForeignError
 from repro.measure.rank import interface
-from repro.plan import Options
-from repro.rules import Stack
-from repro.trial import Trial
+from repro.measure.server import Job, Outcome
+from repro.record import Trial
+from repro.run.plan import Options
 from tests.command_line import ROOT, process, refusal
 
 VIT = ["run", "--models", "vit", "--processes", "1"]
@@ -502,7 +502,7 @@ def test_all_trials_of_a_run_that_lost_a_node_are_unsupported() -> None:
 
 
 def test_options_of_older_runs_still_say_what_they_were_asked() -> None:
-    from repro import jsonfile
+    from repro import datafile
 
     older = {"models": ["vit"], "methods": None, "scale": "tiny", "counts": [1], "nodes": 2, "address": "host:1"}
-    assert jsonfile.value(Options, older).nodes == 2
+    assert datafile.value(Options, older).nodes == 2

@@ -13,10 +13,10 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from repro import nvml
 from repro.commands.devices import devices_and_counts
-from repro.errors import UserError
-from repro.variables import server_environment
+from repro.console import UserError
+from repro.machine import nvml
+from repro.machine.stack import server_environment
 from tests.command_line import ROOT, process, refusal, repro
 
 _ERRORS = ("NotSupported", "FunctionNotFound", "NotFound", "LibraryNotFound", "DriverNotLoaded")

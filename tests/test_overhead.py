@@ -9,15 +9,15 @@ from statistics import median
 import pytest
 import torch
 
-import models
 from benchmarks import Ask, asking
 from benchmarks.overhead import LOOPS, apart, measure
 from benchmarks.start import starts
-from models.pythia import parameters
-from models.transformer import TextShape
+from repro import models
 from repro.measure.engine.base import HALF
 from repro.measure.launcher import ForkServer
-from repro.recipe import Text
+from repro.models.pythia import parameters
+from repro.models.recipe import Text
+from repro.models.transformer import TextShape
 
 
 @pytest.fixture

@@ -9,21 +9,22 @@ from typing import Any
 
 import pytest
 
-import models
-from repro import doctor, nvml, units
+from repro import models
 from repro.cli import parser
 from repro.commands.preflight import check_cuda
 from repro.commands.run import _checked
-from repro.devices import Device
-from repro.errors import UserError
-from repro.estimate import LOADING, REPORTING, STARTING, compiling_seconds, estimate
-from repro.gpus import find, paper_gpus
-from repro.plan import Methods, Options, counts_up_to, limited, settings_for, trials
+from repro.console import UserError
+from repro.machine import doctor, nvml
+from repro.machine.devices import Device
+from repro.paper.gpus import find, paper_gpus
+from repro.paper.settings import FREE_LUNCH, NAIVE, Settings
+from repro.predict.calibration import here
 from repro.predict.forecast import forecast
-from repro.predict.here import here
-from repro.predict.machine import gpu_named
-from repro.settings import FREE_LUNCH, NAIVE, Settings
-from repro.trial import Trial
+from repro.predict.hardware import gpu_named
+from repro.record import Trial
+from repro.run.estimate import LOADING, REPORTING, STARTING, compiling_seconds, estimate
+from repro.run.plan import Methods, Options, counts_up_to, limited, settings_for, trials
+from repro.text import bytes_, duration
 from tests.command_line import ROOT
 
 
@@ -215,7 +216,7 @@ def test_a_torch_without_cuda_is_told_where_there_is_a_gpu(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("text", ["80GB", "512MB", "2GiB", "1.5GiB", "12641974273B"])
 def test_a_limit_of_memory_is_named_as_it_was_given(text: str) -> None:
-    [trial] = trials(options(models=("vit",), methods="naive", memory=units.bytes_(text, "--memory")), gpus("A100", 1))
+    [trial] = trials(options(models=("vit",), methods="naive", memory=bytes_(text, "--memory")), gpus("A100", 1))
     assert trial.id.split("/")[-1] == text
 
 
@@ -297,6 +298,6 @@ def test_the_readme_tells_the_estimates_for_one_and_for_eight_of_the_papers_gpus
 
 def test_the_readme_tells_the_estimate_without_a_gpu() -> None:
     planned = trials(options(scale="tiny", counts=(1, 2)), [])
-    told = units.duration(LOADING + sum(estimate(trial, None) for trial in planned) + REPORTING)
+    told = duration(LOADING + sum(estimate(trial, None) for trial in planned) + REPORTING)
     readme = " ".join((ROOT / "README.md").read_text().split())
     assert f"tiny twins of the recipes on the CPU, in about {told.replace('min', 'minutes')}" in readme

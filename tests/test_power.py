@@ -17,10 +17,9 @@ import pytest
 
 from benchmarks import asking, power, slower
 from repro.cli import parser
-from repro.compare.budget import chosen_within
-from repro.compare.interleave import FORKS, rounds
+from repro.compare.upgrade import FORKS, chosen_within, rounds
 from repro.measure.launcher import ForkServer
-from repro.trial import Trial
+from repro.record import Trial
 from tests.command_line import ROOT
 
 

@@ -12,21 +12,21 @@ from pathlib import Path
 
 import pytest
 
-import models
+from repro import models
 from repro.cli import main
-from repro.errors import UserError
-from repro.expected import cells, published_settings
-from repro.findings import corrected_days
-from repro.formats import figures
+from repro.console import UserError
+from repro.paper.findings import corrected_days
+from repro.paper.settings import FREE_LUNCH, NAIVE
+from repro.paper.tables import cells, published_settings
 from repro.predict import calibration, fit, traces, validate
 from repro.predict.forecast import forecast
-from repro.predict.machine import Machine, gpu_named
+from repro.predict.hardware import Machine, gpu_named
 from repro.predict.memory import Allowance
 from repro.predict.traces import nearest_here, why_here
-from repro.settings import FREE_LUNCH, NAIVE
+from repro.text import figures
 from tests.command_line import ROOT, answer, one_line, process, record, refusal, repro, results_folder
 
-EVERYTHING = calibration.load()[calibration.EVERYTHING]
+EVERYTHING = calibration.calibrations()[calibration.EVERYTHING]
 PREDICTION = ROOT / "docs" / "prediction.md"
 DOUBTED = "impossible or implausible"  # a subset of cells
 
@@ -295,7 +295,7 @@ def test_a_broken_calibration_is_told_with_the_way_out(
     monkeypatch.setattr(calibration, "FILE", tmp_path / "calibration.json")
     calibration.FILE.write_text(fits)
     with pytest.raises(UserError, match=rf"no calibration \({why}.*--fit makes it"):
-        calibration.load.__wrapped__()
+        calibration.calibrations.__wrapped__()
 
 
 def test_where_the_program_cannot_be_written_nothing_is_fitted_or_traced(
@@ -574,7 +574,7 @@ def test_the_page_on_predictions_compares_with_a_fit_to_plausible_cells(scores: 
 
 
 def test_the_page_on_predictions_has_the_queue_and_the_intervals_that_were_fitted() -> None:
-    fitted = calibration.load()[calibration.EVERYTHING]
+    fitted = calibration.calibrations()[calibration.EVERYTHING]
     page = " ".join(PREDICTION.read_text().split())
     rooms = fitted.queue
     assert f"| eager code | {rooms.eager:.0f} | {1e6 * rooms.launch:.0f} µs" in page
@@ -624,7 +624,7 @@ def test_the_traced_model_beats_every_baseline_on_what_it_has_not_seen(scores: l
 
 
 def test_a_held_out_fit_has_not_seen_what_it_holds_out() -> None:
-    fits, seen = calibration.load(), fit.observations()
+    fits, seen = calibration.calibrations(), fit.observations()
     assert list(fits) == [calibration.EVERYTHING, *fit.folds(seen)]
     assert len(seen) == 231
     for name in fit.folds(seen):
@@ -634,7 +634,7 @@ def test_a_held_out_fit_has_not_seen_what_it_holds_out() -> None:
 
 def test_a_run_is_fitted_to_as_the_papers_cells_are(tmp_path: Path) -> None:
     """A GPU whose half-precision products all take three times as long as fitted, and that the paper has not."""
-    fitted = calibration.load()[calibration.EVERYTHING]
+    fitted = calibration.calibrations()[calibration.EVERYTHING]
     slow = replace(fitted, rates=replace(fitted.rates, half=fitted.rates.half / 3))
     machine, stack = Machine(gpu_named("H200"), 1), nearest_here()
     records = []

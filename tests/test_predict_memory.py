@@ -7,13 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-import models
-from repro.expected import Table, cells, published_settings
-from repro.findings import paper_gpu, recipe_of
-from repro.gpus import Gpu, catalogue, find
+from repro import models
+from repro.machine.rules import host_bytes
+from repro.paper.findings import paper_gpu, recipe_of
+from repro.paper.gpus import Gpu, catalogue, find
+from repro.paper.settings import FREE_LUNCH, NAIVE, Settings, Sharding, search_space
+from repro.paper.tables import Table, cells, published_settings
 from repro.predict import calibration, traces
-from repro.predict.forecast import forecast
-from repro.predict.machine import Machine
+from repro.predict.forecast import forecast, predicted
+from repro.predict.hardware import Machine
 from repro.predict.memory import (
     ALL_OF_IT,
     ALLOWANCE_BOUNDS,
@@ -25,16 +27,13 @@ from repro.predict.memory import (
     variant_of,
     workspace,
 )
-from repro.predict.tables import predicted
-from repro.rules import host_bytes
-from repro.settings import FREE_LUNCH, NAIVE, Settings, Sharding, search_space
 
 NOTHING_ASIDE = Allowance(reserved=0.0, context=0.0, group=0.0, spread=1.0)
 
 
 @pytest.fixture(scope="module")
 def fitted() -> calibration.Calibration:
-    return calibration.load()[calibration.EVERYTHING]
+    return calibration.calibrations()[calibration.EVERYTHING]
 
 
 def largest(model: str, settings: Settings, gpu: Gpu, gpus: int, allowance: Allowance) -> int:
@@ -241,7 +240,7 @@ def test_checkpointing_and_more_memory_never_shrink_the_micro_batch(fitted: cali
 def test_one_host_does_not_hold_the_offloaded_states_of_the_largest_model() -> None:
     settings = Settings(True, sharding="zero_3", offloading=True)
     assert 64e9 < host_bytes(models.find("pythia-6.9b"), settings) < 2 * 64e9
-    recipe, fitted = models.find("pythia-6.9b"), calibration.load()["everything"]
+    recipe, fitted = models.find("pythia-6.9b"), calibration.calibrations()["everything"]
     on_one, on_two = (forecast(recipe, Machine(paper_gpu("A100"), gpus), settings, fitted) for gpus in (1, 2))
     assert (on_one.feasible, on_one.reason) == (False, "a host of 64 GB a GPU does not hold what is offloaded")
     assert on_two.feasible
@@ -249,7 +248,7 @@ def test_one_host_does_not_hold_the_offloaded_states_of_the_largest_model() -> N
 
 
 def test_allowances_stay_within_their_bounds() -> None:
-    for fit in calibration.load().values():
+    for fit in calibration.calibrations().values():
         for name, (low, high) in ALLOWANCE_BOUNDS.items():
             assert low <= getattr(fit.allowance, name) <= high
 

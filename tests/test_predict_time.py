@@ -7,30 +7,29 @@ from dataclasses import asdict, replace
 
 import pytest
 
-import models
-from repro.errors import UserError
-from repro.expected import COUNTS, cells
-from repro.findings import paper_gpu
-from repro.gpus import catalogue
+from repro import models
+from repro.console import UserError
+from repro.paper.findings import paper_gpu
+from repro.paper.gpus import catalogue
+from repro.paper.settings import FREE_LUNCH, NAIVE, Settings, search_space
+from repro.paper.tables import COUNTS, cells
 from repro.predict import calibration, traces
-from repro.predict.forecast import forecast
-from repro.predict.machine import Machine, Probed, gpu_named
+from repro.predict.forecast import forecast, search
+from repro.predict.hardware import Machine, Probed, gpu_named
 from repro.predict.memory import variant_of
-from repro.predict.tables import search
 from repro.predict.time import BOUNDS, Rates, step, stretches, workload
-from repro.settings import FREE_LUNCH, NAIVE, Settings, search_space
 
 A100 = Machine(paper_gpu("A100"), 1)
 
 
 @pytest.fixture(scope="module")
 def fitted() -> calibration.Calibration:
-    return calibration.load()[calibration.EVERYTHING]
+    return calibration.calibrations()[calibration.EVERYTHING]
 
 
 def test_every_rate_of_every_fit_stays_within_what_the_hardware_offers() -> None:
     shares = set(asdict(Rates())) - {"launch", "host_memory", "handling"}
-    for fit in calibration.load().values():
+    for fit in calibration.calibrations().values():
         for name, (low, high) in BOUNDS.items():
             assert low <= getattr(fit.rates, name) <= high
         assert all(getattr(fit.rates, name) <= 1 for name in shares)

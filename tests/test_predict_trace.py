@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-import models
-from repro.errors import UserError
-from repro.measure.job import Job
+from repro import models
+from repro.console import UserError
 from repro.measure.launcher import ForkServer
+from repro.measure.server import Job
+from repro.models.recipe import Scale
 from repro.predict import traces
 from repro.predict.traces import Traced
-from repro.recipe import Scale
 
 InRank = Callable[..., Any]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from repro import process_limit
-from repro.measure.job import Job
+from repro.machine import host
 from repro.measure.launcher import ForkServer, ServerDiedError
+from repro.measure.server import Job
 from tests.command_line import one_line, process_of
 
 _GROUPS = Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup")
@@ -91,4 +91,4 @@ def test_a_server_that_cannot_be_started_names_the_limit(tmp_path: Path, monkeyp
     ],
 )
 def test_what_lacks_processes_is_told_by_its_words(told: str, lacks: bool) -> None:
-    assert process_limit.no_more_processes(told) == lacks
+    assert host.no_more_processes(told) == lacks

@@ -2,11 +2,11 @@
 
 import pytest
 
-import models
-from repro.expected import all_cells
+from repro import models
+from repro.models.recipe import Optimizer, Scale, Schedule, Text
+from repro.paper.tables import all_cells
 from repro.predict import traces
 from repro.predict.traces import Traced
-from repro.recipe import Optimizer, Scale, Schedule, Text
 from tests.command_line import answer, refusal
 
 PARAMETERS = 1_414_647_808  # of EleutherAI's checkpoint on the Hugging Face Hub

@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-import models
-from repro.expected import all_cells
-from repro.findings import paper_gpu
+from repro import models
+from repro.paper.findings import paper_gpu
+from repro.paper.settings import FREE_LUNCH, NAIVE, Settings
+from repro.paper.tables import all_cells
 from repro.predict import calibration, traces
 from repro.predict.fit import clock_ratio, fit, kept_observations
-from repro.predict.machine import Machine
+from repro.predict.forecast import corrected, implied_true_days
+from repro.predict.hardware import Machine
 from repro.predict.memory import variant_of
 from repro.predict.queue import Queue, authors_step, launches, true_over_predicted, waits
-from repro.predict.tables import corrected, implied_true_days
 from repro.predict.time import Rates, TimedStep, timed_step
 from repro.predict.traces import PAPER_STACK, Traced
-from repro.reading import read
-from repro.settings import FREE_LUNCH, NAIVE, Settings
+from repro.run.reading import read
 from tests.command_line import ROOT
 
 OURS = traces.nearest({"transformers": "5.17.0"})
@@ -140,7 +140,7 @@ def test_a_queue_is_fitted_to_trials_that_have_both_clocks() -> None:
 
 
 def test_the_authors_clock_of_every_kept_trial_follows_from_its_true_time_with_the_recipe_held_out() -> None:
-    fits = calibration.load()
+    fits = calibration.calibrations()
     for each in kept_observations():
         fitted = fits[each.recipe.id]
         taken = each.step(each.readings[0], each.micro_batch or 1, fitted.rates)

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from repro.contradiction import contradiction
-from repro.errors import UserError
-from repro.gpus import find
-from repro.reading import history, read
+from repro.answer import contradiction
+from repro.console import UserError
+from repro.paper.gpus import find
+from repro.record import Trial
 from repro.report.content import compose
-from repro.trial import Trial
+from repro.run.reading import history, read
 from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
 
 KEPT = ROOT / "results" / "cpu-2-cores"

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-import models
-from repro.errors import UserError
-from repro.expected import PrintedRecipe, printed_recipes
-from repro.recipe import Images, Optimizer, Scale, Schedule, Text
+from repro import models
+from repro.console import UserError
+from repro.models.recipe import Images, Optimizer, Scale, Schedule, Text
+from repro.paper.tables import PrintedRecipe, printed_recipes
 
 ROOT = Path(__file__).resolve().parents[1]
 InRanks = Callable[..., list[Any]]
@@ -178,7 +178,7 @@ sys.addaudithook(audit)
 _BUILD = """
 from repro import stack
 stack.load()
-import models
+from repro import models
 built = {id: type(models.find(id, "tiny").build(True, "sdpa").model).__name__ for id in models.IDS}
 print(json.dumps({"built": built, "asked": asked, "opened": opened}))
 """

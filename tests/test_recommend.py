@@ -12,15 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from repro.currency import Rate, check, worth
-from repro.economics.choice import beaten_by, choose, pareto_front
-from repro.economics.days import training_days
-from repro.economics.offers import Offer, machine_price, owned
-from repro.economics.pricelist import old, price_list
-from repro.errors import UserError
+from repro.console import UserError
+from repro.money.choice import beaten_by, choose, pareto_front
+from repro.money.days import training_days
+from repro.money.offers import Offer, machine_price, owned
+from repro.money.prices import Rate, check, in_proportion, old, price_list, worth
 from repro.predict.traces import PAPER_STACK, nearest_here
-from repro.prices import in_proportion
-from repro.trial import Record, Trial
+from repro.record import Record, Trial
 from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
 from tests.price_files import gpu_table, prices, rate_table, rental_table, system_table
 

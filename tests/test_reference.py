@@ -8,24 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from repro import findings, lab, originals, prices, quantities
+from repro.console import UserError
 from repro.datafile import expected_folder
-from repro.economics.offers import machine_price
-from repro.economics.pricelist import price_list
-from repro.errors import UserError
-from repro.interval import Interval, mean
+from repro.lab import specification
+from repro.money import prices
+from repro.money.offers import machine_price
+from repro.money.prices import price_list
+from repro.paper import findings, tables
+from repro.text import Interval, mean
 
 READERS: list[tuple[str, Callable[[], object]]] = [
-    ("figure6.csv", originals.originals),
-    ("figure9.csv", originals.training_compute),
-    ("analytic_peaks.csv", originals.analytic_peaks),
+    ("figure6.csv", tables.originals),
+    ("figure9.csv", tables.training_compute),
+    ("analytic_peaks.csv", tables.analytic_peaks),
     ("table5.csv", prices.gpu_prices),
     ("table6.csv", prices.parts),
     ("table7.csv", prices.servers),
-    ("systems.csv", prices.systems),
-    ("rental.csv", prices.rentals),
-    ("quantities.csv", quantities.quantities),
-    ("lab.csv", lab.lab_runs),
+    ("systems.csv", prices.known_systems),
+    ("rental.csv", prices.known_rentals),
+    ("quantities.csv", tables.quantities),
+    ("lab.csv", specification.lab_runs),
 ]
 
 
@@ -53,10 +55,10 @@ def test_a_number_that_is_none_and_a_row_that_stands_twice_are_told(expected: Pa
     good = file.read_text()
     file.write_text(good.replace(",1500,", ",cheap,"))
     with pytest.raises(UserError, match=r"line 3, column 3 \(cost_usd\): found 'cheap', expected a number above 0"):
-        prices.systems()
+        prices.known_systems()
     file.write_text(good + good.splitlines()[1] + "\n")
     with pytest.raises(UserError, match=r"line 6, column 1 \(gpus\): found '1', expected 1 only once, and line 2"):
-        prices.systems()
+        prices.known_systems()
 
 
 def test_an_interval_keeps_the_bounds_of_what_was_rounded() -> None:

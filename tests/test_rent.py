@@ -12,12 +12,9 @@ from typing import Any
 
 import pytest
 
-from repro.currency import Rate
-from repro.economics.days import predicted_days
-from repro.economics.interruptions import Interruptions, daly, expected, young
-from repro.economics.pricelist import price_list
-from repro.economics.renting import given_hours, rent, rented_runs, serving
-from repro.economics.spot import Spot
+from repro.money.days import predicted_days
+from repro.money.prices import Rate, price_list
+from repro.money.renting import Interruptions, Spot, daly, expected, given_hours, rent, rented_runs, serving, young
 from tests.command_line import answer, record, refusal, repro, results_folder
 from tests.price_files import prices, rental_table
 

@@ -24,32 +24,28 @@ from unittest.mock import ANY
 
 import pytest
 
-from repro import command, nvml
+from repro import command
 from repro.cli import parser
 from repro.commands.run import _checked
-from repro.devices import Device
-from repro.environment import Environment, RunGpu
-from repro.errors import UserError
-from repro.expected import cells
-from repro.findings import paper_gpu
-from repro.gpus import find
-from repro.plan import Options
-from repro.reading import read
-from repro.reckon import reckoned
+from repro.console import UserError
+from repro.machine import nvml
+from repro.machine.devices import Device
+from repro.machine.environment import Environment, RunGpu
+from repro.paper.findings import paper_gpu
+from repro.paper.gpus import find
+from repro.paper.settings import NAIVE, search_space
+from repro.paper.tables import cells
+from repro.record import Status, reckoned
 from repro.report.charts import beside, svg
-from repro.report.content import Content, compose
-from repro.report.grids import Entry
-from repro.report.looks import looks
+from repro.report.content import Content, Entry, compose, run_words
 from repro.report.markdown import markdown
-from repro.report.numbers import described, numbers
 from repro.report.page import page
-from repro.report.panels import Curve, Draw, Figure, Mark, Panel, Point, Trade
-from repro.report.rerun import run_words
-from repro.report.text import legend, nearest_paper_gpu, notes, report, summary, trial_rows
+from repro.report.panels import Curve, Draw, Figure, Mark, Panel, Point, Trade, described, looks, numbers
+from repro.report.terminal import legend, nearest_paper_gpu, notes, report, summary, trial_rows
 from repro.report.write import write
-from repro.settings import NAIVE, search_space
-from repro.trial import Status
-from repro.verdict import judge_tables
+from repro.run.plan import Options
+from repro.run.reading import read
+from repro.run.verdict import judge_tables
 from tests.command_line import ROOT, drawing, of_more_rounds, process, record, refusal, repro, results_folder
 
 KEPT = ROOT / "results" / "cpu-2-cores"

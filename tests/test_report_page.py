@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from repro.environment import RunGpu
-from repro.reading import read
+from repro.machine.environment import RunGpu
 from repro.report.charts import svg
 from repro.report.content import compose
 from repro.report.page import page as page_of
 from repro.report.panels import Panel, Point
+from repro.run.reading import read
 from tests.command_line import ROOT, record, results_folder
 
 if TYPE_CHECKING:

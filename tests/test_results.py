@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from repro import jsonfile
-from repro.errors import UserError
-from repro.results import Results, lines
-from repro.trial import Record, Trial
+from repro import datafile
+from repro.console import UserError
+from repro.record import Record, Trial
+from repro.run.results import Results, lines
 from tests.command_line import started, stderr_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -49,9 +49,9 @@ FINISHING = """
 import resource, sys
 from pathlib import Path
 from repro import jsonfile
-from repro.errors import UserError
-from repro.results import Results
-from repro.trial import Record, Trial
+from repro.console import UserError
+from repro.run.results import Results
+from repro.record import Record, Trial
 
 folder, limit = Path(sys.argv[1]), int(sys.argv[2])
 if limit >= 0:
@@ -116,7 +116,7 @@ def test_a_folder_without_trials_has_no_records(tmp_path: Path) -> None:
 def test_an_older_record_is_read_and_what_it_lacks_is_a_default() -> None:
     row = asdict(record(micro_batch=8))
     del row["true_days"], row["warnings"], row["host"]
-    old = jsonfile.value(Record, row | {"dropped_since": 1})
+    old = datafile.value(Record, row | {"dropped_since": 1})
     assert (old.micro_batch, old.true_days, old.warnings, old.host) == (8, None, [], [])
 
 

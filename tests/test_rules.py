@@ -2,9 +2,9 @@
 
 import pytest
 
-import models
-from repro.rules import Obstacle, Stack, compiles, obstacle, uses_custom_kernels, uses_tf32
-from repro.settings import FREE_LUNCH, NAIVE, Settings, search_space
+from repro import models
+from repro.machine.rules import Obstacle, Stack, compiles, obstacle, uses_custom_kernels, uses_tf32
+from repro.paper.settings import FREE_LUNCH, NAIVE, Settings, search_space
 
 PACKAGES = {"torch": "2.10.0", "transformers": "5.23.0", "timm": "1.0.31", "deepspeed": "0.19.8"}
 KERNELS = {"flash-attn": "2.8.3", "mamba-ssm": "2.3.1", "causal-conv1d": "1.6.1"}

@@ -23,15 +23,15 @@ from typing import Any
 import psutil
 import pytest
 
-from repro import environment
-from repro.plan import Options
-from repro.progress import Progress
-from repro.reading import read
+from repro.machine import environment
+from repro.record import Record, Trial
 from repro.report.content import compose
 from repro.report.markdown import markdown
-from repro.results import Results
-from repro.run import Run
-from repro.trial import Record, Trial
+from repro.run.plan import Options
+from repro.run.progress import Progress
+from repro.run.reading import read
+from repro.run.results import Results
+from repro.run.run import Run
 from tests import command_line
 from tests.command_line import ROOT, drawing, record, refusal, results_folder, started
 
@@ -48,11 +48,11 @@ repro = partial(command_line.process, CUDA_VISIBLE_DEVICES="")
 MEASURED = """
 import sys
 from pathlib import Path
-import repro.run
+import repro.run.run
 from repro.commands.cases import run_cases
-from repro.devices import Device
-from repro.gpus import find
-from repro.plan import Options
+from repro.machine.devices import Device
+from repro.paper.gpus import find
+from repro.run.plan import Options
 from tests.command_line import record
 
 def measured(trial, *_):
@@ -61,7 +61,7 @@ def measured(trial, *_):
 repro.run.run_trial = measured
 device = Device(0, 0, "GPU-0", "A100", find("A100"), 80 * 10**9, (8, 0))
 options = Options(("pythia-1b",), None, "paper", (1,))
-with repro.run.Run(Path(sys.argv[1]), options, [device]) as run:
+with repro.run.run.Run(Path(sys.argv[1]), options, [device]) as run:
     code = run_cases(run, None)
     print(sorted(verdict.verdict for verdict in run.verdicts() if verdict.compared))
     sys.exit(code)
@@ -101,7 +101,7 @@ def test_a_folder_that_is_removed_between_two_trials_is_told_and_does_not_come_b
         capture_output=True,
         text=True,
     )
-    assert done.stderr.splitlines()[-1].startswith(f"repro.errors.UserError: {tmp_path / 'run'} was removed, ")
+    assert done.stderr.splitlines()[-1].startswith(f"repro.console.UserError: {tmp_path / 'run'} was removed, ")
     assert not (tmp_path / "run").exists()
 
 
@@ -397,18 +397,18 @@ def test_a_run_judges_by_the_records_that_its_report_takes(days: float | None, t
 BY_CLOCK = """
 import sys
 from pathlib import Path
-import repro.run
+import repro.run.run
 from repro.commands.cases import run_cases
 from repro.commands.run import _write
-from repro.devices import Device
-from repro.gpus import find
-from repro.plan import Options
+from repro.machine.devices import Device
+from repro.paper.gpus import find
+from repro.run.plan import Options
 from tests.command_line import record
 
 repro.run.run_trial = lambda trial, *_: record(trial.recipe, trial.settings, 20.0, trial.device, 4, true_days=41.0)
 devices = [Device(number, number, "", "A100", find("A100"), 80 * 2**30, (8, 0)) for number in range(4)]
 options = Options(("pythia-1b",), "naive", "paper", (4,), clock=sys.argv[2])
-with repro.run.Run(Path(sys.argv[1]), options, devices) as run:
+with repro.run.run.Run(Path(sys.argv[1]), options, devices) as run:
     code = run_cases(run, None)
     _write(run, draw=False)
     sys.exit(code)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from repro.search import Search, searches
-from repro.settings import search_space
-from repro.trial import Record, Status
+from repro.paper.settings import search_space
+from repro.record import Record, Status
+from repro.run.search import Search, searches
 from tests.command_line import record
 
 

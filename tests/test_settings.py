@@ -2,8 +2,8 @@
 
 import pytest
 
-from repro.errors import UserError
-from repro.settings import FREE_LUNCH, NAIVE, SHARDINGS, Settings, Sharding, search_space
+from repro.console import UserError
+from repro.paper.settings import FREE_LUNCH, NAIVE, SHARDINGS, Settings, Sharding, search_space
 
 OFFLOADED = ["zero_1+offloading", "zero_2+offloading", "zero_3+offloading", "fsdp_2+offloading", "fsdp_3+offloading"]
 

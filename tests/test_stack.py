@@ -9,8 +9,8 @@ import sys
 import pytest
 import torch
 
-from repro import nvml, stack
-from repro.devices import Device
+from repro.machine import nvml, stack
+from repro.machine.devices import Device
 from tests.command_line import ROOT
 
 HOPPER = Device(0, 0, "GPU-0", "NVIDIA H100 80GB HBM3", None, 80 * 10**9, (9, 0))
@@ -42,7 +42,7 @@ def test_what_the_compiler_binds_while_it_is_imported_is_torchs_own_afterwards()
     of a GPU, so none could be compiled by what only tells its capability."""
     code = """
 from repro import nvml, stack
-from repro.devices import Device
+from repro.machine.devices import Device
 nvml.visible_devices = lambda: [Device(0, 0, "GPU-0", "NVIDIA H100", None, 80 * 10**9, (9, 0))]
 stack.preload(("torch._dynamo",))
 from torch._dynamo.device_interface import CudaInterface

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from repro.paper_tables import NUMBERS, layout
-from repro.paper_tables import rows as table_rows
 from repro.predict.fit import measured_observations
 from repro.predict.traces import PAPER_STACK
-from repro.verdict import judge_tables
+from repro.report.tables import NUMBERS, layout
+from repro.report.tables import rows as table_rows
+from repro.run.verdict import judge_tables
 from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
 
 ENTRIES = {"1": 144, "3": 9, "4": 144, "5": 4, "6": 16, "7": 2, "j": 140}

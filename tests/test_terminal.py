@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import pytest
 
-from repro.terminal import Column, folded, laid_out
+from repro.console import Column, folded, laid_out
 from tests.command_line import ROOT, process
 
 COMMANDS = [

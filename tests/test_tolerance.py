@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from repro.reading import read
 from repro.report.content import Content, compose
 from repro.report.page import page
+from repro.run.reading import read
 from tests.command_line import answer, record, repro, results_folder
 
 OPTIONS = {"models": ["vit"], "methods": "naive", "scale": "paper", "counts": [1]}

@@ -16,9 +16,9 @@ from typing import Any
 import psutil
 import pytest
 
-from repro.reading import history
-from repro.recipe import Scale
-from repro.tracking import NAMES, Tracker
+from repro.models.recipe import Scale
+from repro.run.reading import history
+from repro.run.tracking import NAMES, Tracker
 from tests.command_line import ROOT, process, record, refusal, results_folder, started, stderr_of
 
 pytestmark = pytest.mark.slow

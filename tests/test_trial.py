@@ -13,17 +13,16 @@ from typing import Any
 
 import pytest
 
-import models
-from repro import gpus
-from repro.build_cache import mend
-from repro.fairness import crowded_out, stands, unfair
-from repro.measure.job import Job, Outcome
+from repro import models
+from repro.answer import crowded_out, stands, unfair
+from repro.machine.build_cache import mend
+from repro.machine.packages import installed_packages
+from repro.machine.rules import Stack
 from repro.measure.launcher import ForkServer
+from repro.measure.server import Job, Outcome
 from repro.measure.trial import Bench, _fit, _fitting, _peaks, _status, _take, run
-from repro.packages import installed_packages
-from repro.reckon import reckoned
-from repro.rules import Stack
-from repro.trial import Record, Status, Trial
+from repro.paper import gpus
+from repro.record import Record, Status, Trial, reckoned
 
 PACKAGES = installed_packages()
 DAY = 24 * 60 * 60

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from repro.errors import UserError
+from repro.console import UserError
 from repro.measure import turns as turns_module
-from repro.measure.job import Job, Outcome
 from repro.measure.launcher import ForkServer
+from repro.measure.server import Job, Outcome
 from repro.measure.turns import TURN_SECONDS, Place, Turns
 
 

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from repro import units
-from repro.errors import UserError
-from repro.interval import Interval
+from repro import text
+from repro.console import UserError
+from repro.text import Interval
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"),
+    ("given", "seconds"),
     [("90s", 90), ("1.5m", 90), ("2min", 120), ("4h", 14_400), ("2d", 172_800), (" 2 H ", 7_200), (".5h", 1_800)],
 )
-def test_a_duration_is_so_many_of_its_unit(text: str, seconds: float) -> None:
-    assert units.seconds(text, "--budget") == seconds
-    assert units.days(text, "--deadline") == seconds / 86_400
+def test_a_duration_is_so_many_of_its_unit(given: str, seconds: float) -> None:
+    assert text.seconds(given, "--budget") == seconds
+    assert text.days(given, "--deadline") == seconds / 86_400
 
 
 @pytest.mark.parametrize(
-    ("text", "size"),
+    ("given", "size"),
     [("7B", 7), ("3kB", 3_000), ("5MB", 5_000_000), ("80GB", 80_000_000_000), ("1TB", 10**12),
      ("3KiB", 3_072), ("1.5MiB", 1_572_864), ("2GiB", 2_147_483_648), ("1TiB", 2**40)],
 )  # fmt: skip
-def test_a_size_is_in_powers_of_1000_or_with_an_i_of_1024(text: str, size: int) -> None:
-    assert units.bytes_(text, "--memory") == size
+def test_a_size_is_in_powers_of_1000_or_with_an_i_of_1024(given: str, size: int) -> None:
+    assert text.bytes_(given, "--memory") == size
 
 
 @pytest.mark.parametrize(
@@ -40,11 +40,11 @@ def test_a_size_is_in_powers_of_1000_or_with_an_i_of_1024(text: str, size: int) 
     ],
 )
 def test_a_duration_is_told_in_the_unit_in_which_it_is_short(seconds: float, told: str) -> None:
-    assert units.duration(seconds) == told
+    assert text.duration(seconds) == told
 
 
 @pytest.mark.parametrize(
-    ("text", "read"),
+    ("given", "read"),
     [
         ("0.13", Interval.exact(0.13)),
         ("0..4", Interval(2, 0, 4)),
@@ -52,30 +52,30 @@ def test_a_duration_is_told_in_the_unit_in_which_it_is_short(seconds: float, tol
         (" 0 ", Interval.exact(0)),
     ],
 )
-def test_of_bounds_the_middle_counts(text: str, read: Interval) -> None:
-    assert units.interval(text, "--electricity") == read
+def test_of_bounds_the_middle_counts(given: str, read: Interval) -> None:
+    assert text.interval(given, "--electricity") == read
 
 
-@pytest.mark.parametrize("text", ["3..", "..3", "1..2..3", "-1", "1e3", "", "1_0", "½"])
-def test_what_is_no_number_and_no_bounds_is_refused(text: str) -> None:
+@pytest.mark.parametrize("given", ["3..", "..3", "1..2..3", "-1", "1e3", "", "1_0", "½"])
+def test_what_is_no_number_and_no_bounds_is_refused(given: str) -> None:
     with pytest.raises(UserError, match=r"expected a number from 0 up in plain digits such as 0.13, or bounds"):
-        units.interval(text, "--electricity")
+        text.interval(given, "--electricity")
 
 
 def test_bounds_in_the_wrong_order_are_told_in_the_right_one() -> None:
     with pytest.raises(UserError, match=r"^--electricity 0\.2\.\.0\.1: expected the lower bound first, 0\.1\.\.0\.2$"):
-        units.interval("0.2..0.1", "--electricity")
+        text.interval("0.2..0.1", "--electricity")
 
 
 def test_a_number_has_up_to_20_digits_on_either_side_of_the_point() -> None:
-    assert units.number(f"{'9' * 20}.{'9' * 20}", "here") == pytest.approx(1e20)
-    for text in ("9" * 21, f"0.{'9' * 21}"):
+    assert text.number(f"{'9' * 20}.{'9' * 20}", "here") == pytest.approx(1e20)
+    for given in ("9" * 21, f"0.{'9' * 21}"):
         with pytest.raises(UserError, match="here: expected at most 20 digits"):
-            units.number(text, "here")
+            text.number(given, "here")
 
 
 def test_a_count_may_be_as_small_as_is_allowed_and_as_large_as_a_billion() -> None:
-    assert [units.count(text, "--steps", 3) for text in ("3", "+5", "1000000000")] == [3, 5, 10**9]
-    for text in ("2", "1000000001", "1_000", "3.0", "٣"):
+    assert [text.count(given, "--steps", 3) for given in ("3", "+5", "1000000000")] == [3, 5, 10**9]
+    for given in ("2", "1000000001", "1_000", "3.0", "٣"):
         with pytest.raises(UserError, match=r"--steps .*: expected a whole number from 3 to 1,000,000,000: so few"):
-            units.count(text, "--steps", 3, "so few")
+            text.count(given, "--steps", 3, "so few")

@@ -20,32 +20,26 @@ from typing import Any
 
 import pytest
 
-import models
-from repro import nvml
+from repro import models
 from repro.cli import main
 from repro.commands import upgrade_check
-from repro.compare import culprit, interleave, second
-from repro.compare.baseline import accept, machine
-from repro.compare.budget import chosen_within, seconds_of_parts
-from repro.compare.changes import Change
-from repro.compare.coverage import choose, features
-from repro.compare.environments import differences
-from repro.compare.interleave import Check, rounds
-from repro.compare.judge import by_start, judge_pairs
-from repro.compare.second import Stack, build, differ, locked, pinned, requirements, this_stack
-from repro.compare.side import Side, read_side
-from repro.compare.trials import Compared, compare_trial
-from repro.devices import Device
-from repro.environment import read
-from repro.errors import UserError
-from repro.gpus import find
-from repro.host import Host
-from repro.imported import Imported, Imports
+from repro.compare import candidate, culprit, upgrade
+from repro.compare.candidate import Stack, build, differ, locked, pinned, requirements, this_stack
+from repro.compare.side import Side, accept, differences, machine, read_side
+from repro.compare.trials import Change, Compared, by_start, choose, compare_trial, features, judge_pairs
+from repro.compare.upgrade import Check, chosen_within, rounds, seconds_of_parts
+from repro.console import UserError
+from repro.machine import nvml
+from repro.machine.devices import Device
+from repro.machine.environment import read
+from repro.machine.host import Host
+from repro.machine.imported import Imported, Imports
 from repro.measure.trial import Bench
-from repro.reading import history
-from repro.recipe import Scale
-from repro.results import TRIALS, Results
-from repro.trial import Record, Status, Trial
+from repro.models.recipe import Scale
+from repro.paper.gpus import find
+from repro.record import Record, Status, Trial
+from repro.run.reading import history
+from repro.run.results import TRIALS, Results
 from tests.command_line import ROOT, process, record, refusal, repro, results_folder
 from tests.wheels import linked, pin, wheel
 
@@ -74,7 +68,7 @@ def test_gpus_are_taken_in_a_number_that_batches_divide_by_and_of_one_type(monke
     monkeypatch.setattr(nvml, "visible_devices", lambda: seen(*["NVIDIA H200"] * 3))
     devices, trials = upgrade_check._candidates(asked)
     assert (len(devices), [trial.count for trial in trials]) == (2, [2])
-    assert ([trial.steps for trial in trials], interleave.forks(devices)) == ([5], 1), "processes that nobody is beside"
+    assert ([trial.steps for trial in trials], upgrade.forks(devices)) == ([5], 1), "processes that nobody is beside"
     monkeypatch.setattr(nvml, "visible_devices", lambda: seen("NVIDIA H200", "NVIDIA A40"))
     with pytest.raises(UserError, match="of several types"):
         upgrade_check._candidates(asked)
@@ -148,7 +142,7 @@ def test_nothing_measured_is_a_result_without_rows_and_no_baseline(
 ) -> None:
     monkeypatch.setattr(nvml, "visible_devices", list)
     monkeypatch.setattr(upgrade_check, "stop_on_sigterm", lambda: None)
-    monkeypatch.setattr(second, "build", lambda against, first: replace(first, name=against))
+    monkeypatch.setattr(candidate, "build", lambda against, first: replace(first, name=against))
     monkeypatch.setenv("REPRO_EXPECTED", str(tmp_path / "expected"))
 
     def told(format: str, *words: str) -> Any:
@@ -260,7 +254,7 @@ def test_a_lock_that_cannot_be_installed_is_one_clear_line(tmp_path: Path, conte
 
 def test_that_another_set_up_was_waited_for_is_no_part_of_what_went_wrong() -> None:
     told = "second.sh: another set-up is running: waiting for it\nerror: no such wheel\nsecond.sh: X, see above\n"
-    assert second._one_line(told, "key", "a lock") == "no such wheel"
+    assert candidate._one_line(told, "key", "a lock") == "no such wheel"
 
 
 @pytest.mark.parametrize(
@@ -321,7 +315,7 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(
         append(results, each)
 
     monkeypatch.setattr(Results, "append", noted)
-    monkeypatch.setattr(interleave, "FORKS", 2)
+    monkeypatch.setattr(upgrade, "FORKS", 2)
     trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1, steps=1)
     stacks = this_stack(), Stack("its twin", sys.executable, this_stack().packages)
 
@@ -442,9 +436,9 @@ class Rehearsal:
             rehearsal.benches.append(bench)
             return replace(rehearsal.measured(arm, trial, before), id=trial.id)
 
-        monkeypatch.setattr(interleave, "ForkServer", Server)
-        monkeypatch.setattr(interleave, "run_trial", run_trial)
-        monkeypatch.setattr(interleave, "time", Namespace(monotonic=lambda: self.clock))
+        monkeypatch.setattr(upgrade, "ForkServer", Server)
+        monkeypatch.setattr(upgrade, "run_trial", run_trial)
+        monkeypatch.setattr(upgrade, "time", Namespace(monotonic=lambda: self.clock))
 
     def of(self, trial: Trial, days: float, micro_batch: int = 4) -> Record:
         known: dict[str, Any] = {"gpu": trial.device, "count": 1, "scale": trial.scale, "micro_batch": micro_batch}
@@ -465,7 +459,7 @@ class Rehearsal:
     def taken(self, number: int = 0) -> list[int]:
         """How many processes of each arm took a trial."""
         id = self.trials[number].id
-        return [sum(each.startswith(f"{arm} {id}/micro") for each in self.events) for arm in interleave.ARMS]
+        return [sum(each.startswith(f"{arm} {id}/micro") for each in self.events) for arm in upgrade.ARMS]
 
 
 @pytest.fixture
@@ -579,7 +573,7 @@ def test_only_what_a_first_round_leaves_unsettled_is_measured_in_a_second(rehear
     assert (same.status, on_gpus.taken(0)) == ("unchanged", [6, 6, 6])
     assert not any(change.what == "largest micro batch" for change in same.changes)
     assert (other.status, on_gpus.taken(1)) == ("regressed", [12, 12, 12])
-    assert on_gpus.told == left == [part for parts in interleave.parts(6) for part in parts]
+    assert on_gpus.told == left == [part for parts in upgrade.parts(6) for part in parts]
     first = on_gpus.events.index("before loads")
     assert on_gpus.events[first + 1 : first + 3] == ["after loads", "again loads"], "all of them before one is timed"
 
@@ -645,7 +639,7 @@ def command(
     monkeypatch.setattr(nvml, "visible_devices", lambda: rehearsed.devices)
     monkeypatch.setattr(upgrade_check, "check_cuda", lambda devices: None)
     monkeypatch.setattr(upgrade_check, "stop_on_sigterm", lambda: None)
-    monkeypatch.setattr(second, "build", lambda against, first: other)
+    monkeypatch.setattr(candidate, "build", lambda against, first: other)
     asked = ["upgrade-check", "--against", "transformers==4.0.0", "--models", models, "--scale", "tiny"]
     return main([*asked, "--methods", methods, "--out", str(rehearsed.folder), *words])
 
@@ -656,7 +650,7 @@ def test_kernels_that_no_second_stack_gets_break_nothing_there(
     on_gpus = rehearsal()
     kernels = {"mamba-ssm": "2.2.2", "causal-conv1d": "1.4.0"}
     ours = replace(this_stack(), packages=this_stack().packages | kernels)
-    monkeypatch.setattr(second, "this_stack", lambda: ours)
+    monkeypatch.setattr(candidate, "this_stack", lambda: ours)
 
     def told(transformers: str, methods: str, code: int) -> tuple[Any, str]:
         there = {**ours.packages, "transformers": transformers}
@@ -675,8 +669,8 @@ def test_kernels_that_no_second_stack_gets_break_nothing_there(
     assert (
         told("4.0.0", "free-lunch", 2)[1] == f"repro: mamba free_lunch: {left_out}; name other --models or --methods\n"
     )
-    assert second.left_behind(str(Path(__file__)), ours) == frozenset(), "a lock says what it has"
-    assert second.left_behind("mamba-ssm==2.3.0", ours) == {"causal-conv1d"}
+    assert candidate.left_behind(str(Path(__file__)), ours) == frozenset(), "a lock says what it has"
+    assert candidate.left_behind("mamba-ssm==2.3.0", ours) == {"causal-conv1d"}
 
 
 def test_what_is_measured_already_is_no_part_of_the_time_that_is_announced(
@@ -738,7 +732,7 @@ def test_what_a_check_found_is_kept_before_it_bisects(
 
     on_gpus = rehearsal()
     on_gpus.measured = lambda arm, trial, _: on_gpus.of(trial, 1.2 if arm == "after" else 1.0)
-    monkeypatch.setattr(second, "pinned", stopped)
+    monkeypatch.setattr(candidate, "pinned", stopped)
     assert command(on_gpus, monkeypatch, "--pairs", "6", "--bisect") == 130
     kept = json.loads((on_gpus.folder / "check.json").read_text())
     assert (kept["exit_code"], len(kept["notes"])) == (1, 1)
@@ -750,18 +744,18 @@ def test_each_stack_has_its_own_interpreter_caches_and_tools_and_loads_what_its_
 ) -> None:
     on_gpus = rehearsal()
     on_gpus.run()
-    before, after, again = (on_gpus.servers[arm] for arm in interleave.ARMS)
+    before, after, again = (on_gpus.servers[arm] for arm in upgrade.ARMS)
     assert (before.python, after.python, again.python) == (sys.executable, "/second/bin/python", sys.executable)
     assert before.environment == again.environment
     assert after.environment["PATH"] == f"/second/bin{os.pathsep}{before.environment['PATH']}"
     for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR"):
-        assert Path(after.environment[name]).parent == second.folder("a-key")
-        assert Path(before.environment[name]).parent == second.folder("a-key").parent.parent
+        assert Path(after.environment[name]).parent == candidate.folder("a-key")
+        assert Path(before.environment[name]).parent == candidate.folder("a-key").parent.parent
     loaded = {}
     for settings in ("naive", "free_lunch", "zero_2"):
         trial = Trial("pythia-1b", "tiny", settings, "H200", 2)
-        loaded[settings] = {module.split(".")[0] for module in interleave._modules([trial])} | {
-            module for module in interleave._modules([trial]) if module == "torch._dynamo"
+        loaded[settings] = {module.split(".")[0] for module in upgrade._modules([trial])} | {
+            module for module in upgrade._modules([trial]) if module == "torch._dynamo"
         }
     assert loaded["naive"] == {"torch", "transformers"}
     assert loaded["free_lunch"] == {"torch", "transformers", "torch._dynamo"}
@@ -967,7 +961,7 @@ def unbuilt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Namespace]:
         lock, wanted = files.values()
         return Namespace(key=key, name=name, preferred=lock.split(), wanted=wanted.split())
 
-    monkeypatch.setattr(second, "_built", built)
+    monkeypatch.setattr(candidate, "_built", built)
     return wanted
 
 
@@ -1008,7 +1002,7 @@ def to_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
         place.write_text(f"#!/bin/sh\n{script}\n")
         place.chmod(0o755)
         lock.write_text("a==1\n")
-        monkeypatch.setattr(second, "_SCRIPT", place)
+        monkeypatch.setattr(candidate, "_SCRIPT", place)
         monkeypatch.setenv("REPRO_CACHE", str(tmp_path / "cache"))
         return lock
 
@@ -1017,7 +1011,7 @@ def to_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 
 @pytest.fixture
 def building(to_build: Callable[[str], Path]) -> Callable[[str], Stack]:
-    return lambda script: second.locked(to_build(script))
+    return lambda script: candidate.locked(to_build(script))
 
 
 @pytest.mark.parametrize(
@@ -1051,7 +1045,7 @@ def test_a_stack_that_two_checks_want_at_once_is_built_once(
 ) -> None:
     lock = to_build(f"sleep 1; mkdir -p $2/bin; ln -s {sys.executable} $2/bin/python")
     with ThreadPoolExecutor(2) as pool:
-        one, other = pool.map(second.locked, [lock, lock])
+        one, other = pool.map(candidate.locked, [lock, lock])
     assert one == other
     assert capsys.readouterr().err.count("building the stack of ") == 1, (
         "who built it again would take it from the other"
@@ -1149,7 +1143,7 @@ def test_a_stack_that_cannot_be_built_ends_bisecting_and_not_the_check(
     def refused(*_: object) -> Stack:
         raise UserError("--against a==2: a 2 needs b 2")
 
-    monkeypatch.setattr(second, "pinned", refused)
+    monkeypatch.setattr(candidate, "pinned", refused)
     trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1)
     stacks = Stack("one", sys.executable, {"a": "1", "b": "1"}), Stack("other", sys.executable, {"a": "2", "b": "2"})
     check = Check(tmp_path, [trial], stacks, [], pairs=6, budget=60.0, tell=unheard)
@@ -1169,7 +1163,7 @@ def bisected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Calla
         def pinned(wanted: dict[str, str], first: Stack) -> Stack:
             return Stack("".join(wanted), sys.executable, first.packages | dict.fromkeys(wanted, "2"))
 
-        monkeypatch.setattr(second, "pinned", pinned)
+        monkeypatch.setattr(candidate, "pinned", pinned)
         monkeypatch.setattr(Check, "run", lambda check: [look(check._stacks["after"].name)])
         trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1)
         check = Check(tmp_path, [trial], (first, other), [], pairs=6, budget=60.0, tell=unheard)

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-import models
-from repro.clocks import Clock
-from repro.expected import Cell, PublishedSettings, State, Table, cells, published_settings
-from repro.predict.tables import corrected
-from repro.reading import read
-from repro.rules import compiles
-from repro.settings import NAIVE, Settings, Sharding, search_space
-from repro.trial import Record, Status
-from repro.verdict import Verdict, explain, judge, stands_for_cell, within
+from repro import models
+from repro.machine.rules import compiles
+from repro.paper.settings import NAIVE, Settings, Sharding, search_space
+from repro.paper.tables import Cell, PublishedSettings, State, Table, cells, published_settings
+from repro.predict.forecast import corrected
+from repro.record import Clock, Record, Status
+from repro.run.reading import read
+from repro.run.verdict import Verdict, explain, judge, stands_for_cell, within
 from tests.command_line import ROOT
 
 PYTHIA = ("pythia-1b", "Pythia-1B")

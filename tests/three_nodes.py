@@ -11,11 +11,11 @@ from pathlib import Path
 
 import psutil
 
-from repro.cluster import launched
+from repro.machine.cluster import launched
 from repro.measure.follower import follow
-from repro.measure.job import Job
 from repro.measure.launcher import ForkServer
 from repro.measure.leader import Leader
+from repro.measure.server import Job
 
 CODE = 7
 

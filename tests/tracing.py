@@ -8,16 +8,16 @@ from typing import Any
 import torch
 from torch import nn
 
-import models
-from repro.errors import UserError
+from repro import models
+from repro.console import UserError
 from repro.measure.engine.base import _checkpoint
 from repro.measure.rank import Rank
+from repro.models.recipe import Recipe, Text
 from repro.predict import traces
-from repro.recipe import Recipe, Text
-from repro.tracing import trace as tracing
-from repro.tracing.fusion import fused
-from repro.tracing.operators import Operator
-from repro.tracing.record import Recording, patched, record
+from repro.predict.trace import trace as tracing
+from repro.predict.trace.operators import Operator
+from repro.predict.trace.record import Recording, patched, record
+from repro.predict.trace.trace import fused
 
 
 def extrapolated_and_whole(

@@ -20,21 +20,20 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-import models
-from models import pythia
-from models.adversarial import Adversaries
-from models.objective import ImageClassification
-from models.transformer import TextShape
+from repro import models
 from repro.measure import engine, epochs, phases, probes
-from repro.measure.batch import random_batch
-from repro.measure.clock import Clock, synchronised, wait
+from repro.measure.clock import Clock, Watch, kernel_path, optimizer_path, synchronised, wait
 from repro.measure.engine.base import WrongWrapperError, layers, rate_factor, torch_optimizer
 from repro.measure.engine.plain import PlainEngine
 from repro.measure.engine.zero import configuration
-from repro.measure.kernels import Watch, kernel_path, optimizer_path
+from repro.measure.phases import random_batch
 from repro.measure.rank import SEED, Rank
-from repro.recipe import Images, Optimizer, Precision, Recipe, Scale, Schedule, Text
-from repro.settings import Settings
+from repro.models import pythia
+from repro.models.adversarial import Adversaries
+from repro.models.objective import ImageClassification
+from repro.models.recipe import Images, Optimizer, Precision, Recipe, Scale, Schedule, Text
+from repro.models.transformer import TextShape
+from repro.paper.settings import Settings
 
 torch.set_num_threads(1)  # the models are tiny: more threads would only wait for each other
 
@@ -533,7 +532,7 @@ def beside_the_authors_class(
 
 def mamba_kernels(rank: Rank, custom_kernels: bool, packages: str | None = None) -> dict[str, str]:
     """What Mamba's kernels are bound to after a build; `packages` is a folder to import from."""
-    from models.mamba import bound_kernels
+    from repro.models.mamba import bound_kernels
 
     if packages is not None:
         sys.path.insert(0, packages)
@@ -575,7 +574,7 @@ def search_with_a_slow_scan(rank: Rank) -> dict[str, Any]:
 
 def mamba_path(rank: Rank, packages: str) -> list[str]:
     """The path of a build with custom kernels, and what their packages say; `packages` is a folder to import from."""
-    from models.mamba import import_errors
+    from repro.models.mamba import import_errors
 
     sys.path.insert(0, packages)
     described = models.find("mamba", "tiny")

@@ -7,26 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import command
-from ..clocks import BY_DAYS, DEFAULT, Clock, other
+from ..console import UserError, near
 from ..datafile import expected_folder
-from ..errors import UserError
-from ..near import near
-from ..trial import Record
-from . import (  # noqa: F401  # importing registers their functions
-    comment,
-    lab,
-    measured,
-    paper,
-    paper_costs,
-    paper_models,
-    review,
-    search,
-    thesis,
-)
-from .claim import Claim, listed
-from .judge import ClaimVerdict, judge
-from .registry import MEASURED, RECOMPUTED, Missing
-from .working import Working, shown
+from ..record import BY_DAYS, DEFAULT, Clock, Record, other
+from .claim import MEASURED, RECOMPUTED, Claim, ClaimVerdict, Missing, judge, listed
+from .facts import Working, shown
 
 _NEAREST = 8  # claims to name where many are meant
 _STEPS = 5  # more than these are told by the last alone

@@ -1,15 +1,19 @@
-"""A sentence of one of the papers that says a number: expected/claims.csv."""
+"""A sentence of one of the papers that says a number (expected/claims.csv), and how its verdict is found."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle
-from typing import Literal, cast, get_args
+from math import inf
+from typing import Any, Literal, TypeVar, cast, get_args
 
 from ..datafile import columns, expected_folder, number, optional, positive, problem, read_once, rows
-from ..interval import Interval
+from ..record import Clock, Record
+from ..text import Interval
+from .facts import Working, shown
 
 Paper = Literal["paper", "review", "comment", "lab", "thesis"]
 Relation = Literal["equals", "at_most", "at_least"]
@@ -110,3 +114,86 @@ def _source(text: str) -> str:
     if paper not in get_args(Paper) or not where.strip():
         raise ValueError
     return text
+
+
+ClaimVerdict = Literal["holds", "holds_by_rounding", "differs", "not_checkable", "needs_measurement"]
+_EXACT = 1e-9  # relative: what floating point leaves of a number on the edge of rounding
+_HOLDS = {"equals": "rounds to", "at_most": "is at most", "at_least": "is at least"}
+_DIFFERS = {"equals": "is not", "at_most": "is more than", "at_least": "is less than"}
+
+
+def judge(claim: Claim, working: Working) -> tuple[ClaimVerdict, str]:
+    """The verdict, and why.
+
+    A number holds if it rounds to the published one, or keeps to the published bound. It holds by rounding if it does
+    not but may, given how the numbers that it came from were rounded.
+    """
+    value, published = working.value, float(claim.published)
+    low, high = _accepted(claim)
+    slack = abs(published) * _EXACT
+    number, printed = shown(value.value), claim.with_unit(shown(published))
+    if low - slack <= value.value <= high + slack:
+        if claim.relation == "equals" and number == shown(published):
+            return "holds", _with_note(f"{printed}, as published", working)
+        return "holds", _with_note(f"{number} {_HOLDS[claim.relation]} {printed}", working)
+    off = f"{number} {_DIFFERS[claim.relation]} {printed}"
+    # Bounds that only touch are no overlap: what lies on both rounds to one of them.
+    if value.low < high - slack and low + slack < value.high:
+        bounds = f"{shown(value.low)} to {shown(value.high)}"
+        reason = f"{off}, but what it is computed from is rounded, which leaves {bounds}"
+        return "holds_by_rounding", _with_note(reason, working)
+    if published:
+        off += f": {abs(value.value / published - 1):.1%} {'more' if value.value > published else 'less'}"
+    return "differs", _with_note(off, working)
+
+
+def _accepted(claim: Claim) -> tuple[float, float]:
+    if claim.relation == "equals":
+        return claim.printed.low, claim.printed.high
+    bound = float(claim.published)
+    return (-inf, bound) if claim.relation == "at_most" else (bound, inf)
+
+
+def _with_note(reason: str, working: Working) -> str:
+    return f"{reason}; {working.note}" if working.note else reason
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Why records do not settle a claim: what they lack, and what they give so far.
+
+    With `largest_so_far`, more records can only raise the number: it refutes the claim once it is above the published
+    one.
+    """
+
+    reason: str
+    so_far: Working | None = None
+    largest_so_far: bool = False
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+RECOMPUTED: dict[str, Callable[[], Working]] = {}
+MEASURED: dict[str, Callable[[Sequence[Record], Clock], Working | Missing]] = {}
+
+
+def recomputes(id: str, **arguments: Any) -> Callable[[Callable[..., Working]], Callable[..., Working]]:
+    """Marks the function of a claim that follows from expected/: `function(**arguments)`."""
+    return _registers(RECOMPUTED, id, arguments)
+
+
+def measures(
+    id: str, **arguments: Any
+) -> Callable[[Callable[..., Working | Missing]], Callable[..., Working | Missing]]:
+    """Marks the function of a claim that needs a run: `function(records, clock, **arguments)`."""
+    return _registers(MEASURED, id, arguments)
+
+
+def _registers(functions: dict[str, Any], id: str, arguments: dict[str, Any]) -> Callable[[Function], Function]:
+    def register(function: Function) -> Function:
+        if id in RECOMPUTED or id in MEASURED:
+            raise ValueError(f"two functions for the claim {id}")
+        functions[id] = partial(function, **arguments)
+        return function
+
+    return register

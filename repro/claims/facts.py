@@ -1,20 +1,21 @@
-"""What expected/ and the recipes hold, as numbers that know their row.
+"""Numbers that know where they came from: rows of expected/ and of recipes, and arithmetic that keeps its steps.
 
 Reading raises UserError where a file of expected/ is broken, or lacks what a claim is checked on.
 """
 
 from __future__ import annotations
 
-from .. import prices
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from .. import text
 from ..datafile import absent
-from ..expected import COUNTS, Cell, Table
-from ..findings import by_place, recipe_of, training_flops
-from ..formats import counted
-from ..gpus import by_name, paper_gpus
-from ..lab import LabRun, lab_runs
-from ..originals import originals
-from ..quantities import quantities
-from .working import Row, Working, shown, total
+from ..lab.specification import LabRun, lab_runs
+from ..money import prices
+from ..paper.findings import by_place, recipe_of, training_flops
+from ..paper.gpus import by_name, paper_gpus
+from ..paper.tables import COUNTS, Cell, Table, originals, quantities
+from ..text import Interval, counted
 
 
 def days(table: Table, model: str, gpu: str, gpus: int) -> Working:
@@ -58,7 +59,7 @@ def price(gpu: str) -> Working:
 
 def system(gpus: int) -> Working:
     """US dollars of what is around the GPUs, as section 4.1 rounds it."""
-    found = prices.systems()[gpus]
+    found = prices.known_systems()[gpus]
     row = Row("systems.csv", f"{found.system}, GPUs: {gpus}", f"{shown(found.cost_usd)} USD", found.source)
     return Working.read(found.cost_usd, row, quantities()["rounding/system"].value)
 
@@ -96,7 +97,7 @@ def server(gpus: int) -> Working:
 
 def rental(gpu: str, gpus: int, provider: str, terms: str) -> Working:
     """What the hours of an instance cost that it is rented for: an hour, or a reservation."""
-    found = prices.rentals()[gpu, gpus, provider, terms]
+    found = prices.known_rentals()[gpu, gpus, provider, terms]
     what = f"{gpus} {gpu} at {provider}, {terms}, {found.hours:g} h"
     row = Row("rental.csv", what, f"{shown(found.price)} {found.currency}", found.source)
     return Working.read(found.price, row)
@@ -136,3 +137,113 @@ def cell_row(cell: Cell) -> Row:
     """The row of a cell of Table 1 or 4."""
     value = counted(cell.days, "day") if cell.days is not None else cell.state
     return Row(f"table{cell.table}.csv", f"{cell.model} on {cell.machine}", value, cell.source)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row that a number was read from: the file, which row, the value with its unit, and who says so."""
+
+    file: str
+    row: str
+    value: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Working:
+    """A number with its rows and its arithmetic, in words; `note` says what a reader should know of it.
+
+    Sums, differences, products and quotients carry rows and steps on, so that none of them can be left out.
+    """
+
+    value: Interval
+    rows: tuple[Row, ...] = ()
+    steps: tuple[str, ...] = ()
+    note: str = ""
+
+    @classmethod
+    def read(cls, value: float, row: Row, rounded_to: float = 0.0) -> Working:
+        """A number read from a row, printed there to a multiple of `rounded_to`; 0 is exact."""
+        return cls(Interval.rounded(value, rounded_to), (row,))
+
+    def __add__(self, other: Working | float) -> Working:
+        return self._with("+", other, self.value + _of(other).value)
+
+    def __sub__(self, other: Working | float) -> Working:
+        return self._with("-", other, self.value - _of(other).value)
+
+    def __mul__(self, other: Working | float) -> Working:
+        return self._with("x", other, self.value * _of(other).value)
+
+    def __truediv__(self, other: Working | float) -> Working:
+        return self._with("/", other, self.value / _of(other).value)
+
+    def called(self, name: str) -> Working:
+        """The same with a name: its last step says what the number is."""
+        last = self.steps[-1] if self.steps else shown(self.value.value)
+        return replace(self, steps=(*self.steps[:-1], f"{name}: {last}"))
+
+    def saying(self, step: str) -> Working:
+        """The same with one more step, in words."""
+        return replace(self, steps=(*self.steps, step))
+
+    def told(self, note: str) -> Working:
+        """The same with a note."""
+        return replace(self, note=note)
+
+    def after(self, *others: Working) -> Working:
+        """The same, with the rows and steps of others, which it was found among, before its own."""
+        rows, steps = _together([*others, self])
+        return replace(self, rows=rows, steps=steps)
+
+    def _with(self, sign: str, other: Working | float, value: Interval) -> Working:
+        rows, steps = _together([self, _of(other)])
+        step = f"{shown(self.value.value)} {sign} {shown(_of(other).value.value)} = {shown(value.value)}"
+        return Working(value, rows, (*steps, step))
+
+
+def total(workings: Sequence[Working]) -> Working:
+    """The sum, in one step."""
+    value = sum((working.value for working in workings), Interval.exact(0.0))
+    rows, steps = _together(workings)
+    terms = " + ".join(shown(working.value.value) for working in workings)
+    return Working(value, rows, (*steps, f"{terms} = {shown(value.value)}"))
+
+
+def mean(workings: Sequence[Working]) -> Working:
+    """The arithmetic mean, in one step."""
+    value = text.mean(working.value for working in workings)
+    rows, steps = _together(workings)
+    return Working(value, rows, (*steps, f"mean of the {len(workings)}: {shown(value.value)}"))
+
+
+def count(number: int, of: Sequence[Working], what: str) -> Working:
+    """How many of some there are: "9 of 20 are infeasible"."""
+    rows, steps = _together(of)
+    return Working(Interval.exact(number), rows, (*steps, f"{number} of {len(of)} {what}"))
+
+
+def shown(value: float) -> str:
+    """A number as people write it, five figures or more."""
+    size = abs(value)
+    if size and not 1e-3 <= size < 1e12:
+        return f"{value:.5g}".replace("e+", "e")
+    if size >= 1e4:
+        return f"{value:,.2f}".rstrip("0").rstrip(".")
+    if size >= 100:
+        return f"{value:.2f}".rstrip("0").rstrip(".")
+    return f"{value:.5g}"
+
+
+def _of(number: Working | float) -> Working:
+    return number if isinstance(number, Working) else Working(Interval.exact(number))
+
+
+def _together(workings: Iterable[Working]) -> tuple[tuple[Row, ...], tuple[str, ...]]:
+    """Rows and steps of all, each once, in their order."""
+    rows: dict[Row, None] = {}
+    steps: dict[str, None] = {}
+    for working in workings:
+        rows.update(dict.fromkeys(working.rows))
+        steps.update(dict.fromkeys(working.steps))
+    return tuple(rows), tuple(steps)

@@ -1,20 +1,22 @@
-"""The paper's tables and its clock as claims, checked on the records of a run."""
+"""The paper's tables, its clock and its search as claims, checked on the records of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from statistics import median
 
-from .. import command
-from ..clocks import Clock, days_text
-from ..expected import TOLERANCE, Table
-from ..interval import Interval
-from ..results import TRIALS
-from ..trial import Record
-from ..verdict import FAILED, Verdict, explain, judge_tables
-from .registry import Missing, measures
-from .searched import at_scale, nothing_counts, why_none_counts
-from .working import Row, Working, count, shown
+from .. import command, models
+from ..paper.gpus import paper_gpus
+from ..paper.settings import search_space
+from ..paper.tables import COUNTS, TOLERANCE, Table
+from ..record import DAYS, Clock, Record, days_text
+from ..run.results import TRIALS
+from ..run.search import Search, Spread, searches
+from ..run.verdict import FAILED, Verdict, explain, judge_tables, stands_for_cell
+from ..text import Interval, are, counted, listing
+from .claim import Missing, measures
+from .facts import Row, Working, count, mean, shown
 
 RUN = f"{command()} --gpus all"
 
@@ -73,3 +75,229 @@ def _clocks(record: Record) -> Working | None:
         for days, clock in ((record.true_days, "true"), (record.authors_days, "authors'"))
     )
     return (true / authors).called(record.id)
+
+
+@measures("best-over-median")
+@measures("twice-as-long")
+def best_over_median(records: Sequence[Record], clock: Clock) -> Working | Missing:
+    """Figure 5: the mean, over cells with several GPUs, of the median memory-saving settings' days over the best's."""
+    return _mean(records, clock, "median / best", lambda spread, _: (spread.median, spread.best))
+
+
+@measures("best-over-worst")
+def best_over_worst(records: Sequence[Record], clock: Clock) -> Working | Missing:
+    """Figure 5: the mean of the worst settings' days over the best's."""
+    return _mean(records, clock, "worst / best", lambda spread, _: (spread.worst, spread.best))
+
+
+@measures("median-slower-than-free-lunch")
+def median_over_free_lunch(records: Sequence[Record], clock: Clock) -> Working | Missing:
+    """Figure 5: the mean of the median settings' days over those of free lunch alone."""
+    return _mean(records, clock, "median / free lunch alone", lambda spread, free_lunch: (spread.median, free_lunch))
+
+
+@measures("memory-saving-gain")
+@measures("review-memory-saving-gain")
+def memory_saving_gain(records: Sequence[Record], clock: Clock) -> Working | Missing:
+    """Figure 4: the largest of its bars, in per cent of the days of free lunch alone that memory saving saves. A bar is
+    the mean over the models on so many of a GPU, or over 2, 4 and 8 of a GPU with one model."""
+    found = searched(records, clock, COUNTS)
+    # A bar is a mean, which the cells that are not searched may lower.
+    return _largest(found, _bars(found.cells), settled=not found.untried)
+
+
+@measures("one-gpu-memory-saving")
+def one_gpu_memory_saving(records: Sequence[Record], clock: Clock) -> Working | Missing:
+    """Figure 4: the largest gain of any cell with one GPU, in per cent; none is above zero if memory saving hurts."""
+    found = searched(records, clock, (1,))
+    return _largest(found, [gain for cell in found.cells if (gain := _gain(cell)) is not None], settled=True)
+
+
+def _mean(
+    records: Sequence[Record], clock: Clock, what: str, pair: Callable[[Spread, float], tuple[float, float]]
+) -> Working | Missing:
+    """The mean over the cells of a ratio of two steps, which `pair` takes from a cell's spread and its free lunch.
+
+    Cells where no memory-saving settings ran have no spread, and are left out.
+    """
+    found = searched(records, clock, COUNTS[1:])
+    ratios = []
+    for cell in found.cells:
+        assert cell.free_lunch is not None
+        if cell.spread is None:
+            continue
+        over, under = map(cell.days, pair(cell.spread, cell.free_lunch))
+        step = f"{name(cell)}, {cell.spread.count} memory-saving settings ran: {what} = {shown(over)} / {shown(under)}"
+        ratios.append(Working(Interval.exact(over / under), rows(cell), (f"{step} = {shown(over / under)}",)))
+    if not ratios:
+        return _none(found)
+    average = mean(ratios).told(found.where)
+    return Missing(_so_far(found, average, "x"), average) if found.missing else average
+
+
+def _largest(found: Searched, numbers: list[Working], settled: bool) -> Working | Missing:
+    """The largest of these per cents; `settled` says that more records change none of them."""
+    if not numbers:
+        return _none(found)
+    largest = max(numbers, key=lambda number: number.value.value)
+    told = largest.after(*numbers).saying(f"the largest of the {len(numbers)}: {shown(largest.value.value)} %")
+    told = told.told(found.where)
+    if not found.missing:
+        return told
+    return Missing(_so_far(found, told, "%"), told, largest_so_far=settled and found.of_paper)
+
+
+def _so_far(found: Searched, number: Working, unit: str) -> str:
+    return f"{shown(number.value.value)} {unit}, {found.where}; {found.missing}"
+
+
+def _none(found: Searched) -> Missing:
+    if found.untried:
+        return Missing(found.untried)
+    full = "every memory-saving settings" if found.cells else "free lunch alone"
+    told = f"on {listing(found.devices)} {full} ran out of memory in every cell"
+    return Missing("; ".join(filter(None, [told, found.missing])))
+
+
+def _bars(cells: Iterable[Search]) -> list[Working]:
+    """Figure 4's bars of the searched cells."""
+    groups: dict[str, list[Working]] = {}
+    for cell in cells:
+        gain = _gain(cell)
+        if gain is None:
+            continue
+        groups.setdefault(f"all models on {cell.count} {cell.device}", []).append(gain)
+        if cell.count > 1:
+            groups.setdefault(f"{cell.model} on several {cell.device}", []).append(gain)
+    return [mean(gains).called(name) for name, gains in groups.items()]
+
+
+def _gain(cell: Search) -> Working | None:
+    """Per cent of free lunch's days that the best memory-saving settings save; None where none of them ran."""
+    if cell.gain is None or cell.fastest_saving is None or cell.free_lunch is None:
+        return None
+    gain = 100 * cell.gain
+    best, alone = (shown(cell.days(step)) for step in (cell.steps[cell.fastest_saving], cell.free_lunch))
+    step = f"{name(cell)}, {cell.fastest_saving}: 1 - {best} / {alone} = {shown(gain)} %"
+    return Working(Interval.exact(gain), rows(cell), (step,))
+
+
+_PYTHIA = tuple(recipe.id for recipe in models.PYTHIAS)
+COMMAND = f"{command()} --gpus all --models {','.join(_PYTHIA)} --methods all"
+_NAMED = 3  # so many of the cells that are not searched are named, the others counted
+
+
+@dataclass(frozen=True)
+class Searched:
+    """The searched cells of the GPUs whose cells are all searched, or, where `untried` says which are not, of the GPU
+    that comes nearest. Cells where free lunch alone does not fit are left out."""
+
+    cells: tuple[Search, ...]
+    devices: tuple[str, ...]
+    untried: str
+
+    @property
+    def of_paper(self) -> bool:
+        return set(self.devices) <= set(paper_gpus())
+
+    @property
+    def where(self) -> str:
+        """What was measured, and on which GPUs."""
+        told = f"measured in {counted(len(self.cells), 'cell')} of {listing(self.devices)}"
+        return told if self.of_paper else f"{told}, none of the paper's GPUs"
+
+    @property
+    def missing(self) -> str:
+        """What else the paper's numbers are of; nothing where all of it is there."""
+        others = [gpu for gpu in paper_gpus() if gpu not in self.devices]
+        if self.untried or not others:
+            return self.untried
+        return f"the paper's {listing(others)} {are(len(others))} missing, where {COMMAND} measures it"
+
+
+def searched(records: Sequence[Record], clock: Clock, counts: Sequence[int]) -> Searched:
+    """The cells with these numbers of GPUs, by this clock: of the paper's GPUs whose cells are all searched, else of
+    other such GPUs, else of the nearest, one of the paper's where any was measured."""
+    there = {(each.recipe, each.device, each.count): each for each in searches(at_scale(records), clock)}
+    devices = tuple(dict.fromkeys(device for recipe, device, _ in there if recipe in _PYTHIA))
+    if not devices:
+        return Searched((), (), nothing_counts(records, COMMAND))
+    cells = {
+        device: [
+            there.get((id, device, count)) or Search(id, "paper", device, count, 1, None, (), clock)
+            for id in _PYTHIA
+            for count in counts
+        ]
+        for device in devices
+    }
+    whole = [device for device in devices if not any(map(_lacks, cells[device]))]
+    taken = _of_paper(whole)
+    untried = ""
+    if not taken:
+        taken = [max(_of_paper(devices), key=lambda device: sum(not _lacks(cell) for cell in cells[device]))]
+        untried = _untried(cells[taken[0]])
+    fit = (cell for device in taken for cell in cells[device] if cell.free_lunch_fits and cell.whole)
+    return Searched(tuple(fit), tuple(taken), untried)
+
+
+def _of_paper(devices: Sequence[str]) -> Sequence[str]:
+    """The paper's among them, all where there are none."""
+    return [device for device in devices if device in paper_gpus()] or devices
+
+
+def at_scale(records: Sequence[Record]) -> list[Record]:
+    """The records that can stand for the paper's, and are believed."""
+    return [record for record in records if stands_for_cell(record) and record.status != "not_measured"]
+
+
+def nothing_counts(records: Sequence[Record], run: str) -> str:
+    """Why records settle nothing, and the command whose records would."""
+    measures = f"{run} measures it, and {command()} claims --measured DIR checks it"
+    return f"{why_none_counts(records)}; {measures}" if records else measures
+
+
+def why_none_counts(records: Sequence[Record]) -> str:
+    """Why none of these records can stand for the paper's, by how many are of which kind."""
+    kinds = {
+        "not believed": sum(record.status == "not_measured" for record in records),
+        "of tiny recipes": sum(record.scale != "paper" for record in records),
+        "of the CPU": sum(record.device == "cpu" for record in records),
+        "under a memory limit": sum(record.memory_limit is not None for record in records),
+        "on several nodes": sum(record.nodes > 1 for record in records),
+    }
+    told = (
+        ", ".join(f"{number} are {kind}" for kind, number in kinds.items() if number)
+        or "they are of other models or settings, or did not run"
+    )
+    return f"none of the {len(records)} records counts: {told}"
+
+
+def name(cell: Search) -> str:
+    """The cell, as the paper's are named."""
+    return f"{cell.model} on {cell.count} {cell.device}"
+
+
+def rows(cell: Search) -> tuple[Row, ...]:
+    """Days of all settings that ran there, by the cell's clock."""
+    return tuple(
+        Row(TRIALS, f"{name(cell)}, {id}", f"{shown(cell.days(step))} {DAYS[cell.clock]}", "this run")
+        for id, step in cell.steps.items()
+    )
+
+
+def _lacks(cell: Search) -> bool:
+    """Whether settings that the figures would show are still to be tried."""
+    return cell.free_lunch_fits and not cell.whole
+
+
+def _untried(cells: Sequence[Search]) -> str:
+    lacking = [cell for cell in cells if _lacks(cell)]
+    named = [
+        f"{name(cell)} lacks {len(cell.untried)} of {len(search_space(cell.count))} settings, first {cell.untried[0]}"
+        for cell in lacking[:_NAMED]
+    ]
+    if len(lacking) > _NAMED:
+        named.append(f"{counted(len(lacking) - _NAMED, 'other')} likewise")
+    searched = len(cells) - len(lacking)
+    told = f"{searched} of the {len(cells)} cells of {cells[0].device} {are(searched)} searched"
+    return f"{told}: {', '.join(named)}; {COMMAND} measures them"

@@ -8,23 +8,16 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
-import models
-
-from .. import units
-from ..currency import amount, used, worth
-from ..economics import comment, energy, pricelist, question
-from ..economics.breakeven import Case, first_run
-from ..economics.days import TrainingDays, days_on
-from ..economics.doubts import INSTEAD, believed, doubts, told_doubts
-from ..economics.pricelist import PriceList
-from ..economics.question import Given
-from ..economics.reckoning import Reckoned, Tariff
-from ..economics.renting import given_hours
-from ..economics.told import told
-from ..errors import UserError
-from ..formats import counted
-from ..interval import Interval
-from ..quantities import quantities
+from .. import models, text
+from ..console import UserError
+from ..money import breakeven
+from ..money.breakeven import Case, Given, Reckoned, Tariff, first_run
+from ..money.choice import INSTEAD, believed, doubts, told_doubts
+from ..money.days import TrainingDays, days_on
+from ..money.prices import PriceList, amount, rates_used, told, told_prices, worth
+from ..money.renting import given_hours
+from ..paper.tables import quantities
+from ..text import Interval, counted
 from .money import add_shared, check_run, given_in, read_gpu, read_prices, read_sum
 from .printout import finite, printout
 
@@ -67,7 +60,7 @@ class _Answer:
 
 def main(given: argparse.Namespace) -> int:
     unit, prices = read_prices(given)
-    grams, grams_source = (None, None) if given.co2 is None else energy.intensity(given.co2, "--co2")
+    grams, grams_source = (None, None) if given.co2 is None else breakeven.intensity(given.co2, "--co2")
     run = _run(given)
     if run is None and unit == "USD" and all(getattr(given, name) is None for name in _INPUTS):
         answer = _of_the_comment(given, grams)
@@ -93,7 +86,7 @@ def _of_the_comment(given: argparse.Namespace, grams: Interval | None) -> _Answe
             f"--prices {given.prices} changes nothing of the comment's own sum: give an input of your own too, "
             "such as --machine SUM, or --gpu NAME"
         )
-    rows = comment.reckonings(grams)
+    rows = breakeven.comment_reckonings(grams)
     printed, electricity, both = rows[:3]
     sentence = (
         f"As the comment reckons, owning pays from run {printed.answer.whole_runs} on; with the electricity of its own "
@@ -110,8 +103,8 @@ def _of_the_comment(given: argparse.Namespace, grams: Interval | None) -> _Answe
         f"Its {its('hours_charged')} h x {its('power')} kW x {its('electricity')} EUR/kWh are {euros.value:.2f} EUR "
         f"where it has {its('electricity_a_run')}; its {its('minutes')} min on {its('gpus')} GPUs are {hours:.0f} "
         f"GPU-hours where it charges {its('hours_charged')}.",
-        f"{comment.rate_told()}, and its sums are of 2021-01-14. It holds its card to be as fast as a V100: a run then "
-        f"takes the machine {hours / 24:.0f} days.",
+        f"{breakeven.comment_rate()}, and its sums are of 2021-01-14. It holds its card to be as fast as a V100: "
+        f"a run then takes the machine {hours / 24:.0f} days.",
     ]
     return _Answer(rows, [sentence], notes)
 
@@ -121,25 +114,25 @@ def _of_inputs(
 ) -> _Answer:
     """The machine that was named, or the comment's with inputs of one's own."""
     inputs = _inputs(given, prices, unit, grams)
-    asked = question.of_machine(run, inputs, prices, unit) if run else question.of_comment(inputs, unit, prices.rates)
+    asked = breakeven.of_machine(run, inputs, prices, unit) if run else breakeven.of_comment(inputs, unit, prices.rates)
     _check_resale(given, asked.reckoned[0].case, unit)
     rows, notes = asked.reckoned, asked.notes
     sentences, instead = [_told(rows, unit)], list[Reckoned]()
     doubted = doubts(given.model, [run]) if run and given.model else {}
     predicted = believed([run], doubted)[0] if run else None
     if predicted and predicted is not run:
-        instead = question.of_machine(predicted, inputs, prices, unit).reckoned
+        instead = breakeven.of_machine(predicted, inputs, prices, unit).reckoned
         told_instead = _told(instead, unit)
         sentences.append(f"{INSTEAD.capitalize()}: {told_instead[0].lower()}{told_instead[1:]}")
     notes += told_doubts(doubted, [run] if run else [])
     paid = asked.paid_in | given_in(given, _SUMS, unit)
-    if given.prices is not None and run is None and not used(paid, unit, prices.rates):
+    if given.prices is not None and run is None and not rates_used(paid, unit, prices.rates):
         raise UserError(
             f"--prices {given.prices} changes nothing of the comment's workstation, as no [[rate]] of it is "
             "needed; --gpu NAME takes the prices of that machine"
         )
     notes += _apart(rows[0], unit)
-    notes += pricelist.told_prices(asked.quoted, paid, unit, prices.rates, date.today())
+    notes += told_prices(asked.quoted, paid, unit, prices.rates, date.today())
     if any(math.isinf(row.answer.runs.high) for row in rows):
         notes.append("No number of runs: there owning never pays, as its electricity costs no less than the rent.")
     return _Answer(rows, sentences, notes, instead)
@@ -153,10 +146,10 @@ def _run(given: argparse.Namespace) -> TrainingDays | None:
             if getattr(given, option) is not None:
                 raise UserError(f"--{option} needs --gpu NAME: the machine to own or to rent")
         return None
-    gpus = units.count_if_given(given.gpus, "--gpus") or 1
+    gpus = text.count_if_given(given.gpus, "--gpus") or 1
     check_run(given)
     if given.hours is not None:
-        return given_hours(gpu, gpus, units.interval(given.hours, "--hours").value)
+        return given_hours(gpu, gpus, text.interval(given.hours, "--hours").value)
     if given.model is None:
         raise UserError("--gpu needs --model ID, or --hours H: how long is a run?")
     return days_on(gpu, gpus, given.model, given.measured, given.predicted)[0]
@@ -164,12 +157,12 @@ def _run(given: argparse.Namespace) -> TrainingDays | None:
 
 def _inputs(given: argparse.Namespace, prices: PriceList, unit: str, grams: Interval | None) -> Given:
     def sum_(name: str) -> Interval | None:
-        text = getattr(given, name)
-        return None if text is None else read_sum(text, f"--{name}", unit, prices)
+        written = getattr(given, name)
+        return None if written is None else read_sum(written, f"--{name}", unit, prices)
 
     def number(name: str) -> Interval | None:
-        text = getattr(given, name)
-        return None if text is None else units.interval(text, f"--{name}")
+        written = getattr(given, name)
+        return None if written is None else text.interval(written, f"--{name}")
 
     tariff = None
     if given.electricity is not None:
@@ -189,7 +182,7 @@ def _inputs(given: argparse.Namespace, prices: PriceList, unit: str, grams: Inte
         raise UserError(f"--hours {given.hours}: expected more than 0, such as 100 or 700..800")
     if found.pue is not None and found.pue.low < 1:
         raise UserError(f"--pue {given.pue}: expected at least 1, the machine itself; such as 1.2 or 1.1..1.5")
-    gpus = units.count_if_given(given.gpus, "--gpus") or 1
+    gpus = text.count_if_given(given.gpus, "--gpus") or 1
     most = max(_MOST_KILOWATTS, gpus * _MOST_KILOWATTS_A_GPU)
     if found.kilowatts is not None and found.kilowatts.high > most:
         raise UserError(f"--power {given.power}: expected at most {most:,} kW; 500 W are 0.5")

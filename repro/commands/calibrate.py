@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import command
-from ..devices import name_of
-from ..errors import UserError
-from ..formats import FOR_MACHINES, add_format, prose, render
-from ..stderr import say
-from ..units import path, shell_words
+from ..console import UserError, say
+from ..machine.devices import name_of
+from ..text import FOR_MACHINES, add_format, path, prose, render, shell_words
 from .devices import add_devices, devices_and_counts
 from .preflight import check_cuda, check_disk, check_loopback, check_packages, resumable, stop_on_sigterm
 
@@ -30,9 +28,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 @resumable("nothing is kept of probes")
 def main(given: argparse.Namespace) -> int:
-    from ..calibrate import probe
+    from ..machine.stack import trial_environment
     from ..measure.launcher import ForkServer
-    from ..variables import trial_environment
+    from ..run.probe import probe
 
     check_packages()
     devices, counts = devices_and_counts(given)

@@ -10,17 +10,15 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import files, jsonfile
-from ..checkout import ROOT
-from ..errors import UserError
-from ..exit_codes import FAILED, INTERRUPTED, OK
-from ..results import BENCHMARK
+from .. import datafile, files
+from ..console import FAILED, INTERRUPTED, OK, ROOT, UserError
+from ..run.results import BENCHMARK
 
 if TYPE_CHECKING:
     import pytest
 
-    from ..run import Run
-    from ..trial import Trial
+    from ..record import Trial
+    from ..run.run import Run
 
 _IN_ORDER = ("test_trials.py", "test_cells.py")  # a cell is judged by its trials; by name pytest would take it first
 # What a person told pytest of tests of their own.
@@ -88,8 +86,8 @@ def _commit_info(commit: str | None) -> dict[str, Any]:
 def _cases(file: Path) -> list[dict[str, Any]]:
     """The cases that a file of pytest-benchmark's holds, none where it is none."""
     try:
-        return [case for case in jsonfile.load(file)["benchmarks"] if isinstance(case["name"], str)]
-    except (jsonfile.NotAsDeclaredError, LookupError, TypeError):
+        return [case for case in datafile.load(file)["benchmarks"] if isinstance(case["name"], str)]
+    except (datafile.NotAsDeclaredError, LookupError, TypeError):
         return []
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from .. import command
 from ..claims import Checked, check, check_all
+from ..claims.facts import shown
 from ..claims.measured import unsettling
-from ..claims.working import shown
-from ..clocks import add_clock
-from ..formats import FOR_MACHINES, Format, add_format, prose, render
-from ..reading import add_measured, measured
-from ..stderr import say
+from ..console import say
+from ..record import add_clock
+from ..run.reading import add_measured, measured
+from ..text import FOR_MACHINES, Format, add_format, prose, render
 from .printout import answered
 
 

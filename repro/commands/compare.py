@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 
 from .. import command
-from ..compare import environments, report, trials
-from ..compare.ratio import ALPHA
-from ..compare.rule import SEPARATE_A_ROUND
+from ..compare import report, side, trials
+from ..compare.rule import ALPHA, SEPARATE_A_ROUND
 from ..compare.side import read_side
-from ..formats import add_format
-from ..units import path
+from ..text import add_format, path
 
 _PLACES = (
     "BEFORE and AFTER: a results folder, a folder of such folders (each is one more process of its trials), "
@@ -36,7 +34,7 @@ def main(given: argparse.Namespace) -> int:
         f"{2 * SEPARATE_A_ROUND} starts a side, of which each half has to say so by itself; {command()} upgrade-check "
         "runs them interleaved."
     ]
-    found = environments.differences(before, after)
+    found = side.differences(before, after)
     only = trials.only_in(before, after), trials.only_in(after, before)
     print(report.report(compared, found, before.name, after.name, notes, given.format, *only))
     return report.exit_code(compared)

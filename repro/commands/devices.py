@@ -6,13 +6,12 @@ import argparse
 import re
 from collections.abc import Sequence
 
-from .. import image, nvml
-from ..devices import Device
-from ..errors import UserError
-from ..host import usable_cpus
-from ..plan import counts_up_to
-from ..stderr import say
-from ..units import count
+from ..console import UserError, say
+from ..machine import nvml, packages
+from ..machine.devices import Device
+from ..machine.host import usable_cpus
+from ..run.plan import counts_up_to
+from ..text import count
 
 _PROCESSES_A_CPU = 8  # more of them bring a machine to a halt: each waits in turns for all others
 
@@ -65,7 +64,7 @@ def parse_gpus(text: str, available: int) -> list[int]:
     """
     number, indices = _asked(text)  # what no machine has is told before what this one lacks
     if available == 0:
-        raise UserError(f"--gpus {text}: no GPU is visible here; {image.how_to_see_a_gpu()}")
+        raise UserError(f"--gpus {text}: no GPU is visible here; {packages.how_to_see_a_gpu()}")
     if number is not None and number > available:
         raise UserError(f"--gpus {text}: more GPUs than there are; {_here(available)}")
     for index in indices:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from ..doctor import examine
-from ..exit_codes import FAILED, OK
-from ..formats import FORMATS, render
+from ..console import FAILED, OK
+from ..machine.doctor import examine
+from ..text import FORMATS, render
 
 
 def options(parser: argparse.ArgumentParser) -> None:

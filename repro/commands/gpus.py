@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from ..errors import UserError
-from ..formats import add_format, render
-from ..gpus import Gpu, catalogue
-from ..nvml import visible_devices
-from ..stderr import say
+from ..console import UserError, say
+from ..machine.nvml import visible_devices
+from ..paper.gpus import Gpu, catalogue
+from ..text import add_format, render
 
 _HEADINGS = {
     "gpu": "GPU",

@@ -7,23 +7,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import get_args
 
-import models
-from models import gan
-from models.gan import EPOCHS
-
-from .. import files, nvml
-from ..devices import Device, gpu_of
-from ..exit_codes import FAILED, OK
-from ..fairness import crowded
-from ..formats import add_format, counted, figures
-from ..host import usable_cpus
-from ..lab import Trained, Training
-from ..lab_report import Report, named, scaled_down, what
-from ..plan import default_scale
-from ..recipe import Scale
-from ..results import REPORT
-from ..stderr import say
-from ..units import count, duration
+from .. import files, models
+from ..answer import crowded
+from ..console import FAILED, OK, say
+from ..lab.report import Report, named, scaled_down, what
+from ..lab.specification import Trained, Training
+from ..machine import nvml
+from ..machine.devices import Device, gpu_of
+from ..machine.host import usable_cpus
+from ..models import gan
+from ..models.gan import EPOCHS
+from ..models.recipe import Scale
+from ..run.plan import default_scale
+from ..run.results import REPORT
+from ..text import add_format, count, counted, duration, figures
 from .preflight import add_out, check_cuda, check_disk, check_packages, resumable, stop_on_sigterm
 
 
@@ -45,7 +42,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 @resumable("finished trainings are kept")
 def main(given: argparse.Namespace) -> int:
     check_packages("torch")
-    from ..experiment import Experiment, TrainingFailedError, check_room
+    from ..lab.experiment import Experiment, TrainingFailedError, check_room
     from ..measure.launcher import ServerDiedError
 
     devices = nvml.visible_devices()[:1]

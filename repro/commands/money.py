@@ -5,21 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 
-import models
-
-from .. import currency
-from ..economics.days import TrainingDays, predicted_days
-from ..economics.names import canonical_gpu
-from ..economics.pricelist import PriceList, price_list
-from ..economics.renting import serving
-from ..errors import UserError
-from ..expected import cells
-from ..findings import recipe_of
-from ..formats import add_format, counted, listing
-from ..interval import Interval
-from ..prices import Rental
-from ..reading import add_measured
-from ..units import path
+from .. import models
+from ..console import UserError
+from ..money.days import TrainingDays, predicted_days
+from ..money.prices import PriceList, Rental, amount, canonical_gpu, check, price_list, worth
+from ..money.renting import serving
+from ..paper.findings import recipe_of
+from ..paper.tables import cells
+from ..run.reading import add_measured
+from ..text import Interval, add_format, counted, listing, path
 
 
 def add_shared(parser: argparse.ArgumentParser) -> None:
@@ -38,14 +32,14 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
 
 def read_prices(given: argparse.Namespace) -> tuple[str, PriceList]:
     """The currency of all sums, and the prices."""
-    unit = "USD" if given.currency is None else currency.check(given.currency, "--currency")
+    unit = "USD" if given.currency is None else check(given.currency, "--currency")
     return unit, price_list(given.prices)
 
 
 def read_sum(text: str, option: str, unit: str, prices: PriceList) -> Interval:
     """A sum of money in the currency of all sums. Raises UserError where no rate brings its own there."""
-    value, given = currency.amount(text, option, unit)
-    each = currency.worth(given, unit, prices.rates)
+    value, given = amount(text, option, unit)
+    each = worth(given, unit, prices.rates)
     if each is None:
         raise UserError(f"{option} {text}: no rate from {given} to {unit}; give a [[rate]] in --prices")
     return value * each
@@ -54,7 +48,7 @@ def read_sum(text: str, option: str, unit: str, prices: PriceList) -> Interval:
 def given_in(given: argparse.Namespace, options: Iterable[str], unit: str) -> set[str]:
     """The currencies of the sums that these options name."""
     texts = {name: getattr(given, name) for name in options}
-    return {currency.amount(text, name, unit)[1] for name, text in texts.items() if text is not None}
+    return {amount(text, name, unit)[1] for name, text in texts.items() if text is not None}
 
 
 def unpriced(machines: Sequence[str], unit: str, so: str) -> list[str]:

@@ -9,28 +9,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, cast, get_args
 
-import models
-
-from ..errors import UserError
-from ..expected import TABLES, Place, all_cells
-from ..fairness import unfair
-from ..formats import FOR_MACHINES, Format, add_format, listing, prose, render
+from .. import models
+from ..answer import unfair
+from ..console import UserError, say
 from ..installation import way_to_install
-from ..packages import installed
-from ..plan import Methods, settings_for
+from ..machine.packages import installed
+from ..models.recipe import Recipe
+from ..paper.tables import TABLES, Place, all_cells
 from ..predict import calibration, report, traces
-from ..predict.beside import Beside, beside, told
-from ..predict.forecast import forecast, ranked
-from ..predict.here import here
-from ..predict.machine import Machine, gpu_named
-from ..predict.probed import load
-from ..predict.tables import predicted
-from ..reading import Reading, add_measured
-from ..reading import measured as read_measured
-from ..recipe import Recipe
-from ..stderr import say
-from ..trial import Record
-from ..units import count_if_given, path
+from ..predict.calibration import here, load_probes
+from ..predict.forecast import forecast, predicted, ranked
+from ..predict.hardware import Machine, gpu_named
+from ..predict.report import Beside, beside, told
+from ..record import Record
+from ..run.plan import Methods, settings_for
+from ..run.reading import Reading, add_measured
+from ..run.reading import measured as read_measured
+from ..text import FOR_MACHINES, Format, add_format, count_if_given, listing, path, prose, render
 from .preflight import check_disk
 from .printout import answered
 
@@ -75,14 +70,14 @@ def main(given: argparse.Namespace) -> int:
     if given.probes is not None:
         if given.gpu is not None or given.nodes is not None:
             raise UserError("--probes names a machine of one node: leave --gpu and --nodes out")
-        probes = load(given.probes)
+        probes = load_probes(given.probes)
         machine, fitted = here(probes, gpus, None)
         device = probes.device
         if probes.doubt:
             say(probes.doubt)
     elif given.gpu is not None:
         machine = Machine(gpu_named(given.gpu), gpus, nodes)
-        fitted, device = calibration.load()[calibration.EVERYTHING], machine.gpu.called
+        fitted, device = calibration.calibrations()[calibration.EVERYTHING], machine.gpu.called
     elif given.gpus is not None or given.nodes is not None:
         raise UserError("--gpus and --nodes count GPUs of one kind: name it with --gpu, as in --gpu A100")
     elif given.methods is not None:
@@ -193,7 +188,7 @@ def _had(records: Sequence[Record]) -> str:
 
 
 def _tables(given: argparse.Namespace, names: set[str]) -> int:
-    fitted = calibration.load()[calibration.EVERYTHING]
+    fitted = calibration.calibrations()[calibration.EVERYTHING]
     runs = read_measured(given.measured) if given.measured else None
     measured: dict[tuple[str, Place], float | None] = {
         (verdict.table, verdict.place): verdict.authors.days  # which predictions are of
@@ -229,7 +224,7 @@ def _rebuild(given: argparse.Namespace) -> int:
     if not traces.can_trace():
         raise UserError(f"tracing needs torch {traces.TRACING_TORCH} or newer, this is {installed('torch')}")
     try:
-        from ..tracing.trace import all_traces
+        from ..predict.trace.trace import all_traces
     except ImportError as error:
         raise UserError(f"tracing needs the stack ({error.name} is missing): {way_to_install()}") from None
     found, started = [], time.monotonic()
@@ -263,10 +258,9 @@ def _fit(given: argparse.Namespace) -> int:
 
 
 def _validate(given: argparse.Namespace) -> int:
-    from ..predict.scores import for_people
-    from ..predict.validate import validate
+    from ..predict.validate import for_people, validate
 
-    scores = validate(calibration.load())
+    scores = validate(calibration.calibrations())
     if given.format in FOR_MACHINES:
         print(render([asdict(score) for score in scores], given.format))
     else:

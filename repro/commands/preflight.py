@@ -15,19 +15,16 @@ from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
 
-from .. import command, files, installation, rules
-from ..build_cache import build_cache, wanted_cache
-from ..cluster import launched
-from ..devices import Device
-from ..doctor import without_cuda
-from ..errors import UserError
-from ..exit_codes import INTERRUPTED
-from ..formats import are
-from ..host import usable_cpus
-from ..process_limit import processes_left
-from ..stderr import say
-from ..trial import Trial
-from ..units import path, shell_words
+from .. import command, files, installation
+from ..console import INTERRUPTED, UserError, say
+from ..machine import rules
+from ..machine.build_cache import build_cache, wanted_cache
+from ..machine.cluster import launched
+from ..machine.devices import Device
+from ..machine.doctor import without_cuda
+from ..machine.host import processes_left, usable_cpus
+from ..record import Trial
+from ..text import are, path, shell_words
 
 # On 2 CPUs 2 ranks take 13 processes and threads, and 21 while both compile: these leave a little room above that.
 _PROCESSES, _PROCESSES_A_RANK = 8, 8

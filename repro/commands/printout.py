@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..economics.told import half_up
-from ..formats import Format, as_json, prose, render
-from ..terminal import scrolls
+from ..console import scrolls
+from ..money.prices import half_up
+from ..text import Format, as_json, prose, render
 
 
 def printout(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-import models
-
-from ..findings import training_flops
-from ..formats import FOR_MACHINES, add_format, render
+from .. import models
+from ..paper.findings import training_flops
+from ..text import FOR_MACHINES, add_format, render
 
 _OTHERS = {"gan": "lab report", "pythia-1.4b": "authors' release"}  # where the others come from
 _HEADINGS = {"flops_per_example": "FLOPs an example", "training_flops": "FLOPs in all"}

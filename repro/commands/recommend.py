@@ -8,18 +8,15 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-import models
-
-from .. import command, units
-from ..economics import choice, offers, pricelist
-from ..economics.choice import Choice
-from ..economics.days import TrainingDays, training_days
-from ..economics.doubts import INSTEAD, Doubt, believed, doubts, told_doubts
-from ..economics.offers import Offer
-from ..economics.pricelist import PriceList
-from ..economics.renting import told_in_proportion
-from ..errors import UserError
-from ..formats import counted
+from .. import command, models, text
+from ..console import UserError
+from ..money import choice, offers
+from ..money.choice import INSTEAD, Choice, Doubt, believed, doubts, told_doubts
+from ..money.days import TrainingDays, training_days
+from ..money.offers import Offer
+from ..money.prices import PriceList, old, told_prices
+from ..money.renting import told_in_proportion
+from ..text import counted
 from .money import add_shared, read_prices, unpriced, way_out, without_days
 from .printout import bounds, finite, printout, told_bounds
 
@@ -84,9 +81,9 @@ def main(given: argparse.Namespace) -> int:
 
 
 def _asked(given: argparse.Namespace) -> _Asked:
-    budget = None if given.budget is None else units.budget(given.budget, "--budget")
-    deadline = None if given.deadline is None else units.days(given.deadline, "--deadline")
-    runs = units.count(given.runs, "--runs")
+    budget = None if given.budget is None else text.budget(given.budget, "--budget")
+    deadline = None if given.deadline is None else text.days(given.deadline, "--deadline")
+    runs = text.count(given.runs, "--runs")
     unit, prices = read_prices(given)
     return _Asked(budget, deadline, runs, unit, prices, given.terms != "rent", given.terms != "own")
 
@@ -149,7 +146,7 @@ def _notes(
             prices.own_systems if asked.buys else (),
             prices.own_rentals if asked.rents else (),
         ),
-        *pricelist.told_prices((_oldest(offer, prices) for offer in found), paid, unit, prices.rates, today),
+        *told_prices((_oldest(offer, prices) for offer in found), paid, unit, prices.rates, today),
     ]
 
 
@@ -178,5 +175,5 @@ def _row(rank: int, offer: Offer, found: list[Offer], fits: bool, today: date) -
         "origin": offer.origin,
         "source": offer.source,
         "quoted": offer.quoted.isoformat(),
-        "old_price": pricelist.old(offer.quoted, today),
+        "old_price": old(offer.quoted, today),
     }

@@ -8,21 +8,16 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
-import models
-
-from .. import units
-from ..economics import pricelist, renting
-from ..economics.days import TrainingDays, days_on
-from ..economics.doubts import INSTEAD, believed, doubts, told_doubts
-from ..economics.interruptions import Interruptions, daly, young
-from ..economics.offers import machine_paid_in, machine_price, older_price
-from ..economics.pricelist import PriceList
-from ..economics.renting import Rented
-from ..economics.spot import Spot
-from ..economics.told import bounds_told, days_told, told
-from ..errors import UserError
-from ..formats import are, figures
-from ..quantities import quantities
+from .. import models, text
+from ..console import UserError
+from ..money import renting
+from ..money.choice import INSTEAD, believed, doubts, told_doubts
+from ..money.days import TrainingDays, days_on
+from ..money.offers import machine_paid_in, machine_price, older_price
+from ..money.prices import PriceList, bounds_told, days_told, old, told, told_prices
+from ..money.renting import Interruptions, Rented, Spot, daly, young
+from ..paper.tables import quantities
+from ..text import are, figures
 from .money import add_shared, check_run, given_in, read_gpu, read_prices, read_sum, without_days
 from .printout import bounds, finite, printout, told_bounds
 
@@ -58,7 +53,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     unit, prices = read_prices(given)
     gpu = read_gpu(given)
-    gpus = units.count_if_given(given.gpus, "--gpus")
+    gpus = text.count_if_given(given.gpus, "--gpus")
     if given.model is None and given.hours is None:
         for option in (*_SPOT, *_CHECKPOINTS, "storage", "storage_price", "measured", "predicted", "currency"):
             if getattr(given, option) is not None:
@@ -91,7 +86,7 @@ def _prices(prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> 
             "hours": rental.hours,
             "currency": rental.currency,
             "quoted": rental.quoted.isoformat(),
-            "old_price": pricelist.old(rental.quoted, today),
+            "old_price": old(rental.quoted, today),
             "source": rental.source,
         }
         for rental in listed
@@ -110,7 +105,7 @@ def _prices(prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> 
             ceiling = quantities()["paper/owned_8_a100"]
             note += f", at most {ceiling.value:,.0f} {ceiling.unit} ({ceiling.source})"
         notes.append(f"{note}.")
-    notes += pricelist.told_prices(quoted, paid, unit, prices.rates, today)
+    notes += told_prices(quoted, paid, unit, prices.rates, today)
     return ["Prices per GPU and hour, each in its own currency; --model or --hours reckons a run."], rows, notes
 
 
@@ -145,7 +140,7 @@ def _runs(
     notes += without_days(runs, given, rentals=prices.own_rentals if every else ())
     paid = {row.rental.currency for row in found} | given_in(given, ["storage_price"], unit)
     quoted = [(f"{row.rental.gpu} at {row.rental.provider}", row.rental.quoted) for row in found]
-    notes += pricelist.told_prices(quoted, paid, unit, prices.rates, today)
+    notes += told_prices(quoted, paid, unit, prices.rates, today)
     return (sentences, [_row(row, unit, today) for row in found], notes), instead
 
 
@@ -178,7 +173,7 @@ def _asked(given: argparse.Namespace, gpu: str | None, gpus: int | None) -> list
     if given.hours is not None:
         if gpu is None:
             raise UserError("--hours needs --gpu NAME: hours of a run on which GPU?")
-        return [renting.given_hours(gpu, gpus or 1, units.positive(given.hours, "--hours", "100"))]
+        return [renting.given_hours(gpu, gpus or 1, text.positive(given.hours, "--hours", "100"))]
     return days_on(gpu, gpus, given.model, given.measured, given.predicted)
 
 
@@ -195,7 +190,7 @@ def _spot(given: argparse.Namespace) -> Spot | None:
     if given.epochs is not None and given.checkpoint_every != "epoch":
         raise UserError(f"--epochs {given.epochs} needs --checkpoint-every epoch: nothing else asks how many there are")
     between, checkpoint, restart = (
-        units.seconds(getattr(given, name), option) / 3600 for name, option in options.items()
+        text.seconds(getattr(given, name), option) / 3600 for name, option in options.items()
     )
     if checkpoint >= between:
         raise UserError(
@@ -207,11 +202,11 @@ def _spot(given: argparse.Namespace) -> Spot | None:
     if given.checkpoint_every == "epoch":
         if given.epochs is None:
             raise UserError("--checkpoint-every epoch needs --epochs N: how many has the run?")
-        return Spot(faced, "epoch", units.count(given.epochs, "--epochs"))
+        return Spot(faced, "epoch", text.count(given.epochs, "--epochs"))
     if given.checkpoint_every in (None, "daly", "young"):
         return Spot(faced, given.checkpoint_every or "daly")
     try:
-        return Spot(faced, units.seconds(given.checkpoint_every, "--checkpoint-every") / 3600)
+        return Spot(faced, text.seconds(given.checkpoint_every, "--checkpoint-every") / 3600)
     except UserError as error:
         raise UserError(f"{error}; or daly, young or epoch") from None
 
@@ -225,7 +220,7 @@ def _storage(given: argparse.Namespace, prices: PriceList, unit: str) -> float:
     price = read_sum(given.storage_price, "--storage-price", unit, prices)
     if price.low < price.high:
         raise UserError(f"--storage-price {given.storage_price}: expected one sum such as 0.07, without bounds")
-    return renting.storage_per_hour(units.bytes_(given.storage, "--storage") / 1e9, price.value)
+    return renting.storage_per_hour(text.bytes_(given.storage, "--storage") / 1e9, price.value)
 
 
 def _notes(found: Sequence[Rented], spot: Spot | None) -> list[str]:
@@ -274,7 +269,7 @@ def _row(row: Rented, unit: str, today: date) -> dict[str, Any]:
         "origin": row.run.origin,
         "source": row.run.source,
         "quoted": row.rental.quoted.isoformat(),
-        "old_price": pricelist.old(row.rental.quoted, today),
+        "old_price": old(row.rental.quoted, today),
     }
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..clocks import add_clock
-from ..formats import add_format
-from ..stderr import say
-from ..units import path
+from ..console import say
+from ..record import add_clock
+from ..text import add_format, path
 
 _PUBLISHED, _SEVERAL = Path("results/published"), Path("results/report")
 
@@ -34,9 +33,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
-    from ..reading import begun, join, print_problems, refuse_twice
     from ..report.content import compose
     from ..report.write import payload, refuse_to_lose, write
+    from ..run.reading import begun, join, print_problems, refuse_twice
 
     refuse_twice(given.folders)
     found = [begun(folder, given.clock) for folder in given.folders]

@@ -9,26 +9,23 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-import models
-
-from .. import doctor, files, image, jsonfile, progress, rules, units
-from ..clocks import add_clock
-from ..cluster import Node, launched
-from ..devices import Device, capability_of, every_device, gpu_of
-from ..errors import UserError
-from ..estimate import LOADING, REPORTING, estimate
-from ..exit_codes import INTERRUPTED, NOTHING_COMPARED, OK
-from ..expected import TOLERANCE
-from ..formats import add_format
-from ..host import host
-from ..plan import Methods, Options, SearchMode, default_scale, trials
-from ..reading import read
-from ..recipe import Scale
-from ..results import LOGS, VERDICTS
-from ..settings import Attention
-from ..stderr import say
-from ..tracking import NAMES, Tracker
-from ..trial import Record, Trial
+from .. import datafile, files, models, text
+from ..console import INTERRUPTED, NOTHING_COMPARED, OK, UserError, say
+from ..machine import doctor, packages, rules
+from ..machine.cluster import Node, launched
+from ..machine.devices import Device, capability_of, every_device, gpu_of
+from ..machine.host import host
+from ..models.recipe import Scale
+from ..paper.settings import Attention
+from ..paper.tables import TOLERANCE
+from ..record import Record, Trial, add_clock
+from ..run import progress
+from ..run.estimate import LOADING, REPORTING, estimate
+from ..run.plan import Methods, Options, SearchMode, default_scale, trials
+from ..run.reading import read
+from ..run.results import LOGS, VERDICTS
+from ..run.tracking import NAMES, Tracker
+from ..text import add_format
 from .cases import chosen, run_cases
 from .devices import add_devices, devices_and_counts
 from .preflight import (
@@ -45,7 +42,7 @@ from .preflight import (
 
 if TYPE_CHECKING:
     from ..report.write import Written
-    from ..run import Run
+    from ..run.run import Run
 
 _EXIT_CODES = (
     "exit codes: 0 nothing that was compared failed; 1 a cell differs, a trial crashed, or an internal error; 2 usage; "
@@ -114,7 +111,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 @resumable("what is finished is kept")
 def main(given: argparse.Namespace) -> int:
-    from ..run import FILES, Run
+    from ..run.run import FILES, Run
 
     check_packages("pytest", "pytest-benchmark")
     node = launched()
@@ -150,7 +147,7 @@ def main(given: argparse.Namespace) -> int:
         try:
             run.load()
             if options.search == "guided":
-                from ..guided import guide
+                from ..run.guided import guide
 
                 guide(run)
             # What could be imported is known by now: a trial that cannot run takes no time.
@@ -181,9 +178,9 @@ def main(given: argparse.Namespace) -> int:
 
 def _follow(node: Node, folder: Path, options: Options, devices: Sequence[Device]) -> int:
     """Takes part in node 0's run, with a folder of its own for logs: several nodes may share one file system."""
+    from ..machine.stack import trial_environment
     from ..measure.follower import follow
     from ..measure.launcher import ForkServer
-    from ..variables import trial_environment
 
     logs = folder / LOGS / f"node-{node.rank}"
     check_disk(folder)
@@ -216,13 +213,13 @@ def _write(run: Run, draw: bool) -> Written:
 
     run.results.check()
     folder, clock = run.results.folder, run.options.clock
-    jsonfile.write(folder / VERDICTS, [verdict.row() for verdict in run.verdicts()])
+    datafile.write(folder / VERDICTS, [verdict.row() for verdict in run.verdicts()])
     return write(compose(read(folder, clock)), folder, draw)
 
 
 def _image_health(devices: Sequence[Device]) -> str:
     """In a container image the line that says what it is fit for; a UserError where it is not for these GPUs."""
-    if image.target() is None:
+    if packages.image_target() is None:
         return ""
     health = doctor.examine()
     if devices and health.complaint:
@@ -241,11 +238,9 @@ def _checked(given: argparse.Namespace, node: Node | None = None) -> tuple[Optio
         scale=given.scale or default_scale(bool(devices)),
         counts=counts,
         memory=_memory(given.memory, devices) if given.memory is not None else None,
-        steps=units.count(given.steps, "--steps"),
-        trial_timeout=units.seconds(given.trial_timeout, "--trial-timeout")
-        if given.trial_timeout is not None
-        else None,
-        budget=units.seconds(given.budget, "--budget") if given.budget is not None else None,
+        steps=text.count(given.steps, "--steps"),
+        trial_timeout=text.seconds(given.trial_timeout, "--trial-timeout") if given.trial_timeout is not None else None,
+        budget=text.seconds(given.budget, "--budget") if given.budget is not None else None,
         tolerance=_tolerance(given.tolerance),
         attention=given.attention,
         check_extrapolation=given.check_extrapolation,
@@ -261,16 +256,16 @@ def _checked(given: argparse.Namespace, node: Node | None = None) -> tuple[Optio
     return options, devices
 
 
-def _memory(text: str, devices: Sequence[Device]) -> int:
+def _memory(asked: str, devices: Sequence[Device]) -> int:
     """A limit of each rank's memory. Raises UserError for one above all that a rank has: it would limit nothing, and
     its trials would stand for no cell. Ranks on a CPU share the machine's, and each may be given up to all of it: a
     limit sets nothing aside, and most ranks take less."""
-    limit = units.bytes_(text, "--memory")
+    limit = text.bytes_(asked, "--memory")
     most = min((device.memory_bytes for device in devices), default=host().memory_bytes)
     if limit > most:
         of = f"each {devices[0].name} here" if devices else "this machine"
         raise UserError(
-            f"--memory {text}: expected at most {most >> 20}MiB, the memory of {of}; name less, or leave it out"
+            f"--memory {asked}: expected at most {most >> 20}MiB, the memory of {of}; name less, or leave it out"
         )
     return limit
 
@@ -315,8 +310,8 @@ def _check_guided(options: Options) -> None:
         )
 
 
-def _tolerance(text: str) -> float:
-    value = units.number(text, f"--tolerance {text}")
+def _tolerance(asked: str) -> float:
+    value = text.number(asked, f"--tolerance {asked}")
     if value is None or not 0 < value < 1:
-        raise UserError(f"--tolerance {text}: expected a share between 0 and 1, such as 0.15")
+        raise UserError(f"--tolerance {asked}: expected a share between 0 and 1, such as 0.15")
     return value

@@ -6,15 +6,13 @@ import argparse
 from datetime import date
 from typing import Any
 
-import models
-
-from ..economics import pricelist, scaling
-from ..economics.days import days_on
-from ..economics.doubts import INSTEAD, believed, doubts, told_doubts
-from ..economics.offers import lifespan_years, machine_paid_in, older_price
-from ..economics.scaling import Step, stops
-from ..economics.told import told
-from ..formats import listing
+from .. import models
+from ..money import choice
+from ..money.choice import INSTEAD, Step, believed, doubts, stops, told_doubts
+from ..money.days import days_on
+from ..money.offers import lifespan_years, machine_paid_in, older_price
+from ..money.prices import told, told_prices
+from ..text import listing
 from .money import add_shared, read_gpu, read_prices, unpriced, without_days
 from .printout import bounds, finite, printout, told_bounds
 
@@ -28,9 +26,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     unit, prices = read_prices(given)
     days = days_on(read_gpu(given), None, given.model, given.measured, given.predicted)
-    by_gpu, doubted = scaling.steps_by_gpu(days, prices, unit), doubts(given.model, days)
-    by_believed = scaling.steps_by_gpu(believed(days, doubted), prices, unit)
-    instead = scaling.stops_instead(by_gpu, by_believed, doubted)
+    by_gpu, doubted = choice.steps_by_gpu(days, prices, unit), doubts(given.model, days)
+    by_believed = choice.steps_by_gpu(believed(days, doubted), prices, unit)
+    instead = choice.stops_instead(by_gpu, by_believed, doubted)
     listed = [step for steps in by_gpu.values() for step in steps]
     notes = [
         "efficiency: the speed-up over the fewest GPUs, divided by how many times more GPUs; low and high are from the "
@@ -50,7 +48,7 @@ def main(given: argparse.Namespace) -> int:
     priced = [step for step in listed if step.cost is not None]
     paid = {each for step in priced for each in machine_paid_in(step.gpu, step.gpus, prices)}
     quoted = [older_price(step.gpu, step.gpus, prices, step.gpu) for step in priced]
-    notes += pricelist.told_prices(quoted, paid, unit, prices.rates, date.today())
+    notes += told_prices(quoted, paid, unit, prices.rates, date.today())
     print(
         printout(
             [_told(given.model, steps, unit, instead.get(name)) for name, steps in by_gpu.items()],

@@ -11,12 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import models
-
-from .. import command, units
-from ..errors import UserError
-from ..plan import Options, counts_up_to, default_scale
-from ..units import shell_words
+from .. import command, models, text
+from ..console import UserError
+from ..run.plan import Options, counts_up_to, default_scale
+from ..text import shell_words
 
 _MARGIN = 300  # seconds of the job's time in which no trial runs: the nodes start, and the report is written
 _WARNING = 120  # seconds before the job's end when SLURM ends what runs all the same
@@ -90,10 +88,10 @@ def main(given: argparse.Namespace) -> int:
         if getattr(given, name) is not None
     }
     allocation = Allocation(
-        nodes=units.count(given.nodes, "--nodes"),
-        gpus=units.count(given.gpus_per_node, "--gpus-per-node"),
-        seconds=int(units.seconds(given.time, "--time")),
-        cpus=units.count_if_given(given.cpus_per_node, "--cpus-per-node"),
+        nodes=text.count(given.nodes, "--nodes"),
+        gpus=text.count(given.gpus_per_node, "--gpus-per-node"),
+        seconds=int(text.seconds(given.time, "--time")),
+        cpus=text.count_if_given(given.cpus_per_node, "--cpus-per-node"),
         named=named,
     )
     if allocation.seconds <= 2 * _MARGIN:
@@ -135,7 +133,7 @@ def _check(words: Sequence[str], allocation: Allocation) -> None:
         check_counts(Options(chosen, None, scale, counts_up_to(allocation.gpus), nodes=allocation.nodes))
 
 
-def _name(text: str, option: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.,:|&*+@-]{0,200}", text):
-        raise UserError(f"{option} {text}: expected a name as SLURM has them, such as gpu or gpu,long")
-    return text
+def _name(name: str, option: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.,:|&*+@-]{0,200}", name):
+        raise UserError(f"{option} {name}: expected a name as SLURM has them, such as gpu or gpu,long")
+    return name

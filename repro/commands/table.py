@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict
 
-from ..clocks import BY_DAYS, DAYS, Clock, add_clock, other
-from ..errors import UserError
-from ..expected import TABLES
-from ..formats import FOR_MACHINES, FORMATS, add_format, prose, render
-from ..paper_tables import NUMBERS, Number, Rows, layout, rows
-from ..reading import add_measured, measured
+from ..console import UserError
+from ..paper.tables import TABLES
+from ..record import BY_DAYS, DAYS, Clock, add_clock, other
+from ..report.tables import NUMBERS, Number, Rows, layout, rows
+from ..run.reading import add_measured, measured
+from ..text import FOR_MACHINES, FORMATS, add_format, prose, render
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +48,7 @@ def main(given: argparse.Namespace) -> int:
 
 
 def _corrected(given: argparse.Namespace) -> int:
-    from .. import corrected
+    from ..run import corrected
 
     if given.number not in TABLES:
         raise UserError(f"table {given.number} --corrected: Tables 1 and 4 alone hold days; name one of them")

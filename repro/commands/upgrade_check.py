@@ -8,29 +8,23 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import get_args
 
-import models
-
-from .. import files, nvml, rules, units
-from ..compare import baseline, culprit, report, second
-from ..compare.budget import chosen_within, seconds_of_parts
-from ..compare.environments import differences
-from ..compare.interleave import Check, rounds
+from .. import files, models, text
+from ..compare import candidate, culprit, report, side
 from ..compare.rule import PAIRS_A_ROUND
-from ..compare.side import Side
+from ..compare.side import Side, differences
 from ..compare.trials import Compared
+from ..compare.upgrade import Check, chosen_within, rounds, seconds_of_parts
+from ..console import INCONCLUSIVE, OK, UserError, say
 from ..datafile import expected_folder
-from ..devices import Device, capability_of, gpu_of
-from ..errors import UserError
-from ..estimate import estimate
-from ..exit_codes import INCONCLUSIVE, OK
-from ..formats import Format, add_format, first, from_to
-from ..plan import Methods, Options, counts_up_to, default_scale, limited, trials
-from ..progress import Progress
-from ..recipe import Scale
-from ..results import REPORT
-from ..stderr import say
-from ..trial import Record, Trial
-from ..units import duration
+from ..machine import nvml, rules
+from ..machine.devices import Device, capability_of, gpu_of
+from ..models.recipe import Scale
+from ..record import Record, Trial
+from ..run.estimate import estimate
+from ..run.plan import Methods, Options, counts_up_to, default_scale, limited, trials
+from ..run.progress import Progress
+from ..run.results import REPORT
+from ..text import Format, add_format, duration, first, from_to
 from .devices import alike
 from .preflight import (
     add_out,
@@ -73,8 +67,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 @resumable("what is measured is kept")
 def main(given: argparse.Namespace) -> int:
-    asked = units.count_if_given(given.pairs, "--pairs", PAIRS_A_ROUND, "fewer attain no p below 0.05")
-    budget = units.seconds(given.budget, "--budget")
+    asked = text.count_if_given(given.pairs, "--pairs", PAIRS_A_ROUND, "fewer attain no p below 0.05")
+    budget = text.seconds(given.budget, "--budget")
     check_packages()
     devices, candidates = _candidates(given)
     check_cuda(devices)
@@ -83,12 +77,12 @@ def main(given: argparse.Namespace) -> int:
     check_processes(max((trial.count for trial in candidates), default=1))
     check_disk(given.out, REPORT, _CHECK)
     stop_on_sigterm()
-    first = second.this_stack()
-    left_behind = second.left_behind(given.against, first)
+    first = candidate.this_stack()
+    left_behind = candidate.left_behind(given.against, first)
     candidates = _carried(candidates, devices, first, left_behind)
     chosen, pairs = chosen_within(given.budget, candidates, devices, asked)
-    stacks = first, second.build(given.against, first)
-    if not second.differ(*stacks, left_behind):
+    stacks = first, candidate.build(given.against, first)
+    if not candidate.differ(*stacks, left_behind):
         # No error: a check of the newest releases meets weeks without any.
         say(f"nothing of {given.against} differs, every package that a trial may import is here in that version; done")
         if given.accept:
@@ -144,7 +138,7 @@ def _candidates(given: argparse.Namespace) -> tuple[list[Device], list[Trial]]:
 
 
 def _carried(
-    candidates: Sequence[Trial], devices: Sequence[Device], first: second.Stack, left_behind: Collection[str]
+    candidates: Sequence[Trial], devices: Sequence[Device], first: candidate.Stack, left_behind: Collection[str]
 ) -> list[Trial]:
     """The trials without those that run on the first stack with kernels alone that were left behind: on the other they
     would break, by no fault of its packages. Raises UserError where none is left."""
@@ -191,7 +185,7 @@ def _accepted(given: argparse.Namespace, check: Check, compared: Sequence[Compar
     if why := _not_to_accept(given, check, compared, accepted, after):
         say(f"--accept: {why}, so the baseline stays as it is")
         return False
-    say(f"the baseline is now {baseline.accept(after, accepted, expected_folder())}")
+    say(f"the baseline is now {side.accept(after, accepted, expected_folder())}")
     return True
 
 
@@ -212,7 +206,7 @@ def _bisect(
     given: argparse.Namespace,
     check: Check,
     compared: Sequence[Compared],
-    stacks: tuple[second.Stack, second.Stack],
+    stacks: tuple[candidate.Stack, candidate.Stack],
     devices: Sequence[Device],
     budget: float,
 ) -> str:
@@ -224,7 +218,7 @@ def _bisect(
     target = max(worst, key=lambda each: each.judged.ratio.value if each.judged else math.inf)
     trial = check.trials[compared.index(target)]
 
-    def measure(names: Sequence[str], stack: second.Stack) -> Compared:
+    def measure(names: Sequence[str], stack: candidate.Stack) -> Compared:
         files.inside(given.out, f"bisect/{stack.key}")
         folder = given.out / "bisect" / stack.key
         with Progress(seconds_of_parts([trial], devices, check.pairs), 0.0, budget) as bar:

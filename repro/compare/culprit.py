@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ..errors import UserError
-from ..stderr import say
-from . import second
-from .second import Stack
+from ..console import UserError, say
+from . import candidate
+from .candidate import Stack
 from .trials import Compared
 
 
@@ -89,7 +88,7 @@ class Swaps:
         key = frozenset(names)
         if key not in self.built:
             pins = {name: f"{name}=={self.other.packages[name]}" for name in names}
-            self.built[key] = second.pinned(pins, self.first)
+            self.built[key] = candidate.pinned(pins, self.first)
         return self.built[key]
 
     def _swapped(self, names: Sequence[str]) -> frozenset[str]:

@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
-from ..environment import ELSEWHERE
-from ..exit_codes import FAILED, INCONCLUSIVE, OK
-from ..formats import Format, as_json, counted, figures, first, prose, render
-from ..interval import Interval
-from ..packages import PACKAGES
-from .environments import Difference
+from ..console import FAILED, INCONCLUSIVE, OK
+from ..machine.environment import ELSEWHERE
+from ..machine.packages import PACKAGES
+from ..text import Format, Interval, as_json, counted, figures, first, prose, render
 from .rule import change
+from .side import Difference
 from .trials import STATUSES, Alone, Compared, Half
 
 _MIB = 2**20

@@ -1,23 +1,33 @@
-"""One side of a comparison: the sound records of one stack on one machine, and what it ran on."""
+"""One side of a comparison: the sound records of one stack on one machine or of a kept baseline, and what it ran on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import date
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from .. import command, jsonfile
-from ..environment import Environment
-from ..errors import UserError
+from .. import command, datafile
+from ..console import UserError
+from ..datafile import NotAsDeclaredError
 from ..files import look
-from ..host import Host
-from ..jsonfile import NotAsDeclaredError
-from ..reading import Problem, all_sound_records, environment_of, print_problems, refuse_without_trials, sound, unusable
-from ..results import BENCHMARK, TRIALS, Line, lack
-from ..trial import SILENT, Record
-from ..units import LARGEST, SMALLEST
+from ..machine.environment import Environment
+from ..machine.host import Host
+from ..record import SILENT, Record
+from ..run.reading import (
+    Problem,
+    all_sound_records,
+    environment_of,
+    print_problems,
+    refuse_without_trials,
+    sound,
+    unusable,
+)
+from ..run.results import BENCHMARK, TRIALS, Line, lack
+from ..text import LARGEST, SMALLEST, tallied
 
 SEARCHES = "largest"  # in the folder of each stack of an upgrade-check: its searches for micro batches
 Key = tuple[str, str, str, int, int, int | None]
@@ -187,10 +197,10 @@ def _of_benchmark(path: Path, name: str) -> Side:
     if "baseline_of" in content:
         return _of_baseline(path, content)
     try:
-        told = jsonfile.value(_Benchmarks, content)
+        told = datafile.value(_Benchmarks, content)
         for number, case in enumerate(told.benchmarks, 1):
             if "recipe" in case.extra_info:
-                found.append(Line(number, jsonfile.value(Record, case.extra_info)))
+                found.append(Line(number, datafile.value(Record, case.extra_info)))
     except NotAsDeclaredError as error:
         raise UserError(f"{path} is not pytest-benchmark's JSON of a run, with its extra_info ({error})") from None
     problems: list[Problem] = []
@@ -212,7 +222,7 @@ def _of_benchmark(path: Path, name: str) -> Side:
 
 def _of_baseline(path: Path, content: dict[str, Any]) -> Side:
     try:
-        told = jsonfile.value(_Baseline, content)
+        told = datafile.value(_Baseline, content)
     except NotAsDeclaredError as error:
         raise UserError(f"{path} is no baseline ({error}): {command()} upgrade-check --accept writes one") from None
     records = tuple(_checked(record, path) for record in told.records)
@@ -223,7 +233,7 @@ def _of_baseline(path: Path, content: dict[str, Any]) -> Side:
 
 def _object(path: Path) -> dict[str, Any]:
     try:
-        return jsonfile.read(path, dict[str, Any])
+        return datafile.read(path, dict[str, Any])
     except NotAsDeclaredError as error:
         raise UserError(f"{path}: expected a JSON object of a run ({error})") from None
 
@@ -240,3 +250,107 @@ def _checked(record: Record, path: Path) -> Record:
     if step_seconds(record) is None:
         raise UserError(f"{path}: {record.id} is ok and has neither synchronised_step nor true_step, in seconds")
     return record
+
+
+_RAW = ("host", "device_times", "synchronised", "traceback", "log")  # stays in the results folder
+
+
+def machine(environment: Environment) -> str:
+    """Names a machine: its GPUs, or its CPU with the number of cores."""
+    gpus, host = [gpu.driver_name for gpu in environment.gpus or []], environment.host
+    if gpus:
+        return f"{len(gpus)} x {gpus[0]}"
+    return f"{host.physical_cores} cores of {host.cpu}" if host.physical_cores else host.cpu
+
+
+def accept(side: Side, records: Sequence[Record], folder: Path) -> Path:
+    """Writes what a stack took as its machine's new baseline, below a folder such as expected/; returns the file."""
+    name = machine(side.environment)
+    path = folder / "baselines" / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
+    rows = [{key: value for key, value in asdict(record).items() if key not in _RAW} for record in records]
+    content = {
+        "baseline_of": name,
+        "accepted": date.today().isoformat(),
+        "source": f"repro upgrade-check --accept, {side.name}",
+        "environment": asdict(side.environment),
+        "records": rows,
+    }
+    return datafile.write(path, content)
+
+
+Said = tuple[str, ...]  # several where the runs of a side differ, none where nobody says
+_MACHINE: dict[str, Callable[[Environment], object]] = {
+    "Python": lambda known: known.python,
+    "driver": lambda known: known.driver,
+    "GPUs": lambda known: None if known.gpus is None else tallied(gpu.driver_name for gpu in known.gpus),
+    "CPU": lambda known: known.host.cpu or None,
+    "CPU cores": lambda known: known.host.physical_cores,
+    "kernel": lambda known: known.host.kernel or None,
+    "repro": lambda known: known.commit or known.repro,
+}
+_CLOCKS = {"GPU clock, MHz": "sm_mhz", "memory clock, MHz": "memory_mhz"}
+_OF_GPUS = ("driver", "GPUs")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`before` and `after` are None where a side has none of it, or does not say: both, where neither says."""
+
+    what: str
+    before: str | None
+    after: str | None
+
+
+def differences(before: Side, after: Side) -> list[Difference]:
+    """Packages first, and last what neither side says. Where one side did not record its packages at all, that is one
+    difference; what else a side does not say is left out. What the runs of a side do not agree on is a difference,
+    too."""
+    found = []
+    old, new = (side.environment.versions for side in (before, after))
+    if old is not None and new is not None:
+        found += _of(*({name: (version,) for name, version in known.items()} for known in (old, new)))
+    elif old != new:
+        found.append(Difference("packages", *("not recorded" if known is None else "recorded" for known in (old, new))))
+    machines = _machine(before), _machine(after)
+    both = {what for what in machines[0] if all(machine[what] for machine in machines)}
+    found += _of(*({what: said for what, said in machine.items() if what in both} for machine in machines))
+    here, there = _variables(before), _variables(after)
+    if here is not None and there is not None:
+        found += _of(here, there)
+    missing = ["packages"] if old is new is None else []
+    missing += [what for what in _MACHINE if not any(machine[what] for machine in machines)]
+    missing += ["variables"] if here is there is None else []
+    on_gpus = any(record.device != "cpu" for side in (before, after) for record in side.records)
+    return found + [Difference(what, None, None) for what in missing if on_gpus or what not in _OF_GPUS]
+
+
+def _of(before: Mapping[str, Said], after: Mapping[str, Said]) -> list[Difference]:
+    pairs = {what: (before.get(what, ()), after.get(what, ())) for what in (*before, *after)}
+    return [
+        Difference(what, *("; ".join(said) if said else None for said in pair))
+        for what, pair in pairs.items()
+        if pair[0] != pair[1] or len(pair[0]) > 1
+    ]
+
+
+def _machine(side: Side) -> dict[str, Said]:
+    """What there is besides packages, in words."""
+    found = {what: side.said(take) for what, take in _MACHINE.items()}
+    # A folder's environment is its last run's: what was measured before is of the commit that its record says.
+    commits = tuple(sorted({record.commit for record in side.records if record.commit}))
+    found["repro"] = commits or found["repro"]
+    return found | {what: _clock(side, name) for what, name in _CLOCKS.items()}
+
+
+def _variables(side: Side) -> dict[str, Said] | None:
+    """None where no run says."""
+    known = [each.variables for each in side.environments if each.variables is not None]
+    names = sorted({name for each in known for name in each})
+    told = {f"variable {name}": tuple(sorted({each.get(name, "not set") for each in known})) for name in names}
+    return told if known else None
+
+
+def _clock(side: Side, name: str) -> Said:
+    """The median of what the GPUs said while they worked."""
+    clock = middle(state.get(name) for record in side.records for state in record.gpu_state or [] if state)
+    return () if clock is None else (f"{clock:.0f}",)

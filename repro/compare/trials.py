@@ -1,21 +1,21 @@
-"""Two sides, trial by trial: matched by recipe, machine, settings and micro batch, and judged by the rule."""
+"""Two sides, trial by trial: matched, judged by the rule, what else changed, and what was left out."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import mode
+from statistics import median, mode
 from typing import Literal, get_args
 
-from ..environment import Environment
-from ..errors import UserError, cut
-from ..fairness import shared, unfair
-from ..formats import counted
-from ..trial import SILENT, Record
-from .changes import Change, changes
-from .judge import Judge, Judged, judge_separate
-from .side import Key, Side, key, middle, step_seconds
+from ..answer import crowded, shared, unfair
+from ..console import UserError, cut
+from ..machine import rules
+from ..machine.environment import Environment
+from ..record import SILENT, Record, Trial
+from ..text import counted, figures
+from .rule import SEPARATE_A_ROUND, SMALLEST_CHANGE, Decision, Ratio, decide, noise_floor, of_pairs, of_separate
+from .side import Key, Side, key, middle, of_starts, step_seconds
 
 Status = Literal["regressed", "improved", "unchanged", "inconclusive", "incomparable", "broke", "fixed"]
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -25,7 +25,7 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 class Half:
     """One side of a trial: medians over its processes, of seconds, bytes and days; None where nothing was measured.
 
-    `discarded` counts samples that were measured and are not fair, see fairness.py, `failed` processes that left
+    `discarded` counts samples that were measured and are not fair, see answer.py, `failed` processes that left
     none."""
 
     processes: int
@@ -287,3 +287,208 @@ def _batch(record: Record) -> int | None:
 
 def _listed(sizes: Collection[int]) -> str:
     return " or ".join(map(str, sorted(sizes)))
+
+
+# A warm-up holds the compilation and whatever the disk did; loss of half precision differs in its last digits.
+_WARM_UP_SECONDS, _WARM_UP_CHANGE = 1.0, 0.2
+_LOSS_CHANGE = 1e-3
+_MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that is not as it was, both sides in words."""
+
+    what: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.before}, then {self.after}"
+
+
+def changes(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
+    """Between the measured records of a trial on both sides; numbers are medians over processes. What one side does not
+    record is no change."""
+    words: list[tuple[str, Callable[[Record], str | None]]] = [
+        ("kernel path", lambda record: record.kernel_path),
+        ("precision", lambda record: record.ran_precision),
+        ("wrapper", lambda record: record.wrapper),
+        ("optimizer", lambda record: record.optimizer),
+        ("compiled", lambda record: "yes" if record.compiled else "no"),
+        ("TF32", lambda record: "on" if record.in_tf32 else "off"),
+    ]
+    graphs = [("graphs", "compiled"), ("graph breaks", "breaks"), ("recompilations", "recompilations")]
+    words += [(what, _of_graphs(key)) for what, key in graphs]
+    found = [Change(what, _said(before, say), _said(after, say)) for what, say in words]
+    found = [change for change in found if change.before and change.after and change.before != change.after]
+    found += _moved("peak memory", _peak_mib, before, after, SMALLEST_CHANGE, "MiB")
+    found += _moved("compiling and warm-up", _compiling, before, after, _WARM_UP_CHANGE, "s")
+    return found + _numerics(before[-1].losses, after[-1].losses) + _crowd(before, after)
+
+
+def _by_chance(take: Callable[[Record], float | None], before: Sequence[Record], after: Sequence[Record]) -> bool:
+    """Whether chance can have moved it: on a CPU the peak is what was resident, another 10 or 20 % in every start, and
+    what compiles shares the cores with whatever else runs."""
+    starts = [of_starts(side, take) for side in (before, after)]
+    if before[-1].device != "cpu" or not all(starts):
+        return False
+    interval = of_separate(*starts).interval
+    return interval is None or interval.low <= 1 <= interval.high
+
+
+def _of_graphs(key: str) -> Callable[[Record], str | None]:
+    return lambda record: str(record.graphs[key]) if record.graphs and key in record.graphs else None
+
+
+def _moved(
+    what: str,
+    take: Callable[[Record], float | None],
+    before: Sequence[Record],
+    after: Sequence[Record],
+    smallest: float,
+    unit: str,
+) -> list[Change]:
+    old, new = (middle(map(take, side)) for side in (before, after))
+    if not old or not new or abs(new / old - 1) <= smallest or _by_chance(take, before, after):
+        return []
+    return [Change(what, f"{figures(old)} {unit}", f"{figures(new)} {unit}")]
+
+
+def _said(records: Sequence[Record], say: Callable[[Record], str | None]) -> str:
+    return " or ".join(sorted(set(filter(None, map(say, records)))))  # in an order that the processes' does not change
+
+
+def _peak_mib(record: Record) -> float | None:
+    return None if record.peak_memory is None else record.peak_memory / _MIB
+
+
+def _compiling(record: Record) -> float | None:
+    seconds = record.warm_up_seconds
+    return seconds if seconds is not None and seconds > _WARM_UP_SECONDS else None
+
+
+def _numerics(before: Sequence[float | None] | None, after: Sequence[float | None] | None) -> list[Change]:
+    """Loss of the first micro-steps, on the same data from the same seed: the first that differs by more than rounding.
+
+    A stack that draws other weights from the seed differs, too: from the first on."""
+    for step, (old, new) in enumerate(zip(before or (), after or (), strict=False), 1):
+        if old is None and new is None:
+            continue
+        if old is None or new is None or abs(new - old) > _LOSS_CHANGE * abs(old):
+            return [Change(f"loss of micro-step {step}", _loss(old), _loss(new))]
+    return []
+
+
+def _crowd(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
+    """What may well be why one side was slower. Processes that took turns have no such number."""
+    old, new = (middle(record.crowd for record in side) for side in (before, after))
+    if old is None or new is None or crowded(abs(new - old)) is None:
+        return []
+    return [Change("CPUs that other processes kept busy", f"{old:.1f}", f"{new:.1f}")]
+
+
+def _loss(loss: float | None) -> str:
+    return "not finite" if loss is None else f"{loss:.5g}"
+
+
+def features(trial: Trial) -> frozenset[str]:
+    """What of a stack a trial runs: the model, its family's kernels, the compiler, wrappers, precision."""
+    recipe, settings = trial.recipe_and_settings
+    found = {
+        recipe.id,
+        recipe.family,
+        f"{recipe.family} {'custom' if settings.free_lunch else 'plain'} kernels",
+        recipe.precision,
+        settings.library,
+        settings.sharding,
+        "several devices" if trial.world > 1 else "one device",
+    }
+    if rules.compiles(recipe, settings):
+        found |= {"compiler", f"compiled {recipe.family}"}
+    if settings.checkpointing:
+        found.add("checkpointing")
+    if settings.offloading:
+        found.add("offloading")
+    return frozenset(found)
+
+
+def choose(seconds: Mapping[Trial, float], budget: float) -> list[Trial]:
+    """The trials that fit in `budget` seconds: each time the one with the most features not yet seen for its time,
+    until none shows anything new."""
+    chosen: list[Trial] = []
+    seen: set[str] = set()
+    while True:
+        left = budget - sum(seconds[trial] for trial in chosen)
+        fitting = [
+            trial for trial in seconds if trial not in chosen and seconds[trial] <= left and features(trial) - seen
+        ]
+        if not fitting:
+            return chosen
+        best = max(fitting, key=lambda trial: len(features(trial) - seen) / seconds[trial])
+        chosen.append(best)
+        seen |= features(best)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What was decided from the seconds of both sides. `floor` is None where no stack ran against itself."""
+
+    ratio: Ratio
+    decision: Decision
+    floor: float | None
+
+
+Judge = Callable[[Sequence[Record], Sequence[Record], int | None], Judged]  # both sides, and the micro batch to judge
+
+
+def judge_separate(before: Sequence[Record], after: Sequence[Record]) -> Judged:
+    """Of fair samples of runs that were not interleaved. Where there are samples enough the two halves of each side
+    are the two rounds, and every other sample of `before` against the rest is the noise floor."""
+    a, b = (of_starts(side, step_seconds) for side in (before, after))
+    together, floor = of_separate(a, b), None
+    rounds = [together]
+    if min(len(a), len(b)) >= 2 * SEPARATE_A_ROUND:
+        half, other = len(a) // 2, len(b) // 2
+        rounds = [of_separate(a[:half], b[:other]), of_separate(a[half:], b[other:])]
+        floor = noise_floor(of_separate(a[::2], a[1::2]))
+    return Judged(together, decide(rounds, together, floor), floor)
+
+
+def judge_pairs(again: Sequence[Record], first: int, forks: int) -> Judge:
+    """Judges starts, of `forks` processes each: the first `first` of them as the first round; `again` is the first
+    stack's copy. A start without a fair pair at the micro batch to judge is left out."""
+
+    def judge(before: Sequence[Record], after: Sequence[Record], micro_batch: int | None) -> Judged:
+        starts, same = (by_start(before, side, forks, micro_batch) for side in (after, again))
+        rounds = [of_pairs(part) for half in (starts[:first], starts[first:]) if (part := _known(half))]
+        if len(rounds) > 1 and rounds[1].interval is None:
+            del rounds[1]  # cut short, it can neither confirm nor deny
+        if not rounds:  # no pair is fair: what there is tells at least both medians
+            together = of_separate(*(_known(_sample(one, micro_batch) for one in side) for side in (before, after)))
+            return Judged(together, decide([together], together, None), None)
+        together = of_pairs(_known(starts))
+        floor = noise_floor(of_pairs(_known(same))) if any(same) else None
+        return Judged(together, decide(rounds, together, floor), floor)
+
+    return judge
+
+
+def by_start(
+    before: Sequence[Record], after: Sequence[Record], forks: int, micro_batch: int | None
+) -> list[float | None]:
+    """The ratio of the times of a training step, a start at a time: the median of its fair pairs, None where it has
+    none."""
+    pairs = [(_sample(one, micro_batch), _sample(two, micro_batch)) for one, two in zip(before, after, strict=False)]
+    starts = [pairs[first : first + forks] for first in range(0, len(pairs), forks)]
+    ratios = [[other / one for one, other in start if one and other] for start in starts]
+    return [median(start) if start else None for start in ratios]
+
+
+def _sample(record: Record, micro_batch: int | None) -> float | None:
+    """Seconds of a training step; None where the process is no fair sample, or had to halve the micro batch."""
+    return None if unfair(record) or record.micro_batch != micro_batch else step_seconds(record)
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]

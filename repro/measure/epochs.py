@@ -9,15 +9,15 @@ from typing import Any
 
 import torch
 
-import models
-from models import gan
 from repro import files
-from repro.recipe import Generation, Scale
-from repro.settings import NAIVE
+from repro.paper.settings import NAIVE
 
+from .. import models
+from ..models import gan
+from ..models.recipe import Generation, Scale
 from . import engine
-from .batch import to_device
 from .clock import wait
+from .phases import to_device
 from .rank import SEED, Rank
 
 

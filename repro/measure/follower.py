@@ -6,10 +6,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from repro.cluster import Node
-from repro.errors import UserError, cut
-from repro.exit_codes import FAILED
-from repro.stderr import say
+from repro.console import FAILED, UserError, cut, say
+from repro.machine.cluster import Node
 
 from . import messages
 from .launcher import ForkServer, ServerDiedError, StackError

@@ -19,17 +19,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from repro import files, jsonfile
-from repro.build_cache import mend
-from repro.host import host
-from repro.imported import Imports
-from repro.process_limit import process_limit
-from repro.units import duration
-from repro.variables import process_environment
+from repro import datafile, files
+from repro.machine.build_cache import mend
+from repro.machine.host import host, process_limit
+from repro.machine.imported import Imports
+from repro.machine.stack import process_environment
+from repro.text import duration
 
-from .job import Job, Outcome
 from .memory import oom_kills
 from .processes import MARK, end_of, end_with, kill_marked
+from .server import Job, Outcome
 
 # To load the stack takes 5 to 60 s from a disk, and minutes from a network file system that is read for the first time.
 LOADING_SECONDS = 600.0
@@ -188,7 +187,7 @@ class ForkServer:
             if "error" in ready:
                 raise StackError(f"the stack does not import: {ready['error']}\n{ready['traceback']}")
         self._loaded, self.broken = True, ready["broken"]
-        self.imports = jsonfile.value(Imports, ready["imports"])
+        self.imports = datafile.value(Imports, ready["imports"])
 
     def _stopped(self) -> str:
         """What to add where the server was stopped."""
@@ -223,7 +222,7 @@ class ForkServer:
             self._stream.stop()
 
     def mend(self) -> int:
-        """Mends the caches of builds, see repro/build_cache.py; returns how many files were removed."""
+        """Mends the caches of builds, see repro/machine/build_cache.py; returns how many files were removed."""
         return mend(self._environment)
 
     def close(self) -> None:

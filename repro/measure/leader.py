@@ -9,19 +9,17 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from repro.cluster import Node
-from repro.environment import commit
-from repro.errors import UserError, cut
-from repro.exit_codes import FAILED, INTERRUPTED, USAGE
-from repro.imported import Imports
-from repro.packages import PACKAGES, installed
-from repro.stderr import say
+from repro.console import FAILED, INTERRUPTED, USAGE, UserError, cut, say
+from repro.machine.cluster import Node
+from repro.machine.environment import commit
+from repro.machine.imported import Imports
+from repro.machine.packages import PACKAGES, installed
 
 from . import messages
-from .job import Job, Outcome
 from .launcher import ForkServer, ServerDiedError, StackError
 from .messages import End, ForeignError, Hello, Ready
 from .post import GoneError, Post
+from .server import Job, Outcome
 
 _GOODBYE = 10.0  # seconds for the others to hear that the run is over
 AGAIN = "run the same command again on all nodes, once that one is back: it resumes"
@@ -169,8 +167,8 @@ class Leader:
         return [outcome for rank in sorted(found) for outcome in found[rank]]
 
     def mend(self) -> int:
-        """Mends this node's caches of builds, see repro/build_cache.py; returns how many files were removed. The others
-        do so before each job."""
+        """Mends this node's caches of builds, see repro/machine/build_cache.py; returns how many files were removed.
+        The others do so before each job."""
         return self._here.mend()
 
     def _refuse_lost(self) -> None:

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-import models
-from repro.errors import UserError
-from repro.jsonfile import NotAsDeclaredError, parse, value
-from repro.recipe import Scale
-from repro.settings import Settings
+from repro.console import UserError
+from repro.datafile import NotAsDeclaredError, parse, value
+from repro.paper.settings import Settings
 
-from .job import Job, Outcome
+from .. import models
+from ..models.recipe import Scale
+from .server import Job, Outcome
 
 MOST_BYTES = 1 << 24  # of one message: hundreds of times what the longest trial says
 _MOST = 1 << 40  # of a count
@@ -93,7 +93,7 @@ _CALLS: dict[Phase, str] = {
     "fit": "repro.measure.phases:fit",
     "measure": "repro.measure.phases:measure",
     "compile_anything": "repro.measure.phases:compile_anything",
-    "build_adam": "repro.measure.adam:build",
+    "build_adam": "repro.measure.trial:build",
 }
 
 

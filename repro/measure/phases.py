@@ -12,17 +12,15 @@ from typing import Any
 
 import torch
 
-import models
-from repro import nvml
-from repro.recipe import Recipe, Scale
-from repro.settings import Settings
+from repro.machine import nvml
+from repro.paper.settings import Settings
 
+from .. import models
+from ..models.recipe import Generation, Recipe, Scale, Text
 from . import engine
-from .batch import random_batch, to_device
-from .clock import Clock, synchronised, wait
-from .kernels import SLOW_SCAN, Watch, kernel_path, optimizer_path
-from .launches import NotCountedError, profiled
+from .clock import SLOW_SCAN, Clock, Watch, kernel_path, optimizer_path, synchronised, wait
 from .memory import Peak
+from .probes import NotCountedError, profiled
 from .rank import SEED, STACK_STARTED, Rank
 
 _PARTS = ("without", "with", "update")  # of a round, which are timed
@@ -75,7 +73,7 @@ def _refuse_slow_scan(rank: Rank, model: Recipe, wanted: Settings) -> None:
     """Before anything runs: the slow scan may run out of memory where the custom kernels would not."""
     if not rank.cuda or not wanted.free_lunch or model.family != "mamba":
         return
-    from models.mamba import import_errors, runs_fused
+    from ..models.mamba import import_errors, runs_fused
 
     if not runs_fused():
         said = import_errors()
@@ -261,7 +259,7 @@ def _launches(rank: Rank, timed: _Timed) -> dict[str, Any]:
 
 def _end_compiler() -> None:
     """Ends the processes that compile: they would share the device and the cores with what is timed. The paper's torch
-    starts none here, see repro/stack.py."""
+    starts none here, see repro/machine/stack.py."""
     module = sys.modules.get("torch._inductor.async_compile")
     if module is not None:
         module.shutdown_compile_workers()
@@ -318,3 +316,31 @@ def _calls_a_graph(function: Any) -> bool:
 def compile_anything(rank: Rank) -> None:
     """Compiles two operators: where that fails, it is no fault of a model."""
     torch.compile(lambda x: (x.sin() * x).sum())(torch.ones(64, device=rank.device))
+
+
+def random_batch(recipe: Recipe, examples: int, seed: int = SEED) -> dict[str, torch.Tensor]:
+    """`examples` examples as the recipe's model takes them: token ids (examples, sequence) that are their own
+    labels, or pixels (examples, 3, size, size) and class labels (examples,) or latents (examples, latents). On the
+    host, in pageable memory."""
+    generator = torch.Generator().manual_seed(seed)
+    if isinstance(recipe.inputs, Text):
+        ids = torch.randint(
+            recipe.inputs.vocabulary,
+            (examples, recipe.inputs.sequence),
+            generator=generator,
+            dtype=torch.long,
+        )
+        return {"input_ids": ids, "labels": ids.clone()}
+    size = recipe.inputs.size
+    pixels = torch.rand(examples, 3, size, size, generator=generator)
+    if isinstance(recipe.inputs, Generation):
+        return {"pixels": 2 * pixels - 1, "latents": torch.randn(examples, recipe.inputs.latents, generator=generator)}
+    return {
+        "pixels": pixels,
+        "labels": torch.randint(recipe.inputs.classes, (examples,), generator=generator),
+    }
+
+
+def to_device(batch: dict[str, torch.Tensor], rank: Rank) -> dict[str, torch.Tensor]:
+    """Blocking, as the authors' loader copies: it waits until the device has finished what it was given before."""
+    return {name: value.to(rank.device) for name, value in batch.items()}

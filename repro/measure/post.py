@@ -8,8 +8,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from repro.cluster import Node
-from repro.errors import one_line
+from repro.console import one_line
+from repro.machine.cluster import Node
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]

@@ -10,8 +10,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from repro import nvml
-from repro.host import usable_cpus
+from repro.machine import nvml
+from repro.machine.host import usable_cpus
 
 from .memory import limit_memory
 from .turns import Place

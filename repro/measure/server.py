@@ -22,19 +22,17 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from repro import cgroups, nvml, stack
-from repro.checkout import ROOT
-from repro.errors import one_line
-from repro.imported import imports
-from repro.process_limit import no_more_processes, process_limit
+from repro.console import ROOT, one_line
+from repro.datafile import Lines
+from repro.machine import host, nvml, stack
+from repro.machine.host import no_more_processes, process_limit
+from repro.machine.imported import imports
 
-from .crowd import Crowd
-from .job import Job, Outcome
-from .memory import is_out_of_memory, is_the_hosts, lost_a_compiler, oom_kills
+from .memory import Crowd, is_out_of_memory, is_the_hosts, lost_a_compiler, oom_kills
 from .processes import adopt_orphans, end_of, end_with, go_on_without_parent
 from .rank import Rank
 
@@ -183,12 +181,12 @@ class _Log:
     """What a job prints from now on, and how often its control group refuses a process or a thread."""
 
     def __init__(self, file: str) -> None:
-        self._file, self._refused = Path(file), cgroups.pids_refused()
+        self._file, self._refused = Path(file), host.pids_refused()
         self._size = self._file.stat().st_size if self._file.is_file() else 0
 
     def lacks_processes(self) -> bool:
         """Return whether the job lacked a process or a thread, as native libraries print before they abort."""
-        if cgroups.pids_refused() > self._refused:
+        if host.pids_refused() > self._refused:
             return True
         try:
             with self._file.open("rb") as log:
@@ -343,3 +341,48 @@ def _jobs(stream: socket.socket, modules: Sequence[str]) -> Iterator[Job]:
 
 if __name__ == "__main__":
     serve(socket.socket(fileno=int(sys.argv[1])), modules=sys.argv[2:] or stack.PRELOADED)
+
+
+@dataclass(frozen=True)
+class Job:
+    """`call` is "module:function", called in each rank as function(rank, **arguments); what it returns must be JSON.
+
+    `log` gets what the ranks print. Times are in seconds, memory in bytes per rank. `turns` is the address of who gives
+    turns to this job and those that are timed together with it. Who hands the job on fills in the rest: `world` counts
+    the ranks of all nodes, `ranks` those forked here, from number `first` on, and `rendezvous` is
+    where they meet: a file's absolute path on one machine, else an init_method of torch.distributed.
+    """
+
+    call: str
+    arguments: dict[str, Any]
+    ranks: int
+    log: str
+    timeout: float
+    cuda: bool = False
+    memory: int | None = None
+    turns: str | None = None
+    rendezvous: str = ""
+    world: int = 0
+    first: int = 0
+    sent: float = field(default_factory=time.time)
+
+
+@dataclass
+class Outcome:
+    """What became of one rank: `ok` with a value, `out_of_memory` or `crashed` with the error, `timed_out`, or
+    `stopped`, by another rank's failure or a word of the near end. `error` is one line, `reports` are in their order,
+    `failed` the seconds from the job's sending to an error. `of_host` says of memory that ran out beside a GPU that it
+    was the host's; `gpu_state` is what the GPU told of itself then. `crowd` is how many of the CPUs others kept
+    busy while the job ran, None where it is timed on a GPU, or in turns with others.
+    """
+
+    rank: int
+    status: str = ""
+    value: Any = None
+    error: str = ""
+    traceback: Lines = ""
+    failed: float = 0.0
+    of_host: bool = False
+    gpu_state: dict[str, float | None] | None = None
+    crowd: float | None = None
+    reports: list[dict[str, Any]] = field(default_factory=list)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,21 +13,22 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from repro import files, rules
-from repro.build_cache import disk_full
-from repro.fairness import crowded_out, disturbed
-from repro.formats import figures
-from repro.gpus import Gpu
-from repro.recipe import Recipe
-from repro.reckon import reckoned
-from repro.settings import Settings
-from repro.trial import Record, Status, Trial
-from repro.units import duration
+from repro import files
+from repro.answer import crowded_out, disturbed
+from repro.console import cut, one_line
+from repro.machine import rules
+from repro.machine.build_cache import disk_full
+from repro.machine.rules import Obstacle
+from repro.paper.gpus import Gpu
+from repro.paper.settings import Settings
+from repro.record import Record, Status, Trial, reckoned
+from repro.text import duration, figures
 
-from .adam import compile_adam
-from .job import Job, Outcome
+from ..models.recipe import Recipe
 from .launcher import ForkServer, ServerDiedError
 from .leader import AGAIN, Leader
+from .rank import Rank
+from .server import Job, Outcome
 
 
 @dataclass(frozen=True)
@@ -424,3 +427,42 @@ def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -
         record.whole_steps = [max(times) for times in zip(*(v["whole_steps"] for v in values), strict=True)]
         assert record.true_step is not None
         record.extrapolation_error = record.true_step / median(record.whole_steps) - 1
+
+
+_SECONDS = 1800.0
+# A compiler's, and a linker's, whose own last line only says that it failed.
+_COMPLAINT = re.compile(r"^.*(?:\b(?:error|fatal)\s*:|\bld: cannot find |undefined reference to ).*$", re.MULTILINE)
+
+
+def compile_adam(server: ForkServer | Leader, host: bool, logs: Path) -> Obstacle | None:
+    """Has it compiled into the build cache of each node, for the GPU or for the `host` that offloaded states live on.
+
+    None where that goes well, and where what fails is not the compiling: that fails in the trial, too, which tells.
+    """
+    log = logs / "build.log"
+    call, arguments = "repro.measure.trial:build", {"host": host}
+    for outcome in server.call(Job(call, arguments, ranks=1, log=str(log), timeout=_SECONDS, cuda=True)):
+        if outcome.status == "ok" and outcome.value is not None:
+            where, whose = (f" on node {outcome.rank}", " of that node") if isinstance(server, Leader) else ("", "")
+            return Obstacle(
+                f"DeepSpeed cannot compile its Adam{where}: {outcome.value}",
+                f"read logs/{log.name}{whose}: the compilers have to know the GPU, and each other, and to find the "
+                "headers and libcudart.so of torch's CUDA, which nvcc alone may not bring",
+            )
+    return None
+
+
+def build(rank: Rank, host: bool) -> str | None:
+    """Compiles the Adam; why that fails, None where it does not."""
+    from deepspeed.ops.op_builder import CPUAdamBuilder, FusedAdamBuilder
+
+    try:
+        (CPUAdamBuilder if host else FusedAdamBuilder)().load()
+    except Exception as error:
+        traceback.print_exc()
+        # torch hands on all that its compilers print, whole command lines first.
+        if disk_full(str(error)):
+            raise
+        complaint = _COMPLAINT.search(str(error))
+        return cut(complaint[0].strip()) if complaint else one_line(error)
+    return None

@@ -22,7 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from repro.errors import UserError
+from repro.console import UserError
 
 _PAUSE_SECONDS = 0.005  # on 2 cores pairs of the same stack differ twice as much with 0.002, and no less with more
 _GLANCE_SECONDS = 0.02

@@ -1,18 +1,21 @@
-"""What was fitted: the rates of the time model and the allowance of the memory model, and how far predictions stray."""
+"""What was measured of a machine by probes (`repro calibrate`), and what was fitted of the time and memory models."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-import models
-from repro import command, jsonfile
-from repro.errors import UserError
-from repro.gpus import paper_gpus
+from repro import command, datafile
+from repro.answer import crowded
+from repro.console import UserError
+from repro.paper.gpus import AMPERE, GENERATIONS, Gpu, find, paper_gpus
+from repro.text import LARGEST, SMALLEST
 
-from .machine import Machine
-from .memory import Allowance
+from .. import models
+from .hardware import Machine, Probed
+from .memory import ALL_OF_IT, Allowance, usable, workspace
 from .queue import Queue
 from .time import Rates
 
@@ -43,15 +46,15 @@ def save(fits: dict[str, Calibration], file: Path = FILE) -> None:
 
     Raises UserError where it cannot be written.
     """
-    jsonfile.write(file, {name: asdict(fit) for name, fit in fits.items()})
+    datafile.write(file, {name: asdict(fit) for name, fit in fits.items()})
 
 
 @cache
-def load() -> dict[str, Calibration]:
+def calibrations() -> dict[str, Calibration]:
     """Every fit. Raises UserError where they cannot be read."""
     try:
-        fits = jsonfile.read(FILE, dict[str, Calibration])
-    except jsonfile.NotAsDeclaredError as error:
+        fits = datafile.read(FILE, dict[str, Calibration])
+    except datafile.NotAsDeclaredError as error:
         raise _none(str(error)) from None
     if lacking := [name for name in (EVERYTHING, *models.IDS, *paper_gpus()) if name not in fits]:
         raise _none(f"it lacks {', '.join(lacking)}")
@@ -60,3 +63,114 @@ def load() -> dict[str, Calibration]:
 
 def _none(why: str) -> UserError:
     return UserError(f"{FILE}: no calibration ({why}); {command()} predict --fit makes it")
+
+
+def here(known: Gpu | Probes, count: int, limit: int | None) -> tuple[Machine, Calibration]:
+    """`count` devices, `limit` bytes of each if not all: a GPU of the catalogue, or one that was probed."""
+    fitted = calibrations()[EVERYTHING]
+    if isinstance(known, Probes):
+        return limited(known.machine(count), known.calibration(fitted, count), limit)
+    return limited(Machine(known, count), fitted, limit)
+
+
+def limited(machine: Machine, calibration: Calibration, limit: int | None) -> tuple[Machine, Calibration]:
+    """The same with no more than `limit` bytes of each device: all of them the allocator's, as what CUDA itself takes
+    comes on top."""
+    allowance = calibration.allowance
+    if limit is None or limit >= usable(machine.gpu, allowance) - workspace(allowance, machine.world):
+        return machine, calibration
+    gpu = replace(machine.gpu, memory_gb=limit / 2**30, reported_mib=None)
+    return replace(machine, gpu=gpu), replace(calibration, allowance=replace(ALL_OF_IT, spread=allowance.spread))
+
+
+@dataclass(frozen=True)
+class Probes:
+    """Of one kind of device: its name (`cpu` for this machine's), bytes of memory of one, compute capability (None for
+    a CPU), what was measured on so many of them at once, and the seconds that it took. `crowd` is how many CPUs other
+    processes kept busy meanwhile, at most; None on GPUs, and where nobody tells."""
+
+    device: str
+    memory: int
+    capability: tuple[int, int] | None
+    counts: dict[int, Probed]
+    seconds: float
+    crowd: float | None = None
+
+    def machine(self, count: int) -> Machine:
+        """`count` of the device. UserError for a number that was not probed."""
+        if count not in self.counts:
+            known = ", ".join(str(one) for one in sorted(self.counts))
+            raise UserError(f"{count} x {self.device} was not probed, only {known}: {command()} calibrate measures it")
+        gpu = find(self.device) or _unknown(self.device, self.capability)
+        return Machine(replace(gpu, memory_gb=self.memory / 2**30, reported_mib=None), count, probed=self.counts[count])
+
+    def calibration(self, fitted: Calibration, count: int) -> Calibration:
+        """The fit with measured rates instead of shares of what data sheets promise. What was not measured, such as
+        the share of peak that fused attention reaches, stays as it was fitted."""
+        probed = self.counts[count]
+        products = ("half", "half_geforce", "full", "full_gddr", "tf32")
+        memory = ("hbm", "hbm_fused", "gddr", "gddr_fused")
+        measured = dict.fromkeys((*products, *memory, "switch", "bridge", "host"), 1.0)
+        measured |= dict.fromkeys(("pcie_2", "pcie_4", "pcie_8"), 1.0) | {"launch": probed.launch}
+        if self.capability is None:
+            # The device is the host: offloading makes no update faster, only some copies more.
+            measured["host_memory"] = probed.copy
+        allowance = ALL_OF_IT if self.capability is None else replace(fitted.allowance, reserved=0.0)
+        return replace(fitted, rates=replace(fitted.rates, **measured), allowance=allowance)
+
+    @property
+    def doubt(self) -> str:
+        """That others may have slowed what was probed, as a sentence; nothing where they did not."""
+        others = crowded(self.crowd)
+        return f"While it was probed {others}: it may be faster than this, measure it again alone." if others else ""
+
+    def save(self, file: Path, named: bool = True) -> None:
+        """Write the probes as JSON, where a person `named` the file or not. Raises UserError as `files.replace`."""
+        datafile.write(file, asdict(self), named)
+
+
+def load_probes(file: Path) -> Probes:
+    """What `save` wrote. Raises UserError where it cannot be read."""
+    try:
+        found = datafile.read(file, Probes)
+        numbers = {"memory": found.memory}
+        for count, probed in found.counts.items():
+            if probed.bf16 is None and (found.capability is None or found.capability >= AMPERE):
+                raise datafile.NotAsDeclaredError(f"counts.{count}.bf16 is null, where the device has bf16")
+            numbers |= {f"counts.{count}.{name}": number for name, number in asdict(probed).items()}
+        for name, number in numbers.items():
+            if number is not None and not SMALLEST <= number <= LARGEST:
+                range_ = f"from {SMALLEST:g} to {LARGEST:g}"
+                raise datafile.NotAsDeclaredError(f"{name} is {number!r}, not a positive number {range_}")
+        return found
+    except datafile.NotAsDeclaredError as error:
+        raise UserError(
+            f"{file}: no probes of a machine ({error}); {command()} calibrate --out FILE makes them"
+        ) from None
+
+
+def _unknown(name: str, capability: tuple[int, int] | None) -> Gpu:
+    """A device that the catalogue lacks: all that a prediction needs of it was measured."""
+    nothing: dict[str, Any] = dict.fromkeys(
+        (
+            "reported_mib",
+            "fp32_tflops",
+            "tf32_tflops",
+            "fp16_tflops",
+            "bf16_tflops",
+            "boost_mhz",
+            "bandwidth_gb_s",
+            "board_power_w",
+        )
+    )
+    return Gpu(
+        name=name,
+        paper_name=None,
+        driver_names=(),
+        generation=GENERATIONS[-1] if capability else "CPU",
+        compute_capability=capability or (0, 0),
+        memory_gb=0.0,
+        link="measured",
+        source="repro calibrate",
+        **nothing,
+    )

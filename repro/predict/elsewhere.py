@@ -6,17 +6,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, NoReturn
 
-import models
 from repro.datafile import Positive, records
-from repro.gpus import known_gpu
-from repro.interval import Interval
-from repro.recipe import Images, Recipe, Text
-from repro.settings import Settings
-from repro.units import SECONDS_A_DAY
+from repro.paper.gpus import known_gpu
+from repro.paper.settings import Settings
+from repro.text import SECONDS_A_DAY, Interval
 
+from .. import models
+from ..models.recipe import Images, Recipe, Text
 from . import traces
 from .calibration import Calibration
-from .machine import Machine, gpu_named
+from .hardware import Machine, gpu_named
 from .memory import Moment, largest_micro_batch, usable, variant_of, workspace
 from .queue import authors_step
 from .time import micro_step, timed_step

@@ -14,25 +14,24 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
-import models
-from repro.audit import plausible_cells
-from repro.expected import Cell, all_cells, cells, published_settings
-from repro.fairness import unfair
-from repro.findings import paper_gpu, recipe_of
-from repro.gpus import find
-from repro.measured_days import measured_days
-from repro.recipe import Recipe
-from repro.settings import NAIVE, Settings
-from repro.trial import Record
-from repro.units import SECONDS_A_DAY
+from repro.answer import unfair
+from repro.paper.findings import paper_gpu, recipe_of
+from repro.paper.gpus import find
+from repro.paper.measured_days import measured_days
+from repro.paper.settings import NAIVE, Settings
+from repro.paper.tables import Cell, all_cells, cells, published_settings
+from repro.predict.audit import plausible_cells
+from repro.record import Record
+from repro.text import SECONDS_A_DAY
 
+from .. import models
+from ..models.recipe import Recipe
 from . import traces
 from .calibration import EVERYTHING, Calibration, Factors
-from .forecast import forecast
-from .machine import Machine
+from .forecast import forecast, predicted
+from .hardware import Machine
 from .memory import ALLOWANCE_BOUNDS, Allowance, largest_micro_batch, most_examples, variant_of
 from .queue import Queue, authors_step
-from .tables import predicted
 from .time import BOUNDS, Rates, TimedStep, timed_step
 
 if TYPE_CHECKING:

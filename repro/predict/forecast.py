@@ -1,24 +1,27 @@
-"""A prediction: settings on a machine, the largest micro batch, peak memory, step time, days, and how sure they are."""
+"""Predicted days of any settings on any machine, and of all cells of Tables 1 and 4."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
-from repro import extrapolate
-from repro.errors import UserError
-from repro.interval import Interval
-from repro.recipe import Recipe
-from repro.rules import bf16_obstacle, fits_papers_hosts
-from repro.settings import Settings
+from repro import record
+from repro.console import UserError
+from repro.machine.rules import bf16_obstacle, fits_papers_hosts
+from repro.paper.findings import paper_gpu, recipe_of
+from repro.paper.settings import NAIVE, Settings, search_space
+from repro.paper.tables import Cell, published_settings
+from repro.text import SECONDS_A_DAY, Interval
 
+from ..models.recipe import Recipe
 from . import traces
-from .calibration import Calibration
-from .machine import Machine
+from .calibration import EVERYTHING, Calibration, calibrations
+from .hardware import Machine
 from .memory import Memory, largest_micro_batch, peak_memory, variant_of
-from .queue import authors_step
-from .time import Step, timed_step
-from .traces import Trace, Traced
+from .queue import authors_step, true_over_predicted
+from .time import Step, TimedStep, timed_step
+from .traces import PAPER_STACK, Trace, Traced
 
 
 @dataclass(frozen=True)
@@ -91,13 +94,13 @@ def forecast(
     step = timed_step(recipe, trace, settings, machine, micro_batch, calibration.rates)
     # A CPU has no queue.
     shown = authors_step(step, calibration.queue) if machine.capability else step.seconds
-    days, authors_days = (extrapolate.days(seconds, recipe.training_steps) for seconds in (step.seconds, shown))
+    days, authors_days = (record.days_of_steps(seconds, recipe.training_steps) for seconds in (step.seconds, shown))
     low, high = calibration.interval(machine)
     utilisation = None
     if machine.capability is not None:  # a CPU has no peak of a data sheet, and its fp32 may outrun its fp16
         peak = machine.peak(recipe.precision, settings.free_lunch)
         flops = recipe.flops_per_example * recipe.batch_size
-        utilisation = extrapolate.utilisation(flops, step.seconds, machine.world, peak)
+        utilisation = record.utilisation(flops, step.seconds, machine.world, peak)
     return Forecast(
         recipe.id,
         machine,
@@ -128,3 +131,57 @@ def ranked(forecasts: Iterable[Forecast], by_authors: bool = False) -> list[Fore
         return found.authors_days if by_authors else found.days.value
 
     return sorted(forecasts, key=days)
+
+
+def search(cell: Cell, calibration: Calibration) -> list[Forecast]:
+    """Every settings that the paper tried for a cell on its stack, the fastest first by the authors' clock, as theirs
+    chose."""
+    recipe, machine = recipe_of(cell.model), Machine(paper_gpu(cell.gpu), cell.gpus)
+    space = [NAIVE] if cell.table == "4" else search_space(cell.gpus)
+    return ranked((forecast(recipe, machine, settings, calibration) for settings in space), by_authors=True)
+
+
+def predicted(cell: Cell, calibration: Calibration) -> Forecast:
+    """The fastest settings of a cell."""
+    return search(cell, calibration)[0]
+
+
+def fastest(recipe: Recipe, machine: Machine, stack: Traced) -> Forecast:
+    """The fastest settings on any machine, by one stack's traces."""
+    fitted = calibrations()[EVERYTHING]
+    return ranked(forecast(recipe, machine, each, fitted, stack) for each in search_space(machine.world))[0]
+
+
+@cache
+def corrected(cell: Cell) -> Forecast:
+    """A cell on the paper's stack with Appendix J's settings and micro batch, naive ones in Table 4. Of a row that has
+    several readings the fastest by the authors' clock; of a cell that has no row the best of the search."""
+    fitted = calibrations()[EVERYTHING]
+    row = {row.place: row for row in published_settings()}.get(cell.place)
+    if cell.table == "4" or row is None:
+        return predicted(cell, fitted)
+    recipe, machine = recipe_of(cell.model), Machine(paper_gpu(cell.gpu), cell.gpus)
+    readings = (forecast(recipe, machine, each, fitted, micro_batch=row.mbs) for each in row.readings())
+    return ranked(readings, by_authors=True)[0]
+
+
+def implied_true_days(cell: Cell, printed_days: float) -> float | None:
+    """The true days that the printed ones imply, by what the launch queue hid of them from the authors' clock; None
+    where nothing is predicted to train."""
+    step = _corrected_step(cell)
+    if step is None:
+        return None
+    authors = printed_days * SECONDS_A_DAY / step.recipe.training_steps
+    factor = true_over_predicted(step, calibrations()[EVERYTHING].queue, authors)
+    return factor * step.seconds * step.recipe.training_steps / SECONDS_A_DAY
+
+
+@cache
+def _corrected_step(cell: Cell) -> TimedStep | None:
+    """The training step of `corrected`; None where nothing is predicted to train."""
+    found, rates = corrected(cell), calibrations()[EVERYTHING].rates
+    if not found.feasible:
+        return None
+    recipe = recipe_of(cell.model)
+    trace = trace_of(recipe, found.machine, found.settings, PAPER_STACK)
+    return timed_step(recipe, trace, found.settings, found.machine, found.micro_batch, rates)

@@ -7,16 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from repro.clocks import BY_CLOCK, DEFAULT, Clock
-from repro.formats import figures
-from repro.recipe import Recipe
-from repro.rules import compiles
-from repro.settings import FREE_LUNCH, NAIVE, Settings
-from repro.trial import Record
+from repro.machine.rules import compiles
+from repro.paper.settings import FREE_LUNCH, NAIVE, Settings
+from repro.record import BY_CLOCK, DEFAULT, Clock, Record
+from repro.text import figures
 
+from ..models.recipe import Recipe
 from .calibration import Calibration
 from .forecast import trace_of
-from .machine import Machine
+from .hardware import Machine
 from .memory import largest_micro_batch, peak_memory, usable, workspace
 from .queue import authors_step
 from .time import timed_step

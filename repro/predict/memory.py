@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from repro.gpus import Gpu
-from repro.recipe import Recipe
-from repro.settings import Settings
+from repro.paper.gpus import Gpu
+from repro.paper.settings import Settings
 
+from ..models.recipe import Recipe
 from .traces import NOTHING, Linear, Trace, Variant
 
 _DEEPSPEED_BUCKET = 5e8  # elements, stage 1: its default

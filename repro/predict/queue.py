@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from repro.settings import Settings
+from repro.paper.settings import Settings
 
 from .time import TimedStep
 from .traces import PAPER_STACK

@@ -10,11 +10,11 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cache
 
-from repro.recipe import Recipe
-from repro.rules import compiles
-from repro.settings import Settings
+from repro.machine.rules import compiles
+from repro.paper.settings import Settings
 
-from .machine import Machine
+from ..models.recipe import Recipe
+from .hardware import Machine
 from .memory import width
 from .traces import PAPER_STACK, Part, Trace
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from repro import command, files
+from repro.console import UserError
 from repro.datafile import columns
-from repro.errors import UserError
-from repro.packages import installed, numbers, without_build
-from repro.recipe import Scale
+from repro.machine.packages import installed, numbers, without_build
+
+from ..models.recipe import Scale
 
 Variant = Literal["naive", "custom", "half"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)

@@ -18,9 +18,7 @@ import altair as alt
 import vl_convert
 from altair.utils.schemapi import debug_mode
 
-from .looks import Look, looks
-from .numbers import described
-from .panels import Draw, Panel, State
+from .panels import Draw, Look, Panel, State, described, looks
 
 _WIDTH = 340  # pixels: a phone's, so that text keeps its size there
 _LINE = 17  # pixels of a line of bars or fields

@@ -4,34 +4,45 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
-from ..audit import audit, audit_measured, queue_rows, queue_summary, without_queue
-from ..audit import summary as audit_summary
-from ..causes import Cause, causes
-from ..claims import check_all
-from ..clocks import DEFAULT, Clock
-from ..corrected import corrected_table, measured_elsewhere
-from ..corrected import summary as corrected_summary
-from ..environment import Environment
-from ..expected import TABLES, TOLERANCE
-from ..formats import counted, listing, percent, tallied
-from ..packages import PACKAGES
-from ..reading import Joined, Problem, Reading, join
-from ..search import searches
-from ..trial import Record
-from ..verdict import FAILED, Verdict, judge_tables, ran_uncompiled
-from . import claims
-from .figures import figures
-from .further import further
-from .grids import Grid, audit_grid, corrected_grid, verdict_grid
-from .order import in_order, machines
-from .panels import Figure
-from .places import Place, place_of
-from .rerun import rerun
-from .text import compared_rows, failures, legend, sentences, summary
+from .. import command, models
+from ..claims import Checked, check_all
+from ..claims.claim import ClaimVerdict
+from ..claims.facts import shown
+from ..machine.cluster import launch
+from ..machine.environment import Environment
+from ..machine.packages import PACKAGES
+from ..paper.settings import NAIVE, Settings, search_space
+from ..paper.tables import COUNTS, TABLES, TOLERANCE, Table, cells, printed
+from ..predict.audit import IMPLAUSIBLE, Audited, audit, audit_measured, queue_rows, queue_summary, without_queue
+from ..predict.audit import summary as audit_summary
+from ..record import BY_CLOCK, BY_DAYS, DAYS, DEFAULT, Clock, Record, days_text, other
+from ..run.corrected import Corrected, basis, corrected_table, measured_elsewhere, title
+from ..run.corrected import summary as corrected_summary
+from ..run.plan import Options, default_scale
+from ..run.reading import Joined, Problem, Reading, join
+from ..run.search import Search, searches
+from ..run.verdict import FAILED, Verdict, judge_tables, ran_uncompiled
+from ..text import counted, figures, from_to, listing, percent, shell_words, size, tallied, were
+from .causes import Cause, causes
+from .figures import all_figures, further
+from .panels import Figure, in_order, machines
+from .terminal import (
+    compared_rows,
+    failures,
+    legend,
+    nearest_paper_gpu,
+    notes_on,
+    sentences,
+    settings_told,
+    summary,
+    trial_rows,
+)
 
 
 @dataclass(frozen=True)
@@ -101,7 +112,7 @@ def compose(*readings: Reading) -> Content:
         _judged(runs.verdicts, runs.records, runs.clock, runs),
         places=(places := [place_of(search, runs.verdicts, runs) for search in found]),
         legend=legend(column for place in places for column in place.trials[0]),
-        figures=[figure for figure in figures(found) if any("measured" in panel.origin for panel in figure.panels)],
+        figures=[figure for figure in all_figures(found) if any("measured" in panel.origin for panel in figure.panels)],
         audit=audit_summary(audited) if audited else (),
     )
 
@@ -119,9 +130,9 @@ def _published() -> Content:
         measured_elsewhere=[
             {"table": table} | row for table, rows in corrected.items() for row in measured_elsewhere(rows)
         ],
-        figures=[*figures(()), *further()],
-        claims_told=claims.counts_told(checked),
-        claims=claims.tables(checked),
+        figures=[*all_figures(()), *further()],
+        claims_told=counts_told(checked),
+        claims=tables(checked),
         audit=[*audit_summary(rows), *queue_summary(rows)],
         audit_without_queue=queue_rows(rows),
         audit_grids=[audit_grid(table, rows) for table in TABLES],
@@ -217,3 +228,320 @@ def _facts(reading: Reading) -> list[tuple[str, str]]:
         "tolerance": f"{percent(reading.options.tolerance)}, and half a day of rounding" if reading.options else None,
     }
     return [(name, str(value)) for name, value in facts.items() if value not in (None, "")]
+
+
+CLAIMS: dict[ClaimVerdict, tuple[str, str]] = {
+    "holds": ("✓", "hold"),
+    "holds_by_rounding": ("≈", "hold by rounding"),
+    "differs": ("✗", "differ"),
+    "needs_measurement": ("…", "need a measurement"),
+    "not_checkable": ("—", "cannot be checked"),
+}
+_PAPERS = {
+    "paper": "The paper",
+    "review": "The review of it",
+    "comment": "The comment on renting or buying",
+    "lab": "The lab report on predicting runtimes",
+    "thesis": "The thesis on rented GPUs",
+}
+
+
+def counts_told(checked: Sequence[Checked]) -> str:
+    """How many hold, differ, and so on, in a sentence."""
+    counts = Counter(one.verdict for one in checked)
+    told = ", ".join(f"{counts[verdict]} {words}" for verdict, (_, words) in CLAIMS.items())
+    return f"Of {len(checked)} claims {told}."
+
+
+def tables(checked: Sequence[Checked]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Titled tables: those that differ, then all, paper by paper."""
+    found = [("What differs", [_claim(one) for one in checked if one.verdict == "differs"])]
+    for paper, heading in _PAPERS.items():
+        found.append((heading, [_claim(one) for one in checked if one.claim.paper == paper]))
+    return [(title, rows) for title, rows in found if rows]
+
+
+def _claim(one: Checked) -> dict[str, Any]:
+    claim = one.claim
+    return {
+        "claim": claim.statement,
+        "verdict": one.verdict,
+        "published": claim.told,
+        "recomputed": claim.with_unit(shown(one.working.value.value)) if one.working else None,
+        "why": one.reason,
+        "where": claim.source,
+        "id": claim.id,
+    }
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A field of a grid: what is printed, a second line below and a small third one `beside`, the word that colours it,
+    and that word's symbol. `told` says it in full."""
+
+    text: str
+    below: str
+    kind: str
+    symbol: str
+    told: str
+    beside: str = ""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table laid out like the paper's Table 1: a line a model, a column a machine. `kinds` explains the colours that
+    occur: word, symbol, meaning."""
+
+    title: str
+    caption: str
+    gpus: Sequence[str]
+    lines: Sequence[tuple[str, Sequence[Entry]]]
+    kinds: Sequence[tuple[str, str, str]]
+
+
+# What colours a field: its symbol, and what it means.
+VERDICTS = {
+    "reproduced": ("✓", "reproduced: days agree within the tolerance, or neither can train it"),
+    "faster": ("▼", "faster than printed"),
+    "slower": ("▲", "slower than printed"),
+    "feasibility_differs": ("✗", "feasible in one, out of memory in the other"),
+    "no_reference": ("?", "no reference: the paper's mark is lost, or its jobs had too little host memory"),
+    "not_measured": ("", "not measured"),
+}
+AUDIT = {
+    "impossible": ("✗", "impossible: above the GPU's dense peak, however the days were rounded"),
+    "implausible": ("!", f"implausible: above {IMPLAUSIBLE:.0%} of peak, beyond any published training run"),
+    "plausible": ("", "plausible"),
+    "no_days": ("-", "no days to audit"),
+}
+
+CORRECTED = {
+    "predicted": ("", "predicted days, (printed days), interval"),
+    "predicted_infeasible": ("-", "predicted infeasible"),
+}
+
+
+def verdict_grid(table: Table, verdicts: Sequence[Verdict]) -> Grid:
+    """Table 1 or 4: printed days, and below them what was measured, by the clock that judges and by the other."""
+    clock = verdicts[0].clock
+    entries = {v.place: verdict_entry(v) for v in verdicts if v.table == table}
+    what = "the best settings found" if table == "1" else "naive settings"
+    caption = (
+        f"Days of training with {what}, on 1 to {max(COUNTS)} GPUs: as printed, - infeasible and ? a mark that the "
+        "copy at hand has lost"
+    )
+    if any(entry.below for entry in entries.values()):
+        caption += (
+            f"; beside a verdict's symbol, {DAYS[clock]} here and, smaller or after a slash, {DAYS[other(clock)]}, - "
+            "where nothing fitted"
+        )
+    caption += "."
+    return _grid(f"Table {table}", caption, entries, VERDICTS)
+
+
+def verdict_entry(verdict: Verdict) -> Entry:
+    """A cell, coloured by its verdict."""
+    clock = other(verdict.clock)
+    chosen, beside = verdict.chosen, verdict.by(clock)
+    measured = ""
+    if chosen.days is not None:
+        measured = figures(chosen.days)
+    elif chosen.verdict != "not_measured":
+        measured = "-"
+    symbol, _ = VERDICTS[chosen.verdict]
+    told = f"{verdict.cell}: {chosen.verdict.replace('_', ' ')}"
+    told += f" with {chosen.settings}" if chosen.settings else ""
+    told += f", {days_text(chosen.days, verdict.clock)}" if chosen.days is not None else ""
+    told += f", {chosen.reason}" if chosen.reason else ""
+    if chosen.days is not None and beside.days is not None:
+        told += f"; {BY_DAYS[clock]} {beside.verdict.replace('_', ' ')}, {beside.days:.1f} days"
+    small = figures(beside.days) if measured and beside.days is not None else ""
+    return Entry(printed(verdict.expected, verdict.expected_days), measured, chosen.verdict, symbol, told, small)
+
+
+def audit_grid(table: Table, rows: Sequence[Audited]) -> Grid:
+    """What the days of Table 1 or 4 imply, in per cent of the GPU's peak."""
+    audited = {row.place: _audit_entry(row) for row in rows if row.table == table}
+    symbol, meaning = AUDIT["no_days"]
+    none = Entry(symbol, "", "no_days", "", meaning)
+    entries = {cell.place: audited.get(cell.place, none) for cell in cells(table)}
+    caption = (
+        f"Model FLOP/s that the printed days imply, on 1 to {max(COUNTS)} GPUs, as a share of the GPU's dense peak at "
+        "the recipe's precision."
+    )
+    return _grid(f"Table {table}, % of peak", caption, entries, AUDIT)
+
+
+def _audit_entry(row: Audited) -> Entry:
+    share = row.utilisation
+    symbol, _ = AUDIT[row.verdict]
+    told = (
+        f"Table {row.table}, {row.model} on {row.machine}: {row.days:g} days are {share.value:.0%} of peak "
+        f"({share.low:.0%} to {share.high:.0%}), {row.verdict}"
+    )
+    if row.corrected_share:
+        told += f"; with the launch queue taken out {row.corrected_share}, {row.corrected_verdict}"
+    return Entry(f"{share.value:.0%}".rstrip("%"), "", row.verdict, symbol, told)
+
+
+def corrected_grid(table: Table, rows: Sequence[Corrected]) -> Grid:
+    """The days of Table 1 or 4 that one would really wait, and below them their interval."""
+    entries = {row.place: _corrected_entry(row) for row in rows}
+    return _grid(title(table), basis(table), entries, CORRECTED)
+
+
+def _corrected_entry(row: Corrected) -> Entry:
+    kind = "predicted" if row.feasible else "predicted_infeasible"
+    interval = row.interval.replace("-", "\u2013")  # a page may break the line behind this one
+    return Entry(f"{row.shown} ({row.printed})", interval, kind, "", row.told)
+
+
+def _grid(
+    title: str, caption: str, entries: dict[tuple[str, str, int], Entry], kinds: dict[str, tuple[str, str]]
+) -> Grid:
+    gpus = list(dict.fromkeys(gpu for _, gpu, _ in entries))
+    lines = [
+        (model, [entries[model, gpu, count] for gpu in gpus for count in COUNTS])
+        for model in dict.fromkeys(model for model, _, _ in entries)
+    ]
+    there = {entry.kind for entry in entries.values()}
+    return Grid(
+        title,
+        caption,
+        gpus,
+        lines,
+        [(kind, symbol, meaning) for kind, (symbol, meaning) in kinds.items() if kind in there],
+    )
+
+
+@dataclass(frozen=True)
+class Place:
+    """One recipe on one machine: the settings that were searched, and every trial. `told` is all of it in a line."""
+
+    title: str
+    told: str
+    says: Sequence[str]
+    trials: Sequence[dict[str, Any]]
+    notes: Sequence[str]
+
+
+def place_of(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Place:
+    """A search of these runs with the verdicts on its cells; beside its trials stand the paper's days on its GPU that
+    is most like theirs."""
+    twin = " (tiny twin)" if search.scale == "tiny" else ""
+    space = set(search_space(search.world))
+    tried = {Settings.parse(trial.settings).base for trial in search.tried}
+    naive = ", and naive settings" if NAIVE in tried else ""
+    searched = len(tried & space)
+    says = [f"{searched} of the {len(space)} settings of the paper's search {were(searched)} tried{naive}."]
+    if search.guided:
+        says.append(f"Guided by predictions: {search.guided}.")
+    if search.fastest is not None:
+        best = f"{search.fastest}: {figures(search.steps[search.fastest])} s a training step {BY_CLOCK[search.clock]}"
+        slower = "" if search.naive is None else f"; naive settings take {figures(search.naive)} s"
+        says.append(f"The fastest apart from naive settings is {best}{slower}.")
+    for verdict in verdicts if search.stands_for_paper else ():
+        if verdict.place == (search.model, search.device, search.count):
+            says.append(f"{verdict_entry(verdict).told}.")
+    if runs.several:
+        says.append(f"Measured in {_folders(search, runs)}.")
+    nearest = nearest_paper_gpu(runs.run_of(search.trials[0]).devices)
+    rows = [_trial(*both) for both in zip(search.trials, trial_rows(search.trials, nearest), strict=True)]
+    return Place(f"{search.model}{twin} on {search.machine}", _told(search), says, rows, _notes(search))
+
+
+def _folders(search: Search, runs: Joined) -> str:
+    """Where its trials were measured; which of them, where that is several folders."""
+    found: dict[str, list[str]] = {}
+    for trial in search.trials:
+        found.setdefault(str(runs.run_of(trial).folder), []).append(settings_told(trial))
+    if len(found) == 1:
+        return next(iter(found))
+    return listing([f"{folder} ({', '.join(settings)})" for folder, settings in found.items()])
+
+
+def _notes(search: Search) -> list[str]:
+    found: dict[str, list[str]] = {}
+    for trial in search.trials:
+        for note in notes_on(trial):
+            found.setdefault(note, []).append(settings_told(trial))
+    return [f"{', '.join(settings)}: {note}" for note, settings in found.items()]
+
+
+def _told(search: Search) -> str:
+    statuses = Counter(trial.status.replace("_", " ") for trial in search.trials)
+    told = [", ".join(f"{count} {status}" for status, count in statuses.items())]
+    if search.best is not None:
+        told.append(f"the fastest apart from naive takes {figures(search.best)} s a step {BY_CLOCK[search.clock]}")
+    ratios = [ratio for trial in search.trials if (ratio := trial.clocks_ratio) is not None]
+    if ratios:
+        told.append(f"authors' clock {from_to(ratios, '.2f')} of the true one")
+    return "; ".join(told)
+
+
+def _trial(record: Record, row: dict[str, Any]) -> dict[str, Any]:
+    """The trial's line, with a step by each clock."""
+    steps = {
+        "true s": record.true_step,
+        "authors s": record.authors_step,
+        "synchronised s": record.synchronised_step,
+        "authors/true": record.clocks_ratio,
+    }
+    settled = {name: row.pop(name) for name in ("settings", "status", "MBS", "GAS")}
+    return settled | steps | {name: value for name, value in row.items() if name not in ("model", "machine", "step s")}
+
+
+def rerun(runs: Sequence[Reading], verdicts: Sequence[Verdict], clock: Clock) -> list[tuple[str, str]]:
+    """The commands, and what each gives."""
+    found, front = [], command()
+    folders = [run.folder for run in runs]
+    judged = "" if clock == DEFAULT else f" --clock {clock}"
+    measured = "".join(f" --measured {shell_words([folder])}" for folder in folders)
+    beside = f"{measured}{judged}" if folders else ""
+    for run in runs:
+        for earlier in run.earlier:
+            words = run_words(earlier, run.environment, run.folder)
+            found.append((f"{launch(earlier.nodes)} {words}", "a run before this one, into the same folder"))
+        if run.options:
+            words, nodes = run_words(run.options, run.environment, run.folder), run.options.nodes
+            where = f", on each of its {nodes} nodes" if nodes > 1 else ""
+            found.append((f"{launch(nodes)} {words}", f"this run: it resumes{where}"))
+    if folders:
+        found.append((f"{front} report {shell_words(folders)}{judged}", "this report, from the records alone"))
+    else:
+        found.append((f"{front} report", "this report"))
+    found += [
+        # 5, 6 and 7 are of prices, which no run measures
+        (f"{front} table 1{beside}", "Table 1; also 3, 4 and j" if measured else "Table 1; also 3, 4, 5, 6, 7 and j"),
+        (f"{front} claims{beside}", "the claims; with an id the rows and the arithmetic of one"),
+        (f"{front} audit{measured}", "the audit, with its arithmetic"),
+    ]
+    if any(verdict.verdict == "not_measured" for verdict in verdicts):
+        found += [
+            (f"{front} --gpus all", "measures naive and Appendix J's settings of every recipe on the GPUs here"),
+            (f"{front} --gpus all --methods all", "measures the whole search, for figures 4, 5, 10 and 11"),
+        ]
+    return found
+
+
+def run_words(options: Options, environment: Environment, folder: Path) -> str:
+    """The arguments that give a run these options."""
+    on_gpus = bool(environment.gpus)  # as many as the folder's last run had, others may have had more
+    words = ["--gpus", str(max(options.counts))] if on_gpus else ["--processes", ",".join(map(str, options.counts))]
+    if options.models != models.IDS:
+        words += ["--models", ",".join(options.models)]
+    if options.scale != default_scale(on_gpus):
+        words += ["--scale", options.scale]
+    flags = {field.name: field.default for field in fields(Options)}
+    plain = ("methods", "search", "attention", "steps", "tolerance", "clock", "memory", "budget")
+    for name in (*plain, "trial_timeout"):
+        value = getattr(options, name)
+        if value is not None and value != flags.get(name):
+            unit = "s" if name in ("budget", "trial_timeout") else ""
+            told = size(value) if name == "memory" else str(value)
+            if isinstance(value, float):
+                told = f"{Decimal(told):f}".removesuffix(".0") + unit  # options take no exponents
+            words += [f"--{name.replace('_', '-')}", told]
+    if options.check_extrapolation:
+        words.append("--check-extrapolation")
+    return shell_words([*words, "--out", folder])

@@ -1,23 +1,38 @@
-"""The paper's figures, from measured records where there are any, from its printed numbers, or both."""
+"""The paper's figures and further ones, from measured records where there are any, from printed numbers, or both."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
-import models
+from .. import models
+from ..money.breakeven import comment_reckonings, spending
+from ..money.choice import INSTEAD, Step, beaten_by, believed, doubts, steps_by_gpu, stops, stops_instead
+from ..money.days import expected_days
+from ..money.offers import cost_a_day, lifespan_years, machine_price
+from ..money.prices import gpu_prices, price_list
+from ..paper.findings import PYTHIA, analytic_days, by_place, gpu_days, paper_peak, recipe_of, speedups, training_flops
+from ..paper.gpus import paper_gpus
+from ..paper.settings import FREE_LUNCH, NAIVE, Settings
+from ..paper.tables import (
+    COUNTS,
+    Cell,
+    Place,
+    PublishedSettings,
+    Table,
+    analytic_peaks,
+    cells,
+    published_settings,
+    training_compute,
+)
+from ..record import BY_CLOCK, Record
+from ..run.search import Search, ran_out
+from ..text import counted, from_to
+from .panels import SEARCH, Curve, Figure, Mark, Origin, Panel, Point, Reference, State, Trade, measured_panels
 
-from ..findings import PYTHIA, analytic_days, gpu_days, paper_peak, recipe_of, speedups, training_flops
-from ..formats import counted, from_to
-from ..originals import analytic_peaks, training_compute
-from ..search import Search
-from ..settings import FREE_LUNCH, Settings
-from .costs import costs
-from .feasibility import feasibility, methods
-from .panels import SEARCH, Figure, Panel, Point, Reference, measured_panels
 
-
-def figures(searches: Sequence[Search]) -> list[Figure]:
+def all_figures(searches: Sequence[Search]) -> list[Figure]:
     """All figures, in the paper's order; empty `searches` leave the published numbers alone."""
     return [
         _speedups(searches),
@@ -241,3 +256,235 @@ def _rate(search: Search) -> float | None:
     rates = [trial.examples_per_second for trial in search.standing.values() if trial.examples_per_second]
     flops = models.find(search.recipe, search.scale).flops_per_example
     return max(rates) * flops / search.world if rates else None
+
+
+_MARKS = (
+    "numbers count GPUs, and filled marks on the dotted line have no rival among the paper's that is both cheaper and "
+    "faster"
+)
+
+
+def costs(searches: Sequence[Search]) -> list[Figure]:
+    """Of the machine and of an experiment, for one model and for all; what was measured stands beside."""
+    published = {
+        model: {(cell.gpu, cell.gpus): float(cell.days) for cell in cells("1") if cell.model == model and cell.days}
+        for model in models.NAMES
+    }
+    measured: dict[str, dict[tuple[str, int], float]] = {}
+    priced = gpu_prices().keys()
+    for search in searches:
+        if search.best_days is None or not search.stands_for_paper or search.device not in priced:
+            continue
+        measured.setdefault(search.model, {})[search.device, search.count] = search.best_days
+    one = "Pythia-1B"
+    source = "Table 1; section 4.1 and Table 5 for prices"
+
+    def panel(model: str, title: str, each: bool) -> Panel:
+        rows = [*_trades(published[model], each), *_here(measured.get(model, {}), each)]
+        x = "US dollars of an experiment" if each else "US dollars of the machine"
+        origin: Origin = "measured and published" if model in measured else "published"
+        sources = f"{source}; trials.jsonl, {BY_CLOCK[searches[0].clock]}" if model in measured else source
+        return Panel(origin, title, "trades", x, rows, sources, y="days of training")
+
+    trades = {(trade.gpu, trade.gpus): trade for trade in _trades(published[one], each=False)}
+    fastest = min(trades.values(), key=lambda trade: trade.days)
+    says = (
+        f"Cost of the machine, and of the days of its {lifespan_years():g} years that one training takes. The paper's "
+        f"fastest for {one}, {fastest.gpus} {fastest.gpu}, costs ${fastest.cost:,.0f} and takes {fastest.days:.0f} "
+        f"days; {_MARKS}."
+    )
+    return [
+        Figure(
+            "7",
+            f"Cost against days, {one}",
+            says,
+            [panel(one, "Cost of the machine", False), panel(one, "Cost of an experiment", True)],
+        ),
+        Figure(
+            "12",
+            "Cost of the machine against days, all models",
+            f"Both axes are logarithmic; {_MARKS}.",
+            [panel(model, model, False) for model in models.NAMES],
+        ),
+        Figure(
+            "13",
+            "Cost of an experiment against days, all models",
+            f"The machine's cost, spread evenly over {lifespan_years():g} years, times the days of the training; "
+            f"{_MARKS}.",
+            [panel(model, model, True) for model in models.NAMES],
+        ),
+    ]
+
+
+def _trades(days: dict[tuple[str, int], float], each: bool) -> list[Trade]:
+    found = _priced(days, each)
+    return [replace(trade, kind="beaten") if beaten_by(trade, found) else trade for trade in found]
+
+
+def _here(days: dict[tuple[str, int], float], each: bool) -> list[Trade]:
+    return [replace(trade, gpu=f"{trade.gpu}, here", kind="here") for trade in _priced(days, each)]
+
+
+def _priced(days: dict[tuple[str, int], float], each: bool) -> list[Trade]:
+    """The machines that have a price, each with that or with its share of an experiment."""
+    prices, found = price_list(), []
+    for (gpu, gpus), spent in days.items():
+        price = machine_price(gpu, gpus, prices, "USD")
+        if price is not None:
+            cost = cost_a_day(price[0]) * spent if each else price[0]
+            found.append(Trade(gpu, gpus, cost, spent, "best"))
+    return found
+
+
+def feasibility(searches: Sequence[Search]) -> Figure:
+    """Figure 3: which models naive settings can train, and which the best ones."""
+    panels, infeasible = [], {}
+    tables: dict[Table, str] = {"4": "Naive settings", "1": "Best settings"}
+    for table, title in tables.items():
+        measured, naive = [], table == "4"
+        for search in searches:
+            tried = [each for each in search.standing.values() if (each.settings == NAIVE.id) == naive]
+            if tried:
+                measured.append(Mark(search.model, search.machine, _outcome(tried, naive or search.whole)))
+        panels += measured_panels(f"{title}, here", "grid", "", measured, searches)
+        there = by_place(table)
+        rows = [
+            Mark(model, gpu, _any_feasible(there[model, gpu, count] for count in COUNTS if count > 1))
+            for model in PYTHIA
+            for gpu in paper_gpus()
+        ]
+        infeasible[table] = sum(row.state == "infeasible" for row in rows)
+        panels.append(Panel("published", f"{title}, 2 or more GPUs", "grid", "", rows, f"Table {table}"))
+    says = (
+        f"As printed, Pythia on 2 or more GPUs: naive settings cannot train {infeasible['4']} of the {len(rows)} pairs "
+        f"of model and GPU, the best settings {infeasible['1'] or 'none'}."
+    )
+    return Figure("3", "What can be trained at all", says, sorted(panels, key=lambda panel: panel.origin))
+
+
+def methods(searches: Sequence[Search]) -> Figure:
+    """Figure 10: the least that is enough for each model on each machine."""
+    naive, best = by_place("4"), by_place("1")
+    settings = {row.place: row for row in published_settings()}
+    measured = [
+        Mark(search.model, search.machine, _least_measured(search))
+        for search in searches
+        if any(trial.status in ("ok", "out_of_memory") for trial in search.trials)
+    ]
+    panels = measured_panels("Each recipe here", "grid", "", measured, searches)
+    for title, counts in (("1 GPU", COUNTS[:1]), ("2 or more GPUs", COUNTS[1:])):
+        rows = [
+            Mark(model, gpu, _least_published([(model, gpu, count) for count in counts], naive, best, settings))
+            for model in models.NAMES
+            for gpu in paper_gpus()
+        ]
+        panels.append(Panel("published", title, "grid", "", rows, "Tables 1 and 4, Appendix J"))
+    return Figure(
+        "10",
+        "Which methods a model needs",
+        "The least that is known to be enough: naive settings, free lunch alone, or memory-saving methods beside it.",
+        panels,
+        "The paper prints the fastest settings alone. Where those save memory, or their mark is lost, as of Mamba on "
+        "several A100, nothing says whether free lunch would have been enough.",
+        SEARCH,
+    )
+
+
+def _least_published(
+    places: Sequence[Place],
+    naive: Mapping[Place, Cell],
+    best: Mapping[Place, Cell],
+    settings: dict[Place, PublishedSettings],
+) -> State:
+    if any(naive[place].state == "days" for place in places):
+        return "naive"
+    if any(place in settings and settings[place].readings() == [FREE_LUNCH] for place in places):
+        return "free lunch"
+    if any(best[place].state == "days" for place in places):
+        return "memory saving"
+    return "lost" if any(naive[place].state == "lost" for place in places) else "infeasible"
+
+
+def _least_measured(search: Search) -> State:
+    if search.naive is not None:
+        return "naive"
+    if search.free_lunch is not None:
+        return "free lunch"
+    if search.best is not None:
+        return "memory saving"
+    tried = search.standing.get(NAIVE.id)
+    return "infeasible" if search.whole and tried and ran_out(tried) else "not known"
+
+
+def _any_feasible(there: Iterable[Cell]) -> State:
+    states = {cell.state for cell in there}
+    if "days" in states:
+        return "feasible"
+    return "lost" if "lost" in states else "infeasible"
+
+
+def _outcome(tried: Sequence[Record], whole: bool) -> State:
+    if any(record.status == "ok" for record in tried):
+        return "feasible"
+    return "infeasible" if whole and all(map(ran_out, tried)) else "not known"
+
+
+_RUNS = range(13)
+
+
+def further() -> list[Figure]:
+    """Break-even and scaling, from the papers' numbers."""
+    return [_break_even(), _scaling()]
+
+
+def _break_even() -> Figure:
+    first, *mended = comment_reckonings()
+    panels, told = [], []
+    for reckoned in (first, mended[1]):
+        spent = spending(reckoned.case, _RUNS)
+        rows = [Curve("owning", row.runs, row.owning) for row in spent]
+        rows += [Curve("renting", row.runs, row.renting) for row in spent]
+        title = reckoned.what[0].upper() + reckoned.what[1:]
+        source = "rent-or-buy comment, quantities.csv and rental.csv"
+        panels.append(Panel("computed", title, "lines", "runs of BERT", rows, source, y="US dollars spent"))
+        told.append(f"from run {reckoned.answer.whole_runs} on ({reckoned.what})")
+    says = f"A workstation against {first.provider}'s V100s by the hour. Owning is cheaper {', or '.join(told)}."
+    return Figure("", "When owning beats renting", says, panels)
+
+
+def _scaling() -> Figure:
+    panels, told, told_instead = [], [], []
+    prices = price_list()
+    for id in ("pythia-1b", "pythia-6.9b", "vit"):
+        name = models.find(id).name
+        days = expected_days(id)
+        doubted, by_gpu = doubts(id, days), steps_by_gpu(days, prices, "USD")
+        instead = stops_instead(by_gpu, steps_by_gpu(believed(days, doubted), prices, "USD"), doubted)
+        rows = [Curve(step.gpu, step.gpus, step.efficiency.value) for found in by_gpu.values() for step in found]
+        source = "Table 1; the days are rounded, which moves small ones"
+        panels.append(
+            Panel(
+                "computed",
+                name,
+                "lines",
+                "GPUs, log scale",
+                rows,
+                source,
+                reference=Reference(1.0, "proportional"),
+                y="parallel efficiency",
+            )
+        )
+        last = [stop for found in by_gpu.values() if (stop := stops(found)) is not None]
+        told.append(_cheapest(name, last))
+        told_instead += [_cheapest(name, list(instead.values()))] if instead else []
+    says = (
+        "Speed-up over the fewest GPUs that train the model, as a share of the GPUs' ratio: 1 is proportional. An "
+        f"experiment is cheapest with {'; '.join(told)} (prices of {max(p.quoted for p in prices.gpus.values())})."
+    )
+    if told_instead:
+        says += f" {INSTEAD.capitalize()}: {'; '.join(told_instead)}."
+    return Figure("", "What more GPUs bring", says, panels)
+
+
+def _cheapest(model: str, steps: list[Step]) -> str:
+    return f"{model} on {', '.join(step.machine for step in steps)}"

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..audit import WITHOUT_QUEUE
-from ..corrected import MEASURED_ELSEWHERE
-from ..escape import code, each
-from ..escape import markdown as escaped
-from ..expected import COUNTS
-from ..formats import render
-from .claims import CLAIMS
-from .content import Content
-from .grids import Entry, Grid
+from ..console import code, map_strings
+from ..console import markdown as escaped
+from ..paper.tables import COUNTS
+from ..predict.audit import WITHOUT_QUEUE
+from ..run.corrected import MEASURED_ELSEWHERE
+from ..text import render
+from .content import CLAIMS, Content, Entry, Grid
 
 
 def markdown(content: Content) -> str:
     """The whole file. Raises UserError where tabulate is not installed."""
     commands = [(code(words), escaped(gives)) for words, gives in content.rerun]
     to_measure = [code(figure.measured_by) for figure in content.figures]
-    content = each(escaped, content)
+    content = map_strings(escaped, content)
     headline = content.headline
     quoted = "\n>\n".join(f"> {sentence}" for sentence in (headline.quote, headline.beside) if sentence)
     parts = [f"# {content.title}", quoted, *headline.behind]

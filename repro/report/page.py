@@ -10,15 +10,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from .. import __version__
-from ..audit import WITHOUT_QUEUE
-from ..corrected import MEASURED_ELSEWHERE
-from ..expected import COUNTS
-from ..formats import figures
+from ..paper.tables import COUNTS
+from ..predict.audit import WITHOUT_QUEUE
+from ..run.corrected import MEASURED_ELSEWHERE
+from ..text import figures
 from .charts import svg
-from .claims import CLAIMS
-from .content import Content
-from .grids import AUDIT, VERDICTS
-from .numbers import numbers, unit
+from .content import AUDIT, CLAIMS, VERDICTS, Content
+from .panels import numbers, unit
 
 # What stands before a word that is coloured.
 _SYMBOLS = {kind: symbol for kind, (symbol, _) in (VERDICTS | AUDIT | CLAIMS).items()} | {

@@ -1,17 +1,19 @@
-"""A figure as rows of data: panels, measured here, from the numbers that the paper prints, or both, or computed from
-other sources too."""
+"""A figure as rows of data: panels, their order, what each series looks like, and how numbers are told."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle
+from typing import Any, Literal
 
-from .. import command
-from ..clocks import BY_CLOCK, Clock
-from ..formats import listing
-from ..search import Search
-from .order import machines
+from .. import command, models
+from ..paper.gpus import paper_gpus
+from ..paper.settings import NAIVE, Settings, search_space
+from ..record import BY_CLOCK, Clock, OnMachine, Record
+from ..run.search import Search
+from ..text import figures, listing
 
 Origin = Literal["measured", "published", "measured and published", "computed"]
 Draw = Literal["strips", "bars", "pairs", "grid", "trades", "lines"]
@@ -132,3 +134,154 @@ def measured_panels(
     elif len(scales) > 1:
         source += "; some of the recipes are tiny twins"
     return [Panel("measured", title, draw, x, rows, source, reference, "", machines(searches), groups, "machine")]
+
+
+@dataclass(frozen=True)
+class Look:
+    """A colour, and a shape of Vega's or an outline within -1 to 1."""
+
+    colour: str
+    shape: str
+
+
+# Okabe and Ito's, which people with any kind of colour vision tell apart.
+_BLUE, _RED, _GREEN, _PURPLE, _ORANGE, _SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
+_ONE_BY_ONE = (
+    Look(_BLUE, "circle"),
+    Look(_RED, "square"),
+    Look(_GREEN, "triangle-up"),
+    Look(_PURPLE, "diamond"),
+    Look(_ORANGE, "cross"),
+    Look(_SKY, "triangle-down"),
+)
+_X = "M-1,-.8L-.8,-1L0,-.2L.8,-1L1,-.8L.2,0L1,.8L.8,1L0,.2L-.8,1L-1,.8L-.2,0Z"
+
+# In the order of legends.
+_LOOKS = {
+    "free lunch alone": Look(_SKY, "triangle-down"),
+    "original training": Look(_RED, "square"),
+    "best settings": Look(_BLUE, "circle"),
+    "best settings, 8 A100": Look(_BLUE, "circle"),
+    "analytic estimate": Look(_RED, "square"),
+    "faster": Look(_BLUE, "circle"),
+    "slower": Look(_RED, "square"),
+    "ZeRO": Look(_PURPLE, "diamond"),
+    "no sharding": Look(_ORANGE, "cross"),
+    "FSDP": Look(_GREEN, "triangle-up"),
+    "paper": Look(_RED, "square"),
+    "paper, figure 9": Look(_RED, "square"),
+    "closed form": Look(_BLUE, "circle"),
+    "data sheet": Look(_BLUE, "circle"),
+    "owning": Look(_BLUE, "circle"),
+    "renting": Look(_RED, "square"),
+}
+
+
+def looks(series: Collection[str], machines: Sequence[str]) -> dict[str, Look]:
+    """Of these series, in the order of legends. A machine's look goes by its place among all of the run's `machines`; a
+    GPU measured here is of its own colour, and an x, as is one that the paper has not."""
+    gpus = dict(zip(paper_gpus(), _ONE_BY_ONE, strict=False))
+    here = {f"{gpu}, here": Look(look.colour, _X) for gpu, look in gpus.items()}
+    measured_on = {machine: _ONE_BY_ONE[number % len(_ONE_BY_ONE)] for number, machine in enumerate(machines)}
+    every = _LOOKS | gpus | here | measured_on
+    others = [name for name in series if name not in every]
+    every |= {name: Look(look.colour, _X) for name, look in zip(others, cycle(_ONE_BY_ONE), strict=False)}
+    return {name: every[name] for name in sorted(series, key=list(every).index)}
+
+
+Table = list[dict[str, Any]]
+
+_DRAWN: dict[Draw, str] = {
+    "strips": "Dots by {groups}",
+    "bars": "Bars by {groups}",
+    "pairs": "Pairs of dots by {groups}",
+    "grid": "Fields by model and machine",
+    "trades": "Marks by cost and days, the days",
+    "lines": "Lines",
+}
+
+
+def described(panel: Panel) -> str:
+    """What is drawn, and between which ends each series lies."""
+    ends: dict[str, list[float]] = {}
+    for row in panel.rows:
+        if isinstance(row, Trade):
+            ends.setdefault(row.gpu, []).append(row.days)
+        elif not isinstance(row, Mark):
+            ends.setdefault(row.series, []).append(row.y if isinstance(row, Curve) else row.value)
+    between = [_between(name, ends[name]) for name in looks(ends, panel.machines)]
+    counts = Counter(row.state for row in panel.rows if isinstance(row, Mark))
+    states = [f"{state} {count}" for state, count in counts.items()]
+    line = f" A dashed line marks {panel.reference.name}, {panel.reference.value:g}." if panel.reference else ""
+    drawn = _DRAWN[panel.draw].format(groups=panel.groups)
+    return f"{drawn}: {', '.join(between or states)}.{line} The numbers follow as a table."
+
+
+def _between(name: str, values: Sequence[float]) -> str:
+    low, high = figures(min(values)), figures(max(values))
+    return f"{name} {low}" if low == high else f"{name} {low} to {high}"
+
+
+def unit(panel: Panel) -> str:
+    """What the columns of the series hold, where no column says it."""
+    return {"strips": panel.x, "pairs": panel.x, "lines": panel.y}.get(panel.draw, "")
+
+
+def numbers(panel: Panel) -> Table:
+    """Every row of the panel; what belongs together stands in one line, with a column for each series or machine."""
+    found: Table = []
+    for row in panel.rows:
+        match row:
+            case Trade():
+                rival = {"best": "no", "beaten": "yes", "here": None}[row.kind]
+                found.append(
+                    {"GPU": row.gpu, "GPUs": row.gpus, panel.x: row.cost, panel.y: row.days, "has a rival": rival}
+                )
+            case Mark():
+                _line(found, {"model": row.model}, row.machine)[row.machine] = row.state
+            case Curve():
+                _line(found, {panel.x.removesuffix(", log scale"): row.x}, row.series)[row.series] = row.y
+            case Point() if panel.draw == "bars":
+                found.append({panel.groups: row.group, "kind": row.series, panel.x: row.value})
+            case Point() if panel.draw == "strips":
+                of = {panel.groups: row.group} | ({panel.notes: row.note} if row.note else {})
+                _line(found, of, row.series)[row.series] = row.value
+            case Point():
+                line = _line(found, {panel.groups: row.group}, row.series)
+                line |= {row.series: row.value} | ({panel.notes: row.note} if row.note else {})
+    named = list(dict.fromkeys(column for line in found for column in line))
+    order = [column for column in named if column not in panel.machines]
+    order += [machine for machine in panel.machines if machine in named]
+    return [{column: line.get(column) for column in order} for line in found]
+
+
+def _line(found: Table, start: dict[str, Any], column: str) -> dict[str, Any]:
+    """The line that begins so and has nothing in this column yet, a new one where there is none."""
+    for line in found:
+        if line.items() >= start.items() and column not in line:
+            return line
+    found.append(start)
+    return start
+
+
+def in_order(found: Iterable[Search]) -> list[Search]:
+    """Recipes as the paper has them, each on its machines, and there naive settings before the search's."""
+    recipes = [*models.IDS, *models.OTHERS]
+    ordered = [replace(search, trials=tuple(sorted(search.trials, key=_by_settings))) for search in found]
+    return sorted(ordered, key=lambda search: (recipes.index(search.recipe), search.scale, _by_size(search)))
+
+
+def machines(found: Iterable[OnMachine]) -> list[str]:
+    """The names of the machines, counts ascending; those of several nodes, or of limited memory, come last."""
+    return list(dict.fromkeys(one.machine for one in sorted(found, key=_by_size)))
+
+
+def _by_size(one: OnMachine) -> tuple[str, int, int, int]:
+    return one.device, one.nodes, one.memory_limit or 0, one.count
+
+
+def _by_settings(trial: Record) -> tuple[int, bool]:
+    """What is none of the search's comes last, and of the same settings flash attention."""
+    settings = Settings.parse(trial.settings)
+    space = [NAIVE, *search_space(trial.world)]
+    return space.index(settings.base) if settings.base in space else len(space), settings.attention != "sdpa"

@@ -1,29 +1,34 @@
-"""Puts a report into a folder: report.md always, report.html where the libraries that draw it are installed."""
+"""Writes a report into its folder: report.md, and the page, which a process of its own draws.
+
+The library that draws is native code, which ends its process where memory is short or a string is not to its liking;
+the report stands all the same.
+"""
 
 from __future__ import annotations
 
+import pickle
+import resource
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from .. import command, files
-from ..clocks import DEFAULT
-from ..devices import Device
-from ..environment import Environment
-from ..errors import UserError
-from ..escape import each, visible
-from ..formats import Format
+from ..console import UserError, map_strings, visible
 from ..installation import way_to_install
-from ..reading import Reading
-from ..results import PAGE, REPORT, TRIALS, lack
-from ..trial import Record
-from ..units import shell_words
-from ..verdict import Verdict
+from ..machine.devices import Device
+from ..machine.environment import Environment
+from ..record import DEFAULT, Record
+from ..run.reading import Reading
+from ..run.results import PAGE, REPORT, TRIALS, lack
+from ..run.verdict import Verdict
+from ..text import Format, shell_words
 from .content import WITHOUT_TRIALS, Content
-from .drawing import NotDrawnError, drawn
 from .markdown import markdown
-from .text import report
+from .terminal import report
 
 _DRAWING = {"altair": "altair", "vl_convert": "vl-convert-python", "jinja2": "jinja2"}
 
@@ -75,7 +80,7 @@ def write(content: Content, folder: Path, draw: bool = True, again: Sequence[obj
     Raises UserError where the folder cannot be written.
     """
     files.inside(folder, REPORT, PAGE)
-    content = each(visible, content)
+    content = map_strings(visible, content)
     text = files.replace(folder / REPORT, markdown(content))
     files.remove(folder / PAGE)  # the page of before says something else, and to draw takes seconds
     missing = [package for module, package in _DRAWING.items() if find_spec(module) is None]
@@ -90,3 +95,54 @@ def write(content: Content, folder: Path, draw: bool = True, again: Sequence[obj
         return Written(text, f"the report is {text}; its page was not drawn: {error}; once that is fixed {way}")
     path = files.replace(folder / PAGE, page)
     return Written(text, f"the report is {path}")
+
+
+_TIME_LIMIT = 600  # seconds, of which a page takes a few
+# What a process does to draw: it hears where modules are, and the content, both from the process that starts it.
+_DRAW = """
+import os, pickle, resource, sys
+out = os.fdopen(os.dup(1), "wb")
+os.dup2(2, 1)  # what libraries print is no part of the page
+# Where it is killed it leaves no file of its memory.
+resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+sys.path[:] = pickle.load(sys.stdin.buffer)
+try:
+    from repro.console import one_line
+    from repro.report.page import page
+    drawn = page(pickle.load(sys.stdin.buffer))
+except Exception as error:
+    sys.exit(one_line(error))
+out.write(drawn.encode(errors="surrogatepass"))
+out.close()
+"""
+
+
+class NotDrawnError(Exception):
+    """The page could not be drawn: why, in a few words."""
+
+
+def drawn(content: Content) -> str:
+    """The page. Raises NotDrawnError where the process that draws it fails."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _DRAW],
+            input=pickle.dumps(sys.path) + pickle.dumps(content),
+            capture_output=True,
+            timeout=_TIME_LIMIT,
+        )
+    except subprocess.TimeoutExpired:
+        raise NotDrawnError(f"it took longer than {_TIME_LIMIT} s") from None
+    except OSError as error:
+        raise NotDrawnError(f"no process could be started ({error.strerror})") from None
+    if done.returncode == 0:
+        return done.stdout.decode(errors="surrogatepass")
+    said = done.stderr.decode(errors="replace").strip().splitlines()
+    why = _killed_by(-done.returncode) if done.returncode < 0 else said[-1] if said else f"exit code {done.returncode}"
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    short = "" if limit == resource.RLIM_INFINITY else f", with its memory limited to {limit >> 20} MiB by ulimit -v"
+    raise NotDrawnError(f"{why}{short}")
+
+
+def _killed_by(number: int) -> str:
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    return f"the process that draws it was killed by {name}"

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 from replay import ReplayClock
 
-from repro.run import Run
+from repro.run.run import Run
 
 
 def run_of(config: pytest.Config) -> Run | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from repro.expected import Cell
-from repro.run import Run
-from repro.verdict import FAILED, explain
+from repro.paper.tables import Cell
+from repro.run.run import Run
+from repro.run.verdict import FAILED, explain
 
 
 def test_cell(cell: Cell, run: Run) -> None:

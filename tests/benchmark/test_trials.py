@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from replay import ReplayClock
 
-from repro.run import Run
-from repro.trial import Trial
+from repro.record import Trial
+from repro.run.run import Run
 
 
 def test_trial(trial: dict[str, Any], run: Run, clock: ReplayClock, request: pytest.FixtureRequest) -> None:

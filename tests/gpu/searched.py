@@ -11,18 +11,18 @@ import json
 import sys
 from pathlib import Path
 
-import models
-from repro.gpus import find
+from repro import models
+from repro.paper.gpus import find
+from repro.paper.settings import Settings
 from repro.predict import traces
-from repro.predict.calibration import EVERYTHING, load
+from repro.predict.calibration import EVERYTHING, calibrations
 from repro.predict.memory import largest_micro_batch, peak_memory, variant_of
-from repro.settings import Settings
 
 _FIELDS = ("recipe", "settings", "micro_batch", "predicted_micro_batch", "reserved", "predicted_reserved")
 
 
 def main(folder: Path) -> None:
-    allowance = load()[EVERYTHING].allowance
+    allowance = calibrations()[EVERYTHING].allowance
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(_FIELDS)
     for line in (folder / "trials.jsonl").read_text().splitlines():

@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass, fields
 
 import torch
 
-import models
-from repro.measure.batch import random_batch
+from repro import models
+from repro.machine.stack import load as load_stack
 from repro.measure.engine.base import HALF
+from repro.measure.phases import random_batch
+from repro.models.recipe import Recipe
 from repro.predict import traces
-from repro.recipe import Recipe
-from repro.stack import load as load_stack
 
 _EXAMPLES = {
     "pythia-160m": 8,

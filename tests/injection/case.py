@@ -22,8 +22,8 @@ from types import MappingProxyType
 
 import psutil
 
-from repro.exit_codes import FAILED, INTERRUPTED, NOTHING_COMPARED, OK, USAGE
-from repro.results import TRIALS, VERDICTS
+from repro.console import FAILED, INTERRUPTED, NOTHING_COMPARED, OK, USAGE
+from repro.run.results import TRIALS, VERDICTS
 from tests.command_line import ROOT
 
 NAMED = (OK, FAILED, USAGE, NOTHING_COMPARED, INTERRUPTED)

@@ -11,8 +11,8 @@ import time
 from functools import partial
 from pathlib import Path
 
-from repro.exit_codes import FAILED, OK, USAGE
-from repro.results import BENCHMARK, PAGE, REPORT, TRIALS, VERDICTS
+from repro.console import FAILED, OK, USAGE
+from repro.run.results import BENCHMARK, PAGE, REPORT, TRIALS, VERDICTS
 from tests.command_line import ROOT
 
 from .case import TWO_TRIALS, Case, SkippedError, fault, finished

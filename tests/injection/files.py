@@ -13,10 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from repro.errors import UserError
-from repro.exit_codes import FAILED, OK, USAGE
-from repro.reading import read
-from repro.results import TRIALS, VERDICTS, Results, lines
+from repro.console import FAILED, OK, USAGE, UserError
+from repro.run.reading import read
+from repro.run.results import TRIALS, VERDICTS, Results, lines
 from tests.command_line import ROOT, record, repro, results_folder
 from tests.price_files import gpu_table, rate_table, rental_table
 from tests.test_hostile import FORMULA, MARKUP, STEERS, UNSEEN, WRITTEN, Elements, assert_plain

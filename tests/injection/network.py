@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from repro.exit_codes import FAILED, INTERRUPTED, USAGE
+from repro.console import FAILED, INTERRUPTED, USAGE
 from repro.measure.turns import Turns
 
 from .case import Case, Running, fault, finished

@@ -13,7 +13,7 @@ from functools import partial
 
 import psutil
 
-from repro.exit_codes import FAILED, INTERRUPTED, OK, USAGE
+from repro.console import FAILED, INTERRUPTED, OK, USAGE
 
 from .case import NAMED, TWO_TRIALS, Case, Running, SkippedError, fault, finished, of_signal
 

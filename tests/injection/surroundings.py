@@ -20,8 +20,8 @@ from typing import Any
 
 import psutil
 
-from repro.exit_codes import FAILED, OK, USAGE
-from repro.results import REPORT, VERDICTS
+from repro.console import FAILED, OK, USAGE
+from repro.run.results import REPORT, VERDICTS
 from tests.command_line import ROOT
 from tests.test_launchers import OF_A_LAUNCHER, ZERO
 from tests.test_setup import House

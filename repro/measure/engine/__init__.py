@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from repro.measure.rank import Rank
-from repro.recipe import Recipe
-from repro.settings import Settings
+from repro.paper.settings import Settings
 
+from ...models.recipe import Recipe
 from .base import Engine, WrongWrapperError, runs_tf32
 from .fsdp import FullyShardedEngine
 from .plain import PlainEngine
@@ -25,7 +25,7 @@ def build(
     """Builds the recipe's model with random weights and wraps it as the settings say.
 
     `accumulation` divides each micro-step's loss, so that an update sees the mean over the batch. Whether the recipe
-    and the settings allow `compiled` and `tf32` is for who calls this to ask (see repro/rules.py).
+    and the settings allow `compiled` and `tf32` is for who calls this to ask (see repro/machine/rules.py).
     """
     return _ENGINES[settings.library](recipe, settings, rank, accumulation, compiled, tf32)
 

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from repro import rules
+from repro.machine import rules
 from repro.measure.rank import Rank
-from repro.recipe import Recipe, Schedule
-from repro.settings import Settings
+from repro.paper.settings import Settings
+
+from ...models.recipe import Recipe, Schedule
 
 HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 CHECKPOINT = "CheckpointWrapper"  # torch's class around a layer that is computed again

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from repro.recipe import Recipe
-from repro.settings import Settings
+from repro.paper.settings import Settings
 
+from ...models.recipe import Recipe
 from .base import HALF, Engine, Held, WrongWrapperError, adam_moments, schedule, torch_optimizer
 
 _OPTIMIZERS = {1: "DeepSpeedZeroOptimizer", 2: "DeepSpeedZeroOptimizer", 3: "DeepSpeedZeroOptimizer_Stage3"}

@@ -1,0 +1,258 @@
+"""The second environment: built beside the first by uv, and kept, so that it is built once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import files
+from ..console import ROOT, UserError, cut, say
+from ..installation import Damage, damages
+from ..machine.build_cache import build_cache
+from ..machine.packages import KERNELS, TOOLS, installed_packages, matters, normalised
+
+# What a trial may import. Kernels that are built from source are not among them: they would be built again.
+_ROOTS = (
+    *("torch", "torchvision", "transformers", "accelerate", "deepspeed", "timm"),
+    *("nvidia-ml-py", "psutil", "setuptools"),
+)
+_MODELS = ("torch", "transformers", "timm")  # of which every recipe's model is made
+_SCRIPT = ROOT / "locks" / "second.sh"
+# What means the same packages for good, unlike a name alone, a folder, a wheel, a branch or another file; and options.
+_PINNED = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[^]]*\])?\s*==\s*[A-Za-z0-9.+!_-]+(\s|;|$)|--(?!requirement|constraint|editable)"
+)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """An interpreter and what it imports: distributions and their versions. `key` names its folder, where we built
+    it."""
+
+    name: str
+    python: str
+    packages: dict[str, str]
+    key: str = ""
+
+    @property
+    def damages(self) -> tuple[Damage, ...]:
+        """What is not as it was installed: nothing of what we build, which is built again then."""
+        return () if self.key else damages()
+
+
+def this_stack() -> Stack:
+    """The one that runs this program."""
+    return Stack("this stack", sys.executable, installed_packages())
+
+
+def differ(first: Stack, other: Stack, left_behind: Collection[str] = ()) -> bool:
+    """Whether a trial may import something else there: a package of the other that the first has not, or one that the
+    other lacks. What else the first has alone, such as tools of the tests, is no difference, nor is what was left
+    behind."""
+    names = {*other.packages, *_ROOTS, *filter(matters, {*first.packages}.difference(TOOLS))}
+    return any(first.packages.get(name) != other.packages.get(name) for name in names.difference(left_behind))
+
+
+def left_behind(against: str, first: Stack) -> frozenset[str]:
+    """The kernels of the first stack that one with these requirements goes without: it would build them from source
+    again. A lock says itself what it has. Raises UserError as `build` does."""
+    if os.path.isfile(against):
+        return frozenset()
+    return frozenset(KERNELS).intersection(first.packages).difference(requirements(against))
+
+
+def folder(key: str) -> Path:
+    """Where the second stack of this key lies, and what is built for it."""
+    return build_cache() / "second" / key
+
+
+def build(against: str, first: Stack) -> Stack:
+    """The stack that a person means by a lock file, or by requirements such as "torch==2.11.0 transformers==5.24.0".
+    Raises UserError where it cannot be had, or nothing says what is meant."""
+    if not os.path.isfile(against):  # pathlib would raise: requirements may be longer than a file's name can be
+        return pinned(requirements(against), first)
+    lines = _requirements_of(_text(Path(against)))
+    if all("--hash=" in line for line in lines):  # what it does not name is not installed
+        named = {normalised(re.split(r"[\s=\[]", line)[0]) for line in lines}
+        if named & {*_MODELS}:
+            _refuse_a_part(against, first, named)
+    found = locked(Path(against))
+    _refuse_a_part(against, first, found.packages)
+    return found
+
+
+def locked(lock: Path) -> Stack:
+    """The stack of a lock file. Raises UserError where it cannot be read or installed."""
+    text = _text(lock)
+    if unchecked := [line for line in _requirements_of(text) if "--hash=" not in line]:
+        say(
+            f"--against {lock}: {unchecked[0].split()[0]} has no hash in it, so what is installed may be any file of it"
+        )
+    return _built(_key(text), str(lock), {lock: None}, anew=not all(map(_PINNED.match, _lines(text))))
+
+
+def _text(lock: Path) -> str:
+    """A lock file's. Raises UserError where it has none."""
+    expected = "expected a lock file, such as locks/latest.lock"
+    try:
+        text = lock.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"--against {lock}: it cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError:
+        raise UserError(f"--against {lock}: it is no text, {expected}, which may name a wheel") from None
+    if not text.strip():
+        raise UserError(f"--against {lock}: it is empty, {expected}")
+    return text
+
+
+def _refuse_a_part(against: str, first: Stack, packages: Collection[str]) -> None:
+    """Raise UserError where a lock file has only a part of what trials import: the rest would break them."""
+    lacking = [name for name in _MODELS if name in first.packages and name not in packages]
+    if lacking:
+        raise UserError(
+            f"--against {against}: it is no whole stack, without {', '.join(lacking)}: name a lock of all packages, or "
+            "the few that are to differ from this stack themselves, such as --against torch==2.11.0"
+        )
+
+
+def pinned(wanted: Mapping[str, str], first: Stack) -> Stack:
+    """A stack with these requirements, by normalised name, such as "torch==2.11.0"; all else as in `first` as far as it
+    goes with them. Raises UserError where it does not resolve or cannot be installed."""
+    pins = "".join(f"{name}=={version}\n" for name, version in sorted(first.packages.items()))
+    torch = first.packages.get("torch", "")
+    lines = []
+    for name in dict.fromkeys((*(root for root in _ROOTS if root in first.packages), *wanted)):
+        line = wanted.get(name, name)
+        if name == "torch" and name not in wanted:
+            line = f"torch=={torch}"  # its CPU and CUDA builds share a version: a mere preference could change it
+        elif torch.endswith("+cpu") and re.fullmatch(r"torch==[0-9.]+", line):
+            line += "+cpu"
+        lines.append(line + "\n")
+    text = "".join(lines)
+    key = _key(text + pins)
+    return _built(key, " ".join(wanted.values()), {folder(key) / "lock": pins, folder(key) / "wanted.in": text})
+
+
+def requirements(against: str) -> dict[str, str]:
+    """Requirements, their names normalised, by name. Raises UserError where there is none."""
+    if os.path.isdir(against):
+        raise UserError(f"--against {against}: it is a folder, expected a lock file, such as locks/latest.lock")
+    found: dict[str, str] = {}
+    for word in against.replace(",", " ").split():
+        parts = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9.+!_-]+)", word)
+        if parts is None:
+            raise UserError(
+                f"--against {against}: no such file, and {word!r} is not of the form package==version, such as "
+                "torch==2.11.0"
+            )
+        name = normalised(parts[1])
+        line = f"{name}=={parts[2]}"  # `pinned` and our script look for torch by this name
+        if found.setdefault(name, line) != line:
+            raise UserError(f"--against {against}: {found[name]} and {word}: name one version of a package")
+    if not found:
+        raise UserError('--against: expected a lock file, or requirements such as "torch==2.11.0 transformers==5.24.0"')
+    return found
+
+
+def _key(text: str) -> str:
+    return hashlib.sha256(f"{sys.executable}\n{text}".encode()).hexdigest()[:12]
+
+
+def _lines(lock: str) -> list[str]:
+    """What a lock says, without comments, each requirement with its hashes on one line."""
+    lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in lock.replace("\\\n", " ").splitlines())
+    return [line for line in lines if line]
+
+
+def _requirements_of(lock: str) -> list[str]:
+    return [line for line in _lines(lock) if not line.startswith("-")]
+
+
+def _built(key: str, name: str, files: Mapping[Path, str | None], anew: bool = False) -> Stack:
+    """The stack of a lock and, where there are any, requirements: `files` in this order, with what is to be in those
+    that we write. One that is there already is taken, unless it is to be built `anew`."""
+    place = folder(key)
+    done, python = place / "complete", place / "venv" / "bin" / "python"
+
+    def there() -> dict[str, str] | None:
+        """Its packages; None where it is to be built."""
+        if anew or not done.is_file() or not python.exists():
+            return None
+        packages, damages = _packages(str(python))
+        return packages if damages == done.read_text() else None
+
+    packages = there()
+    if packages is None:
+        with _alone(place):
+            packages = there()  # another check may have built it meanwhile
+            if packages is None:
+                _build(place, name, files)
+                packages, damages = _packages(str(python))
+                done.write_text(damages)
+    return Stack(name, str(python), packages, key)
+
+
+@contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """Waits until nobody else builds in a folder: who built there once more would take a stack from who measures it."""
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        lock = (place / ".lock").open("w")
+    except OSError as error:
+        raise UserError(f"cannot write to {place}: {error.strerror}") from error
+    with lock:
+        if not files.lock(lock, wait=True):
+            say(f"{place} is on a file system without locks: see that no other check builds there")
+        yield
+
+
+def _build(place: Path, name: str, files: Mapping[Path, str | None]) -> None:
+    try:
+        (place / "complete").unlink(missing_ok=True)
+        for file, text in files.items():
+            if text is not None:
+                file.write_text(text)
+    except OSError as error:
+        raise UserError(f"cannot write to {place}: {error.strerror}") from error
+    say(f"building the stack of {name}")
+    command = ["bash", str(_SCRIPT), sys.executable, str(place / "venv"), *map(str, files)]
+    made = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if made.returncode == 130:
+        raise KeyboardInterrupt
+    if made.returncode:
+        raise UserError(f"--against {name}: {_one_line(made.stderr, place.name, name)}")
+
+
+def _one_line(told: str, key: str, name: str) -> str:
+    """What the resolver says, which uv draws as a tree over several lines, in one. Our script speaks where uv does
+    not, and our copy of a lock goes by the name that the person gave."""
+    script, aside = f"{_SCRIPT.name}: ", (", see above", ": waiting for it")
+    lines = [line for line in told.splitlines() if not (line.startswith(script) and line.endswith(aside))]
+    line = " ".join(re.sub(r"[\u00d7\u2500-\u25ff]", " ", "\n".join(lines) or told).replace(script, "").split())
+    line = re.sub(r"^(error: )?(No solution found when resolving dependencies:? (cause: )?)?", "", line)
+    return cut(re.sub(rf"[^\s`']*/{key}/(lock|wanted\.in)", lambda _: name, line), 400)
+
+
+def _packages(python: str) -> tuple[dict[str, str], str]:
+    """The distributions that an interpreter finds, however its folders are put together, and what is not as it was
+    installed, by which a stack is known that was changed since it was built."""
+    code = (
+        "import json; from repro.installation import damages; "
+        "from repro.machine.packages import installed_packages; "
+        "print(json.dumps([installed_packages(), repr(damages())]))"
+    )
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    asked = subprocess.run([python, "-P", "-c", code], env=variables, capture_output=True, text=True)
+    if asked.returncode:
+        last = asked.stderr.strip().splitlines()[-1:] or ["no message"]
+        raise UserError(f"{python} does not run: {last[0]}")
+    packages, found = json.loads(asked.stdout)
+    return packages, found

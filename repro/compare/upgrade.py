@@ -1,0 +1,451 @@
+"""Two stacks on one machine, interleaved: A, B and A again, then A again, B, A, and so on.
+
+The third arm is a copy of the first stack: what it differs by is noise. On a CPU a process of every arm is alive at
+once, and they take turns round by round. On a GPU, which may not have the memory for three, and at the paper's scale,
+one process follows the other. The order turns round every time, so that a drift takes from none. Processes are forked
+from servers that hold the imported stacks, and those of one server share what its start decided, such as the layout of
+memory. So servers start anew every few processes, all arms' at once, and a sample is the median of a start's processes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from .. import files, text
+from ..answer import shared
+from ..console import UserError
+from ..machine import environment, rules
+from ..machine.devices import Device, gpu_of
+from ..machine.environment import Environment
+from ..machine.imported import Imports, complaint
+from ..machine.stack import PRELOADED, trial_environment
+from ..measure.launcher import ForkServer, ServerDiedError
+from ..measure.rank import SEED
+from ..measure.trial import Bench
+from ..measure.trial import run as run_trial
+from ..measure.turns import Turns
+from ..record import Record, Trial
+from ..run.estimate import estimate
+from ..run.reading import history
+from ..run.results import Results
+from .candidate import Stack, folder
+from .rule import PAIRS_A_ROUND, settled
+from .side import SEARCHES, Side
+from .trials import Change, Compared, Judge, choose, compare_trial, judge_pairs
+
+ARMS = ("before", "after", "again")
+SIDES = ARMS[:2]  # which are compared
+_STANDS = ("ok", "out_of_memory", "timed_out")  # the same command measures no such record again: others may be mended
+_Taken = Counter[tuple[str, str]]  # by arm and trial
+FORKS = 4  # of each arm a start, on a CPU: what a start decides is little of a process's noise, and loading takes time
+
+
+class Check:
+    """A check in a results folder, resumed where it stopped. `trials` take the largest micro batch that fits on both
+    stacks. `pairs` are starts a side in each of two rounds; none begins that would end after `budget` seconds.
+    `tell` gets each of the `parts` that is done, with its seconds, None where an earlier check had done it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        trials: Sequence[Trial],
+        stacks: tuple[Stack, Stack],
+        devices: Sequence[Device],
+        pairs: int,
+        budget: float,
+        tell: Callable[[str, float | None], None],
+    ) -> None:
+        self.folder, self.trials, self.pairs, self.tell = folder, list(trials), pairs, tell
+        self._stacks = dict(zip(ARMS, (*stacks, stacks[0]), strict=True))
+        self._devices, self._deadline = list(devices), time.monotonic() + budget
+        self._forks = forks(devices)
+        self._starts = range(pairs), range(pairs, 2 * pairs)  # of each round
+        self._longest, self.complete = 0.0, True
+        self._failed: set[str] = set()
+
+    def run(self) -> list[Compared]:
+        """Measures what is missing, and compares. Raises UserError where a stack does not import, and where the folder
+        holds a check of others."""
+        self._refuse_others()
+        for arm in SIDES:
+            self._search(arm)
+        self._round(self._first_round(), self._starts[0])
+        self._round(self._second_round(), self._starts[1])
+        return self.compared()
+
+    def left(self) -> list[str]:
+        """The parts that are still to be measured, by name. What a part decides about later ones is not known before
+        it is measured: until then they are left. Raises UserError as `run` does."""
+        self._refuse_others()
+        searches = [_of_search(arm) for arm in SIDES if self._unsearched(arm)]
+        first, second = (list(map(_of_start, starts)) for starts in self._starts)
+        if searches:
+            return searches + first + second
+        waiting = self._waiting(self._first_round(), self._starts[0])
+        return waiting + second if waiting else self._waiting(self._second_round(), self._starts[1])
+
+    def compared(self) -> list[Compared]:
+        """Every trial, from what is measured so far."""
+        return [self._compare(trial) for trial in self.trials]
+
+    def sides(self) -> tuple[Side, Side]:
+        """Both stacks with what they ran on."""
+        before, after = (
+            Side(self._stacks[arm].name, tuple(history(self.folder / arm)), self._environment(arm)) for arm in SIDES
+        )
+        return before, after
+
+    def samples(self, arm: str, trial: Trial) -> list[Record]:
+        """What an arm has measured of a trial, in the order of the turns. What failed and was measured again since is
+        left out."""
+        sampled = self._sampled(trial)
+        there = [] if sampled is None else [each for each in history(self.folder / arm) if each.id == sampled.id]
+        return [each for each in there if _stands(each) or each is there[-1]]
+
+    def _refuse_others(self) -> None:
+        """What both stacks have alike may be another version now, where it makes no difference to a measurement."""
+        files.inside(self.folder, *(f"{arm}/{SEARCHES}" for arm in ARMS))
+        now = {arm: self._environment(arm) for arm in ARMS}
+        self._refuse(now, _differing(now["before"], now["after"]))
+        folders = [self.folder / arm / SEARCHES for arm in SIDES]
+        self._refuse(now, _differing(*(environment.read(kept) if history(kept) else None for kept in folders)))
+
+    def _refuse(self, now: Mapping[str, Environment], more: Collection[str]) -> None:
+        for arm in ARMS:
+            for kept in (self.folder / arm, self.folder / arm / SEARCHES):
+                if history(kept):
+                    environment.refuse_another(kept, now[arm], more)
+
+    def _search(self, arm: str) -> None:
+        """Finds the largest micro batch of every trial on a stack."""
+        waiting = self._unsearched(arm)
+        began = time.monotonic()
+        if waiting:
+            with self._opened(self.folder / arm / SEARCHES, arm, waiting) as opened:
+                for trial in waiting:
+                    opened.keep(opened.measure(trial))
+        self.tell(_of_search(arm), time.monotonic() - began if waiting else None)
+
+    def _round(self, trials: Sequence[Trial], starts: Iterable[int]) -> None:
+        """Has every arm measure these trials in these starts. One that fails is left alone."""
+        for start in starts:
+            taken, failed = self._taken()
+            waiting = [trial for trial in trials if trial.id not in failed]
+            missing = self._missing(start, waiting, taken)
+            began = time.monotonic()
+            if missing:
+                self._start(missing, waiting, taken)
+                if not self.complete:
+                    return
+            self.tell(_of_start(start), time.monotonic() - began if missing else None)
+
+    def _unsearched(self, arm: str) -> list[Trial]:
+        """The trials whose largest micro batch on a stack is not found yet."""
+        known = {record.id for record in _standing(self.folder / arm / SEARCHES)}
+        return [trial for trial in self.trials if trial.id not in known]
+
+    def _first_round(self) -> list[Trial]:
+        """What both stacks repeat."""
+        return [sampled for trial in self.trials if (sampled := self._sampled(trial)) is not None]
+
+    def _second_round(self) -> list[Trial]:
+        """The same of what the first round leaves unsettled."""
+        unsettled = (self._sampled(trial) for trial in self.trials if not self._is_settled(trial))
+        return [sampled for sampled in unsettled if sampled is not None]
+
+    def _waiting(self, trials: Sequence[Trial], starts: Iterable[int]) -> list[str]:
+        """Those of these starts, by name, that have not measured all of these trials."""
+        taken, failed = self._taken()
+        waiting = [trial for trial in trials if trial.id not in failed]
+        return [_of_start(start) for start in starts if self._missing(start, waiting, taken)]
+
+    def _taken(self) -> tuple[_Taken, set[str]]:
+        """How often each arm has measured each trial, and the trials that failed."""
+        known = [(arm, record) for arm in ARMS for record in _standing(self.folder / arm)]
+        failed = self._failed.union(record.id for _, record in known if record.status != "ok")
+        return Counter((arm, record.id) for arm, record in known), failed
+
+    def _missing(self, start: int, trials: Sequence[Trial], taken: _Taken) -> list[int]:
+        """The forks of a start that some arm has not measured some of these trials in."""
+        forks = range(start * self._forks, (start + 1) * self._forks)
+        return [fork for fork in forks if any(taken[arm, each.id] <= fork for each in trials for arm in ARMS)]
+
+    def _start(self, forks: Sequence[int], trials: list[Trial], taken: _Taken) -> None:
+        """Starts every arm, for these forks of each, without what was `taken` already. A trial is left out once it
+        fails, all of them once the time is up."""
+        began = time.monotonic()
+        with ExitStack() as stack:
+            turns = stack.enter_context(Turns())
+            arms: dict[str, _Opened] = {}
+            for fork in forks:
+                self.complete = began + self._longest <= self._deadline
+                if not self.complete:
+                    return
+                if not arms:
+                    arms = {arm: stack.enter_context(self._opened(self.folder / arm, arm, trials)) for arm in ARMS}
+                    for opened in arms.values():
+                        opened.load()
+                for trial in list(trials):
+                    order = (ARMS, ARMS[::-1])[fork % 2]
+                    waiting = [arms[arm] for arm in order if taken[arm, trial.id] <= fork]
+                    if waiting and not self._measure(trial, waiting, turns):
+                        self._failed.add(trial.id)
+                        trials.remove(trial)
+                self._longest = max(self._longest, time.monotonic() - began)
+                began = time.monotonic()
+
+    def _measure(self, trial: Trial, arms: Sequence[_Opened], turns: Turns) -> bool:
+        """Has these arms measure a trial once, and keeps what they found; False where one failed."""
+        if self._devices or trial.scale == "paper":  # of which memory may not hold three
+            return all(arm.keep(arm.measure(trial)).status == "ok" for arm in arms)
+        works = [partial(arm.measure, trial, turns.address) for arm in arms]
+        records = turns.run(works, [arm.server.stop for arm in arms])
+        for arm, record in zip(arms, records, strict=True):
+            arm.keep(record)
+        return all(record.status == "ok" for record in records)
+
+    @contextmanager
+    def _opened(self, folder: Path, arm: str, trials: Iterable[Trial]) -> Iterator[_Opened]:
+        """An arm that measures into a folder, its stack about to load."""
+        stack, found = self._stacks[arm], self._environment(arm)
+        files.inside(self.folder, str(folder.relative_to(self.folder)))
+        with (
+            Results(folder) as results,
+            ForkServer(results.logs / "server.log", self._variables(arm), stack.python, _modules(trials)) as server,
+        ):
+            environment.keep(found, folder)
+            known = environment.stack(self._devices, stack.packages, stack.python)
+            bench = Bench(server, known, gpu_of(self._devices), results.logs)
+            opened = _Opened(stack.name, self.folder, found, results, server, bench)
+            opened.launch()
+            yield opened
+
+    def _compare(self, trial: Trial) -> Compared:
+        largest = self._largest(trial)
+        before, after = (self.samples(arm, trial) for arm in SIDES)
+        if not before or not after:
+            found = compare_trial(largest[:1], largest[1:])
+            return replace(found, reason=found.reason + self._failure(trial, ARMS))
+        found = compare_trial(before, after, judge=self._judge(trial))
+        found = replace(found, reason=found.reason + self._failure(trial, ("again",)))
+        sizes = [record.micro_batch for record in largest]
+        if sizes[0] == sizes[1]:
+            return found
+        return replace(found, changes=(*found.changes, Change("largest micro batch", *map(str, sizes))))
+
+    def _failure(self, trial: Trial, arms: Sequence[str]) -> str:
+        """What a comparison does not tell of its own: that one of these arms failed, and no more was measured."""
+        for arm in arms:
+            if failed := [record for record in self.samples(arm, trial) if record.status != "ok"]:
+                where = self._stacks[arm].name if arm in SIDES else f"the copy of {self._stacks[arm].name}"
+                why = f"{failed[-1].status}: {failed[-1].reason}"
+                return f"; in {where} it failed, which ended its starts ({why})"
+        return ""
+
+    def _is_settled(self, trial: Trial) -> bool:
+        """By the first round alone, also where a check goes on in the second."""
+        first = self.pairs * self._forks
+        before, after = (self.samples(arm, trial)[:first] for arm in SIDES)
+        if not before or not after:
+            return True
+        judged = compare_trial(before, after, judge=self._judge(trial)).judged
+        return judged is not None and settled(judged.ratio)
+
+    def _judge(self, trial: Trial) -> Judge:
+        return judge_pairs(self.samples("again", trial), self.pairs, self._forks)
+
+    def _sampled(self, trial: Trial) -> Trial | None:
+        """The trial that both stacks repeat, at a micro batch that fits on both; None where one cannot run it."""
+        sizes = [record.micro_batch for record in self._largest(trial)]
+        return replace(trial, micro_batch=min(sizes)) if all(sizes) else None  # type: ignore[type-var]
+
+    def _largest(self, trial: Trial) -> list[Record]:
+        """What the search for a trial's largest micro batch found on each side; that it has not run yet is a record,
+        too."""
+        found = []
+        for arm in SIDES:
+            there = [record for record in history(self.folder / arm / SEARCHES) if record.id == trial.id]
+            found.append(there[-1] if there else Record.of(trial, "interrupted", reason="not measured yet"))
+        return found
+
+    def _variables(self, arm: str) -> dict[str, str]:
+        """A stack's own build caches and tools: what one compiled is nothing to the other."""
+        found = trial_environment(self._devices, self._stacks[arm].packages.get("torch"))
+        if arm == "after":
+            for name in [name for name in found if name.endswith("_DIR")]:
+                found[name] = str(folder(self._stacks[arm].key) / Path(found[name]).name)
+            found["PATH"] = os.pathsep.join([str(Path(self._stacks[arm].python).parent), found["PATH"]])
+        return found
+
+    def _environment(self, arm: str) -> Environment:
+        options = {"pairs": self.pairs, "trials": [asdict(trial) for trial in self.trials]}
+        stack = self._stacks[arm]
+        return environment.describe(
+            self._devices, stack.packages, SEED, options, self._variables(arm), damages=stack.damages
+        )
+
+
+@dataclass
+class _Opened:
+    """An arm whose server runs. `kept` is the check's folder, to be told to people, `described` what the arm runs on.
+    `imports` is what its stack imported, as it is kept."""
+
+    stack: str
+    kept: Path
+    described: Environment
+    results: Results
+    server: ForkServer
+    bench: Bench
+    imports: Imports | None = None
+
+    def launch(self) -> None:
+        """Starts the stack without waiting for it. Raises UserError where it has gone since it was built."""
+        with self._clear():
+            self.server.launch()
+
+    def load(self) -> None:
+        """Waits for the stack. Raises UserError where it does not import, and where some of it is another's."""
+        with self._clear():
+            self.server.start()
+        imports = self.server.imports
+        if imports is None or imports is self.imports:
+            return
+        if foreign := complaint(imports.packages):
+            raise UserError(
+                f"{self.stack}: {foreign}, which makes two stacks alike: unset PYTHONPATH, and take away what leads "
+                f"elsewhere, such as an editable install or a .pth file; what was measured is kept in {self.kept}"
+            )
+        environment.keep(self.described.with_imports(imports), self.results.folder)
+        self.imports = imports
+
+    @contextmanager
+    def _clear(self) -> Iterator[None]:
+        try:
+            yield
+        except (ServerDiedError, OSError) as error:
+            if isinstance(error, OSError):
+                why = f"it does not start ({error.filename}: {error.strerror})"
+            else:
+                why = error.reason
+            raise UserError(f"{self.stack}: {why}; what was measured is kept in {self.kept}") from None
+
+    def measure(self, trial: Trial, turns: str | None = None) -> Record:
+        """Runs a trial in a process of its own, which may take `turns`."""
+        self.load()
+        return run_trial(trial, replace(self.bench, turns=turns), trial.micro_batch or 1)
+
+    def keep(self, record: Record) -> Record:
+        """Writes a record to the arm's results, and returns it."""
+        record.commit = self.described.commit
+        self.results.append(record)
+        return record
+
+
+def _differing(*stacks: Environment | None) -> set[str]:
+    """The packages of which two stacks have other versions; none where one is not known."""
+    before, after = (stack and stack.packages for stack in stacks)
+    return {name for name, _ in before.items() ^ after.items()} if before and after else set()
+
+
+def parts(pairs: int) -> tuple[list[str], list[str]]:
+    """What a check of so many starts a round consists of, by name: searches for micro batches, and starts."""
+    return [_of_search(arm) for arm in SIDES], [_of_start(start) for start in range(2 * pairs)]
+
+
+def _of_search(arm: str) -> str:
+    return f"largest micro batches, {arm}"
+
+
+def _of_start(number: int) -> str:
+    return f"start {number + 1}"
+
+
+def forks(devices: Sequence[Device]) -> int:
+    """How many processes of each arm to fork from a start. On a GPU one takes longer than loading the stack."""
+    return 1 if devices else FORKS
+
+
+def rounds(devices: Sequence[Device]) -> int:
+    """How many rounds to time in a process. In turns each meets another moment of a noisy machine; where processes
+    follow each other, more of them tell more than more rounds."""
+    return 5 if devices else 10
+
+
+def _standing(folder: Path) -> list[Record]:
+    """What was measured into a folder, and stands."""
+    return [record for record in history(folder) if _stands(record)]
+
+
+def _stands(record: Record) -> bool:
+    return record.status in _STANDS and not shared(record)
+
+
+def _modules(trials: Iterable[Trial]) -> list[str]:
+    """Of what is preloaded only what these trials use: a check loads its stacks many times."""
+    prefixes = {"torch.distributed"}
+    for trial in trials:
+        recipe, settings = trial.recipe_and_settings
+        prefixes.update(rules.packages_of(recipe))
+        if settings.library == "deepspeed":
+            prefixes.add("deepspeed")
+        if rules.compiles(recipe, settings):
+            prefixes |= {"torch._dynamo", "torch._inductor"}
+    return [module for module in PRELOADED if module.startswith(tuple(prefixes))]
+
+
+_PAIRS = (12, 9, 6)  # a round, for as many trials as fit the budget; what they leave of it buys more for each
+_MOST_PAIRS = 100
+_LOADING_SECONDS = 8.0  # about, of all arms' stacks at once; for the choice of trials, never for a result
+_SAMPLES_SHARE = 0.6  # of a trial's estimate: its micro batch is known, what it compiles is cached
+
+
+def seconds_of_parts(trials: Sequence[Trial], devices: Sequence[Device], pairs: int) -> dict[str, float]:
+    """About how many seconds each part of a check takes."""
+    once = sum(estimate(trial, gpu_of(devices)) for trial in trials)
+    searches, starts = parts(pairs)
+    found = dict.fromkeys(searches, _LOADING_SECONDS + once)
+    return found | dict.fromkeys(starts, _LOADING_SECONDS + len(ARMS) * forks(devices) * _SAMPLES_SHARE * once)
+
+
+def chosen_within(
+    budget: str, candidates: Sequence[Trial], devices: Sequence[Device], asked: int | None
+) -> tuple[list[Trial], int]:
+    """The trials that show most in the budget, and the pairs asked for, or else as many as it allows."""
+    available = text.seconds(budget, "--budget")
+    for each in (asked,) if asked else _PAIRS:
+        loading, seconds = _costs(candidates, devices, each)
+        chosen = choose(seconds, available - loading)
+        if chosen:
+            return chosen, asked or _most_pairs(chosen, devices, each, available)
+    cheapest = min(seconds, key=lambda trial: seconds[trial])
+    minutes = math.ceil((seconds[cheapest] + loading) / 60)
+    fewer = ", or take fewer pairs" if each > PAIRS_A_ROUND else ""
+    raise UserError(
+        f"--budget {budget}: {cheapest.recipe} {cheapest.settings} alone takes about {minutes}m with "
+        f"--pairs {each}; raise the budget{fewer}"
+    )
+
+
+def _most_pairs(chosen: Sequence[Trial], devices: Sequence[Device], fewest: int, budget: float) -> int:
+    """How many pairs the budget buys for these trials."""
+    for pairs in range(_MOST_PAIRS, fewest, -1):
+        loading, seconds = _costs(chosen, devices, pairs)
+        if loading + sum(seconds.values()) <= budget:
+            return pairs
+    return fewest
+
+
+def _costs(candidates: Sequence[Trial], devices: Sequence[Device], pairs: int) -> tuple[float, dict[Trial, float]]:
+    """About how many seconds loading takes, once for each part whatever it measures, and each trial."""
+    loading, seconds = len(seconds_of_parts((), devices, pairs)) * _LOADING_SECONDS, {}
+    for trial in candidates:
+        seconds[trial] = sum(seconds_of_parts([trial], devices, pairs).values()) - loading
+    return loading, seconds

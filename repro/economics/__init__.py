@@ -1,4 +1,0 @@
-"""What training costs: machines to buy and GPUs to rent, what scaling brings, when owning beats renting.
-
-Days come from `days.py` with their origin, prices from `pricelist.py` with their date; the rest is arithmetic on them.
-"""

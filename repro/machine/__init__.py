@@ -1,0 +1,1 @@
+"""The machine at hand: its host, GPUs, drivers, packages, builds, and what they can run."""

@@ -1,0 +1,173 @@
+"""What this machine is fit for: its GPUs, the kernels that are installed, TF32, and whether the image is for it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from .. import installation
+from ..console import UserError
+from ..paper.gpus import GENERATIONS
+from . import build_cache, nvml, packages, rules
+from .devices import Device, generation_of
+from .packages import KERNELS, installed
+
+# Each target of the Dockerfile, and the generations that it has kernels and a torch for.
+SERVES: dict[str, tuple[str, ...]] = {
+    **{generation.lower(): (generation,) for generation in GENERATIONS},
+    "cpu": (),
+    "paper": GENERATIONS[: GENERATIONS.index("Blackwell")],  # torch 2.3.1 knows nothing newer
+    "latest": GENERATIONS[GENERATIONS.index("Turing") :],  # CUDA 13 knows nothing older
+    "every": GENERATIONS[GENERATIONS.index("Turing") :],
+}
+_SHARED_BYTES = 2**30  # more than the 64 MiB that a container has by default
+
+
+@dataclass(frozen=True)
+class Health:
+    """`kernels` are the paths beside torch's own; `complaint` says what is wrong and what would be right, `advice`
+    what several GPUs may lack; or None."""
+
+    gpus: tuple[str, ...]
+    driver: str | None
+    image: str | None
+    torch: str | None
+    kernels: tuple[str, ...]
+    tf32: str
+    complaint: str | None
+    advice: str | None
+
+    @property
+    def line(self) -> str:
+        """All of it in one line."""
+        parts = [
+            f"{', '.join(self.gpus)}, driver {self.driver or 'unknown'}" if self.gpus else "no GPU is visible",
+            f"image {self.image}" if self.image else "no image",
+            f"torch {self.torch or 'is not installed'}",
+            f"kernels {', '.join(self.kernels) or 'of torch alone'}",
+            f"TF32 {self.tf32}",
+        ]
+        return "; ".join([*parts, *filter(None, (self.advice, self.complaint))])
+
+
+def examine() -> Health:
+    """Looks at this machine, without CUDA and without torch. A UserError where a variable is wrong."""
+    devices, unusable = _devices()
+    first = devices[0] if devices else None
+    counted = {device.name: device for device in devices}
+    return Health(
+        gpus=tuple(
+            f"{sum(other.name == name for other in devices)} x {name} ({generation_of(device)})"
+            for name, device in counted.items()
+        ),
+        driver=None if unusable else nvml.driver(),
+        image=_image(),
+        torch=installed("torch"),
+        kernels=tuple(_kernels(first)),
+        tf32=_tf32(first),
+        complaint=unusable or next(filter(None, map(_mismatch, devices)), None) or _damage(),
+        advice=shared_memory_advice(_shared_memory(), len(devices)),
+    )
+
+
+def _damage() -> str | None:
+    """What is not as the set-up left it, and what puts it back; None where this Python was set up by other means."""
+    damages = installation.damages() if installation.installed_locks() else ()
+    return installation.summary(damages)
+
+
+def _devices() -> tuple[list[Device], str | None]:
+    """The visible GPUs; or none, and why those that are there cannot be used."""
+    try:
+        return nvml.visible_devices(), None
+    except UserError as error:
+        return [], str(error)
+
+
+def shared_memory_advice(size: int, gpus: int) -> str | None:
+    """What to do where so many bytes of /dev/shm are few for the exchanges of so many GPUs; None where they suffice."""
+    if gpus < 2 or size >= _SHARED_BYTES:
+        return None
+    return (
+        f"/dev/shm has {size / 2**20:.0f} MiB, and NCCL may want 1 GiB among {gpus} GPUs without NVLink: in Docker "
+        "--shm-size 1g gives it"
+    )
+
+
+def _shared_memory() -> int:
+    """The bytes of /dev/shm."""
+    try:
+        found = os.statvfs("/dev/shm")
+    except OSError:  # there is none
+        return 0
+    return found.f_frsize * found.f_blocks
+
+
+def _kernels(device: Device | None) -> list[str]:
+    found = [f"{package} {version}" for package in KERNELS if (version := installed(package))]
+    if installed("deepspeed"):
+        if build_cache.built_in("fused_adam") and build_cache.built_in("cpu_adam"):
+            found.append("DeepSpeed's Adam, built in")
+        elif device is not None:
+            lacking = build_cache.obstacle()
+            found.append(f"DeepSpeed's Adam, {f'not to be built: {lacking}' if lacking else 'built when needed'}")
+    return found
+
+
+def _tf32(device: Device | None) -> str:
+    allowed = rules.tf32_allowed(device.compute_capability if device else None)
+    if device is None:
+        return "off, without a GPU"
+    if allowed:
+        return "on with free lunch"
+    return "off" if device.compute_capability >= rules.SINCE else "off, the GPU has none"
+
+
+def _image() -> str | None:
+    target = packages.image_target()
+    if target not in (None, *SERVES):
+        raise UserError(f"REPRO_IMAGE={target}: expected one of {', '.join(SERVES)}; images set it, leave it alone")
+    packages.image_architectures()  # a UserError where it lists none
+    return target
+
+
+def without_cuda(device: Device) -> str | None:
+    """Why the installed torch can do nothing with this GPU, and what would; None where it was built for GPUs."""
+    torch = installed("torch") or ""
+    if not torch.endswith("+cpu"):
+        return None
+    return (
+        f"torch {torch} was built without CUDA, and there is a GPU, {device.name}: set up the GPU's stack, "
+        "requirements.lock, with ./run_all.sh, or hide the GPU with CUDA_VISIBLE_DEVICES="
+    )
+
+
+def _mismatch(device: Device) -> str | None:
+    """Why this stack, or this image, is not for this GPU, with the one that is; None where it is."""
+    target = packages.image_target()
+    if target is None:
+        return without_cuda(device)
+    generation = generation_of(device)
+    if generation in SERVES[target]:
+        return _not_compiled_for(device, target)
+    right = generation.lower()
+    way_out = f"docker build --target {right} --tag repro:{right} . makes the right one"
+    if generation not in GENERATIONS:
+        way_out = "no image is for such a GPU"
+    return (
+        f"this image, {target}, is for {', '.join(SERVES[target]) or 'machines without a GPU'}, and {device.name} is "
+        f"{generation}: {way_out}"
+    )
+
+
+def _not_compiled_for(device: Device, target: str) -> str | None:
+    """The same of an image that whoever built it had compiled for some GPUs alone. What is compiled for 8.0 also runs
+    on 8.6, but not the other way round."""
+    compiled, (major, minor) = packages.image_architectures(), device.compute_capability
+    if not compiled or any(known[0] == major and known[1] <= minor for known in compiled):
+        return None
+    listed = ", ".join(f"{known[0]}.{known[1]}" for known in compiled)
+    return (
+        f"this image, {target}, is compiled for compute capability {listed}, and {device.name} has {major}.{minor}: "
+        f"docker build --target {target} --build-arg ARCHITECTURES={major}{minor} --tag repro . makes the right one"
+    )

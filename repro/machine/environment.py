@@ -1,0 +1,322 @@
+"""What a run ran on: machine, driver, packages, the lock they came from, the commit, the seed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from .. import __version__, datafile, installation
+from ..console import ROOT, UserError, cut, one_line, say
+from ..installation import Damage
+from ..text import counted, listing
+from . import build_cache, nvml, rules
+from .devices import Device, capability_of
+from .host import Host, host
+from .imported import Imported, Imports, complaint, elsewhere
+from .packages import PACKAGES, image_target, matters
+from .rules import Stack
+from .stack import recorded_variables
+
+_ON_GPUS, _ON_CPU = "requirements.lock", "locks/cpu.lock"  # what run_all.sh sets up
+_LOCKS = (_ON_GPUS, _ON_CPU, "locks/paper.lock", "locks/latest.lock")
+_UNKNOWN = "unknown"
+ELSEWHERE = " (elsewhere)"  # behind the version of a package that came from there
+FILE = "environment.json"
+
+
+@dataclass(frozen=True)
+class RunGpu:
+    """A GPU that a run used, by the catalogue's name and by the driver's."""
+
+    name: str
+    driver_name: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Lock:
+    """The lock that a stack is compared with, with its hash, and of each package that differs its version in the `lock`
+    and `installed`. `changed` maps packages of the locked version to what is not as it was installed. `reason` states
+    why a stack of these versions is not the lock all the same."""
+
+    file: str | None = None
+    sha256: str | None = None
+    is_the_lock: bool = False
+    differences: dict[str, dict[str, str | None]] = field(default_factory=dict)
+    reason: str | None = None
+    changed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> str:
+        """Describe in one clause whether this is the lock, and if not why."""
+        if self.is_the_lock:
+            return f"{self.file}, all as locked"
+        count = len(self.differences)
+        differ = f"{counted(count, 'package')} {'differs' if count == 1 else 'differ'} from {self.file}"
+        changed = f"changed since it was installed: {', '.join(self.changed)}" if self.changed else ""
+        reasons = [*filter(None, (self.reason, changed))]
+        return f"not a lock: {'; '.join([*reasons, differ] if count or not reasons else reasons)}"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What environment.json holds, in its order. None is what a run has not, or a folder does not say; `packages` are
+    those installed, in the version that was imported where one was, `imported` where those came from, `variables` those
+    that steer the stack, `options` what the run was asked for, and `earlier` what those before it in the folder were,
+    each once. Of several runs `gpus` are those of the one that had most, and `commits` lists each that wrote a
+    record."""
+
+    repro: str | None = None
+    commit: str | None = None
+    python: str | None = None
+    host: Host = field(default_factory=Host)
+    gpus: list[RunGpu] | None = None
+    driver: str | None = None
+    image: str | None = None
+    tf32: bool | None = None
+    lock: Lock = field(default_factory=Lock)
+    packages: dict[str, str] | None = None
+    imported: dict[str, Imported] | None = None
+    seed: int | None = None
+    options: dict[str, Any] | None = None
+    earlier: list[dict[str, Any]] = field(default_factory=list)
+    variables: dict[str, str] | None = None
+    commits: list[str | None] = field(default_factory=list)
+
+    @property
+    def versions(self) -> dict[str, str] | None:
+        """Return the packages, with the place of each that came from elsewhere: two of one version may be unlike."""
+        if self.packages is None:
+            return None
+        foreign = {name: self.imported[name].version for name in elsewhere(self.imported)} if self.imported else {}
+        return self.packages | {name: f"{version or _UNKNOWN}{ELSEWHERE}" for name, version in foreign.items()}
+
+    def with_imports(self, imports: Imports) -> Environment:
+        """Return the same, once it is known what the stack imported."""
+        known = self.packages or {}
+        versions = {name: each.version or _UNKNOWN for name, each in imports.packages.items()}
+        packages = known | {name: version for name, version in versions.items() if name in known or matters(name)}
+        variables = {
+            name: f"{value}, {f'through it: {listing(names)}' if names else 'and nothing came through it'}"
+            if (names := imports.through.get(name)) is not None
+            else value
+            for name, value in (self.variables or {}).items()
+        }
+        return replace(
+            self,
+            packages=dict(sorted(packages.items())),
+            imported=imports.packages,
+            lock=lock(
+                packages,
+                bool(self.gpus),
+                imports.packages,
+                [Damage(package, what, missing=False) for package, what in self.lock.changed.items()],
+            ),
+            variables=variables,
+        )
+
+
+def stack(devices: Sequence[Device], packages: dict[str, str], python: str = sys.executable) -> Stack:
+    """What the rules need to know of this machine; `devices` are the GPUs of the run, none on a CPU. What another
+    `python` has for DeepSpeed's Adam is known once it compiles it."""
+    capability = capability_of(devices)
+    adams = (
+        (build_cache.obstacle(), build_cache.obstacle_on_host())
+        if devices and python == sys.executable
+        else (None, None)
+    )
+    return Stack(packages, capability, *adams, rules.tf32_allowed(capability))
+
+
+def describe(
+    devices: Sequence[Device],
+    packages: dict[str, str],
+    seed: int,
+    options: dict[str, Any],
+    variables: Mapping[str, str],
+    damages: Collection[Damage] | None = None,
+) -> Environment:
+    """What this run runs on; `variables` are those that trials get on top of those inherited, `damages` those of
+    another Python than this."""
+    here = commit()
+    return Environment(
+        repro=__version__,
+        commit=here,
+        python=platform.python_version(),
+        host=host(),
+        gpus=[RunGpu(device.name, device.driver_name, device.memory_bytes) for device in devices],
+        driver=nvml.driver(),
+        image=image_target(),
+        tf32=rules.tf32_allowed(capability_of(devices)),
+        lock=lock(packages, bool(devices), damages=installation.damages() if damages is None else damages),
+        packages=dict(sorted(packages.items())),
+        seed=seed,
+        options=options,
+        variables=recorded_variables(variables),
+        commits=[here],
+    )
+
+
+def read(folder: Path) -> Environment | None:
+    """What a results folder's trials ran on; None where it does not say. Raises NotAsDeclaredError where its file
+    holds something else."""
+    path = folder / FILE
+    return datafile.read(path, Environment) if path.exists() else None
+
+
+def refuse_another(folder: Path, now: Environment, more: Collection[str] = ()) -> None:
+    """A UserError where a results folder's trials were measured on another stack or machine than this one: with another
+    version of what makes a difference to a measurement, or of `more` packages."""
+    try:
+        then = read(folder)
+        if then is None:
+            return
+        if lacking := [name for name in ("packages", "python", "gpus") if getattr(then, name) is None]:
+            raise datafile.NotAsDeclaredError(f"it lacks {', '.join(lacking)}")
+    except datafile.NotAsDeclaredError as error:
+        raise UserError(
+            f"{folder / FILE} describes no run ({error}): remove it if its trials are this stack's, or name another "
+            "with --out"
+        ) from None
+    before, after = then.versions or {}, now.versions or {}
+    foreign = {*elsewhere(then.imported), *elsewhere(now.imported)}
+    others = sorted({*before, *after}.difference(PACKAGES))
+    names = [*PACKAGES, *(name for name in others if name in more or name in foreign or matters(name))]
+    if now.imported is None:  # of what came from elsewhere then, nothing is known before it is imported
+        names = [name for name in names if name not in foreign]
+    pairs: list[tuple[str, Any, Any]] = [(name, before.get(name), after.get(name)) for name in names]
+    pairs += [("driver", then.driver, now.driver), ("python", then.python, now.python)]
+    pairs += [("repro", then.repro, now.repro)]  # what it calls by one name may be another thing
+    pairs += [("the CPU", then.host.cpu, now.host.cpu), ("the GPU", _gpu_name(then), _gpu_name(now))]
+    pairs += [(f"the set-up's {name}", *pair) for name, pair in _changes(then.lock, now.lock)]
+    may_lack = [
+        ("the number of cores", then.host.physical_cores, now.host.physical_cores),
+        ("the number of usable CPUs", then.host.usable_cpus, now.host.usable_cpus),
+        ("TF32", then.tf32, now.tf32),
+    ]
+    pairs += [pair for pair in may_lack if None not in pair]  # older folders say less
+    different = [f"{name} was {old}, is {new}" for name, old, new in pairs if old != new]
+    if different:
+        raise UserError(f"{folder} holds another machine's or stack's trials ({different[0]}); name another with --out")
+
+
+def _changes(then: Lock, now: Lock) -> list[tuple[str, tuple[str, str]]]:
+    """Packages with files that were changed since they were installed, in either of two set-ups."""
+    names = sorted({*then.changed, *now.changed})
+    return [(name, tuple(lock.changed.get(name, "as installed") for lock in (then, now))) for name in names]  # type: ignore[misc]
+
+
+def keep(now: Environment, folder: Path) -> Environment:
+    """Writes environment.json, and returns what it holds. The options and commits of the runs before
+    stay in it, what was imported until something is again, and their GPUs where they had more of the same."""
+    then: Environment | None = None
+    with contextlib.suppress(datafile.NotAsDeclaredError):  # the report tells of it
+        then = read(folder)
+    if then is not None and then.imported is not None and now.imported is None:
+        kept = {name: getattr(then, name) for name in ("packages", "imported", "lock", "variables")}
+        now = replace(now, **kept)
+    asked = json.loads(json.dumps(now.options))
+    before = [*then.earlier, then.options] if then else []
+    earlier = [options for options in before if options and options != asked]  # each once, as it is kept
+    commits, gpus = now.commits, now.gpus
+    if then is not None:
+        commits = [*(then.commits or filter(None, [then.commit])), *commits]
+        if _gpu_name(then) == _gpu_name(now) and len(then.gpus or []) > len(gpus or []):
+            gpus = then.gpus
+    now = replace(now, earlier=earlier, commits=list(dict.fromkeys(commits)), gpus=gpus)
+    datafile.write(folder / FILE, asdict(now))
+    return now
+
+
+def _gpu_name(environment: Environment) -> str:
+    return environment.gpus[0].driver_name if environment.gpus else "none"  # a run has GPUs of one type
+
+
+def lock(
+    packages: dict[str, str],
+    on_gpus: bool,
+    imported: Mapping[str, Imported] | None = None,
+    damages: Collection[Damage] = (),
+) -> Lock:
+    """Compare a stack with a lock: the one whose versions its packages have; else, in an image, the nearest, which is
+    the image's own; else the one that run_all.sh sets up for a run on GPUs or on a CPU. It is the lock where all that
+    was imported, as far as that is known, came from where the lock is installed, and none of it is one of `damages`."""
+    found = _nearest(packages, on_gpus, damages)
+    reason = complaint(imported)
+    return found if reason is None else replace(found, is_the_lock=False, reason=reason)
+
+
+def _nearest(packages: dict[str, str], on_gpus: bool, damages: Collection[Damage]) -> Lock:
+    """Return the lock to compare with, and how these versions compare."""
+    compared = [found for name in _LOCKS if (found := _compared(name, packages, damages)) is not None]
+    exact = next((found for found in compared if not found.differences), None)
+    if exact is not None:
+        return exact
+    if image_target() is None:
+        name = _ON_GPUS if on_gpus else _ON_CPU
+        return next((found for found in compared if found.file == name), Lock())
+    return min(compared, key=lambda found: len(found.differences), default=Lock())
+
+
+def _compared(name: str, packages: dict[str, str], damages: Collection[Damage]) -> Lock | None:
+    """The installed packages beside one lock; None where there is no such file, as an image has only its own."""
+    path = ROOT / name
+    if not path.is_file():
+        return None
+    text = path.read_text()
+    pins = dict(re.findall(r"^([a-z0-9][a-z0-9.-]*)==([^\s;\\]+)", text, re.MULTILINE))
+    differences = {
+        package: {"lock": version, "installed": packages.get(package)}
+        for package, version in pins.items()
+        if packages.get(package) != version
+    }
+    changed = {each.package: each.what for each in damages if each.package in pins and each.package not in differences}
+    is_the_lock = not differences and not changed
+    return Lock(name, hashlib.sha256(text.encode()).hexdigest(), is_the_lock, differences, changed=changed)
+
+
+# By which a git hook, or a person, names another repository than that of the folder.
+_OF_A_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
+
+
+def commit() -> str | None:
+    """This checkout's commit, `-dirty` behind it where files differ; None outside of one, and where git does not say
+    it, which is reported. An image has no checkout, and says its commit in REPRO_COMMIT."""
+    if known := os.environ.get("REPRO_COMMIT"):
+        return known
+    if not (ROOT / ".git").exists():  # git would answer with a repository around this folder
+        return None
+    # Another user's checkout, as in many containers, git takes for unsafe; its code is what runs here anyway.
+    command = ["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT)]
+    try:
+        found = subprocess.run(
+            [*command, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            env={name: value for name, value in os.environ.items() if name not in _OF_A_REPOSITORY},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=5,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        _say_unknown(f"git does not answer ({one_line(error)})")
+        return None
+    if found.returncode:
+        _say_unknown(f"git answers {cut((found.stderr.strip() or 'nothing').splitlines()[0])}")
+    return found.stdout.strip() or None
+
+
+@cache
+def _say_unknown(why: str) -> None:
+    """Once in a process: each part of a check describes its environment."""
+    say(f"the commit of this checkout is not recorded, as {why}")

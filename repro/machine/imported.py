@@ -1,0 +1,216 @@
+"""What a process imported: packages, their versions and where they came from, and what came through variables."""
+
+from __future__ import annotations
+
+import os
+import re
+import site
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import distributions, packages_distributions
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Literal
+
+from ..console import ROOT, cut
+from ..text import first
+from .packages import IMAGE_KERNELS, PACKAGES, TOOLS, image_target, normalised
+from .stack import LIBRARY_PATHS, callers_python_path
+
+Place = Literal["site-packages", "kernels", "elsewhere"]
+
+_OURS = {"repro", "tests", "benchmarks"}
+_MODULES = {"nvidia-ml-py": "pynvml"}  # of packages whose module has another name
+# By module those that a trial may import.
+_PACKAGES = {_MODULES.get(name, name.replace("-", "_")): name for name in PACKAGES if name not in TOOLS}
+_STACK = _PACKAGES.keys()
+_AT_START = ("sitecustomize", "usercustomize")  # run before all else, and no lock has them
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A package that was imported: its version, None where neither it nor what lies beside it states one, and its
+    place: the environment's own site-packages, an image's kernels, or elsewhere."""
+
+    version: str | None
+    place: Place
+
+
+@dataclass(frozen=True)
+class Imports:
+    """What a process imported. `packages` has distributions by name, and modules of none by theirs where they came from
+    elsewhere; `through` the names of the modules and libraries that came through a variable, for each that is set."""
+
+    packages: dict[str, Imported] = field(default_factory=dict)
+    through: dict[str, list[str]] = field(default_factory=dict)
+
+
+def imports() -> Imports:
+    """Return what this process imported, and of the stack also what a trial would import from here."""
+    files: dict[str, list[str]] = {}  # by top-level module
+    for module_name, module in [*sys.modules.items()]:
+        top = module_name.partition(".")[0]
+        found = files.setdefault(top, [])
+        if file := _file(module):
+            found.append(file)
+    for top in _STACK - files.keys():
+        if located := _located(top):
+            files[top] = [located]
+    owners = packages_distributions()
+    packages: dict[str, Imported] = {}
+    for top, of_top in sorted(files.items(), key=lambda item: (item[0] not in _STACK, item[0])):
+        place = _place_of_module(top, of_top)
+        owner = {normalised(name) for name in owners.get(top, ())}
+        if place is None or (len(owner) != 1 and place != "elsewhere"):
+            continue
+        # One that is installed by a path to its sources names no modules.
+        package = owner.pop() if len(owner) == 1 else _PACKAGES.get(top, top)
+        known = packages.get(package)
+        if known is None or (place == "elsewhere" and known.place != place):  # one has several modules
+            packages[package] = Imported(_version(top, package, of_top, place), place)
+    return Imports(packages, _through(files))
+
+
+def elsewhere(packages: Mapping[str, Imported] | None) -> list[str]:
+    """Return the names of those that came from elsewhere than the environment's site-packages and an image's
+    kernels."""
+    return sorted(name for name, each in (packages or {}).items() if each.place == "elsewhere")
+
+
+def complaint(packages: Mapping[str, Imported] | None) -> str | None:
+    """Return one clause that names those that came from elsewhere; None where none did."""
+    if not (names := elsewhere(packages)):
+        return None
+    verb = "was" if len(names) == 1 else "were"
+    return f"{first(names)} {verb} imported from elsewhere than the environment's site-packages"
+
+
+def _file(module: object) -> str | None:
+    """Return the file of a module, or its folder where it is a namespace. Its own dictionary is asked: modules that
+    load what they are asked for would load it."""
+    if not isinstance(module, ModuleType):
+        return None
+    known = module.__dict__
+    file = known.get("__file__")
+    if isinstance(file, str) and os.path.isabs(file):  # some modules that are no file name one all the same
+        return file
+    spec = known.get("__spec__")
+    return next(iter(getattr(spec, "submodule_search_locations", None) or ()), None)
+
+
+def _located(top: str) -> str | None:
+    """Return the file of a module that is not imported; None where there is no such module."""
+    try:
+        spec = find_spec(top)
+    except (ImportError, ValueError):
+        return None
+    if spec is None:
+        return None
+    return spec.origin or next(iter(spec.submodule_search_locations or ()), None)
+
+
+def _place_of_module(top: str, files: Iterable[str]) -> Place | None:
+    """Return the place of a top-level module with all its submodules: elsewhere where one of them came from there. None
+    where it is Python's own, or this checkout's."""
+    if top in ("__main__", "__mp_main__"):
+        return None
+    places = {_place(file) for file in files if not (top in _OURS and _within(file, (str(ROOT),)))}
+    if top in _AT_START and places - {None}:
+        return "elsewhere"
+    if not places and top in _STACK:  # put there by code, without a file
+        return "elsewhere"
+    worst: tuple[Place, ...] = ("elsewhere", "kernels", "site-packages")
+    return next((place for place in worst if place in places), None)
+
+
+def _place(file: str) -> Place | None:
+    """Return where a file lies; None where in Python's own library."""
+    if _within(file, _own_folders()):
+        return "site-packages"
+    if image_target() is not None and _within(file, (IMAGE_KERNELS,)):
+        return "kernels"
+    libraries = _standard_library()
+    others = [os.path.join(library, name) for library in libraries for name in ("site-packages", "dist-packages")]
+    return None if _within(file, libraries) and not _within(file, others) else "elsewhere"
+
+
+def _within(file: str, folders: Iterable[str]) -> bool:
+    """Return whether a file lies in one of these folders by the path that it was imported by. Links are not followed: a
+    linked package is where its link is."""
+    return any(file.startswith(folder.rstrip(os.sep) + os.sep) for folder in folders)
+
+
+@cache
+def _own_folders() -> tuple[str, ...]:
+    found = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    if sys.prefix == sys.base_prefix:
+        found += site.getsitepackages()  # of a system's Python, some systems have several
+    return _and_real(found)
+
+
+@cache
+def _standard_library() -> tuple[str, ...]:
+    base = {"installed_base": sys.base_prefix, "base": sys.base_prefix}
+    found = [sysconfig.get_path(name, vars=base) for name in ("stdlib", "platstdlib")]
+    return _and_real([*found, os.path.dirname(os.__file__)])
+
+
+def _and_real(folders: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(path for folder in folders for path in (folder, os.path.realpath(folder))))
+
+
+def _version(top: str, name: str, files: Iterable[str], place: Place) -> str | None:
+    """Return the version by the metadata beside what was imported. From elsewhere, where metadata may be of an older
+    checkout or lacking, the module itself is asked first."""
+    own = getattr(sys.modules.get(top), "__dict__", {}).get("__version__")
+    stated = cut(own.strip().splitlines()[0], 40) if isinstance(own, str) and own.strip() else None
+    if place == "elsewhere" and stated:
+        return stated
+    folders = {os.path.dirname(os.path.dirname(file)) for file in files} | {os.path.dirname(file) for file in files}
+    beside = sorted(folders.intersection(sys.path))
+    return next((found.version for found in distributions(name=name, path=beside)), stated)
+
+
+def _through(files: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    """Return the names of what came through each variable that is set."""
+    found = {}
+    if folders := callers_python_path():
+        entries = _and_real(map(os.path.abspath, folders))
+        found["PYTHONPATH"] = sorted(top for top, of_top in files.items() if any(_within(f, entries) for f in of_top))
+    loaded = [*_libraries()]
+    for variable in LIBRARY_PATHS:
+        if value := os.environ.get(variable):
+            named = [part for part in re.split("[: ]" if variable == "LD_PRELOAD" else "[:;]", value) if part]
+            found[variable] = sorted({os.path.basename(each) for each in loaded if _is_named(each, named)})
+    return found
+
+
+def _is_named(library: str, named: Iterable[str]) -> bool:
+    """Return whether a loaded library is one of those named, by its path or name, or in one of the folders named."""
+    for each in named:
+        real = os.path.realpath(each)
+        if (
+            library == real
+            or os.path.dirname(library) == real
+            or (os.sep not in each and _stem(library) == _stem(each))
+        ):
+            return True
+    return False
+
+
+def _stem(library: str) -> str:
+    """A library's name without its version, which a link may leave out."""
+    return os.path.basename(library).partition(".so")[0]
+
+
+def _libraries() -> Iterator[str]:
+    """The shared libraries that this process has loaded, as the kernel knows them."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+            paths = {line.rstrip("\n").split(maxsplit=5)[5] for line in maps if line.count(os.sep)}
+    except (OSError, IndexError):
+        return
+    yield from (path for path in paths if ".so" in os.path.basename(path))

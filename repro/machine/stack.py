@@ -1,0 +1,264 @@
+"""Imports the measured stack: torch first, then whatever of it is installed. Every process that trains passes here.
+
+The variables that steer it are named here too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import re
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from ..console import ROOT, one_line
+from . import nvml, packages
+from .build_cache import build_cache, is_awkward
+from .devices import Device
+from .host import instructions
+from .packages import installed
+from .rules import MODEL_MODULES
+
+# Everything trials import, so that a trial forked from a process that holds it starts in milliseconds.
+PRELOADED = (
+    "torch._dynamo",
+    "torch._inductor.compile_fx",
+    "torch._inductor.lowering",
+    "torch.distributed.fsdp",
+    "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
+    "torch.distributed.fsdp.sharded_grad_scaler",
+    *MODEL_MODULES.values(),
+    "transformers.loss.loss_utils",
+    "deepspeed",
+    "deepspeed.runtime.zero.stage3",
+    "deepspeed.runtime.zero.muon.muon_optimizer",
+)
+
+
+def declare_torchvision_operators() -> None:
+    """torchvision has no CPU build on PyPI, and its CUDA build cannot load its operators beside a CPU torch; its
+    import, which timm's and transformers' need, then fails on `torchvision::nms does not exist`. Nothing here
+    calls these operators: declaring their schemas first is all the import asks for."""
+    import torch
+
+    found = installed("torchvision")
+    if torch.version.cuda is not None or found is None or "+cpu" in found or hasattr(torch.ops.torchvision, "nms"):
+        return
+    library = torch.library.Library("torchvision", "DEF")
+    for name in ("nms", "qnms"):
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    declare_torchvision_operators.library = library  # type: ignore[attr-defined]  # dropped with its last reference
+
+
+def load(modules: Iterable[str] = ()) -> dict[str, str]:
+    """Imports torch, cures torchvision, then imports `modules`; returns those that do not import, each with the error:
+    some versions lack them, and some packages are broken."""
+    # The driver is asked through NVML: a CUDA context made here would be broken in every forked trial.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    # The compiler's worker processes start in the trial that needs them, not in every process that imports it.
+    os.environ.setdefault("TORCH_WARM_POOL", "0")
+    os.environ.setdefault("TORCH_TNT_IN_USE", "1")  # torch 2.3's word for it; its workers would start CUDA here
+    # transformers and its hub client look for nothing online: models are built from numbers in their recipes.
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    if not _on_gpus():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    declare_torchvision_operators()
+    broken = {}
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # a broken package fails in its own way
+            broken[module] = one_line(error)
+    return broken
+
+
+def _on_gpus() -> bool:
+    """Whether what is imported here is to run on GPUs. torch would have to start CUDA to tell of a MIG slice."""
+    import torch
+
+    return torch.backends.cuda.is_built() and bool(nvml.visible_devices())
+
+
+@contextlib.contextmanager
+def answers_of_the_driver() -> Iterator[None]:
+    """In here torch tells a GPU's compute capability without starting CUDA: DeepSpeed 0.14 and the compiler of torch
+    2.3 ask for it when they are imported. More modules ask whether there is a GPU, which torch tells by NVML, but has
+    to start CUDA for where it is a MIG slice. What a module binds in here for good asks torch itself ever after."""
+    import torch
+
+    devices = nvml.visible_devices()
+    if not devices:
+        yield
+        return
+    major, minor = devices[0].compute_capability
+    told: dict[str, Any] = {
+        "get_device_properties": SimpleNamespace(major=major, minor=minor),
+        "current_device": 0,
+    }
+    if devices[0].sliced:
+        told |= {"device_count": len(devices), "is_available": torch.backends.cuda.is_built()}
+    own = {name: getattr(torch.cuda, name) for name in told}
+    importing = True
+
+    def in_place_of(name: str) -> Callable[..., Any]:
+        return lambda *asked, **named: told[name] if importing else own[name](*asked, **named)
+
+    for name in told:
+        setattr(torch.cuda, name, in_place_of(name))
+    try:
+        yield
+    finally:
+        importing = False
+        for name, function in own.items():
+            setattr(torch.cuda, name, function)
+        interface = sys.modules.get("torch._dynamo.device_interface")
+        getattr(interface, "caching_worker_device_properties", {}).clear()  # trials ask for more, and for real
+
+
+def preload(modules: Sequence[str]) -> dict[str, str]:
+    """Imports what trials use, leaving the device untouched; returns what does not import, as `load` does."""
+    load()
+    with answers_of_the_driver():
+        broken = load(modules)
+    import torch
+
+    if "deepspeed" in modules and "deepspeed" not in broken and not _on_gpus():
+        import deepspeed
+
+        # gloo carries DeepSpeed's collectives on a CPU: its shared-memory ones would be compiled first.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    with contextlib.suppress(AttributeError):
+        if torch.cuda.is_initialized():
+            raise RuntimeError("importing the stack initialised CUDA, and a trial cannot be forked after that")
+    return broken
+
+
+_AUTHORS = {"OMP_NUM_THREADS": "1", "NCCL_P2P_LEVEL": "NVL"}
+# What mpirun, srun, torchrun, accelerate and cloud services tell the processes that they start. DeepSpeed and
+# accelerate take them for the ranks' own, which measure/rank.py sets.
+_LAUNCHERS = (
+    *("OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA_", "MPI_", "MV2_", "SLURM_", "TORCHELASTIC_", "PET_", "ACCELERATE_"),
+    *("AZUREML_", "AZ_BATCH", "SM_TRAINING_ENV", "DLTS_"),
+)
+_RANKS = {
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "LOCAL_WORLD_SIZE", "CROSS_RANK", "CROSS_SIZE", "NODE_RANK"),
+    *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT"),
+    "DS_ACCELERATOR",  # the run's devices decide
+}
+_BY_TORCHRUN = "TORCH_NCCL_ASYNC_ERROR_HANDLING"  # set to 1 by it, which is not torch's default, where nobody sets it
+
+
+LIBRARY_PATHS = ("LD_LIBRARY_PATH", "LD_PRELOAD")  # what they name goes before what the stack brings
+# How those begin that change speed or numbers.
+_STEERING = (
+    *(
+        "ATEN_",
+        "BLIS_",
+        "CUBLAS",
+        "CUDA_",
+        "CUDNN_",
+        "DNNL_",
+        "DS_",
+        "GLIBC_TUNABLES",
+        "GLOO_",
+        "GOMP_",
+        "KMP_",
+        "MALLOC_",
+    ),
+    *("MKL_", "NCCL_", "NVIDIA_TF32", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTORCH_", "TCMALLOC_", "TORCH", "TRITON_"),
+)
+_STEERING_TOO = {"CC", "CXX", "PYTHONMALLOC", "PYTHONOPTIMIZE", "PYTHONPATH", *LIBRARY_PATHS}
+# Values that may be private paths or secrets are recorded as "set".
+_PRIVATE_NAME = re.compile(r"_(FILE|HOME|PATH|ROOT)$|AUTH|CREDENTIAL|KEY|PASSW|SECRET|TOKEN")
+_PRIVATE_VALUE = re.compile(r"[/\\~@]|^[.]")
+
+
+def inherited_environment() -> dict[str, str]:
+    """Return this process's variables without those by which launchers number its ranks."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS) and name not in _RANKS}
+    if "TORCHELASTIC_RUN_ID" in os.environ and ours.get(_BY_TORCHRUN) == "1":
+        del ours[_BY_TORCHRUN]
+    return ours
+
+
+def process_environment(own: Mapping[str, str]) -> dict[str, str]:
+    """Return all variables of a fork server, and of what it forks, that has these of its `own`. It finds this checkout
+    before what the caller put on PYTHONPATH, and no module in the current folder."""
+    paths = os.pathsep.join([str(ROOT), *_python_path()])
+    return {**inherited_environment(), **own, "PYTHONPATH": paths, "PYTHONSAFEPATH": "1"}
+
+
+def recorded_variables(own: Mapping[str, str]) -> dict[str, str]:
+    """Return those of `process_environment` that change speed or numbers, by name. Of what may be a path or a secret it
+    counts that it is set."""
+    found = process_environment(own)
+    if not callers_python_path():
+        del found["PYTHONPATH"]
+    return {name: _recorded(name, value) for name, value in sorted(found.items()) if _is_recorded(name)}
+
+
+def callers_python_path() -> list[str]:
+    """Return the folders on PYTHONPATH that neither this checkout nor an image has put there."""
+    ours = {str(ROOT), packages.IMAGE_KERNELS} if packages.image_target() is not None else {str(ROOT)}
+    return [path for path in _python_path() if os.path.realpath(path) not in map(os.path.realpath, ours)]
+
+
+def _python_path() -> list[str]:
+    """An empty entry would be the current folder."""
+    return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+
+
+def _is_recorded(name: str) -> bool:
+    if name.endswith("_DIR"):  # where caches lie says nothing of what ran
+        return False
+    return name.startswith(_STEERING) or name in _STEERING_TOO
+
+
+def _recorded(name: str, value: str) -> str:
+    if name in ("PYTHONPATH", *LIBRARY_PATHS) or _PRIVATE_NAME.search(name) or _PRIVATE_VALUE.search(value):
+        return "set"
+    return os.fsencode(value).decode(errors="backslashreplace")  # it may hold any bytes
+
+
+def trial_environment(devices: Sequence[Device], torch: str | None = None) -> dict[str, str]:
+    """All that a trial of the paper's recipes gets; `torch` is another stack's."""
+    return server_environment(devices, torch) | authors_environment(devices)
+
+
+def authors_environment(devices: Sequence[Device]) -> dict[str, str]:
+    """What the authors' release sets on GPUs (its .env, tag v1.0.0): one thread of the host for each rank, by which it
+    updates what is offloaded, and no peer-to-peer between GPUs but by NVLink. What a person has set stands."""
+    return {name: os.environ.get(name, value) for name, value in _AUTHORS.items()} if devices else {}
+
+
+def server_environment(devices: Sequence[Device], torch: str | None = None) -> dict[str, str]:
+    """Build caches that outlive the run, the build tools of this Python, and the GPUs; `torch` is another stack's."""
+    caches = build_cache()
+    found = {
+        "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
+        "TRITON_CACHE_DIR": str(caches / "triton"),
+        "TORCH_EXTENSIONS_DIR": str(caches / _extensions(torch or installed("torch"))),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": ",".join(device.cuda_name for device in devices),
+        "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")]),
+    }
+    if is_awkward(tempfile.gettempdir()):  # torch has some files compiled there
+        found["TMPDIR"] = str(caches / "tmp")
+        os.makedirs(found["TMPDIR"], mode=0o700, exist_ok=True)
+    if any("GeForce RTX 40" in device.driver_name for device in devices):
+        # These have no peer-to-peer links; the authors turned NCCL's off for them, too.
+        found |= {name: os.environ.get(name, "1") for name in ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE")}
+    return found
+
+
+def _extensions(torch: str | None) -> str:
+    """A folder for one torch and one kind of processor: torch loads what was built by the same command as it is, and
+    DeepSpeed's Adam is compiled for the processor that it is compiled on."""
+    return f"extensions-torch-{torch}-{instructions()}"

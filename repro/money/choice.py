@@ -1,0 +1,318 @@
+"""Which offer to take within budget and deadline, what the audit doubts of it, and what more GPUs bring.
+
+The rule of scaling: a larger machine pays where it lowers the cost of an experiment, the machine's price times its days
+over its lifespan, below that on every smaller one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeVar
+
+from .. import command, models
+from ..console import UserError
+from ..paper.findings import by_place
+from ..paper.gpus import OfGpus
+from ..predict import calibration
+from ..predict.audit import audit
+from ..predict.forecast import predicted
+from ..predict.traces import PAPER_STACK, nearest_here, why_here
+from ..text import Interval
+from .days import Origin, TrainingDays, foretold
+from .offers import Offer, cost_a_day, lifespan_years, machine_price
+from .prices import (
+    PriceList,
+    bounds_told,
+    days_read,
+    days_told,
+    deadline_told,
+    limit_days_told,
+    limit_told,
+    sum_read,
+    told,
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The rule that chose, and all offers in its order: those that fit, so many, first, and first of all the best."""
+
+    rule: str
+    ranked: tuple[Offer, ...]
+    fitting: int
+
+
+class Priced(Protocol):
+    """What costs something and takes days: `aims` are what is the better the lower, the first first."""
+
+    @property
+    def aims(self) -> tuple[float, ...]: ...
+
+
+P = TypeVar("P", bound=Priced)
+
+
+def beaten_by(offer: P, offers: Sequence[P]) -> P | None:
+    """The cheapest offer that is in no aim worse, and better in one; None on the Pareto front."""
+    better = [
+        other
+        for other in offers
+        if other.aims != offer.aims and all(theirs <= ours for theirs, ours in zip(other.aims, offer.aims, strict=True))
+    ]
+    return min(better, key=lambda other: other.aims, default=None)
+
+
+def pareto_front(offers: Sequence[Offer]) -> list[Offer]:
+    """The offers that no other beats, the cheapest first."""
+    return sorted((o for o in offers if beaten_by(o, offers) is None), key=lambda o: o.aims)
+
+
+def choose(offers: Sequence[Offer], budget: float | None, deadline: float | None) -> Choice:
+    """With a budget alone the fastest offer within it, as section 4.1 does; with a deadline the cheapest that meets it,
+    within the budget too where there is one; with neither the least cost per experiment, what no other offer beats
+    before the rest. What wears out before the runs end comes after what does not. Of what is told the same, the one
+    that is sooner done comes first, or is cheaper, and then the one of fewer GPUs.
+
+    The budget, in the offers' currency, and the deadline, in days, are for all runs together. Raises UserError where
+    nothing fits, naming what is nearest.
+    """
+    budget_told = f"the budget of {limit_told(budget, offers[0].currency)}" if budget is not None else ""
+    by_told = deadline_told(deadline) if deadline is not None else ""
+    fits = [o for o in offers if (budget is None or o.cost <= budget) and (deadline is None or o.days <= deadline)]
+    if not fits:
+        raise UserError(_nearest(offers, budget, deadline, budget_told, by_told))
+    if deadline is not None:
+        rule = f"the cheapest within {by_told}" + (f" and {budget_told}" if budget_told else "")
+    elif budget is not None:
+        rule = f"the fastest within {budget_told}"
+    else:
+        rule = "the least cost per experiment, as no budget or deadline is given"
+    front = pareto_front(offers) if budget is deadline is None else []
+
+    def order(offer: Offer) -> tuple[float, ...]:
+        """The best comes first."""
+        cost, days, experiment = offer.aims
+        if deadline is not None:
+            return offer.aims
+        return (days, cost) if budget is not None else (offer not in front, experiment, days, cost)
+
+    def lasting(offer: Offer) -> tuple[float | str, ...]:
+        return offer.wears_out, *order(offer), offer.gpus, offer.gpu, offer.terms
+
+    ranked = (*sorted(fits, key=lasting), *sorted((o for o in offers if o not in fits), key=lasting))
+    if min(fits, key=order).wears_out and not ranked[0].wears_out:
+        rule += f", of those that end within the {lifespan_years():g} years a machine lasts"
+    return Choice(rule, ranked, len(fits))
+
+
+def answer(choice: Choice, model: str, doubt: str | None = None) -> str:
+    """The choice in one sentence, with its reason, and a doubt about its days where there is one."""
+    best = choice.ranked[0]
+    runs = "" if best.runs == 1 else f"{best.runs:,} runs of "
+    audit = f"audit: {doubt}" if doubt else ""
+    days = ", ".join(filter(None, [f"{best.origin}: {best.source}", bounds_told(best.bounds), audit]))
+    return (
+        f"{_taken(choice)}: {runs}{model} in {days_told(best.days)} ({days}), {choice.rule}; "
+        f"{told(best.cost_per_experiment, best.currency)} an experiment."
+    )
+
+
+def brief(choice: Choice) -> str:
+    """The choice in a few words, to follow others."""
+    taken, best = _taken(choice), choice.ranked[0]
+    between = f" ({bounds_told(best.bounds)})" if best.bounds else ""
+    return f"{taken[0].lower()}{taken[1:]}, {days_told(best.days)}{between}"
+
+
+def _taken(choice: Choice) -> str:
+    best = choice.ranked[0]
+    terms = "" if best.owned else f" ({best.terms.removeprefix('rent, ')})"
+    machine = f"{best.machine}{terms} for {told(best.cost, best.currency)}"
+    if best.wears_out:
+        fits = " that fits" if choice.fitting < len(choice.ranked) else ""
+        return f"No machine{fits} ends within the {lifespan_years():g} years that it lasts; of these {machine}"
+    return f"{'Buy' if best.owned else 'Rent'} {machine}"
+
+
+def _nearest(
+    offers: Sequence[Offer], budget: float | None, deadline: float | None, budget_told: str, by_told: str
+) -> str:
+    def short(offer: Offer) -> str:
+        terms = "" if offer.owned else f" ({offer.terms})"
+        late = deadline is not None and days_read(offer.days) <= deadline < offer.days
+        dear = budget is not None and sum_read(offer.cost) <= budget < offer.cost
+        days = (limit_days_told if late else days_told)(offer.days)
+        return f"{offer.machine}{terms} in {days} for {(limit_told if dear else told)(offer.cost, offer.currency)}"
+
+    # Nothing fits: of a budget alone nothing is affordable, of a deadline alone nothing in time.
+    affordable = [o for o in offers if budget is None or o.cost <= budget]
+    timely = [o for o in offers if deadline is None or o.days <= deadline]
+    cheapest = min(timely, key=lambda o: (o.cost, o.days), default=None)
+    fastest = min(affordable, key=lambda o: (o.days, o.cost), default=None)
+    hints = []
+    if fastest is not None:
+        hints.append(f"the nearest{' within the budget' if budget_told else ''} is {short(fastest)}")
+    if cheapest is not None:
+        hints.append(f"the cheapest{' in time' if by_told else ''} is {short(cheapest)}")
+    if not hints:
+        hints = [f"the fastest is {short(min(offers, key=lambda o: (o.days, o.cost)))}"]
+        hints.append(f"the cheapest {short(min(offers, key=lambda o: (o.cost, o.days)))}")
+    limits = " and ".join(filter(None, (by_told, budget_told)))
+    return f"no machine trains it within {limits}; {', '.join(hints)}"
+
+
+INSTEAD = "with predicted days where the audit doubts the printed ones"
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Why printed days can hardly be true, and those predicted instead, None where there are none."""
+
+    why: str
+    instead: TrainingDays | None
+
+    def told(self, predicted: float | None) -> str:
+        """With what is predicted in place of the days that are told, None where nothing is."""
+        return self.why if predicted is None else f"{self.why}, predicted {days_told(predicted)}"
+
+
+def doubts(model: str, machines: Iterable[TrainingDays | Offer]) -> dict[str, Doubt]:
+    """Those of these machines whose days are the paper's and can hardly be true, such as 2 A100."""
+    name, of_paper = models.find(model).name, {row.place: row for row in audit() if row.table == "1"}
+    named = {row.machine: of_paper[name, row.gpu, row.gpus] for row in machines if row.origin == "expected"}
+    fitted = calibration.calibrations()[calibration.EVERYTHING]
+    return {
+        machine: Doubt(
+            f"{row.verdict}, {row.utilisation.value:.0%} of the peak",
+            foretold(predicted(by_place("1")[row.place], fitted)),
+        )
+        for machine, row in named.items()
+        if row.verdict != "plausible"
+    }
+
+
+def believed(days: Iterable[TrainingDays], doubts: Mapping[str, Doubt]) -> list[TrainingDays]:
+    """The days, those that are doubted as they are predicted."""
+    return [
+        doubt.instead if (doubt := doubts.get(row.machine)) is not None and doubt.instead is not None else row
+        for row in days
+    ]
+
+
+def told_doubts(doubts: Mapping[str, Doubt], days: Iterable[TrainingDays | Offer]) -> list[str]:
+    """A sentence on them, and one on what the predicted days are from, of these or in place of doubted ones; none
+    where there are none."""
+    told = "; ".join(
+        f"{machine}, {doubt.told(doubt.instead.days.value if doubt.instead else None)}"
+        for machine, doubt in doubts.items()
+    )
+    found = [f"Printed days of one training that the audit doubts ({command()} audit): {told}."] if told else []
+    if any(row.origin == "predicted" for row in days) or any(doubt.instead for doubt in doubts.values()):
+        found.append(_told_traces())
+    return found
+
+
+def _told_traces() -> str:
+    """Whose traces predicted days are from, and where `repro predict` has others."""
+    here = nearest_here()
+    others = f"; {command()} predict --gpu takes those of {here.transformers}, {why_here()}"
+    return (
+        "Predicted days are from traces of the models of transformers "
+        f"{PAPER_STACK.transformers}, as the paper's days beside them are{others if here != PAPER_STACK else ''}."
+    )
+
+
+Pays = Literal["yes", "no", "within bounds"]
+
+
+@dataclass(frozen=True)
+class Step(OfGpus):
+    """A number of GPUs, against the fewest that train the model and against the next smaller machine.
+
+    `efficiency` is the speed-up over the GPUs' ratio: 1 is proportional. Costs are in the currency that was asked
+    for, None without a price; `day_saved` and `pays` also for the smallest machine. `day_saved` is what each day less
+    costs in the machine's price, None where no day is saved; `bounds` are those of predicted days.
+    """
+
+    gpu: str
+    gpus: int
+    days: Interval
+    speedup: Interval
+    efficiency: Interval
+    cost: float | None
+    experiment: Interval | None
+    day_saved: float | None
+    pays: Pays | None
+    bounds: tuple[float, float] | None
+    origin: Origin
+    source: str
+
+
+def steps(days: Sequence[TrainingDays], prices: PriceList, currency: str) -> list[Step]:
+    """The steps of one GPU type, the fewest GPUs first; their days must be of one model."""
+    found: list[Step] = []
+    rows = sorted(days, key=lambda row: row.gpus)
+    for row in rows:
+        first, before = rows[0], found[-1] if found else None
+        alone = row is first
+        speedup = Interval.exact(1.0) if alone else first.days / row.days
+        price = machine_price(row.gpu, row.gpus, prices, currency)
+        experiment = None if price is None else (row.days * cost_a_day(price[0])).mapped(row.known)
+        found.append(
+            Step(
+                gpu=row.gpu,
+                gpus=row.gpus,
+                days=row.days,
+                speedup=speedup,
+                efficiency=speedup * (first.gpus / row.gpus),
+                cost=None if price is None else price[0],
+                experiment=experiment,
+                day_saved=None if price is None or before is None else _day_saved(before, row, price[0]),
+                pays=None if experiment is None else _pays(found, experiment),
+                bounds=row.bounds,
+                origin=row.origin,
+                source=row.source,
+            )
+        )
+    return found
+
+
+def steps_by_gpu(days: Sequence[TrainingDays], prices: PriceList, currency: str) -> dict[str, list[Step]]:
+    """The steps of each GPU type."""
+    names = dict.fromkeys(row.gpu for row in days)
+    return {name: steps([row for row in days if row.gpu == name], prices, currency) for name in names}
+
+
+def stops_instead(
+    found: Mapping[str, Sequence[Step]], believed: Mapping[str, Sequence[Step]], doubted: Container[str]
+) -> dict[str, Step]:
+    """Where one more stops paying by days that are not doubted, of those GPU types where doubted machines decide."""
+    instead = {}
+    for name, steps in believed.items():
+        best, other = stops(found[name]), stops(steps)
+        if best and other and (best.machine in doubted or other.gpus != best.gpus):
+            instead[name] = other
+    return instead
+
+
+def stops(found: Sequence[Step]) -> Step | None:
+    """Where one more GPU stops paying; None without prices."""
+    priced = [step for step in found if step.experiment is not None]
+    return min(priced, key=lambda step: step.experiment.value, default=None)  # type: ignore[union-attr]
+
+
+def _pays(smaller: Sequence[Step], now: Interval) -> Pays | None:
+    """Whether an experiment costs less than on the smaller machine on which it is cheapest."""
+    cheapest = stops(smaller)
+    before = cheapest.experiment if cheapest else None
+    if before is None:
+        return None
+    if now.overlaps(before):
+        return "within bounds"
+    return "yes" if now.value < before.value else "no"
+
+
+def _day_saved(before: Step, row: TrainingDays, cost: float) -> float | None:
+    saved = before.days.value - row.days.value
+    return row.known((cost - before.cost) / saved) if before.cost is not None and saved > 0 else None

@@ -1,0 +1,163 @@
+"""Training days of a model on every machine for which somebody knows them, and who that is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from .. import command, models
+from ..console import UserError
+from ..paper.findings import rounded_days
+from ..paper.gpus import OfGpus, catalogue
+from ..paper.settings import NAIVE
+from ..paper.tables import COUNTS, cells
+from ..predict.forecast import Forecast, fastest
+from ..predict.hardware import Machine
+from ..predict.traces import PAPER_STACK
+from ..record import Record
+from ..run.reading import measured as read_measured
+from ..run.search import searches
+from ..text import Interval
+from .prices import rough
+
+Origin = Literal["expected", "measured", "predicted", "given"]  # the paper's, ours, repro predict's, or the asker's
+
+
+@dataclass(frozen=True)
+class TrainingDays(OfGpus):
+    """Days of one training on `gpus` of `gpu`, within bounds: what rounding leaves of the paper's, the 80 % interval of
+    predicted ones; `watts` is what its GPUs drew together where that was measured."""
+
+    gpu: str
+    gpus: int
+    days: Interval
+    origin: Origin
+    source: str
+    watts: float | None = None
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Days between which 8 of 10 such predictions hold; None of days that are not predicted."""
+        return (self.days.low, self.days.high) if self.origin == "predicted" else None
+
+    def known(self, value: float) -> float:
+        """What follows from these days, in no more figures than they are known to."""
+        return rough(value) if self.origin == "predicted" else value
+
+    def times(self, runs: int) -> TrainingDays:
+        """So many trainings, one after the other."""
+        return replace(self, days=(self.days * runs).mapped(self.known))
+
+
+def training_days(model: str, measured: Sequence[Path] | None = None, predicted: bool = False) -> list[TrainingDays]:
+    """The days of the model with that id: Table 1's, and in their place those measured in results folders. With
+    `predicted`, machines that neither knows as well, as far as training is predicted to fit them.
+
+    Raises UserError for an unknown model, for one that is not the paper's and was not measured, and for folders
+    without a measurement of it.
+    """
+    if measured is None:
+        models.find_of_paper(model)
+    found = {(row.gpu, row.gpus): row for row in expected_days(model)}
+    if predicted:
+        known = {cell.gpu for cell in cells("1")}
+        found |= {(row.gpu, row.gpus): row for row in predicted_days(model) if row.gpu not in known}
+    if measured is not None:
+        found |= {(row.gpu, row.gpus): row for row in measured_days(model, measured)}
+    return list(found.values())
+
+
+def days_on(
+    gpu: str | None, gpus: int | None, model: str, measured: Sequence[Path] | None, predicted: bool
+) -> list[TrainingDays]:
+    """Those on that GPU, and on that number of them, each where it is not None. Raises UserError where there are none,
+    naming those that are known."""
+
+    def asked(days: list[TrainingDays]) -> list[TrainingDays]:
+        return [row for row in days if gpu in (None, row.gpu) and gpus in (None, row.gpus)]
+
+    days = training_days(model, measured, predicted)
+    found = asked(days)
+    if not found:
+        numbers = sorted({row.gpus for row in days if gpu in (None, row.gpu)})
+        names = ", ".join(dict.fromkeys(row.gpu for row in days))
+        known = f"{', '.join(map(str, numbers))} {gpu or 'GPUs'}" if numbers else names
+        would_be = not predicted and model in models.IDS and asked(training_days(model, measured, predicted=True))
+        way_out = "; --predicted brings days that are only predicted" if would_be else ""
+        machine = f"{gpus or ''} {gpu or ('GPU' if gpus == 1 else 'GPUs')}".strip()
+        raise UserError(f"nobody knows how long {model} takes on {machine}; known: {known}{way_out}")
+    return found
+
+
+def expected_days(model: str) -> list[TrainingDays]:
+    """Table 1: the paper's best settings, by the authors' clock, rounded to a day. Infeasible cells are left out."""
+    name = models.find(model).name
+    return [
+        TrainingDays(cell.gpu, cell.gpus, rounded_days(cell), "expected", cell.source)
+        for cell in cells("1")
+        if cell.model == name and cell.state == "days"
+    ]
+
+
+def predicted_days(model: str) -> list[TrainingDays]:
+    """The best of the search space on every GPU of the catalogue, predicted; the bounds hold 8 of 10 such cells. They
+    stand beside the paper's days, and so they are of its stack, whatever is installed here."""
+    recipe = models.find_of_paper(model)
+    machines = [Machine(gpu, gpus) for gpu in catalogue() for gpus in COUNTS]
+    return [found for each in machines if (found := foretold(fastest(recipe, each, PAPER_STACK))) is not None]
+
+
+def foretold(best: Forecast) -> TrainingDays | None:
+    """The days of a prediction by the traces of the paper's stack, in the figures that it is good for; None where it
+    has none."""
+    if best.days is None:
+        return None
+    return TrainingDays(
+        best.machine.gpu.called,
+        best.machine.gpus,
+        best.days.mapped(rough),
+        "predicted",
+        f"repro predict, transformers {PAPER_STACK.transformers}, {best.settings.id}",
+    )
+
+
+def measured_days(model: str, folders: Sequence[Path]) -> list[TrainingDays]:
+    """True days of the fastest trial on each machine: at the paper's scale, on one node, with the whole memory; of the
+    paper's recipes without naive settings, as in Table 1."""
+    runs = read_measured(folders)
+    there = searches(each for each in runs.records if each.recipe == model and each.stands_for_paper)
+    best = [
+        min(ran, key=lambda one: one[0])
+        for search in there
+        if (ran := [(each.true_days, each) for each in search.standing.values() if _counts(each) and each.true_days])
+    ]
+    if not best:
+        raise UserError(
+            f"--measured {runs.name}: no finished trial of {model} at the paper's scale on GPUs, naive ones left out; "
+            f"{command()} --gpus all --models {model} --out DIR measures it"
+        )
+    return [
+        TrainingDays(
+            record.device,
+            record.count,
+            Interval.exact(days),
+            "measured",
+            f"{runs.run_of(record).folder}, {record.settings}, true",
+            _watts(record),
+        )
+        for days, record in best
+    ]
+
+
+def _counts(record: Record) -> bool:
+    """Whether its settings are among those whose fastest is asked for: Table 1 leaves naive ones out."""
+    return record.settings != NAIVE.id or record.recipe not in models.IDS
+
+
+def _watts(record: Record) -> float | None:
+    """The ranks' power together, each read once in a training step; None where a GPU did not tell."""
+    told = [state.get("power_w") if state else None for state in record.gpu_state or []]
+    drawn = [watts for watts in told if watts is not None]
+    return sum(drawn) if told and len(drawn) == len(told) else None

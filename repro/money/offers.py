@@ -1,0 +1,181 @@
+"""Every machine that can train a model, to buy or to rent, with what it costs and how long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date
+
+from ..datafile import read_once, records
+from ..paper.gpus import OfGpus, known_gpu
+from ..paper.tables import quantities
+from ..text import DAYS_A_YEAR
+from .days import Origin, TrainingDays
+from .prices import PriceList, Rental, days_read, half_up, sum_read, worth
+from .renting import committed, reckoned_from_one, rented_runs, serving, told_unrated, unrated
+
+
+@dataclass(frozen=True)
+class Tier:
+    """The kind of machine that a GPU is for, in the paper's words."""
+
+    gpu: str
+    tier: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Offer(OfGpus):
+    """One machine for `runs` trainings, one after the other.
+
+    `terms` is "own", or how and where it is rented. `cost` is for all runs, as is `days`; `cost_per_experiment` is of
+    one: of a machine of one's own the share of its lifespan. Sums are in `currency`; `quoted` is the day of the
+    oldest price; `bounds` are those of predicted days, for all runs.
+    """
+
+    gpu: str
+    gpus: int
+    tier: str | None
+    terms: str
+    cost: float
+    days: float
+    runs: int
+    cost_per_experiment: float
+    currency: str
+    origin: Origin
+    source: str
+    quoted: date
+    bounds: tuple[float, float] | None
+
+    @property
+    def owned(self) -> bool:
+        return self.terms == "own"
+
+    @property
+    def aims(self) -> tuple[float, ...]:
+        """Of two, neither is beaten that is cheaper now, or sooner done, or cheaper an experiment, as told: a purchase
+        lasts, a rent is gone."""
+        return sum_read(self.cost), days_read(self.days), sum_read(self.cost_per_experiment)
+
+    @property
+    def wears_out(self) -> bool:
+        """Whether it is bought and lasts less long than the runs."""
+        return self.owned and self.days > lifespan_years() * DAYS_A_YEAR
+
+    @property
+    def how(self) -> tuple[str, str]:
+        """What is taken, whatever it costs and however long it takes."""
+        return self.machine, self.terms
+
+
+def lifespan_years() -> float:
+    """Years that the paper lets a machine last."""
+    return quantities()["paper/lifespan"].value
+
+
+def cost_a_day(machine: float) -> float:
+    """What each day of the years that it lasts costs of a machine's price (section 4.1)."""
+    return machine / (lifespan_years() * DAYS_A_YEAR)
+
+
+def machine_price(gpu: str, gpus: int, prices: PriceList, currency: str) -> tuple[float, date] | None:
+    """What a machine costs, GPUs and the system around them, and the day of its older price; None without a price or a
+    rate to the currency."""
+    each, system = prices.gpus.get(gpu), prices.systems.get(gpus)
+    if each is None or system is None:
+        return None
+    gpu_worth, system_worth = (worth(price.currency, currency, prices.rates) for price in (each, system))
+    if gpu_worth is None or system_worth is None:
+        return None
+    return gpus * each.price * gpu_worth + system.price * system_worth, min(each.quoted, system.quoted)
+
+
+def older_price(gpu: str, gpus: int, prices: PriceList, called: str) -> tuple[str, date]:
+    """The older of the two prices of a machine that has them: what it is of, and its day. It is `called` by the
+    machine, or its GPU, which may have a price of today in a system that has none."""
+    each, system = prices.gpus[gpu].quoted, prices.systems[gpus].quoted
+    return (f"the system around {called}", system) if system < each else (called, each)
+
+
+def owned(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs: int) -> list[Offer]:
+    """A machine to buy for each of the days whose GPUs and system have a price. Bought once, it serves all runs."""
+    found = []
+    for row in days:
+        price = machine_price(row.gpu, row.gpus, prices, currency)
+        if price is not None:
+            share = row.known(cost_a_day(price[0]) * row.days.value)
+            found.append(_offer(row.times(runs), "own", price[0], share, currency, runs, price[1]))
+    return found
+
+
+def rented(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs: int) -> list[Offer]:
+    """Every rental that serves one of the days, at the cost of all runs. Spot prices are left out: what they cost
+    depends on interruptions."""
+    return [
+        _offer(
+            row.run,
+            f"rent, {row.rental.provider} {row.rental.terms}"
+            + (f" for {row.rental.hours:,.15g} h" if committed(row.rental) else "")
+            + reckoned_from_one(row.rental, row.run.gpus),
+            row.rent,
+            row.run.known(row.price_per_gpu_hour * row.run.gpus * row.hours / runs),
+            currency,
+            runs,
+            row.rental.quoted,
+        )
+        for row in rented_runs((row.times(runs) for row in days), _steady(prices), currency, prices.rates)
+    ]
+
+
+def rentals_left_out(days: Iterable[TrainingDays], prices: PriceList, currency: str) -> list[str]:
+    """A sentence on those of these rentals that no rate brings to the currency; none where there are none."""
+    return told_unrated(unrated(days, _steady(prices), currency, prices.rates))
+
+
+def _steady(prices: PriceList) -> list[Rental]:
+    return [rental for rental in prices.rentals if rental.terms != "spot"]
+
+
+def paid_in(found: Iterable[Offer], prices: PriceList) -> set[str]:
+    """The currencies of the prices that these offers stand on."""
+    paid = set()
+    for offer in found:
+        if offer.owned:
+            paid |= machine_paid_in(offer.gpu, offer.gpus, prices)
+        else:
+            paid |= {rental.currency for rental in serving(_steady(prices), offer.gpu, offer.gpus)}
+    return paid
+
+
+def machine_paid_in(gpu: str, gpus: int, prices: PriceList) -> set[str]:
+    """The currencies of the prices of a machine that has them."""
+    return {prices.gpus[gpu].currency, prices.systems[gpus].currency}
+
+
+def unpriced(days: Iterable[TrainingDays], offers: Iterable[Offer]) -> list[str]:
+    """The machines among the days that no offer has: nobody gave a price, or no rate to the currency."""
+    offered = {(offer.gpu, offer.gpus) for offer in offers}
+    return [row.machine for row in days if (row.gpu, row.gpus) not in offered]
+
+
+def _offer(row: TrainingDays, terms: str, cost: float, share: float, currency: str, runs: int, quoted: date) -> Offer:
+    return Offer(
+        gpu=row.gpu,
+        gpus=row.gpus,
+        tier=_tiers().get(row.gpu),
+        terms=terms,
+        cost=half_up(cost, 2),  # as it is printed: on digits that are not no budget is exceeded
+        days=row.days.value,
+        runs=runs,
+        cost_per_experiment=share,
+        currency=currency,
+        origin=row.origin,
+        source=row.source,
+        quoted=quoted,
+        bounds=row.bounds,
+    )
+
+
+@read_once
+def _tiers() -> dict[str, str]:
+    return {row.gpu: row.tier for row in records(Tier, "tiers.csv", ("gpu",), known_gpu).values()}

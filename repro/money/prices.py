@@ -1,0 +1,503 @@
+"""Prices, each with its date and source: GPUs and machines to buy (Appendix H, section 4.1), GPUs to rent."""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import date
+from decimal import ROUND_HALF_UP, Decimal
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+
+from .. import command, files
+from ..console import UserError, cut, near, visible
+from ..datafile import VALUE, ContradictionError, Positive, Row, named, one_of, read_once, records
+from ..paper.gpus import OfGpus, by_name, find, known_gpu
+from ..text import LARGEST, MOST_COUNTED, SECONDS_A_DAY, SMALLEST, Interval, bounds
+
+Terms = Literal["on-demand", "reserved", "spot"]
+
+
+@dataclass(frozen=True)
+class PrintedGpuPrice:
+    """Table 5: one GPU, in US dollars."""
+
+    gpu: str
+    cost_usd: Positive
+    quote: str
+    quoted: date
+    source: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """Table 6: a part of the desktop for `gpus` GPUs; the part "Total" is the sum as printed."""
+
+    gpus: int
+    part: str
+    detail: str
+    cost_usd: Positive
+    quoted: date
+    source: str
+
+
+@dataclass(frozen=True)
+class Server:
+    """Table 7: a server for `gpus` GPUs, without them."""
+
+    gpus: int
+    server: str
+    processors: str
+    memory: str
+    power_supplies: str
+    storage: str
+    cost_usd: Positive
+    quoted: date
+    source: str
+
+
+@dataclass(frozen=True)
+class System:
+    """Section 4.1: what a machine for `gpus` GPUs costs without them."""
+
+    gpus: int
+    system: str
+    cost_usd: Positive
+    quoted: date
+    source: str
+
+
+@dataclass(frozen=True)
+class Rental(OfGpus):
+    """`hours` of an instance with `gpus` GPUs cost `price`: one hour or, reserved, the whole term, used or not."""
+
+    gpu: str
+    gpus: int
+    provider: str
+    terms: Terms
+    hours: Positive
+    price: Positive
+    currency: str
+    quoted: date
+    source: str
+
+    def __post_init__(self) -> None:
+        if self.terms == "reserved" and self.hours <= 1:
+            raise ContradictionError("hours", "more than 1 as terms is reserved: the whole term that price pays for")
+        if self.terms != "reserved" and self.hours != 1:
+            raise ContradictionError("hours", f"1 as terms is {self.terms}: a term paid for as a whole is reserved")
+
+
+@dataclass(frozen=True)
+class InProportion:
+    """A provider whose price of an instance is that of one with one GPU, as often as it has GPUs."""
+
+    provider: str
+    source: str
+
+
+@read_once
+def gpu_prices() -> Mapping[str, PrintedGpuPrice]:
+    """Table 5, by GPU. Raises UserError where the file is broken."""
+    return records(PrintedGpuPrice, "table5.csv", ("gpu",), known_gpu)
+
+
+@read_once
+def parts() -> Mapping[tuple[int, str], Part]:
+    """Table 6, by number of GPUs and part. Raises UserError where the file is broken."""
+    return records(Part, "table6.csv", ("gpus", "part"))
+
+
+@read_once
+def servers() -> Mapping[int, Server]:
+    """Table 7, by number of GPUs. Raises UserError where the file is broken."""
+    return records(Server, "table7.csv", ("gpus",))
+
+
+@read_once
+def known_systems() -> Mapping[int, System]:
+    """Section 4.1's systems, by number of GPUs. Raises UserError where the file is broken."""
+    return records(System, "systems.csv", ("gpus",))
+
+
+@read_once
+def known_rentals() -> Mapping[tuple[str, int, str, str], Rental]:
+    """What renting costs, by GPU, number of GPUs, provider and terms. Raises UserError where the file is broken."""
+    families = {re.sub(r" [0-9]+ GB.*", "", name) for name in by_name()}  # not every provider says which V100
+
+    def check(row: Row) -> None:
+        row.choice("gpu", by_name().keys() | families, "a GPU of gpus.csv, with or without its memory, such as V100")
+        row.choice("currency", codes(), "a code of ISO 4217 such as USD or EUR")
+
+    return records(Rental, "rental.csv", ("gpu", "gpus", "provider", "terms"), check)
+
+
+@read_once
+def in_proportion() -> Mapping[str, InProportion]:
+    """Those providers, by name. Raises UserError where the file is broken."""
+    return records(InProportion, "in_proportion.csv", ("provider",))
+
+
+@dataclass(frozen=True)
+class Currency:
+    """A currency of ISO 4217."""
+
+    code: str
+    name: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Rate:
+    """One unit of `from_` is worth `rate` of `to`."""
+
+    from_: str
+    to: str
+    rate: float
+    quoted: date
+    source: str
+
+    def __post_init__(self) -> None:
+        if self.from_ == self.to:
+            raise ContradictionError("to", "another currency than from")
+
+
+@read_once
+def codes() -> frozenset[str]:
+    """The codes of all currencies. Raises UserError where their file is broken."""
+    return frozenset(records(Currency, "currencies.csv", ("code",)))
+
+
+def check(code: str, place: str) -> str:
+    """The code. Raises UserError, naming the place, where no currency has it."""
+    if code not in codes():
+        meant = code.upper()
+        hint = f"did you mean {meant}?" if meant in codes() else "expected a code of ISO 4217 such as USD or EUR"
+        raise UserError(f"{place}: unknown currency {code!r}; {hint}")
+    return code
+
+
+def worth(currency: str, to: str, rates: Iterable[Rate]) -> float | None:
+    """What one unit of `currency` is in `to`; None where no rate says."""
+    if currency == to:
+        return 1.0
+    for rate in rates:
+        if (rate.from_, rate.to) == (currency, to):
+            return rate.rate
+        if (rate.from_, rate.to) == (to, currency):
+            return 1 / rate.rate
+    return None
+
+
+def rates_used(currencies: Iterable[str], to: str, rates: Iterable[Rate]) -> list[tuple[str, float, Rate]]:
+    """Those of the currencies that a rate brings to another, with what one unit is worth there, and that rate."""
+    found = []
+    for each, rate in product(sorted(set(currencies)), rates):
+        value = worth(each, to, [rate])
+        if each != to and value is not None:
+            found.append((each, value, rate))
+    return found
+
+
+def amount(text: str, option: str, currency: str) -> tuple[Interval, str]:
+    """`0.69`, `0.13EUR`, `5000..6500 USD`: a sum, or bounds of one, and its currency, by default `currency`."""
+    found = re.fullmatch(r"(.*?)([A-Za-z]{3})?\s*", text, re.DOTALL)
+    assert found is not None
+    place = f"{option} {text}"
+    sum_ = bounds(found[1], place, "a sum in plain digits such as 8000, 0.13EUR or, with bounds, 7000..9000")
+    return sum_, check(found[2] or currency, place)
+
+
+def canonical_gpu(name: str, place: str) -> str:
+    """The name under which days and prices stand. Raises UserError, naming the place, for an unknown GPU."""
+    known = find(name)
+    if known is not None:
+        return known.called
+    by_folded = {
+        each.casefold(): each for each in sorted(by_name().keys() | {rental.gpu for rental in known_rentals().values()})
+    }
+    if name.casefold() in by_folded:
+        return by_folded[name.casefold()]
+    meant = near(name, by_folded.values())
+    hint = f"did you mean {', '.join(meant)}?" if meant else f"{command()} gpus lists those we know"
+    raise UserError(f"{place}: unknown GPU {name!r}; {hint}")
+
+
+T = TypeVar("T")
+_OLD_DAYS = 365
+_MOST_BYTES = 10**6  # of a file: thousands of rentals, and nothing that goes on for ever
+
+
+@dataclass(frozen=True)
+class GpuPrice:
+    """What one GPU costs to buy."""
+
+    name: str
+    price: float
+    currency: str
+    quoted: date
+    source: str
+
+
+@dataclass(frozen=True)
+class SystemPrice:
+    """What a machine for `gpus` GPUs costs without them."""
+
+    gpus: int
+    price: float
+    currency: str
+    quoted: date
+    source: str
+
+
+@dataclass(frozen=True)
+class PriceList:
+    """Prices of GPUs by name and of systems by number of GPUs, rentals, and rates between currencies; and of which
+    GPUs a file of one's own says what they cost to buy, and to rent, and for how many GPUs what a system costs."""
+
+    gpus: dict[str, GpuPrice]
+    systems: dict[int, SystemPrice]
+    rentals: tuple[Rental, ...]
+    rates: tuple[Rate, ...]
+    own_to_buy: frozenset[str] = frozenset()
+    own_rentals: tuple[Rental, ...] = ()
+    own_systems: frozenset[int] = frozenset()
+
+
+def price_list(file: Path | None = None) -> PriceList:
+    """The paper's prices and our rentals, and over them those of `file`. Raises UserError where a file is broken."""
+    ours = PriceList(
+        {gpu: GpuPrice(gpu, row.cost_usd, "USD", row.quoted, row.source) for gpu, row in gpu_prices().items()},
+        {n: SystemPrice(n, row.cost_usd, "USD", row.quoted, row.source) for n, row in known_systems().items()},
+        tuple(known_rentals().values()),
+        (),
+    )
+    return ours if file is None else _over(ours, file)
+
+
+def old(quoted: date, today: date) -> bool:
+    """Whether a price is older than a year."""
+    return (today - quoted).days > _OLD_DAYS
+
+
+def _over(ours: PriceList, file: Path) -> PriceList:
+    data = _toml(file)
+    for section in data:
+        if section not in _SECTIONS:
+            raise UserError(
+                f"{file}: unknown key {_shown(section)}; expected {', '.join(f'[[{name}]]' for name in _SECTIONS)}"
+            )
+    gpus = [_known(row, "name", f"{file}, [[gpu]] {n}") for n, row in enumerate(_rows(GpuPrice, "gpu", data, file), 1)]
+    providers = {row.provider.casefold(): row.provider for row in ours.rentals}  # ours under another case are ours
+    rentals = [
+        replace(
+            _known(row, "gpu", f"{file}, [[rental]] {n}"),
+            provider=providers.get(row.provider.casefold(), row.provider),
+        )
+        for n, row in enumerate(_rows(Rental, "rental", data, file), 1)
+    ]
+    systems, rates = _rows(SystemPrice, "system", data, file), _rows(Rate, "rate", data, file)
+    _once("gpu", [row.name for row in gpus], file)
+    _once("system", [row.gpus for row in systems], file)
+    _once("rental", [_rental_key(row) for row in rentals], file)
+    _once("rate", [tuple(sorted((row.from_, row.to))) for row in rates], file)  # one goes both ways
+    left = [row for row in ours.rentals if not any(_stands_for(one, row) for one in rentals)]
+    merged = {_rental_key(row): row for row in (*left, *rentals)}
+    return PriceList(
+        ours.gpus | {row.name: row for row in gpus},
+        ours.systems | {row.gpus: row for row in systems},
+        tuple(merged.values()),
+        tuple(rates),
+        frozenset(row.name for row in gpus),
+        tuple(rentals),
+        frozenset(row.gpus for row in systems),
+    )
+
+
+def _toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(files.read(file, _MOST_BYTES).decode("utf-8-sig"))
+    except OSError as error:
+        raise UserError(f"--prices {file}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"--prices {file}: not TOML ({error})") from None
+    except RecursionError:
+        raise UserError(f"--prices {file}: nested too deep, expected a list of prices") from None
+    except ValueError:  # of Python's int, which TOML does not bound
+        raise UserError(f"--prices {file}: a number has thousands of digits, expected a list of prices") from None
+
+
+_SECTIONS: tuple[str, ...] = ("gpu", "system", "rental", "rate")
+
+
+def _known(row: T, field: str, place: str) -> T:
+    return replace(row, **{field: canonical_gpu(getattr(row, field), f"{place}, {field}")})  # type: ignore[type-var]
+
+
+def _once(section: str, keys: Sequence[Hashable], file: Path) -> None:
+    for number, key in enumerate(keys, 1):
+        first = keys.index(key) + 1
+        if first < number:
+            raise UserError(
+                f"{file}, [[{section}]] {number}: expected {named(key)} only once, and [[{section}]] {first} has it"
+            )
+
+
+def _rental_key(row: Rental) -> tuple[str, int, str, str]:
+    return row.gpu, row.gpus, row.provider, row.terms
+
+
+def _stands_for(one: Rental, larger: Rental) -> bool:
+    """Whether a price of one GPU also says what the larger instance costs."""
+    same = (one.gpu, one.provider, one.terms) == (larger.gpu, larger.provider, larger.terms)
+    return same and one.gpus == 1 < larger.gpus and one.terms != "reserved" and one.provider in in_proportion()
+
+
+def _rows(kind: type[T], section: str, data: dict[str, Any], file: Path) -> list[T]:
+    listed = data.get(section, [])
+    if not isinstance(listed, list) or not all(isinstance(row, dict) for row in listed):
+        raise UserError(f"{file}: {section} is no list of tables; write each as [[{section}]]")
+    types = get_type_hints(kind)
+    columns = [(field.name, field.name.rstrip("_")) for field in fields(kind)]  # type: ignore[arg-type]
+    found = []
+    for number, row in enumerate(listed, 1):
+        place = f"{file}, [[{section}]] {number}"
+        names = ", ".join(key for _, key in columns)
+        for key in row:
+            if key not in (known for _, known in columns):
+                raise UserError(f"{place}: unknown key {_shown(key)}; expected {names}")
+        for _, key in columns:
+            if key not in row:
+                raise UserError(f"{place}: {key} is missing; expected {names}")
+        values = {name: _value(row[key], types[name], f"{place}, {key}") for name, key in columns}
+        for name in {"currency", "from_", "to"} & set(values):
+            check(values[name], place)
+        try:
+            found.append(kind(**values))
+        except ContradictionError as error:
+            key = dict(columns)[error.field]
+            _problem(row[key], f"{place}, {key}", error.expected)
+    return found
+
+
+def _problem(value: Any, place: str, expected: str) -> NoReturn:
+    raise UserError(f"{place}: found {_shown(value)}, expected {expected}")
+
+
+def _shown(value: Any) -> str:
+    try:
+        return cut(str(value) if isinstance(value, date) else repr(value), VALUE)
+    except (RecursionError, ValueError):  # dotted keys nest without end, hexadecimal numbers have digits without end
+        return "more than can be told"
+
+
+def _value(value: Any, kind: Any, place: str) -> Any:
+    def problem(expected: str) -> NoReturn:
+        _problem(value, place, expected)
+
+    if get_origin(kind) is Literal and value not in get_args(kind):
+        problem(one_of(get_args(kind)))
+    if kind is str and not (isinstance(value, str) and value.strip() and visible(value) == value):
+        problem("some text in quotes, on one line")
+    # A bool is an int to Python, and no number to people.
+    if kind is int and not (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_COUNTED):
+        problem(f"a whole number from 1 to {MOST_COUNTED:,}")
+    if kind is float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not SMALLEST <= value <= LARGEST:
+            problem(f"a number above 0, from {SMALLEST:g} to {LARGEST:g}")
+        return float(value)
+    if kind is date and type(value) is not date:
+        problem("a day such as 2026-11-01, without quotes")
+    if kind is date and value > date.today():
+        problem(f"a day up to today, {date.today()}")
+    return value
+
+
+def told_prices(
+    quoted: Iterable[tuple[str, date]], paid_in: Iterable[str], to: str, rates: Iterable[Rate], today: date
+) -> list[str]:
+    """A sentence on each rate that brings one of the currencies that prices are in to that of all sums, and one on what
+    is older than a year, of these rates and of `quoted`, what and its day."""
+    used = rates_used(paid_in, to, rates)
+    told = [
+        f"{each} become {to} at the rate in --prices, {worth:g} ({by.source}, {by.quoted})." for each, worth, by in used
+    ]
+    late: dict[date, dict[str, None]] = {}
+    for what, day in [*quoted, *((f"the rate of {each} to {to}", by.quoted) for each, _, by in used)]:
+        if old(day, today):
+            late.setdefault(day, {})[what] = None
+    listed = "; ".join(f"{day.isoformat()} ({', '.join(late[day])})" for day in sorted(late))
+    return [*told, f"Prices older than a year: {listed}. --prices FILE brings newer ones."] if late else told
+
+
+_FIGURES = 3  # of a prediction
+
+
+def rough(value: float) -> float:
+    """The value in as many figures as a prediction is good for."""
+    return float(f"{value:.{_FIGURES}g}")
+
+
+def half_up(value: float, places: int) -> float:
+    """The value to so many places, half a unit of the last one up, as people round: Python's own makes 4.12 of 4.125.
+    It goes by the digits that a float is good for, and from 1e15 on, or of infinity, leaves it."""
+    if not abs(value) < 1e15:
+        return value
+    return float(Decimal(f"{value:.15g}").quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP))
+
+
+def sum_read(sum_: float) -> float:
+    """A sum of money to the digits in which it is told."""
+    return half_up(sum_, _places(sum_))
+
+
+def days_read(days: float) -> float:
+    """Days to the digits in which they are told: whole ones, of less than 10 two figures."""
+    return half_up(days, 0 if days >= 10 else 1 - math.floor(math.log10(days)))
+
+
+def told(sum_: float, currency: str) -> str:
+    """A sum of money as people read it."""
+    return f"{sum_read(sum_):,.{_places(sum_)}f} {currency}"
+
+
+def limit_told(sum_: float, currency: str) -> str:
+    """A sum in all its digits: a limit, and what exceeds one, are not rounded onto the other side."""
+    return told(sum_, currency) if sum_read(sum_) == sum_ else f"{sum_:,.15g} {currency}"
+
+
+def days_told(days: float) -> str:
+    """Days as people read them."""
+    number = _number(days)
+    return f"{number} day{'' if number == '1' else 's'}"
+
+
+def limit_days_told(days: float) -> str:
+    """Days in so many digits that a limit, and what exceeds it, are not rounded onto the other side."""
+    return days_told(days) if days_read(days) == days else f"{days:,.6g} days"
+
+
+def deadline_told(days: float) -> str:
+    """A deadline, of less than a day in the unit that people have for it, such as 20 h."""
+    if days >= 1 or days_read(days) == days:
+        return limit_days_told(days)
+    seconds = round(days * SECONDS_A_DAY, 6)
+    unit, name = next((each for each in ((3600, "h"), (60, "min")) if seconds % each[0] == 0), (1, "s"))
+    return f"{seconds / unit:,.15g} {name}"
+
+
+def bounds_told(bounds: tuple[float, float] | None) -> str:
+    """The bounds of predicted days, such as 172 to 294 days; nothing without."""
+    return "" if bounds is None else f"{_number(bounds[0])} to {_number(bounds[1])} days"
+
+
+def _places(sum_: float) -> int:
+    return 0 if abs(sum_) >= 100 else 2
+
+
+def _number(days: float) -> str:
+    return f"{days_read(days):,.15g}"

@@ -1,0 +1,198 @@
+"""The GPUs we know: the catalogue expected/gpus.csv."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..datafile import Keyed, Row, columns, expected_folder, read_once, rows
+from ..models.recipe import Precision
+
+AMPERE = (8, 0)  # compute capability; the first with TF32 and bf16
+GENERATIONS = ("Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell")  # in the order they came
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A catalogue row. Peaks are dense, in TFLOP/s, and None where the part has none or no source tells.
+
+    `fp16_tflops` and `bf16_tflops` are tensor core peaks with fp32 accumulation, at `boost_mhz`. A GB of memory is
+    2**30 bytes, as memory is made, one of bandwidth 1e9. `reported_mib` is what the driver tells of it, in
+    2**20 bytes, where error correction takes a share from the start, else None.
+    """
+
+    name: str
+    paper_name: str | None
+    driver_names: tuple[str, ...]
+    generation: str
+    compute_capability: tuple[int, int]
+    memory_gb: float
+    reported_mib: float | None
+    fp32_tflops: float | None
+    tf32_tflops: float | None
+    fp16_tflops: float | None
+    bf16_tflops: float | None
+    boost_mhz: float | None
+    bandwidth_gb_s: float | None
+    board_power_w: float | None
+    link: str
+    source: str
+
+    @property
+    def memory_bytes(self) -> float:
+        """What there is to use, but for what the driver keeps."""
+        return self.memory_gb * 2**30 if self.reported_mib is None else self.reported_mib * 2**20
+
+    @property
+    def called(self) -> str:
+        """What the files of expected/ and the records call it: the paper's name, ours where it has none."""
+        return self.paper_name or self.name
+
+
+class OfGpus:
+    """What a row says of one machine: so many GPUs of a kind."""
+
+    gpu: str
+    gpus: int
+
+    @property
+    def machine(self) -> str:
+        """As people say it: 2 A100."""
+        return f"{self.gpus} {self.gpu}"
+
+
+def catalogue_file() -> Path:
+    """Where the catalogue is."""
+    return expected_folder() / "gpus.csv"
+
+
+@read_once
+def catalogue() -> tuple[Gpu, ...]:
+    """The GPUs of expected/gpus.csv. Raises UserError where the file is broken or two GPUs share a name."""
+    seen: dict[Hashable, int] = {}
+    found = []
+    for row in rows(catalogue_file(), columns(Gpu)):
+        gpu = _gpu(row)
+        for name in sorted({_plain(name) for name in names(gpu)}):
+            row.once("name", name, seen)
+        found.append(gpu)
+    return tuple(found)
+
+
+def names(gpu: Gpu) -> list[str]:
+    """What it is called: ours, the paper's name and the driver's."""
+    return [name for name in (gpu.name, gpu.paper_name, *gpu.driver_names) if name]
+
+
+def find(name: str) -> Gpu | None:
+    """The GPU of this name (ours, the paper's or the driver's, in any case), or None for an unknown one."""
+    folded = _folded(name)
+    return next((gpu for gpu in catalogue() if folded in map(_folded, names(gpu))), None)
+
+
+@read_once
+def by_name() -> Mapping[str, Gpu]:
+    """The GPUs by what they are called. Asking for another raises UserError."""
+    return Keyed("gpus.csv", {gpu.called: gpu for gpu in catalogue()})
+
+
+def paper_gpus() -> tuple[str, ...]:
+    """The names of the paper's GPUs, in its order."""
+    return tuple(gpu.paper_name for gpu in catalogue() if gpu.paper_name)
+
+
+def most_like(gpu: Gpu) -> Gpu:
+    """The paper's GPU that is nearest in memory, which decides what fits, and of those equally near in half precision's
+    peak; both as ratios."""
+
+    def apart(other: Gpu) -> tuple[float, float]:
+        peaks = (gpu.fp16_tflops or 1.0, other.fp16_tflops or 1.0)
+        return abs(math.log(gpu.memory_gb / other.memory_gb)), abs(math.log(peaks[0] / peaks[1]))
+
+    return min((other for other in catalogue() if other.paper_name), key=apart)
+
+
+def known_gpu(row: Row) -> None:
+    """Raises UserError where the row's GPU is none of these."""
+    row.choice("gpu", by_name(), "a GPU of gpus.csv")
+
+
+def peak_flops(gpu: Gpu | None, precision: Precision, tf32: bool) -> float | None:
+    """Dense peak in FLOP/s; None for an unknown GPU, a precision that it lacks, or a peak without a source.
+
+    `tf32` matters to fp32 on Ampere and newer; Volta and Turing have no TF32, whatever is asked.
+    """
+    if gpu is None:
+        return None
+    peak = {"fp16": gpu.fp16_tflops, "bf16": gpu.bf16_tflops, "fp32": gpu.fp32_tflops}[precision]
+    if precision == "fp32" and tf32 and _ampere_or_newer(gpu.generation):
+        peak = gpu.tf32_tflops
+    return None if peak is None else peak * 1e12
+
+
+def _gpu(row: Row) -> Gpu:
+    def figure(column: str) -> float | None:
+        return row.parse(column, _figure, "a positive number or nothing")
+
+    generation = row.choice("generation", GENERATIONS)
+    peaks = {column: figure(column) for column in ("tf32_tflops", "bf16_tflops")}
+    for column in peaks:
+        if peaks[column] is not None and not _ampere_or_newer(generation):
+            row.problem(column, f"nothing, as {generation} has no TF32 and no bf16")
+    return Gpu(
+        name=row.text("name"),
+        paper_name=row["paper_name"] or None,
+        driver_names=tuple(name.strip() for name in row.text("driver_names").split(";")),
+        generation=generation,
+        compute_capability=row.parse("compute_capability", _capability, "major.minor, such as 8.6"),
+        memory_gb=row.parse("memory_gb", _positive, "a positive number"),
+        reported_mib=figure("reported_mib"),
+        fp32_tflops=figure("fp32_tflops"),
+        fp16_tflops=figure("fp16_tflops"),
+        **peaks,
+        boost_mhz=figure("boost_mhz"),
+        bandwidth_gb_s=figure("bandwidth_gb_s"),
+        board_power_w=figure("board_power_w"),
+        link=row.parse("link", _link, "a link such as PCIe 4.0 x16 or NVLink 600 GB/s; PCIe 4.0 x16"),
+        source=row.text("source"),
+    )
+
+
+def _ampere_or_newer(generation: str) -> bool:
+    return GENERATIONS.index(generation) >= GENERATIONS.index("Ampere")
+
+
+def _capability(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"([0-9]{1,2})\.([0-9])", text)
+    if not match:
+        raise ValueError
+    return int(match[1]), int(match[2])
+
+
+def _link(text: str) -> str:
+    if not re.fullmatch(r"(NVLink( bridge)? [0-9]+(\.[0-9]+)? GB/s( \(pairs\))?; )?PCIe [345]\.0 x16", text):
+        raise ValueError
+    return text
+
+
+def _figure(text: str) -> float | None:
+    return _positive(text) if text else None
+
+
+def _positive(text: str) -> float:
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,3})?", text) or float(text) == 0:
+        raise ValueError
+    return float(text)
+
+
+def _plain(name: str) -> str:
+    # Drivers before 470 leave out the maker's name.
+    return " ".join(name.casefold().split()).removeprefix("nvidia ")
+
+
+def _folded(name: str) -> str:
+    # People write 80GB and 80 GB.
+    return _plain(name).replace(" ", "")

@@ -1,0 +1,99 @@
+"""Settings of a training run and the paper's search space over them (section 3.2.1 and Appendix F)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product, starmap
+from typing import Literal, get_args
+
+from ..console import UserError
+
+Sharding = Literal["none", "zero_1", "zero_2", "zero_3", "fsdp_2", "fsdp_3"]
+Attention = Literal["sdpa", "flash"]
+SHARDINGS: tuple[Sharding, ...] = get_args(Sharding)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One point of the search space. Free lunch is compile + custom kernels + TF32; naive is none of anything.
+
+    `attention` is the custom kernel of the attention layers; it means nothing without free lunch.
+    """
+
+    free_lunch: bool
+    checkpointing: bool = False
+    sharding: Sharding = "none"
+    offloading: bool = False
+    attention: Attention = "sdpa"
+
+    @property
+    def id(self) -> str:
+        """`naive`, or what is on, joined by `+`: `free_lunch+checkpointing+zero_3+offloading`."""
+        on = [
+            "free_lunch" if self.free_lunch else "",
+            "flash" if self.free_lunch and self.attention == "flash" else "",
+            "checkpointing" if self.checkpointing else "",
+            self.sharding if self.sharding != "none" else "",
+            "offloading" if self.offloading else "",
+        ]
+        return "+".join(filter(None, on)) or "naive"
+
+    @classmethod
+    def parse(cls, id: str) -> Settings:
+        """The inverse of `id`; a UserError names the words it may hold."""
+        words = set() if id == "naive" else set(id.split("+"))
+        known = {"free_lunch", "flash", "checkpointing", "offloading", *SHARDINGS[1:]}
+        shardings = [name for name in SHARDINGS[1:] if name in words]
+        alone = ("offloading" in words and not shardings) or ("flash" in words and "free_lunch" not in words)
+        if words - known or len(shardings) > 1 or alone:
+            raise UserError(
+                f"unknown settings {id!r}: naive, or free_lunch (with it flash), checkpointing, one of "
+                f"{', '.join(SHARDINGS[1:])} (with it offloading), joined by +"
+            )
+        return cls(
+            free_lunch="free_lunch" in words,
+            checkpointing="checkpointing" in words,
+            sharding=shardings[0] if shardings else "none",
+            offloading="offloading" in words,
+            attention="flash" if "flash" in words else "sdpa",
+        )
+
+    @property
+    def base(self) -> Settings:
+        """The same with torch's own attention: the point of the paper's space, whichever kernel ran."""
+        return replace(self, attention="sdpa")
+
+    @property
+    def saves_memory(self) -> bool:
+        """Whether there is any memory-saving method; there is no offloading without sharding."""
+        return self.checkpointing or self.sharding != "none"
+
+    @property
+    def library(self) -> Literal["torch", "deepspeed", "fsdp"]:
+        """What wraps the model: DistributedDataParallel, DeepSpeed's ZeRO, or torch's fully_shard."""
+        return {"none": "torch", "zero": "deepspeed", "fsdp": "fsdp"}[self.sharding.split("_")[0]]  # type: ignore[return-value]
+
+    @property
+    def stage(self) -> int:
+        """0 to 3: nothing, optimizer states, also gradients, also weights are sharded."""
+        return 0 if self.sharding == "none" else int(self.sharding[-1])
+
+    def allowed_on(self, count: int) -> bool:
+        """Appendix F: offloading needs sharding, and on one GPU sharding without offloading does nothing."""
+        sharded = self.sharding != "none"
+        return sharded == self.offloading if count == 1 else sharded or not self.offloading
+
+    @property
+    def reduces_every_micro_step(self) -> bool:
+        """Sharded gradients cannot be accumulated unreduced: stages 2 and 3 communicate in every micro-step."""
+        return self.stage >= 2
+
+
+NAIVE = Settings(free_lunch=False)
+FREE_LUNCH = Settings(free_lunch=True)
+
+
+def search_space(count: int) -> list[Settings]:
+    """Appendix F's settings on `count` GPUs, free lunch always on: 12 on one, 22 on more."""
+    every = starmap(Settings, product((True,), (False, True), SHARDINGS, (False, True)))
+    return [settings for settings in every if settings.allowed_on(count)]

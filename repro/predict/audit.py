@@ -1,0 +1,195 @@
+"""Can a number of days be true? The FLOP/s that it implies, as a share of what the GPU can do at most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any, Literal, get_args
+
+from .. import models
+from ..models.recipe import Recipe
+from ..paper.findings import by_place, paper_gpu, paper_peak, recipe_of, rounded_days, training_flops
+from ..paper.gpus import Gpu, find, peak_flops
+from ..paper.tables import AtPlace, Cell, all_cells
+from ..record import Record
+from ..text import SECONDS_A_DAY, Interval, first, from_to
+from .forecast import implied_true_days
+
+Plausibility = Literal["impossible", "implausible", "plausible"]
+WITHOUT_QUEUE = "The impossible cells, with the launch queue taken out"
+IMPLAUSIBLE = 0.75  # the best trainings published reach 72 %: a GPT with FlashAttention-2, on A100 (arXiv:2307.08691)
+
+
+@dataclass(frozen=True)
+class Audited(AtPlace):
+    """A number of days and what it implies. `table` is "1", "4" or "measured", then `clock` says whose days.
+
+    `tflops` are model FLOP/s of each GPU, 1e12 a second, `peak_tflops` the GPU's dense peak at the recipe's
+    precision; `utilisation` is their ratio with the bounds that the rounding of the days leaves; `clock_mhz` is the
+    clock at which the GPU's units, all busy, would reach it (None where the boost clock is not known).
+    `corrected_utilisation` and `corrected_verdict` are of the true days that the printed ones imply, see
+    `without_queue`; None where nobody asked, or nothing is known.
+    """
+
+    table: str
+    model: str
+    gpu: str
+    gpus: int
+    days: float
+    precision: str
+    tflops: float
+    peak_tflops: float
+    utilisation: Interval
+    clock_mhz: float | None
+    verdict: Plausibility
+    clock: str = "authors"
+    corrected_utilisation: float | None = None
+    corrected_verdict: Plausibility | None = None
+
+    @property
+    def explained(self) -> bool:
+        """Whether the launch queue makes its days more plausible."""
+        return self.corrected_verdict is not None and _ORDER[self.corrected_verdict] > _ORDER[self.verdict]
+
+    @property
+    def corrected_share(self) -> str | None:
+        """`corrected_utilisation` as people read it."""
+        return None if self.corrected_utilisation is None else f"{self.corrected_utilisation:.0%}"
+
+
+_ORDER = {word: number for number, word in enumerate(get_args(Plausibility))}
+
+
+def audit() -> list[Audited]:
+    """Every cell of Tables 1 and 4 that has days. Table 1's vision cells are TF32, Table 4's fp32."""
+    return [_cell(cell) for cell in all_cells() if cell.days is not None]
+
+
+def without_queue(rows: Iterable[Audited]) -> list[Audited]:
+    """The cells with what they imply once the launch queue is taken out of the authors' clock."""
+    return [_without_queue(row, by_place(row.table)[row.place]) for row in rows]  # type: ignore[arg-type]
+
+
+def _without_queue(row: Audited, cell: Cell) -> Audited:
+    days = rounded_days(cell)
+    true = [implied_true_days(cell, each) for each in (days.value, days.low, days.high)]
+    if None in true:
+        return row
+    value, low, high = (row.tflops * row.days / row.peak_tflops / each for each in true)  # type: ignore[operator]
+    share = Interval(value, high, low)  # more days, less utilisation
+    return replace(row, corrected_utilisation=share.value, corrected_verdict=verdict(share))
+
+
+def audit_measured(records: Iterable[Record]) -> list[Audited]:
+    """The days of records at the paper's scale, by the authors' clock and by the true one. Left out are records
+    without days, and GPUs whose peak we do not know."""
+    found = []
+    for record in records:
+        gpu = find(record.device)
+        if record.scale != "paper" or gpu is None:
+            continue
+        recipe = models.find(record.recipe)
+        peak = peak_flops(gpu, recipe.precision, record.in_tf32)
+        place = ("measured", recipe.name, record.device, record.world)
+        for clock, days in (("authors", record.authors_days), ("true", record.true_days)):
+            if days is not None and peak is not None:
+                found.append(_audited(place, Interval.exact(days), recipe, gpu, peak, record.in_tf32, clock))
+    return found
+
+
+def plausible_cells() -> set[Cell]:
+    """Those of Tables 1 and 4 whose days the hardware allows."""
+    plausible = {(row.table, row.place) for row in audit() if row.verdict == "plausible"}
+    return {cell for cell in all_cells() if (cell.table, cell.place) in plausible}
+
+
+def _cell(cell: Cell) -> Audited:
+    recipe, gpu, tf32 = recipe_of(cell.model), paper_gpu(cell.gpu), cell.table == "1"
+    peak = paper_peak(cell.gpu, recipe.precision, tf32)
+    return _audited((cell.table, *cell.place), rounded_days(cell), recipe, gpu, peak, tf32)
+
+
+def _audited(
+    place: tuple[str, str, str, int],
+    days: Interval,
+    recipe: Recipe,
+    gpu: Gpu,
+    peak: float,
+    tf32: bool,
+    clock: str = "authors",
+) -> Audited:
+    rate = training_flops(recipe) / (days * float(SECONDS_A_DAY * place[3]))
+    share = rate / peak
+    precision = "TF32" if recipe.precision == "fp32" and tf32 else recipe.precision
+    clock_mhz = share.value * gpu.boost_mhz if gpu.boost_mhz else None
+    return Audited(
+        *place, days.value, precision, rate.value / 1e12, peak / 1e12, share, clock_mhz, verdict(share), clock
+    )
+
+
+def verdict(utilisation: Interval) -> Plausibility:
+    """Impossible is what no rounding of the days could bring down to the peak."""
+    if utilisation.low > 1:
+        return "impossible"
+    return "implausible" if utilisation.value > IMPLAUSIBLE else "plausible"
+
+
+def summary(rows: Sequence[Audited]) -> list[str]:
+    """How many cells cannot be true, table by table."""
+    lines = []
+    for table in dict.fromkeys(row.table for row in rows):
+        there = [row for row in rows if row.table == table]
+        counts = [f"{sum(row.verdict == word for row in there)} {word}" for word in ("impossible", "implausible")]
+        name = "Measured" if table == "measured" else f"Table {table}"
+        lines.append(
+            f"{name}: of {len(there)} numbers of days, {counts[0]} (above 100% of the GPU's dense peak, in whatever "
+            f"way the days were rounded), {counts[1]} (above {IMPLAUSIBLE:.0%}, beyond any published training run)."
+        )
+    return lines
+
+
+def queue_summary(rows: Sequence[Audited]) -> list[str]:
+    """What taking the launch queue out makes of the cells that cannot be true; nothing where it was not taken out."""
+    known = [row for row in rows if row.corrected_utilisation is not None]
+    lines = []
+    for word, others in (("impossible", "possible"), ("implausible", "plausible")):
+        doubted = [row for row in known if row.verdict == word]
+        explained = [row for row in doubted if row.explained]
+        if not doubted:
+            continue
+        line = (
+            f"With the launch queue taken out, {len(explained)} of the {len(doubted)} {word} cells become {others}: "
+            f"{median(row.utilisation.value for row in doubted):.0%} of the peak in the median becomes "
+            f"{median(map(_corrected, doubted)):.0%} ({from_to([*map(_corrected, doubted)], '.0%')})"
+        )
+        if stay := [row for row in doubted if not row.explained]:
+            line += f"; as {word} as before {'is' if len(stay) == 1 else 'are'} {first([*map(_named, stay)])}"
+        lines.append(f"{line}.")
+    return lines
+
+
+def queue_rows(rows: Iterable[Audited]) -> list[dict[str, Any]]:
+    """The impossible cells, before and after the launch queue is taken out."""
+    return [
+        {
+            "table": row.table,
+            "model": row.model,
+            "GPUs": f"{row.gpus} x {row.gpu}",
+            "printed days": row.days,
+            "of peak": f"{row.utilisation.value:.0%}",
+            "of peak without the queue": row.corrected_share,
+            "verdict": row.corrected_verdict,
+        }
+        for row in rows
+        if row.verdict == "impossible" and row.corrected_verdict is not None
+    ]
+
+
+def _corrected(row: Audited) -> float:
+    assert row.corrected_utilisation is not None
+    return row.corrected_utilisation
+
+
+def _named(row: Audited) -> str:
+    return f"{row.model} on {row.machine} ({row.corrected_share})"

@@ -1,0 +1,360 @@
+"""A trial (one settings on one machine), its record, and the steps and days that follow from its raw times.
+
+True days come from device time: what one would wait. The authors' clock is the paper's: host time without
+synchronisation, which ends when the last kernel is launched.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, field, replace
+from statistics import mean, median
+from typing import Any, Literal, get_args
+
+from . import models
+from .datafile import Lines
+from .models.recipe import Recipe, Scale
+from .paper.gpus import Gpu, peak_flops
+from .paper.settings import Settings
+from .text import SECONDS_A_DAY, size
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Seconds of each round's parts on one rank: a micro-step without gradient reduction, which adds to gradients that
+    are there, one with it, which finds none, and an update."""
+
+    without: tuple[float, ...]
+    with_: tuple[float, ...]
+    update: tuple[float, ...]
+
+    @classmethod
+    def of(cls, times: dict[str, list[float]]) -> Parts:
+        """From a record's raw times. Of the authors' sequence alone nothing is `without`."""
+        return cls(tuple(times.get("without", ())), tuple(times["with"]), tuple(times["update"]))
+
+
+def authors_step(host: Parts, accumulation: int) -> float:
+    """Seconds of a training step as the authors reckoned it: the mean of micro-steps that all reduce, on the host's
+    unsynchronised clock, times the accumulation steps, plus the mean update (their step_time.py, v1.0.0)."""
+    return mean(host.with_) * accumulation + mean(host.update)
+
+
+def true_steps(device: list[Parts], accumulation: int) -> list[float]:
+    """Seconds of a training step, round by round, as a person would wait for it; the slowest rank decides.
+
+    Of a step's micro-steps all but one add to gradients and, where the settings allow it, all but one do not reduce:
+    these are two ways to count the same parts, whichever micro-step comes first.
+    """
+    return [
+        max((accumulation - 1) * parts.without[number] + parts.with_[number] + parts.update[number] for parts in device)
+        for number in range(len(device[0].update))
+    ]
+
+
+def true_step(device: list[Parts], accumulation: int) -> float:
+    """The median round of `true_steps`, in seconds."""
+    return median(true_steps(device, accumulation))
+
+
+def days_of_steps(step_seconds: float, training_steps: int) -> float:
+    """Days that all training steps take."""
+    return step_seconds * training_steps / SECONDS_A_DAY
+
+
+def utilisation(flops_per_step: float, step_seconds: float, count: int, peak: float) -> float:
+    """Model FLOPs utilisation: the FLOP/s that the model's mathematics needs over the peak of `count` GPUs."""
+    return flops_per_step / step_seconds / (count * peak)
+
+
+def reckoned(record: Record, gpu: Gpu | None) -> dict[str, Any]:
+    """Field by field, steps in seconds. `gpu` is the device's catalogue entry; without one `utilisation` is None.
+
+    The record must have an accumulation and the raw times of every rank. Raises KeyError, IndexError or ValueError
+    where they are not complete.
+    """
+    assert record.accumulation is not None
+    assert record.compared_accumulation is not None
+    recipe, accumulation = models.find(record.recipe, record.scale), record.accumulation
+    host, device, synchronised = (
+        [Parts.of(times) for times in clock] for clock in (record.host, record.device_times, record.synchronised)
+    )
+    authors = authors_step(host[0], record.compared_accumulation)
+    true = true_step(device, accumulation)
+    waited = true_step(synchronised, accumulation)
+    peak = peak_flops(gpu, recipe.precision, record.in_tf32)
+    flops, count = recipe.flops_per_example * recipe.batch_size, record.world
+    return {
+        "authors_step": authors,
+        "step_rounds": true_steps(device, accumulation),
+        "true_step": true,
+        "synchronised_step": waited,
+        "authors_days": days_of_steps(authors, recipe.training_steps),
+        "true_days": days_of_steps(true, recipe.training_steps),
+        "synchronised_days": days_of_steps(waited, recipe.training_steps),
+        "examples_per_second": recipe.batch_size / true,
+        "utilisation": utilisation(flops, true, count, peak) if peak else None,
+    }
+
+
+# No trial leaves `not_measured`: it is that of a record that is not believed, see answer.py.
+Status = Literal["ok", "out_of_memory", "unsupported", "crashed", "timed_out", "interrupted", "skipped", "not_measured"]
+SILENT: tuple[Status, ...] = ("interrupted", "skipped", "not_measured")  # of which no answer is known
+
+
+class OnMachine:
+    """What is known of the machine of a trial, of its record, and of a search: `count` of `device` on each of `nodes`,
+    each with no more memory than `memory_limit`, in bytes, where that is not None."""
+
+    scale: Scale
+    device: str
+    count: int
+    nodes: int
+    memory_limit: int | None
+
+    @property
+    def world(self) -> int:
+        """Devices on all nodes."""
+        return self.count * self.nodes
+
+    @property
+    def machine(self) -> str:
+        """As people say it: 2 x cpu, 2 nodes of 4 x A100 of 40GB."""
+        nodes = f"{self.nodes} nodes of " if self.nodes > 1 else ""
+        limit = f" of {size(self.memory_limit)}" if self.memory_limit is not None else ""
+        return f"{nodes}{self.count} x {self.device}{limit}"
+
+    @property
+    def stands_for_paper(self) -> bool:
+        """Whether it can stand for a cell of the paper's: a full recipe on GPUs of one node, with all their memory."""
+        return self.scale == "paper" and self.device != "cpu" and self.nodes == 1 and self.memory_limit is None
+
+
+class OfSettings(OnMachine):
+    """What a trial and its record say of what runs there: a recipe under settings, each by its id."""
+
+    recipe: str
+    settings: str
+
+    @property
+    def recipe_and_settings(self) -> tuple[Recipe, Settings]:
+        """What the ids name. Raises UserError where one names nothing."""
+        return models.find(self.recipe, self.scale), Settings.parse(self.settings)
+
+
+AS_TIMED = "(/[0-9]+-rounds)?(/checked)?(/micro-batch-[0-9]+)?"  # how an id may end: no field of a record says it
+
+
+@dataclass(frozen=True)
+class Trial(OfSettings):
+    """What is to be measured on a machine, whose `device` is `cpu` or a GPU's name: in `steps` rounds, for `timeout`
+    seconds at most. `micro_batch` is the one to take, where it is not to be the largest that fits."""
+
+    recipe: str
+    scale: Scale
+    settings: str
+    device: str
+    count: int
+    memory_limit: int | None = None
+    steps: int = 3
+    timeout: float = 3600.0
+    check_extrapolation: bool = False
+    nodes: int = 1
+    micro_batch: int | None = None
+
+    @property
+    def id(self) -> str:
+        """Names the trial to people and to resume: all that changes what is measured is in it."""
+        machine = f"{self.count}x{self.device.replace(' ', '-')}"
+        words = [self.recipe, self.scale, machine if self.nodes == 1 else f"{self.nodes}x{machine}", self.settings]
+        if self.memory_limit is not None:
+            words.append(size(self.memory_limit))
+        if self.steps != Trial.steps:
+            words.append(f"{self.steps}-rounds")
+        if self.check_extrapolation:
+            words.append("checked")
+        if self.micro_batch is not None:
+            words.append(f"micro-batch-{self.micro_batch}")
+        return "/".join(words)
+
+
+@dataclass
+class Record(OfSettings):
+    """What a trial leaves, whatever became of it. Times are in seconds, memory in bytes, rates per second.
+
+    `host`, `device_times` and `synchronised` hold, for each rank, the raw times of every round and part, `losses` what
+    the first rank's first micro-steps lost, None where that is not finite. Where nothing was measured a field is None.
+    `authors_micro_batch` is that of `host`, and so of the authors' clock, where it is larger than `micro_batch`: their
+    sequence accumulates no gradients, and fitted.
+    `reason` and `remedy` say why a status is not `ok`, and what to do, `host_ran_out` that it was not the GPU's memory
+    but that of the host around it. `peaks` are micro batches that fitted and the bytes that they took, `full` is what
+    the GPU told of itself each time that it ran out of memory for a larger one. A guided search
+    adds what it predicted; what a model took that is yet to be compiled, as micro batch, seconds of a micro-step and of
+    an update; and for what it skipped the `bound`: the seconds of a training step that it would have taken at best, by
+    `bound_clock` (the authors' in older records, which do not say).
+    `crowd` is how many CPUs other processes kept busy while it was built and timed, None on a GPU and where that was
+    in turns. `launches` counts the kernels, copies and memory sets that the first rank's GPU ran in one micro-step
+    `with` reduction and in one `update`, outside the timed rounds; None on a CPU. `commit` is that of the checkout that
+    measured. `stack_started` is when the server was that the ranks were forked from (epoch): what its start decided,
+    such as the layout of memory, they share.
+    """
+
+    id: str
+    recipe: str
+    scale: Scale
+    settings: str
+    device: str
+    count: int
+    status: Status
+    reason: str = ""
+    remedy: str = ""
+    traceback: Lines = ""
+    host_ran_out: bool = False
+    nodes: int = 1
+    memory_limit: int | None = None
+    micro_batch: int | None = None
+    accumulation: int | None = None
+    authors_micro_batch: int | None = None
+    halvings: int = 0
+    peaks: list[list[int]] = field(default_factory=list)
+    full: list[dict[str, float | None]] = field(default_factory=list)
+    predicted_micro_batch: int | None = None
+    predicted_step: float | None = None
+    uncompiled: list[list[float]] = field(default_factory=list)
+    bound: float | None = None
+    bound_clock: Clock | None = None
+    precision: str = ""
+    ran_precision: str = ""
+    wrapper: str = ""
+    optimizer: str = ""
+    kernel_path: str = ""
+    compiled: bool = False
+    graphs: dict[str, int] | None = None
+    tf32: bool = False
+    ran_tf32: bool | None = None
+    reduction: str = ""
+    weights: int | None = None
+    weights_held: int | None = None
+    moments_held: int | None = None
+    host: list[dict[str, list[float]]] = field(default_factory=list)
+    device_times: list[dict[str, list[float]]] = field(default_factory=list)
+    synchronised: list[dict[str, list[float]]] = field(default_factory=list)
+    step_rounds: list[float] = field(default_factory=list)
+    authors_step: float | None = None
+    true_step: float | None = None
+    synchronised_step: float | None = None
+    authors_days: float | None = None
+    true_days: float | None = None
+    synchronised_days: float | None = None
+    examples_per_second: float | None = None
+    utilisation: float | None = None
+    peak_memory: int | None = None
+    start_seconds: float | None = None
+    warm_up_seconds: float | None = None
+    losses: list[float | None] | None = None
+    whole_steps: list[float] | None = None
+    extrapolation_error: float | None = None
+    gpu_state: list[dict[str, float | None] | None] | None = None
+    crowd: float | None = None
+    launches: dict[str, int] | None = None
+    warnings: list[str] = field(default_factory=list)
+    wall_seconds: float = 0.0
+    commit: str | None = None
+    stack_started: float | None = None
+    log: str = ""
+
+    @property
+    def in_tf32(self) -> bool:
+        """Whether its fp32 products ran in TF32: as asked for, where nobody looked."""
+        return self.tf32 if self.ran_tf32 is None else self.ran_tf32
+
+    @property
+    def compared_micro_batch(self) -> int | None:
+        """The micro batch of the authors' clock, which is held against the paper and against predictions."""
+        return self.authors_micro_batch or self.micro_batch
+
+    @property
+    def compared_accumulation(self) -> int | None:
+        """The accumulation steps that go with it."""
+        if not self.authors_micro_batch or self.micro_batch is None or self.accumulation is None:
+            return self.accumulation
+        return self.accumulation * self.micro_batch // self.authors_micro_batch
+
+    @property
+    def clocks_ratio(self) -> float | None:
+        """The authors' step over the true one, and so their days over the true ones: below 1 where their clock shows
+        less than a person waits. Theirs is of the mean of the rounds, the true one the median round. None on a CPU,
+        whose one clock both read, and where each is of another micro batch."""
+        if self.device == "cpu" or self.authors_micro_batch or not self.authors_step or not self.true_step:
+            return None
+        return self.authors_step / self.true_step
+
+    def step_by(self, clock: Clock) -> float | None:
+        """Return the seconds of a training step by this clock; None where nothing was measured."""
+        return self.true_step if clock == "true" else self.authors_step
+
+    def days_by(self, clock: Clock) -> float | None:
+        """Return the days of the whole training by this clock; None where nothing was measured."""
+        return self.true_days if clock == "true" else self.authors_days
+
+    def micro_batch_by(self, clock: Clock) -> int | None:
+        """Return the micro batch that this clock timed. The authors' may be larger: their sequence accumulates no
+        gradients, and fits where the true one needs half. Appendix J's is compared with `compared_micro_batch`."""
+        return self.micro_batch if clock == "true" else self.compared_micro_batch
+
+    def skipped_by(self, clock: Clock) -> bool:
+        """Whether a guided search skipped it, as by this clock it could not be the fastest."""
+        return self.status == "skipped" and (self.bound_clock or "authors") == clock
+
+    @property
+    def as_told(self) -> Record:
+        """As others are told it: nobody trains a tiny twin, so its days stand for nothing, and its steps stay."""
+        if self.scale == "paper":
+            return self
+        return replace(self, authors_days=None, true_days=None, synchronised_days=None)
+
+    @classmethod
+    def of(cls, trial: Trial, status: Status, **known: Any) -> Record:
+        """A record of a trial, with what is known of it."""
+        return cls(
+            trial.id,
+            trial.recipe,
+            trial.scale,
+            trial.settings,
+            trial.device,
+            trial.count,
+            status,
+            nodes=trial.nodes,
+            memory_limit=trial.memory_limit,
+            **known,
+        )
+
+
+Clock = Literal["true", "authors"]
+CLOCKS: tuple[Clock, ...] = get_args(Clock)
+DEFAULT: Clock = "true"
+
+DAYS: dict[Clock, str] = {"true": "true days", "authors": "days by the authors' clock"}
+BY_DAYS: dict[Clock, str] = {"true": "by true days", "authors": "by the authors' clock"}
+BY_CLOCK: dict[Clock, str] = {"true": "by the true clock", "authors": "by the authors' clock"}  # of seconds
+
+
+def other(clock: Clock) -> Clock:
+    """Return the clock that stands beside this one."""
+    return "authors" if clock == "true" else "true"
+
+
+def days_text(days: float, clock: Clock) -> str:
+    """Name days by their clock: 8.2 true days, 1.7 days by the authors' clock."""
+    return f"{days:.1f} {DAYS[clock]}"
+
+
+def add_clock(parser: argparse.ArgumentParser) -> None:
+    """Add --clock."""
+    parser.add_argument(
+        "--clock",
+        choices=CLOCKS,
+        default=DEFAULT,
+        help="the days that are held against the printed ones: true, what one would wait (default), or the authors' "
+        "clock, host time without synchronisation",
+    )

@@ -1,0 +1,141 @@
+"""The paper's tables as it prints them, with what a run measured beside: rows for machines, and a layout for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Literal, get_args
+
+from .. import models
+from ..console import UserError
+from ..money.prices import gpu_prices, parts, servers
+from ..paper.tables import TABLES, Place, Table, cells, printed, printed_recipes, published_settings
+from ..record import DEFAULT, Clock, Record, other
+from ..run.search import searches
+from ..run.verdict import Verdict, stands_for_cell
+from ..text import by_machine, figures, yes
+
+Number = Literal["1", "3", "4", "5", "6", "7", "j"]
+NUMBERS: tuple[Number, ...] = get_args(Number)
+Rows = list[dict[str, Any]]
+_LOST = "?"
+_SIZES = ((10**9, "B"), (10**6, "M"), (10**3, "K"), (1, ""))
+_PRICES = ("5", "6", "7")
+
+
+def rows(
+    table: Number,
+    records: Sequence[Record] | None = None,
+    verdicts: Sequence[Verdict] = (),
+    clock: Clock = DEFAULT,
+) -> Rows:
+    """A row for every entry of a table, all with the same keys, the source last. With `records` each has what was
+    measured too, None where nothing was; in Appendix J `clock` decides which settings are the fastest.
+
+    Raises UserError for measured values beside prices.
+    """
+    if records is not None and table in _PRICES:
+        raise UserError(f"table {table} holds prices, and no run measures those; leave --measured out")
+    found = _READERS[table]()
+    if records is None:
+        return found
+    if table in TABLES:
+        beside = {v.place: v.judged() for v in verdicts if v.table == table}
+        return [_with(row, beside[row["model"], row["gpu"], row["gpus"]]) for row in found]
+    if table == "3":
+        return [_with(row, _of_recipe(row["model"], records)) for row in found]
+    best = _best(records, clock)
+    return [_with(row, _of_best(best.get((row["model"], row["gpu"], row["gpus"])))) for row in found]
+
+
+def layout(table: Number, found: Rows) -> Rows:
+    """The rows as the paper lays them out: Tables 1 and 4 a line a model and a column a machine, with measured days
+    in brackets behind the expected, by the clock that judges and after a slash by the other; of the others all columns
+    but the source, numbers as the paper writes them."""
+    if table not in TABLES:
+        return [{key: _shown(key, value) for key, value in row.items() if key != "source"} for row in found]
+    return by_machine(found, _cell)
+
+
+def _shown(column: str, value: Any) -> Any:
+    if column.endswith("_usd"):
+        return f"{value:,.2f}"
+    if column in ("parameters", "vocabulary", "classes", "training_steps") and value is not None:
+        size, letter = next((size, letter) for size, letter in _SIZES if value >= size)
+        return f"{value / size:.1f}{letter}" if letter == "B" else f"{value / size:g}{letter}"
+    return value
+
+
+def _cell(row: dict[str, Any]) -> str:
+    expected = printed(row["state"], row["days"])
+    if "clock" not in row:
+        return expected
+    measured, beside = (row[f"{clock}_days"] for clock in (row["clock"], other(row["clock"])))
+    if measured is not None:
+        return f"{expected} ({figures(measured)}{'' if beside is None else f' / {figures(beside)}'})"
+    if row.get("verdict") not in (None, "not_measured"):
+        return f"{expected} (-)"
+    return expected
+
+
+def _with(row: dict[str, Any], beside: dict[str, Any]) -> dict[str, Any]:
+    without = {key: value for key, value in row.items() if key != "source"}
+    return without | beside | {"source": row["source"]}
+
+
+def _of_recipe(model: str, records: Sequence[Record]) -> dict[str, Any]:
+    there = [r for r in records if r.scale == "paper" and models.find(r.recipe).name == model and r.weights]
+    counts = sorted({r.weights for r in there if r.weights})
+    precisions = sorted({r.ran_precision for r in there if r.ran_precision})
+    return {
+        "measured_parameters": counts[0] if len(counts) == 1 else None,
+        "measured_precision": ", ".join(precisions) or None,
+    }
+
+
+def _best(records: Sequence[Record], clock: Clock) -> dict[Place, Record]:
+    """The fastest record of the search space on each machine, by this clock."""
+    return {
+        (search.model, search.device, search.count): search.standing[search.fastest]
+        for search in searches(filter(stands_for_cell, records), clock)
+        if search.fastest is not None
+    }
+
+
+def _of_best(record: Record | None) -> dict[str, Any]:
+    return {
+        "measured_settings": record and record.settings,
+        "measured_mbs": record and record.compared_micro_batch,
+        "measured_gas": record and record.compared_accumulation,
+        "measured_true_days": record and record.true_days,
+        "measured_authors_days": record and record.authors_days,
+    }
+
+
+def _printed(table: Table) -> Callable[[], Rows]:
+    return lambda: [asdict(cell) for cell in cells(table)]
+
+
+def _of(read: Callable[[], Mapping[Any, Any]]) -> Callable[[], Rows]:
+    return lambda: [asdict(row) for row in read().values()]
+
+
+def _appendix_j() -> Rows:
+    return [{key: _mark(value) for key, value in asdict(row).items()} for row in published_settings()]
+
+
+def _mark(value: Any) -> Any:
+    if value is None:
+        return _LOST
+    return yes(value) if isinstance(value, bool) else value
+
+
+_READERS: dict[Number, Callable[[], Rows]] = {
+    "1": _printed("1"),
+    "3": _of(printed_recipes),
+    "4": _printed("4"),
+    "5": _of(gpu_prices),
+    "6": _of(parts),
+    "7": _of(servers),
+    "j": _appendix_j,
+}

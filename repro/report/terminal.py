@@ -1,0 +1,339 @@
+"""What a run prints at its end: every trial, every cell that could be compared, and what was not verified and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from .. import datafile, models
+from ..answer import crowded
+from ..machine.devices import Device
+from ..machine.environment import Environment
+from ..paper.findings import by_place, paper_gpu
+from ..paper.gpus import find, most_like, paper_gpus
+from ..paper.settings import NAIVE
+from ..paper.tables import TABLES, TOLERANCE, Table
+from ..record import BY_DAYS, DAYS, Record, other
+from ..run.reading import Reading
+from ..run.search import Search, searches
+from ..run.verdict import FAILED, Verdict, Word, differing, explain
+from ..text import Format, are, as_json, counted, figures, first, listing, percent, render, were
+
+_GIB = 2**30
+_NEARLY = 0.9  # of a card's memory: CUDA itself takes some of it, and none of a limit
+_CLOCKS_DIFFER = 0.1
+_DISTURBED = 2.0  # a round over another, where nothing else runs
+
+
+_CLOCKS = (
+    "authors: the authors' clock, host time without waiting for the device, every micro-step with gradient reduction, "
+    "the mean of the rounds; true: device time, what one would wait, gradients reduced once a step unless they are "
+    "sharded, the median round; synchronised: as true, in host time, waiting for the device after each part. A CPU has "
+    "one clock for all three."
+)
+_EXPLAINED = {
+    "MBS": "MBS: micro-batch size, the examples that each device takes in a micro-step.",
+    "GAS": "GAS: gradient accumulation steps, the micro-steps in a training step.",
+    "step s": "step s: seconds of a training step, by the true clock.",
+    "authors s": "authors s, true s, synchronised s: seconds of a training step by three clocks.",
+    "true s": _CLOCKS,
+    "days (true)": _CLOCKS,
+    "authors/true": "authors/true: the ratio of these two; a CPU has none.",
+    "examples/s": "examples/s: over all devices, by the true clock.",
+    "MFU": "MFU: model FLOPs utilisation of the true step, as a share of the GPU's dense peak.",
+    "peak GiB": "peak GiB: on a GPU what was allocated (--memory limits what is reserved, which is more); on a CPU "
+    "what was resident (--memory limits the data segment, which has no libraries and no shared memory).",
+    "paper": "In the paper's column - is infeasible, and ? a mark that is lost.",
+}
+
+
+def legend(columns: Iterable[str]) -> list[str]:
+    """What these columns of trials mean, a line each."""
+    there = {column.partition(",")[0] for column in columns}  # the paper's names its GPU
+    told = dict.fromkeys(told for column, told in _EXPLAINED.items() if column in there)
+    return ["Times are extrapolated from one training step. Vision models are timm's. A dash: not measured.", *told]
+
+
+_IN_CSV = (
+    *("id", "recipe", "scale", "machine", "settings", "status", "reason"),
+    *("micro_batch", "accumulation", "authors_micro_batch"),
+    *("authors_step", "true_step", "synchronised_step", "authors_days", "true_days", "synchronised_days"),
+    *("examples_per_second", "utilisation", "peak_memory"),
+)
+
+
+def report(
+    records: Sequence[Record],
+    verdicts: Sequence[Verdict],
+    devices: Sequence[Device] | None,
+    format: Format,
+    runs: Sequence[Reading] = (),
+    environments: Sequence[Environment] = (),
+) -> str:
+    """Trials on `devices`; None where there was no run. CSV is one row a trial or, without any, one a cell; JSON holds
+    trials, verdicts and summary. Where the trials are those of several `runs`, each says its folder. `environments` are
+    what they ran on."""
+    told = [record.as_told for record in records]
+    tables = [("TRIALS", records, devices)]
+    folders: dict[str, dict[str, str]] = {}
+    if len(runs) > 1:
+        tables = [(f"TRIALS OF {run.folder}", run.records, run.devices) for run in runs]
+        folders = {record.id: {"folder": str(run.folder)} for run in runs for record in run.records}
+    if format == "csv":
+        of_trials = [{name: getattr(each, name) for name in _IN_CSV} | folders.get(each.id, {}) for each in told]
+        return render(of_trials or [verdict.row() for verdict in verdicts], "csv")
+    if format == "json":
+        return as_json(
+            {
+                "trials": [asdict(record) | folders.get(record.id, {}) for record in told],
+                "verdicts": [verdict.row() for verdict in verdicts],
+                "headline": " ".join(filter(None, sentences(verdicts))),
+                "tolerance": verdicts[0].tolerance,
+                "summary": summary(verdicts, devices, records, environments),
+                "searches": [_search(each) for each in searches(records) if each.guided],
+            }
+        )
+    told_of_all = summary(verdicts, devices, records, environments)
+    parts = ["VERDICT", "\n".join(filter(None, sentences(verdicts))), *told_of_all]
+    compared = compared_rows(verdicts)
+    if compared:
+        parts += ["CELLS COMPARED WITH THE PAPER", render(compared, "text"), *_bullets(failures(verdicts))]
+    columns: list[str] = []
+    for title, ran, on in tables:
+        if rows := trial_rows(ran, nearest_paper_gpu(on)):
+            parts += [title, render(rows, "text")]
+            columns += rows[0]
+    if columns:
+        parts.append("\n".join(_bullets(legend(columns))))
+    guided = [f"{each.model} on {each.machine}: {each.guided}." for each in searches(records) if each.guided]
+    if guided:
+        parts += ["GUIDED SEARCH", "\n".join(_bullets(guided))]
+    found = notes(records)
+    if found:
+        parts += ["NOTES", "\n".join(_bullets(found))]
+    return "\n\n".join(parts)
+
+
+def settings_told(record: Record) -> str:
+    """Its settings, with what else its id says, such as other rounds: what tells trials of one search apart."""
+    words = record.id.partition(f"/{record.settings}/")[2].split("/")
+    more = ", ".join(words if record.memory_limit is None else words[1:])  # the machine says its limit
+    return f"{record.settings} ({more})" if more else record.settings
+
+
+def _search(search: Search) -> dict[str, Any]:
+    return {
+        "recipe": search.recipe,
+        "machine": search.machine,
+        "tried": len(search.tried),
+        "skipped": len(search.skipped),
+        "seconds": search.seconds,
+        "exhaustive_seconds_estimated": search.exhaustive_seconds,
+    }
+
+
+def sentences(verdicts: Sequence[Verdict]) -> tuple[str, str]:
+    """Count the cells of Tables 1 and 4 in a sentence by the clock that judges, and in one by the other, which is empty
+    where that compares none. A tolerance other than the default stands in the first."""
+    clock, tolerance = verdicts[0].clock, verdicts[0].tolerance
+    counts, beside = (Counter(verdict.by(each).verdict for verdict in verdicts) for each in (clock, other(clock)))
+    compared, missing = _compared(counts), counts["not_measured"]
+    quote = f"Of the {len(verdicts)} cells of Tables 1 and 4, {compared or 'none'} {were(compared or 1)} compared"
+    if compared:
+        quote += f" {BY_DAYS[clock]}: {_held(counts)}"
+    if missing:
+        quote += f"; {missing} {were(missing)} not measured"
+    if counts["no_reference"]:
+        quote += f", {counts['no_reference']} without a reference"
+    if tolerance != TOLERANCE:
+        quote += f". The tolerance is {percent(tolerance)}, not the default of {percent(TOLERANCE)}"
+    by_other = f"{BY_DAYS[other(clock)].capitalize()}, of {counted(_compared(beside), 'cell')}: {_held(beside)}."
+    return f"{quote}.", by_other if _compared(beside) else ""
+
+
+def _compared(counts: Mapping[Word, int]) -> int:
+    return counts["reproduced"] + sum(counts[word] for word in FAILED)
+
+
+def _held(counts: Mapping[Word, int]) -> str:
+    """How many cells agree, and how the others differ."""
+    failed = sum(counts[word] for word in FAILED)
+    return f"{counts['reproduced']} reproduced, {failed} differing{f' ({differing(counts)})' if failed else ''}"
+
+
+def summary(
+    verdicts: Sequence[Verdict],
+    devices: Sequence[Device] | None,
+    records: Sequence[Record],
+    environments: Sequence[Environment] = (),
+) -> list[str]:
+    """What was and was not verified, in sentences; the first counts Table 1's cells. What the clock that does not judge
+    gives follows in the same sentence. Last stands what of the stack is not what its versions say."""
+    lines = []
+    for table in TABLES:
+        rows = [verdict for verdict in verdicts if verdict.table == table]
+        clock = rows[0].clock
+        counts, beside = (Counter(verdict.by(each).verdict for verdict in rows) for each in (clock, other(clock)))
+        reproduced, compared = counts["reproduced"], _compared(counts)
+        if compared == 0:
+            told = f"Table {table}: none of its {len(rows)} cells was verified"
+        else:
+            told = f"Table {table}: of {counted(compared, 'cell')} compared {reproduced} {are(reproduced)} reproduced "
+            told += f"{BY_DAYS[clock]}{f' ({differing(counts)})' if reproduced < compared else ''} and "
+            told += f"{beside['reproduced']} {BY_DAYS[other(clock)]}"
+        told += f"; {counts['not_measured']} not measured"
+        if counts["no_reference"]:  # among the measured ones; Table 4's lost mark is else with those not measured
+            told += f", {counts['no_reference']} without a reference"
+        lines.append(f"{told}.")
+    unverified = [table for table in TABLES if not any(v.compared for v in verdicts if v.table == table)]
+    if devices is None:
+        lines.append("Why not: there is no run here, these are the published numbers alone.")
+    elif all(record.device == "cpu" for record in records) and not devices:
+        tiny = all(record.scale == "tiny" for record in records)
+        here = f"What was measured here is this CPU{', on tiny recipes' if tiny else ''}."
+        if not any(record.status == "ok" for record in records):
+            here = "None of its trials was measured."
+        lines.append(f"Why not: no GPU took part in this run. {here}")
+    elif devices and not any(device.gpu and device.gpu.paper_name for device in devices):
+        lines.append(f"Why not: the paper has no {devices[0].name}; its four are {listing(paper_gpus())}.")
+    elif unverified:
+        of = "" if len(unverified) == len(TABLES) else f" of Table {unverified[0]}"
+        lines.append(
+            f"Why not{of}: a trial stands for a cell at the paper's scale, on one node, with all of the GPU's memory, "
+            "with naive or Appendix J's settings and their TF32, once it runs or runs out of memory; none here did, or "
+            "its cell has no reference."
+        )
+    if another := datafile.of_another():
+        lines.append(f"{another[0].upper()}{another[1:]}.")
+    for reason in dict.fromkeys(each.lock.reason for each in environments if each.lock.reason):
+        lines.append(f"The stack is not a lock's, whatever its versions: {reason}.")
+    return lines
+
+
+def nearest_paper_gpu(devices: Sequence[Device] | None) -> str | None:
+    """The paper's GPU that is most like these, whose settings a run takes; None for no GPU or an unknown one."""
+    gpu = devices[0].gpu if devices else None
+    return None if gpu is None else most_like(gpu).paper_name
+
+
+def trial_rows(records: Sequence[Record], nearest: str | None) -> list[dict[str, Any]]:
+    """A line a trial, all with the columns that any of them needs; beside it the days that the paper has for it on its
+    GPU `nearest`."""
+    paper = any(record.scale == "paper" for record in records)
+    utilised = paper or any(record.utilisation is not None for record in records)
+    return [_trial_row(record.as_told, nearest, paper, utilised) for record in records]
+
+
+def _trial_row(record: Record, nearest: str | None, paper: bool, utilised: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "model": record.recipe,
+        "machine": record.machine,
+        "settings": settings_told(record),
+        "status": record.status,
+        "MBS": record.micro_batch,
+        "GAS": record.accumulation,
+        "step s": record.true_step,
+    }
+    if paper:
+        row |= {
+            "days (true)": record.true_days,
+            "days (authors)": record.authors_days,
+            "days (synchronised)": record.synchronised_days,
+            "authors/true": record.clocks_ratio if record.scale == "paper" else None,
+        }
+    row["examples/s"] = record.examples_per_second
+    if utilised:
+        row["MFU"] = None if record.utilisation is None else f"{record.utilisation:.0%}"
+    if nearest is not None:
+        row[f"paper, {nearest}"] = _paper_days(record, nearest)
+    row["peak GiB"] = record.peak_memory / _GIB if record.peak_memory is not None else None
+    return row
+
+
+def _paper_days(record: Record, gpu: str) -> str | None:
+    """The paper's days for these settings' table on its GPU: beside the measured ones, never compared with them. None
+    beside a machine that is like none of the paper's; under a memory limit a larger card can be."""
+    if not record.stands_for_paper and not _is_larger_under_limit(record, gpu):
+        return None
+    table: Table = "4" if record.settings == NAIVE.id else "1"
+    name = models.find(record.recipe).name
+    cell = by_place(table).get((name, gpu, record.count))
+    return None if cell is None else f"{cell.printed} (Table {table})"
+
+
+def _is_larger_under_limit(record: Record, gpu: str) -> bool:
+    """Whether the limit is about the memory of the paper's GPU, on one node at the paper's scale."""
+    card, memory = find(record.device), paper_gpu(gpu).memory_gb
+    larger = card is not None and card.memory_gb > memory and record.scale == "paper" and record.nodes == 1
+    return larger and record.memory_limit is not None and _NEARLY <= record.memory_limit / 2**30 / memory <= 1
+
+
+def compared_rows(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    """The cells that were held against the paper, a line each."""
+    return [_verdict_row(verdict) for verdict in verdicts if verdict.compared]
+
+
+def failures(verdicts: Sequence[Verdict]) -> list[str]:
+    """Each cell that differs, in a sentence."""
+    return [explain(verdict) for verdict in verdicts if verdict.verdict in FAILED]
+
+
+def _verdict_row(verdict: Verdict) -> dict[str, Any]:
+    beside = other(verdict.clock)
+    return {
+        "table": verdict.table,
+        "model": verdict.model,
+        "GPUs": f"{verdict.gpus} x {verdict.gpu}",
+        "expected days": verdict.expected_days if verdict.expected_days is not None else verdict.expected,
+        DAYS[verdict.clock]: verdict.chosen.days,
+        "verdict": verdict.verdict,
+        DAYS[beside]: verdict.by(beside).days,
+        f"verdict {BY_DAYS[beside]}": verdict.by(beside).verdict,
+        "settings": verdict.chosen.settings,
+    }
+
+
+def notes(records: Sequence[Record]) -> list[str]:
+    """Why trials have no times, what ran otherwise than asked, and where the two clocks disagree; each note once,
+    with the trials that it is about."""
+    found: dict[str, list[str]] = {}
+    for record in records:
+        for note in [*notes_on(record), *_clocks_note(record)]:
+            found.setdefault(note, []).append(f"{record.recipe}, {record.machine}, {settings_told(record)}")
+    return [f"{note} ({first(trials)})" for note, trials in found.items()]
+
+
+def notes_on(record: Record) -> list[str]:
+    """Why a trial has no times, and what ran otherwise than asked. What was skipped is told of the whole search."""
+    about = []
+    if record.status not in ("ok", "skipped"):
+        about.append(f"{record.status}, {record.reason}; {record.remedy}")
+    about += record.warnings
+    if (others := crowded(record.crowd)) is not None:
+        about.append(f"{others} while it was built and timed: its steps may have taken longer than alone")
+    if record.extrapolation_error is not None:
+        about.append(f"extrapolated step against whole steps: {record.extrapolation_error:+.1%}")
+    return about + _noise_note(record)
+
+
+def _noise_note(record: Record) -> list[str]:
+    """Rounds of the same step, and both clocks of a CPU, should agree."""
+    seconds = list(record.step_rounds)
+    if record.device == "cpu" and record.synchronised_step is not None:
+        seconds.append(record.synchronised_step)
+    if not seconds or max(seconds) <= _DISTURBED * min(seconds):
+        return []
+    return [f"its steps took {figures(min(seconds))} to {figures(max(seconds))} s: what else ran on this machine?"]
+
+
+def _clocks_note(record: Record) -> list[str]:
+    ratio = record.clocks_ratio if record.scale == "paper" else None
+    if ratio is None or abs(ratio - 1) <= _CLOCKS_DIFFER:
+        return []
+    return [f"the authors' clock shows {ratio:.0%} of the true time"]
+
+
+def _bullets(lines: Sequence[str]) -> list[str]:
+    return [f"- {line}" for line in lines]

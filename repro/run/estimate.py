@@ -1,0 +1,99 @@
+"""About how long a trial will take: to plan with and to watch, never a result."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+
+from ..console import UserError
+from ..machine import rules
+from ..models.recipe import Recipe
+from ..paper.gpus import Gpu, peak_flops
+from ..paper.settings import Settings
+from ..predict.calibration import here
+from ..predict.forecast import forecast, trace_of
+from ..predict.traces import PAPER_STACK
+from ..record import Trial
+
+# What a run takes beside its trials, in seconds, measured on 2 otherwise idle cores of an AMD EPYC.
+LOADING = 6.0  # the fork server imports the stack: 5.4 to 7.0 with its bytecode kept, as run_all.sh does, 14 without
+REPORTING = 4.0  # collecting the cases 0.7, the report with its figures 3.2
+
+# What a trial at the paper's scale takes on a GPU beside its steps, in seconds: fitted to the trials of results/h100
+# (one H100, 16 CPU cores, torch 2.11). tests/test_estimate.py fits them again.
+STARTING = 4.0  # two processes start CUDA and build the model, one to search and one to time: median, from 3.1 to 12.4
+COMPILING = 28.3  # compiling, and searching uncompiled before that. Layers explain it: parameters and kernels do not.
+COMPILING_A_LAYER = 0.85
+COMPILING_CHECKPOINTED = 2.0  # times: a layer and what recomputes it; one trial, of RoBERTa, took 2.0 times as long
+_LAYERS = 24  # of a model that was never traced: four of the nine recipes have as many
+_DRAWN = 1e8  # weights a second that a host draws, where a library shards them, and on a CPU
+
+# The same on a CPU, where nobody has measured any.
+_STARTING_ON_CPU, _COMPILING_ON_CPU = 10.0, 90.0
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """Seconds of a micro-step and of an update, how many sizes the search tries, micro-steps in a training step, and
+    the model's layers."""
+
+    micro_step: float
+    update: float
+    sizes: int
+    accumulation: float
+    layers: int = _LAYERS
+
+
+def estimate(trial: Trial, gpu: Gpu | None) -> float:
+    """Estimate the seconds that a trial takes, for the bar and the first line of a run.
+
+    A tiny trial is some seconds of starting, searching and, compiled, of compiling, and a tenth of one a round. A trial
+    at the paper's scale starts, compiles and takes steps as predicted. What nobody can predict is taken for four
+    examples a micro-step, at a third of the GPU's peak.
+    """
+    recipe, settings = trial.recipe_and_settings
+    compiling = rules.compiles(recipe, settings)
+    if trial.scale == "tiny":
+        return 1.7 + 0.1 * trial.steps + (12.0 if compiling else 0.0)
+    steps = _steps(trial, gpu)
+    seconds = measuring(trial.steps, steps.micro_step, steps.update, steps.sizes)
+    if trial.check_extrapolation:
+        seconds += trial.steps * (steps.accumulation * steps.micro_step + steps.update)
+    if trial.device == "cpu":
+        seconds += _STARTING_ON_CPU + (_COMPILING_ON_CPU if compiling else 0.0)
+    else:
+        seconds += STARTING + (compiling_seconds(steps.layers, settings) if compiling else 0.0)
+    if trial.device == "cpu" or settings.library != "torch":
+        seconds += recipe.parameters / _DRAWN
+    return seconds
+
+
+def measuring(rounds: int, micro_step: float, update: float, sizes: int) -> float:
+    """Seconds of a trial's steps: about ten micro-steps and four a round; four updates, two a round and one a size."""
+    return (10 + 4 * rounds) * micro_step + (4 + 2 * rounds + sizes) * update
+
+
+def compiling_seconds(layers: int, settings: Settings) -> float:
+    """Seconds that compiling a model of so many layers adds to a trial on a GPU."""
+    once = COMPILING + COMPILING_A_LAYER * layers
+    return COMPILING_CHECKPOINTED * once if settings.checkpointing else once
+
+
+def _steps(trial: Trial, gpu: Gpu | None) -> _Steps:
+    recipe, settings = trial.recipe_and_settings
+    if gpu is not None:
+        with contextlib.suppress(UserError):  # nobody traced the recipe, or the catalogue lacks a figure of the GPU
+            return _predicted_steps(trial, gpu, recipe, settings)
+    peak = peak_flops(gpu, recipe.precision, tf32=settings.free_lunch) or 100e12
+    return _Steps(4 * recipe.flops_per_example / (peak / 3), 0.0, 0, recipe.batch_size / trial.world / 4)
+
+
+def _predicted_steps(trial: Trial, gpu: Gpu, recipe: Recipe, settings: Settings) -> _Steps:
+    machine, fitted = here(gpu, trial.count, trial.memory_limit)
+    machine = replace(machine, nodes=trial.nodes)
+    found = forecast(recipe, machine, settings, fitted, papers_hosts=False)
+    layers = sum(part.count for part in trace_of(recipe, machine, settings, PAPER_STACK).layers)
+    if found.step is None or found.accumulation is None:
+        return _Steps(0.0, 0.0, 0, 0.0, layers)  # it ends as soon as it runs out of memory
+    micro_step = (found.step.total - found.step.update) / found.accumulation
+    return _Steps(micro_step, found.step.update, found.micro_batch.bit_length(), found.accumulation, layers)

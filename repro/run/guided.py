@@ -1,0 +1,55 @@
+"""Guided search: what is predicted orders a run's trials, and what they measure corrects it."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from .. import models
+from ..console import say
+from ..paper.gpus import Gpu
+from ..paper.settings import Settings
+from ..predict.calibration import Probes, here
+from ..predict.calibration import load_probes as load_probes
+from ..predict.guide import Guide
+from ..predict.report import traced
+from ..predict.traces import nearest_here, why_here
+from .probe import probe
+from .run import Run
+
+
+def guide(run: Run) -> None:
+    """Put the trials of each search in the order that is predicted, and have what they measure guide it; none where the
+    time budget allows none of those that wait, so that no machine is probed in vain."""
+    if any(map(run.can_run, run.waiting)) and not run.loads:
+        return
+    ordered = [trial for trial in run.trials if not run.can_run(trial)]  # no prediction is of these
+    stack, known, options = nearest_here(), None, run.options
+    can_run = filter(run.can_run, run.trials)
+    for (id, count), group in groupby(can_run, lambda trial: (trial.recipe, trial.count)):
+        known = known or _machine(run)
+        machine, calibration = here(known, count, options.memory)
+        found = Guide(models.find(id, options.scale), machine, calibration, stack, options.clock)
+        run.guides[id, count] = found
+        by_settings = {Settings.parse(trial.settings): trial for trial in group}
+        ordered += [by_settings[settings] for settings in found.ordered(by_settings)]
+        for trial in by_settings.values():
+            if (record := run.finished(trial)) is not None:
+                found.learn(record)
+    if run.guides:
+        say(f"guided by what is predicted {traced(stack, why_here())}")
+    run.trials = ordered
+
+
+def _machine(run: Run) -> Gpu | Probes:
+    """The catalogue's GPU, or this machine as an earlier run of the folder measured it, or now."""
+    if run.bench.gpu is not None:
+        return run.bench.gpu
+    file, counts = run.results.folder / "probes.json", run.options.counts
+    if file.is_file() and set(counts) <= (known := load_probes(file)).counts.keys():
+        found = known
+    else:
+        found = probe(run.bench.server, run.devices, counts, run.results.logs / "probes.log")
+        found.save(file, named=False)
+    if found.doubt:
+        say(found.doubt)
+    return found

@@ -1,0 +1,67 @@
+"""Probes the machine at hand: what a prediction needs to know of one that no data sheet describes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ..console import UserError
+from ..machine.devices import Device, name_of
+from ..machine.host import host
+from ..measure.launcher import ForkServer, ServerDiedError
+from ..measure.leader import Leader
+from ..measure.server import Job, Outcome
+from ..predict.calibration import Probes
+from ..predict.hardware import Probed
+
+_SECONDS = 300.0
+
+
+def probe(server: ForkServer | Leader, devices: Sequence[Device], counts: Iterable[int], log: Path) -> Probes:
+    """Probes so many devices at once, by numbers of them; no devices means processes on the CPU. The slowest of them
+    counts. Raises UserError where a probe fails."""
+    found, memory, crowds = {}, [], []
+    try:
+        server.start()
+        started = time.monotonic()
+        for count in counts:
+            outcomes = _outcomes(server, devices, count, log)
+            values = [outcome.value for outcome in outcomes]
+            memory += [value.pop("memory") for value in values]
+            crowds += [outcome.crowd for outcome in outcomes if outcome.crowd is not None]
+            found[count] = _slowest(values)
+    except ServerDiedError as error:
+        raise UserError(f"nothing can be probed: {error.reason}") from None
+    seconds = time.monotonic() - started
+    if devices:
+        return Probes(name_of(devices), int(min(memory)), devices[0].compute_capability, found, seconds)
+    each = host().memory_bytes // max(found)
+    return Probes(name_of(devices), each, None, found, seconds, max(crowds, default=None))
+
+
+def _outcomes(server: ForkServer | Leader, devices: Sequence[Device], count: int, log: Path) -> list[Outcome]:
+    """What each of `count` devices was found to do while all of them work."""
+    job = Job(
+        call="repro.measure.probes:probe",
+        arguments={},
+        ranks=count,
+        log=str(log),
+        timeout=_SECONDS,
+        cuda=bool(devices),
+    )
+    outcomes = server.call(job)
+    for outcome in outcomes:
+        if outcome.status not in ("ok", "stopped"):
+            told = outcome.error or f"did not end within {_SECONDS:.0f} s"
+            raise UserError(f"probing {count} x {name_of(devices)} {outcome.status}: {told}; see {log}")
+    return outcomes
+
+
+def _slowest(ranks: Sequence[dict[str, float | None]]) -> Probed:
+    """Rates of the slowest rank, and its waits."""
+    found: dict[str, float | None] = {}
+    for key in ranks[0]:
+        values = [value for rank in ranks if (value := rank[key]) is not None]
+        found[key] = (max if key in ("launch", "latency") else min)(values) if values else None
+    return Probed(**found)  # type: ignore[arg-type]

@@ -1,0 +1,447 @@
+"""Results folders read for what they are worth: their sound records, and all that is wrong with them.
+
+Several folders, of several machines or stacks, are joined to one set of records. A run that goes on and whoever reads
+it afterwards take the same records, and say what they leave out and why. Nothing is removed from a folder: a run
+measures the trials of unsound records again, behind them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .. import __version__, datafile, files
+from ..answer import believed, contradiction
+from ..console import UserError, say
+from ..datafile import NotAsDeclaredError
+from ..machine.devices import Device
+from ..machine.environment import FILE as ENVIRONMENT
+from ..machine.environment import Environment
+from ..machine.environment import read as read_environment
+from ..paper.gpus import Gpu, find
+from ..paper.tables import TOLERANCE
+from ..record import DEFAULT, SILENT, Clock, Record, reckoned
+from ..text import are, counted, first, listing, path, percent, were
+from . import results
+from .plan import Options, trials
+from .verdict import Verdict, judge_tables
+
+_WAY_OUT = "name the results folder of a run (its --out)"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong with a results folder: where, what, and what was used all the same."""
+
+    where: str
+    what: str
+    used: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}; {self.used}"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a results folder holds, judged by `clock`. `environment` is empty and `options` None where the folder does
+    not say; `earlier` are the options of the runs before."""
+
+    folder: Path
+    records: tuple[Record, ...]
+    environment: Environment
+    options: Options | None
+    earlier: tuple[Options, ...]
+    verdicts: tuple[Verdict, ...]
+    problems: tuple[Problem, ...]
+    clock: Clock
+
+    @property
+    def devices(self) -> list[Device]:
+        """The GPUs of the run; none means the CPU."""
+        return _devices(self.environment)
+
+
+def read(folder: Path, clock: Clock = DEFAULT) -> Reading:
+    """Reads a results folder, in which a run that only began has no trials yet, and judges its cells by `clock`. Raises
+    UserError where there is none, or no run was ever in it."""
+    files.look(folder / results.TRIALS)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file: {_WAY_OUT}")
+    if not folder.is_dir():
+        raise UserError(f"{folder} holds no trials, there is no such folder: {_WAY_OUT}")
+    if (kept := folder / results.TRIALS).is_dir():
+        raise UserError(f"{kept} is a folder, where a run keeps its trials in a file: move it, or {_WAY_OUT}")
+    if not (folder / ENVIRONMENT).exists() or any(folder.glob(results.TRAININGS)):
+        refuse_without_trials(folder)
+    problems: list[Problem] = []
+    environment = environment_of(folder, problems)
+    options = _options(environment.options, problems) if environment != Environment() else None
+    earlier = tuple(filter(None, (_options(each, problems) for each in environment.earlier)))
+    records = sound_records(folder, environment, problems)
+    if lack := results.lack(folder):
+        why = f"{lack}: no trial of the run ended, or the folder is not whole"
+        problems.append(Problem(results.TRIALS, why, "the same command again measures what is missing"))
+    else:
+        counting = [record for record in records if record.status != "not_measured"]
+        _look_for_planned(options, environment, counting, problems)
+    verdicts = judge_tables(records, options.tolerance if options else TOLERANCE, clock)
+    _look_at_verdicts(folder, verdicts, options.clock if options else DEFAULT, problems)
+    return Reading(folder, tuple(records), environment, options, earlier, tuple(verdicts), tuple(problems), clock)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The records of one or several results folders as one set, oldest first. `runs` are the folders as they were
+    named, each with those of its records that are in the set. `notes` say what joining decided."""
+
+    runs: tuple[Reading, ...]
+    records: tuple[Record, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def several(self) -> bool:
+        return len(self.runs) > 1
+
+    @property
+    def name(self) -> str:
+        """The folders, as a sentence names them."""
+        return listing([str(run.folder) for run in self.runs])
+
+    @property
+    def devices(self) -> list[Device]:
+        """The GPUs of all runs; none means the CPU."""
+        return [device for run in self.runs for device in run.devices]
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Those of all runs; where there are several, with the paths of their files."""
+        return [
+            located(problem, run.folder) if self.several else problem for run in self.runs for problem in run.problems
+        ]
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that judges them all."""
+        return self.runs[0].clock
+
+    @cached_property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        if not self.several:
+            return self.runs[0].verdicts
+        return tuple(judge_tables(self.records, min(_tolerances(self.runs)), self.clock))
+
+    def run_of(self, record: Record) -> Reading:
+        """The run that measured a record of the set."""
+        return self._runs[record.id]
+
+    @cached_property
+    def _runs(self) -> dict[str, Reading]:
+        return {record.id: run for run in self.runs for record in run.records}
+
+
+def join(*runs: Reading) -> Joined:
+    """Joins the records of several folders. Of a trial that several have, the newest record counts; one that was
+    skipped or interrupted counts where no folder has another.
+
+    A record is as old as the start of its stack (`stack_started`). Where it has none, the record before it in its
+    folder says it, else the first that has one. A folder without any start was measured by a version that did not keep
+    them, and is older than others; of equally old records that of the folder named last counts.
+    """
+    if len(runs) == 1:
+        return Joined(runs, runs[0].records, ())
+    aged = [(at, number, record) for number, run in enumerate(runs) for at, record in _with_starts(run.records)]
+    aged.sort(key=lambda one: one[:2])  # keeps each folder's order
+    newest = {record.id: number for _, number, record in aged}
+    newest |= {record.id: number for _, number, record in aged if record.status not in SILENT}
+    left = tuple(
+        replace(run, records=tuple(record for record in run.records if newest[record.id] == number))
+        for number, run in enumerate(runs)
+    )
+    notes = []
+    older: dict[tuple[int, int], list[str]] = {}
+    for _, number, record in aged:
+        if number != newest[record.id]:
+            older.setdefault((newest[record.id], number), []).append(record.id)
+    if older:
+        told = [
+            f"{counted(len(ids), 'record')} of {runs[new].folder}, not of {runs[old].folder} ({first(ids)})"
+            for (new, old), ids in older.items()
+        ]
+        notes.append(f"Of a trial that several folders have the newest record counts: {', '.join(told)}.")
+    if len(tolerances := _tolerances(runs)) > 1:
+        shares = [percent(tolerance) for tolerance in sorted(tolerances)]
+        notes.append(f"The runs asked for tolerances of {listing(shares)}: cells are judged within {shares[0]}.")
+    kept = tuple(record for _, number, record in aged if newest[record.id] == number)
+    return Joined(left, kept, tuple(notes))
+
+
+def _with_starts(records: Sequence[Record]) -> list[tuple[float, Record]]:
+    """A folder's records with the start of the stack that each is dated by, 0 where the folder has none."""
+    at = next((record.stack_started for record in records if record.stack_started is not None), 0.0)
+    found = []
+    for record in records:
+        at = max(at, record.stack_started or 0.0)
+        found.append((at, record))
+    return found
+
+
+def _tolerances(runs: Iterable[Reading]) -> set[float]:
+    return {run.options.tolerance if run.options else TOLERANCE for run in runs}
+
+
+def add_measured(parser: argparse.ArgumentParser, help: str) -> None:
+    """Gives a command --measured, which may be given several times."""
+    several = "; several times for several folders"
+    parser.add_argument("--measured", action="append", type=path, metavar="DIR", help=help + several)
+
+
+def measured(folders: Sequence[Path], clock: Clock = DEFAULT) -> Joined:
+    """Reads runs that are put beside published numbers and judged by `clock`, and says on stderr what is wrong with all
+    but their verdicts, which follow from their records here. Raises UserError where one has no sound record, or is
+    named twice.
+    """
+    refuse_twice(folders)
+    joined = join(*(_measured(folder, clock) for folder in folders))
+    for note in joined.notes:
+        say(note)
+    return joined
+
+
+def refuse_twice(folders: Sequence[Path]) -> None:
+    """Raises UserError where two names are of the same folder."""
+    known: dict[str, Path] = {}
+    for folder in folders:
+        if (other := known.setdefault(os.path.realpath(folder), folder)) is not folder:
+            same = "is named twice" if str(other) == str(folder) else f"is the same folder as {other}"
+            raise UserError(f"{folder} {same}: name each results folder once")
+
+
+def _measured(folder: Path, clock: Clock) -> Reading:
+    reading = read(folder, clock)
+    refuse_without_trials(folder)
+    print_problems((problem for problem in reading.problems if problem.where != results.VERDICTS), folder)
+    if not reading.records:
+        raise unusable(folder)
+    return reading
+
+
+def begun(folder: Path, clock: Clock = DEFAULT) -> Reading:
+    """Reads a run to report it, which may have no trials yet. Raises UserError where what it has is not sound, and says
+    on stderr why."""
+    reading = read(folder, clock)
+    if not reading.records and (reading.environment == Environment() or any(results.lines(folder))):
+        print_problems(reading.problems, folder)
+        raise unusable(folder)
+    return reading
+
+
+def refuse_without_trials(folder: Path) -> None:
+    """Raises UserError where a folder has no trials, which names the file that it lacks."""
+    if not (lack := results.lack(folder)):
+        return
+    if any(folder.glob(results.TRAININGS)):
+        raise UserError(f"{folder} holds trainings of repro lab, whose report is in it, and no trials: {_WAY_OUT}")
+    runs = sorted(file.parent for file in folder.glob(f"*/{results.TRIALS}"))
+    such = f", such as {runs[0]}" if runs else ""
+    raise UserError(f"{folder / results.TRIALS} is {lack}, where a run keeps its trials: {_WAY_OUT}{such}")
+
+
+def unusable(folder: Path) -> UserError:
+    """What to tell where no record is sound."""
+    return UserError(f"{folder} holds no trials that can be used: {_WAY_OUT}")
+
+
+def print_problems(problems: Iterable[Problem], folder: Path) -> None:
+    """Says on stderr what is wrong with a folder, a line each, which names the file by its path."""
+    for problem in problems:
+        say(located(problem, folder))
+
+
+def located(problem: Problem, folder: Path) -> Problem:
+    """The problem with the path of its file."""
+    return replace(problem, where=str(folder / problem.where))
+
+
+def sound(lines: Iterable[results.Line], place: str, problems: list[Problem]) -> list[Record]:
+    """Every sound record, oldest first, with the utilisation that today's catalogue gives; `place` and a line's number
+    say where one is that is not."""
+    found: list[Record] = []
+    numbers: dict[str, int] = {}
+    gpus: dict[str, Gpu | None] = {"cpu": None}
+    for line in lines:
+        where = f"{place} {line.number}"
+        if line.record is None:
+            problems.append(Problem(where, f"not a trial's record ({line.problem})", "the line was left out"))
+            continue
+        why = contradiction(line.record)
+        if why is None:
+            found.append(_by_todays_catalogue(line.record, gpus))
+            numbers[line.record.id] = line.number
+            continue
+        used = "the record was left out"
+        if line.record.id in numbers:
+            used += f", line {numbers[line.record.id]} stands for the trial"
+        problems.append(Problem(where, f"{line.record.id} was tampered with or damaged: {why}", used))
+    return found
+
+
+def _by_todays_catalogue(record: Record, gpus: dict[str, Gpu | None]) -> Record:
+    """The record with its utilisation of the peak that its GPU has there; `gpus` are those looked up so far."""
+    if record.status != "ok":
+        return record
+    if record.device not in gpus:
+        gpus[record.device] = find(record.device)
+    return replace(record, utilisation=reckoned(record, gpus[record.device])["utilisation"])
+
+
+def sound_records(folder: Path, environment: Environment, problems: list[Problem]) -> list[Record]:
+    """The latest sound record of every trial of a folder, oldest first, `not_measured` where `environment` does not
+    support one; what is wrong with the others is added to `problems`.
+
+    Raises UserError where its trials cannot be read.
+    """
+    found = [believed(record, environment) for record in all_sound_records(folder, problems)]
+    latest: dict[str, Record] = {}
+    doubted: dict[str, dict[str, bool]] = {}  # by reason the trials, and whether another record stands for each
+    for record in found:
+        if record.status != "not_measured" or record.id not in latest:
+            latest[record.id] = record
+        if record.status == "not_measured":
+            doubted.setdefault(record.reason, {})[record.id] = latest[record.id] is not record
+    for reason, ids in doubted.items():
+        what = f"{counted(len(ids), 'record')} {are(len(ids))} not believed, as {reason} ({first([*ids])})"
+        used = "such a trial counts as not measured, for no cell and no claim"
+        if any(ids.values()):
+            used += ", but where an earlier record stands for it"
+        problems.append(Problem(results.TRIALS, what, used))
+    return [record for record in found if latest[record.id] is record]
+
+
+def all_sound_records(folder: Path, problems: list[Problem]) -> list[Record]:
+    """The same of all records, oldest first, several of one trial where it ran more than once."""
+    found = sound(results.lines(folder), f"{results.TRIALS}, line", problems)
+    if results.torn(folder):
+        problems.append(Problem(results.TRIALS, "the last line is torn, its trial was stopped", "it was left out"))
+    return found
+
+
+def history(folder: Path) -> list[Record]:
+    """Every record of a folder, oldest first, several of one trial where it ran more than once; a torn last line is
+    passed over. Raises UserError where a line is no sound record, and names all that are none."""
+    problems: list[Problem] = []
+    found = sound(results.lines(folder), "line", problems)
+    if problems:
+        told = "; ".join(f"{problem.where}: {problem.what}" for problem in problems)
+        way_out = "remove the line, and its trial is measured again"
+        if len(problems) > 1:
+            way_out = f"remove these {len(problems)} lines, and their trials are measured again"
+        raise UserError(f"{folder / results.TRIALS}, {told}; {way_out}")
+    return found
+
+
+def environment_of(folder: Path, problems: list[Problem]) -> Environment:
+    """What a folder's trials ran on, empty where it does not say; what is wrong with it is added to `problems`."""
+    used = "nothing is told of machine, stack and options: put back the one that the run wrote"
+    try:
+        found = read_environment(folder)
+    except NotAsDeclaredError as error:
+        problems.append(Problem(ENVIRONMENT, f"it describes no run ({error})", used))
+        return Environment()
+    if found is None:
+        problems.append(Problem(ENVIRONMENT, "missing: the folder is not whole", used))
+        return Environment()
+    if found.repro != __version__:
+        version = found.repro or "a version that it does not name"
+        problems.append(
+            Problem(
+                results.TRIALS,
+                f"measured by repro {version}, this is {__version__}",
+                "its records were read as this version understands them",
+            )
+        )
+    return found
+
+
+def _options(asked: dict[str, Any] | None, problems: list[Problem]) -> Options | None:
+    try:
+        options = datafile.value(Options, asked)
+        if 0 < options.tolerance < 1 and min(*options.counts, options.nodes, options.steps) > 0:
+            return options
+    except NotAsDeclaredError:
+        pass
+    used = f"cells are judged within {TOLERANCE:.0%}, as by default"
+    problems.append(Problem(ENVIRONMENT, "its options are none that this version has", used))
+    return None
+
+
+def _look_for_planned(
+    options: Options | None, environment: Environment, records: Sequence[Record], problems: list[Problem]
+) -> None:
+    """A run that was stopped has planned trials without a record."""
+    if options is None:
+        return
+    try:
+        planned = trials(options, _devices(environment))
+    except UserError as error:
+        problems.append(Problem(ENVIRONMENT, f"its options plan no run: {error}", "the records stand as they are"))
+        return
+    done = {record.id for record in records}
+    missing = [trial.id for trial in planned if trial.id not in done]
+    if missing:
+        have = "has" if len(missing) == 1 else "have"
+        problems.append(
+            Problem(
+                results.TRIALS,
+                f"{len(missing)} of the {len(planned)} trials that the last command asked for {have} no sound record, "
+                f"the first is {missing[0]}: it was stopped, or told to leave them out",
+                f"{counted(len(records), 'record')} {were(len(records))} used, and the same command again measures the "
+                "rest",
+            )
+        )
+
+
+def _look_at_verdicts(folder: Path, verdicts: Sequence[Verdict], clock: Clock, problems: list[Problem]) -> None:
+    """`clock` is the one that the run judged by."""
+    used = "the verdicts here follow from the records"
+    path = folder / results.VERDICTS
+    if not path.is_file():
+        problems.append(Problem(results.VERDICTS, "missing: the run was stopped, or the folder is not whole", used))
+        return
+    try:
+        found = datafile.load(path)
+    except NotAsDeclaredError as error:
+        problems.append(Problem(results.VERDICTS, str(error), used))
+        return
+    rows = [replace(verdict, clock=clock).row() for verdict in verdicts]
+    if not isinstance(found, list) or len(found) != len(rows):
+        problems.append(Problem(results.VERDICTS, f"it does not hold a row for each of the {len(rows)} cells", used))
+        return
+    different = [verdict for verdict, row, told in zip(verdicts, rows, found, strict=True) if not _follows(told, row)]
+    if different:
+        what = f"{len(different)} of its {len(rows)} rows do not follow from the records, first {different[0].cell}"
+        problems.append(Problem(results.VERDICTS, what, used))
+
+
+def _follows(told: Any, row: dict[str, Any]) -> bool:
+    """Whether a row of verdicts.json is this one. One of version 0.4.0, which judged by the authors' clock alone and
+    explained no difference, is held against that judgement."""
+    if not isinstance(told, dict) or "measured_days" not in told:
+        return bool(told == row)
+    cell = ("table", "model", "gpu", "gpus", "expected", "expected_days")
+    named = {name: row[name] for name in cell} | {"measured_days": row["authors_days"]}
+    named |= {name: row[f"authors_{name}"] for name in ("verdict", "settings", "micro_batch")}
+    return {name: told.get(name) for name in named} == named
+
+
+def _devices(environment: Environment) -> list[Device]:
+    found = []
+    for number, each in enumerate(environment.gpus or []):
+        gpu = find(each.driver_name)
+        capability = gpu.compute_capability if gpu else (0, 0)
+        found.append(Device(number, number, "", each.driver_name, gpu, each.memory_bytes, capability))
+    return found

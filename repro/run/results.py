@@ -1,0 +1,261 @@
+"""The folder of a run: every finished trial on disk before the next begins, and one run at a time in it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+import stat
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+from .. import datafile, files
+from ..console import UserError, say
+from ..record import Record
+
+TRIALS = "trials.jsonl"
+LOCK, LOGS = ".lock", "logs"
+VERDICTS = "verdicts.json"
+BENCHMARK = "benchmark.json"
+REPORT, PAGE = "report.md", "report.html"
+TRAININGS = "*-images_*.json"  # of repro lab
+_PART = re.compile(r".+\.(?:json|md|html)\.([0-9]+)\.part")  # what files.replace writes before it has its name
+
+
+class Results:
+    """A results folder, held by this process while open. A context manager.
+
+    Raises UserError where the folder cannot be written, or another run holds it. It may be moved meanwhile, and another
+    run may start into its name: records go to the folder that was opened, wherever that is.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._trials = folder / TRIALS
+        self._lock: IO[bytes] | None = None
+        self._syncs = True
+        self._opened = -1  # the folder
+        self._tells = True  # whether the file system shows what is open as what its name leads to
+
+    def __enter__(self) -> Results:
+        try:
+            files.inside(self.folder, LOCK, TRIALS, *_logs(self.folder))
+            self.logs.mkdir(parents=True, exist_ok=True)
+            lock = (self.folder / LOCK).open("ab+", buffering=0)
+        except OSError as error:
+            raise files.not_written(self.folder, error, "name another folder with --out") from error
+        try:
+            lock.seek(0)
+            holder = lock.read().decode(errors="replace").strip()
+            if not files.lock(lock):
+                if _runs_here(holder):
+                    raise BlockingIOError
+                say(f"{self.folder} is on a file system without locks: see that no run of another machine writes there")
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+        except BlockingIOError:
+            lock.close()
+            raise UserError(
+                f"{self.folder} is held by {holder or 'another process'}; wait for it, or name another folder with "
+                "--out"
+            ) from None
+        except OSError as error:
+            lock.close()
+            raise files.not_written(self.folder, error) from error
+        self._lock = lock
+        try:
+            self._opened = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+            self._tells = self._is_here and self._is_held
+            self._mend()
+            _remove_parts(self.folder)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            self._lock.truncate(0)
+            self._lock.close()
+            self._lock = None
+        if self._opened != -1:
+            os.close(self._opened)
+            self._opened = -1
+
+    @property
+    def logs(self) -> Path:
+        """Where trials print to."""
+        return self.folder / LOGS
+
+    @property
+    def current(self) -> Path:
+        """Where the folder is now. Raises UserError where it was removed."""
+        if self._is_here or not self._tells:
+            return self.folder
+        found = Path(os.readlink(f"/proc/self/fd/{self._opened}"))
+        if not _is_same(found, self._opened):
+            raise UserError(f"{self.folder} was removed, with what was finished: run the same command again")
+        return found
+
+    @property
+    def _is_here(self) -> bool:
+        return _is_same(self.folder, self._opened)
+
+    @property
+    def _is_held(self) -> bool:
+        assert self._lock is not None
+        return _is_same(Path(f"/proc/self/fd/{self._opened}", LOCK), self._lock.fileno())
+
+    def check(self) -> None:
+        """Raises UserError where the folder was moved or removed, or is no longer held by this process: what is written
+        there by name would be another run's."""
+        if (current := self.current) != self.folder:
+            raise UserError(
+                f"{self.folder} was moved while the run went on: what is finished is kept in {current}; name that with "
+                "--out to go on"
+            )
+        if self._tells and not self._is_held:
+            raise UserError(
+                f"{self.folder / LOCK} was removed or replaced while the run went on, and another run may hold the "
+                "folder: what is finished is kept; run the same command again once no other one is in it"
+            )
+
+    def append(self, record: Record) -> None:
+        """Write a record, and sync it where the file system does. A full disk loses nothing that was written before.
+
+        Raises UserError where the folder was moved meanwhile, with the record written there; and where another run may
+        hold it, with the record in a file beside.
+        """
+        line = json.dumps(asdict(record)).encode() + b"\n"
+        aside = "" if self._is_held or not self._tells else f"trials-of-process-{os.getpid()}.jsonl"
+        try:
+            synced = self._write(aside or TRIALS, line)
+        except OSError as error:
+            raise UserError(f"{files.not_written(self.current, error)}; what was finished is kept") from error
+        if not synced and self._syncs:
+            self._syncs = False
+            say(f"{self.folder} is on a file system that does not sync: a power cut may lose what was finished last")
+        try:
+            self.check()
+        except UserError as error:
+            if not aside or self.current != self.folder:
+                raise
+            raise UserError(f"{error}; the last trial is in {self.folder / aside}, for {TRIALS}") from None
+
+    def _write(self, name: str, line: bytes) -> bool:
+        """Append to a file of the folder that is open, the whole line or nothing; False where it is not synced."""
+        with open(files.open_to_append(self.current, name, self._opened), "ab", buffering=0) as file:
+            found = os.fstat(file.fileno())
+            try:
+                left = memoryview(line)
+                while left:
+                    left = left[file.write(left) :]
+                return files.sync(file)
+            except OSError:
+                if stat.S_ISREG(found.st_mode):
+                    os.ftruncate(file.fileno(), found.st_size)
+                raise
+
+    def _mend(self) -> None:
+        """Cuts off a last line that was torn by a kill or a full disk: the trial of it runs again. One that only lacks
+        its newline, as editors leave it, gets that."""
+        found = _bytes(self.folder)
+        whole = _whole(found)
+        try:
+            if len(whole) < len(found):
+                os.truncate(self._trials, len(whole))
+                say(f"{self._trials}: the last line was torn, its trial was stopped; it was cut off")
+            elif found and not found.endswith(b"\n"):
+                with open(files.open_to_append(self.folder, TRIALS), "ab") as file:
+                    file.write(b"\n")
+        except OSError as error:
+            raise files.not_written(self.folder, error) from error
+
+
+def _runs_here(holder: str) -> bool:
+    """Return whether the process that wrote its name into a lock is another one of this host that still runs."""
+    found = re.fullmatch(r"process ([0-9]+) on (.+)", holder)
+    if found is None or found[2] != socket.gethostname() or int(found[1]) == os.getpid():
+        return False
+    return Path("/proc", found[1]).exists()
+
+
+def _is_same(path: Path, opened: int) -> bool:
+    """Return whether this path leads to the file or folder that is open."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(opened))
+    except OSError:
+        return False
+
+
+def _remove_parts(folder: Path) -> None:
+    """Remove what killed runs left of files that they were about to replace. One whose process is alive is being
+    written: a report may be, while nobody holds the folder."""
+    for found in folder.glob("*.part"):
+        process = _PART.fullmatch(found.name)
+        with contextlib.suppress(OSError):
+            if process and stat.S_ISREG(found.lstat().st_mode) and not Path("/proc", process[1]).exists():
+                found.unlink()
+
+
+def _logs(folder: Path) -> list[str]:
+    """The folder of logs in a results folder, and what is in it already."""
+    there = folder / LOGS
+    return [LOGS, *(f"{LOGS}/{name}" for name in (os.listdir(there) if there.is_dir() else ()))]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A whole line of trials.jsonl, counted from 1: a record, or why it is none."""
+
+    number: int
+    record: Record | None
+    problem: str = ""
+
+
+def lines(folder: Path) -> Iterator[Line]:
+    """The whole lines of a folder's trials, none where there is no such file. Raises UserError where the file cannot be
+    read."""
+    for number, text in enumerate(_whole(_bytes(folder)).split(b"\n"), 1):
+        if not text.strip():
+            continue
+        try:
+            yield Line(number, datafile.value(Record, datafile.parse(text)))
+        except datafile.NotAsDeclaredError as error:
+            yield Line(number, None, str(error))
+
+
+def lack(folder: Path) -> str:
+    """Why a folder has no trials, in a word on trials.jsonl; nothing where there is something in it."""
+    path = folder / TRIALS
+    if not path.is_file():
+        return "no file" if path.exists() else "missing"
+    return "" if path.stat().st_size else "empty"
+
+
+def torn(folder: Path) -> bool:
+    """Whether a kill or a full disk cut the last line short."""
+    found = _bytes(folder)
+    return len(_whole(found)) < len(found)
+
+
+def _whole(found: bytes) -> bytes:
+    """Without what follows the last newline, unless that is a record, to its last brace."""
+    end = found.rfind(b"\n") + 1
+    try:
+        datafile.value(Record, datafile.parse(found[end:]))
+    except datafile.NotAsDeclaredError:
+        return found[:end]
+    return found
+
+
+def _bytes(folder: Path) -> bytes:
+    path = folder / TRIALS
+    try:
+        return path.read_bytes() if path.is_file() else b""
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); make it readable") from error

@@ -1,0 +1,246 @@
+"""A run: its folder, its fork server, and its trials one by one."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..answer import believed, stands
+from ..console import UserError, say
+from ..machine import environment, rules
+from ..machine.cluster import Node
+from ..machine.devices import Device, every_device, gpu_of
+from ..machine.imported import Imports
+from ..machine.packages import installed_packages
+from ..machine.stack import trial_environment
+from ..measure.launcher import ForkServer, ServerDiedError, StackError
+from ..measure.leader import Leader
+from ..measure.rank import SEED
+from ..measure.trial import Bench
+from ..measure.trial import run as run_trial
+from ..paper.settings import Settings
+from ..paper.tables import Cell, all_cells, published_settings
+from ..record import Record, Trial
+from ..text import counted
+from .plan import Options, limited, trials
+from .reading import Problem, all_sound_records, environment_of, print_problems, sound_records
+from .results import BENCHMARK, PAGE, REPORT, TRAININGS, TRIALS, VERDICTS, Results
+from .verdict import Verdict, judge, judge_tables
+
+if TYPE_CHECKING:
+    from ..predict.guide import Guide
+
+
+FILES = (TRIALS, VERDICTS, environment.FILE, BENCHMARK, REPORT, PAGE)  # in the folder, and logs
+_ANSWERS = ("ok", "out_of_memory", "timed_out", "skipped")  # what a run that goes on may leave as it is
+_EXHAUSTIVE = "--search exhaustive measures it"
+
+
+class Run:
+    """One run of the benchmark in a results folder. A context manager: it holds the folder and ends all processes.
+
+    It takes the sound records of earlier runs, and says on stderr which others there are: their trials wait again.
+
+    `devices` are the GPUs it runs on, none means the CPU. Of its `trials` those `chosen` are measured. `estimate` gives
+    a trial's seconds. `tell` gets a trial's record and whether it is an earlier one's, as soon as there is one. With a
+    `node` it leads a run on several. Its `guides` guide searches, by recipe and count; without them it is exhaustive.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        options: Options,
+        devices: Sequence[Device],
+        estimate: Callable[[Trial], float] = lambda trial: 0.0,
+        tell: Callable[[Trial, Record | None, bool], None] = lambda trial, record, earlier: None,
+        node: Node | None = None,
+    ) -> None:
+        self.options, self.devices, self.tell, self._estimate = options, list(devices), tell, estimate
+        self.cells = all_cells()
+        self.trials = self.chosen = limited(trials(options, self.devices), options.trial_timeout, estimate)
+        self.results = Results(folder)
+        self._packages = installed_packages()
+        self._variables = trial_environment(self.devices)
+        server = ForkServer(self.results.logs / "server.log", self._variables)
+        self.bench = Bench(
+            server=server if node is None else Leader(node, server, every_device(self.devices)),
+            stack=environment.stack(self.devices, self._packages),
+            gpu=gpu_of(self.devices),
+            logs=self.results.logs,
+        )
+        self._started = time.monotonic()
+        self.guides: dict[tuple[str, int], Guide] = {}
+        self._imports: Imports | None = None
+
+    def __enter__(self) -> Run:
+        if any(self.results.folder.glob(TRAININGS)):
+            raise UserError(f"{self.results.folder} holds trainings of repro lab; name another folder with --out")
+        with contextlib.ExitStack() as opened:
+            opened.enter_context(self.bench.server)  # first: where nodes are refused a new folder stays unmade
+            opened.enter_context(self.results)
+            folder, problems = self.results.folder, list[Problem]()
+            then = environment_of(folder, [])
+            self._records = {record.id: record for record in sound_records(folder, then, problems)}
+            measured = all_sound_records(folder, [])  # believed or not
+            self._answered = any(record.status in _ANSWERS for record in measured)
+            print_problems(problems, folder)
+            options = asdict(self.options)
+            self.environment = environment.describe(self.devices, self._packages, SEED, options, self._variables)
+            self._keep_environment()
+            self._opened = opened.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._opened.__exit__(*error)  # which a leader passes on to the other nodes
+
+    def _keep_environment(self) -> None:
+        """Writes environment.json. Raises UserError where the folder's trials were measured on another stack."""
+        if self._answered or any(record.status in _ANSWERS for record in self._records.values()):
+            environment.refuse_another(self.results.folder, self.environment)
+        self.environment = environment.keep(self.environment, self.results.folder)
+
+    def _keep_imports(self) -> None:
+        """Does the same once the stack has said what it imported, and says on stderr what came from elsewhere."""
+        imports = self.bench.server.imports
+        if imports is None or imports is self._imports:
+            return
+        self._imports = imports
+        self.environment = self.environment.with_imports(imports)
+        self._keep_environment()
+        if reason := self.environment.lock.reason:
+            say(f"{reason}: what is measured is not a lock's stack, as {environment.FILE} records")
+
+    def end(self, code: int) -> None:
+        """Has the other nodes, where there are some, end with this exit code."""
+        if isinstance(self.bench.server, Leader):
+            self.bench.server.code = code
+
+    @property
+    def waiting(self) -> list[Trial]:
+        """The chosen trials that no earlier run of this folder has finished."""
+        return [trial for trial in self.chosen if self.finished(trial) is None]
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left of the time budget, without end where there is none."""
+        spent = time.monotonic() - self._started
+        return float("inf") if self.options.budget is None else self.options.budget - spent
+
+    @property
+    def loads(self) -> bool:
+        """Whether a trial that waits, and that the time budget allows, will need the stack and the other nodes."""
+        return any(self.can_run(trial) and self.estimate(trial) <= self.left for trial in self.waiting)
+
+    def load(self) -> None:
+        """Loads the stack, and waits for the other nodes, where a trial will need them. Says which trials cannot run
+        as a package does not import. Raises UserError where torch does not."""
+        if not self.loads:
+            return
+        could_run = [trial for trial in self.waiting if self.can_run(trial)]
+        try:
+            self.bench.server.start()
+        except StackError as error:
+            remedy = error.remedy or "set up with ./run_all.sh, or install what it lacks with pip"
+            raise UserError(f"{error.reason}; {remedy}") from None
+        except ServerDiedError:
+            return  # it fails again in the first trial, which records it
+        self._keep_imports()
+        stopped: dict[rules.Obstacle, list[Trial]] = {}
+        for trial in could_run:
+            if (obstacle := self.bench.obstacle(trial)) is not None:
+                stopped.setdefault(obstacle, []).append(trial)
+        for obstacle, concerned in stopped.items():
+            recipes = ", ".join(dict.fromkeys(trial.recipe for trial in concerned))
+            say(f"{obstacle.reason}; {counted(len(concerned), 'trial')} of {recipes} cannot run: {obstacle.remedy}")
+
+    def estimate(self, trial: Trial) -> float:
+        """About how many seconds a trial takes; none where something is in its way."""
+        return self._estimate(trial) if self.can_run(trial) else 0.0
+
+    def record(self, trial: Trial) -> Record | None:
+        """The trial's record: an earlier run's, or a new one, on disk. None where the time budget would not suffice."""
+        if (record := self.finished(trial)) is not None:
+            self.tell(trial, record, True)
+            return record
+        settings = Settings.parse(trial.settings)
+        guide = self.guides.get((trial.recipe, trial.count)) if self.can_run(trial) else None
+        tf32 = rules.uses_tf32(settings, self.bench.stack)
+        if guide is not None and (skipped := guide.skips(settings)) is not None:
+            bound, reason = skipped
+            by_guide = {"reason": reason, "remedy": _EXHAUSTIVE, "bound": bound, "bound_clock": guide.clock}
+            record = Record.of(trial, "skipped", tf32=tf32, **by_guide)
+            record = self._keep(record)
+            self.tell(trial, record, False)
+            return record
+        left = self.left
+        if self.estimate(trial) > left:
+            self.tell(trial, None, False)
+            return None
+        size = guide.size(settings) if guide is not None else 0
+        self.results.check()
+        try:
+            weigh = guide.weigh if guide is not None else None
+            record = run_trial(replace(trial, timeout=min(trial.timeout, left)), self.bench, max(1, size), weigh)
+        except KeyboardInterrupt:
+            told = {"reason": "the run was interrupted", "remedy": "run it again"}
+            self._keep(Record.of(trial, "interrupted", tf32=tf32, **told))
+            raise
+        self._keep_imports()
+        if record.status == "timed_out" and left < trial.timeout:
+            self.tell(trial, None, False)  # the budget's limit says nothing of the trial
+            return None
+        if record.status == "skipped":
+            record.remedy, record.bound_clock = _EXHAUSTIVE, self.options.clock
+        if guide is not None:
+            record.predicted_micro_batch = size
+            record.predicted_step = guide.seconds(settings, size) if size else None
+            guide.learn(record)
+        record = self._keep(record)
+        self.tell(trial, record, False)
+        return record
+
+    def verdict(self, cell: Cell) -> Verdict:
+        """A cell held against all records of this folder."""
+        options = self.options
+        return judge([cell], self._records.values(), published_settings(), options.tolerance, options.clock)[0]
+
+    def verdicts(self) -> list[Verdict]:
+        """A verdict for each cell of Tables 1 and 4."""
+        return judge_tables(self._records.values(), self.options.tolerance, self.options.clock)
+
+    @property
+    def ran(self) -> list[str]:
+        """The ids of all trials of the folder that are `ok`, also of those that are none of this run's."""
+        return [id for id, record in self._records.items() if record.status == "ok"]
+
+    def records(self) -> list[Record]:
+        """The records of this run's trials, in its order."""
+        return [self._records[trial.id] for trial in self.trials if trial.id in self._records]
+
+    def _keep(self, record: Record) -> Record:
+        """Writes a record, and returns it as it counts."""
+        record.commit = self.environment.commit
+        self.results.append(record)
+        self._records.pop(record.id, None)  # of trials with other rounds the last that ran stands
+        return self._records.setdefault(record.id, believed(record, self.environment))
+
+    def finished(self, trial: Trial) -> Record | None:
+        """Return the trial's record if it needs no other try, as one after a crash or without a package does."""
+        record = self._records.get(trial.id)
+        if record is None:
+            return None
+        if record.status == "timed_out":
+            standing = record.wall_seconds >= trial.timeout
+        elif record.status == "skipped":
+            standing = self.options.search == "guided" and record.skipped_by(self.options.clock)
+        else:
+            standing = stands(record)
+        return record if standing else None
+
+    def can_run(self, trial: Trial) -> bool:
+        """Return whether nothing is known that keeps a trial from running."""
+        return self.bench.obstacle(trial) is None

@@ -1,0 +1,298 @@
+"""Tracking a run with Weights & Biases, TensorBoard or Trackio, at no cost to its results.
+
+    python -m repro.run.tracking NAME FOLDER SOCKET
+
+is the far end: a process of its own that holds the tracker's library and is told of each trial after its record is on
+disk. Whatever becomes of it, the run goes on, with one line of warning. Every call of `repro run` is one run of the
+tracker, with all trials of the folder. What the libraries print goes to logs/tracker.log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from .. import files
+from ..console import one_line, say
+from ..machine import environment
+from ..record import Record
+from ..text import render
+from . import results
+
+PROJECT = "repro"
+_LABELS = ("recipe", "scale", "settings", "device", "count", "nodes", "status", "reason", "ran_precision", "compiled")
+_METRICS = (
+    "true_step",
+    "authors_step",
+    "synchronised_step",
+    "authors_days",
+    "true_days",
+    "synchronised_days",
+    "examples_per_second",
+    "utilisation",
+    "peak_memory",
+    "micro_batch",
+    "accumulation",
+    "wall_seconds",
+)
+
+Row = dict[str, Any]
+
+
+class Library(ABC):
+    """A run in a tracker's library. Opening it may take seconds; `at` says what it tracks with, and where."""
+
+    at: str
+
+    @abstractmethod
+    def trial(self, number: int, record: Row) -> None:
+        """Logs a trial's record, the run's `number`th."""
+
+    @abstractmethod
+    def end(self, verdicts: Sequence[Row], report: Path) -> None:
+        """Logs a verdict for each cell, and the report, a Markdown file."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Writes what is left to write."""
+
+
+class WeightsAndBiases(Library):
+    """Online where there is a key and a network, else offline, for `wandb sync`; WANDB_MODE overrules."""
+
+    def __init__(self, folder: Path, name: str, config: Row) -> None:
+        import wandb
+
+        self._wandb = wandb
+        # System metrics and captured output would disturb what is measured.
+        settings: Row = {"silent": True, "console": "off", "x_disable_stats": True, "init_timeout": 30}
+        wanted: Any = os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False) else "offline")
+        for mode in dict.fromkeys((wanted, "offline")):
+            try:
+                self._run = wandb.init(
+                    project=PROJECT, name=name, dir=str(folder), config=config, mode=mode,
+                    settings=wandb.Settings(**settings),
+                )  # fmt: skip
+                break
+            except Exception:
+                if mode == "offline":
+                    raise
+        where = f"wandb, {mode}, in {folder / 'wandb'}"
+        self.at = where + ("; wandb sync uploads it" if mode == "offline" else "")
+
+    def trial(self, number: int, record: Row) -> None:
+        self._run.log({"id": record["id"], **labels(record), **metrics(record)}, step=number)
+
+    def end(self, verdicts: Sequence[Row], report: Path) -> None:
+        columns: list[str | int] = list(verdicts[0])
+        table = self._wandb.Table(columns=columns, data=[list(row.values()) for row in verdicts])
+        self._run.log({"verdicts": table})
+        self._run.summary.update(counts(verdicts))
+        self._run.save(str(report), base_path=str(report.parent), policy="now")
+
+    def finish(self) -> None:
+        self._run.finish()
+
+
+class TensorBoard(Library):
+    """Event files: the rounds of each trial's step, its settings and metrics as hyper-parameters, texts."""
+
+    def __init__(self, folder: Path, name: str, config: Row) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        place = folder / "tensorboard"
+        self._writer = SummaryWriter(str(place / name))
+        self._writer.add_text("environment", f"```json\n{json.dumps(config, indent=1)}\n```")
+        self.at = f"tensorboard, in {place}; tensorboard --logdir shows it"
+
+    def trial(self, number: int, record: Row) -> None:
+        for round, seconds in enumerate(record["step_rounds"]):
+            self._writer.add_scalar(f"step_seconds/{record['id']}", seconds, round)
+        self._writer.add_hparams(labels(record), metrics(record), run_name=record["id"].replace("/", "_"))
+
+    def end(self, verdicts: Sequence[Row], report: Path) -> None:
+        for word, count in counts(verdicts).items():
+            self._writer.add_scalar(word, count)
+        self._writer.add_text("verdicts", render(verdicts, "markdown"))
+        self._writer.add_text("report", report.read_text(encoding="utf-8"))
+
+    def finish(self) -> None:
+        self._writer.close()
+
+
+class Trackio(Library):
+    """A database in the results folder, or wherever TRACKIO_DIR, TRACKIO_SPACE_ID or TRACKIO_SERVER_URL say."""
+
+    def __init__(self, folder: Path, name: str, config: Row) -> None:
+        place = os.environ.setdefault("TRACKIO_DIR", str(folder / "trackio"))  # read when it is imported
+        import trackio
+
+        self._trackio = trackio
+        trackio.init(project=PROJECT, name=name, config=config, embed=False, auto_log_gpu=False, auto_log_cpu=False)
+        self.at = f"trackio, in {place}; TRACKIO_DIR={place} trackio show --project {PROJECT} shows it"
+
+    def trial(self, number: int, record: Row) -> None:
+        self._trackio.log({"id": record["id"], **labels(record), **metrics(record)}, step=number)
+
+    def end(self, verdicts: Sequence[Row], report: Path) -> None:
+        texts = {"verdicts": render(verdicts, "markdown"), "report": report.read_text(encoding="utf-8")}
+        self._trackio.log({**counts(verdicts), **{name: self._trackio.Markdown(text) for name, text in texts.items()}})
+
+    def finish(self) -> None:
+        self._trackio.finish()
+
+
+LIBRARIES: dict[str, Callable[[Path, str, Row], Library]] = {
+    "wandb": WeightsAndBiases,
+    "tensorboard": TensorBoard,
+    "trackio": Trackio,
+}
+
+
+def labels(record: Row) -> Row:
+    """What a trial was, and what became of it."""
+    return {name: record[name] for name in _LABELS if record[name] != ""}
+
+
+def metrics(record: Row) -> Row:
+    """What was measured of it."""
+    return {name: record[name] for name in _METRICS if record[name] is not None}
+
+
+def counts(verdicts: Sequence[Row]) -> dict[str, int]:
+    """How many cells have each verdict."""
+    return {f"cells/{word}": count for word, count in Counter(row["verdict"] for row in verdicts).items()}
+
+
+def serve(name: str, folder: Path, stream: socket.socket) -> None:
+    """Logs what comes until the stream ends, then answers where it is, or what went wrong, in a line of JSON."""
+    try:
+        config = json.loads((folder / environment.FILE).read_text())
+        library = LIBRARIES[name](folder, f"{folder.resolve().name}-{time.strftime('%Y%m%d-%H%M%S')}", config)
+        number = 0
+        for line in stream.makefile("r"):
+            message = json.loads(line)
+            if "trial" in message:
+                library.trial(number, message["trial"])
+                number += 1
+            else:
+                library.end(json.loads((folder / results.VERDICTS).read_text()), folder / results.REPORT)
+        library.finish()
+        answer = {"at": library.at}
+    except BaseException as error:
+        stream.sendall(json.dumps({"error": one_line(error)}).encode() + b"\n")
+        raise
+    stream.sendall(json.dumps(answer).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], Path(sys.argv[2]), socket.socket(fileno=int(sys.argv[3])))
+
+Name = Literal["wandb", "tensorboard", "trackio", "none"]
+NAMES: tuple[Name, ...] = get_args(Name)
+
+
+class Tracker:
+    """Tells a tracker of a run in `folder`. A context manager: leaving it waits for the tracker to finish, `patience`
+    seconds at most, as does every word to it. With the name `none`, and once it has failed, it does nothing."""
+
+    def __init__(self, name: Name, folder: Path, patience: float = 120.0) -> None:
+        self._name, self._folder, self._patience = name, folder, patience
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Tracker:
+        if self._name == "none":
+            return self
+        if find_spec(self._name) is None:
+            way = "pip install it" if self._name == "trackio" else "./run_all.sh --with-tracking installs it"
+            self._give_up(f"the package {self._name} is not installed ({way})")
+            return self
+        files.inside(self._folder, self._name)  # each tracker keeps what it is told in a folder of its name
+        self._near, far = socket.socketpair()
+        self._near.settimeout(self._patience)
+        with open(files.open_to_append(self._folder, "logs/tracker.log"), "ab") as log, far:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "repro.run.tracking", self._name, str(self._folder), str(far.fileno())],
+                pass_fds=[far.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # a Ctrl-C is not for it: what the run tells at its end still gets there
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is None:
+            return
+        with contextlib.suppress(OSError):
+            self._near.shutdown(socket.SHUT_WR)
+        try:
+            told = self._answer()
+            self._process.wait(self._patience)
+        except (TimeoutError, subprocess.TimeoutExpired):
+            self._give_up(f"it did not finish within {self._patience:g} s")
+            return
+        except KeyboardInterrupt:  # who stops a run leaves no process
+            self._give_up("interrupted before it had finished")
+            raise
+        if "at" in told:
+            self._near.close()
+            say(f"tracked with {told['at']}")
+        else:
+            self._give_up(told.get("error") or _end(self._process.returncode))
+
+    def trial(self, record: Record) -> None:
+        """A trial's record is on disk."""
+        self._send({"trial": asdict(record.as_told)})
+
+    def end(self) -> None:
+        """The run's verdicts.json and report.md are on disk."""
+        self._send({"end": True})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        if self._process is None:
+            return
+        try:
+            self._near.sendall(json.dumps(message).encode() + b"\n")
+        except TimeoutError:
+            self._give_up(f"it did not listen for {self._patience:g} s")
+        except OSError:  # it has ended
+            told = self._answer()
+            self._give_up(told.get("error") or _end(self._process.wait()))
+
+    def _answer(self) -> dict[str, str]:
+        """The tracker's last word, where it had one: `at`, what it tracked with and where, or an `error`."""
+        line = b""
+        with contextlib.suppress(ConnectionError):
+            while chunk := self._near.recv(1 << 16):
+                line += chunk
+        return json.loads(line) if line.endswith(b"\n") else {}
+
+    def _give_up(self, reason: str) -> None:
+        """Warns, and ends the tracker with all that it started."""
+        log = "" if self._process is None else f"; see {self._folder / 'logs' / 'tracker.log'}"
+        say(f"warning: --track {self._name}: {reason}; the run goes on untracked{log}")
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._near.close()
+            self._process = None
+
+
+def _end(code: int) -> str:
+    return f"its process was killed by signal {-code}" if code < 0 else f"its process ended with exit code {code}"

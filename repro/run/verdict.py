@@ -1,0 +1,354 @@
+"""Cells held against records: reproduced, off, or not verified and why; and why days differ although settings ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from ..answer import crowded_out, unfair
+from ..machine import rules
+from ..paper.findings import recipe_of
+from ..paper.gpus import paper_gpus
+from ..paper.settings import NAIVE, Settings, search_space
+from ..paper.tables import TOLERANCE, AtPlace, Cell, PublishedSettings, State, all_cells, published_settings
+from ..record import CLOCKS, DEFAULT, Clock, Record, days_text, other
+from ..text import Interval, figures, listing
+from .search import ran_out, standing
+
+Word = Literal["reproduced", "faster", "slower", "feasibility_differs", "no_reference", "not_measured"]
+FAILED: tuple[Word, ...] = ("faster", "slower", "feasibility_differs")
+_ROUNDING = 0.5  # the tables print whole days
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A cell judged by one clock: the days of the settings that are fastest by it. What there is none of is None, and
+    `reason` says why."""
+
+    verdict: Word
+    days: float | None
+    settings: str | None
+    micro_batch: int | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Verdict(AtPlace):
+    """One cell, judged by each clock; the judgement by `clock` counts. `expected_days` are None where the paper has
+    none, and `expected` says why: infeasible, lost."""
+
+    table: str
+    model: str
+    gpu: str
+    gpus: int
+    expected: State
+    expected_days: int | None
+    clock: Clock
+    true: Judgement
+    authors: Judgement
+    tolerance: float = TOLERANCE
+
+    def by(self, clock: Clock) -> Judgement:
+        """Return the judgement by this clock."""
+        return self.true if clock == "true" else self.authors
+
+    @property
+    def chosen(self) -> Judgement:
+        """The judgement that counts."""
+        return self.by(self.clock)
+
+    @property
+    def verdict(self) -> Word:
+        return self.chosen.verdict
+
+    @property
+    def reason(self) -> str:
+        return self.chosen.reason
+
+    @property
+    def compared(self) -> bool:
+        """Whether there was something to hold against something."""
+        return self.verdict not in ("not_measured", "no_reference")
+
+    @property
+    def cell(self) -> str:
+        """The cell's name, as people say it."""
+        return f"Table {self.table}, {self.model} on {self.machine}"
+
+    def row(self) -> dict[str, Any]:
+        """Return a flat row for machines: the cell, then `judged`."""
+        cell = {name: getattr(self, name) for name in ("table", "model", "gpu", "gpus", "expected", "expected_days")}
+        return cell | self.judged()
+
+    def judged(self) -> dict[str, Any]:
+        """Return the verdict by `clock`, then each judgement under its clock's name: true_verdict, true_days, ...,
+        authors_reason."""
+        both = {f"{clock}_{name}": value for clock in CLOCKS for name, value in asdict(self.by(clock)).items()}
+        return {"clock": self.clock, "verdict": self.verdict} | both
+
+
+def within(measured: float, expected: int, tolerance: float) -> Literal["reproduced", "faster", "slower"]:
+    """Holds measured days against printed ones: within `tolerance` (relative) of any value that rounds to them."""
+    if measured < (expected - _ROUNDING) * (1 - tolerance):
+        return "faster"
+    if measured > (expected + _ROUNDING) * (1 + tolerance):
+        return "slower"
+    return "reproduced"
+
+
+def judge_tables(records: Iterable[Record], tolerance: float, clock: Clock = DEFAULT) -> list[Verdict]:
+    """A verdict for every cell of Tables 1 and 4, as `judge` gives it."""
+    return judge(all_cells(), records, published_settings(), tolerance, clock)
+
+
+def stands_for_cell(record: Record) -> bool:
+    """Whether it can stand for one of the paper's cells: without an attention that the paper has not, and on its GPUs
+    free lunch only with its TF32, which all of them have."""
+    settings = Settings.parse(record.settings)
+    as_asked = record.tf32 == settings.free_lunch or record.device not in paper_gpus()
+    return record.stands_for_paper and settings == settings.base and as_asked
+
+
+def judge(
+    cells: Iterable[Cell],
+    records: Iterable[Record],
+    published: Sequence[PublishedSettings],
+    tolerance: float,
+    clock: Clock = DEFAULT,
+) -> list[Verdict]:
+    """A verdict for every cell, by `clock`. Only records that can stand for one are compared."""
+    by_place: dict[tuple[str, str, int], list[Record]] = {}
+    for record in filter(stands_for_cell, records):
+        by_place.setdefault((record.recipe, record.device, record.count), []).append(record)
+    rows = {row.place: row for row in published}
+
+    def verdict(cell: Cell) -> Verdict:
+        there = by_place.get((recipe_of(cell.model).id, cell.gpu, cell.gpus), [])
+        true, authors = (_Judge(cell, rows.get(cell.place), tolerance, each).judge(there) for each in CLOCKS)
+        return Verdict(cell.table, *cell.place, cell.state, cell.days, clock, true, authors, tolerance)
+
+    return list(map(verdict, cells))
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """What became of the settings that a cell is of: those of `settled` are known, `failed` say nothing of theirs, and
+    what is `unsettled` may yet be faster, or fit, than what was measured."""
+
+    records: tuple[Record, ...]
+    settled: set[str]
+    failed: tuple[Record, ...]
+    unsettled: set[str]
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """Judges one cell by one clock; `published` is its row of Appendix J, None where there is none."""
+
+    cell: Cell
+    published: PublishedSettings | None
+    tolerance: float
+    clock: Clock
+
+    @property
+    def readings(self) -> set[str]:
+        return {settings.id for settings in self.published.readings()} if self.published else set()
+
+    def judge(self, there: list[Record]) -> Judgement:
+        """Judge the cell by the records of its machine."""
+        if not there:
+            return _judgement("not_measured", f"no run on {self.cell.machine}")
+        tried = self._tried(there)
+        if why := self._not_searched(tried):
+            return _judgement("not_measured", why)
+        if any(record.status == "ok" for record in tried.records):
+            return self._of_what_ran(tried)
+        return self._of_none_ran(tried)
+
+    def _tried(self, there: list[Record]) -> _Tried:
+        """Of the records of a cell's machine those of its settings: naive ones in Table 4, all others in Table 1."""
+        naive = self.cell.table == "4"
+        records = tuple(record for record in standing(there).values() if (record.settings == NAIVE.id) == naive)
+        settled = {record.settings for record in records if self._settles(record)}
+        failed = tuple(record for record in records if record.settings not in settled)
+        return _Tried(records, settled, failed, set() if naive else self.readings - settled)
+
+    def _settles(self, record: Record) -> bool:
+        """Whether it tells of its settings, a bound by this clock at least."""
+        return record.status == "ok" or ran_out(record) or record.skipped_by(self.clock)
+
+    def _not_searched(self, tried: _Tried) -> str:
+        """Why nothing can be said of a cell of Table 1, which is the best of the search: other settings alone say
+        nothing of it. Nothing where something can."""
+        space = {settings.id for settings in search_space(self.cell.gpus)}
+        if self.cell.table == "4" or space <= tried.settled or self.readings & tried.settled:
+            return ""
+        wanted = "Appendix J's settings were" if self.readings else "the whole search space was"
+        not_run = f"{wanted} not run; --methods {'published' if self.readings else 'all'} does"
+        return _ends(each for each in tried.failed if each.settings in (self.readings or space)) or not_run
+
+    def _of_what_ran(self, tried: _Tried) -> Judgement:
+        """A cell of which some settings ran, by the fastest of those that the paper's jobs had the memory for."""
+        ran = [record for record in tried.records if record.status == "ok"]
+        there_too = [
+            record
+            for record in ran
+            if self.cell.state != "infeasible" or rules.fits_papers_hosts(*record.recipe_and_settings, record.world)
+        ]
+        best = min(there_too or ran, key=lambda record: record.days_by(self.clock) or 0.0)
+        measured = best.days_by(self.clock)
+        if not there_too:
+            why = "infeasible in the paper, whose jobs had 64 GB of host memory a GPU; here is more"
+            return _judgement("no_reference", why, best, measured)
+        if self.cell.state == "lost":
+            return _judgement("no_reference", "the paper's mark is lost", best, measured)
+        if self.cell.state == "infeasible":
+            return _judgement("feasibility_differs", "infeasible in the paper, it ran here", best, measured)
+        assert measured is not None
+        word = self._held(measured)
+        if word == "reproduced":
+            return _judgement(word, _doubts(best), best, measured)
+        if word == "slower" and tried.unsettled:
+            told = f"{best.settings} takes {days_text(measured, self.clock)}, {_lacking(tried)}"
+            return _judgement("not_measured", told)
+        if word == "slower" and (beside := crowded_out(best)):
+            told = f"{best.settings} takes {days_text(measured, self.clock)} at MBS {best.compared_micro_batch}"
+            return _judgement("not_measured", f"{told}, and {beside}")
+        return _judgement(word, "; ".join(filter(None, [self._explained(best), _doubts(best)])), best, measured)
+
+    def _held(self, measured: float) -> Literal["reproduced", "faster", "slower"]:
+        assert self.cell.days is not None
+        return within(measured, self.cell.days, self.tolerance)
+
+    def _explained(self, record: Record) -> str:
+        """What explains that the days of a record differ from the printed ones."""
+        row = self.published if record.settings in self.readings and self.cell.table == "1" else None
+        return explain_difference(
+            record,
+            self.cell,
+            row.mbs if row else None,
+            self.clock,
+            lambda measured: self._held(measured) == "reproduced",
+        )
+
+    def _of_none_ran(self, tried: _Tried) -> Judgement:
+        """A cell of which no settings ran: known only where all of them ran out of memory."""
+        others = _ends(each for each in tried.records if each.status != "out_of_memory" or each in tried.failed)
+        if not tried.records or others:
+            return _judgement("not_measured", others or "no such settings run")
+        if tried.unsettled:
+            full = f"{listing(sorted(tried.settled))} ran out of memory, {_lacking(tried)}"
+            return _judgement("not_measured", full)
+        if self.cell.state == "lost":
+            return _judgement("no_reference", "the paper's mark is lost; out of memory here")
+        if self.cell.state == "infeasible":
+            return _judgement("reproduced", "infeasible in the paper, and out of memory here")
+        why = f"the paper has {self.cell.days} days, all settings ran out of memory here"
+        return _judgement("feasibility_differs", why)
+
+
+def _judgement(word: Word, reason: str, record: Record | None = None, measured: float | None = None) -> Judgement:
+    settings, micro_batch = (record.settings, record.compared_micro_batch) if record else (None, None)
+    return Judgement(word, measured, settings, micro_batch, reason)
+
+
+def _lacking(tried: _Tried) -> str:
+    """What else Appendix J's row may mean, and what became of it."""
+    ends = _ends(record for record in tried.failed if record.settings in tried.unsettled)
+    return f"and of other readings of Appendix J {len(tried.unsettled)} did not run{f' ({ends})' if ends else ''}"
+
+
+def _ends(records: Iterable[Record]) -> str:
+    """What became of these, each end once."""
+    return "; ".join(sorted({_end(record) for record in records}))
+
+
+def _end(record: Record) -> str:
+    if record.status == "not_measured":
+        return record.reason
+    of_paper = "; the paper's jobs had 64 GB of host memory a GPU" if record.host_ran_out else ""
+    return f"{record.status}: {record.reason}{of_paper}"
+
+
+def _doubts(record: Record) -> str:
+    """How it ran otherwise than its settings, or its GPU, let expect."""
+    found = [
+        "measured uncompiled, for compiling it crashed" if ran_uncompiled(record) else "",
+        "fp32 products ran without the TF32 asked for" if record.tf32 and record.ran_tf32 is False else "",
+        unfair(record),
+    ]
+    return "; ".join(filter(None, found))
+
+
+def ran_uncompiled(record: Record) -> bool:
+    """Whether it was measured without the compiling that its settings ask for."""
+    return record.status == "ok" and rules.compiles(*record.recipe_and_settings) and not record.compiled
+
+
+def differing(counts: Mapping[Word, int]) -> str:
+    """How cells differ from the paper's, as people say it: 1 faster, 2 slower."""
+    return ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in FAILED if counts[word])
+
+
+def explain(verdict: Verdict) -> str:
+    """A failing cell in one line that says what was expected, what was measured, with what, and where to look."""
+    chosen, beside = verdict.chosen, verdict.by(other(verdict.clock))
+    if chosen.days is None:
+        return f"{verdict.cell}: {chosen.reason}; see trials.jsonl"
+    expected = verdict.expected if verdict.expected_days is None else f"{verdict.expected_days} days"
+    measured = days_text(chosen.days, verdict.clock)
+    if beside.days is not None:
+        measured += f" ({days_text(beside.days, other(verdict.clock))})"
+    return (
+        f"{verdict.cell}: expected {expected}, measured {measured}, {chosen.verdict}; {chosen.settings}, "
+        f"MBS {chosen.micro_batch}{f', {chosen.reason}' if chosen.reason else ''}; raw times in trials.jsonl"
+    )
+
+
+def explain_difference(
+    record: Record, cell: Cell, printed_micro_batch: int | None, clock: Clock, agree: Callable[[float], bool]
+) -> str:
+    """Say what explains days by this clock that differ from the printed ones of a cell.
+
+    `printed_micro_batch` is Appendix J's for these settings, None where it prints none; `agree` says whether days are
+    within the tolerance of the printed ones.
+    """
+    if printed_micro_batch not in (None, record.compared_micro_batch):
+        return f"Appendix J has MBS {printed_micro_batch}"
+    if record.authors_micro_batch:  # the two clocks timed different micro batches
+        return f"the true days are of MBS {record.micro_batch}: accumulated gradients leave no room for more"
+    beside = record.days_by(other(clock))
+    if beside is not None and agree(beside):
+        shows = "the authors' clock shows when kernels were launched, not when they ended"
+        return f"the launch queue explains it: {days_text(beside, other(clock))} agree, and {shows}"
+    explained = _predicted(record, cell) if clock == "true" else ""
+    return explained or "nothing known explains it"
+
+
+def _predicted(record: Record, cell: Cell) -> str:
+    """Say what explains true days where the printed ones are as predicted of the authors' clock on the paper's stack:
+    the launch queue where the true ones are as predicted of that stack too, or this stack where they are as predicted
+    of it. Nothing where predictions are of no help."""
+    # Only a cell that differs needs predictions, which take their time to load.
+    from ..predict.calibration import EVERYTHING, calibrations
+    from ..predict.forecast import corrected, forecast
+    from ..predict.traces import shipped
+
+    paper, measured = corrected(cell), record.true_days
+    if measured is None or not _has(paper.authors_interval, cell.days) or not paper.days or not paper.authors_days:
+        return ""
+    predicted = f"{figures(paper.days.value)} true days are predicted of the paper's stack"
+    if _has(paper.days, measured):
+        return f"the launch queue explains it: {predicted}, {figures(paper.authors_days)} by the authors' clock"
+    recipe, settings = record.recipe_and_settings
+    ours = forecast(
+        recipe, paper.machine, settings, calibrations()[EVERYTHING], shipped()[-1], micro_batch=record.micro_batch
+    )
+    if ours.days and _has(ours.days, measured):
+        return f"the stack explains it: {predicted}, {figures(ours.days.value)} of this one"
+    return ""
+
+
+def _has(interval: Interval | None, days: float | None) -> bool:
+    return interval is not None and days is not None and interval.overlaps(Interval.exact(days))

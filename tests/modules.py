@@ -1,0 +1,129 @@
+"""The modules of this project: which layer each is in, what it imports, and the map of them in docs/architecture.md.
+
+python -m tests.modules          prints how many files and lines there are
+python -m tests.modules --write  brings docs/architecture.md up to date
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "architecture.md"
+_MAP = re.compile(r"(?s)(?<=<!-- modules -->\n).*(?=<!-- end -->)")
+
+# From the ground up: each takes only from those above it in this list, and never from one on its own line.
+LAYERS = (
+    ("repro.console", "repro.installation"),
+    ("repro.files",),
+    ("repro.datafile", "repro.text"),
+    ("repro.models",),
+    ("repro.paper",),
+    ("repro.machine", "repro.record"),
+    ("repro.answer",),
+    ("repro.measure", "repro.predict"),
+    ("repro.run",),
+    ("repro.compare", "repro.lab", "repro.money"),
+    ("repro.claims",),
+    ("repro.report",),
+    ("repro.commands",),
+    ("repro.cli",),
+    ("repro.__main__",),
+)
+DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names}
+UPWARD = {("repro.commands.slurm", "repro.cli")}  # it has all commands' parser check the command that a job is to run
+
+
+def _module(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts if parts[0] == "repro" else ("repro", *parts)).removesuffix(".__init__")
+
+
+FILES = {_module(path): path for folder in ("repro", "models") for path in sorted((ROOT / folder).rglob("*.py"))}
+
+
+def room(module: str) -> str:
+    """The package of `repro`, or the module on its ground floor, that a module is in."""
+    return ".".join(module.split(".")[:2])
+
+
+def _imports(node: ast.AST, late: bool) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Those of a module: all, or without those that come `late`, where a function needs them."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        elif late or not isinstance(child, ast.FunctionDef | ast.If):  # what an `if` imports is for mypy
+            yield from _imports(child, late)
+
+
+@cache
+def taken(module: str, late: bool = True) -> set[str]:
+    """The modules of ours, and packages of others, that a module imports."""
+    found = set[str]()
+    package = module if FILES[module].name == "__init__.py" else module.rpartition(".")[0]
+    for each in _imports(ast.parse(FILES[module].read_text()), late):
+        if isinstance(each, ast.Import):
+            found |= {alias.name for alias in each.names}
+            continue
+        start = package.split(".")[: len(package.split(".")) - each.level + 1] if each.level else []
+        place = ".".join([*start, *([each.module] if each.module else [])])
+        found |= {name if (name := f"{place}.{alias.name}") in FILES else place for alias in each.names}
+    return found
+
+
+def loaded(module: str, late: bool = False) -> set[str]:
+    """The modules of ours that importing one loads, itself and its packages among them."""
+    found, waiting = set[str](), {module}
+    while waiting:
+        each = waiting.pop()
+        found.add(each)
+        above = {each.rsplit(".", count)[0] for count in range(1, each.count(".") + 1)}
+        waiting |= (taken(each, late) | above) & FILES.keys() - found
+    return found
+
+
+def module_map() -> str:
+    """A Markdown table for each layer: its files, and the first sentence of what each says it holds."""
+    lines = []
+    for names in LAYERS:
+        lines += ["", "| file | what it holds |", "|---|---|"]
+        for module, path in FILES.items():
+            if room(module) in names:
+                first, *_ = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")
+                sentence, *_ = re.split(r"(?<=\.) (?=[A-Z])", " ".join(first.split()))
+                lines.append(f"| `{path.relative_to(ROOT)}` | {sentence} |")
+    return "\n".join([*lines[1:], ""])
+
+
+def page() -> str:
+    """docs/architecture.md as it should be."""
+    return _MAP.sub(lambda _: module_map(), PAGE.read_text())
+
+
+def counts() -> str:
+    """How many files and lines there are, as a line each."""
+    tests = list((ROOT / "tests").rglob("*.py"))
+    lines = {name: sum(len(path.read_text().splitlines()) for path in of) for name, of in _counted(tests).items()}
+    entries = [path for path in (ROOT / "repro").iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()]
+    return "\n".join(
+        [
+            *(f"{name}: {len(of)} Python files, {lines[name]} lines" for name, of in _counted(tests).items()),
+            f"repro/: {len(entries)} entries",
+            *(f"import {module}: {len(loaded(module))} modules" for module in ("repro.run.run", "repro.run.reading")),
+        ]
+    )
+
+
+def _counted(tests: list[Path]) -> dict[str, list[Path]]:
+    return {"repro/ and models/": list(FILES.values()), "tests/": tests}
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--write"]:
+        PAGE.write_text(page())
+    print(counts())
