@@ -270,7 +270,7 @@ def test_an_image_says_the_commit_that_it_was_built_from(monkeypatch: pytest.Mon
 
 def test_describing_a_run_needs_no_torch() -> None:
     code = (
-        "import sys; from repro import environment, packages; "
+        "import sys; from repro.machine import environment, packages; "
         "environment.describe([], packages.installed_packages(), 0, {}, {}); "
         "sys.exit('torch' in sys.modules)"
     )

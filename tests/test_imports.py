@@ -178,7 +178,9 @@ def test_an_images_kernels_are_a_place_of_their_own_in_an_image(
 ) -> None:
     kernels = fork(tmp_path / "kernels", "mamba_ssm")
     distribution(kernels, "mamba_ssm", "2.3.0", "mamba_ssm")
-    found = imports(kernels, first=f"from repro import image; image.KERNELS = {str(kernels)!r}", more=variables)
+    found = imports(
+        kernels, first=f"from repro.machine import packages; packages.IMAGE_KERNELS = {str(kernels)!r}", more=variables
+    )
     assert found.packages["mamba-ssm"].place == place
     assert (found.through == {}) == (place == "kernels")
 

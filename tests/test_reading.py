@@ -344,7 +344,7 @@ def test_a_utilisation_is_of_the_peak_that_the_catalogue_has_today(
     folder = results_folder(tmp_path / "run", record("pythia-1b", "free_lunch+zero_1", 18.0, true_days=22.0))
     [before] = read(folder).records
     mended = replace(a100, fp16_tflops=a100.fp16_tflops / 1.2, bf16_tflops=a100.bf16_tflops / 1.2)
-    monkeypatch.setattr("repro.reading.find", lambda device: mended)
+    monkeypatch.setattr("repro.run.reading.find", lambda device: mended)
     after = read(folder)
     assert before.utilisation is not None
     assert after.records[0].utilisation == pytest.approx(1.2 * before.utilisation)

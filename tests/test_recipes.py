@@ -176,7 +176,7 @@ def audit(event, arguments):
 sys.addaudithook(audit)
 """
 _BUILD = """
-from repro import stack
+from repro.machine import stack
 stack.load()
 from repro import models
 built = {id: type(models.find(id, "tiny").build(True, "sdpa").model).__name__ for id in models.IDS}

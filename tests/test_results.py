@@ -48,7 +48,6 @@ def python(code: str, *arguments: str) -> subprocess.Popen[str]:
 FINISHING = """
 import resource, sys
 from pathlib import Path
-from repro import jsonfile
 from repro.console import UserError
 from repro.run.results import Results
 from repro.record import Record, Trial

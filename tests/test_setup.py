@@ -615,7 +615,8 @@ def refused_to_measure(house: House, tmp_path: Path) -> str:
 
 IS_THE_LOCK = """
 import json
-from repro import environment, installation, packages
+from repro import installation
+from repro.machine import environment, packages
 found = environment.lock(packages.installed_packages(), False, damages=installation.damages())
 print(json.dumps([found.is_the_lock, found.changed]))
 """

@@ -41,7 +41,7 @@ def test_what_the_compiler_binds_while_it_is_imported_is_torchs_own_afterwards()
     """Its interface to CUDA is made once, of the functions that torch has at that moment; kernels need all properties
     of a GPU, so none could be compiled by what only tells its capability."""
     code = """
-from repro import nvml, stack
+from repro.machine import nvml, stack
 from repro.machine.devices import Device
 nvml.visible_devices = lambda: [Device(0, 0, "GPU-0", "NVIDIA H100", None, 80 * 10**9, (9, 0))]
 stack.preload(("torch._dynamo",))

@@ -10,6 +10,7 @@ from .. import command
 from ..console import UserError, near
 from ..datafile import expected_folder
 from ..record import BY_DAYS, DEFAULT, Clock, Record, other
+from . import measured, others, paper  # noqa: F401  # importing registers their functions
 from .claim import MEASURED, RECOMPUTED, Claim, ClaimVerdict, Missing, judge, listed
 from .facts import Working, shown
 

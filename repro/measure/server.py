@@ -43,6 +43,51 @@ _GLANCE_SECONDS = 0.005  # and after those that are about to end
 _BEGIN, _END = 12_000, 4_000  # characters of a traceback that a record keeps; of a compiler's, the first error is there
 
 
+@dataclass(frozen=True)
+class Job:
+    """`call` is "module:function", called in each rank as function(rank, **arguments); what it returns must be JSON.
+
+    `log` gets what the ranks print. Times are in seconds, memory in bytes per rank. `turns` is the address of who gives
+    turns to this job and those that are timed together with it. Who hands the job on fills in the rest: `world` counts
+    the ranks of all nodes, `ranks` those forked here, from number `first` on, and `rendezvous` is
+    where they meet: a file's absolute path on one machine, else an init_method of torch.distributed.
+    """
+
+    call: str
+    arguments: dict[str, Any]
+    ranks: int
+    log: str
+    timeout: float
+    cuda: bool = False
+    memory: int | None = None
+    turns: str | None = None
+    rendezvous: str = ""
+    world: int = 0
+    first: int = 0
+    sent: float = field(default_factory=time.time)
+
+
+@dataclass
+class Outcome:
+    """What became of one rank: `ok` with a value, `out_of_memory` or `crashed` with the error, `timed_out`, or
+    `stopped`, by another rank's failure or a word of the near end. `error` is one line, `reports` are in their order,
+    `failed` the seconds from the job's sending to an error. `of_host` says of memory that ran out beside a GPU that it
+    was the host's; `gpu_state` is what the GPU told of itself then. `crowd` is how many of the CPUs others kept
+    busy while the job ran, None where it is timed on a GPU, or in turns with others.
+    """
+
+    rank: int
+    status: str = ""
+    value: Any = None
+    error: str = ""
+    traceback: Lines = ""
+    failed: float = 0.0
+    of_host: bool = False
+    gpu_state: dict[str, float | None] | None = None
+    crowd: float | None = None
+    reports: list[dict[str, Any]] = field(default_factory=list)
+
+
 def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kills: int) -> None:
     """What a forked rank does; never returns. `kills` as `_of_error` takes it."""
     code = 1
@@ -341,48 +386,3 @@ def _jobs(stream: socket.socket, modules: Sequence[str]) -> Iterator[Job]:
 
 if __name__ == "__main__":
     serve(socket.socket(fileno=int(sys.argv[1])), modules=sys.argv[2:] or stack.PRELOADED)
-
-
-@dataclass(frozen=True)
-class Job:
-    """`call` is "module:function", called in each rank as function(rank, **arguments); what it returns must be JSON.
-
-    `log` gets what the ranks print. Times are in seconds, memory in bytes per rank. `turns` is the address of who gives
-    turns to this job and those that are timed together with it. Who hands the job on fills in the rest: `world` counts
-    the ranks of all nodes, `ranks` those forked here, from number `first` on, and `rendezvous` is
-    where they meet: a file's absolute path on one machine, else an init_method of torch.distributed.
-    """
-
-    call: str
-    arguments: dict[str, Any]
-    ranks: int
-    log: str
-    timeout: float
-    cuda: bool = False
-    memory: int | None = None
-    turns: str | None = None
-    rendezvous: str = ""
-    world: int = 0
-    first: int = 0
-    sent: float = field(default_factory=time.time)
-
-
-@dataclass
-class Outcome:
-    """What became of one rank: `ok` with a value, `out_of_memory` or `crashed` with the error, `timed_out`, or
-    `stopped`, by another rank's failure or a word of the near end. `error` is one line, `reports` are in their order,
-    `failed` the seconds from the job's sending to an error. `of_host` says of memory that ran out beside a GPU that it
-    was the host's; `gpu_state` is what the GPU told of itself then. `crowd` is how many of the CPUs others kept
-    busy while the job ran, None where it is timed on a GPU, or in turns with others.
-    """
-
-    rank: int
-    status: str = ""
-    value: Any = None
-    error: str = ""
-    traceback: Lines = ""
-    failed: float = 0.0
-    of_host: bool = False
-    gpu_state: dict[str, float | None] | None = None
-    crowd: float | None = None
-    reports: list[dict[str, Any]] = field(default_factory=list)
