@@ -198,9 +198,6 @@ def serve(name: str, folder: Path, stream: socket.socket) -> None:
     stream.sendall(json.dumps(answer).encode() + b"\n")
 
 
-if __name__ == "__main__":
-    serve(sys.argv[1], Path(sys.argv[2]), socket.socket(fileno=int(sys.argv[3])))
-
 Name = Literal["wandb", "tensorboard", "trackio", "none"]
 NAMES: tuple[Name, ...] = get_args(Name)
 
@@ -296,3 +293,7 @@ class Tracker:
 
 def _end(code: int) -> str:
     return f"its process was killed by signal {-code}" if code < 0 else f"its process ended with exit code {code}"
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], Path(sys.argv[2]), socket.socket(fileno=int(sys.argv[3])))

@@ -231,7 +231,7 @@ def ulimit_below_the_stack(case: Case) -> None:
     """Under a limit in which the stack does not load."""
     for _ in range(case.count):
         with case.injection():
-            limit = case.random.choice([600_000, 1_200_000])
+            limit = case.random.choice([400_000, 600_000])
             prefix = ["bash", "-c", f'ulimit -v {limit}; exec "$0" "$@"']
             folder = case.folder()
             case.ended(case.start_run(folder, prefix=prefix), (FAILED, USAGE))
