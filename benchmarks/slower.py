@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from repro.measure.rank import Rank
+    from repro.measure.reports import Measured
 
 _TARGET = "repro.measure.engine.plain"
 
@@ -77,7 +78,7 @@ class _Finder:
         return spec
 
 
-def measure(rank: Rank, share: float, **arguments: Any) -> dict[str, Any]:
+def measure(rank: Rank, share: float, **arguments: Any) -> Measured:
     """phases.measure of a trial, slowed down by `share`."""
     from repro.measure import phases
     from repro.measure.engine import plain

@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from repro.measure import engine, phases
 from repro.measure.memory import Peak, is_out_of_memory, limit_memory
 from repro.measure.rank import STACK_STARTED, Rank
+from repro.measure.reports import Report
 
 NEVER = 10_000.0  # seconds: longer than any test
 
@@ -78,8 +79,8 @@ def leave_a_family(rank: Rank, pids: str) -> None:
 
 def report_then(rank: Rank, what: str) -> None:
     """Reports twice, then ends as told: a signal's name, `exit`, `raise`, `complain`, or `unsayable`."""
-    rank.report(said="first")
-    rank.report(said="second")
+    rank.report(Report(fits=1))
+    rank.report(Report(fits=2))
     if what == "raise":
         raise ValueError("the first line\nand a second one")
     if what == "complain":

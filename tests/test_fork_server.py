@@ -29,6 +29,7 @@ from repro.machine.rules import Stack
 from repro.measure import launcher, server
 from repro.measure.launcher import ForkServer, ServerDiedError, StackError, Stream
 from repro.measure.memory import oom_kills
+from repro.measure.reports import Report
 from repro.measure.server import Job, Outcome, _Forked, _of_error, _traceback
 from repro.measure.trial import Bench
 from repro.measure.trial import run as run_trial
@@ -170,7 +171,7 @@ def test_a_killed_rank_is_crashed_and_names_the_signal(fork_server: ForkServer, 
     told, _, cause = outcome.error.partition(", ")
     assert told == f"the process was killed by {name}"
     assert cause == ("as the kernel does where the host's memory runs out" if name == "SIGKILL" else "")
-    assert outcome.reports == [{"said": "first"}, {"said": "second"}]
+    assert outcome.reports == [Report(fits=1), Report(fits=2)]
 
 
 def test_a_rank_that_the_kernel_killed_for_want_of_memory_ran_out_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

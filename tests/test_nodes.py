@@ -24,6 +24,7 @@ from repro.measure import messages
 from repro.measure.leader import own_address
 from repro.measure.messages import Asked, ForeignError
 from repro.measure.rank import interface
+from repro.measure.reports import Report
 from repro.measure.server import Job, Outcome
 from repro.record import Trial
 from repro.run.plan import Options
@@ -442,11 +443,11 @@ def answer(*outcomes: Outcome, error: str = "") -> bytes:
 
 
 def test_an_answer_is_taken_for_what_its_phase_answers() -> None:
-    told = answer(Outcome(1, "ok", TIMED, reports=[{"fits": 4, "peak": 9, "warnings": ["forged"]}]))
+    told = answer(Outcome(1, "ok", TIMED, reports=[Report(fits=4, peak=9)]))
     [found] = messages.outcomes(told, MEASURE, 1)
     assert found.value["host"] == ROUNDS
     assert "unknown" not in found.value
-    assert found.reports == [{"fits": 4, "peak": 9}]
+    assert found.reports == [Report(fits=4, peak=9)]
     with pytest.raises(ForeignError, match="the fork server has left"):
         messages.outcomes(answer(error="the fork server has left"), MEASURE, 1)
 
@@ -463,8 +464,8 @@ def test_an_answer_is_taken_for_what_its_phase_answers() -> None:
         Outcome(1, "ok", {**TIMED, "device": {"with": [1.0, 1.0, 1.0]}}),
         Outcome(1, "ok", {**TIMED, "peak_memory": "much"}),
         Outcome(1, "crashed", error=["x"]),  # type: ignore[arg-type]
-        Outcome(1, "crashed", reports=[{"fits": 4}]),
-        Outcome(1, "crashed", reports=[{"authors": {"with": [], "update": []}}]),
+        Outcome(1, "crashed", reports=[Report(fits=4)]),
+        Outcome(1, "crashed", reports=[Report(authors={"with": [], "update": []})]),
     ],
 )
 def test_an_answer_that_is_none_is_refused(outcome: Outcome) -> None:

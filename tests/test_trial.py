@@ -19,6 +19,7 @@ from repro.machine.build_cache import mend
 from repro.machine.packages import installed_packages
 from repro.machine.rules import Stack
 from repro.measure.launcher import ForkServer
+from repro.measure.reports import Report
 from repro.measure.server import Job, Outcome
 from repro.measure.trial import Bench, _fit, _fitting, _peaks, _status, _take, run
 from repro.paper import gpus
@@ -354,7 +355,7 @@ def test_the_extrapolation_is_held_against_whole_steps(accumulated: Record, shar
 
 def test_ranks_are_told_as_one() -> None:
     def rank(status: str, *fits: tuple[int, int]) -> Outcome:
-        return Outcome(0, status, reports=[{"fits": size, "peak": peak} for size, peak in fits])
+        return Outcome(0, status, reports=[Report(fits=size, peak=peak) for size, peak in fits])
 
     tight, roomy = rank("out_of_memory", (1, 30), (2, 50)), rank("stopped", (1, 20), (2, 60), (4, 90))
     assert _fitting([roomy, tight]) == 2
@@ -404,8 +405,8 @@ def test_the_search_goes_up_from_its_start_and_where_that_does_not_fit_down(
 def search_of(end: Status, start: int, largest: int, taken: int = 0, **known: Any) -> tuple[Status, list[Outcome]]:
     """An attempt of a search on a GPU of 80 bytes, `taken` of them by others: a micro batch of 1 takes 20, of 2 takes
     40, and what is larger ends so, and is `known` of its outcome."""
-    reports: list[dict[str, Any]] = [{"gpu_memory": [80, taken]}]
-    reports += [{"fits": size, "peak": 20 * size} for size in (1, 2) if start <= size <= largest]
+    reports = [Report(gpu_memory=(80, taken))]
+    reports += [Report(fits=size, peak=20 * size) for size in (1, 2) if start <= size <= largest]
     status: Status = "ok" if reports[1:] and largest <= 2 else end
     return status, [Outcome(0, status, error="no more", traceback="here", reports=reports, **known)]
 
@@ -429,7 +430,7 @@ def test_a_search_that_crashes_far_from_the_end_of_the_memory_is_a_crash_whereve
 
     def attempt(start: int, largest: int) -> tuple[Status, list[Outcome]]:
         status: Status = "ok" if largest == 1 else "crashed"
-        reports: list[dict[str, Any]] = [{"gpu_memory": [80, 0]}, *([{"fits": 1, "peak": 31}] if start == 1 else [])]
+        reports = [Report(gpu_memory=(80, 0)), *([Report(fits=1, peak=31)] if start == 1 else [])]
         return status, [Outcome(0, status, error="NCCL error", reports=reports)]
 
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
@@ -442,7 +443,7 @@ def test_a_search_that_crashes_far_from_the_end_of_the_memory_is_a_crash_whereve
 
 
 def test_a_search_that_crashes_on_a_gpu_that_tells_of_no_memory_has_found_what_fits() -> None:
-    reports: list[dict[str, Any]] = [{"gpu_memory": None}, {"fits": 1, "peak": 31}]
+    reports = [Report(), Report(fits=1, peak=31)]
     crashed = Outcome(0, "crashed", error="cuDNN error", reports=reports)
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
     assert _fit(lambda start, largest: ("crashed", [crashed]), 16, 1, record) == 1
@@ -450,7 +451,7 @@ def test_a_search_that_crashes_on_a_gpu_that_tells_of_no_memory_has_found_what_f
 
 
 def test_a_search_that_crashes_at_one_example_is_a_crash_of_nothing_that_fits() -> None:
-    crashed = Outcome(0, "crashed", error="NCCL error", reports=[{"gpu_memory": [80, 0]}])
+    crashed = Outcome(0, "crashed", error="NCCL error", reports=[Report(gpu_memory=(80, 0))])
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
     assert _fit(lambda start, largest: ("crashed", [crashed]), 16, 1, record) == 0
     assert (record.status, record.reason) == ("crashed", "NCCL error")
@@ -459,7 +460,7 @@ def test_a_search_that_crashes_at_one_example_is_a_crash_of_nothing_that_fits() 
 def test_what_ends_a_search_below_a_crash_is_what_it_ends_by() -> None:
     def attempt(start: int, largest: int) -> tuple[Status, list[Outcome]]:
         status: Status = "crashed" if start == 16 else "out_of_memory"
-        reports: list[dict[str, Any]] = [{"gpu_memory": [80, 0]}, *([{"fits": 1, "peak": 31}] if start == 1 else [])]
+        reports = [Report(gpu_memory=(80, 0)), *([Report(fits=1, peak=31)] if start == 1 else [])]
         return status, [Outcome(0, status, error="no more", reports=reports)]
 
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
@@ -499,7 +500,7 @@ def test_the_memory_of_the_host_does_not_go_by_the_micro_batch_in_a_search_eithe
 
 def test_a_gpu_that_others_filled_before_fits_nothing_for_their_sake() -> None:
     """Not even CUDA starts there, and so the GPU tells of no second process."""
-    reports = [{"gpu_memory": [80 * 10**9, 79 * 10**9]}]
+    reports = [Report(gpu_memory=(80 * 10**9, 79 * 10**9))]
     error = "CUDA error: out of memory"
     full = Outcome(0, "out_of_memory", error=error, traceback="here", gpu_state={"processes": 1}, reports=reports)
     record = Record.of(Trial("vit", "paper", "naive", "H100", 1), "ok")
@@ -781,9 +782,9 @@ def test_tf32_that_is_asked_for_and_does_not_run_is_told(fork_server: ForkServer
     for tf32 in (True, False):
         job = Job("repro.measure.phases:fit", known | {"tf32": tf32}, 1, str(tmp_path / "log"), timeout=60)
         [outcome] = fork_server.call(job)
-        [ran] = [report for report in outcome.reports if "ran_tf32" in report]
-        assert not ran["ran_tf32"], "a CPU has none"
-        assert [warning.partition(",")[0] for warning in ran["warnings"]] == ["asked for TF32"] * tf32
+        [ran] = [report.ran for report in outcome.reports if report.ran is not None]
+        assert not ran.ran_tf32, "a CPU has none"
+        assert [warning.partition(",")[0] for warning in ran.warnings] == ["asked for TF32"] * tf32
 
 
 @pytest.mark.parametrize(
@@ -800,4 +801,4 @@ def test_what_runs_otherwise_than_asked_fits_nothing(
     """Or the trial would take its crash for memory running out near the end, and time what fitted before."""
     [outcome] = fork_server.call(Job(f"tests.training:{search}", {}, 1, str(tmp_path / "log"), timeout=60))
     assert (outcome.status, told in outcome.error) == ("crashed", True), outcome.error
-    assert not any("fits" in report for report in outcome.reports)
+    assert not any(report.fits is not None for report in outcome.reports)

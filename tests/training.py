@@ -28,6 +28,7 @@ from repro.measure.engine.plain import PlainEngine
 from repro.measure.engine.zero import configuration
 from repro.measure.phases import random_batch
 from repro.measure.rank import SEED, Rank
+from repro.measure.reports import Report
 from repro.models import pythia
 from repro.models.adversarial import Adversaries
 from repro.models.objective import ImageClassification
@@ -540,13 +541,13 @@ def mamba_kernels(rank: Rank, custom_kernels: bool, packages: str | None = None)
     return bound_kernels()
 
 
-def search_in_unasked_tf32(rank: Rank) -> dict[str, Any]:
+def search_in_unasked_tf32(rank: Rank) -> None:
     """A trial's search for its micro batch where fp32 products run in TF32 whatever is asked."""
     engine.runs_tf32 = lambda device: True  # in this rank alone
-    return phases.fit(rank, "vit", "tiny", "naive", tf32=False, start=1, largest=2)
+    phases.fit(rank, "vit", "tiny", "naive", tf32=False, start=1, largest=2)
 
 
-def search_with_another_share(rank: Rank) -> dict[str, Any]:
+def search_with_another_share(rank: Rank) -> None:
     """The same where what is held is not what the settings promise of so many weights."""
     building = engine.build
 
@@ -556,10 +557,10 @@ def search_with_another_share(rank: Rank) -> dict[str, Any]:
         return built
 
     engine.build = build
-    return phases.fit(rank, "vit", "tiny", "naive", tf32=False, start=1, largest=2)
+    phases.fit(rank, "vit", "tiny", "naive", tf32=False, start=1, largest=2)
 
 
-def search_with_a_slow_scan(rank: Rank) -> dict[str, Any]:
+def search_with_a_slow_scan(rank: Rank) -> None:
     """A search of Mamba's free lunch, as on a GPU, where there are no custom kernels."""
     building = engine.build
 
@@ -569,7 +570,7 @@ def search_with_a_slow_scan(rank: Rank) -> dict[str, Any]:
         return built
 
     engine.build = build
-    return phases.fit(rank, "mamba", "tiny", "free_lunch", tf32=False, start=1, largest=1)
+    phases.fit(rank, "mamba", "tiny", "free_lunch", tf32=False, start=1, largest=1)
 
 
 def mamba_path(rank: Rank, packages: str) -> list[str]:
@@ -580,6 +581,11 @@ def mamba_path(rank: Rank, packages: str) -> list[str]:
     described = models.find("mamba", "tiny")
     described.build(True, "sdpa")
     return [kernel_path(described, Watch()), import_errors()]
+
+
+def _said(report: Report) -> dict[str, Any]:
+    """What a report is of."""
+    return {name: value for name, value in dataclasses.asdict(report).items() if value is not None}
 
 
 def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
@@ -630,11 +636,11 @@ def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
     clock: Any = Clock
     clock.part, clock.read = noted("[", Clock.part, "]"), lambda clock: ("by the host", "by the device")
     rank.turn = noted("turn", rank.turn)  # type: ignore[method-assign]
-    rank.report = lambda **said: reports.update(said)
+    rank.report = lambda report: reports.update(_said(report))
     torch.compile = lambda module: module  # type: ignore[assignment]
     result = getattr(phases, phase)(rank, scale="tiny", tf32=False, **arguments)
     played = {"told": " ".join(told), "inputs": sorted(set(inputs)), "divisors": divisors, "reports": reports}
-    return played | {name: result.get(name) for name in ("losses", "host", "device", "peak_memory")}
+    return played | {name: getattr(result, name, None) for name in ("losses", "host", "device", "peak_memory")}
 
 
 def clocked(rank: Rank) -> dict[str, Any]:
@@ -710,7 +716,7 @@ def overflowing(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
 
     engine.build = kept
     result = getattr(phases, phase)(rank, recipe="", scale="tiny", settings="naive", tf32=False, **arguments)
-    return {"skipped": engines[0].skipped_updates(), "told": result.get("skipped_updates")}
+    return {"skipped": engines[0].skipped_updates(), "told": getattr(result, "skipped_updates", None)}
 
 
 def overflowing_when_accumulated(rank: Rank) -> dict[str, Any]:
@@ -739,7 +745,7 @@ def overflowing_when_accumulated(rank: Rank) -> dict[str, Any]:
     engine.build = kept
     asked: dict[str, Any] = {"micro_batch": 1, "accumulation": 1, "steps": 3, "check_extrapolation": False}
     told = phases.measure(rank, recipe="vit", scale="tiny", settings="naive", tf32=False, compiled=False, **asked)
-    return {"skipped": skipped, "told": told["skipped_updates"]}
+    return {"skipped": skipped, "told": told.skipped_updates}
 
 
 def lab_training(rank: Rank, folder: str, **arguments: Any) -> dict[str, Any]:
@@ -774,7 +780,7 @@ def lab_training(rank: Rank, folder: str, **arguments: Any) -> dict[str, Any]:
     patched: Any = epochs
     patched.engine.build, patched._ImageFile.read = build, noted
     patched.wait, patched.time = lambda device: told.append("wait"), SimpleNamespace(perf_counter=lambda: clock[0])
-    rank.report = lambda **said: told.append(*said)
+    rank.report = lambda report: told.append(*_said(report))
     progress = Path(folder, "progress")
     times = epochs.train(rank, "gan", "tiny", folder=folder, progress=str(progress), **arguments)
     return {"told": told, "reads": reads, "asked": asked, "bar": progress.stat().st_size, **times}

@@ -96,7 +96,7 @@ class Experiment:
                 )
         if outcome.status != "ok":
             raise TrainingFailedError(f"{what.id}: {outcome.status}, {outcome.error or 'no reason given'}; see {log}")
-        started = next(report["started"] for report in outcome.reports if "started" in report)
+        started = next(report.started for report in outcome.reports if report.started is not None)
         trained = Trained(what, started, **outcome.value, crowd=outcome.crowd)
         files.replace(self.results.current / path.name, json.dumps(asdict(trained)) + "\n")
         self.results.check()

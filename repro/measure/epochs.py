@@ -19,6 +19,7 @@ from . import engine
 from .clock import wait
 from .phases import to_device
 from .rank import SEED, Rank
+from .reports import Report
 
 
 def train(
@@ -63,7 +64,7 @@ def train(
                 file.read(chosen)
             for chosen in order()[: gan.WARM_UP_BATCHES]:
                 batch(chosen)
-        rank.report(started=rank.since_sent())
+        rank.report(Report(started=rank.since_sent()))
         for _ in range(epochs):
             began = time.perf_counter()
             times = [batch(chosen) for chosen in order()]

@@ -28,6 +28,7 @@ from repro.text import duration
 
 from .memory import oom_kills
 from .processes import MARK, end_of, end_with, kill_marked
+from .reports import Report
 from .server import Job, Outcome
 
 # To load the stack takes 5 to 60 s from a disk, and minutes from a network file system that is read for the first time.
@@ -99,7 +100,8 @@ class Stream:
 
     def outcomes(self, job: Job) -> list[Outcome]:
         """Waits for the outcomes of the job that was begun, one a rank. The server keeps its deadline."""
-        return [Outcome(**row) for row in self.receive(job.timeout + 60)]
+        rows = self.receive(job.timeout + 60)
+        return [Outcome(**row | {"reports": [Report.of(each) for each in row["reports"]]}) for row in rows]
 
     def stop(self) -> None:
         """Ends the job that runs, if one does; the server stays. One that has left runs none."""

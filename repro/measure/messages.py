@@ -16,6 +16,7 @@ from repro.paper.settings import Settings
 
 from .. import models
 from ..models.recipe import Scale
+from .reports import Measured, Report
 from .server import Job, Outcome
 
 MOST_BYTES = 1 << 24  # of one message: hundreds of times what the longest trial says
@@ -24,7 +25,6 @@ _ENDS = {"ok", "out_of_memory", "crashed", "timed_out", "stopped"}  # of a rank
 _PARTS = {"without", "with", "update"}  # of a round, as phases.py names them
 
 Phase = Literal["fit", "measure", "compile_anything", "build_adam"]
-Times = dict[str, list[float]]
 
 
 class ForeignError(ValueError):
@@ -162,27 +162,6 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class _Measured:
-    host: Times
-    device: Times
-    synchronised: Times
-    warm_up: float
-    peak_memory: float
-    gpu_state: dict[str, float | None] | None = None
-    whole_steps: list[float] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class _Report:
-    """What of a rank's reports is asked of other nodes than the first."""
-
-    fits: int | None = None
-    peak: float | None = None
-    gpu_memory: list[float | None] | None = None
-    authors: Times | None = None
-
-
-@dataclass(frozen=True)
 class Answer:
     """What became of a phase on a node: an outcome a rank, or why there is none."""
 
@@ -230,7 +209,8 @@ def outcomes(text: bytes, job: Job, rank: int) -> list[Outcome]:
     for each in answer.outcomes:
         if each.status not in _ENDS:
             raise ForeignError(f"{each.status:.60} is no way for a rank to end")
-        each.reports = [_reported(report, job) for report in each.reports]
+        for report in each.reports:
+            _check_report(report, job)
         each.value = _checked(job, each.value) if each.status == "ok" else None
     return answer.outcomes
 
@@ -239,7 +219,7 @@ def _checked(job: Job, plain: Any) -> Any:
     """What a rank returned, as its phase returns it."""
     if job.call == _CALLS["measure"]:
         try:
-            measured = value(_Measured, plain)
+            measured = value(Measured, plain)
         except NotAsDeclaredError as error:
             raise ForeignError(str(error)) from None
         steps = job.arguments["steps"]
@@ -252,19 +232,14 @@ def _checked(job: Job, plain: Any) -> Any:
         if not isinstance(plain, str | None):
             raise ForeignError(f"its Adam is {json.dumps(plain):.60}")
         return plain
-    return {}
+    return None
 
 
-def _reported(plain: dict[str, Any], job: Job) -> dict[str, Any]:
-    try:
-        report = value(_Report, plain)
-    except NotAsDeclaredError as error:
-        raise ForeignError(str(error)) from None
-    if (report.fits is None) != (report.peak is None) or (report.gpu_memory and len(report.gpu_memory) != 2):
+def _check_report(report: Report, job: Job) -> None:
+    if (report.fits is None) != (report.peak is None):
         raise ForeignError("half a report")
     if report.authors is not None:
         _rounds(report.authors, {"with", "update"}, job.arguments.get("steps", 0))
-    return {name: found for name, found in asdict(report).items() if found is not None}
 
 
 def _rounds(times: Mapping[str, Sequence[float]], parts: set[str], steps: int) -> None:

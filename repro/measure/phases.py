@@ -22,6 +22,7 @@ from .clock import SLOW_SCAN, Clock, Watch, kernel_path, optimizer_path, synchro
 from .memory import Peak
 from .probes import NotCountedError, profiled
 from .rank import SEED, STACK_STARTED, Rank
+from .reports import Measured, Report, WhatRan
 
 _PARTS = ("without", "with", "update")  # of a round, which are timed
 _UNCOMPILED = 3  # steps, of which the fastest counts
@@ -31,7 +32,7 @@ _SCALE_TRIES = 24  # the scale starts at 2^16 and halves with every skipped upda
 
 def fit(
     rank: Rank, recipe: str, scale: Scale, settings: str, tf32: bool, start: int, largest: int, timed: bool = False
-) -> dict[str, Any]:
+) -> None:
     """Runs one training step at micro batch `start`, twice that ... up to `largest`, reporting each that fits and the
     bytes it took. Not compiled: compiling changes speed, not memory (Appendix F). It ends at `largest`, or out of
     memory. Where it starts above 1, it does so twice, for at the first step Adam has no moments yet. What is `timed`
@@ -46,7 +47,7 @@ def fit(
         batch = to_device(random_batch(model, size, SEED + rank.index), rank)
         first = size == start
         if first:
-            rank.report(started=rank.since_sent())
+            rank.report(Report(started=rank.since_sent()))
         with watch if first else contextlib.nullcontext():
             built.micro_step(batch, reduce=True)
             built.update()
@@ -59,14 +60,13 @@ def fit(
         taken = peak.limited()
         if first:
             _report_what_ran(rank, built, model, wanted, tf32, watch)
-        rank.report(fits=size, peak=taken)  # after what ran: what ran otherwise than asked does not fit
+        rank.report(Report(fits=size, peak=taken))  # after what ran: what ran otherwise than asked does not fit
         if timed:
-            rank.report(uncompiled=[size, *_uncompiled(rank, built, batch)])
+            rank.report(Report(uncompiled=[size, *_uncompiled(rank, built, batch)]))
         del batch
         if rank.cuda:
             torch.cuda.empty_cache()
         size *= 2
-    return {}
 
 
 def _refuse_slow_scan(rank: Rank, model: Recipe, wanted: Settings) -> None:
@@ -95,18 +95,19 @@ def _report_what_ran(
         warnings.append("asked for TF32, fp32 products ran without: is NVIDIA_TF32_OVERRIDE set?")
     if wanted.free_lunch and path == SLOW_SCAN:
         warnings.append("a CPU has none of Mamba's custom kernels: what ran is the slow path that naive settings take")
-    rank.report(
+    ran = WhatRan(
         wrapper=built.wrapper,
         optimizer=optimizer_path(built.adam, watch),
         ran_precision=built.precision,
         kernel_path=path,
+        weights=built.total,
         weights_held=held.weights,
         moments_held=held.moments,
-        weights=built.total,
         ran_tf32=ran_tf32,
         stack_started=STACK_STARTED,
         warnings=warnings,
     )
+    rank.report(Report(ran=ran))
 
 
 def measure(
@@ -120,7 +121,7 @@ def measure(
     accumulation: int,
     steps: int,
     check_extrapolation: bool,
-) -> dict[str, Any]:
+) -> Measured:
     """Times micro-steps without and with gradient reduction, and updates: a warm-up and `steps` rounds of each.
 
     The authors' sequence comes first and undisturbed, for their clock depends on what is still queued: a blocking
@@ -130,7 +131,7 @@ def measure(
     peak = Peak(rank.cuda)
     built = engine.build(model, Settings.parse(settings), rank, accumulation, compiled=compiled, tf32=tf32)
     timed = _Timed(rank, built, random_batch(model, micro_batch, SEED + rank.index), steps)
-    rank.report(started=rank.since_sent())
+    rank.report(Report(started=rank.since_sent()))
     warm_up = timed.warm_up()
     if compiled:
         _end_compiler()
@@ -138,7 +139,7 @@ def measure(
 
     def tell_authors() -> None:
         """Theirs is done, and stands where what follows, which adds to gradients and keeps them, has no memory."""
-        rank.report(authors={name: clocks[name].read()[0] for name in ("with", "update")})
+        rank.report(Report(authors={name: clocks[name].read()[0] for name in ("with", "update")}))
 
     timed.rounds(lambda name, work: clocks[name].part(work), tell_authors)
     read = {name: clock.read() for name, clock in clocks.items()}
@@ -148,22 +149,27 @@ def measure(
     state = _state_at_work(rank, timed.micro_step(reduce=True), median(synced["with"]))
     built.update()
 
-    result: dict[str, Any] = {
-        "host": {name: host for name, (host, _) in read.items()},
-        "device": {name: device for name, (_, device) in read.items()},
-        "synchronised": synced,
-        "warm_up": warm_up,
-        "peak_memory": peak_bytes,
-        "graphs": _graphs(built) if compiled else None,
-        "gpu_state": state,
-        "skipped_updates": timed.skipped,
-        "losses": [float(loss) if loss.isfinite() else None for loss in timed.losses[:_LOSSES]],
-    }
-    if check_extrapolation:
-        result["whole_steps"] = [
-            synchronised(rank.device, lambda: timed.whole_step(accumulation)) for _ in range(steps)
-        ]
-    return result | _launches(rank, timed)  # last: the profiler slows what follows
+    graphs = _graphs(built) if compiled else None
+    losses = [float(loss) if loss.isfinite() else None for loss in timed.losses[:_LOSSES]]
+    whole_steps = [
+        synchronised(rank.device, lambda: timed.whole_step(accumulation))
+        for _ in range(steps if check_extrapolation else 0)
+    ]
+    launches, uncounted = _launches(rank, timed)  # last: the profiler slows what follows
+    return Measured(
+        host={name: host for name, (host, _) in read.items()},
+        device={name: device for name, (_, device) in read.items()},
+        synchronised=synced,
+        warm_up=warm_up,
+        peak_memory=peak_bytes,
+        graphs=graphs,
+        gpu_state=state,
+        skipped_updates=timed.skipped,
+        losses=losses,
+        launches=launches,
+        uncounted=uncounted,
+        whole_steps=whole_steps,
+    )
 
 
 class _Timed:
@@ -237,11 +243,11 @@ def _state_at_work(rank: Rank, work: Callable[[], Any], seconds: float) -> dict[
         return state.result()
 
 
-def _launches(rank: Rank, timed: _Timed) -> dict[str, Any]:
+def _launches(rank: Rank, timed: _Timed) -> tuple[dict[str, int] | None, str | None]:
     """Count what the first rank's GPU runs in a micro-step with reduction and in an update, which every rank takes part
-    in. `launches` is None on a CPU, on other ranks, and where `uncounted` says why. Raises nothing."""
+    in: None on a CPU, on other ranks, and where the second says why. Raises nothing."""
     if not rank.cuda:
-        return {"launches": None, "uncounted": None}
+        return None, None
     found: dict[str, int] = {}
     try:
         parts = {"with": timed.micro_step(reduce=True), "update": timed.update}
@@ -253,8 +259,8 @@ def _launches(rank: Rank, timed: _Timed) -> dict[str, Any]:
                 wait(rank.device)
     except Exception as error:  # all is measured: nothing that goes wrong here may cost that
         reason = error if isinstance(error, NotCountedError) else f"{type(error).__name__}: {error}"
-        return {"launches": None, "uncounted": str(reason).partition("\n")[0]}
-    return {"launches": found or None, "uncounted": None}
+        return None, str(reason).partition("\n")[0]
+    return found or None, None
 
 
 def _end_compiler() -> None:

@@ -14,6 +14,7 @@ from repro.machine import nvml
 from repro.machine.host import usable_cpus
 
 from .memory import limit_memory
+from .reports import Report
 from .turns import Place
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Rank:
     """Number `index` of `world`; `local` of `locals` on this node. `sent` is when the job was sent (epoch), `turns`
     the address of who gives turns to it and to the jobs that are timed together with it."""
 
-    report: Callable[..., None]
+    report: Callable[[Report], None]
 
     def __init__(
         self,
@@ -59,7 +60,8 @@ class Rank:
         if not self.cuda or "OMP_NUM_THREADS" not in os.environ:  # which torch has taken already
             torch.set_num_threads(max(1, usable_cpus() // self.locals))
         if self.cuda:
-            self.report(gpu_memory=nvml.memory(self.local))  # first: on a GPU that others fill nothing can be made
+            # First: on a GPU that others fill nothing can be made.
+            self.report(Report(gpu_memory=nvml.memory(self.local)))
             torch.cuda.set_device(self.local)
         limit_memory(memory, self.cuda)
         torch.manual_seed(SEED)

@@ -22,7 +22,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,6 +35,7 @@ from repro.machine.imported import imports
 from .memory import Crowd, is_out_of_memory, is_the_hosts, lost_a_compiler, oom_kills
 from .processes import adopt_orphans, end_of, end_with, go_on_without_parent
 from .rank import Rank
+from .reports import Report
 
 _READ_BYTES = 1 << 20  # of a job's log
 _GRACE_SECONDS = 3.0  # what the other ranks get to report once one has failed
@@ -85,7 +86,7 @@ class Outcome:
     of_host: bool = False
     gpu_state: dict[str, float | None] | None = None
     crowd: float | None = None
-    reports: list[dict[str, Any]] = field(default_factory=list)
+    reports: list[Report] = field(default_factory=list)
 
 
 def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kills: int) -> None:
@@ -95,7 +96,8 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kill
         sink: IO[str] = os.fdopen(pipe, "w", buffering=1)
 
         def send(kind: str, value: Any) -> None:
-            sink.write(json.dumps({"kind": kind, "value": value}) + "\n")
+            plain = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+            sink.write(json.dumps({"kind": kind, "value": plain}) + "\n")
 
         try:
             os.setpgid(0, group)
@@ -120,7 +122,7 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kill
                 job.sent,
                 job.turns,
             )
-            rank.report = lambda **value: send("report", value)
+            rank.report = lambda report: send("report", report)
             rank.prepare(job.memory)
             module, function = job.call.split(":")
             send("ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))
@@ -194,7 +196,7 @@ class _Forked:
             for message in map(json.loads, lines):
                 kind, value = message["kind"], message["value"]
                 if kind == "report":
-                    self.outcome.reports.append(value)
+                    self.outcome.reports.append(Report.of(value))
                 elif kind == "ok":
                     self.outcome.status, self.outcome.value = kind, value
                 else:

@@ -16,6 +16,7 @@ from typing import Any
 from repro import files
 from repro.answer import crowded_out, disturbed
 from repro.console import cut, one_line
+from repro.datafile import value
 from repro.machine import rules
 from repro.machine.build_cache import disk_full
 from repro.machine.rules import Obstacle
@@ -28,6 +29,7 @@ from ..models.recipe import Recipe
 from .launcher import ForkServer, ServerDiedError
 from .leader import AGAIN, Leader
 from .rank import Rank
+from .reports import Measured, Report, Times
 from .server import Job, Outcome
 
 
@@ -294,17 +296,18 @@ def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start
 
 
 def _take_reports(first: Outcome, record: Record) -> None:
-    """Puts what the first rank told of the search into the record: what else it reports has a field's name there."""
+    """Puts what the first rank told of the search into the record."""
     for report in first.reports:
-        for name, value in report.items():
-            if name == "started":
-                record.start_seconds = value
-            elif name == "warnings":
-                record.warnings += value
-            elif name == "uncompiled":
-                record.uncompiled.append(value)
-            elif name not in ("fits", "peak", "gpu_memory"):
-                setattr(record, name, value)
+        if report.started is not None:
+            record.start_seconds = report.started
+        if report.uncompiled is not None:
+            record.uncompiled.append(report.uncompiled)
+        if (ran := report.ran) is not None:
+            record.wrapper, record.optimizer, record.kernel_path = ran.wrapper, ran.optimizer, ran.kernel_path
+            record.ran_precision, record.ran_tf32, record.weights = ran.ran_precision, ran.ran_tf32, ran.weights
+            record.weights_held, record.moments_held = ran.weights_held, ran.moments_held
+            record.stack_started = ran.stack_started
+            record.warnings += ran.warnings
 
 
 def _near_the_end(record: Record, failure: Outcome) -> bool:
@@ -316,14 +319,14 @@ def _near_the_end(record: Record, failure: Outcome) -> bool:
     return total == math.inf or record.peaks[-1][1] >= _NEAR_THE_END * total
 
 
-def _authors(outcome: Outcome) -> dict[str, list[float]]:
+def _authors(outcome: Outcome) -> Times:
     """The raw times of the authors' sequence, where a rank got to its end."""
-    return next((report["authors"] for report in outcome.reports if "authors" in report), {})
+    return next((report.authors for report in outcome.reports if report.authors is not None), {})
 
 
 def _gpu_memory(outcome: Outcome) -> dict[str, float | None]:
     """The memory of a rank's GPU, and what of it was taken before the rank began; nothing where nobody told."""
-    told = next((report["gpu_memory"] for report in outcome.reports if "gpu_memory" in report), None)
+    told = next((report.gpu_memory for report in outcome.reports if report.gpu_memory is not None), None)
     return {} if told is None else dict(zip(("memory_bytes", "taken_bytes"), told, strict=True))
 
 
@@ -337,14 +340,14 @@ def _peaks(outcomes: list[Outcome], fitting: int) -> list[list[int]]:
     """The micro batches up to `fitting` and the bytes that they took, on the rank that took most."""
     found: dict[int, int] = {}
     for report in (report for outcome in outcomes for report in outcome.reports):
-        if "fits" in report and report["fits"] <= fitting:
-            found[report["fits"]] = max(report["peak"], found.get(report["fits"], 0))
+        if report.fits is not None and report.peak is not None and report.fits <= fitting:
+            found[report.fits] = max(report.peak, found.get(report.fits, 0))
     return [[size, peak] for size, peak in sorted(found.items())]
 
 
 def _fitting(outcomes: list[Outcome]) -> int:
     """The largest micro batch that all ranks reported to fit, or 0: one that runs out of memory stops the others."""
-    return min(max([0, *(r["fits"] for r in outcome.reports if "fits" in r)]) for outcome in outcomes)
+    return min(max(report.fits or 0 for report in [Report(), *outcome.reports]) for outcome in outcomes)
 
 
 def _status(outcomes: list[Outcome]) -> Status:
@@ -392,14 +395,14 @@ def _short_of_disk(failure: Outcome) -> str | None:
 
 def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -> None:
     """Puts the ranks' raw times into the record, and what follows from them."""
-    values = [outcome.value for outcome in outcomes]
+    ranks = [value(Measured, outcome.value) for outcome in outcomes]
     if record.authors_micro_batch is None:
-        record.host = [value["host"] for value in values]
-    record.device_times = [value["device"] for value in values]
-    record.synchronised = [value["synchronised"] for value in values]
-    record.peak_memory = max(value["peak_memory"] for value in values)
-    record.warm_up_seconds = max(value["warm_up"] for value in values)
-    record.graphs = values[0]["graphs"]
+        record.host = [rank.host for rank in ranks]
+    record.device_times = [rank.device for rank in ranks]
+    record.synchronised = [rank.synchronised for rank in ranks]
+    record.peak_memory = max(rank.peak_memory for rank in ranks)
+    record.warm_up_seconds = max(rank.warm_up for rank in ranks)
+    record.graphs = ranks[0].graphs
     if record.graphs and record.graphs.get("layers") == 0:
         record.warnings.append(
             "torch.compile left the sharded layers as they are: only what is around them is compiled"
@@ -407,12 +410,12 @@ def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -
     elif record.graphs and "layers" not in record.graphs and record.graphs["compiled"] > 1:
         made = f"torch.compile broke the model into {record.graphs['compiled']} graphs"
         record.warnings.append(f"{made}: what lies between them ran uncompiled")
-    record.losses = values[0]["losses"]
-    if skipped := values[0]["skipped_updates"]:
+    record.losses = ranks[0].losses
+    if skipped := ranks[0].skipped_updates:
         record.warnings.append(f"{skipped} timed updates were skipped by the fp16 loss scale, and count too short")
-    record.gpu_state = [value["gpu_state"] for value in values] if bench.cuda else None
-    record.launches = values[0]["launches"]
-    if why := values[0]["uncounted"]:
+    record.gpu_state = [rank.gpu_state for rank in ranks] if bench.cuda else None
+    record.launches = ranks[0].launches
+    if why := ranks[0].uncounted:
         record.warnings.append(f"kernel launches were not counted: {why}")
     if held_down := disturbed(record):
         record.warnings.append(f"{held_down} while it was timed")
@@ -421,10 +424,10 @@ def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -
         _fail(record, "crashed", Outcome(0, "crashed", error=silent))
         return
 
-    for name, value in reckoned(record, bench.gpu).items():
-        setattr(record, name, value)
+    for name, number in reckoned(record, bench.gpu).items():
+        setattr(record, name, number)
     if trial.check_extrapolation:
-        record.whole_steps = [max(times) for times in zip(*(v["whole_steps"] for v in values), strict=True)]
+        record.whole_steps = [max(times) for times in zip(*(rank.whole_steps for rank in ranks), strict=True)]
         assert record.true_step is not None
         record.extrapolation_error = record.true_step / median(record.whole_steps) - 1
 
