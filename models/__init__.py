@@ -1,5 +1,5 @@
-"""The paper's nine recipes, one file per family, at the paper's scale and as tiny twins. Beside them two that it has no
-cell of: the lab report's GAN, and Pythia-1.4B."""
+"""The paper's nine recipes, one file per family, at the paper's scale and in a tiny version. Two more recipes have no
+cell in the paper: the lab report's GAN, and Pythia-1.4B."""
 
 from collections.abc import Callable
 
@@ -13,26 +13,26 @@ _OF_PAPER = [recipe for family in _PAPERS for recipe in family.RECIPES]
 _ALL = {(recipe.id, recipe.scale): recipe for recipe in (*_OF_PAPER, *gan.RECIPES, *pythia.OTHERS)}
 IDS: tuple[str, ...] = tuple(dict.fromkeys(recipe.id for recipe in _OF_PAPER))
 PYTHIAS: tuple[Recipe, ...] = tuple(_ALL[id, "paper"] for id in IDS if _ALL[id, "paper"].family == "pythia")
-NAMES: tuple[str, ...] = tuple(_ALL[id, "paper"].name for id in IDS)  # what the paper calls them
-OTHERS: tuple[str, ...] = ("gan", "pythia-1.4b")  # run only when asked for; no cell of the paper is theirs
-TRACED: tuple[str, ...] = (*IDS, "pythia-1.4b")  # traces of these are shipped, so that they can be predicted
+NAMES: tuple[str, ...] = tuple(_ALL[id, "paper"].name for id in IDS)  # as the paper spells them
+OTHERS: tuple[str, ...] = ("gan", "pythia-1.4b")  # run only on request; the paper has no cell of them
+TRACED: tuple[str, ...] = (*IDS, "pythia-1.4b")  # can be predicted: their traces are shipped
 
 
 def typed(text: str) -> str:
-    """The id that somebody typed, who may write it as the paper does: Pythia-1B."""
+    """Return the id for a model name that a user typed, in any case: also the paper's spelling, Pythia-1B."""
     return text.strip().lower()
 
 
 def find(id: str, scale: Scale = "paper") -> Recipe:
-    """The recipe of that id; a UserError names all ids when there is none."""
+    """Return the recipe of this id. Raise UserError, which lists all ids, for an unknown one."""
     if id not in (*IDS, *OTHERS):
         raise UserError(_unknown(id, (*IDS, *OTHERS)))
     return _ALL[id, scale]
 
 
 def listed(text: str | None, check: Callable[[str], Recipe] = find) -> tuple[str, ...]:
-    """The ids that `--models` lists, each once; the nine without it. Raises UserError as `check` does: `find`,
-    `find_of_paper` or `find_traced`."""
+    """Return the ids in the value of `--models` without duplicates; the paper's nine for None. Raise UserError for an
+    id that `check` refuses: `find`, `find_of_paper` or `find_traced`."""
     ids = IDS if text is None else tuple(dict.fromkeys(map(typed, text.split(","))))
     for id in ids:
         check(id)
@@ -40,13 +40,13 @@ def listed(text: str | None, check: Callable[[str], Recipe] = find) -> tuple[str
 
 
 def find_of_paper(id: str) -> Recipe:
-    """One of the paper's nine, at its scale: those that days are printed of. A UserError names the nine for any
-    other."""
+    """Return one of the paper's nine recipes, for which it prints days, at the paper's scale. Raise UserError, which
+    lists the nine, for another id."""
     return _find_among(IDS, id)
 
 
 def find_traced(id: str) -> Recipe:
-    """A recipe that traces are shipped of, at the paper's scale. A UserError names these for any other."""
+    """Return a recipe with shipped traces, at the paper's scale. Raise UserError, which lists these, for another id."""
     return _find_among(TRACED, id)
 
 

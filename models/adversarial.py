@@ -1,4 +1,4 @@
-"""The two networks of a GAN, and a forward that returns the sum of their losses."""
+"""The two networks of a GAN in one module, whose forward pass returns the sum of their losses."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch.nn import functional
 
 
 class GanLayer(nn.Module):
-    """A convolution, transposed where it goes `up`; then, but at the network's `end`, batch normalisation and a leaky
-    ReLU. All weights are its own, none a child's: whatever shards or gathers a layer's weights finds them here."""
+    """A convolution (transposed if `up`), then batch normalisation and a leaky ReLU, except in the network's `end`
+    layer. All weights are its own, not a child module's: code that shards or gathers a layer's weights finds them."""
 
     mean: torch.Tensor
     variance: torch.Tensor
 
     def __init__(self, inputs: int, outputs: int, kernel: int, up: bool, alone: bool, end: bool) -> None:
-        """`alone`: its smaller side is a single place, which the kernel covers; else the sides are one to two."""
+        """With `alone`, the smaller side is one pixel, and the kernel covers the larger; else the sides are 1:2."""
         super().__init__()
         self.up, self.end = up, end
         self.stride, self.padding = (1, 0) if alone else (2, 1)
@@ -29,7 +29,7 @@ class GanLayer(nn.Module):
             self.register_buffer("variance", torch.ones(outputs))
 
     def forward(self, images: torch.Tensor, frozen: bool = False) -> torch.Tensor:
-        """Images (examples, inputs, side, side); with `frozen` the layer's weights get no gradient."""
+        """Map images (examples, inputs, side, side). With `frozen`, the layer's weights get no gradient."""
 
         def weight(parameter: torch.Tensor) -> torch.Tensor:
             return parameter.detach() if frozen else parameter
@@ -45,12 +45,12 @@ class GanLayer(nn.Module):
 
 
 class Adversaries(nn.Module):
-    """A generator, and a discriminator that is its mirror."""
+    """A generator and a discriminator with mirrored layers."""
 
     def __init__(
         self, generator: Sequence[tuple[int, int]], discriminator: Sequence[tuple[int, int]], kernel: int
     ) -> None:
-        """Channels on the two ends of each layer, the smaller side first, from the smallest side to the image."""
+        """Take each layer's (channels at its smaller side, at its larger side), from the smallest to the image."""
         super().__init__()
         last = len(generator) - 1
         self.generator = nn.ModuleList(
@@ -63,8 +63,8 @@ class Adversaries(nn.Module):
         )
 
     def forward(self, pixels: torch.Tensor, latents: torch.Tensor) -> torch.Tensor:
-        """Pixels (examples, 3, size, size) from -1 to 1 and latents (examples, latents); returns a scalar, the mean
-        loss of the discriminator and that of the generator, whose gradients do not meet."""
+        """Return the mean loss of the discriminator plus that of the generator, a scalar. Pixels are (examples, 3,
+        size, size) from -1 to 1, latents (examples, latents). Each loss has gradients for its own network only."""
         generated = self._generate(latents)
         right = functional.softplus(-self._judge(pixels)) + functional.softplus(self._judge(generated.detach()))
         fooled = functional.softplus(-self._judge(generated, frozen=True))
@@ -77,7 +77,7 @@ class Adversaries(nn.Module):
         return images.tanh()
 
     def _judge(self, images: torch.Tensor, frozen: bool = False) -> torch.Tensor:
-        """A score an image, (examples, 1, 1, 1): the logarithm of the odds that it is real."""
+        """Return one score per image, (examples, 1, 1, 1): the log-odds that the image is real."""
         for layer in self.discriminator:
             images = layer(images, frozen)
         return images

@@ -1,4 +1,4 @@
-"""ConvNeXt-XL with 21,841 classes, timm's. Hyper-parameters: the paper's Table 3 and the authors' release
+"""ConvNeXt-XL with 21,841 classes, from timm. Hyper-parameters: the paper's Table 3 and the authors' release
 (apoorvkh/academic-pretraining v1.0.0)."""
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Shape:
 
 
 def parameters(shape: Shape) -> int:
-    """Every convolution and linear layer has a bias; stem, later stages and head each have a norm, each block a norm
-    and a scale."""
+    """Count the weights: every convolution and linear layer has a bias; the stem, later stages and the head have a norm
+    each; each block has a norm and a scale."""
     total = (4 * 4 * 3 + 1 + 2) * shape.widths[0]
     for stage, (depth, width) in enumerate(zip(shape.depths, shape.widths, strict=True)):
         if stage:
@@ -32,9 +32,9 @@ def parameters(shape: Shape) -> int:
 
 
 def flops_per_example(shape: Shape, size: int) -> int:
-    """One image, forward and backward (three times the forward, less the pixels' gradient, which nobody needs).
-    A block is a 7 x 7 depthwise convolution and two pointwise layers 4 x width; the stem is 4 x 4 with stride 4,
-    each later stage starts with 2 x 2 and stride 2."""
+    """Return the FLOPs of one image, forward and backward: three times the forward pass, without the pixels' gradient,
+    which is not needed. A block is a 7 x 7 depthwise convolution and two pointwise layers of 4 x width. The stem is 4 x
+    4 with stride 4; each later stage starts with 2 x 2 and stride 2."""
     side = size // 4
     stem = 2 * side**2 * 4 * 4 * 3 * shape.widths[0]
     total = 2 * stem

@@ -1,5 +1,5 @@
-"""Mamba-2.8B, a selective state space model. Shape: state-spaces/mamba-2.8b; hyper-parameters: the paper's Table 3
-and the authors' release (apoorvkh/academic-pretraining v1.0.0)."""
+"""Mamba-2.8B, a selective state space model. Shape: state-spaces/mamba-2.8b; hyper-parameters: the paper's Table 3 and
+the authors' release (apoorvkh/academic-pretraining v1.0.0)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 KERNEL_PACKAGES = ("mamba_ssm", "causal_conv1d")
 _FUSED = {"mamba_inner_fn": "mamba_ssm", "causal_conv1d_fn": "causal_conv1d"}  # without either the scan is slow
 _KERNELS = ("mamba_inner_fn", "selective_scan_fn", "mamba_selective_scan", "causal_conv1d_fn")
-_STATE, _CONVOLUTION, _EXPAND = 16, 4, 2  # of every size
+_STATE, _CONVOLUTION, _EXPAND = 16, 4, 2  # the same for all model sizes
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Shape:
 
 
 def parameters(shape: Shape) -> int:
-    """Embedding, which the head shares; in each layer the four projections, that of the time step with a bias, the
-    convolution with one, decay and skip of the states, and a norm; the last norm."""
+    """Count the weights: the embedding, shared with the head; in each layer four projections (the time step's with a
+    bias), the convolution with a bias, the states' decay and skip, and a norm; the last norm."""
     inner, rank = _EXPAND * shape.width, ceil(shape.width / 16)
     projections = shape.width * 2 * inner + inner * (rank + 2 * _STATE) + (rank + 1) * inner + inner * shape.width
     layer = projections + inner * (_CONVOLUTION + 1) + inner * (_STATE + 1) + shape.width
@@ -38,9 +38,9 @@ def parameters(shape: Shape) -> int:
 
 
 def flops_per_example(shape: Shape, sequence: int) -> int:
-    """One sequence, forward and backward (three times the forward): per token and layer the four projections
-    and the causal convolution, then the output head. Like every count here it is of matrix products and
-    convolutions; the scan, about 9 FLOPs per channel and state outside the tensor cores (1 % more), is not."""
+    """Return the FLOPs of one sequence, forward and backward (three times the forward pass): per token and layer the
+    four projections and the causal convolution, then the output head. Like all FLOP counts here it covers only matrix
+    products and convolutions, not the scan: about 9 FLOPs per channel and state outside the tensor cores, 1 % more."""
     inner, rank = _EXPAND * shape.width, ceil(shape.width / 16)
     projections = 2 * (shape.width * 2 * inner + inner * (rank + 2 * _STATE) + rank * inner + inner * shape.width)
     convolution = 2 * inner * _CONVOLUTION
@@ -49,8 +49,8 @@ def flops_per_example(shape: Shape, sequence: int) -> int:
 
 
 def _build(shape: Shape, custom_kernels: bool) -> nn.Module:
-    """transformers binds Mamba's kernels when its module is first imported and falls back without a word, so the
-    path is chosen here, before that import; a process builds one path only."""
+    """Build the model. transformers binds kernels when its Mamba module is first imported, and falls back silently: so
+    they are chosen here, before that import. Raise RuntimeError if this process has bound the other kernels."""
     module = "transformers.models.mamba.modeling_mamba"
     if module in sys.modules and custom_kernels == bool(getattr(sys.modules[module], "_repro_slow", False)):
         raise RuntimeError(f"{module} is already bound to the other path: build Mamba in a fresh process")
@@ -79,8 +79,8 @@ def _build(shape: Shape, custom_kernels: bool) -> nn.Module:
 
 
 def bound_kernels() -> dict[str, str]:
-    """Which package each of Mamba's kernels is bound to in this process, after a build: `transformers` means the
-    slow reference path."""
+    """Return, for each of Mamba's kernels, the package it is bound to in this process, after a build; `transformers` is
+    the slow reference implementation."""
     from transformers.models.mamba import modeling_mamba
 
     bound = {}
@@ -94,21 +94,21 @@ def bound_kernels() -> dict[str, str]:
 
 
 def runs_fused() -> bool:
-    """Whether the custom kernels run in this process, after a build: each is bound, or falls back, by itself."""
+    """Return whether all custom kernels run in this process, after a build: each may fall back by itself."""
     from transformers.models.mamba import modeling_mamba
 
     bound = bound_kernels()
-    flag = getattr(modeling_mamba, "is_fast_path_available", True)  # of transformers before 5
+    flag = getattr(modeling_mamba, "is_fast_path_available", True)  # only in transformers before 5
     return bool(flag) and all(bound.get(name) == package for name, package in _FUSED.items())
 
 
 def import_errors() -> str:
-    """What the kernels' packages say when they are imported: transformers, which falls back, keeps it to itself."""
+    """Return the errors of importing the kernel packages, which transformers hides when it falls back."""
     found = []
     for package in KERNEL_PACKAGES:
         try:
             importlib.import_module(package)
-        except Exception as error:  # built for another torch they fail in ways of their own
+        except Exception as error:  # packages built for another torch raise errors of any type
             found.append(f"{package}: {type(error).__name__}: {error}")
     return "; ".join(found) or "both packages can be imported"
 

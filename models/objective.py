@@ -1,4 +1,4 @@
-"""Modules that take a batch and return its mean loss, so that every engine drives all recipes alike."""
+"""Modules that take a batch and return its mean loss, the interface by which engines run all recipes."""
 
 import torch
 from torch import nn
@@ -12,17 +12,17 @@ class LanguageModelling(nn.Module):
         self.model = model
 
     def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Token ids and labels, both (examples, sequence); returns a scalar."""
+        """Return the mean loss, a scalar; token ids and labels are both (examples, sequence)."""
         return self.model(input_ids=input_ids, labels=labels).loss
 
 
 class ImageClassification(nn.Module):
-    """A timm model under cross-entropy."""
+    """A timm model with a cross-entropy loss."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, pixels: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Pixels (examples, 3, size, size) and class labels (examples,); returns a scalar."""
+        """Return the mean loss, a scalar; pixels are (examples, 3, size, size), class labels (examples,)."""
         return nn.functional.cross_entropy(self.model(pixels), labels)

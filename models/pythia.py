@@ -1,8 +1,9 @@
-"""Pythia, 160M to 6.9B: GPT-NeoX decoders. Shapes and hyper-parameters: the paper's Table 3 and the authors'
-release (apoorvkh/academic-pretraining v1.0.0, which takes the shapes from EleutherAI's configurations).
+"""Pythia, 160M to 6.9B: GPT-NeoX decoders. Shapes and hyper-parameters: the paper's Table 3 and the authors' release
+(apoorvkh/academic-pretraining v1.0.0, which takes the shapes from EleutherAI's configurations).
 
-The release also trains Pythia-1.4B, which the paper has no cell of: its src/models/pythia.py has the learning rate, and
-EleutherAI/pythia a19eecb, models/1.4B/pythia-1.4b.yml, the shape."""
+The release also trains Pythia-1.4B, without a cell in the paper. Learning rate: the release's src/models/pythia.py.
+Shape: EleutherAI/pythia a19eecb, models/1.4B/pythia-1.4b.yml.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +22,12 @@ _VOCABULARY = 50_304
 
 
 def parameters(shape: TextShape) -> int:
-    """Embedding and output head, which share no weights, the layers, and the last norm."""
+    """Count the weights: embedding and output head, which share none, the layers, and the last norm."""
     return 2 * shape.vocabulary * shape.width + shape.layers * layer_parameters(shape.width) + 2 * shape.width
 
 
 def flops_per_example(shape: TextShape, sequence: int) -> int:
-    """Matrix products of one sequence, forward and backward (three times the forward): layers and output head."""
+    """Return the matrix products' FLOPs of one sequence, forward and backward (three times forward): layers, head."""
     head = 2 * sequence * shape.width * shape.vocabulary
     return 3 * (shape.layers * forward_flops(sequence, shape.width) + head)
 
@@ -52,19 +53,19 @@ def _build(shape: TextShape, sequence: int, custom_kernels: bool, attention: str
 
 
 def custom_attention(wanted: str) -> str:
-    """The name of an attention that is causal by its flag, as in the authors' transformers, never by a mask.
+    """Return the name of an attention that is causal by its flag, as in the authors' stack, never by a mask.
 
-    Newer versions look for packed sequences first, which a compiled model cannot; it then gets a mask, and with a
-    mask torch's flash kernel is out. An attention that transformers has no mask for gets none. Their way to flash-attn
-    logs in each layer that it casts what the rotation left in fp32, where torch.compile breaks, and is compiled anew
-    for each layer's index, up to a limit.
+    Newer transformers first check for packed sequences. A compiled model cannot, and gets a mask, with which torch
+    cannot use its flash kernel. An attention without a mask function in transformers gets no mask. transformers' own
+    flash-attn path logs in each layer that it casts what the rotary embedding left in fp32: torch.compile breaks its
+    graph there, and compiles anew for each layer's index, up to a limit.
     """
     try:
-        from transformers import AttentionInterface, AttentionMaskInterface  # noqa: F401  # since masks have names
+        from transformers import AttentionInterface, AttentionMaskInterface  # noqa: F401  # absent in older versions
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
     except ImportError:
         return "flash_attention_2" if wanted == "flash" else "sdpa"
-    name = "causal_dao" if wanted == "flash" else "causal_sdpa"  # one named "flash..." transformers looks for itself
+    name = "causal_dao" if wanted == "flash" else "causal_sdpa"  # transformers would look up a name "flash..." itself
     AttentionInterface.register(name, _flash_attention() if wanted == "flash" else sdpa_attention_forward)
     return name
 
@@ -75,7 +76,7 @@ def _flash_attention() -> Callable[..., tuple[Tensor, None]]:
     def attention(
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: None, **_: object
     ) -> tuple[Tensor, None]:
-        """From batch x heads x sequence x width to batch x sequence x heads x width, in the values' precision."""
+        """Take (batch, heads, sequence, width) and return (batch, sequence, heads, width), in the values' precision."""
         query, key, value = (each.to(value.dtype).transpose(1, 2) for each in (query, key, value))
         return flash_attn_func(query, key, value, causal=True), None
 
@@ -83,7 +84,7 @@ def _flash_attention() -> Callable[..., tuple[Tensor, None]]:
 
 
 def _recipes(id: str, name: str, shape: TextShape, rate: float, precision: Precision) -> tuple[Recipe, Recipe]:
-    """At the paper's scale, and its tiny twin."""
+    """Return the recipe at the paper's scale and its tiny version."""
 
     def recipe(scale: Scale, shape: TextShape, inputs: Text, batch_size: int) -> Recipe:
         return Recipe(
@@ -120,5 +121,5 @@ RECIPES = (
     *_recipes("pythia-2.8b", "Pythia-2.8B", TextShape(32, 2560, 32, _VOCABULARY), 1.6e-4, "fp16"),
     *_recipes("pythia-6.9b", "Pythia-6.9B", TextShape(32, 4096, 32, vocabulary=50_432), 1.2e-4, "fp16"),
 )
-# No cell of the paper.
+# The paper has no cell of it.
 OTHERS = _recipes("pythia-1.4b", "Pythia-1.4B", TextShape(24, 2048, 16, _VOCABULARY), 2e-4, "fp16")

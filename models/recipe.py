@@ -16,7 +16,7 @@ Scale = Literal["paper", "tiny"]
 
 @dataclass(frozen=True)
 class Text:
-    """Inputs of a language model: random token ids below `vocabulary`, `sequence` of them an example."""
+    """Inputs of a language model: per example, `sequence` random token ids below `vocabulary`."""
 
     sequence: int
     vocabulary: int
@@ -24,7 +24,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Images:
-    """Inputs of a vision model: random `size` x `size` RGB pixels and one of `classes` labels."""
+    """Inputs of a vision model: random RGB images of `size` x `size` pixels and one of `classes` labels."""
 
     size: int
     classes: int
@@ -32,7 +32,7 @@ class Images:
 
 @dataclass(frozen=True)
 class Generation:
-    """Inputs of a GAN: random `size` x `size` RGB pixels from -1 to 1, and `latents` normal numbers an example."""
+    """Inputs of a GAN: random `size` x `size` RGB images from -1 to 1, and per example `latents` normal numbers."""
 
     size: int
     latents: int
@@ -40,9 +40,9 @@ class Generation:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """Without weight decay, as the authors' trainings ran: their release asks for 0.01 to 0.1, but the Trainer of
-    transformers 4.42.3 gives each group of parameters its own, 0 unless told, which goes before the optimizer's. A
-    decay above 0 would have Adam copy the gradients in every update: 12 bytes of traffic a weight."""
+    """Adam or AdamW without weight decay, as in the authors' trainings. Their release asks for a decay of 0.01 to 0.1,
+    but the Trainer of transformers 4.42.3 sets one per parameter group, 0 by default, which overrides the optimizer's.
+    With a decay above 0, Adam would copy the gradients in every update: 12 bytes of memory traffic a weight."""
 
     name: Literal["Adam", "AdamW"]
     rate: float
@@ -52,7 +52,7 @@ class Optimizer:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Learning rate: linear warm-up, then `kind` down to `floor` (a fraction of the peak rate)."""
+    """Learning rate: linear warm-up, then `kind` decay to `floor` (a fraction of the peak rate)."""
 
     kind: Literal["cosine", "linear"]
     warmup_steps: int
@@ -61,13 +61,13 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is trained. `build` alone needs torch; everything else is plain data.
+    """A model and how it is trained. Only `build` needs torch; all other fields are plain data.
 
-    `build(custom_kernels, attention)` returns a module whose forward takes a batch's tensors by name and
-    returns the mean loss; `attention` is the implementation wanted with custom kernels (sdpa or flash).
-    `layer` is the class name of the repeated block that FSDP shards and activation checkpointing recomputes, `width`
-    the model's hidden size (of ConvNeXt's last stage).
-    `parameters` counts the model's weights, `flops_per_example` forward and backward, in FLOPs.
+    `build(custom_kernels, attention)` returns a module whose forward pass takes a batch's tensors by name and returns
+    the mean loss; `attention` (sdpa or flash) is the implementation to use with custom kernels. `layer` is the class
+    name of the repeated block, which FSDP shards and activation checkpointing recomputes. `width` is the model's hidden
+    size (for ConvNeXt, of the last stage). `parameters` is the number of weights, `flops_per_example` counts forward
+    and backward.
     """
 
     id: str

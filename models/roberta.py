@@ -1,5 +1,5 @@
-"""RoBERTa-large as a masked language model. Shape: the roberta-large configuration; hyper-parameters: the paper's
-Table 3 and the authors' release (apoorvkh/academic-pretraining v1.0.0)."""
+"""RoBERTa-large as a masked language model. Shape: the roberta-large configuration; hyper-parameters: the paper's Table
+3 and the authors' release (apoorvkh/academic-pretraining v1.0.0)."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 
 def parameters(shape: TextShape, sequence: int) -> int:
-    """Embeddings of tokens (the head's weights too), positions and the one type, with a norm; the layers; the head's
-    own layer, norm and bias. Positions start after the padding id, so there are two more than tokens."""
+    """Count the weights: embeddings of tokens (shared with the head), positions and one type, with a norm; the layers;
+    the head's own layer, norm and bias. Positions are two more than tokens: they start after the padding id."""
     embeddings = (shape.vocabulary + sequence + 2 + 1) * shape.width + 2 * shape.width
     head = shape.width**2 + shape.width + 2 * shape.width + shape.vocabulary
     return embeddings + shape.layers * layer_parameters(shape.width) + head
 
 
 def flops_per_example(shape: TextShape, sequence: int) -> int:
-    """As Pythia's (see there), with the masked-LM head's extra width x width layer."""
+    """Return the FLOPs as for Pythia (see there), plus the masked-LM head's extra width x width layer."""
     head = 2 * sequence * shape.width * (shape.vocabulary + shape.width)
     return 3 * (shape.layers * forward_flops(sequence, shape.width) + head)
 
 
 def _build(shape: TextShape, sequence: int) -> nn.Module:
-    """Attention is eager whatever is asked: the paper's stack had no other for RoBERTa (Appendix F)."""
+    """Build the model with eager attention: the paper's stack has no other for RoBERTa (Appendix F)."""
     from transformers import RobertaConfig, RobertaForMaskedLM
 
     from .objective import LanguageModelling

@@ -1,4 +1,4 @@
-"""What Pythia, RoBERTa and ViT have in common: layers of full attention and a feed-forward four times their width."""
+"""Shape and counts shared by Pythia, RoBERTa and ViT: layers of full attention and a feed-forward of 4 x width."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TextShape:
-    """A language model's layers, their width and heads, and the size of its embedding."""
+    """Layers, width, heads and embedding size of a language model."""
 
     layers: int
     width: int
@@ -16,11 +16,11 @@ class TextShape:
 
 
 def layer_parameters(width: int) -> int:
-    """One layer's: 12 width^2 weights, the nine biases' widths of its linear layers, two layer norms."""
+    """Count one layer's weights: 12 width^2 in matrices, 9 width in their biases, 4 width in two layer norms."""
     return 12 * width**2 + 13 * width
 
 
 def forward_flops(tokens: int, width: int) -> int:
-    """One layer over one sequence, forward: 12 width^2 weights (query, key, value, projection, and the feed-forward)
-    a token, and the scores and weighted sums over the whole sequence. 2 FLOPs per multiply-add."""
+    """Return one layer's forward FLOPs over one sequence: per token 12 width^2 weights (query, key, value, projection,
+    feed-forward), and the scores and weighted sums over the whole sequence. A multiply-add is 2 FLOPs."""
     return 2 * tokens * 12 * width**2 + 2 * 2 * tokens**2 * width

@@ -1,5 +1,5 @@
-"""ViT-L/16 with 21,841 classes, timm's. Hyper-parameters: the paper's Table 3 and the authors' release
-(apoorvkh/academic-pretraining v1.0.0), dropout included, where the authors' model, transformers', has it."""
+"""ViT-L/16 with 21,841 classes, from timm. Hyper-parameters: the paper's Table 3 and the authors' release
+(apoorvkh/academic-pretraining v1.0.0), with dropout where the authors' model, transformers' ViT, has it."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ class Shape:
 
 
 def parameters(shape: Shape, size: int) -> int:
-    """Embedding of the patches, the class token, positions, the layers, the last norm and the head."""
+    """Count the weights: patch embedding, class token, positions, the layers, the last norm and the head."""
     embedding = (3 * PATCH**2 + 1) * shape.width + shape.width + (patches(size) + 1) * shape.width
     head = (shape.width + 1) * shape.classes
     return embedding + shape.layers * layer_parameters(shape.width) + 2 * shape.width + head
 
 
 def patches(size: int) -> int:
-    """How many tokens an image of `size` x `size` pixels becomes, without the class token."""
+    """Return the number of tokens of an image of `size` x `size` pixels, without the class token."""
     return (size // PATCH) ** 2
 
 
 def patch_flops(size: int, width: int) -> int:
-    """The one convolution, forward and its weights' gradient: an image needs none."""
+    """Return the FLOPs of the patch convolution, forward and its weights' gradient. The images need no gradient."""
     return 2 * 2 * patches(size) * 3 * PATCH**2 * width
 
 
 def flops_per_example(shape: Shape, size: int) -> int:
-    """One image, forward and backward (three times the forward, less the pixels' gradient): the patches,
-    the layers over them and one class token, and the head on that token."""
+    """Return the FLOPs of one image, forward and backward (three times the forward pass, without the pixels' gradient):
+    the patches, the layers over them and one class token, and the head on that token."""
     tokens = patches(size) + 1
     head = 2 * shape.width * shape.classes
     return patch_flops(size, shape.width) + 3 * (shape.layers * forward_flops(tokens, shape.width) + head)
@@ -69,7 +69,7 @@ def _build(shape: Shape, size: int, custom_kernels: bool) -> nn.Module:
         norm_layer=partial(LayerNorm, eps=1e-12),
     )
     for block in model.blocks:
-        block.mlp.drop1 = nn.Identity()  # after the activation, timm's alone
+        block.mlp.drop1 = nn.Identity()  # after the activation: only timm has this dropout
     return ImageClassification(model)
 
 
