@@ -1,1 +1,1 @@
-"""What the paper and its sources say, as data: settings, GPUs, tables, and arithmetic on them."""
+"""The paper's printed numbers and their sources as data: settings, GPUs, tables, and arithmetic on them."""

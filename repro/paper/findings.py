@@ -1,6 +1,6 @@
-"""What follows from the paper's tables by arithmetic alone: speed-ups, feasibility, compute, analytic days.
+"""Values computed from the paper's tables by arithmetic alone: speed-ups, feasibility, compute, analytic days.
 
-Claims check these against the paper's sentences, and the report's figures draw them.
+Claims compare these with the paper's sentences, and the report's figures plot them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ..text import SECONDS_A_DAY, Interval
 from .gpus import Gpu, by_name, peak_flops
 from .tables import AtPlace, Cell, Place, Table, analytic_peaks, cells, originals, training_compute
 
-PYTHIA = tuple(recipe.name for recipe in models.PYTHIAS)  # as the paper names them
+PYTHIA = tuple(recipe.name for recipe in models.PYTHIAS)  # as the paper spells them
 
 
 @dataclass(frozen=True)
 class Speedup(AtPlace):
-    """Naive days over the days with the best settings, for a cell that both tables have."""
+    """Naive days divided by the days with the best settings, for a cell that has days in both tables."""
 
     model: str
     gpu: str
@@ -42,29 +42,29 @@ class GpuDays:
 
 @read_once
 def by_place(table: Table) -> Mapping[Place, Cell]:
-    """Cells of Table 1 or 4 by model, GPU and number of GPUs."""
+    """Return the cells of Table 1 or 4 by model, GPU and number of GPUs."""
     return Keyed(f"table{table}.csv", {cell.place: cell for cell in cells(table)})
 
 
 def recipe_of(model: str) -> Recipe:
-    """The recipe at the paper's scale that the paper calls `model`. Raises KeyError for another name."""
+    """Return the recipe at the paper's scale for the paper's name of a model. Raise KeyError for another name."""
     return models.find(dict(zip(models.NAMES, models.IDS, strict=True))[model])
 
 
 def training_flops(recipe: Recipe) -> float:
-    """FLOPs of the whole training, from the closed forms."""
+    """Return the FLOPs of the whole training, from the closed forms in models/."""
     return float(recipe.flops_per_example) * recipe.batch_size * recipe.training_steps
 
 
 def rounded_days(cell: Cell) -> Interval:
-    """A cell's days, which are printed whole. The cell must have days."""
+    """Return the interval of days that the paper rounds to a cell's whole number. The cell must have days."""
     assert cell.days is not None
     return Interval.rounded(cell.days)
 
 
 def speedups() -> list[Speedup]:
-    """Table 4 over Table 1, for every cell where both have days (figure 2), Pythia's among them. Raises UserError where
-    Pythia has none."""
+    """Return Table 4's days over Table 1's for every cell that has days in both (figure 2). Raise UserError if no such
+    cell is a Pythia model's."""
     naive, best = by_place("4"), by_place("1")
     found = [
         Speedup(*place, cell.days, best[place].days, rounded_days(cell) / rounded_days(best[place]))  # type: ignore[arg-type]
@@ -77,7 +77,7 @@ def speedups() -> list[Speedup]:
 
 
 def gpu_days() -> list[GpuDays]:
-    """Figure 6(b): the original GPU-days over those of Table 1 on 8 A100, where both are known."""
+    """Return the original GPU-days over those of Table 1 on 8 A100, for models with both (figure 6(b))."""
     found = []
     for original in originals().values():
         cell = by_place("1")[original.model, "A100", 8]
@@ -90,30 +90,30 @@ def gpu_days() -> list[GpuDays]:
 
 
 def analytic_days(model: str, gpu: str, gpus: int) -> float:
-    """Days by the paper's analytic estimate: figure 9's FLOPs over the peak that it took, at full utilisation."""
+    """Return the paper's analytic estimate of days: figure 9's FLOPs at 100 % of the peak that the paper uses."""
     flops, peaks = training_compute()[model].training_flops, analytic_peaks()[gpu]
     tflops = peaks.tf32_tflops if recipe_of(model).precision == "fp32" else peaks.fp16_tflops
     return days_at_peak(flops, tflops * 1e12, gpus)
 
 
 def corrected_days(model: str, gpu: str, gpus: int, tf32: bool) -> float:
-    """The same with the closed forms' FLOPs and the data sheet's dense peak: no machine can be faster."""
+    """Return the same estimate with the closed forms' FLOPs and the data sheet's dense peak, a lower bound on days."""
     recipe = recipe_of(model)
     return days_at_peak(training_flops(recipe), paper_peak(gpu, recipe.precision, tf32), gpus)
 
 
 def days_at_peak(flops: float, peak: float, gpus: int) -> float:
-    """Days that so many FLOPs take on GPUs that reach their peak, in FLOP/s, all the time."""
+    """Return the days that this many FLOPs take on GPUs that always run at their peak, in FLOP/s."""
     return flops / (peak * gpus) / SECONDS_A_DAY
 
 
 def paper_gpu(name: str) -> Gpu:
-    """The catalogue's entry of a GPU that the paper names. Raises UserError for another name."""
+    """Return the catalogue's entry for one of the paper's GPUs. Raise UserError for another name."""
     return by_name()[name]
 
 
 def paper_peak(name: str, precision: Precision, tf32: bool = True) -> float:
-    """The data sheet's dense peak of one of the paper's GPUs, in FLOP/s. Raises UserError where it has none."""
+    """Return the data sheet's dense peak of one of the paper's GPUs, in FLOP/s. Raise UserError if it has none."""
     peak = peak_flops(paper_gpu(name), precision, tf32)
     if peak is None:
         absent("gpus.csv", f"peak in {'TF32' if precision == 'fp32' and tf32 else precision}", name)

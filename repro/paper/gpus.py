@@ -1,4 +1,4 @@
-"""The GPUs we know: the catalogue expected/gpus.csv."""
+"""The catalogue of known GPUs, expected/gpus.csv."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from ..datafile import Keyed, Row, columns, expected_folder, read_once, rows
 from ..models.recipe import Precision
 
 AMPERE = (8, 0)  # compute capability; the first with TF32 and bf16
-GENERATIONS = ("Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell")  # in the order they came
+GENERATIONS = ("Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell")  # in order of release
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A catalogue row. Peaks are dense, in TFLOP/s, and None where the part has none or no source tells.
+    """A catalogue row. Peaks are dense, in TFLOP/s, and None if the GPU lacks the precision or no source states the
+    peak.
 
     `fp16_tflops` and `bf16_tflops` are tensor core peaks with fp32 accumulation, at `boost_mhz`. A GB of memory is
-    2**30 bytes, as memory is made, one of bandwidth 1e9. `reported_mib` is what the driver tells of it, in
-    2**20 bytes, where error correction takes a share from the start, else None.
+    2**30 bytes, as memory is built; of bandwidth, 1e9 bytes. `reported_mib` is the memory that the driver reports, in
+    2**20 bytes, if error correction always takes a part of it, else None.
     """
 
     name: str
@@ -43,35 +44,35 @@ class Gpu:
 
     @property
     def memory_bytes(self) -> float:
-        """What there is to use, but for what the driver keeps."""
+        """Return the memory in bytes, including the driver's own share."""
         return self.memory_gb * 2**30 if self.reported_mib is None else self.reported_mib * 2**20
 
     @property
     def called(self) -> str:
-        """What the files of expected/ and the records call it: the paper's name, ours where it has none."""
+        """Return its name in the files of expected/ and in records: the paper's name, or else the catalogue's."""
         return self.paper_name or self.name
 
 
 class OfGpus:
-    """What a row says of one machine: so many GPUs of a kind."""
+    """Base class of rows about one machine: a number of GPUs of one kind."""
 
     gpu: str
     gpus: int
 
     @property
     def machine(self) -> str:
-        """As people say it: 2 A100."""
+        """Return the machine as shown to users: 2 A100."""
         return f"{self.gpus} {self.gpu}"
 
 
 def catalogue_file() -> Path:
-    """Where the catalogue is."""
+    """Return the path of the catalogue."""
     return expected_folder() / "gpus.csv"
 
 
 @read_once
 def catalogue() -> tuple[Gpu, ...]:
-    """The GPUs of expected/gpus.csv. Raises UserError where the file is broken or two GPUs share a name."""
+    """Return the GPUs of expected/gpus.csv. Raise UserError if the file is broken or two GPUs share a name."""
     seen: dict[Hashable, int] = {}
     found = []
     for row in rows(catalogue_file(), columns(Gpu)):
@@ -83,30 +84,30 @@ def catalogue() -> tuple[Gpu, ...]:
 
 
 def names(gpu: Gpu) -> list[str]:
-    """What it is called: ours, the paper's name and the driver's."""
+    """Return all names of a GPU: the catalogue's, the paper's and the driver's."""
     return [name for name in (gpu.name, gpu.paper_name, *gpu.driver_names) if name]
 
 
 def find(name: str) -> Gpu | None:
-    """The GPU of this name (ours, the paper's or the driver's, in any case), or None for an unknown one."""
+    """Return the GPU with this name (the catalogue's, the paper's or the driver's, in any case), or None."""
     folded = _folded(name)
     return next((gpu for gpu in catalogue() if folded in map(_folded, names(gpu))), None)
 
 
 @read_once
 def by_name() -> Mapping[str, Gpu]:
-    """The GPUs by what they are called. Asking for another raises UserError."""
+    """Return the GPUs by their `called` name. Looking up another name raises UserError."""
     return Keyed("gpus.csv", {gpu.called: gpu for gpu in catalogue()})
 
 
 def paper_gpus() -> tuple[str, ...]:
-    """The names of the paper's GPUs, in its order."""
+    """Return the names of the paper's GPUs, in the paper's order."""
     return tuple(gpu.paper_name for gpu in catalogue() if gpu.paper_name)
 
 
 def most_like(gpu: Gpu) -> Gpu:
-    """The paper's GPU that is nearest in memory, which decides what fits, and of those equally near in half precision's
-    peak; both as ratios."""
+    """Return the paper's GPU with the most similar memory, which decides what fits; among equals, the one with the most
+    similar half-precision peak. Both are compared as ratios."""
 
     def apart(other: Gpu) -> tuple[float, float]:
         peaks = (gpu.fp16_tflops or 1.0, other.fp16_tflops or 1.0)
@@ -116,14 +117,14 @@ def most_like(gpu: Gpu) -> Gpu:
 
 
 def known_gpu(row: Row) -> None:
-    """Raises UserError where the row's GPU is none of these."""
+    """Raise UserError where the row's GPU is not in the catalogue."""
     row.choice("gpu", by_name(), "a GPU of gpus.csv")
 
 
 def peak_flops(gpu: Gpu | None, precision: Precision, tf32: bool) -> float | None:
-    """Dense peak in FLOP/s; None for an unknown GPU, a precision that it lacks, or a peak without a source.
+    """Return the dense peak in FLOP/s; None for an unknown GPU, a precision that it lacks, or a peak without a source.
 
-    `tf32` matters to fp32 on Ampere and newer; Volta and Turing have no TF32, whatever is asked.
+    `tf32` applies to fp32 on Ampere and newer only; Volta and Turing have no TF32 and use their fp32 peak.
     """
     if gpu is None:
         return None
@@ -189,10 +190,10 @@ def _positive(text: str) -> float:
 
 
 def _plain(name: str) -> str:
-    # Drivers before 470 leave out the maker's name.
+    # Drivers before 470 leave out "NVIDIA".
     return " ".join(name.casefold().split()).removeprefix("nvidia ")
 
 
 def _folded(name: str) -> str:
-    # People write 80GB and 80 GB.
+    # Users write both 80GB and 80 GB.
     return _plain(name).replace(" ", "")

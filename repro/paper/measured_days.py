@@ -1,4 +1,4 @@
-"""Days that real GPUs took for cells of Tables 1 and 4, each with the stack that it was measured on."""
+"""Days measured on real GPUs for cells of Tables 1 and 4, each with the software stack of its measurement."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .tables import AtPlace, Cell, published_settings
 
 @dataclass(frozen=True)
 class MeasuredDays(AtPlace):
-    """One trial, by both clocks. Days and micro batch are None where the settings ran out of memory. `source` is the
-    results folder and the trial's id."""
+    """One trial, with days by both clocks. Days and micro batch are None if the settings ran out of memory. `source` is
+    the results folder and the trial's id."""
 
     model: str
     gpu: str
@@ -29,24 +29,24 @@ class MeasuredDays(AtPlace):
 
     @property
     def folder(self) -> str:
-        """The results folder that has its record."""
+        """Return the results folder that contains its record."""
         return self.source.partition(",")[0]
 
     @property
     def shown_by_authors_clock(self) -> float | None:
-        """The authors' days over the true ones; None where nothing ran."""
+        """Return the authors' days over the true ones; None if the trial did not run."""
         return self.authors_days / self.true_days if self.authors_days and self.true_days else None
 
 
 @read_once
 def measured_days() -> Mapping[tuple[str, str, int, str, str], MeasuredDays]:
-    """By model, GPU, count, settings and stack. Raises UserError where the file is broken."""
+    """Return the trials by model, GPU, count, settings and stack. Raise UserError if the file is broken."""
     return records(MeasuredDays, "measured.csv", ("model", "gpu", "gpus", "settings", "stack"), _check)
 
 
 def measured(cell: Cell) -> MeasuredDays | None:
-    """The fastest trial of a cell's settings, which are naive in Table 4 and in Table 1 any reading of Appendix J; one
-    that ran out of memory where none ran, None where there is none."""
+    """Return the fastest trial with a cell's settings: naive for Table 4; for Table 1, any reading of its row in
+    Appendix J. Return an out-of-memory trial if none ran, and None if there is no trial."""
     naive = cell.table == "4"
     rows = [] if naive else [row for row in published_settings() if row.place == cell.place]
     wanted = {NAIVE.id} if naive else {settings.id for row in rows for settings in row.readings()}

@@ -1,4 +1,4 @@
-"""Settings of a training run and the paper's search space over them (section 3.2.1 and Appendix F)."""
+"""Settings of a training run, and the paper's search space of settings (section 3.2.1 and Appendix F)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SHARDINGS: tuple[Sharding, ...] = get_args(Sharding)
 
 @dataclass(frozen=True)
 class Settings:
-    """One point of the search space. Free lunch is compile + custom kernels + TF32; naive is none of anything.
+    """One point of the search space. Free lunch is compile + custom kernels + TF32; naive has no method switched on.
 
-    `attention` is the custom kernel of the attention layers; it means nothing without free lunch.
+    `attention` is the custom kernel of the attention layers; it has no effect without free lunch.
     """
 
     free_lunch: bool
@@ -28,7 +28,7 @@ class Settings:
 
     @property
     def id(self) -> str:
-        """`naive`, or what is on, joined by `+`: `free_lunch+checkpointing+zero_3+offloading`."""
+        """Return `naive`, or the active methods joined by `+`: `free_lunch+checkpointing+zero_3+offloading`."""
         on = [
             "free_lunch" if self.free_lunch else "",
             "flash" if self.free_lunch and self.attention == "flash" else "",
@@ -40,7 +40,7 @@ class Settings:
 
     @classmethod
     def parse(cls, id: str) -> Settings:
-        """The inverse of `id`; a UserError names the words it may hold."""
+        """Return the settings with this id. Raise UserError, which lists the valid words, for another text."""
         words = set() if id == "naive" else set(id.split("+"))
         known = {"free_lunch", "flash", "checkpointing", "offloading", *SHARDINGS[1:]}
         shardings = [name for name in SHARDINGS[1:] if name in words]
@@ -60,32 +60,32 @@ class Settings:
 
     @property
     def base(self) -> Settings:
-        """The same with torch's own attention: the point of the paper's space, whichever kernel ran."""
+        """Return the settings with torch's own attention: the point in the paper's space, for either kernel."""
         return replace(self, attention="sdpa")
 
     @property
     def saves_memory(self) -> bool:
-        """Whether there is any memory-saving method; there is no offloading without sharding."""
+        """Return whether any memory-saving method is on. Offloading is only used with sharding."""
         return self.checkpointing or self.sharding != "none"
 
     @property
     def library(self) -> Literal["torch", "deepspeed", "fsdp"]:
-        """What wraps the model: DistributedDataParallel, DeepSpeed's ZeRO, or torch's fully_shard."""
+        """Return the library that wraps the model: DistributedDataParallel, DeepSpeed's ZeRO or fully_shard."""
         return {"none": "torch", "zero": "deepspeed", "fsdp": "fsdp"}[self.sharding.split("_")[0]]  # type: ignore[return-value]
 
     @property
     def stage(self) -> int:
-        """0 to 3: nothing, optimizer states, also gradients, also weights are sharded."""
+        """Return what is sharded: 0 nothing, 1 optimizer states, 2 also gradients, 3 also weights."""
         return 0 if self.sharding == "none" else int(self.sharding[-1])
 
     def allowed_on(self, count: int) -> bool:
-        """Appendix F: offloading needs sharding, and on one GPU sharding without offloading does nothing."""
+        """Return whether Appendix F tries it: offloading needs sharding; on one GPU, sharding needs offloading."""
         sharded = self.sharding != "none"
         return sharded == self.offloading if count == 1 else sharded or not self.offloading
 
     @property
     def reduces_every_micro_step(self) -> bool:
-        """Sharded gradients cannot be accumulated unreduced: stages 2 and 3 communicate in every micro-step."""
+        """Return whether every micro-step communicates: stages 2 and 3 cannot accumulate unreduced gradients."""
         return self.stage >= 2
 
 
@@ -94,6 +94,6 @@ FREE_LUNCH = Settings(free_lunch=True)
 
 
 def search_space(count: int) -> list[Settings]:
-    """Appendix F's settings on `count` GPUs, free lunch always on: 12 on one, 22 on more."""
+    """Return Appendix F's settings on `count` GPUs, all with free lunch: 12 on one GPU, 22 on more."""
     every = starmap(Settings, product((True,), (False, True), SHARDINGS, (False, True)))
     return [settings for settings in every if settings.allowed_on(count)]

@@ -1,4 +1,4 @@
-"""What the paper printed: Tables 1, 3 and 4, Appendix J, its original trainings, and its single numbers."""
+"""The paper's printed numbers: Tables 1, 3 and 4, Appendix J, its original trainings, and single quantities."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .gpus import OfGpus, known_gpu, paper_gpus
 from .settings import SHARDINGS, Settings, Sharding
 
 COUNTS = (1, 2, 4, 8)  # the numbers of GPUs in Tables 1 and 4
-TOLERANCE = 0.15  # around the printed days, relative, where a run is given no other
+TOLERANCE = 0.15  # relative, around the printed days; a run's default
 
 Table = Literal["1", "4"]
 TABLES: tuple[Table, ...] = get_args(Table)
@@ -24,7 +24,7 @@ Place = tuple[str, str, int]  # model, GPU and number of GPUs, as the paper name
 
 
 class AtPlace(OfGpus):
-    """What a row says of one model on one machine."""
+    """Base class of rows about one model on one machine."""
 
     model: str
 
@@ -47,12 +47,12 @@ class Cell(AtPlace):
 
     @property
     def printed(self) -> str:
-        """As the paper prints it."""
+        """Return the cell as the paper prints it."""
         return printed(self.state, self.days)
 
 
 def printed(state: State, days: int | None) -> str:
-    """A cell as the paper prints it: days, - for infeasible, ? for a mark that the copy at hand has lost."""
+    """Return a cell as the paper prints it: days, - for infeasible, ? for a mark lost in our copy of the paper."""
     return {"days": str(days), "infeasible": "-", "lost": "?"}[state]
 
 
@@ -72,7 +72,7 @@ class PublishedSettings(AtPlace):
     source: str
 
     def readings(self) -> list[Settings]:
-        """Every complete reading of the row that Appendix F allows: exactly one where no mark is lost."""
+        """Return all ways to fill in the row's lost marks that Appendix F allows: exactly one if no mark is lost."""
         marks = itertools.product(
             _either(self.free_lunch),
             _either(self.checkpointing),
@@ -84,7 +84,7 @@ class PublishedSettings(AtPlace):
 
 @dataclass(frozen=True)
 class PrintedRecipe:
-    """A row of Table 3, rounded as the paper rounds (143K is 143,000). None is a dash or N/A."""
+    """A row of Table 3, rounded as in the paper (143K is 143,000). None is a dash or N/A."""
 
     model: str
     parameters: int
@@ -101,9 +101,9 @@ class PrintedRecipe:
 
 @read_once
 def cells(table: Table) -> tuple[Cell, ...]:
-    """Every cell of Table 1 or 4: each model of Table 3 on 1, 2, 4 and 8 of each of the paper's GPUs.
+    """Return every cell of Table 1 or 4: each model of Table 3 on 1, 2, 4 and 8 of each of the paper's GPUs.
 
-    Raises UserError where the file is broken.
+    Raise UserError if the file is broken.
     """
     file, recipes, gpus = expected_folder() / f"table{table}.csv", printed_recipes(), paper_gpus()
     seen: dict[Hashable, int] = {}
@@ -117,15 +117,15 @@ def cells(table: Table) -> tuple[Cell, ...]:
 
 
 def all_cells() -> list[Cell]:
-    """The cells of both tables."""
+    """Return the cells of both tables."""
     return [cell for table in TABLES for cell in cells(table)]
 
 
 @read_once
 def published_settings() -> tuple[PublishedSettings, ...]:
-    """The rows of Appendix J.
+    """Return the rows of Appendix J.
 
-    Raises UserError where the file is broken, or contradicts Appendix F or Table 3's batch size.
+    Raise UserError if the file is broken, or contradicts Appendix F or Table 3's batch size.
     """
     recipes, gpus = printed_recipes(), paper_gpus()
     seen: dict[Hashable, int] = {}
@@ -157,7 +157,7 @@ def published_settings() -> tuple[PublishedSettings, ...]:
 
 @read_once
 def printed_recipes() -> Mapping[str, PrintedRecipe]:
-    """The rows of Table 3, by model. Raises UserError where the file is broken or lacks a model."""
+    """Return the rows of Table 3, by model. Raise UserError if the file is broken or lacks a model."""
     file, seen = expected_folder() / "table3.csv", dict[Hashable, int]()
     found = {}
     for row in rows(file, columns(PrintedRecipe)):
@@ -227,7 +227,7 @@ def _rounded_or_dash(text: str) -> int | None:
 
 @dataclass(frozen=True)
 class Original:
-    """What first trained a model, figure 6(a). None where the original does not say."""
+    """The GPUs and days of a model's original training, from figure 6(a). None if the original does not state it."""
 
     model: str
     gpus: int | None
@@ -238,7 +238,7 @@ class Original:
 
 @dataclass(frozen=True)
 class TrainingCompute:
-    """FLOPs of a whole training as figure 9 prints them, two figures."""
+    """FLOPs of a whole training as printed in figure 9, with two significant digits."""
 
     model: str
     training_flops: Positive
@@ -257,19 +257,19 @@ class AnalyticPeaks:
 
 @read_once
 def originals() -> Mapping[str, Original]:
-    """Figure 6(a), by model. Raises UserError where the file is broken."""
+    """Return the rows of figure 6(a), by model. Raise UserError if the file is broken."""
     return records(Original, "figure6.csv", ("model",), _known_model)
 
 
 @read_once
 def training_compute() -> Mapping[str, TrainingCompute]:
-    """Figure 9(a), by model. Raises UserError where the file is broken."""
+    """Return the rows of figure 9(a), by model. Raise UserError if the file is broken."""
     return records(TrainingCompute, "figure9.csv", ("model",), _known_model)
 
 
 @read_once
 def analytic_peaks() -> Mapping[str, AnalyticPeaks]:
-    """The peaks behind figures 2 and 9(b), by GPU. Raises UserError where the file is broken."""
+    """Return the peaks behind figures 2 and 9(b), by GPU. Raise UserError if the file is broken."""
     return records(AnalyticPeaks, "analytic_peaks.csv", ("gpu",), known_gpu)
 
 
@@ -279,7 +279,7 @@ def _known_model(row: Row) -> None:
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number, its unit, what it counts, and who says so."""
+    """A number with its unit, what it counts, and its source."""
 
     id: str
     value: Positive
@@ -290,5 +290,5 @@ class Quantity:
 
 @read_once
 def quantities() -> Mapping[str, Quantity]:
-    """All of them, by id. Raises UserError where the file is broken."""
+    """Return all quantities, by id. Raise UserError if the file is broken."""
     return records(Quantity, "quantities.csv", ("id",))
