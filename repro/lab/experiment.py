@@ -1,4 +1,4 @@
-"""Runs the lab's experiment: each training in a process of its own, kept in a folder, and not run twice."""
+"""The runner of the lab's experiment: each training runs once, in its own process, and is saved in a folder."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from ..run.results import TRAININGS, TRIALS, Results
 from ..text import SECONDS_A_DAY
 from .specification import Trained, Training
 
-_TIME_LIMIT = 30.0 * SECONDS_A_DAY  # somebody watches the bar
+_TIME_LIMIT = 30.0 * SECONDS_A_DAY  # no limit in practice: the user watches the progress bar
 
 
 class TrainingFailedError(RuntimeError):
-    """A training that ended without times: what became of it, in one line."""
+    """A training that ended without times; the message is its status and error, in one line."""
 
 
 class Experiment:
-    """Trainings in a results folder, on the first of `devices`, or on the CPUs. A context manager: it holds the folder
-    and ends all processes."""
+    """Trainings in a results folder, on the first of `devices`, or on the CPUs if there is none. A context manager: it
+    locks the folder and ends all its processes."""
 
     def __init__(self, folder: Path, devices: Sequence[Device]) -> None:
         self.results, self._devices = Results(folder), list(devices[:1])
@@ -58,13 +58,14 @@ class Experiment:
         self._opened.close()
 
     def _keep_environment(self) -> None:
-        """Writes environment.json. Raises UserError where the folder's trainings are of another stack."""
+        """Write environment.json. Raise UserError if the folder's trainings are from another stack."""
         if any(self.results.folder.glob(TRAININGS)):
             environment.refuse_another(self.results.folder, self._environment)
         environment.keep(self._environment, self.results.folder)
 
     def run(self, what: Training) -> tuple[Trained, bool]:
-        """The training's times, and whether an earlier run of this folder had them. Raises TrainingFailedError."""
+        """Return the training's times, and whether an earlier run in this folder took them. Raise
+        TrainingFailedError."""
         path = self.results.folder / f"{what.id}.json"
         if path.is_file():
             return _read(path, what), True
@@ -104,13 +105,13 @@ class Experiment:
 
 
 def batches(what: Training) -> int:
-    """Those that a training takes, its warm-up's with them."""
+    """Return the number of batches that a training takes, including its warm-up."""
     an_epoch = gan.batches(what.images, what.batch)
     return what.epochs * an_epoch + (min(gan.WARM_UP_BATCHES, an_epoch) if what.warm else 0)
 
 
 def check_room(folder: Path, what: Training) -> None:
-    """Raises UserError where the disk has no room for the images of a training that the folder lacks. Makes nothing."""
+    """Raise UserError where the disk is too small for the images of a training not yet in the folder. Write nothing."""
     if (folder / f"{what.id}.json").is_file():
         return
     recipe = models.find("gan", what.scale)
@@ -124,7 +125,7 @@ def check_room(folder: Path, what: Training) -> None:
 
 
 def _read(path: Path, what: Training) -> Trained:
-    """A training that an earlier run has kept. Raises UserError where its times cannot be of that one."""
+    """Return a training saved by an earlier run. Raise UserError if its times cannot be those of `what`."""
     try:
         found = datafile.read(path, Trained)
         if problem := _contradiction(found, what):
@@ -154,7 +155,7 @@ def _contradiction(found: Trained, what: Training) -> str | None:
 
 @contextlib.contextmanager
 def _bar(progress: Path, batches: int) -> Iterator[None]:
-    """A bar on stderr with the time left, which follows the file that grows by a byte a batch."""
+    """Show a progress bar with the time left on stderr; the file `progress` grows by one byte a batch."""
     from tqdm import tqdm
 
     over = threading.Event()

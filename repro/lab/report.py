@@ -1,4 +1,4 @@
-"""What the lab's experiment found, as people and machines read it."""
+"""The report of the lab's experiment, as text, Markdown, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .specification import Epoch, Prediction, Ratio, Trained, Training
 
 
 class Report:
-    """What the experiment found, in any format; CSV is the predictions alone."""
+    """The results of the experiment. CSV has only the predictions."""
 
     def __init__(self, first: Trained, all: Trained, warm: Trained | None, gpu: Gpu | None) -> None:
         self.trained = [each for each in (first, warm, all) if each is not None]
@@ -64,12 +64,12 @@ class Report:
 
 
 def named(training: Training) -> str:
-    """A training among those of an experiment."""
+    """Return the words that tell a training from the others of its experiment."""
     return f"{counted(training.epochs, 'epoch')}{', after a warm-up' if training.warm else ''}"
 
 
 def what(training: Training) -> str:
-    """A training, and how much of the lab's it is."""
+    """Describe a training: model size, machine, images and batches."""
     batches = gan.batches(training.images, training.batch)
     return (
         f"The lab's GAN, {'its tiny twin' if training.scale == 'tiny' else 'as large as in the lab, we believe'}, on "
@@ -78,7 +78,7 @@ def what(training: Training) -> str:
 
 
 def scaled_down(training: Training, epochs: int) -> list[str]:
-    """What is smaller here than in the lab, and how to have it whole."""
+    """Return a sentence on what is smaller here than in the lab and which options run it in full, or nothing."""
     batch = models.find("gan").batch_size
     longest = max(specification.lab_runs().values(), key=lambda run: run.seconds)
     pairs = [("images", training.images, gan.IMAGES), ("a batch", training.batch, batch), ("epochs", epochs, EPOCHS)]

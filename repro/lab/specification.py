@@ -1,6 +1,6 @@
-"""The lab's experiment: a GAN trained for 1 and for 20 epochs, the second predicted from the first.
+"""Data of the lab's experiment: a GAN is trained for 1 epoch and for 20; the first training predicts the second.
 
-The report's measurements (on CPUs, a T4 and a V100), ours, and what follows from either.
+The report's measurements (on CPUs, a T4 and a V100), ours, and the values computed from each.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from ..paper.tables import quantities
 from ..text import figures
 
 _FIRST_BATCHES = 10
-# The resources of its runs, two with CPUs alone.
+# Resources of the report's runs; the first two trained on CPUs only.
 T4_2_CPUS, T4_16_CPUS = "T4 node with 2 CPUs", "T4 node with 16 CPUs"
 T4, V100 = "T4 node with 1 GPU and 8 CPUs", "DGX node with 1 GPU and 8 CPUs"
-# A DGX holds SXM2 parts; the report does not say which, and both have these peaks.
+# A DGX has SXM2 GPUs. The report does not state the memory size; both sizes have the same peaks.
 _CATALOGUE_NAMES = {"V100": "V100 32 GB"}
 
 
 @dataclass(frozen=True)
 class LabRun:
-    """A training as the report has it; `gpu` is None where the CPUs trained, times are local. While it ran, clocks
-    went forward by `clock_change_seconds`."""
+    """A training in the report. `gpu` is None for training on CPUs. Times are local; the clocks went forward by
+    `clock_change_seconds` during the run."""
 
     resources: str
     gpu: str | None
@@ -45,7 +45,7 @@ class LabRun:
 
 @dataclass(frozen=True)
 class Training:
-    """A training of our own, on a `machine`. A `warm` one starts its clock after an unmeasured warm-up."""
+    """A training of our own, on a `machine`. With `warm`, an unmeasured warm-up precedes the first epoch."""
 
     machine: str
     scale: Scale
@@ -56,16 +56,16 @@ class Training:
 
     @property
     def id(self) -> str:
-        """Names it to people and to resume."""
+        """Return the name used in messages and as the file name, by which a later run finds it."""
         epochs = f"{self.epochs}-epoch{'s' if self.epochs > 1 else ''}{'-warm' if self.warm else ''}"
         return f"{self.machine.replace(' ', '-')}_{self.scale}_{self.images}-images_{epochs}"
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training took: seconds of each batch's reading and training, by epoch, and of each epoch. `started` is
-    from sending the job to the first epoch, `crowd` how many CPUs other processes kept busy meanwhile, None on a
-    GPU."""
+    """Measured seconds of a training: reading and training of each batch, by epoch, and each epoch. `started` is the
+    time from sending the job to the first epoch. `crowd` is the number of CPUs that other processes used meanwhile;
+    None on a GPU."""
 
     what: Training
     started: float
@@ -77,9 +77,9 @@ class Trained:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of a training's seconds from one epoch. `later` is the mean epoch after the first; of the report's trainings,
-    which do not tell their first, after one of `first`. `error` is relative to the measured seconds, `source` says who
-    measured."""
+    """A training's seconds predicted from one epoch. `later` is the mean epoch after the first. The report does not
+    state the first epoch of its long trainings: there `first` is the one-epoch training. `error` is relative to the
+    measured seconds; `source` is who measured."""
 
     machine: str
     method: str
@@ -96,8 +96,8 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Epoch:
-    """An epoch's seconds of reading and training, and milliseconds of its batches, reading and training together:
-    the first, the mean of the next nine, and the median of the rest (None where there are no more)."""
+    """Seconds of an epoch's reading and training, and milliseconds of its batches (reading and training together): the
+    first, the mean of the next nine, and the median of the rest (None if there are no more)."""
 
     epoch: str
     reading: float
@@ -110,8 +110,8 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as fast one machine is as another: by a specification, and as measured in 1 and in N epochs.
-    `error` is of the specification's ratio against that of N epochs."""
+    """Speed of one machine over another's: predicted by a specification, and measured in 1 and in N epochs. `error` is
+    that of the specification's ratio relative to the one of N epochs."""
 
     machines: str
     specification: str
@@ -126,8 +126,8 @@ class Ratio:
 
 @read_once
 def lab_runs() -> Mapping[tuple[str, int], LabRun]:
-    """The eight runs, by resources and epochs; all but those of one epoch were predicted. Raises UserError where the
-    file is broken."""
+    """Return the report's eight runs, by resources and epochs; all except one-epoch runs were predicted. Raise
+    UserError if the file is broken."""
 
     def check(row: Row) -> None:
         row.choice("gpu", ("-", "T4", "V100"))
@@ -138,7 +138,7 @@ def lab_runs() -> Mapping[tuple[str, int], LabRun]:
 
 
 def lab_predictions() -> list[Prediction]:
-    """The report's four."""
+    """Return the report's four predictions."""
     images, runs = int(quantities()["lab/images"].value), lab_runs()
     return [
         _prediction(
@@ -152,7 +152,7 @@ def lab_predictions() -> list[Prediction]:
 
 
 def predictions(first: Trained, all: Trained, warm: Trained | None) -> list[Prediction]:
-    """Ours: as the report predicts, and, given an epoch after a warm-up, with the warm-up once and not every epoch."""
+    """Return ours: by the report's method and, given `warm`, by one that counts the warm-up once, not each epoch."""
     epochs, [one] = all.what.epochs, first.seconds
     later = mean(all.seconds[1:])
     methods = {"epochs x first epoch": epochs * one}
@@ -167,14 +167,14 @@ def predictions(first: Trained, all: Trained, warm: Trained | None) -> list[Pred
 
 
 def epochs_of(first: Trained, all: Trained, warm: Trained | None) -> list[Epoch]:
-    """The epochs that the predictions are made from, and those they are about."""
+    """Return the epochs that the predictions use, and those that they predict."""
     found = [_epoch("alone", first, [0]), _epoch("first", all, [0])]
     found.append(_epoch(f"later ({len(all.seconds) - 1}, mean)", all, range(1, len(all.seconds))))
     return [*found, _epoch("alone, after a warm-up", warm, [0])] if warm else found
 
 
 def why(first: Trained, all: Trained) -> list[str]:
-    """What the first epoch took more than a later one, and in what, in sentences."""
+    """Explain in sentences how much longer the first epoch took than a later one, and in which part."""
     alone, begin, later = epochs_of(first, all, None)
     surplus, reading = begin.total - later.total, begin.reading - later.reading
     early = slice(0, min(_FIRST_BATCHES, len(all.training[0])))
@@ -201,7 +201,7 @@ def _signed(seconds: float) -> str:
 
 
 def lab_ratios() -> list[Ratio]:
-    """The report's V100 and T4, by its own figures and by the catalogue's; and its CPUs, by their number."""
+    """Return V100 over T4, by the report's own figures and by the catalogue's, and its CPUs, by their number."""
     given, source = quantities(), "lab report, section I (as printed; double and single precision)"
     sheets = [("TFLOP/s", given["lab/v100_tflops"].value, given["lab/t4_tflops"].value, source)]
     v100, t4 = _gpu("V100"), _gpu("T4")
@@ -219,7 +219,7 @@ def lab_ratios() -> list[Ratio]:
 
 
 def ratios(first: Trained, all: Trained, gpu: Gpu | None) -> list[Ratio]:
-    """Ours against the report's GPUs, image for image; none on a CPU, an unknown GPU or the tiny twin."""
+    """Return our GPU over the report's GPUs, per image; nothing on a CPU, an unknown GPU or for the tiny version."""
     if gpu is None or first.what.scale != "paper":
         return []
     images, found = quantities()["lab/images"].value, []
@@ -251,7 +251,7 @@ def _prediction(
 
 
 def _epoch(name: str, trained: Trained, which: Sequence[int] | range) -> Epoch:
-    """The mean of these epochs."""
+    """Return the mean over the epochs `which`."""
     batches = [
         mean(times)
         for times in zip(
@@ -279,7 +279,7 @@ _Figure = tuple[str, float, float, str]
 
 
 def _specifications(one: Gpu, other: Gpu) -> list[_Figure]:
-    """What the catalogue has of both: what might limit a training in fp32, and tensor cores, which it does not use."""
+    """Return both GPUs' figures in the catalogue: possible limits of fp32 training, and the unused tensor cores."""
     pairs = {
         "fp32 TFLOP/s": (one.fp32_tflops, other.fp32_tflops),
         "fp16 tensor TFLOP/s": (one.fp16_tflops, other.fp16_tflops),
