@@ -1,1 +1,1 @@
-"""Prediction without a GPU: traces of the real model code, and models of memory and time over them."""
+"""Predictions without a GPU: traces of the real model code, and models of memory and time over them."""

@@ -1,4 +1,4 @@
-"""Can a number of days be true? The FLOP/s that it implies, as a share of what the GPU can do at most."""
+"""Audit of numbers of days: the FLOP/s that they imply, as a share of the GPU's peak."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ IMPLAUSIBLE = 0.75  # the best trainings published reach 72 %: a GPT with FlashA
 
 @dataclass(frozen=True)
 class Audited(AtPlace):
-    """A number of days and what it implies. `table` is "1", "4" or "measured", then `clock` says whose days.
+    """A number of days and what it implies. `table` is "1", "4" or "measured"; `clock` is the clock of measured days.
 
-    `tflops` are model FLOP/s of each GPU, 1e12 a second, `peak_tflops` the GPU's dense peak at the recipe's
-    precision; `utilisation` is their ratio with the bounds that the rounding of the days leaves; `clock_mhz` is the
-    clock at which the GPU's units, all busy, would reach it (None where the boost clock is not known).
-    `corrected_utilisation` and `corrected_verdict` are of the true days that the printed ones imply, see
-    `without_queue`; None where nobody asked, or nothing is known.
+    `tflops` are model FLOP/s of each GPU, 1e12 a second; `peak_tflops` is the GPU's dense peak at the recipe's
+    precision. `utilisation` is their ratio, with bounds from the rounding of the days. `clock_mhz` is the clock at
+    which the GPU's units, all busy, would reach it (None if the boost clock is unknown). `corrected_utilisation` and
+    `corrected_verdict` are of the true days that the printed ones imply, see `without_queue`; None if not requested, or
+    unknown.
     """
 
     table: str
@@ -49,12 +49,12 @@ class Audited(AtPlace):
 
     @property
     def explained(self) -> bool:
-        """Whether the launch queue makes its days more plausible."""
+        """Return whether the launch queue makes its days more plausible."""
         return self.corrected_verdict is not None and _ORDER[self.corrected_verdict] > _ORDER[self.verdict]
 
     @property
     def corrected_share(self) -> str | None:
-        """`corrected_utilisation` as people read it."""
+        """Return `corrected_utilisation` in percent, as text."""
         return None if self.corrected_utilisation is None else f"{self.corrected_utilisation:.0%}"
 
 
@@ -62,12 +62,12 @@ _ORDER = {word: number for number, word in enumerate(get_args(Plausibility))}
 
 
 def audit() -> list[Audited]:
-    """Every cell of Tables 1 and 4 that has days. Table 1's vision cells are TF32, Table 4's fp32."""
+    """Return every cell of Tables 1 and 4 that has days. fp32 recipes are in TF32 in Table 1, in fp32 in Table 4."""
     return [_cell(cell) for cell in all_cells() if cell.days is not None]
 
 
 def without_queue(rows: Iterable[Audited]) -> list[Audited]:
-    """The cells with what they imply once the launch queue is taken out of the authors' clock."""
+    """Return the cells with what they imply once the launch queue is removed from the authors' clock."""
     return [_without_queue(row, by_place(row.table)[row.place]) for row in rows]  # type: ignore[arg-type]
 
 
@@ -77,13 +77,13 @@ def _without_queue(row: Audited, cell: Cell) -> Audited:
     if None in true:
         return row
     value, low, high = (row.tflops * row.days / row.peak_tflops / each for each in true)  # type: ignore[operator]
-    share = Interval(value, high, low)  # more days, less utilisation
+    share = Interval(value, high, low)  # more days mean less utilisation
     return replace(row, corrected_utilisation=share.value, corrected_verdict=verdict(share))
 
 
 def audit_measured(records: Iterable[Record]) -> list[Audited]:
-    """The days of records at the paper's scale, by the authors' clock and by the true one. Left out are records
-    without days, and GPUs whose peak we do not know."""
+    """Return the days of records at the paper's scale, by the authors' clock and by the true one. Skip records without
+    days, and GPUs whose peak is not known."""
     found = []
     for record in records:
         gpu = find(record.device)
@@ -99,7 +99,7 @@ def audit_measured(records: Iterable[Record]) -> list[Audited]:
 
 
 def plausible_cells() -> set[Cell]:
-    """Those of Tables 1 and 4 whose days the hardware allows."""
+    """Return the cells of Tables 1 and 4 whose days are plausible."""
     plausible = {(row.table, row.place) for row in audit() if row.verdict == "plausible"}
     return {cell for cell in all_cells() if (cell.table, cell.place) in plausible}
 
@@ -129,14 +129,14 @@ def _audited(
 
 
 def verdict(utilisation: Interval) -> Plausibility:
-    """Impossible is what no rounding of the days could bring down to the peak."""
+    """Return the verdict. Days are impossible if no rounding of them brings them down to the peak."""
     if utilisation.low > 1:
         return "impossible"
     return "implausible" if utilisation.value > IMPLAUSIBLE else "plausible"
 
 
 def summary(rows: Sequence[Audited]) -> list[str]:
-    """How many cells cannot be true, table by table."""
+    """Describe how many days are impossible or implausible, one sentence per table."""
     lines = []
     for table in dict.fromkeys(row.table for row in rows):
         there = [row for row in rows if row.table == table]
@@ -150,7 +150,7 @@ def summary(rows: Sequence[Audited]) -> list[str]:
 
 
 def queue_summary(rows: Sequence[Audited]) -> list[str]:
-    """What taking the launch queue out makes of the cells that cannot be true; nothing where it was not taken out."""
+    """Describe how removing the launch queue changes the verdicts; empty if it was not removed."""
     known = [row for row in rows if row.corrected_utilisation is not None]
     lines = []
     for word, others in (("impossible", "possible"), ("implausible", "plausible")):
@@ -170,7 +170,7 @@ def queue_summary(rows: Sequence[Audited]) -> list[str]:
 
 
 def queue_rows(rows: Iterable[Audited]) -> list[dict[str, Any]]:
-    """The impossible cells, before and after the launch queue is taken out."""
+    """Return the impossible cells, before and after the launch queue is removed."""
     return [
         {
             "table": row.table,

@@ -1,4 +1,4 @@
-"""What was measured of a machine by probes (`repro calibrate`), and what was fitted of the time and memory models."""
+"""Calibrations: measurements of a machine by probes (`repro calibrate`), and fits of the time and memory models."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Factors = tuple[float, float]
 
 @dataclass(frozen=True)
 class Calibration:
-    """A fit to the paper's cells and to what was measured, and the factors on predicted days between which 8 of 10
-    cells lie that it has not seen: of GPUs with HBM, which the paper has joined by NVLink, and of those with GDDR,
-    mostly on PCIe."""
+    """Parameters fitted to the paper's cells and to measurements. `hbm` and `gddr` are the factors on predicted days
+    between which 8 of 10 unseen cells lie: for GPUs with HBM, which the paper connects by NVLink, and for those with
+    GDDR, mostly on PCIe."""
 
     rates: Rates
     queue: Queue
@@ -37,21 +37,21 @@ class Calibration:
     gddr: Factors
 
     def interval(self, machine: Machine) -> Factors:
-        """The factors for such a machine; a CPU's are the wider ones."""
+        """Return the factors for such a machine; a CPU gets those of GDDR, the wider ones."""
         return self.hbm if machine.stacked else self.gddr
 
 
 def save(fits: dict[str, Calibration], file: Path = FILE) -> None:
-    """Writes the fit to everything, and those that held a recipe or a GPU out, by what they left out.
+    """Write the fit to everything, and the fits that held out a recipe or a GPU, by the name they held out.
 
-    Raises UserError where it cannot be written.
+    Raise UserError if the file cannot be written.
     """
     datafile.write(file, {name: asdict(fit) for name, fit in fits.items()})
 
 
 @cache
 def calibrations() -> dict[str, Calibration]:
-    """Every fit. Raises UserError where they cannot be read."""
+    """Return every fit. Raise UserError if one is missing or the file cannot be read."""
     try:
         fits = datafile.read(FILE, dict[str, Calibration])
     except datafile.NotAsDeclaredError as error:
@@ -66,7 +66,7 @@ def _none(why: str) -> UserError:
 
 
 def here(known: Gpu | Probes, count: int, limit: int | None) -> tuple[Machine, Calibration]:
-    """`count` devices, `limit` bytes of each if not all: a GPU of the catalogue, or one that was probed."""
+    """Return machine and calibration of `count` catalogue GPUs or probed devices, each with `limit` bytes or all."""
     fitted = calibrations()[EVERYTHING]
     if isinstance(known, Probes):
         return limited(known.machine(count), known.calibration(fitted, count), limit)
@@ -74,8 +74,8 @@ def here(known: Gpu | Probes, count: int, limit: int | None) -> tuple[Machine, C
 
 
 def limited(machine: Machine, calibration: Calibration, limit: int | None) -> tuple[Machine, Calibration]:
-    """The same with no more than `limit` bytes of each device: all of them the allocator's, as what CUDA itself takes
-    comes on top."""
+    """Return machine and calibration with at most `limit` bytes per device. The allocator can use all of them: CUDA's
+    own memory comes on top."""
     allowance = calibration.allowance
     if limit is None or limit >= usable(machine.gpu, allowance) - workspace(allowance, machine.world):
         return machine, calibration
@@ -85,9 +85,9 @@ def limited(machine: Machine, calibration: Calibration, limit: int | None) -> tu
 
 @dataclass(frozen=True)
 class Probes:
-    """Of one kind of device: its name (`cpu` for this machine's), bytes of memory of one, compute capability (None for
-    a CPU), what was measured on so many of them at once, and the seconds that it took. `crowd` is how many CPUs other
-    processes kept busy meanwhile, at most; None on GPUs, and where nobody tells."""
+    """Measurements of one kind of device: its name (`cpu` for this machine's CPUs), bytes of memory of one, compute
+    capability (None for a CPU), measurements by number of devices used at once, and seconds that probing took. `crowd`
+    is how many CPUs other processes used, at most; None on GPUs, and if the system does not report it."""
 
     device: str
     memory: int
@@ -97,7 +97,7 @@ class Probes:
     crowd: float | None = None
 
     def machine(self, count: int) -> Machine:
-        """`count` of the device. UserError for a number that was not probed."""
+        """Return a machine of `count` devices. Raise UserError for a number that was not probed."""
         if count not in self.counts:
             known = ", ".join(str(one) for one in sorted(self.counts))
             raise UserError(f"{count} x {self.device} was not probed, only {known}: {command()} calibrate measures it")
@@ -105,32 +105,32 @@ class Probes:
         return Machine(replace(gpu, memory_gb=self.memory / 2**30, reported_mib=None), count, probed=self.counts[count])
 
     def calibration(self, fitted: Calibration, count: int) -> Calibration:
-        """The fit with measured rates instead of shares of what data sheets promise. What was not measured, such as
-        the share of peak that fused attention reaches, stays as it was fitted."""
+        """Return the fit with measured rates in place of shares of data-sheet figures. What was not measured, such as
+        the share of peak that fused attention reaches, stays as fitted."""
         probed = self.counts[count]
         products = ("half", "half_geforce", "full", "full_gddr", "tf32")
         memory = ("hbm", "hbm_fused", "gddr", "gddr_fused")
         measured = dict.fromkeys((*products, *memory, "switch", "bridge", "host"), 1.0)
         measured |= dict.fromkeys(("pcie_2", "pcie_4", "pcie_8"), 1.0) | {"launch": probed.launch}
         if self.capability is None:
-            # The device is the host: offloading makes no update faster, only some copies more.
+            # The device is the host: offloading makes no update faster, and adds copies.
             measured["host_memory"] = probed.copy
         allowance = ALL_OF_IT if self.capability is None else replace(fitted.allowance, reserved=0.0)
         return replace(fitted, rates=replace(fitted.rates, **measured), allowance=allowance)
 
     @property
     def doubt(self) -> str:
-        """That others may have slowed what was probed, as a sentence; nothing where they did not."""
+        """Return a sentence if other processes may have slowed the probes, else an empty string."""
         others = crowded(self.crowd)
         return f"While it was probed {others}: it may be faster than this, measure it again alone." if others else ""
 
     def save(self, file: Path, named: bool = True) -> None:
-        """Write the probes as JSON, where a person `named` the file or not. Raises UserError as `files.replace`."""
+        """Write the probes as JSON. `named` is as in `files.replace`, which raises UserError."""
         datafile.write(file, asdict(self), named)
 
 
 def load_probes(file: Path) -> Probes:
-    """What `save` wrote. Raises UserError where it cannot be read."""
+    """Return the probes that `save` wrote. Raise UserError if they cannot be read, or a number is out of range."""
     try:
         found = datafile.read(file, Probes)
         numbers = {"memory": found.memory}
@@ -150,7 +150,7 @@ def load_probes(file: Path) -> Probes:
 
 
 def _unknown(name: str, capability: tuple[int, int] | None) -> Gpu:
-    """A device that the catalogue lacks: all that a prediction needs of it was measured."""
+    """Return a catalogue row for a device without one; predictions use only its measured values."""
     nothing: dict[str, Any] = dict.fromkeys(
         (
             "reported_mib",

@@ -1,5 +1,5 @@
-"""Predictions beside what others measured and published. No rate is fitted to it. Needs no torch: the traces of their
-models are shipped, and benchmarks/elsewhere.py makes them."""
+"""Predictions compared with measurements that others published. No rate is fitted to these. Needs no torch: the traces
+of their models are shipped; benchmarks/elsewhere.py makes them."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from .time import micro_step, timed_step
 from .traces import Part, Trace, Variant
 
 FOLDER = traces.FOLDER / "elsewhere"
-# The recipe that each model is like, but for what is named here: its inputs, and the class of its repeated layer.
+# The recipe that each model resembles, except for its inputs and the class of its repeated layer, given here.
 _LIKE = {
     "llm-foundry": ("pythia-1b", Text(sequence=2048, vocabulary=50_368), "GPT2Block"),
     "NVIDIA": ("roberta", Text(sequence=512, vocabulary=30_528), "BertLayer"),
     "gpt-neox": ("pythia-410m", Text(sequence=2048, vocabulary=50_304), "GPTNeoXLayer"),
 }
-# An update's traffic as a share of Adam's 100 bytes a weight. timm's SGD, with Nesterov's momentum, moves 44, and 16
+# An update's memory traffic as a share of Adam's 100 bytes a weight. timm's SGD with Nesterov momentum moves 44, and 16
 # more as torch 1.12 sets gradients to zero and adds to them. NVIDIA's LAMB moves 62 with gradients in half precision
 # (optimization.py and run_pretraining.py at bae6e931): 8 to scale gradients before and after their exchange, 10 for
 # three norms, 38 in its two kernels, 6 to copy weights to half precision.
 _UPDATE = {"timm": 0.60, "NVIDIA": 0.62}
-# NVIDIA adds up gradients in half precision after the backward pass, which hides nothing of it: as ZeRO-1 does.
+# NVIDIA reduces half-precision gradients after the backward pass, which cannot hide that: the same as ZeRO-1.
 _EXCHANGED = Settings.parse("zero_1")
 
 
 @dataclass(frozen=True)
 class Published:
-    """A training step, or a forward pass alone, that `who` measured: so many of `unit`, of the whole machine, in
-    micro-steps of `micro_batch` examples on each of `gpus`. `clock` is `authors` where the host did not wait for the
-    GPU, as in the paper."""
+    """A training step, or a forward pass alone, that `who` measured. `measured` is in `unit`, of the whole machine, in
+    micro-steps of `micro_batch` examples on each of `gpus`. `clock` is `authors` if the host did not wait for the GPU,
+    as in the paper."""
 
     who: Literal["timm", "llm-foundry", "NVIDIA", "academic-pretraining", "gpt-neox"]
     model: str
@@ -59,18 +59,18 @@ class Published:
 
     @property
     def variant(self) -> Variant:
-        """NVIDIA's level O2 of apex computes in half precision throughout, as DeepSpeed does."""
+        """Return the trace's variant. NVIDIA's apex level O2 is half precision throughout, like DeepSpeed."""
         return "half" if self.who == "NVIDIA" else variant_of(Settings.parse(self.settings))
 
     @property
     def examples(self) -> int:
-        """Those of a step, on all GPUs."""
+        """Return the examples of a step, on all GPUs."""
         return self.gpus * self.micro_batch * self.accumulation
 
     @property
     def recipe(self) -> Recipe:
-        """The model as a recipe whose batch is a step's examples; but for the authors' Pythia-1.4B without a builder,
-        which benchmarks/elsewhere.py adds."""
+        """Return the model as a recipe whose batch is a step's examples. It has no builder, which
+        benchmarks/elsewhere.py adds. The authors' Pythia-1.4B is a recipe already."""
         if self.who == "academic-pretraining":
             return models.find(self.model)
         if self.who == "timm":
@@ -85,14 +85,14 @@ class Published:
 
     @property
     def trace(self) -> Trace:
-        """Shipped with the recipes' where it is one. Raises UserError where none is."""
+        """Return the shipped trace; for the authors' Pythia-1.4B, the recipe's. Raise UserError if there is none."""
         if self.who == "academic-pretraining":
             return traces.find(self.model, self.variant)
         return traces.find(self.model, self.variant, traces.nearest({}, FOLDER), folder=FOLDER)
 
     @property
     def seconds(self) -> float:
-        """Seconds of the step, or of the forward pass, as measured."""
+        """Return the measured seconds of the step, or of the forward pass."""
         recipe = self.recipe
         if self.unit == "days":
             return self.measured * SECONDS_A_DAY / recipe.training_steps
@@ -102,36 +102,36 @@ class Published:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What was published, and the seconds predicted of it, with the bounds between which 8 of 10 unseen cells of the
-    paper lay."""
+    """A published measurement and its predicted seconds, with the bounds between which 8 of 10 unseen cells of the
+    paper lie."""
 
     published: Published
     predicted: Interval
 
     @property
     def ratio(self) -> float:
-        """Predicted over measured."""
+        """Return predicted over measured seconds."""
         return self.predicted.value / self.published.seconds
 
     @property
     def inside(self) -> bool:
-        """Whether the measured time lies in the interval."""
+        """Return whether the measured time is inside the interval."""
         return self.predicted.overlaps(Interval.exact(self.published.seconds))
 
 
 def published() -> list[Published]:
-    """Every row of expected/elsewhere.csv. Raises UserError where it is broken."""
+    """Return every row of expected/elsewhere.csv. Raise UserError if it is broken."""
     key = ("model", "gpu", "gpus", "what", "settings", "compiled", "micro_batch")
     return list(records(Published, "elsewhere.csv", key, known_gpu).values())
 
 
 def held_out(calibration: Calibration) -> list[HeldOut]:
-    """Every published row with its prediction. Raises UserError where a file is broken, or a trace is missing."""
+    """Return every published row with its prediction. Raise UserError if a file is broken or a trace is missing."""
     return [HeldOut(row, predicted(row, calibration)) for row in published()]
 
 
 def predicted(row: Published, calibration: Calibration) -> Interval:
-    """Seconds of the step, or of the forward pass, by the clock that the row was measured by."""
+    """Predict the seconds of the step, or of the forward pass, by the clock of the measurement."""
     recipe, machine, rates = row.recipe, Machine(gpu_named(row.gpu), row.gpus), calibration.rates
     trace = _forward(row.trace) if row.what == "forward" else row.trace
     taken = timed_step(recipe, trace, Settings.parse(row.settings), machine, row.micro_batch, rates)
@@ -146,15 +146,15 @@ def predicted(row: Published, calibration: Calibration) -> Interval:
 
 
 def largest(row: Published, calibration: Calibration) -> int | None:
-    """The micro batch that their search for the largest one should end at, by the memory model; None where nobody
-    searched."""
+    """Return the micro batch at which their search for the largest one should end, by the memory model; None if there
+    was no search."""
     allowance, gpu = calibration.allowance, gpu_named(row.gpu)
     if row.who == "academic-pretraining":
         return largest_micro_batch(row.recipe, row.trace, Settings.parse(row.settings), gpu, row.gpus, allowance)
     if row.who != "timm" or row.what == "forward":
         return None
-    # Powers of two, and one and a half of them. Its trainings keep gradients from step to step and one moment, and have
-    # no buckets.
+    # timm tries powers of two, and 1.5 times these. Its trainings keep gradients between steps, one moment and no
+    # buckets.
     trace = row.trace
     fp32 = 4 * trace.parameters
     room = usable(gpu, allowance) - workspace(allowance, row.gpus)
@@ -170,7 +170,7 @@ def _no_builder(custom_kernels: bool, attention: str) -> NoReturn:
 
 
 def _forward(trace: Trace) -> Trace:
-    """The same without its backward pass."""
+    """Return the trace without its backward pass."""
 
     def kept(part: Part) -> Part:
         return replace(part, costs={key: cost for key, cost in part.costs.items() if not key.startswith("backward/")})

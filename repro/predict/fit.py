@@ -1,8 +1,8 @@
-"""Fits the few rates, the launch queue and the allowance of memory to what the paper prints and to what was measured,
-the same each time.
+"""Fits of the rates, the launch queue and the memory allowance to the paper's numbers and to measurements. The results
+are deterministic.
 
 Rates are fitted by least squares to the logarithms of all printed days, as the authors' clock would show them, and of
-measured true days. The queue is fitted to trials that have both clocks. The allowance goes by what fits and by no days.
+measured true days. The queue is fitted to trials with both clocks; the allowance to what fits in memory, not to days.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from .time import BOUNDS, Rates, TimedStep, timed_step
 if TYPE_CHECKING:
     from numpy import ndarray
 
-_INSIDE = 0.8  # of unseen cells within the interval
-_TRIAL = 2.0  # how much a measured trial weighs beside a cell, whose days are rounded, and of an unknown run
-_DRAWN = 0.2  # the same of each rate's distance from where it starts, relative to that
-_SOFT = 0.1  # beyond this much, in logarithms, what is missed counts by its size and no longer by its square
+_INSIDE = 0.8  # share of unseen cells inside the interval
+_TRIAL = 2.0  # weight of a measured trial relative to a cell, whose days are rounded and whose run is unknown
+_DRAWN = 0.2  # weight of each rate's distance from its start, relative to the start
+_SOFT = 0.1  # larger errors, in logarithms, count linearly, smaller ones by their squares
 _ROOMS = [float(room) for room in range(400, 1101, 10)]
-_LAUNCHES = (20e-6, 25e-6, 30e-6, 35e-6, 40e-6, 15e-6, 10e-6)  # of those that explain as much the first
+_LAUNCHES = (20e-6, 25e-6, 30e-6, 35e-6, 40e-6, 15e-6, 10e-6)  # the first of equally good ones is used
 _ROOM_BOUNDS = (100.0, 1100.0)
 _ROUNDS = 40
 
 
 @dataclass(frozen=True)
 class Observation:
-    """A cell with days, and the settings it may have had: naive for Table 4, Appendix J's readings for Table 1, with
-    its micro batch. A trial that was measured, on `stack`, stands for no cell, which is None then, and has its own
-    settings and micro batch; its `days` are true ones, and `authors_days` those by the authors' clock, None where that
-    is of another micro batch."""
+    """Days that a fit uses: of a cell or of a trial. A cell's `readings` are the settings it may have had, naive for
+    Table 4 and Appendix J's for Table 1, with its micro batch. A trial has `cell` None, its own settings and micro
+    batch, and was measured on `stack`. Its `days` are true; `authors_days` are by the authors' clock, None if at
+    another micro batch."""
 
     cell: Cell | None
     days: float
@@ -66,24 +66,24 @@ class Observation:
 
     @property
     def gpu(self) -> str:
-        """The GPU's name, the paper's if it has one."""
+        """Return the GPU's name, the paper's if it has one."""
         return self.machine.gpu.called
 
     def trace(self, settings: Settings) -> traces.Trace:
-        """That of its recipe and stack with these settings."""
+        """Return the trace of its recipe and stack for these settings."""
         return traces.find(self.recipe.id, variant_of(settings), self.stack)
 
     def step(self, settings: Settings, micro_batch: int, rates: Rates) -> TimedStep:
-        """Its training step with these settings at a micro batch, as predicted."""
+        """Return its predicted training step with these settings, at a micro batch."""
         return timed_step(self.recipe, self.trace(settings), settings, self.machine, micro_batch, rates)
 
     def belongs(self, held_out: str) -> bool:
-        """Whether it is of the recipe or the GPU that a fit holds out."""
+        """Return whether it is of the recipe or the GPU that a fit holds out."""
         return held_out in (self.recipe.id, self.gpu)
 
 
 def observations() -> list[Observation]:
-    """Every cell of Tables 1 and 4 that has days."""
+    """Return every cell of Tables 1 and 4 that has days."""
     plausible = plausible_cells()
     rows = {row.place: row for row in published_settings()}
     found = []
@@ -107,7 +107,7 @@ def observations() -> list[Observation]:
 
 
 def kept_observations() -> list[Observation]:
-    """Every trial of expected/measured.csv that ran. Raises UserError where the file is broken."""
+    """Return every trial of expected/measured.csv that ran. Raise UserError if the file is broken."""
     found = []
     for row in measured_days().values():
         if row.true_days is None:
@@ -121,8 +121,8 @@ def kept_observations() -> list[Observation]:
 
 
 def measured_observations(records: Iterable[Record], stack: traces.Traced) -> list[Observation]:
-    """Every trial of the paper's recipes that ran on one node of GPUs of the catalogue, with all of their memory, and
-    that is a fair sample of their speed."""
+    """Return every undisturbed trial of a paper's recipe on one node of GPUs of the catalogue, with all of their
+    memory. Skip trials without days."""
     found = []
     for record in (record for record in records if record.recipe in models.IDS):
         gpu, size, days = find(record.device), record.micro_batch, record.true_days
@@ -136,15 +136,15 @@ def measured_observations(records: Iterable[Record], stack: traces.Traced) -> li
 
 
 def folds(seen: Iterable[Observation]) -> list[str]:
-    """What is held out, one at a time: each recipe, then each GPU."""
+    """Return the names that are held out, one at a time: each recipe, then each GPU."""
     listed = list(seen)
     return [*dict.fromkeys(each.recipe.id for each in listed), *dict.fromkeys(each.gpu for each in listed)]
 
 
 def fit_all(seen: list[Observation], progress: Callable[[str], None]) -> dict[str, Calibration]:
-    """The fit to everything, and one for each fold, which has not seen its recipe or GPU. About 4 minutes.
+    """Return the fit to everything, and one for each fold, without the fold's recipe or GPU. Takes about 4 minutes.
 
-    The intervals come from the folds: how far unseen cells and trials lay from their predictions.
+    The intervals come from the folds, from the errors of their predictions for unseen cells and trials.
     """
     fits = {}
     for name in (EVERYTHING, *folds(seen)):
@@ -157,8 +157,8 @@ def fit_all(seen: list[Observation], progress: Callable[[str], None]) -> dict[st
 
 
 def fit(seen: list[Observation]) -> tuple[Rates, Queue, Allowance]:
-    """Rates, queue and allowance for what was seen. How long a micro-step's stretches take decides what lies in the
-    queue, and what lies there what printed days say of rates: so each is fitted twice."""
+    """Fit rates, queue and allowance to the observations. The seconds of a micro-step's stretches decide what waits in
+    the launch queue; the queue decides what printed days imply for the rates. So both are fitted twice."""
     allowance = descend(Allowance(), ALLOWANCE_BOUNDS, lambda candidate: _misfit(seen, candidate))
     steps = [(each, each.micro_batch or _size(each, NAIVE, allowance) or 1) for each in seen]
     rates, queue = Rates(), Queue()
@@ -169,8 +169,8 @@ def fit(seen: list[Observation]) -> tuple[Rates, Queue, Allowance]:
 
 
 def _fit_queue(seen: Iterable[Observation], rates: Rates, queue: Queue) -> Queue:
-    """The queue and the seconds of a launch for which the authors' clock is nearest to what it showed of true steps, of
-    eager and of compiled trials. Of trials that nothing is known of they stay as they are."""
+    """Return the queue length and seconds of a launch that best reproduce the authors' clock from true steps, for eager
+    and for compiled trials. Without trials of a kind, its values do not change."""
     known = [(each, each.step(each.readings[0], each.micro_batch or 1, rates)) for each in seen if each.authors_days]
     for names, compiled in ((("eager", "launch"), False), (("compiled", "launch_compiled"), True)):
         alike = [(each, step) for each, step in known if step.compiled == compiled]
@@ -185,7 +185,7 @@ def _clock_missed(trials: Iterable[tuple[Observation, TimedStep]], queue: Queue)
 
 
 def clock_ratio(trial: Observation, step: TimedStep, queue: Queue) -> float:
-    """The authors' days of a measured trial as the queue has them from its true days, over those measured."""
+    """Return a trial's authors' days, derived from its true days by the queue, over the measured authors' days."""
     assert trial.authors_days is not None
     true = trial.days * SECONDS_A_DAY / trial.recipe.training_steps
     shown = authors_step(step.scaled(true / step.seconds), queue)
@@ -193,7 +193,7 @@ def clock_ratio(trial: Observation, step: TimedStep, queue: Queue) -> float:
 
 
 def _fit_rates(steps: list[tuple[Observation, int]], rates: Rates, queue: Queue) -> tuple[Rates, Queue]:
-    """The rates, and what the paper's stack hides of compiled code in the queue, by least squares from these on."""
+    """Fit the rates, and the queue length of code compiled by the paper's stack, by least squares, from these on."""
     start = asdict(Rates()) | {"papers_compiled": Queue().papers_compiled}
     bounds = BOUNDS | {"papers_compiled": _ROOM_BOUNDS}
 
@@ -213,8 +213,8 @@ def _fit_rates(steps: list[tuple[Observation, int]], rates: Rates, queue: Queue)
 
 
 def _missed(each: Observation, size: int, rates: Rates, queue: Queue) -> float:
-    """How far days are predicted off, in logarithms: a cell's by the authors' clock, at the reading that is fastest by
-    it, and a trial's true ones."""
+    """Return the error of predicted days, in logarithms: for a cell by the authors' clock, at the reading that is
+    fastest by it; for a trial that of true days, weighted."""
     steps = [each.step(reading, size, rates) for reading in each.readings]
     seconds = min(authors_step(step, queue) for step in steps) if each.cell else steps[0].seconds
     missed = math.log(seconds * each.recipe.training_steps / SECONDS_A_DAY / each.days)
@@ -224,8 +224,8 @@ def _missed(each: Observation, size: int, rates: Rates, queue: Queue) -> float:
 def least_squares(
     residuals: Callable[[ndarray], Iterable[float]], begin: Iterable[float], low: Iterable[float], high: Iterable[float]
 ) -> list[float]:
-    """Where the sum of softened squares is least within bounds, by Levenberg and Marquardt's steps with differences for
-    derivatives."""
+    """Minimise the sum of softened squares within bounds, by Levenberg-Marquardt with finite differences; return the
+    minimum."""
     import numpy as np
 
     def loss(missed: ndarray) -> float:
@@ -264,7 +264,7 @@ def least_squares(
 
 
 def _misfit(seen: list[Observation], allowance: Allowance) -> float:
-    """How far the memory model is from Appendix J's micro batches and from what was feasible in Table 4."""
+    """Return how far the memory model is from Appendix J's micro batches and from which cells of Table 4 fit."""
     wrong = 0.0
     for each in seen:
         if each.micro_batch is None:
@@ -281,8 +281,8 @@ def _misfit(seen: list[Observation], allowance: Allowance) -> float:
 
 
 def _distance(micro_batch: int, cap: int, most: float) -> float:
-    """Doublings by which the real-valued limit misses what the row shows: at least its size, less than twice it.
-    A miss counts 1 more, so that exact rows decide."""
+    """Return the doublings by which the real-valued limit misses the row's range, from its micro batch to less than
+    twice it. A miss counts 1 more, so that the number of exact rows decides."""
     limit = math.log2(max(most, 0.01))
     below, above = math.log2(micro_batch) - limit, limit - math.log2(2 * micro_batch)
     if micro_batch == cap:
@@ -311,8 +311,8 @@ def _size(each: Observation, settings: Settings, allowance: Allowance) -> int:
 def descend(
     start: Allowance, bounds: Mapping[str, tuple[float, float]], loss: Callable[[Allowance], float]
 ) -> Allowance:
-    """The parameters, within their bounds, at which the loss is least of those that searches along each in turn find:
-    each search starts where the one before ended, as one alone stops in the first dent, until one finds nothing."""
+    """Return the parameters within bounds with the lowest loss found by coordinate searches. Each starts where the last
+    one ended, until one finds nothing lower: a single search stops in the first local minimum."""
     best, least = start, loss(start)
     while True:
         found, lower = _search(best, least, bounds, loss)
@@ -324,7 +324,7 @@ def descend(
 def _search(
     start: Allowance, least: float, bounds: Mapping[str, tuple[float, float]], loss: Callable[[Allowance], float]
 ) -> tuple[Allowance, float]:
-    """Steps of two fifths of the value, halved where none helps, down to a fiftieth: its end, and the loss there."""
+    """Return the end of a search by steps of 0.4 of a value, halved down to 0.02 if none helps, and its loss."""
     best = start
     steps = dict.fromkeys(bounds, 0.4)
     while max(steps.values()) > 0.02:
@@ -345,10 +345,10 @@ def _search(
 
 
 def _factors(fits: Mapping[str, Calibration], seen: list[Observation], held_out: str, stacked: bool) -> Factors:
-    """Between which factors on predicted days the printed and measured ones lie, for the inner 8 of 10 cells of Table 4
-    and, over the whole search, Table 1, and trials, of GPUs whose memory is stacked, or is not: once predicted by the
-    fits that had not seen the recipe, once by those that had not seen the GPU, and of both the farther. What
-    `held_out` names takes no part."""
+    """Return the factors on predicted days between which the inner 8 of 10 printed or measured days lie: cells of Table
+    4, of Table 1 over the whole search, and trials, on GPUs with HBM (`stacked`) or without. Each is predicted by the
+    fit without its recipe and by the fit without its GPU; the wider bounds of the two are used. Observations of
+    `held_out` are left out."""
     kept = [each for each in seen if not each.belongs(held_out) and each.machine.stacked == stacked]
     recipes = _inner(_off(each, fits[each.recipe.id]) for each in kept)
     gpus = _inner(_off(each, fits[each.gpu]) for each in kept)
@@ -356,8 +356,8 @@ def _factors(fits: Mapping[str, Calibration], seen: list[Observation], held_out:
 
 
 def _off(each: Observation, fit: Calibration) -> float | None:
-    """Printed days over those by the authors' clock, or measured ones over true days; None where it is predicted not to
-    fit."""
+    """Return a cell's printed days over the predicted ones by the authors' clock, or a trial's measured days over the
+    predicted true ones; None if it is predicted not to fit."""
     if each.cell is not None:
         shown = predicted(each.cell, fit).authors_days
         return None if shown is None else each.days / shown
@@ -368,7 +368,7 @@ def _off(each: Observation, fit: Calibration) -> float | None:
 
 
 def _inner(ratios: Iterable[float | None]) -> Factors:
-    """The ends of the inner 8 of 10."""
+    """Return the ends of the inner 8 of 10 ratios."""
     known = sorted(ratio for ratio in ratios if ratio is not None)
     outside = (1 - _INSIDE) / 2
     return known[int(outside * len(known))], known[int((1 - outside) * len(known))]

@@ -26,9 +26,9 @@ from .traces import PAPER_STACK, Trace, Traced
 
 @dataclass(frozen=True)
 class Forecast:
-    """Predicted for a recipe under settings on a machine. `micro_batch` 0 means that it cannot train, which `reason`
-    explains, and leaves the rest None. Step in seconds of a whole training step, memory in bytes of one GPU. Days are
-    true ones, `authors_days` what the authors' clock would show of them."""
+    """The prediction for a recipe with settings on a machine. `micro_batch` 0 means that it cannot train: `reason` says
+    why, and the rest is None. `step` is in seconds of a whole training step, `memory` in bytes of one GPU. `days` are
+    true, `authors_days` by the authors' clock."""
 
     recipe: str
     machine: Machine
@@ -48,14 +48,14 @@ class Forecast:
 
     @property
     def authors_interval(self) -> Interval | None:
-        """Days by the authors' clock, with the bounds of the true ones."""
+        """Return the days by the authors' clock, with the relative bounds of the true days."""
         if self.days is None or self.authors_days is None:
             return None
         return self.days * (self.authors_days / self.days.value)
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """Days between which 8 of 10 unseen cells of the paper lay; None where it has no such machine."""
+        """Return the days between which 8 of 10 unseen cells of the paper lie; None if it has no such machine."""
         return (self.days.low, self.days.high) if self.days and self.machine.held_out else None
 
 
@@ -68,10 +68,10 @@ def forecast(
     papers_hosts: bool = True,
     micro_batch: int | None = None,
 ) -> Forecast:
-    """Predicts settings, at a micro batch, or at the largest that fits. With `papers_hosts` a host holds 64 GB a GPU of
-    what is offloaded, as the paper's jobs had; of others nothing is known, and all fits.
+    """Predict settings at a micro batch, or at the largest that fits. With `papers_hosts`, a host has 64 GB per GPU for
+    what is offloaded, as in the paper's jobs; without, the host is unknown, and everything is assumed to fit.
 
-    Raises UserError for a batch that does not divide among the GPUs.
+    Raise UserError for a batch that does not divide among the GPUs.
     """
     if recipe.batch_size % machine.world:
         apart = f" ({machine.nodes} nodes of {machine.gpus})" if machine.nodes > 1 else ""
@@ -97,7 +97,7 @@ def forecast(
     days, authors_days = (record.days_of_steps(seconds, recipe.training_steps) for seconds in (step.seconds, shown))
     low, high = calibration.interval(machine)
     utilisation = None
-    if machine.capability is not None:  # a CPU has no peak of a data sheet, and its fp32 may outrun its fp16
+    if machine.capability is not None:  # a CPU has no data-sheet peak, and its fp32 may be faster than fp16
         peak = machine.peak(recipe.precision, settings.free_lunch)
         flops = recipe.flops_per_example * recipe.batch_size
         utilisation = record.utilisation(flops, step.seconds, machine.world, peak)
@@ -117,13 +117,13 @@ def forecast(
 
 
 def trace_of(recipe: Recipe, machine: Machine, settings: Settings, stack: Traced) -> Trace:
-    """The trace of what would run there. Mamba's custom kernels need a GPU."""
+    """Return the trace of what would run there. Mamba's custom kernels need a GPU."""
     on_cpu = recipe.family == "mamba" and machine.capability is None
     return traces.find(recipe.id, "naive" if on_cpu else variant_of(settings), stack, recipe.scale)
 
 
 def ranked(forecasts: Iterable[Forecast], by_authors: bool = False) -> list[Forecast]:
-    """Fastest first, by true days or by the authors' clock, what does not fit last."""
+    """Sort by true days or by the authors' clock, the fastest first, those that do not fit last."""
 
     def days(found: Forecast) -> float:
         if found.days is None or found.authors_days is None:
@@ -134,28 +134,28 @@ def ranked(forecasts: Iterable[Forecast], by_authors: bool = False) -> list[Fore
 
 
 def search(cell: Cell, calibration: Calibration) -> list[Forecast]:
-    """Every settings that the paper tried for a cell on its stack, the fastest first by the authors' clock, as theirs
-    chose."""
+    """Predict all settings that the paper tried for a cell, on its stack, the fastest first by the authors' clock, by
+    which they chose."""
     recipe, machine = recipe_of(cell.model), Machine(paper_gpu(cell.gpu), cell.gpus)
     space = [NAIVE] if cell.table == "4" else search_space(cell.gpus)
     return ranked((forecast(recipe, machine, settings, calibration) for settings in space), by_authors=True)
 
 
 def predicted(cell: Cell, calibration: Calibration) -> Forecast:
-    """The fastest settings of a cell."""
+    """Predict the fastest settings of a cell."""
     return search(cell, calibration)[0]
 
 
 def fastest(recipe: Recipe, machine: Machine, stack: Traced) -> Forecast:
-    """The fastest settings on any machine, by one stack's traces."""
+    """Predict the fastest settings on any machine, by one stack's traces."""
     fitted = calibrations()[EVERYTHING]
     return ranked(forecast(recipe, machine, each, fitted, stack) for each in search_space(machine.world))[0]
 
 
 @cache
 def corrected(cell: Cell) -> Forecast:
-    """A cell on the paper's stack with Appendix J's settings and micro batch, naive ones in Table 4. Of a row that has
-    several readings the fastest by the authors' clock; of a cell that has no row the best of the search."""
+    """Predict a cell on the paper's stack with Appendix J's settings and micro batch; naive ones for Table 4. Return
+    the fastest reading of a row by the authors' clock; for a cell without a row, the best of the search."""
     fitted = calibrations()[EVERYTHING]
     row = {row.place: row for row in published_settings()}.get(cell.place)
     if cell.table == "4" or row is None:
@@ -166,8 +166,8 @@ def corrected(cell: Cell) -> Forecast:
 
 
 def implied_true_days(cell: Cell, printed_days: float) -> float | None:
-    """The true days that the printed ones imply, by what the launch queue hid of them from the authors' clock; None
-    where nothing is predicted to train."""
+    """Return the true days that the printed ones imply, including what the launch queue hid from the authors' clock;
+    None if nothing is predicted to train."""
     step = _corrected_step(cell)
     if step is None:
         return None
@@ -178,7 +178,7 @@ def implied_true_days(cell: Cell, printed_days: float) -> float | None:
 
 @cache
 def _corrected_step(cell: Cell) -> TimedStep | None:
-    """The training step of `corrected`; None where nothing is predicted to train."""
+    """Return the training step of `corrected`; None if nothing is predicted to train."""
     found, rates = corrected(cell), calibrations()[EVERYTHING].rates
     if not found.feasible:
         return None

@@ -1,4 +1,4 @@
-"""What guides a search: predictions for each settings of one recipe on one machine, corrected by what was measured."""
+"""The guide of a search: predictions for one recipe's settings on one machine, corrected by measurements."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from .queue import authors_step
 from .time import timed_step
 from .traces import Trace, Traced
 
-_ALWAYS = (NAIVE, FREE_LUNCH)  # Table 4's cell, and what memory-saving methods are held against
-# A settings that shares its library with a measured one, and does no less, is off by about as much: less this.
+_ALWAYS = (NAIVE, FREE_LUNCH)  # Table 4's cell, and the reference for memory-saving methods
+# Settings that do no less than measured ones under the same library share their measured/predicted ratio, times this.
 _ALIKE = 0.9
-_SLOPE = (0.5, 4.0)  # measured bytes for a predicted one: beyond, two points that lie close are noise
+_SLOPE = (0.5, 4.0)  # limits of measured bytes per predicted byte: beyond, two close points are noise
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """A measured settings: its micro batch, its seconds, and those over the predicted ones. Of what was not worth
-    compiling the seconds are its bound."""
+    """Measured settings: micro batch, seconds of a step, and these over the predicted seconds. If it was not worth
+    compiling them, the seconds are their bound."""
 
     settings: Settings
     compiled: bool
@@ -40,8 +40,8 @@ class _Measured:
 
 
 class Guide:
-    """Holds what is known of one recipe on one machine. `stack` names the traces that predict, `clock` decides which
-    settings are the fastest."""
+    """Predictions and measurements of one recipe on one machine. The traces of `stack` predict; `clock` decides which
+    settings are fastest."""
 
     def __init__(
         self, recipe: Recipe, machine: Machine, calibration: Calibration, stack: Traced, clock: Clock = DEFAULT
@@ -50,14 +50,15 @@ class Guide:
         self._recipe, self._machine, self._calibration, self._stack = recipe, machine, calibration, stack
         self._share = recipe.batch_size // machine.world
         self._measured: list[_Measured] = []
-        self._peaks: dict[str, dict[float, float]] = {}  # by library: predicted bytes to measured ones
-        self._gains: list[float] = []  # what compiling left of a step, as a share
+        self._peaks: dict[str, dict[float, float]] = {}  # by library: predicted to measured bytes
+        self._gains: list[float] = []  # seconds of compiled steps over uncompiled ones
         self._uncompilable: list[Settings] = []
         self._best = math.inf
         self._by = ""
 
     def ordered(self, space: Iterable[Settings]) -> list[Settings]:
-        """Those that are measured whatever is predicted, then the rest, the fastest first, what should not fit last."""
+        """Return settings in the order to measure them: first those always measured, then by predicted seconds, last
+        those that should not fit."""
 
         def place(settings: Settings) -> tuple[int, float]:
             first = _ALWAYS.index(settings.base) if settings.base in _ALWAYS else len(_ALWAYS)
@@ -67,8 +68,8 @@ class Guide:
         return sorted(space, key=place)
 
     def size(self, settings: Settings) -> int:
-        """The largest micro batch that should fit, 0 for none: the memory model's, and once peaks were measured here
-        under the same library, or else torch's, a straight line through those."""
+        """Return the largest micro batch that should fit, 0 for none: by the memory model, or, after peaks were
+        measured under the same library, or else without sharding, by a straight line through these."""
         gpu, allowance, world = self._machine.gpu, self._calibration.allowance, self._machine.world
         known = self._peaks.get(settings.library) or self._peaks.get("torch")
         if not known:
@@ -81,15 +82,15 @@ class Guide:
         return size
 
     def seconds(self, settings: Settings, size: int) -> float:
-        """The predicted training step at a micro batch, by the clock that decides."""
+        """Return the predicted seconds of a training step at a micro batch, by the clock that decides."""
         rates = self._calibration.rates
         step = timed_step(self._recipe, self._trace(settings), settings, self._machine, size, rates)
-        if self.clock == "true" or self._machine.capability is None:  # a CPU has no queue, and one clock
+        if self.clock == "true" or self._machine.capability is None:  # a CPU has no queue: both clocks agree
             return step.seconds
         return authors_step(step, self._calibration.queue)
 
     def learn(self, record: Record) -> None:
-        """Takes in a finished trial: its peaks, and how far its step lies from the prediction."""
+        """Add a finished trial: its peaks, and the ratio of its measured to predicted seconds."""
         settings = Settings.parse(record.settings)
         for size, peak in record.peaks:
             self._peaks.setdefault(settings.library, {})[self._tensors(settings, size)] = float(peak)
@@ -111,13 +112,13 @@ class Guide:
         self._measured.append(_Measured(settings, compiles(self._recipe, settings), size, seconds, ratio))
 
     def bound(self, settings: Settings) -> float:
-        """The optimistic prediction, in seconds a training step.
+        """Return the optimistic prediction, in seconds of a training step.
 
-        Taken at the micro batch that should fit, or, before anything ran under that library, at that or twice that,
-        whichever is faster. Times the lowest ratio of measured to predicted among settings that do no more under the
-        same library, less 10 %; or among those that are compiled likewise; or among all; and times the low end of the
-        calibration's interval. A machine like none that was held out has no interval: 0 before anything ran there under
-        that library.
+        It is predicted at the micro batch that should fit, or, before anything ran under that library, at that or twice
+        that, whichever is faster. It is multiplied by the lowest ratio of measured to predicted seconds of settings
+        that do no more under the same library, less 10 %. Without such settings, it is multiplied by the lowest ratio
+        of settings compiled likewise, or else of all, and by the low end of the calibration's interval. A machine
+        unlike those that were held out has no interval: the bound is 0 before anything ran there under that library.
         Checkpointing and offloading only add to a step: it is no faster than the same without, at no smaller a batch.
         """
         size = max(1, self.size(settings))
@@ -127,7 +128,7 @@ class Guide:
         like = [one for one in self._measured if one.compiled == compiles(self._recipe, settings)]
         alike = [one for one in like if _does_no_more(one.settings, settings)]
         if alike:
-            # Of Mamba nothing is compiled, and its naive scan, too, does no more; but it may be slower.
+            # Mamba is never compiled, so its naive settings also do no more; but their scan may be slower.
             kin = [one for one in alike if one.settings.free_lunch == settings.free_lunch]
             same = [one for one in kin if one.settings.stage == settings.stage and one.size >= max(sizes)]
             return max([seconds * min(one.ratio for one in alike) * _ALIKE, *(one.seconds for one in same)])
@@ -136,7 +137,7 @@ class Guide:
         return seconds * min((one.ratio for one in like or self._measured), default=1.0) * low
 
     def skips(self, settings: Settings) -> tuple[float, str] | None:
-        """The bound, and why the settings need not be measured; None where they must."""
+        """Return the bound, and why these settings need not be measured; None if they must be."""
         if settings.base in _ALWAYS:
             return None
         bound = self.bound(settings)
@@ -145,9 +146,9 @@ class Guide:
         return bound, f"predicted at best {figures(bound)} s a training step, {self._fastest()}"
 
     def weigh(self, record: Record, size: int) -> tuple[float, str] | None:
-        """The same of a settings that has run uncompiled at its micro batch, before it is compiled: it gains by that at
-        most as much as another settings did, and 10 % more; no other's loss is held against it. Where one that does no
-        more could not be compiled it gains nothing."""
+        """Return a bound, and why settings that ran uncompiled at a micro batch need not be compiled; None if they must
+        be. The bound is the uncompiled step times the lowest compiled/uncompiled ratio so far, at most 1, less 10 %.
+        The ratio is 1 if settings that do no more could not be compiled."""
         settings, uncompiled = Settings.parse(record.settings), self._uncompiled(record, size)
         if settings.base in _ALWAYS or uncompiled is None:
             return None
@@ -164,7 +165,7 @@ class Guide:
         return f"{self._by} was measured at {figures(self._best)} s {BY_CLOCK[self.clock]}"
 
     def _uncompiled(self, record: Record, size: int) -> float | None:
-        """Seconds of a training step by what was timed uncompiled; None where nothing was at this micro batch."""
+        """Return the seconds of an uncompiled training step; None if none was timed at this micro batch."""
         for timed, micro_step, update in record.uncompiled:
             if timed == size:
                 return micro_step * (self._share // size) + update
@@ -174,7 +175,7 @@ class Guide:
         return trace_of(self._recipe, self._machine, settings, self._stack)
 
     def _tensors(self, settings: Settings, size: int) -> float:
-        """Predicted peak bytes of tensors, without what CUDA and its libraries take."""
+        """Return the predicted peak bytes of tensors, without those of CUDA and its libraries."""
         allowance = replace(self._calibration.allowance, context=0.0, group=0.0)
         return peak_memory(self._recipe, self._trace(settings), settings, self._machine.world, size, allowance).peak
 
@@ -189,7 +190,7 @@ def _does_no_more(measured: Settings, other: Settings) -> bool:
 
 
 def _line(peaks: dict[float, float]) -> tuple[float, float]:
-    """Least squares of measured on predicted bytes: (fixed, slope). One point moves the prediction as it is."""
+    """Fit measured to predicted bytes by least squares: (fixed, slope). One point shifts the prediction only."""
     x, y = fmean(peaks), fmean(peaks.values())
     spread = sum((predicted - x) ** 2 for predicted in peaks)
     slope = sum((p - x) * (m - y) for p, m in peaks.items()) / spread if spread else 1.0

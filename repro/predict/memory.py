@@ -1,10 +1,9 @@
-"""Peak memory of one GPU, part by part, and the largest micro batch that fits.
+"""Peak memory of one GPU, by part, and the largest micro batch that fits.
 
-What engines hold follows from their sources: plain torch under autocast keeps fp32 weights, gradients and two moments
-(16 bytes a weight; Adam's own temporaries make it 20 in the update), and DistributedDataParallel, which wraps it on one
-GPU too, adds buckets of 4.
-DeepSpeed computes in half precision and shards 12 bytes a weight of fp32 state. FSDP shards fp32 weights, gradients
-and moments, and gathers layers in half precision.
+What engines allocate follows from their source code. Plain torch under autocast keeps fp32 weights, gradients and two
+moments: 16 bytes a weight, and 20 in the update with Adam's temporaries. DistributedDataParallel, which wraps it on one
+GPU too, adds buckets of 4 bytes a weight. DeepSpeed computes in half precision and shards 12 bytes a weight of fp32
+state. FSDP shards fp32 weights, gradients and moments, and gathers layers in half precision.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from repro.paper.settings import Settings
 from ..models.recipe import Recipe
 from .traces import NOTHING, Linear, Trace, Variant
 
-_DEEPSPEED_BUCKET = 5e8  # elements, stage 1: its default
-_STAGE_2_BUCKETS = 2 * 2e8  # elements; two, as communication overlaps
+_DEEPSPEED_BUCKET = 5e8  # elements, in stage 1: DeepSpeed's default
+_STAGE_2_BUCKETS = 2 * 2e8  # elements; two buckets, as communication overlaps
 _LIVE_WEIGHTS = 1e9  # elements that stage 3 keeps gathered
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """What of a GPU's memory training cannot have. `reserved` is the driver's share of the capacity; `context` bytes of
-    CUDA and its libraries' workspaces, also of NCCL with nobody else, `group` of what it takes beyond that with others;
-    `spread` is how much more than its tensors the allocator takes for activations."""
+    """GPU memory that training cannot use. `reserved` is the driver's share of the capacity; `context` are bytes of
+    CUDA and of libraries' workspaces, including NCCL's for one GPU; `group` are NCCL's further bytes for several.
+    `spread` is what the allocator takes for activations, over their tensors' bytes."""
 
     reserved: float = 0.012
     context: float = 0.9e9
@@ -35,14 +34,14 @@ class Allowance:
     spread: float = 1.05
 
 
-# Of a limit, or a CPU's memory: no driver and no CUDA context take any of it.
+# For a memory limit, or a CPU's memory: no driver or CUDA context takes a part of it.
 ALL_OF_IT = Allowance(reserved=0.0, context=0.0, group=0.0, spread=1.0)
 ALLOWANCE_BOUNDS = {"reserved": (0.0, 0.03), "context": (0.4e9, 1.6e9), "group": (0.0, 1.0e9), "spread": (1.0, 1.15)}
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on one GPU at the moment of its peak."""
+    """Bytes on one GPU at its peak, by part."""
 
     weights: float
     gradients: float
@@ -58,7 +57,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Moment:
-    """A moment of a training step that may be its peak: what tensors take then, in bytes."""
+    """A moment of a training step that may be its peak, with the bytes that tensors take then."""
 
     weights: float
     gradients: float
@@ -74,7 +73,7 @@ class Moment:
         )
 
     def examples(self, room: float, spread: float) -> float:
-        """The examples that fit in `room` bytes, as a real number, below 0 where nothing does."""
+        """Return the examples that fit in `room` bytes, as a real number; below 0 if not even 0 fit."""
         fixed = self.weights + self.gradients + self.optimizer + self.buckets + self.temporaries
         left = room - fixed - spread * self.activations.fixed
         if self.activations.each <= 0:
@@ -83,33 +82,33 @@ class Moment:
 
 
 def variant_of(settings: Settings) -> Variant:
-    """The trace that settings need: DeepSpeed's is half precision throughout."""
+    """Return the variant of a trace that settings need; DeepSpeed's is half precision throughout."""
     if settings.library == "deepspeed":
         return "half"
     return "custom" if settings.free_lunch else "naive"
 
 
 def width(recipe: Recipe) -> int:
-    """Bytes of a weight as it is computed with."""
+    """Return the bytes of a weight in computation."""
     return 4 if recipe.precision == "fp32" else 2
 
 
 def usable(gpu: Gpu, allowance: Allowance) -> float:
-    """Bytes of a GPU beyond the driver's. Memory comes in powers of two: a data sheet's 24 GB are 24 GiB."""
+    """Return a GPU's bytes without the driver's. Memory comes in powers of two: a data sheet's 24 GB are 24 GiB."""
     return gpu.memory_bytes * (1 - allowance.reserved)
 
 
 def peak_memory(
     recipe: Recipe, trace: Trace, settings: Settings, gpus: int, examples: int, allowance: Allowance
 ) -> Memory:
-    """The peak of a training step at a micro batch, on each of `gpus`."""
+    """Return the peak of a training step at a micro batch, on each of `gpus`."""
     aside = workspace(allowance, gpus)
     found = (moment.at(examples, aside, allowance.spread) for moment in moments(recipe, trace, settings, gpus))
     return max(found, key=lambda memory: memory.peak)
 
 
 def most_examples(recipe: Recipe, trace: Trace, settings: Settings, gpu: Gpu, gpus: int, allowance: Allowance) -> float:
-    """The micro batch, as a real number, that just fills this GPU; below 1 where nothing fits."""
+    """Return the micro batch, as a real number, that just fills this GPU; below 1 if nothing fits."""
     room = usable(gpu, allowance) - workspace(allowance, gpus)
     return min(moment.examples(room, allowance.spread) for moment in moments(recipe, trace, settings, gpus))
 
@@ -117,22 +116,22 @@ def most_examples(recipe: Recipe, trace: Trace, settings: Settings, gpu: Gpu, gp
 def largest_micro_batch(
     recipe: Recipe, trace: Trace, settings: Settings, gpu: Gpu, gpus: int, allowance: Allowance
 ) -> int:
-    """The largest power of two that fits, as the authors search: by doubling, up to a GPU's share of the batch.
-    0 where not even one example fits."""
+    """Return the largest power of two that fits, at most a GPU's share of the batch: the authors search by doubling.
+    Return 0 if not even one example fits."""
     most = min(most_examples(recipe, trace, settings, gpu, gpus, allowance), recipe.batch_size // gpus)
     return 0 if most < 1 else 1 << (int(most).bit_length() - 1)
 
 
 def workspace(allowance: Allowance, gpus: int) -> float:
-    """Bytes of a GPU that CUDA, its libraries and a process group take."""
+    """Return the bytes of a GPU that CUDA, its libraries and a process group take."""
     return allowance.context + (allowance.group if gpus > 1 else 0.0)
 
 
 @cache
 def moments(recipe: Recipe, trace: Trace, settings: Settings, gpus: int) -> tuple[Moment, ...]:
-    """Where a step may peak: as the backward pass starts, as the model returned what it does, in the layers of the
-    backward pass, at its end, and in the update. No gradients are left of the step before: the authors' code drops them
-    (v1.0.0, src/benchmarking/utils.py), as does a search here."""
+    """Return the moments at which a step may peak: the start of the backward pass, the return of the model's outputs,
+    the backward pass of the layers, its end, and the update. No gradients remain from the step before: the authors'
+    code drops them (v1.0.0, src/benchmarking/utils.py), and so does a search here."""
     state = _state(recipe, trace, settings, gpus)
     saved, body = trace.total("saved"), trace.rest.cost("body")
     # A checkpointed model returns no keys and values.
@@ -168,8 +167,8 @@ def moments(recipe: Recipe, trace: Trace, settings: Settings, gpus: int) -> tupl
 
 @dataclass(frozen=True)
 class _State:
-    """Bytes whatever the micro batch: weights, and what is left of them between steps, `kept`; buckets likewise;
-    and the update's temporaries."""
+    """Bytes that do not depend on the micro batch. `kept` and `kept_buckets` are what remains of weights and buckets
+    between steps; `temporaries` are the update's."""
 
     weights: float
     kept: float

@@ -1,4 +1,4 @@
-"""What predictions say: a row each for machines, and tables and sentences for people. All of it says `predicted`."""
+"""Predictions as rows for programs, and as tables and sentences for people. All are marked `predicted`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TRACED = tuple(f"traced_{package}" for package in columns(Traced))
 
 
 def row(each: Forecast, stack: Traced) -> dict[str, Any]:
-    """Everything that was predicted: memory in bytes of one GPU, times in seconds of a training step."""
+    """Return all predicted values as a row: memory in bytes of one GPU, times in seconds of a training step."""
     memory = asdict(each.memory) if each.memory else dict.fromkeys(_MEMORY)
     seconds = asdict(each.step) if each.step else dict.fromkeys(_SECONDS)
     return {
@@ -58,7 +58,7 @@ def row(each: Forecast, stack: Traced) -> dict[str, Any]:
 
 
 def line(each: Forecast) -> dict[str, Any]:
-    """What of it people look at."""
+    """Return the values of a prediction that a table shows to people."""
     memory, step = each.memory, each.step
     return {
         "model": each.recipe,
@@ -74,7 +74,7 @@ def line(each: Forecast) -> dict[str, Any]:
 
 
 def sentence(ranked: Sequence[Forecast]) -> str:
-    """The fastest of a search, its uncertainty, and why others cannot train."""
+    """Describe the fastest settings of a search, their uncertainty, and why others cannot train."""
     best, why = ranked[0], _reasons(ranked)
     nodes = f"{best.machine.nodes} nodes of " if best.machine.nodes > 1 else ""
     cell = f"{models.find(best.recipe).name} on {nodes}{best.machine.gpus} x {best.machine.gpu.name}"
@@ -89,7 +89,7 @@ def sentence(ranked: Sequence[Forecast]) -> str:
 
 
 def _reasons(ranked: Sequence[Forecast]) -> str:
-    """Why those that cannot train cannot, and how many of them where reasons differ: a larger host mends but one."""
+    """Return why settings cannot train, with counts if there are several reasons: a larger host solves only one."""
     numbers = Counter(each.reason for each in ranked if not each.feasible)
     if len(numbers) < 2:
         return "".join(numbers)
@@ -97,13 +97,13 @@ def _reasons(ranked: Sequence[Forecast]) -> str:
 
 
 def fastest(ranked: Sequence[Forecast]) -> dict[str, Any]:
-    """The line of the fastest of a search, which names none where none can train."""
+    """Return the line of a search's fastest settings; its `settings` are None if none can train."""
     best = ranked[0]
     return line(best) if best.feasible else line(best) | {"settings": None}
 
 
 def cell_row(cell: Cell, best: Forecast, measured: float | None) -> dict[str, Any]:
-    """A cell of Table 1 or 4 with its prediction, and what a run measured of it."""
+    """Return a row of a cell of Table 1 or 4, its prediction, and the days that a run measured."""
     return {
         "table": cell.table,
         "model": cell.model,
@@ -123,7 +123,7 @@ def cell_row(cell: Cell, best: Forecast, measured: float | None) -> dict[str, An
 
 
 def grid(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Such cells laid out as in the paper: a line a model, a column a machine."""
+    """Lay out rows of cells as in the paper: a line per model, a column per machine."""
 
     def shown(row: dict[str, Any]) -> str:
         expected = printed(row["state"], row["expected_days"])
@@ -137,7 +137,7 @@ def grid(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def beside_row(each: Beside, stack: Traced) -> dict[str, Any]:
-    """A trial and its prediction."""
+    """Return a row of a trial and its prediction."""
     forecast, record = each.forecast, each.record
     return {
         "origin": "predicted and measured",
@@ -162,14 +162,14 @@ def beside_row(each: Beside, stack: Traced) -> dict[str, Any]:
 
 
 def beside_line(row: dict[str, Any]) -> dict[str, Any]:
-    """What of it people look at."""
+    """Return the values of such a row that a table shows to people."""
     left_out = ("origin", "recipe", "gpu", "gpus", *_TRACED)
     shown = row | {"model": row["recipe"], "memory_limit": row["memory_limit"] and size(row["memory_limit"])}
     return {key.replace("_", " "): value for key, value in shown.items() if key not in left_out}
 
 
 def traced(stack: Traced, why: str) -> str:
-    """What was traced, `why` that, and what is installed where that is another stack."""
+    """Describe the traced stack and `why` it was chosen; name the installed versions that differ."""
     here = ((package, without_build(installed(package) or version)) for package, version in asdict(stack).items())
     others = [f"{package} {version}" for package, version in here if version != getattr(stack, package)]
     if not others:
@@ -179,7 +179,7 @@ def traced(stack: Traced, why: str) -> str:
 
 
 def from_traces(stack: Traced) -> str:
-    """What was traced."""
+    """Name the traced stack."""
     whose = ", the paper's" if stack == PAPER_STACK else ""
     beside = f"timm {stack.timm}, torch {stack.torch}"
     return f"from traces of the models of transformers {stack.transformers}{whose} ({beside})"
@@ -187,21 +187,21 @@ def from_traces(stack: Traced) -> str:
 
 @dataclass(frozen=True)
 class Beside:
-    """A trial that was measured, and what was predicted of it, at the micro batch that was predicted."""
+    """A measured trial and its prediction, at the predicted micro batch."""
 
     forecast: Forecast
     record: Record
 
     @property
     def ratio(self) -> float | None:
-        """Predicted over measured seconds of a true training step."""
+        """Return predicted over measured seconds of a true training step."""
         if self.forecast.step is None or self.record.true_step is None:
             return None
         return self.forecast.step.total / self.record.true_step
 
     @property
     def predicted_authors_step(self) -> float | None:
-        """Seconds of the training step that the authors' clock would show."""
+        """Return the predicted seconds of the training step by the authors' clock."""
         forecast = self.forecast
         if forecast.step is None or forecast.days is None or forecast.authors_days is None:
             return None
@@ -209,7 +209,7 @@ class Beside:
 
     @property
     def inside(self) -> bool | None:
-        """Whether the measured true days lie in the prediction's interval, where it has one."""
+        """Return whether the measured true days are inside the predicted interval; None without days or interval."""
         bounds, measured = self.forecast.bounds, self.record.true_days
         return None if bounds is None or measured is None else bounds[0] <= measured <= bounds[1]
 
@@ -221,8 +221,8 @@ class Beside:
 def beside(
     records: Iterable[Record], device: str, machine: Machine, calibration: Calibration, stack: Traced
 ) -> list[Beside]:
-    """Of all records of the device on as many nodes that ran, or ran out of memory that was all theirs, each with its
-    memory limit."""
+    """Predict all of the device's records on as many GPUs and nodes that ran, or ran out of memory that no other
+    process used, each with its memory limit."""
 
     def predicted(record: Record) -> Forecast:
         recipe, settings = record.recipe_and_settings
@@ -238,7 +238,7 @@ def beside(
 
 
 def told(found: Sequence[Beside]) -> str:
-    """How good they are, in a sentence."""
+    """Summarise in a sentence how accurate the predictions are."""
     ratios = [each.ratio for each in found if each.ratio is not None]
     feasible = sum(each.feasible_as_predicted for each in found)
     words = f"Feasible or not as predicted: {feasible} of {len(found)}."

@@ -1,6 +1,6 @@
-"""How long a training step takes: a roofline over a trace, launches, communication, offload traffic, the update.
+"""The time of a training step: a roofline over a trace, launches, communication, offload traffic, and the update.
 
-All of it is true time, what one waits for the GPU; repro/predict/queue.py says what the authors' clock shows of it.
+All times are true times, until the GPU has finished; repro/predict/queue.py derives what the authors' clock shows.
 """
 
 from __future__ import annotations
@@ -18,57 +18,47 @@ from .hardware import Machine
 from .memory import width
 from .traces import PAPER_STACK, Part, Trace
 
-_ADAM_BYTES = 100.0  # a weight: torch's unfused Adam reads or writes it, its gradient and moments so often
-_FUSED_ADAM_BYTES = 30.0  # DeepSpeed's, on a GPU and for one on the host
+_ADAM_BYTES = 100.0  # memory traffic a weight: torch's unfused Adam makes several passes
+_FUSED_ADAM_BYTES = 30.0  # DeepSpeed's Adam, on a GPU, or on its host with offloading
 _PCIE_COUNTS = (2, 4, 8)
 _HOPPER = (9, 0)
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Shares of what the hardware offers at most, each in 0 to 1, and `launch`, seconds that a kernel adds. The values
-    here are what a fit starts from and is drawn towards.
+    """The fitted parameters of the time model. Most are shares, in 0 to 1, of what the hardware offers at most. A fit
+    starts from the values here and is regularised towards them.
 
-    `half`, `half_geforce`, `full`, `full_gddr`, `tf32`, `attention` and `cudnn` are of the peak: products in half
-    precision, on GeForce cards apart; in fp32, on GPUs with GDDR and 128 lanes apart; in TF32; fused attention by
-    torch's kernels, and by cuDNN's, which torch prefers on Hopper since 2.5. `hbm` and `gddr` are of the memory's
-    bandwidth, `hbm_fused` and `gddr_fused` in loops that torch.compile fused. `depthwise_forward`, `depthwise`,
-    `depthwise_last` and `scan` are of `Machine.lanes`: depthwise convolutions, but for fp32's gradients of them, which
-    are several times as slow, channels first, as the paper ran them, and channels last; and Mamba's scan. The
-    convolutions start from what an H200 reached (results/h200/depthwise.csv); nobody has timed them in half precision.
-    `switch`, `bridge` and `pcie_2` to `pcie_8` are of the link, on so many GPUs; `host` of PCIe between a GPU and
-    the host. `host_memory` is bytes a second at which the host updates offloaded weights, a GPU's share of it.
-    `overlap` is the share of the backward pass behind which communication hides, `fusion` the share of what
-    torch.compile saves that is left when FSDP cuts the graph at each layer, and `handling` the bytes a weight that
-    stages 2 and 3 move in each micro-step to pack, unpack and add up shards.
+    The values of depthwise convolutions are from an H200 (results/h200/depthwise.csv); half precision was not measured.
+    In fp32 their gradients are several times as slow as their forward pass.
     """
 
-    half: float = 0.7
-    half_geforce: float = 0.95
-    full: float = 0.75
-    full_gddr: float = 0.5
-    tf32: float = 0.5
-    attention: float = 0.4
-    cudnn: float = 0.6
-    hbm: float = 0.6
-    hbm_fused: float = 0.85
-    gddr: float = 0.7
-    gddr_fused: float = 0.85
-    depthwise_forward: float = 0.1
-    depthwise: float = 0.047
-    depthwise_last: float = 0.022
-    scan: float = 0.2
-    launch: float = 5e-6
-    switch: float = 0.5
-    bridge: float = 0.5
-    pcie_2: float = 0.3
-    pcie_4: float = 0.5
-    pcie_8: float = 0.6
-    host: float = 0.4
-    host_memory: float = 7e9
-    overlap: float = 0.3
-    fusion: float = 0.5
-    handling: float = 16.0
+    half: float = 0.7  # of peak: half-precision products, except on GeForce cards
+    half_geforce: float = 0.95  # of peak: the same on GeForce cards
+    full: float = 0.75  # of peak: fp32 products, except on the next line's GPUs
+    full_gddr: float = 0.5  # of peak: the same on GPUs with GDDR and 128 lanes per multiprocessor
+    tf32: float = 0.5  # of peak: TF32 products
+    attention: float = 0.4  # of peak: fused attention by torch's kernels
+    cudnn: float = 0.6  # of peak: fused attention by cuDNN's kernels, which torch prefers on Hopper since 2.5
+    hbm: float = 0.6  # of memory bandwidth: HBM
+    hbm_fused: float = 0.85  # of memory bandwidth: HBM, in loops that torch.compile fused
+    gddr: float = 0.7  # of memory bandwidth: GDDR
+    gddr_fused: float = 0.85  # of memory bandwidth: GDDR, in loops that torch.compile fused
+    depthwise_forward: float = 0.1  # of `Machine.lanes`: depthwise convolutions, except their gradients in fp32
+    depthwise: float = 0.047  # of `Machine.lanes`: these gradients, channels first, as the paper ran them
+    depthwise_last: float = 0.022  # of `Machine.lanes`: these gradients, channels last
+    scan: float = 0.2  # of `Machine.lanes`: Mamba's scan
+    launch: float = 5e-6  # seconds that a kernel adds
+    switch: float = 0.5  # of the link: NVLink through switches
+    bridge: float = 0.5  # of the link: an NVLink bridge
+    pcie_2: float = 0.3  # of the link: PCIe, with 2 GPUs
+    pcie_4: float = 0.5  # of the link: PCIe, with 4 GPUs
+    pcie_8: float = 0.6  # of the link: PCIe, with 8 GPUs
+    host: float = 0.4  # of PCIe between a GPU and the host
+    host_memory: float = 7e9  # bytes a second at which the host updates offloaded weights, a GPU's share of it
+    overlap: float = 0.3  # share of the backward pass that can hide communication
+    fusion: float = 0.5  # share of torch.compile's savings that remains when FSDP cuts the graph at each layer
+    handling: float = 16.0  # bytes a weight that stages 2 and 3 move per micro-step to pack, unpack and add shards
 
 
 BOUNDS: dict[str, tuple[float, float]] = {
@@ -86,7 +76,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
 
 @dataclass(frozen=True)
 class Step:
-    """Seconds of a training step: every micro-step of it, and its update. Parts do not overlap."""
+    """Seconds of a training step, by part: all its micro-steps and its update. Parts do not overlap."""
 
     compute: float
     memory: float
@@ -102,8 +92,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Stretch:
-    """A stretch of a micro-step of `examples` on one GPU: FLOPs and bytes by operators' class, bytes of what only moves
-    memory, kernels, and the weights' tensors whose gradients are ready there."""
+    """One segment of a micro-step on one GPU, such as a layer's forward pass. `arithmetic` is (operator class, FLOPs,
+    bytes), `moved` the bytes of operators that only move memory, `tensors` the number of weight tensors whose gradients
+    are ready."""
 
     arithmetic: tuple[tuple[str, float, float], ...]
     moved: float
@@ -118,8 +109,8 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Workload:
-    """A whole micro-step, its stretches added up. `backward` is the share of its bytes that falls into the backward
-    pass, behind which communication can hide; what checkpointing computes again counts as forward."""
+    """All stretches of a micro-step added up. `backward` is the share of its bytes in the backward pass, which can hide
+    communication; recomputation by checkpointing counts as forward."""
 
     arithmetic: tuple[tuple[str, float, float], ...]
     moved: float
@@ -129,7 +120,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Timed:
-    """A stretch that was given its seconds, and the seconds that each part of them takes."""
+    """A stretch with its predicted seconds, by part."""
 
     stretch: Stretch
     compute: float
@@ -142,15 +133,15 @@ class Timed:
         return self.compute + self.memory + self.launches
 
     def scaled(self, factor: float) -> Timed:
-        """The same, `factor` times as slow."""
+        """Return a copy that is `factor` times as slow."""
         compute, memory, launches = (factor * each for each in (self.compute, self.memory, self.launches))
         return Timed(self.stretch, compute, memory, launches, self.kernels)
 
 
 @dataclass(frozen=True)
 class MicroStep:
-    """Seconds of a micro-step on one GPU: of its stretches in the order that they run, then what does not belong to
-    one of them."""
+    """Seconds of a micro-step on one GPU: of its stretches in the order of execution, and of what belongs to no single
+    stretch."""
 
     stretches: tuple[Timed, ...]
     handling: float
@@ -162,14 +153,14 @@ class MicroStep:
         return sum(each.seconds for each in self.stretches) + self.handling + self.communication + self.offload
 
     def scaled(self, factor: float) -> MicroStep:
-        """The same, `factor` times as slow."""
+        """Return a copy that is `factor` times as slow."""
         slower = tuple(each.scaled(factor) for each in self.stretches)
         return MicroStep(slower, factor * self.handling, factor * self.communication, factor * self.offload)
 
 
 @dataclass(frozen=True)
 class TimedStep:
-    """A training step: `times` a micro-step, and an update, in true seconds."""
+    """A training step of `times` micro-steps and one update, in true seconds."""
 
     recipe: Recipe
     trace: Trace
@@ -188,7 +179,7 @@ class TimedStep:
 
     @property
     def parts(self) -> Step:
-        """Its seconds, by what takes them."""
+        """Return its seconds by part."""
         micro, times = self.micro, self.times
         return Step(
             sum(each.compute for each in micro.stretches) * times,
@@ -200,14 +191,14 @@ class TimedStep:
         )
 
     def scaled(self, factor: float) -> TimedStep:
-        """The same, `factor` times as slow."""
+        """Return a copy that is `factor` times as slow."""
         return replace(self, micro=self.micro.scaled(factor), update=factor * self.update)
 
 
 @cache
 def stretches(trace: Trace, settings: Settings, examples: int, compiled: bool) -> tuple[Stretch, ...]:
-    """What a micro-step does, in order: the layers forward, the head forward and backward, and the layers backward,
-    each after what checkpointing computes again. Under FSDP weights come in half precision."""
+    """Return a micro-step's stretches in order: the layers forward, the rest of the model forward and backward, the
+    layers backward, each after its recomputation by checkpointing. FSDP supplies weights in half precision."""
     skipped = {"memory" if compiled else "fused", "weight_cast" if settings.library == "fsdp" else ""}
 
     def stretch(part: Part, *phases: str) -> Stretch:
@@ -244,7 +235,7 @@ def stretches(trace: Trace, settings: Settings, examples: int, compiled: bool) -
 
 @cache
 def workload(trace: Trace, settings: Settings, examples: int, compiled: bool) -> Workload:
-    """What a micro-step does in all."""
+    """Return the total work of a micro-step."""
     found = stretches(trace, settings, examples, compiled)
     flops: dict[str, float] = defaultdict(float)
     moved: dict[str, float] = defaultdict(float)
@@ -261,15 +252,15 @@ def workload(trace: Trace, settings: Settings, examples: int, compiled: bool) ->
 
 
 def step(recipe: Recipe, trace: Trace, settings: Settings, machine: Machine, examples: int, rates: Rates) -> Step:
-    """The seconds of `timed_step`, part by part."""
+    """Return the seconds of `timed_step` by part."""
     return timed_step(recipe, trace, settings, machine, examples, rates).parts
 
 
 def timed_step(
     recipe: Recipe, trace: Trace, settings: Settings, machine: Machine, examples: int, rates: Rates
 ) -> TimedStep:
-    """A training step of the replication batch, in micro-steps of `examples` on each GPU. As the authors measured,
-    every micro-step reduces gradients."""
+    """Return a training step of the replication batch, in micro-steps of `examples` on each GPU. Every micro-step
+    reduces gradients, as in the authors' measurements."""
     micro = micro_step(recipe, trace, settings, machine, examples, rates)
     times = recipe.batch_size / (machine.world * examples)
     return TimedStep(recipe, trace, settings, micro, times, _update(recipe, trace, settings, machine, rates))
@@ -278,10 +269,11 @@ def timed_step(
 def micro_step(
     recipe: Recipe, trace: Trace, settings: Settings, machine: Machine, examples: int, rates: Rates
 ) -> MicroStep:
-    """A micro-step that reduces gradients.
+    """Return a micro-step that reduces gradients.
 
-    A product computes and moves bytes at once, but not throughout: it takes the root of the sum of both times' squares,
-    which fits the paper's cells better than the longer of the two, or their sum."""
+    A matrix product computes and moves bytes at the same time, but not throughout. Its time is the root of the sum of
+    both times' squares, which fits the paper's cells better than the longer of the two, or their sum.
+    """
     compiled = compiles(recipe, settings)
     speeds = _Speeds(recipe, settings, machine, rates, trace.stack == PAPER_STACK)
     bandwidth = _bandwidth(machine, rates)
@@ -316,7 +308,7 @@ def _bandwidth(machine: Machine, rates: Rates) -> float:
 
 @dataclass(frozen=True)
 class _Speeds:
-    """FLOP/s of each of the operators' classes, on the paper's stack or another."""
+    """FLOP/s of each operator class. `papers` is true on the paper's stack."""
 
     recipe: Recipe
     settings: Settings
@@ -344,25 +336,25 @@ class _Speeds:
 
 
 def _exchange(settings: Settings, each: int, trace: Trace, world: int) -> tuple[float, bool]:
-    """Bytes that each GPU sends in a micro-step, by rings, and whether the backward pass hides them."""
+    """Return the bytes that each GPU sends in a micro-step, by rings, and whether the backward pass hides them."""
     ring = (world - 1) / world
     if settings.library == "torch":
         return 2 * 4 * ring * trace.parameters, True
     if settings.stage == 3:  # gathers, and reduces to owners
         return each * ring * (_gathered(settings, trace) + trace.parameters), True
-    # FSDP's stage 2 gathers once; ZeRO reduces to all below stage 3.
+    # FSDP's stage 2 gathers once; ZeRO all-reduces below stage 3.
     return 2 * each * ring * trace.parameters, settings.stage > 1
 
 
 def _gathered(settings: Settings, trace: Trace) -> float:
-    """Weights that a micro-step of stage 3 gathers: each twice, but FSDP keeps what is around the layers gathered."""
+    """Return the weights that a micro-step of stage 3 gathers: each twice; FSDP gathers those outside layers once."""
     kept = trace.rest.cost("parameters").fixed if settings.library == "fsdp" else 0.0
     return 2 * trace.parameters - kept
 
 
 def _collectives(settings: Settings, trace: Trace, machine: Machine) -> float:
-    """Exchanges in a micro-step: one of all gradients, or, where a unit is sharded on its own, a reduction and one or
-    two gatherings of each."""
+    """Return the number of collectives in a micro-step: one for all gradients or, if units are sharded separately, one
+    reduction and one or two gathers for each unit."""
     if machine.world == 1:
         return 0.0
     layers = sum(part.units for part in trace.layers)
@@ -372,8 +364,8 @@ def _collectives(settings: Settings, trace: Trace, machine: Machine) -> float:
 
 
 def _link(machine: Machine, rates: Rates) -> float:
-    """Bytes a second that each GPU sends to the next."""
-    if machine.link in ("none", "network"):  # the paper measured no several nodes: nothing to fit
+    """Return the bytes a second that each GPU sends to the next."""
+    if machine.link in ("none", "network"):  # nothing to fit: the paper has no runs on several nodes
         return machine.link_bytes
     if machine.link == "pcie":
         nearest = min(_PCIE_COUNTS, key=lambda count: abs(count - machine.gpus))
@@ -382,7 +374,7 @@ def _link(machine: Machine, rates: Rates) -> float:
 
 
 def _offloaded(settings: Settings, each: int, trace: Trace, world: int) -> float:
-    """Bytes between a GPU and the host in a micro-step: gradients out, and what has its weights there, in."""
+    """Return the bytes between a GPU and the host in a micro-step: gradients out, and weights kept on the host in."""
     if not settings.offloading:
         return 0.0
     gathered = _gathered(settings, trace) if settings.stage == 3 else trace.parameters
@@ -392,11 +384,11 @@ def _offloaded(settings: Settings, each: int, trace: Trace, world: int) -> float
 
 
 def _update(recipe: Recipe, trace: Trace, settings: Settings, machine: Machine, rates: Rates) -> float:
-    """Adam over this GPU's share, and, where weights are whole but states are not, the new weights' exchange."""
+    """Return the seconds of Adam on this GPU's share, and of exchanging new weights where only states are sharded."""
     each, parameters = width(recipe), trace.parameters
     share = parameters / (machine.world if settings.stage else 1)
     bandwidth = _bandwidth(machine, rates)
-    # On a CPU, whose own takes long to build, DeepSpeed runs torch's.
+    # On a CPU, DeepSpeed runs torch's Adam, as its own takes long to build.
     own = settings.library == "deepspeed" and machine.capability is not None
     adam = _FUSED_ADAM_BYTES if own else _ADAM_BYTES
     if settings.offloading:

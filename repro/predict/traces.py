@@ -1,4 +1,4 @@
-"""Traces as data: what a micro-step of a recipe costs, linear in its micro batch, layer by layer. Needs no torch."""
+"""Traces as data: the costs of a recipe's micro-step, linear in its micro batch, layer by layer. Needs no torch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Costs = dict[str, float]
 
 @dataclass(frozen=True)
 class Traced:
-    """The versions of the packages whose code a trace shows, the one that decides most first."""
+    """The versions of the packages whose code a trace depends on, the most important one first."""
 
     transformers: str
     timm: str
@@ -38,12 +38,12 @@ class Traced:
 
 _PACKAGES = columns(Traced)
 PAPER_STACK = Traced("4.42.3", "1.0.31", "2.13.0")  # transformers of the paper's release
-TRACING_TORCH = "2.4"  # the first that takes operators of one's own
+TRACING_TORCH = "2.4"  # the first that supports custom operators
 
 
 @dataclass(frozen=True)
 class Linear:
-    """A cost of a micro-step: what does not depend on the micro batch, and what each example adds."""
+    """A cost of a micro-step: a fixed part, and what each example adds."""
 
     fixed: float
     each: float
@@ -63,13 +63,13 @@ NOTHING = Linear(0.0, 0.0)
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """`count` equal layers, or the rest of the model (count 1); costs are of one. `units` of them are checkpointed
-    each on its own: as many as layers, except ConvNeXt's, whose stage is one unit.
+    """`count` equal layers, or the rest of the model (count 1); costs are of one layer. `units` of them are
+    checkpointed separately: as many as there are layers, except in ConvNeXt, whose stage is one unit.
 
     Costs by name: `phase/kind/unit`, with phase forward, returned (outputs are copied) or backward, kind an operator's
-    class, unit flops, bytes or kernels (kind `fused` is what `memory` becomes under torch.compile); `saved` bytes for
-    the backward pass, `head`, `returned` and `body` the peaks above them, `copies` half-precision copies of weights,
-    `inputs` the input of a checkpointed unit, `parameters`, and `tensors` that hold them.
+    class, unit flops, bytes or kernels. Kind `fused` replaces `memory` under torch.compile. In bytes: `saved` for the
+    backward pass, `head`, `returned` and `body` the peaks above it, `copies` half-precision copies of weights, `inputs`
+    the input of a checkpointed unit. `parameters` counts weights, `tensors` the tensors that contain them.
     """
 
     name: str
@@ -78,14 +78,14 @@ class Part:
     costs: dict[str, Linear]
 
     def cost(self, key: str) -> Linear:
-        """A cost by name, nothing where the part has none."""
+        """Return a cost by name, zero if the part has none."""
         return self.costs.get(key, NOTHING)
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """A recipe's costs at a scale, in one variant: `naive` eager kernels and `custom` ones under autocast, `half`
-    custom kernels in half precision throughout, as DeepSpeed runs."""
+    """A recipe's costs at one scale, in one variant: `naive` eager kernels and `custom` kernels under autocast, or
+    `half` custom kernels in half precision throughout, as DeepSpeed runs."""
 
     recipe: str
     scale: Scale
@@ -94,7 +94,7 @@ class Trace:
     parts: tuple[Part, ...]
 
     def total(self, key: str) -> Linear:
-        """A cost of the whole model."""
+        """Return a cost of the whole model."""
         return sum((part.cost(key) * part.count for part in self.parts), NOTHING)
 
     @property
@@ -111,9 +111,9 @@ class Trace:
 
 
 def save(traces: Iterable[Trace], folder: Path = FOLDER) -> Path:
-    """Writes one stack's traces, a line each, into the file that its versions name; returns the file.
+    """Write one stack's traces, one per line, into the file that its versions name; return the file.
 
-    Raises UserError where it cannot be written.
+    Raise UserError if it cannot be written.
     """
     found = list(traces)
     file = _file(found[0].stack, folder)
@@ -123,7 +123,7 @@ def save(traces: Iterable[Trace], folder: Path = FOLDER) -> Path:
 
 @cache
 def load(stack: Traced, folder: Path = FOLDER) -> dict[tuple[str, Scale, Variant], Trace]:
-    """One stack's traces, by recipe, scale and variant. Raises UserError where they cannot be read."""
+    """Return one stack's traces, by recipe, scale and variant. Raise UserError if they cannot be read."""
     file = _file(stack, folder)
     try:
         found = [_trace(plain) for plain in json.loads(files.read(file))]
@@ -135,9 +135,9 @@ def load(stack: Traced, folder: Path = FOLDER) -> dict[tuple[str, Scale, Variant
 def find(
     recipe: str, variant: Variant, stack: Traced = PAPER_STACK, scale: Scale = "paper", folder: Path = FOLDER
 ) -> Trace:
-    """The trace of a recipe on that stack. A recipe whose variants are alike has one of them.
+    """Return the trace of a recipe on this stack. `custom` is used if the recipe's variants do not differ.
 
-    Raises UserError for a recipe that was never traced.
+    Raise UserError for a recipe that was never traced.
     """
     known = load(stack, folder)
     candidates: tuple[Variant, ...] = (variant, "custom")
@@ -151,16 +151,16 @@ def find(
 
 
 def shipped(folder: Path = FOLDER) -> list[Traced]:
-    """The stacks whose models were traced, oldest first."""
+    """Return the stacks whose traces are shipped, oldest first."""
     pattern = "_".join(f"{package}-(.+)" for package in _PACKAGES)
     found = (re.fullmatch(pattern, file.stem) for file in folder.glob("*.json"))
     return sorted((Traced(*each.groups()) for each in found if each), key=_age)
 
 
 def nearest(packages: Mapping[str, str], folder: Path = FOLDER) -> Traced:
-    """The shipped stack nearest to these packages, by transformers, then timm, then torch: of each the very
-    version, else the last of the same major one that is not newer, else its first; where none is of that major version,
-    the same of all; and the newest where one is missing. Raises UserError where there are none."""
+    """Return the shipped stack nearest to these packages, by transformers, then timm, then torch. Of each: the same
+    version; else the newest older one of the same major version, else that major version's oldest; without that major
+    version, the same over all; for a missing package, the newest. Raise UserError if no traces are shipped."""
     known = shipped(folder)
     if not known:
         raise UserError(f"{folder}: no traces; {command()} predict --rebuild-traces makes them")
@@ -173,18 +173,18 @@ def nearest(packages: Mapping[str, str], folder: Path = FOLDER) -> Traced:
 
 @cache
 def nearest_here() -> Traced:
-    """The shipped stack nearest to what is installed."""
+    """Return the shipped stack nearest to the installed one."""
     return nearest(_installed())
 
 
 def why_nearest(stack: Traced, packages: Mapping[str, str], whose: str) -> str:
-    """Why a stack is the nearest to these packages, which are `whose`: it has them all, or no other comes nearer."""
+    """Return how a stack relates to these packages, which are `whose`: `exactly` them, or `nearest to` them."""
     has = all(without_build(packages.get(package, "")) == version for package, version in asdict(stack).items())
     return f"{'exactly' if has else 'nearest to'} {whose}"
 
 
 def why_here() -> str:
-    """The same of `nearest_here`."""
+    """Return the reason for the choice of `nearest_here`."""
     packages = _installed()
     if "transformers" not in packages:
         return "the newest, as none is installed here"
@@ -196,13 +196,13 @@ def _installed() -> dict[str, str]:
 
 
 def can_trace() -> bool:
-    """Whether the installed torch is new enough to trace, as Mamba's scan is an operator of our own; so is none."""
+    """Return whether the installed torch supports Mamba's scan, a custom operator; True if none is installed."""
     return numbers(installed("torch") or TRACING_TORCH) >= numbers(TRACING_TORCH)
 
 
 def _nearest(version: str | None, known: Iterable[str]) -> str:
     ordered = sorted(known, key=numbers)
-    if version is None or not numbers(version):  # somebody's own file may say anything
+    if version is None or not numbers(version):  # a user's own file may contain any text
         return ordered[-1]
     if (public := without_build(version)) in ordered:
         return public

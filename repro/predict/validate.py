@@ -1,4 +1,4 @@
-"""How far predictions are from the paper's tables and from each other, and the scores of that."""
+"""Scores of predictions: their errors against the paper's tables, our trials, and measurements by others."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ TABLES: tuple[Table, ...] = ("4", "1")
 SECONDS = "seconds to predict both tables"
 ERRORS = ("median error", "within 25 %", "within 2x")
 COVERAGE = "inside the 80 % interval"
-COUNTED = ("feasibility right", "micro batch exact", "micro batch within 2x")  # other values are shares, or seconds
-BASELINE = ": baseline, "  # between a subset and whose errors they are, where they are no prediction's
+COUNTED = ("feasibility right", "micro batch exact", "micro batch within 2x")  # the rest: shares, seconds
+BASELINE = ": baseline, "  # between a subset and the name of a baseline whose errors they are
 
 
 @dataclass(frozen=True)
 class Score:
-    """One measure of one table. `value` is a share or a relative error, or a number where `metric` counts; `target` is
-    what was to be reached, None where nothing was set."""
+    """One metric of one table. `value` is a share or a relative error, or a number for a metric that counts; `target`
+    is None if none was set."""
 
     metric: str
     table: str
@@ -49,11 +49,11 @@ class Score:
 
 CLOCK = "authors' clock from true times"
 WORST = "worst factor"
-INSIDE = "inside the interval"  # of what others measured
-_AT_MOST = (ERRORS[0], SECONDS, CLOCK, f"{CLOCK}, {WORST}", WORST)  # the smaller, the better
+INSIDE = "inside the interval"  # of published measurements by others
+_AT_MOST = (ERRORS[0], SECONDS, CLOCK, f"{CLOCK}, {WORST}", WORST)  # metrics where lower is better
 _BOTH = "1 and 4"
 _DOUBTED = "impossible or implausible"
-_HARD = ("convnext", "vit")  # the recipes whose trials were predicted worst before anybody had measured
+_HARD = ("convnext", "vit")  # recipes with the largest errors before any trial was measured
 _TARGETS = {
     (SECONDS, _BOTH, "in sample", "all"): 1.0,
     **{("median error", "4", split, "all"): 0.12 for split in SPLITS[1:]},
@@ -73,7 +73,7 @@ _TARGETS = {
 
 
 def validate(fits: Mapping[str, Calibration]) -> list[Score]:
-    """Every score. A split's calibration for a cell is the fit that left its recipe, or its GPU, out."""
+    """Return every score. In a split, a cell's calibration is the fit without its recipe, or without its GPU."""
     started = time.perf_counter()
     for cell in all_cells():
         predicted(cell, fits[EVERYTHING])
@@ -113,7 +113,7 @@ def _best(cell: Cell, calibration: Calibration) -> Forecast:
 
 
 def _ratios(table: Table, chosen: Chooser) -> dict[Cell, float]:
-    """Predicted days by the authors' clock over printed ones."""
+    """Return predicted days by the authors' clock over printed days."""
     ratios: dict[Cell, float] = {}
     for cell in cells(table):
         days = _best(cell, chosen(cell.model, cell.gpu)).authors_days
@@ -130,8 +130,8 @@ def _errors(table: Table, split: str, ratios: Mapping[Cell, float], plausible: s
 
 
 def _trials(fits: Mapping[str, Calibration]) -> Iterator[Score]:
-    """True steps of the kept trials over measured ones, and the authors' clock that the queue makes of measured true
-    times, by fits that had not seen the recipe, and of true steps the GPU."""
+    """Yield, per split, scores of the trials in expected/measured.csv: their predicted over measured true steps, and
+    the authors' clock that the queue derives from measured true times."""
     trials = kept_observations()
 
     def step(trial: Observation, name: str) -> TimedStep:
@@ -155,8 +155,8 @@ def _trials(fits: Mapping[str, Calibration]) -> Iterator[Score]:
 
 
 def _elsewhere(everything: Calibration) -> list[Score]:
-    """How often what others measured lies in the interval: trainings, and all with forward passes alone. No rate is
-    fitted to it."""
+    """Return how often measurements by others are inside the interval: of trainings, and of these and forward passes.
+    No rate is fitted to them."""
     found = held_out(everything)
     trainings = [each for each in found if each.published.what == "step"]
     return [
@@ -178,7 +178,7 @@ def _subsets(there: Iterable[Cell], plausible: set[Cell]) -> Iterator[tuple[str,
 
 
 def _summary(table: str, split: str, subset: str, ratios: Sequence[float]) -> list[Score]:
-    """`ratios` are predicted over printed days."""
+    """Return the scores of ratios, which are predicted over printed or measured days."""
     if not ratios:
         return []
     errors = [abs(ratio - 1) for ratio in ratios]
@@ -206,7 +206,7 @@ def _feasibility(table: Table, split: str, chosen: Chooser) -> list[Score]:
 
 
 def _micro_batches(split: str, chosen: Chooser) -> list[Score]:
-    """Of every row of Appendix J, at its own settings; of a row with lost marks, at the reading that comes nearest."""
+    """Return scores of Appendix J's rows, each at its own settings; if marks are lost, at the reading closest to it."""
     rows = published_settings()
     sizes = {row: [_micro_batch(row, each, chosen(row.model, row.gpu)) for each in row.readings()] for row in rows}
     subsets = {"all": rows, "legible": [row for row in rows if len(sizes[row]) == 1]}
@@ -232,8 +232,8 @@ def _micro_batch(row: PublishedSettings, settings: Settings, calibration: Calibr
 
 
 def _winners(split: str, chosen: Chooser) -> list[Score]:
-    """Where Appendix J's settings stand in the predicted order, for rows that have but one reading; and how often they
-    are no slower than the predicted best by more than a guided search allows for (repro.predict.guide)."""
+    """Return how Appendix J's settings rank in the predicted order, for rows with one reading, and how often the low
+    end of their interval is at most the predicted best, so that a guided search measures them (repro.predict.guide)."""
     table = by_place("1")
     places, measured = [], []
     for row in published_settings():
@@ -252,7 +252,7 @@ def _winners(split: str, chosen: Chooser) -> list[Score]:
 
 
 def _coverage(fits: Mapping[str, Calibration], plausible: set[Cell]) -> list[Score]:
-    """How often printed days lie in the interval of a fit that had seen neither the cell nor its recipe (GPU)."""
+    """Return how often printed days are inside the interval of a fit without the cell's recipe (or GPU)."""
     found = []
     for split in SPLITS[1:]:
         chosen = _chooser(fits, split)
@@ -269,8 +269,8 @@ def _coverage(fits: Mapping[str, Calibration], plausible: set[Cell]) -> list[Sco
 
 
 def _baselines(table: Table, plausible: set[Cell]) -> Iterator[Score]:
-    """FLOPs over peak as the paper reckons it; with the closed forms' FLOPs and the data sheet's peak; and that with
-    one utilisation for each GPU, the median of the other recipes' (or of the other GPUs')."""
+    """Yield scores of baselines: FLOPs over peak as in the paper; the closed forms' FLOPs over the data sheet's peak;
+    and the latter with one utilisation per GPU, the median of the other recipes' (or of the other GPUs')."""
     known = [cell for cell in cells(table) if cell.days is not None]
     corrected = {cell: corrected_days(*cell.place, table == "1") for cell in known}
     shares = {cell: corrected[cell] / cell.days for cell in known if cell.days}
@@ -293,12 +293,12 @@ def _baselines(table: Table, plausible: set[Cell]) -> Iterator[Score]:
             yield from _summary(table, split, f"{subset}{BASELINE}{name}", ratios)
 
 
-_FOR_ALL = ("all", "plausible", "legible")  # subsets whose scores are told beside the targets, and of baselines
+_FOR_ALL = ("all", "plausible", "legible")  # subsets shown to people, besides those with targets, and of baselines
 _Place = tuple[str, str, str, str]  # metric, table, split, subset
 
 
 def for_people(scores: Sequence[Score], format: Format) -> str:
-    """Every metric and baseline, and the errors of each subset; what else there is of subsets is left to machines."""
+    """Return all metrics and baselines, and each subset's errors; other scores of subsets are in CSV and JSON only."""
     found = {(each.metric, each.table, each.split, each.subset): each for each in scores}
     covered = [each for each in scores if each.metric in (COVERAGE, INSIDE) and each.subset in _FOR_ALL]
     aimed = [each for each in scores if each.target is not None]
@@ -317,7 +317,7 @@ def for_people(scores: Sequence[Score], format: Format) -> str:
 
 
 def _met(aimed: Sequence[Score]) -> str:
-    """How many targets are met, and which are missed by how much."""
+    """Return how many targets are met, and the value and target of each missed one."""
     missed = [
         f"; {each.metric} of table {each.table}, {each.split}: {_shown(each)}, target {_target(each)}"
         for each in aimed
@@ -339,7 +339,7 @@ def _aimed(each: Score) -> dict[str, Any]:
 
 
 def _counts(found: Mapping[_Place, Score]) -> list[dict[str, Any]]:
-    """What no subset tells more of: a column a split."""
+    """Return the metrics that are not errors of a subset, one column per split."""
     places = dict.fromkeys(
         (metric, table, subset)
         for metric, table, _, subset in found
@@ -373,7 +373,7 @@ def _baseline_rows(found: Mapping[_Place, Score]) -> list[dict[str, Any]]:
 
 
 def _metrics(found: Mapping[_Place, Score], split: str, subset: str) -> dict[str, Any]:
-    """Both tables' errors, a column each."""
+    """Return both tables' errors, one column per table and metric."""
     there = {(table, metric): found.get((metric, table, split, subset)) for table in TABLES for metric in ERRORS}
     cells = (there[table, ERRORS[0]] for table in TABLES)
     return {

@@ -1,1 +1,1 @@
-"""Traces of the models' real code on fake tensors, of whose costs predictions are made: needs torch, and no device."""
+"""Traces of the models' real code on fake tensors, the basis of all predictions. Needs torch, but no device."""

@@ -1,5 +1,5 @@
-"""Mamba's fused mixer in closed form: mamba-ssm's kernels need a GPU, so their stand-ins here have the shapes of what
-they read, write and keep for the backward pass (mamba-ssm 2.2, `mamba_inner_fn`), and compute nothing."""
+"""Stand-ins for mamba-ssm's fused mixer, whose kernels need a GPU. They have the shapes of what the kernels read, write
+and save for the backward pass (mamba-ssm 2.2, `mamba_inner_fn`), and compute nothing."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_CHUNK = 2048  # the scan keeps its states once in so many tokens
+_CHUNK = 2048  # tokens: the scan saves its states once per chunk
 
 
 @torch.library.custom_op("repro::causal_conv1d", mutates_args=())
 def causal_conv1d(x: Tensor, weight: Tensor) -> Tensor:
-    """x (examples, channels, tokens) and weight (channels, taps); with its SiLU."""
+    """Stand in for a convolution of x (examples, channels, tokens) with weight (channels, taps), and its SiLU."""
     return torch.empty_like(x)
 
 
@@ -26,7 +26,7 @@ def causal_conv1d_backward(gradient: Tensor, x: Tensor, weight: Tensor) -> tuple
 def selective_scan(
     u: Tensor, delta: Tensor, decay: Tensor, b: Tensor, c: Tensor, z: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """u, delta, z (examples, channels, tokens), decay (channels, states), b, c (examples, states, tokens)."""
+    """Take u, delta, z (examples, channels, tokens), decay (channels, states), b, c (examples, states, tokens)."""
     return _scanned(u, decay)
 
 
@@ -67,7 +67,7 @@ selective_scan_backward.register_fake(
 
 
 class FusedMixer(torch.autograd.Function):
-    """Keeps the input, what it projects to B, C and delta, and the scan's output; recomputes the rest."""
+    """The mixer: saves its input, B, C, delta's projection, the scan's states and output; recomputes the rest."""
 
     @staticmethod
     def forward(ctx: Any, xz: Tensor, *weights: Tensor) -> Tensor:
@@ -127,7 +127,7 @@ def _states(projected: Tensor, to_delta: Tensor, decay: Tensor, shape: torch.Siz
 
 
 def _flat(x: Tensor) -> Tensor:
-    """(examples, channels, tokens) as (examples x tokens, channels)."""
+    """Reshape (examples, channels, tokens) to (examples x tokens, channels)."""
     return x.transpose(1, 2).reshape(-1, x.shape[1])
 
 
@@ -146,5 +146,5 @@ def mamba_inner_fn(
     delta_bias: Tensor,
     delta_softplus: bool = True,
 ) -> Tensor:
-    """Takes mamba-ssm's place in transformers: the same arguments, the same shape of result."""
+    """Replace mamba-ssm's function in transformers, with the same arguments and shape of result."""
     return FusedMixer.apply(xz, convolution, to_states, to_delta, to_out, decay, skip, delta_bias, convolution_bias)

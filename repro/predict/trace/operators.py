@@ -1,4 +1,4 @@
-"""What one operator costs: its class, FLOPs, and the bytes it reads and writes, from the shapes of its tensors."""
+"""Costs of one operator, from the shapes of its tensors: its class, its FLOPs, and the bytes it reads and writes."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-_SCAN_FLOPS = 9  # per channel, state and token, forward (Mamba's paper counts the same)
+_SCAN_FLOPS = 9  # per channel, state and token, forward (as in Mamba's paper)
 _NO_KERNEL = ("empty", "new_empty", "detach", "alias", "lift_fresh", "set_", "_unsafe_view", "resize_", "sym_")
 _NOT_FUSED = ("embedding", "scatter", "index", "cat", "nll_loss_backward", "gather")
-_PICKS = ("embedding", "nll_loss_forward", "nll_loss_backward")  # rows of a table, by index
+_PICKS = ("embedding", "nll_loss_forward", "nll_loss_backward")  # they read rows of a table by index
 _REDUCTIONS = ("sum", "mean", "softmax", "layer_norm", "var", "amax", "norm")
 
 
-# A model returns between the two: what copies its outputs is neither computing nor computed again.
+# `returned` is between the passes: copies of the model's outputs, which checkpointing does not recompute.
 Phase = Literal["forward", "returned", "backward"]
 
 
 @dataclass(frozen=True)
 class Operator:
-    """One kernel. `kind` is matmul, batched (the products of each head), attention, convolution, depthwise, scan or
-    memory; `half` whether it computes in half precision. `reads` and `writes` map storages to bytes."""
+    """One kernel. `kind` is matmul, batched (the products of each head), attention, convolution, depthwise, scan,
+    memory or weight_cast; `half`: it computes in half precision; `reads` and `writes` map storages to bytes."""
 
     name: str
     kind: str
@@ -35,17 +35,17 @@ class Operator:
 
     @property
     def reduces(self) -> bool:
-        """Whether it sums over a dimension: a fused kernel ends there."""
+        """Return whether it reduces over a dimension, which ends a fused kernel."""
         return any(word in self.name for word in _REDUCTIONS)
 
 
 def has_kernel(name: str) -> bool:
-    """Whether an operator that is no view starts a kernel."""
+    """Return whether an operator that is no view starts a kernel."""
     return not name.startswith(_NO_KERNEL)
 
 
 def classify(name: str, args: tuple[Any, ...], out: Any) -> tuple[str, float, bool]:
-    """An operator's kind, FLOPs (2 a multiply-add), and whether torch.compile can fuse it with its neighbours."""
+    """Return an operator's kind, FLOPs (2 a multiply-add), and whether torch.compile can fuse it with others."""
     if "convolution" in name:
         return _convolution(name, args, out)
     if name in ("mm", "bmm", "addmm", "baddbmm"):
@@ -65,7 +65,7 @@ def classify(name: str, args: tuple[Any, ...], out: Any) -> tuple[str, float, bo
 
 
 def _convolution(name: str, args: tuple[Any, ...], out: Any) -> tuple[str, float, bool]:
-    """torch's counter forgets groups in the weight's gradient; here a product is counted once a group."""
+    """Classify a convolution. torch's own counter ignores the groups in the weight's gradient; this one does not."""
     if name == "convolution_backward":
         gradient, inputs, weight = args[:3]
         groups, wanted = args[9], args[10]
@@ -78,7 +78,7 @@ def _convolution(name: str, args: tuple[Any, ...], out: Any) -> tuple[str, float
 
 
 def _attention(name: str, args: tuple[Any, ...]) -> float:
-    """Fused attention: 2 products forward and 5 backward over the scores, half of them where it is causal."""
+    """Return the FLOPs of fused attention: 2 products forward, 5 backward over the scores; half if it is causal."""
     backward = "backward" in name
     query, key = (args[1], args[2]) if backward else (args[0], args[1])
     causal = any(argument is True for argument in args)
@@ -87,12 +87,12 @@ def _attention(name: str, args: tuple[Any, ...]) -> float:
 
 
 def bytes_of(tensor: Tensor) -> float:
-    """Bytes that reading or writing a tensor moves: an expanded one is read once."""
+    """Return the bytes that reading or writing a tensor moves. An expanded tensor is read once."""
     return float(min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes()))
 
 
 def read_of(name: str, tensor: Tensor, args: tuple[Any, ...]) -> float:
-    """Bytes that an operator reads of one of its tensors: of what it only picks from, a row for each index."""
+    """Return the bytes that an operator reads of a tensor: all, or a row per index where it picks from a table."""
     if name not in _PICKS:
         return bytes_of(tensor)
     indices = next(x for x in args if isinstance(x, Tensor) and not x.is_floating_point())

@@ -1,7 +1,8 @@
-"""Records a module's real forward and backward as operators, without computing any: on fake tensors of a fake CPU.
+"""Recording of a module's real forward and backward pass as operators, on fake tensors of a fake CPU: nothing is
+computed.
 
-Backward on a fake `cuda` device aborts the process in CPU builds, and autocast for CUDA switches itself off there, so
-what CUDA's autocast keeps in fp32 is cast by a mode of ours.
+In CPU builds, a backward pass on a fake `cuda` device aborts the process, and autocast for CUDA switches itself off. So
+the CPU's autocast is used, and a mode of ours casts what CUDA's keeps in fp32.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from repro.console import UserError
 
 from .operators import Operator, Phase, bytes_of, classify, has_kernel, read_of
 
-# Functions whose arguments CUDA's autocast casts to fp32 (torch's autocast reference), as far as the recipes call them.
+# Functions that the recipes call and whose arguments CUDA's autocast casts to fp32 (torch's autocast reference).
 _IN_FP32 = {"layer_norm", "pow", "rsqrt", "exp", "softplus", "reciprocal"}
 _SOFTMAX = (torch.softmax, Tensor.softmax, nn.functional.softmax)
 
 
 class AsOnCuda(TorchFunctionMode):
-    """Upcasts the arguments of what CUDA's autocast keeps in fp32 and the CPU's does not, and takes the fused dropout,
-    which keeps a byte an element where the CPU's keeps a whole one."""
+    """A mode that casts arguments to fp32 where CUDA's autocast does and the CPU's does not. It also uses the fused
+    dropout, which stores a byte per element, while the CPU's dropout stores a whole element."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is nn.functional.dropout:
@@ -51,7 +52,7 @@ def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = F
 
 
 def _softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
-    """In fp32 unless asked otherwise. CUDA's kernel reads fp16 as it is; bf16 is cast first."""
+    """Return the softmax, in fp32 unless `dtype` is given. CUDA's kernel reads fp16 directly; bf16 is cast first."""
     wanted = dtype or torch.float32
     if x.dtype is torch.float16 and wanted is torch.float32:
         return torch._softmax(x, dim, True)
@@ -59,7 +60,7 @@ def _softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None, **_: Any) ->
 
 
 def _cross_entropy(x: Tensor, target: Tensor, **_: Any) -> Tensor:
-    """Its log-softmax is in the precision of the logits, whatever autocast would; what picks the losses is in fp32."""
+    """Return the loss: its log-softmax in the precision of the logits, despite autocast, and the rest in fp32."""
     return nn.functional.nll_loss(torch.log_softmax(x, 1, x.dtype).float(), target)
 
 
@@ -69,11 +70,11 @@ def _upcast(value: Any) -> Any:
 
 @dataclass
 class Recording:
-    """Operators in order, and bytes alive beyond weights, gradients and inputs.
+    """Operators in order, and bytes of live tensors other than weights, gradients and inputs.
 
-    `saved` at the end of the forward pass; `head` and `body` are peaks before and after the backward pass enters the
-    layers, `returned` is the one as outputs are copied; `copies` is what half-precision copies of weights take,
-    `inputs` the inputs of each checkpointed layer.
+    `saved` is at the end of the forward pass. `head` and `body` are the peaks before and after the backward pass enters
+    the layers; `returned` is the peak while outputs are copied. `copies` are the half-precision copies of weights,
+    `inputs` the inputs of layers that may be checkpointed, `kept` the storages of the weights' gradients.
     """
 
     operators: list[Operator] = field(default_factory=list)
@@ -87,8 +88,8 @@ class Recording:
 
 
 class _Recorder(TorchDispatchMode):
-    """Watches every operator. Storages are told apart by the address that holds their data pointer, which stays
-    taken as long as we keep a weak reference."""
+    """A mode that records every operator. A storage is identified by the address of the object that holds its data
+    pointer; the address is not reused while we keep a weak reference."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -101,7 +102,7 @@ class _Recorder(TorchDispatchMode):
         self.in_layers = False
 
     def _storage(self, tensor: Tensor) -> int:
-        """The name of a tensor's storage, never used twice."""
+        """Return the number of a tensor's storage, which is never reused."""
         reference = StorageWeakRef(tensor.untyped_storage())
         name = self._names.get(reference.cdata)
         if name is None:
@@ -110,14 +111,14 @@ class _Recorder(TorchDispatchMode):
         return name
 
     def ignore(self, tensor: Tensor) -> None:
-        """Counts a tensor with what is not an activation."""
+        """Exclude a tensor that is no activation from the live bytes."""
         name = self._storage(tensor)
         reference, size = self._alive[name]
         self._alive[name] = (reference, 0.0)
         self.total -= size
 
     def sweep(self) -> None:
-        """Forgets what has been freed."""
+        """Remove freed storages from the live bytes."""
         for name, (reference, size) in list(self._alive.items()):
             if size and reference.expired():
                 self.total -= size
@@ -167,9 +168,9 @@ def record(
     autocast: torch.dtype | None,
     accelerate: bool = False,
 ) -> Recording:
-    """Runs forward and backward of a module on its batch. `build` is called under fake tensors; `layer` is the class
-    name of the repeated block; `accelerate` whether what its `model` returns is copied to fp32, as accelerate does.
-    Raises UserError naming the operator that cannot be traced."""
+    """Record the forward and backward pass of a module on its batch. `build` is called under fake tensors; `layer` is
+    the class name of the repeated block; `accelerate` copies the output of `model` to fp32, as the library accelerate
+    does. Raise UserError, which names the operator that cannot be traced."""
     with FakeTensorMode():
         module, batch = build()
         recorder = _Recorder(module)
@@ -197,15 +198,15 @@ def record(
 
 
 def _copy_outputs(recorder: _Recorder, model: nn.Module, inputs: Any, output: Mapping[str, Any]) -> None:
-    """What accelerate 0.32.0 does (`convert_outputs_to_fp32`): both copies are there until the last is made. Of what
-    it returns the loss alone is used."""
+    """Copy the outputs as accelerate 0.32.0 does (`convert_outputs_to_fp32`): outputs and copies are all alive until
+    the last copy is made. Of the copies only the loss is used."""
     recorder.phase = "returned"
     copies = [_upcast(leaf) for leaf in tree_leaves(dict(output))]
     del copies
 
 
 def _watch_layers(module: nn.Module, layer: str, recorder: _Recorder) -> None:
-    """Adds up the inputs of the layers, and notes when the backward pass enters them."""
+    """Add up the bytes of the layers' inputs, and record when the backward pass enters the layers."""
 
     def entered(gradient: Tensor) -> None:
         recorder.in_layers = True
@@ -223,7 +224,7 @@ def _watch_layers(module: nn.Module, layer: str, recorder: _Recorder) -> None:
 
 @contextmanager
 def patched(*changes: tuple[Any, str, Any]) -> Iterator[None]:
-    """Sets attributes (object, name, value) for a while."""
+    """Set attributes (object, name, value) inside the context."""
     with ExitStack() as stack:
         for target, name, value in changes:
             stack.callback(setattr, target, name, getattr(target, name))

@@ -1,4 +1,4 @@
-"""Trace one micro-step of a recipe without a device, as it is and as the compiler fuses it."""
+"""Tracing of one micro-step of a recipe without a device, as eager code and as torch.compile fuses it."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from .operators import Operator
 from .record import Recording, patched, record
 
 _BATCHES = (4, 8)
-_DEPTHS = (2, 3)  # or one layer less than a tiny model has, and all
-_TOKENS = (8, 16)  # Mamba's slow scan starts kernels for each token: shorter sequences tell what one costs
-_BLOCK = {"convnext": "ConvNeXtBlock"}  # a stage is what is sharded and checkpointed, its blocks repeat
+_DEPTHS = (2, 3)  # layers; a tiny model is traced with all of its layers, and with one fewer
+_TOKENS = (8, 16)  # Mamba's slow scan starts kernels for each token: two short sequences give a token's cost
+_BLOCK = {"convnext": "ConvNeXtBlock"}  # stages are sharded and checkpointed, but blocks repeat
 _HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def all_traces() -> Iterator[Trace]:
-    """Every recipe that is predicted, at both scales, in each variant that the search space and the naive settings
-    need."""
+    """Yield a trace of every recipe that can be predicted, at both scales, in each variant that the search space and
+    the naive settings need."""
     for scale, id in product(get_args(Scale), models.TRACED):
         recipe = models.find(id, scale)
         for variant in variants(recipe):
@@ -42,21 +42,21 @@ def all_traces() -> Iterator[Trace]:
 
 
 def variants(recipe: Recipe) -> list[Variant]:
-    """Those that differ: fp32 recipes have one arithmetic, and some models the same kernels with free lunch."""
+    """Return the variants that differ: fp32 recipes have no `half`; some models run the same kernels in `naive`."""
     wanted = VARIANTS if recipe.precision in _HALF else VARIANTS[:2]
     alike = recipe.family in ("roberta", "convnext")
     return [variant for variant in wanted if not (alike and variant == "naive")]
 
 
 def stack() -> Traced:
-    """What of the installed stack a trace shows."""
+    """Return the installed versions of the packages that a trace depends on."""
     return Traced(**{package: without_build(version(package)) for package in columns(Traced)})
 
 
 def trace(recipe: Recipe, variant: Variant, depths: tuple[int, ...] | None = None) -> Trace:
-    """The trace of a recipe. `depths` cuts each group of repeated layers to so many; None leaves all.
+    """Return a recipe's trace. `depths` sets the number of layers in each group of repeated layers; None keeps all.
 
-    Raises UserError naming the operator that cannot be traced.
+    Raise UserError, which names the operator that cannot be traced.
     """
     load_stack()
     slow = recipe.family == "mamba" and variant == "naive"
@@ -83,7 +83,7 @@ def trace(recipe: Recipe, variant: Variant, depths: tuple[int, ...] | None = Non
         _minus(whole, *(kind[place] for kind, depth in zip(kinds, base, strict=True) for _ in range(depth)))
         for place, whole in enumerate(bases)
     ]
-    # A peak over the base holds what its layers saved; only what lies above that is the peak's own.
+    # The base's peaks include what its layers saved. Only the bytes above that belong to the peaks.
     for place, whole in enumerate(bases):
         for side in ("head", "body"):
             rest[place][side] = whole[side] - whole["saved"]
@@ -115,7 +115,7 @@ def _measure(
     as_the_authors = stack().transformers == PAPER_STACK.transformers
     if as_the_authors and recipe.family == "pythia":
         config: Any = module.get_submodule("model").config
-        config.use_cache = True  # transformers' default, which they leave
+        config.use_cache = True  # transformers' default, which the authors keep
     mixed = None if pure else half
     with patched(*_patches(recipe, variant)):
         recording = record(build, recipe.layer, mixed, accelerate=as_the_authors and mixed is not None)
@@ -126,7 +126,7 @@ def _measure(
 
 
 def _patches(recipe: Recipe, variant: Variant) -> list[tuple[Any, str, Any]]:
-    """RoBERTa's check for padding reads values, which fake tensors have none of. Mamba's fused kernels need a GPU."""
+    """Return patches: RoBERTa's padding check, as fake tensors have no values; Mamba's kernels, which need a GPU."""
     if recipe.family == "roberta":
         from transformers import PreTrainedModel
 
@@ -135,15 +135,15 @@ def _patches(recipe: Recipe, variant: Variant) -> list[tuple[Any, str, Any]]:
         module = sys.modules["transformers.models.mamba.modeling_mamba"]
         patches = [(module, "mamba_inner_fn", fused_mamba.mamba_inner_fn)]
         mixer = module.MambaMixer
-        if hasattr(mixer, "cuda_kernels_forward"):  # transformers before 5 takes it on a GPU only
+        if hasattr(mixer, "cuda_kernels_forward"):  # transformers before 5 takes this path on a GPU only
             patches.append((mixer, "forward", mixer.cuda_kernels_forward))
         return patches
     return []
 
 
 def _meta(recipe: Recipe, variant: Variant) -> nn.Module:
-    """The model on the meta device: shapes without weights."""
-    slow = recipe.family == "mamba"  # both of Mamba's paths start from transformers' own, see _patches
+    """Return the model on the meta device: shapes without weights."""
+    slow = recipe.family == "mamba"  # both of Mamba's paths start from transformers' slow one, see _patches
     with torch.device("meta"):
         module = recipe.build(variant != "naive" and not slow, "sdpa")
     module.train()
@@ -151,7 +151,7 @@ def _meta(recipe: Recipe, variant: Variant) -> nn.Module:
 
 
 def _groups(model: nn.Module, recipe: Recipe) -> list[nn.ModuleList | nn.Sequential]:
-    """The containers of repeated layers."""
+    """Return the containers of repeated layers."""
     block = _BLOCK.get(recipe.family, recipe.layer)
     return [
         module
@@ -161,7 +161,7 @@ def _groups(model: nn.Module, recipe: Recipe) -> list[nn.ModuleList | nn.Sequent
 
 
 def _cut(model: nn.Module, recipe: Recipe, depths: tuple[int, ...]) -> nn.Module:
-    """A copy of the model with so many layers in each group."""
+    """Return a copy of the model with `depths` layers in its groups."""
     kept = [
         (group, "_modules", dict(list(group._modules.items())[:depth]))
         for group, depth in zip(_groups(model, recipe), depths, strict=True)
@@ -175,7 +175,7 @@ def _cut(model: nn.Module, recipe: Recipe, depths: tuple[int, ...]) -> nn.Module
 
 
 def _make_real(module: nn.Module, half: torch.dtype | None) -> None:
-    """Moves a module from the meta device to the (fake) CPU, weights in `half` if asked; shared weights stay shared."""
+    """Move a module from the meta device to the (fake) CPU, weights in `half` if given. Shared weights stay shared."""
     moved: dict[int, Any] = {}
     for child in module.modules():
         for store in (child._parameters, child._buffers):
@@ -201,7 +201,7 @@ def _batch(recipe: Recipe, examples: int, tokens: int | None, half: torch.dtype 
 
 
 def _counted(recording: Recording) -> Costs:
-    """A recording as sums: `phase/kind/unit` with phase forward, returned or backward, unit flops, bytes or kernels."""
+    """Return sums by `phase/kind/unit` (unit flops, bytes or kernels), and the recording's peaks by name."""
     found: Costs = defaultdict(float)
     for operator in recording.operators:
         kind = operator.kind
@@ -225,7 +225,7 @@ def _minus(whole: Costs, *parts: Costs) -> Costs:
 
 
 def _line(low: Costs, high: Costs, at_low: float, at_high: float, at: float) -> Costs:
-    """The costs at `at`, on the line through those at two other places."""
+    """Return the costs at `at`, on the line through those at `at_low` and `at_high`."""
     slope = {key: each / (at_high - at_low) for key, each in _minus(high, low).items()}
     return {key: low.get(key, 0.0) + each * (at - at_low) for key, each in slope.items()}
 
@@ -239,10 +239,10 @@ def _linear(low: Costs, high: Costs) -> dict[str, Linear]:
 
 
 def fused(recording: Recording) -> Iterator[tuple[list[Operator], float]]:
-    """Maximal runs of operators that become one loop, with the bytes it moves: what it reads of others, and writes for
-    others. An operator of memory that cannot be fused is a run of its own.
+    """Yield each maximal run of operators that torch.compile fuses into one loop, with the bytes it moves: what it
+    reads from other runs and writes for them. A memory operator that cannot be fused is a run of its own.
 
-    What only loops of the backward pass need is not kept for them but computed again, where that moves less.
+    A value that only loops of the backward pass need is not stored but recomputed there, if that moves fewer bytes.
     """
     recomputed: dict[int, dict[int, float]] = {}
     readers = _readers(recording.operators)
@@ -271,7 +271,7 @@ def fused(recording: Recording) -> Iterator[tuple[list[Operator], float]]:
 
 
 def _readers(operators: list[Operator]) -> dict[int, list[tuple[int, Operator]]]:
-    """The operators that read each storage, with their places."""
+    """Return the operators that read each storage, with their indices."""
     found: dict[int, list[tuple[int, Operator]]] = defaultdict(list)
     for place, operator in enumerate(operators):
         for storage in operator.reads:
@@ -280,7 +280,7 @@ def _readers(operators: list[Operator]) -> dict[int, list[tuple[int, Operator]]]
 
 
 def _runs(operators: list[Operator]) -> Iterator[tuple[int, int]]:
-    """Where runs of operators of memory start and end."""
+    """Yield the start and end indices of runs of memory operators."""
     start = 0
     while start < len(operators):
         first, end = operators[start], start + 1
@@ -294,8 +294,8 @@ def _runs(operators: list[Operator]) -> Iterator[tuple[int, int]]:
 
 
 def _sources(run: list[Operator]) -> dict[int, dict[int, float]]:
-    """What each storage that a run writes could be computed from again, in bytes: what the run reads of others, and the
-    mask of a dropout, which itself cannot."""
+    """Return, for each storage that a run writes, the bytes of the storages it can be recomputed from: what the run
+    reads from others, and dropout masks, which cannot be recomputed."""
     found: dict[int, dict[int, float]] = {}
     for operator in run:
         sources: dict[int, float] = {}
