@@ -34,6 +34,13 @@ KEPT = ROOT / "results" / "cpu-2-cores"
 SLOW = {"torch", "deepspeed", "numpy", "pandas", "pytest", "altair", "vl_convert", "jinja2"}
 
 
+def documentation(*pages: str) -> str:
+    """Return these pages as one text without line breaks: by default README.md, CONTRIBUTING.md and all of docs/."""
+    read = [ROOT / page for page in pages or ("README.md", "CONTRIBUTING.md")]
+    read += [] if pages else sorted((ROOT / "docs").glob("*.md"))
+    return " ".join(" ".join(page.read_text() for page in read).split())
+
+
 _draws = False  # whether a report's page is drawn
 
 

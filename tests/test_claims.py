@@ -30,7 +30,7 @@ from repro.paper.settings import Settings, search_space
 from repro.paper.tables import COUNTS, cells, quantities
 from repro.record import Record, Status
 from repro.text import Interval
-from tests.command_line import ROOT, answer, record, refusal, repro, results_folder
+from tests.command_line import ROOT, answer, documentation, record, refusal, repro, results_folder
 
 CHECKED = {checked.claim.id: checked for checked in check_all()}
 PYTHIA = ("pythia-160m", "pythia-410m", "pythia-1b", "pythia-2.8b", "pythia-6.9b")
@@ -352,12 +352,12 @@ def test_the_comments_break_even_is_that_of_repro_breakeven() -> None:
     assert found == [as_printed, electricity, gpu_hours]
 
 
-def test_the_readme_tells_the_verdicts_as_they_are() -> None:
+def test_the_page_on_the_paper_has_the_verdicts_as_they_are() -> None:
     counts = Counter(checked.verdict for checked in CHECKED.values())
-    readme = " ".join((ROOT / "README.md").read_text().split())
-    assert f"`expected/claims.csv` lists {len(CHECKED)} of them" in readme
+    page = documentation("docs/paper.md")
+    assert f"`expected/claims.csv` lists {len(CHECKED)} of them" in page
     told = f"{counts['holds']} hold, {counts['holds_by_rounding']} by rounding, and {counts['differs']} differ"
-    assert f"Without a run {told}:" in readme
+    assert f"Without a run {told}:" in page
 
 
 # --- What cannot be checked ---

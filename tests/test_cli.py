@@ -31,7 +31,18 @@ from repro.report.terminal import report
 from repro.run.run import FILES
 from repro.run.verdict import judge_tables
 from repro.text import render
-from tests.command_line import ROOT, SLOW, answer, one_line, process, record, refusal, repro, slow_imports
+from tests.command_line import (
+    ROOT,
+    SLOW,
+    answer,
+    documentation,
+    one_line,
+    process,
+    record,
+    refusal,
+    repro,
+    slow_imports,
+)
 
 ITSELF = "compare results/cpu-2-cores results/cpu-2-cores"
 ON_MONEY = [f"{name} --model pythia-1b" for name in ("recommend --either", "rent", "breakeven --gpu A100", "scaling")]
@@ -105,14 +116,14 @@ def test_machines_read_the_same_rows_and_names_in_csv_and_json_without_blanks_an
     assert [name for name in heads if not re.fullmatch(r"[a-z][a-z0-9_]*", name)] == []
 
 
-def test_the_readme_tells_what_has_other_names_in_json_than_in_csv(capsys: pytest.CaptureFixture[str]) -> None:
-    readme = " ".join((ROOT / "README.md").read_text().split())
+def test_the_documentation_names_what_json_and_csv_call_differently(capsys: pytest.CaptureFixture[str]) -> None:
+    pages = documentation()
     one = record("vit", "naive", 1.0)
     of_run = [report([one], judge_tables([one], 0.15), None, format) for format in ("csv", "json")]
     heads, (trial,) = of_run[0].splitlines()[0].split(","), json.loads(of_run[1])["trials"]
     assert {*heads}.difference(trial) == {"machine"}
     assert {"device", "count", "nodes"} <= trial.keys()
-    assert "the JSON of a run or its report a trial's `machine` is `device`, `count` and `nodes`" in readme
+    assert "the JSON of a run or its report a trial's `machine` is `device`, `count` and `nodes`" in pages
 
     of_claim = []
     for format in ("csv", "json"):
@@ -120,7 +131,7 @@ def test_the_readme_tells_what_has_other_names_in_json_than_in_csv(capsys: pytes
         of_claim.append(capsys.readouterr().out)
     heads, (claim,) = of_claim[0].splitlines()[0].split(","), json.loads(of_claim[1])
     assert {*heads}.isdisjoint(claim)
-    assert "`claims ID` is rows and steps in CSV, the claim in JSON" in readme
+    assert "`claims ID` is rows and steps in CSV, the claim in JSON" in pages
 
 
 def test_every_command_that_prints_data_is_asked_for_its_names() -> None:
@@ -156,13 +167,13 @@ def test_help_tells_where_a_command_writes_unless_it_is_told_where() -> None:
                 assert f"default {action.default}" in str(action.help), name
 
 
-def test_the_readme_documents_every_command_and_every_option_of_a_run() -> None:
-    readme = (ROOT / "README.md").read_text()
+def test_the_documentation_has_every_command_and_every_option_of_a_run() -> None:
+    pages, running = documentation(), (ROOT / "docs" / "running.md").read_text()
     for command in HELP:
-        assert f"`{command}`" in readme or f"run_all.sh {command}" in readme, command
+        assert f"`{command}`" in pages or f"run_all.sh {command}" in pages, command
     for action in parser("run")._actions:
         option = max(action.option_strings, key=len)
-        assert f"`{option}" in readme, option
+        assert f"\n| `{option}`" in running, option
 
 
 @pytest.mark.parametrize(("closed", "code"), [(">&-", 0), ("2>&-", 0), (">&- 2>&-", 0), ("2>/dev/full", 0)])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,6 +13,8 @@ import pytest
 
 from repro import record
 from repro.claims import claim
+from repro.cli import parser
+from repro.commands import HELP
 from repro.compare import trials
 from repro.run import verdict
 from tests.command_line import ROOT, repro
@@ -42,10 +46,57 @@ def test_its_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
         assert not anchor or anchor in anchors(found), target
 
 
-def test_the_readme_leads_to_every_page_of_docs() -> None:
+def test_the_readme_is_short_and_leads_to_every_page_of_docs() -> None:
     readme = (ROOT / "README.md").read_text()
-    for page in (ROOT / "docs").glob("*.md"):
-        assert f"](docs/{page.name})" in readme, page.name
+    assert len(readme.splitlines()) <= 200
+    for page in (ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+        assert f"]({page.relative_to(ROOT)})" in readme, page.name
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The code blocks of a page that are in this language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The words after ./run_all.sh of each command line of a page that begins so, to the end of that command."""
+    for block in blocks(page, "(?:sh|console)"):
+        for line in re.findall(r"^(?:\$ )?\./run_all\.sh\b(.*)$", block.replace("\\\n", " "), flags=re.MULTILINE):
+            words = shlex.split(line, comments=True)
+            ends = [words.index(end) for end in (">", "&&", "|") if end in words]
+            yield words[: min(ends, default=len(words))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_its_command_lines_are_accepted(page: Path) -> None:
+    for words in commands(page):
+        if words[:1] not in (["test"], ["torchrun"], ["--repair"], ["--with-kernels"], ["--help"], ["COMMAND"]):
+            name, given = (words[0], words[1:]) if words and words[0] in HELP else ("run", words)
+            parser(name).parse_args(given)
+
+
+EXAMPLES = [
+    pytest.param(example, id=example.splitlines()[0])
+    for page in PAGES
+    for block in blocks(page, "console")
+    for example in re.split(r"^\$ \./run_all\.sh ", block, flags=re.MULTILINE)[1:]
+]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_shows_what_the_command_prints(example: str) -> None:
+    """Where a line of an example is `...`, lines are left out; long ones are wrapped."""
+    command, _, shown = example.partition("\n")
+    printed = " ".join(repro(*shlex.split(command)).stdout.split())
+    start = 0
+    for part in re.split(r"^\.\.\.$", shown, flags=re.MULTILINE):
+        text = " ".join(part.split())
+        assert text in printed[start:], text
+        start += printed[start:].index(text) + len(text)
+
+
+def test_each_of_the_three_users_has_an_example() -> None:
+    assert len(blocks(ROOT / "README.md", "console")) == 3
 
 
 @of_a_checkout
@@ -64,8 +115,8 @@ def test_the_page_of_results_leads_to_each_that_is_kept() -> None:
 @pytest.mark.parametrize(
     ("page", "words"),
     [
-        ("README.md", record.Status),
-        ("README.md", claim.ClaimVerdict),
+        ("docs/measuring.md", record.Status),
+        ("docs/paper.md", claim.ClaimVerdict),
         ("docs/measuring.md", verdict.Word),
         ("docs/upgrades.md", trials.Status),
     ],

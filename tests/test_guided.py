@@ -35,7 +35,7 @@ from repro.run.plan import Options
 from repro.run.reading import history
 from repro.run.run import Run
 from repro.run.search import searches
-from tests.command_line import ROOT, process, process_of, record, refusal, results_folder
+from tests.command_line import ROOT, documentation, process, process_of, record, refusal, results_folder
 
 FITTED = calibrations()[EVERYTHING]
 
@@ -595,13 +595,13 @@ def test_what_is_told_of_each_kept_search_is_what_is_kept() -> None:
         assert (winners == "the same") == (found == expected)
 
 
-def test_the_readme_tells_what_the_table_of_guided_searches_does() -> None:
+def test_the_page_on_guided_searches_begins_with_what_its_table_says() -> None:
     rows = told().values()
     *shares, most = sorted(int(share.rstrip("%")) for _, _, _, share, _ in rows)
     ends = [tuple(map(float, re.findall(r"[-+][\d.]+", winners))) for *_, winners in rows if winners != "the same"]
     faster, slower = sum(high < 0 for *_, high in ends), sum(low > 0 for _, low, _ in ends)
     words = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-    readme = " ".join((ROOT / "README.md").read_text().split())
-    assert f"it took {shares[0]} to {shares[-1]} % of the seconds of the exhaustive one, once {most} %" in readme
-    assert f"Of {words[len(rows)]} winners {words[len(rows) - len(ends)]} were the same" in readme
-    assert f"{words[faster]} were faster beyond doubt, {words[slower]} slower beyond doubt" in readme
+    page = documentation("docs/guided-search.md")
+    assert f"it took {shares[0]} to {shares[-1]} % of the seconds of the exhaustive one, once {most} %" in page
+    assert f"Of {words[len(rows)]} winners {words[len(rows) - len(ends)]} were the same" in page
+    assert f"{words[faster]} were faster beyond doubt, {words[slower]} slower beyond doubt" in page

@@ -20,7 +20,7 @@ from repro.cli import parser
 from repro.compare.upgrade import FORKS, chosen_within, rounds
 from repro.measure.launcher import ForkServer
 from repro.record import Trial
-from tests.command_line import ROOT
+from tests.command_line import ROOT, documentation
 
 
 @pytest.mark.alone
@@ -135,7 +135,7 @@ def test_the_documentation_tells_what_the_rule_calls_on_the_committed_pool() -> 
     rows = power.rows(starts)
     assert all(row["improved"] == 0 for row in rows)
     told = (ROOT / "docs" / "upgrades.md").read_text()
-    readme = " ".join((ROOT / "README.md").read_text().split())
+    readme = documentation("README.md")
     names = {
         "10 % slower": ("10 % slower", "a slowdown of 10 % is called"),
         "5 % slower": ("5 % slower", "one of 5 %"),
