@@ -1,6 +1,6 @@
-"""The papers' sentences as checks: what each says, what its numbers give when they are computed once more.
+"""The papers' claims as checks: each printed number is computed again, or measured, and gets a verdict.
 
-`check_all(records)` gives a `Checked` for every row of expected/claims.csv; `check(id, records)` one of them.
+`check_all(records)` returns a `Checked` for every row of expected/claims.csv, `check(id, records)` returns one of them.
 """
 
 from .check import Checked, check, check_all

@@ -1,4 +1,4 @@
-"""Each claim held against what its function recomputes: one verdict each."""
+"""Checks of the papers' claims: each gets one verdict from the number that its function recomputes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from .. import command
 from ..console import UserError, near
 from ..datafile import expected_folder
 from ..record import BY_DAYS, DEFAULT, Clock, Record, other
-from . import measured, others, paper  # noqa: F401  # importing registers their functions
+from . import measured, others, paper  # noqa: F401  # importing them registers their functions
 from .claim import MEASURED, RECOMPUTED, Claim, ClaimVerdict, Missing, judge, listed
 from .facts import Working, shown
 
-_NEAREST = 8  # claims to name where many are meant
-_STEPS = 5  # more than these are told by the last alone
+_NEAREST = 8  # most suggestions for an unknown id
+_STEPS = 5  # of a longer calculation only the last step is shown
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A claim and its verdict. `working` is what was recomputed, None where nothing was."""
+    """A claim and its verdict. `working` holds the recomputed number, None where nothing was recomputed."""
 
     claim: Claim
     verdict: ClaimVerdict
@@ -29,12 +29,12 @@ class Checked:
 
     @property
     def how(self) -> str:
-        """The arithmetic in one line; all its steps are in `working`."""
+        """Return the arithmetic in one line; `working` has all steps."""
         steps = self.working.steps if self.working else ()
         return "; ".join(steps if len(steps) <= _STEPS else steps[-1:])
 
     def row(self) -> dict[str, Any]:
-        """As machines read it. Numbers are None where there are none; a published value that is none is text."""
+        """Return a row for CSV and JSON. Missing numbers are None; a published value that is not a number is text."""
         value = self.working.value if self.working else None
         return {
             "id": self.claim.id,
@@ -55,8 +55,8 @@ class Checked:
 
 
 def check_all(records: Sequence[Record] | None = None, clock: Clock = DEFAULT) -> list[Checked]:
-    """Every claim, in the order of the papers. Those that need a run are checked on `records` by `clock`, and say what
-    the other gives; None is no run.
+    """Return the verdict on every claim, in the order of the papers. Claims that need a run are checked on `records` by
+    `clock`; their reason adds the other clock's number where it differs. `records` is None without a run.
 
     Raises UserError where a file of expected/ is broken.
     """
@@ -64,7 +64,7 @@ def check_all(records: Sequence[Record] | None = None, clock: Clock = DEFAULT) -
 
 
 def check(id: str, records: Sequence[Record] | None = None, clock: Clock = DEFAULT) -> Checked:
-    """One claim. Raises UserError for an unknown id, which names the nearest."""
+    """Return the verdict on one claim. Raises UserError for an unknown id, with suggestions."""
     claims = {claim.id: claim for claim in listed()}
     if id not in claims:
         meant = near(id, claims)[:_NEAREST]
@@ -92,7 +92,7 @@ def _check(claim: Claim, records: Sequence[Record], clock: Clock) -> Checked:
 
 
 def _measured(claim: Claim, found: Working | Missing) -> Checked:
-    """The verdict on what a run gives."""
+    """Return the verdict on what the records of a run give."""
     if not isinstance(found, Missing):
         return Checked(claim, *judge(claim, found), found)
     if found.largest_so_far and found.so_far and found.so_far.value.value > float(claim.published):

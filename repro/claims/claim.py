@@ -1,4 +1,4 @@
-"""A sentence of one of the papers that says a number (expected/claims.csv), and how its verdict is found."""
+"""A claim, a sentence of one of the papers with a number (expected/claims.csv), and the rule for its verdict."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Relation = Literal["equals", "at_most", "at_least"]
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper says of a number, in our words, and the number as it prints it.
+    """A paper's statement about a number, in our words, and the number as printed.
 
-    `published` is a number where `precision` is one: the unit of its last printed place. `not_checkable` says why
-    nothing here can recompute it, and is None for the others. `source` is the paper and the place in it.
+    `published` is a number where `precision`, the unit of its last digit, is not None. `not_checkable` is the reason
+    why it cannot be recomputed here, else None. `source` is the paper and the place in it.
     """
 
     id: str
@@ -38,17 +38,17 @@ class Claim:
 
     @property
     def paper(self) -> Paper:
-        """Which of the five it is."""
+        """Return which of the five papers makes the claim."""
         return cast(Paper, self.source.split(", ")[0])
 
     @property
     def where(self) -> str:
-        """Section, figure or table."""
+        """Return the section, figure or table."""
         return self.source.split(", ", 1)[1]
 
     @property
     def told(self) -> str:
-        """The published number with its unit, as people write it; several of several units each with its own."""
+        """Return the published number with its unit, for display; of several, each with its own unit."""
         if self.published == "-":
             return self.published
         numbers, units = self.published.split("; "), self.unit.split("; ")
@@ -57,12 +57,12 @@ class Claim:
         return self.with_unit(re.sub("e6$", " million", re.sub("e9$", " billion", self.published)))
 
     def with_unit(self, number: str) -> str:
-        """A number of what is claimed, of which there may be one."""
+        """Return a number with the claim's unit, which is singular for 1."""
         return _with_unit(number, self.unit)
 
     @property
     def printed(self) -> Interval:
-        """All that rounds to the published number. The claim must have one."""
+        """Return the interval of all numbers that round to the published one. The claim must have a precision."""
         assert self.precision is not None
         return Interval.rounded(float(self.published), self.precision)
 
@@ -73,7 +73,7 @@ def _with_unit(number: str, unit: str) -> str:
 
 @read_once
 def listed() -> tuple[Claim, ...]:
-    """Every claim. Raises UserError where the file is broken, or a number that is to be checked is none."""
+    """Return every claim. Raises UserError where the file is broken, or where a claim to be checked has no number."""
     file = expected_folder() / "claims.csv"
     seen: dict[Hashable, int] = {}
     found = []
@@ -117,16 +117,16 @@ def _source(text: str) -> str:
 
 
 ClaimVerdict = Literal["holds", "holds_by_rounding", "differs", "not_checkable", "needs_measurement"]
-_EXACT = 1e-9  # relative: what floating point leaves of a number on the edge of rounding
+_EXACT = 1e-9  # relative: floating-point error of a number at the edge of its rounding interval
 _HOLDS = {"equals": "rounds to", "at_most": "is at most", "at_least": "is at least"}
 _DIFFERS = {"equals": "is not", "at_most": "is more than", "at_least": "is less than"}
 
 
 def judge(claim: Claim, working: Working) -> tuple[ClaimVerdict, str]:
-    """The verdict, and why.
+    """Return the verdict and its reason.
 
-    A number holds if it rounds to the published one, or keeps to the published bound. It holds by rounding if it does
-    not but may, given how the numbers that it came from were rounded.
+    A number holds if it rounds to the published one, or is within the published bound. It holds by rounding if the
+    number itself does neither, but some value does that the rounding of its inputs allows.
     """
     value, published = working.value, float(claim.published)
     low, high = _accepted(claim)
@@ -137,7 +137,7 @@ def judge(claim: Claim, working: Working) -> tuple[ClaimVerdict, str]:
             return "holds", _with_note(f"{printed}, as published", working)
         return "holds", _with_note(f"{number} {_HOLDS[claim.relation]} {printed}", working)
     off = f"{number} {_DIFFERS[claim.relation]} {printed}"
-    # Bounds that only touch are no overlap: what lies on both rounds to one of them.
+    # Intervals that only touch do not overlap: their common bound rounds into one of them.
     if value.low < high - slack and low + slack < value.high:
         bounds = f"{shown(value.low)} to {shown(value.high)}"
         reason = f"{off}, but what it is computed from is rounded, which leaves {bounds}"
@@ -160,9 +160,9 @@ def _with_note(reason: str, working: Working) -> str:
 
 @dataclass(frozen=True)
 class Missing:
-    """Why records do not settle a claim: what they lack, and what they give so far.
+    """The reason why records do not settle a claim, and the number that they give so far.
 
-    With `largest_so_far`, more records can only raise the number: it refutes the claim once it is above the published
+    With `largest_so_far`, more records can only raise the number, so it refutes the claim once it exceeds the published
     one.
     """
 
@@ -178,14 +178,14 @@ MEASURED: dict[str, Callable[[Sequence[Record], Clock], Working | Missing]] = {}
 
 
 def recomputes(id: str, **arguments: Any) -> Callable[[Callable[..., Working]], Callable[..., Working]]:
-    """Marks the function of a claim that follows from expected/: `function(**arguments)`."""
+    """Return a decorator for the function of a claim that is computed from expected/: `function(**arguments)`."""
     return _registers(RECOMPUTED, id, arguments)
 
 
 def measures(
     id: str, **arguments: Any
 ) -> Callable[[Callable[..., Working | Missing]], Callable[..., Working | Missing]]:
-    """Marks the function of a claim that needs a run: `function(records, clock, **arguments)`."""
+    """Return a decorator for the function of a claim that needs a run: `function(records, clock, **arguments)`."""
     return _registers(MEASURED, id, arguments)
 
 

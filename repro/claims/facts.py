@@ -1,6 +1,6 @@
-"""Numbers that know where they came from: rows of expected/ and of recipes, and arithmetic that keeps its steps.
+"""Numbers with their sources: rows of expected/ and of recipes, and arithmetic that records its steps.
 
-Reading raises UserError where a file of expected/ is broken, or lacks what a claim is checked on.
+Functions that read raise UserError where a file of expected/ is broken, or lacks the number that a claim needs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..text import Interval, counted
 
 
 def days(table: Table, model: str, gpu: str, gpus: int) -> Working:
-    """Days of a cell that has some."""
+    """Return the days that Table 1 or 4 prints for a cell."""
     cell = by_place(table)[model, gpu, gpus]
     if cell.days is None:
         absent(f"table{table}.csv", "days", (model, gpu, gpus))
@@ -27,7 +27,7 @@ def days(table: Table, model: str, gpu: str, gpus: int) -> Working:
 
 
 def original(model: str) -> Working:
-    """GPU-days of the original training, which is known."""
+    """Return the GPU-days of a model's original training."""
     found = originals()[model]
     if found.gpus is None or found.days is None:
         absent("figure6.csv", "GPUs and days", model)
@@ -37,7 +37,7 @@ def original(model: str) -> Working:
 
 
 def original_gpus(model: str) -> Working:
-    """GPUs of the original training, which are known."""
+    """Return the number of GPUs of a model's original training."""
     found = originals()[model]
     if found.gpus is None:
         absent("figure6.csv", "GPUs", model)
@@ -51,26 +51,26 @@ def quantity(id: str, rounded_to: float = 0.0) -> Working:
 
 
 def price(gpu: str) -> Working:
-    """US dollars of a GPU."""
+    """Return the price of one GPU in US dollars."""
     found = prices.gpu_prices()[gpu]
     row = Row("table5.csv", gpu, f"{shown(found.cost_usd)} USD", found.source)
     return Working.read(found.cost_usd, row, quantities()[f"rounding/{gpu}"].value)
 
 
 def system(gpus: int) -> Working:
-    """US dollars of what is around the GPUs, as section 4.1 rounds it."""
+    """Return the price in US dollars of a machine without its GPUs, as section 4.1 rounds it."""
     found = prices.known_systems()[gpus]
     row = Row("systems.csv", f"{found.system}, GPUs: {gpus}", f"{shown(found.cost_usd)} USD", found.source)
     return Working.read(found.cost_usd, row, quantities()["rounding/system"].value)
 
 
 def machine(gpu: str, gpus: int) -> Working:
-    """US dollars of a machine with its GPUs."""
+    """Return the price in US dollars of a machine with its GPUs."""
     return (price(gpu) * gpus + system(gpus)).called(f"USD of a machine with {gpus} {gpu}")
 
 
 def machines() -> dict[tuple[str, int], tuple[Working, Working]]:
-    """Cost and days of Pythia-1B of every machine that can train it, cheapest first: figure 7."""
+    """Return price and days of Pythia-1B for every machine of the paper, cheapest first: Figure 7."""
     found = {
         (gpu, gpus): (machine(gpu, gpus), days("1", "Pythia-1B", gpu, gpus)) for gpu in paper_gpus() for gpus in COUNTS
     }
@@ -78,7 +78,7 @@ def machines() -> dict[tuple[str, int], tuple[Working, Working]]:
 
 
 def parts(gpus: int) -> Working:
-    """US dollars of a desktop's parts: Table 6, without its total."""
+    """Return the price in US dollars of a desktop's parts: Table 6, without its total."""
     return total(
         [
             Working.read(part.cost_usd, Row("table6.csv", part.part, f"{part.cost_usd:.2f} USD", part.source))
@@ -89,14 +89,14 @@ def parts(gpus: int) -> Working:
 
 
 def server(gpus: int) -> Working:
-    """US dollars of a server without its GPUs: Table 7."""
+    """Return the price in US dollars of a server without its GPUs: Table 7."""
     found = prices.servers()[gpus]
     row = Row("table7.csv", f"server, GPUs: {gpus}", f"{shown(found.cost_usd)} USD", found.source)
     return Working.read(found.cost_usd, row)
 
 
 def rental(gpu: str, gpus: int, provider: str, terms: str) -> Working:
-    """What the hours of an instance cost that it is rented for: an hour, or a reservation."""
+    """Return the price of renting an instance: of one hour, or of a whole reservation."""
     found = prices.known_rentals()[gpu, gpus, provider, terms]
     what = f"{gpus} {gpu} at {provider}, {terms}, {found.hours:g} h"
     row = Row("rental.csv", what, f"{shown(found.price)} {found.currency}", found.source)
@@ -104,13 +104,13 @@ def rental(gpu: str, gpus: int, provider: str, terms: str) -> Working:
 
 
 def lab(resources: str, epochs: int) -> tuple[LabRun, Row]:
-    """A run of the lab, and its row."""
+    """Return a training run of the lab report, and its row."""
     run = lab_runs()[resources, epochs]
     return run, Row("lab.csv", f"{resources}, {counted(epochs, 'epoch')}", f"{run.seconds} s", run.source)
 
 
 def figure(gpu: str, field: str, unit: str) -> Working:
-    """A figure of a GPU's data sheet."""
+    """Return a number of a GPU's data sheet."""
     found = by_name()[gpu]
     value = getattr(found, field)
     if value is None:
@@ -119,14 +119,14 @@ def figure(gpu: str, field: str, unit: str) -> Working:
 
 
 def parameters(model: str) -> Working:
-    """The model's weights, counted in closed form."""
+    """Return the model's number of weights, counted in closed form."""
     recipe = recipe_of(model)
     row = Row("models/", recipe.id, f"{recipe.parameters:,} parameters", "closed form of the recipe's shape")
     return Working.read(recipe.parameters, row)
 
 
 def flops(model: str) -> Working:
-    """FLOPs of a whole training, counted in closed form."""
+    """Return the FLOPs of a whole training, counted in closed form."""
     recipe = recipe_of(model)
     value = f"{shown(recipe.flops_per_example)} FLOPs an example x {recipe.batch_size} x {recipe.training_steps} steps"
     row = Row("models/", recipe.id, value, "closed form of the recipe's shape")
@@ -134,14 +134,14 @@ def flops(model: str) -> Working:
 
 
 def cell_row(cell: Cell) -> Row:
-    """The row of a cell of Table 1 or 4."""
+    """Return the row of a cell of Table 1 or 4."""
     value = counted(cell.days, "day") if cell.days is not None else cell.state
     return Row(f"table{cell.table}.csv", f"{cell.model} on {cell.machine}", value, cell.source)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row that a number was read from: the file, which row, the value with its unit, and who says so."""
+    """The row that a number was read from: file, row, value with unit, and source."""
 
     file: str
     row: str
@@ -151,9 +151,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Working:
-    """A number with its rows and its arithmetic, in words; `note` says what a reader should know of it.
+    """A number with the rows that it comes from and its calculation, in words; `note` is a remark for the reader.
 
-    Sums, differences, products and quotients carry rows and steps on, so that none of them can be left out.
+    Sums, differences, products and quotients keep the rows and steps of their operands, so that none is lost.
     """
 
     value: Interval
@@ -163,7 +163,7 @@ class Working:
 
     @classmethod
     def read(cls, value: float, row: Row, rounded_to: float = 0.0) -> Working:
-        """A number read from a row, printed there to a multiple of `rounded_to`; 0 is exact."""
+        """Return a number read from a row, printed there to a multiple of `rounded_to`; 0 means exact."""
         return cls(Interval.rounded(value, rounded_to), (row,))
 
     def __add__(self, other: Working | float) -> Working:
@@ -179,20 +179,20 @@ class Working:
         return self._with("/", other, self.value / _of(other).value)
 
     def called(self, name: str) -> Working:
-        """The same with a name: its last step says what the number is."""
+        """Return a copy whose last step starts with a name for the number."""
         last = self.steps[-1] if self.steps else shown(self.value.value)
         return replace(self, steps=(*self.steps[:-1], f"{name}: {last}"))
 
     def saying(self, step: str) -> Working:
-        """The same with one more step, in words."""
+        """Return a copy with one more step, in words."""
         return replace(self, steps=(*self.steps, step))
 
     def told(self, note: str) -> Working:
-        """The same with a note."""
+        """Return a copy with a note."""
         return replace(self, note=note)
 
     def after(self, *others: Working) -> Working:
-        """The same, with the rows and steps of others, which it was found among, before its own."""
+        """Return a copy that starts with the rows and steps of others, such as those that it was selected from."""
         rows, steps = _together([*others, self])
         return replace(self, rows=rows, steps=steps)
 
@@ -203,7 +203,7 @@ class Working:
 
 
 def total(workings: Sequence[Working]) -> Working:
-    """The sum, in one step."""
+    """Return the sum, as one step."""
     value = sum((working.value for working in workings), Interval.exact(0.0))
     rows, steps = _together(workings)
     terms = " + ".join(shown(working.value.value) for working in workings)
@@ -211,20 +211,20 @@ def total(workings: Sequence[Working]) -> Working:
 
 
 def mean(workings: Sequence[Working]) -> Working:
-    """The arithmetic mean, in one step."""
+    """Return the arithmetic mean, as one step."""
     value = text.mean(working.value for working in workings)
     rows, steps = _together(workings)
     return Working(value, rows, (*steps, f"mean of the {len(workings)}: {shown(value.value)}"))
 
 
 def count(number: int, of: Sequence[Working], what: str) -> Working:
-    """How many of some there are: "9 of 20 are infeasible"."""
+    """Return a count and its total as one step, such as "9 of 20 are infeasible"."""
     rows, steps = _together(of)
     return Working(Interval.exact(number), rows, (*steps, f"{number} of {len(of)} {what}"))
 
 
 def shown(value: float) -> str:
-    """A number as people write it, five figures or more."""
+    """Format a number for display, with at least five significant figures."""
     size = abs(value)
     if size and not 1e-3 <= size < 1e12:
         return f"{value:.5g}".replace("e+", "e")
@@ -240,7 +240,7 @@ def _of(number: Working | float) -> Working:
 
 
 def _together(workings: Iterable[Working]) -> tuple[tuple[Row, ...], tuple[str, ...]]:
-    """Rows and steps of all, each once, in their order."""
+    """Return the rows and steps of all, each once, in order."""
     rows: dict[Row, None] = {}
     steps: dict[str, None] = {}
     for working in workings:

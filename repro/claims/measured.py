@@ -1,4 +1,4 @@
-"""The paper's tables, its clock and its search as claims, checked on the records of a run."""
+"""Claims about the paper's tables, its clock and its search, checked on the records of a run."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ RUN = f"{command()} --gpus all"
 @measures("table-1-cells", table="1")
 @measures("table-4-cells", table="4")
 def differing(records: Sequence[Record], clock: Clock, table: Table) -> Working | Missing:
-    """Cells that a run was compared with and that differ, within the tolerance of `repro run`. One is enough to refute
-    a table, and only a comparison of every cell confirms it."""
+    """Count the compared cells that differ by more than the tolerance of `repro run`. One such cell refutes a table;
+    only a comparison of every cell confirms it."""
     if not at_scale(records):
         return Missing(nothing_counts(records, RUN))
     judged = judge_tables(records, TOLERANCE, clock)
@@ -43,8 +43,8 @@ def differing(records: Sequence[Record], clock: Clock, table: Table) -> Working 
 
 @measures("timed-passes")
 def timed_passes(records: Sequence[Record], clock: Clock) -> Working | Missing:
-    """True days over those that the authors' clock gives, the median of all trials that ran. It is of both
-    clocks, whichever judges."""
+    """Return the median ratio of true days to days by the authors' clock, over all trials that ran. The claim compares
+    both clocks, so `clock` does not matter."""
     ratios = [ratio for record in at_scale(records) if (ratio := _clocks(record)) is not None]
     if not ratios:
         return Missing(nothing_counts(records, RUN))
@@ -56,7 +56,7 @@ def timed_passes(records: Sequence[Record], clock: Clock) -> Working | Missing:
 
 
 def unsettling(records: Sequence[Record]) -> str:
-    """That these records settle no claim, why, and what would; nothing where one of them counts."""
+    """Explain why these records settle no claim, and what would; empty where one of them counts."""
     return "" if at_scale(records) else f"it settles no claim, as {why_none_counts(records)}; {RUN} measures what does"
 
 
@@ -67,7 +67,7 @@ def _compared(cell: Verdict) -> Working:
 
 
 def _clocks(record: Record) -> Working | None:
-    """The inverse of the record's ratio, as the claim is of how much longer one waits; None where it has none."""
+    """Return true days over days by the authors' clock, the inverse of the record's ratio; None without both."""
     if record.clocks_ratio is None or record.authors_days is None or record.true_days is None:
         return None
     true, authors = (
@@ -80,35 +80,35 @@ def _clocks(record: Record) -> Working | None:
 @measures("best-over-median")
 @measures("twice-as-long")
 def best_over_median(records: Sequence[Record], clock: Clock) -> Working | Missing:
-    """Figure 5: the mean, over cells with several GPUs, of the median memory-saving settings' days over the best's."""
+    """Return Figure 5's mean, over cells with several GPUs, of median over best days of memory-saving settings."""
     return _mean(records, clock, "median / best", lambda spread, _: (spread.median, spread.best))
 
 
 @measures("best-over-worst")
 def best_over_worst(records: Sequence[Record], clock: Clock) -> Working | Missing:
-    """Figure 5: the mean of the worst settings' days over the best's."""
+    """Return Figure 5's mean of worst over best days of memory-saving settings."""
     return _mean(records, clock, "worst / best", lambda spread, _: (spread.worst, spread.best))
 
 
 @measures("median-slower-than-free-lunch")
 def median_over_free_lunch(records: Sequence[Record], clock: Clock) -> Working | Missing:
-    """Figure 5: the mean of the median settings' days over those of free lunch alone."""
+    """Return Figure 5's mean of the median memory-saving settings' days over those of free lunch alone."""
     return _mean(records, clock, "median / free lunch alone", lambda spread, free_lunch: (spread.median, free_lunch))
 
 
 @measures("memory-saving-gain")
 @measures("review-memory-saving-gain")
 def memory_saving_gain(records: Sequence[Record], clock: Clock) -> Working | Missing:
-    """Figure 4: the largest of its bars, in per cent of the days of free lunch alone that memory saving saves. A bar is
-    the mean over the models on so many of a GPU, or over 2, 4 and 8 of a GPU with one model."""
+    """Return Figure 4's largest bar, in per cent of the days of free lunch alone that memory saving saves. A bar is the
+    mean over the models on one number of a GPU, or over 2, 4 and 8 of a GPU with one model."""
     found = searched(records, clock, COUNTS)
-    # A bar is a mean, which the cells that are not searched may lower.
+    # A bar is a mean, so cells that are not searched yet may lower it.
     return _largest(found, _bars(found.cells), settled=not found.untried)
 
 
 @measures("one-gpu-memory-saving")
 def one_gpu_memory_saving(records: Sequence[Record], clock: Clock) -> Working | Missing:
-    """Figure 4: the largest gain of any cell with one GPU, in per cent; none is above zero if memory saving hurts."""
+    """Return Figure 4's largest gain of a cell with one GPU, in per cent; not above 0 if memory saving hurts."""
     found = searched(records, clock, (1,))
     return _largest(found, [gain for cell in found.cells if (gain := _gain(cell)) is not None], settled=True)
 
@@ -116,7 +116,7 @@ def one_gpu_memory_saving(records: Sequence[Record], clock: Clock) -> Working | 
 def _mean(
     records: Sequence[Record], clock: Clock, what: str, pair: Callable[[Spread, float], tuple[float, float]]
 ) -> Working | Missing:
-    """The mean over the cells of a ratio of two steps, which `pair` takes from a cell's spread and its free lunch.
+    """Return the mean over cells of a ratio of two steps, which `pair` takes from a cell's spread and its free lunch.
 
     Cells where no memory-saving settings ran have no spread, and are left out.
     """
@@ -136,7 +136,7 @@ def _mean(
 
 
 def _largest(found: Searched, numbers: list[Working], settled: bool) -> Working | Missing:
-    """The largest of these per cents; `settled` says that more records change none of them."""
+    """Return the largest of these per cents; `settled` means that more records change none of them."""
     if not numbers:
         return _none(found)
     largest = max(numbers, key=lambda number: number.value.value)
@@ -160,7 +160,7 @@ def _none(found: Searched) -> Missing:
 
 
 def _bars(cells: Iterable[Search]) -> list[Working]:
-    """Figure 4's bars of the searched cells."""
+    """Return Figure 4's bars, from the searched cells."""
     groups: dict[str, list[Working]] = {}
     for cell in cells:
         gain = _gain(cell)
@@ -173,7 +173,7 @@ def _bars(cells: Iterable[Search]) -> list[Working]:
 
 
 def _gain(cell: Search) -> Working | None:
-    """Per cent of free lunch's days that the best memory-saving settings save; None where none of them ran."""
+    """Return the per cent of free lunch's days that the best memory-saving settings save; None without both."""
     if cell.gain is None or cell.fastest_saving is None or cell.free_lunch is None:
         return None
     gain = 100 * cell.gain
@@ -184,13 +184,13 @@ def _gain(cell: Search) -> Working | None:
 
 _PYTHIA = tuple(recipe.id for recipe in models.PYTHIAS)
 COMMAND = f"{command()} --gpus all --models {','.join(_PYTHIA)} --methods all"
-_NAMED = 3  # so many of the cells that are not searched are named, the others counted
+_NAMED = 3  # cells still to be searched that a message names; it counts the others
 
 
 @dataclass(frozen=True)
 class Searched:
-    """The searched cells of the GPUs whose cells are all searched, or, where `untried` says which are not, of the GPU
-    that comes nearest. Cells where free lunch alone does not fit are left out."""
+    """The searched cells: of all GPUs whose cells are all searched, or, where there is none, of the GPU with the most
+    searched cells; then `untried` names what is missing. Cells where free lunch alone does not fit are left out."""
 
     cells: tuple[Search, ...]
     devices: tuple[str, ...]
@@ -202,13 +202,13 @@ class Searched:
 
     @property
     def where(self) -> str:
-        """What was measured, and on which GPUs."""
+        """Describe how many cells were measured, and on which GPUs."""
         told = f"measured in {counted(len(self.cells), 'cell')} of {listing(self.devices)}"
         return told if self.of_paper else f"{told}, none of the paper's GPUs"
 
     @property
     def missing(self) -> str:
-        """What else the paper's numbers are of; nothing where all of it is there."""
+        """Describe what the paper's numbers cover and the records do not; empty where nothing is missing."""
         others = [gpu for gpu in paper_gpus() if gpu not in self.devices]
         if self.untried or not others:
             return self.untried
@@ -216,8 +216,8 @@ class Searched:
 
 
 def searched(records: Sequence[Record], clock: Clock, counts: Sequence[int]) -> Searched:
-    """The cells with these numbers of GPUs, by this clock: of the paper's GPUs whose cells are all searched, else of
-    other such GPUs, else of the nearest, one of the paper's where any was measured."""
+    """Return the cells with these numbers of GPUs, by this clock: of the paper's GPUs whose cells are all searched,
+    else of other such GPUs, else of the GPU with the most searched cells, one of the paper's where any was measured."""
     there = {(each.recipe, each.device, each.count): each for each in searches(at_scale(records), clock)}
     devices = tuple(dict.fromkeys(device for recipe, device, _ in there if recipe in _PYTHIA))
     if not devices:
@@ -241,23 +241,23 @@ def searched(records: Sequence[Record], clock: Clock, counts: Sequence[int]) -> 
 
 
 def _of_paper(devices: Sequence[str]) -> Sequence[str]:
-    """The paper's among them, all where there are none."""
+    """Return the paper's GPUs among the devices; all devices where there are none."""
     return [device for device in devices if device in paper_gpus()] or devices
 
 
 def at_scale(records: Sequence[Record]) -> list[Record]:
-    """The records that can stand for the paper's, and are believed."""
+    """Return the valid records that can be compared with the paper's cells."""
     return [record for record in records if stands_for_cell(record) and record.status != "not_measured"]
 
 
 def nothing_counts(records: Sequence[Record], run: str) -> str:
-    """Why records settle nothing, and the command whose records would."""
+    """Explain why no record settles a claim, and name the command that measures records that do."""
     measures = f"{run} measures it, and {command()} claims --measured DIR checks it"
     return f"{why_none_counts(records)}; {measures}" if records else measures
 
 
 def why_none_counts(records: Sequence[Record]) -> str:
-    """Why none of these records can stand for the paper's, by how many are of which kind."""
+    """Explain why none of these records can be compared with the paper's cells, with a count of each kind."""
     kinds = {
         "not believed": sum(record.status == "not_measured" for record in records),
         "of tiny recipes": sum(record.scale != "paper" for record in records),
@@ -273,12 +273,12 @@ def why_none_counts(records: Sequence[Record]) -> str:
 
 
 def name(cell: Search) -> str:
-    """The cell, as the paper's are named."""
+    """Return the cell's name in the form of the paper's cells."""
     return f"{cell.model} on {cell.count} {cell.device}"
 
 
 def rows(cell: Search) -> tuple[Row, ...]:
-    """Days of all settings that ran there, by the cell's clock."""
+    """Return the days of all settings that ran in the cell, by the cell's clock."""
     return tuple(
         Row(TRIALS, f"{name(cell)}, {id}", f"{shown(cell.days(step))} {DAYS[cell.clock]}", "this run")
         for id, step in cell.steps.items()
@@ -286,7 +286,7 @@ def rows(cell: Search) -> tuple[Row, ...]:
 
 
 def _lacks(cell: Search) -> bool:
-    """Whether settings that the figures would show are still to be tried."""
+    """Return True where settings that the figures would show are still to be tried."""
     return cell.free_lunch_fits and not cell.whole
 
 

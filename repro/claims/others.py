@@ -15,7 +15,7 @@ from .facts import Row, Working, count, shown
 
 @recomputes("review-saved-by-owning")
 def saved() -> Working:
-    """Renting less owning, both as the papers say them."""
+    """Return the rent less the cost of owning, both as the papers print them."""
     renting, machine = facts.rental("A100", 8, "AWS", "reserved"), facts.machine("A100", 8)
     more = shown(renting.value.value - machine.value.value)
     saving = renting - facts.quantity("paper/owned_8_a100")
@@ -24,7 +24,7 @@ def saved() -> Working:
 
 @recomputes("review-budget-160k")
 def cheaper_and_as_fast() -> Working:
-    """Machines that cost less than 8 A100 and train Pythia-1B in as few days: none is what a balance can mean."""
+    """Count machines that cost less than 8 A100 and train Pythia-1B in as few days; a "good balance" means none."""
     machines = facts.machines()
     cost, days = machines["A100", 8]
     better = {
@@ -41,7 +41,7 @@ def cheaper_and_as_fast() -> Working:
 @recomputes("review-under-50k", gpus=("RTX 3090",), least=0, most=50_000)
 @recomputes("review-over-100k", gpus=("A100", "H100"), least=100_000, most=float("inf"))
 def days_lost(gpus: tuple[str, ...], least: float, most: float) -> Working:
-    """Days of Pythia-1B that the fastest advised machine in a range of prices takes more than the fastest of all."""
+    """Return the days of Pythia-1B that a price range's fastest advised machine takes more than its fastest one."""
     within = {name: numbers for name, numbers in facts.machines().items() if least < numbers[0].value.value < most}
     advised = [days for (name, _), (_, days) in within.items() if name in gpus]
     if not advised:
@@ -56,7 +56,7 @@ def days_lost(gpus: tuple[str, ...], least: float, most: float) -> Working:
 
 @recomputes("review-50k-to-100k")
 def a6000_machines() -> Working:
-    """Machines with A6000 at a price from $50k to $100k."""
+    """Count the machines with A6000 that cost $50k to $100k."""
     costs = {name: cost for name, (cost, _) in facts.machines().items() if name[0] == "A6000"}
     there = sum(50_000 <= cost.value.value <= 100_000 for cost in costs.values())
     dearest = max(cost.value.value for cost in costs.values())
@@ -83,7 +83,7 @@ def gpu_hours() -> Working:
 @recomputes("comment-google-cost", provider="Google Cloud")
 @recomputes("comment-exoscale-cost", provider="Exoscale")
 def rent(provider: str) -> Working:
-    """US dollars of a run of 1,024 GPU-hours."""
+    """Return the US dollars of a run of 1,024 GPU-hours."""
     return _rent(facts.quantity("comment/hours_charged"), provider)
 
 
@@ -99,14 +99,14 @@ def _rent(hours: Working, provider: str) -> Working:
 
 @recomputes("comment-card-speed")
 def card_speed() -> Working:
-    """Single precision of the Quadro RTX 6000 over the V100's."""
+    """Return the single-precision peak of the Quadro RTX 6000 over the V100's."""
     card, v100 = (facts.figure(gpu, "fp32_tflops", "TFLOP/s") for gpu in ("Quadro RTX 6000", "V100 32 GB"))
     return card / v100
 
 
 @recomputes("comment-card-power")
 def card_power() -> Working:
-    """Board power of the Quadro RTX 6000 less that of the V100."""
+    """Return the board power of the Quadro RTX 6000 less the V100's."""
     card, v100, pcie = (
         facts.figure(gpu, "board_power_w", "W") for gpu in ("Quadro RTX 6000", "V100 32 GB", "V100 32 GB PCIe")
     )
@@ -126,7 +126,7 @@ def system() -> Working:
 
 @recomputes("comment-electricity")
 def electricity() -> Working:
-    """Euros of a run of 1,024 hours on one card."""
+    """Return the electricity in euros of a run of 1,024 hours on one card."""
     return _electricity(facts.quantity("comment/hours_charged"))
 
 
@@ -142,7 +142,7 @@ def _electricity(hours: Working) -> Working:
 
 @recomputes("comment-break-even-equation")
 def equation() -> Working:
-    """Runs that cost as much rented as bought, by the comment's equation."""
+    """Return the number of runs that cost the same rented and bought, by the comment's equation."""
     return _equation(rent("Exoscale"), facts.quantity("comment/electricity_a_run_usd"))
 
 
@@ -153,13 +153,13 @@ def break_even() -> Working:
 
 @recomputes("comment-break-even-with-its-electricity")
 def break_even_electricity() -> Working:
-    """The same with the electricity that 1,024 hours take."""
+    """Return the first run that buying makes cheaper, with the electricity that 1,024 hours take."""
     return _whole(_equation(rent("Exoscale"), _dollars(electricity())))
 
 
 @recomputes("comment-break-even-of-44-minutes")
 def break_even_of_44_minutes() -> Working:
-    """The same with the rent and the electricity of 44 minutes."""
+    """Return the first run that buying makes cheaper, with the rent and the electricity of 44 minutes."""
     electricity = _dollars(electricity_of_44_minutes())
     found = _whole(_equation(rent_of_44_minutes("Exoscale"), electricity))
     days = found.value.value * gpu_hours().value.value / _HOURS_A_DAY
@@ -167,7 +167,7 @@ def break_even_of_44_minutes() -> Working:
 
 
 def _dollars(euros: Working) -> Working:
-    """At the comment's own rate."""
+    """Convert a run's electricity to US dollars, at the comment's own rate."""
     rate = facts.quantity("comment/electricity_a_run_usd") / facts.quantity("comment/electricity_a_run")
     return (euros * rate.called("USD a EUR")).called("USD of electricity a run")
 
@@ -177,12 +177,12 @@ def _equation(rented: Working, electricity: Working) -> Working:
 
 
 def _whole(runs: Working) -> Working:
-    """The first run that buying makes cheaper."""
+    """Return the first run that buying makes cheaper."""
     value = runs.value.mapped(lambda bound: float(ceil(bound)))
     return replace(runs, value=value).saying(f"cheaper from run {shown(value.value)} on")
 
 
-_TENTH = 0.1  # all times are printed to a tenth of a second
+_TENTH = 0.1  # the lab report prints seconds and TFLOP/s to a tenth
 _SECONDS = {"min": 60, "h": 3600}
 
 
@@ -203,7 +203,7 @@ def t4_single() -> Working:
 @recomputes("lab-specification-ratio")
 @recomputes("lab-twice-as-long")
 def specification_ratio() -> Working:
-    """The lab's own figures."""
+    """Return the V100's TFLOP/s over the T4's, both as the lab report prints them."""
     return facts.quantity("lab/v100_tflops", _TENTH) / facts.quantity("lab/t4_tflops", _TENTH)
 
 
@@ -217,7 +217,7 @@ def single_precision_ratio() -> Working:
 @recomputes("lab-hypothesis-supported")
 @recomputes("lab-almost-three-times")
 def observed_ratio() -> Working:
-    """Seconds of 20 epochs on the T4 over those on the V100."""
+    """Return the seconds of 20 epochs on the T4 over those on the V100."""
     return _seconds(T4) / _seconds(V100)
 
 
@@ -226,7 +226,7 @@ def observed_ratio() -> Working:
 @recomputes("lab-prediction-t4", resources=T4)
 @recomputes("lab-prediction-v100", resources=V100)
 def prediction(resources: str) -> Working:
-    """20 times the seconds of one epoch."""
+    """Return 20 times the seconds of one epoch."""
     return _seconds(resources, epochs=1) * 20
 
 
@@ -235,9 +235,9 @@ def prediction(resources: str) -> Working:
 @recomputes("lab-prediction-met-t4", resources=T4)
 @recomputes("lab-prediction-met-v100", resources=V100)
 def measured(resources: str) -> Working:
-    """The seconds that 20 epochs took."""
+    """Return the seconds that 20 epochs took."""
     run, _ = facts.lab(resources, 20)
-    assert run.predicted_seconds is not None  # lab_runs says so of more epochs than one
+    assert run.predicted_seconds is not None  # lab_runs checks this for several epochs
     error = run.predicted_seconds / run.seconds - 1
     return _seconds(resources).told(f"the prediction is {abs(error):.1%} too {'long' if error > 0 else 'short'}")
 
@@ -245,7 +245,7 @@ def measured(resources: str) -> Working:
 @recomputes("lab-cpus-underestimated", sign=-1, resources=(T4_2_CPUS, T4_16_CPUS))
 @recomputes("lab-gpus-overestimated", sign=1, resources=(T4, V100))
 def errors(sign: int, resources: tuple[str, ...]) -> Working:
-    """Predictions that are off in the other direction."""
+    """Count the predictions that are not off in the direction that the lab report states."""
     found, wrong = [], 0
     for name in resources:
         run, row = facts.lab(name, 20)
@@ -274,7 +274,7 @@ def duration(resources: str, unit: str) -> Working:
 @recomputes("lab-rate-t4-20-epochs", resources=T4, epochs=20)
 @recomputes("lab-rate-v100-20-epochs", resources=V100, epochs=20)
 def rate(resources: str, epochs: int) -> Working:
-    """Images a second in the last epoch."""
+    """Return the images a second in the last epoch."""
     run, row = facts.lab(resources, epochs)
     epoch = Row(row.file, f"{row.row}, the last", f"{run.last_epoch_seconds} s", row.source)
     return facts.quantity("lab/images") / Working.read(run.last_epoch_seconds, epoch, _TENTH)
@@ -285,7 +285,7 @@ def rate(resources: str, epochs: int) -> Working:
 @recomputes("lab-epoch-t4", resources=T4)
 @recomputes("lab-epoch-v100", resources=V100)
 def epoch(resources: str) -> Working:
-    """The mean of 20 epochs."""
+    """Return the mean seconds of one of 20 epochs."""
     return _seconds(resources) / 20
 
 
@@ -298,7 +298,7 @@ def epoch(resources: str) -> Working:
 @recomputes("lab-stamps-t4-20-epochs", resources=T4, epochs=20)
 @recomputes("lab-stamps-v100-20-epochs", resources=V100, epochs=20)
 def stamps(resources: str, epochs: int) -> Working:
-    """Seconds between the local time stamps, which are whole seconds each, less what clocks went forward between."""
+    """Return the seconds between the local time stamps, each in whole seconds, without a clock change between them."""
     run, row = facts.lab(resources, epochs)
     between = (run.ended - run.started).total_seconds()
     found = Working(
@@ -320,7 +320,7 @@ def _seconds(resources: str, epochs: int = 20) -> Working:
 @recomputes("thesis-rtx-4090-cheaper", terms="on-demand")
 @recomputes("thesis-spot-cheaper", terms="spot")
 def hour(terms: str) -> Working:
-    """US dollars of an hour with one RTX 4090."""
+    """Return the US dollars of an hour with one RTX 4090."""
     return facts.rental("RTX 4090", 1, "RunPod", terms)
 
 
@@ -337,14 +337,14 @@ def cuda_cores() -> Working:
 
 @recomputes("thesis-faster")
 def faster() -> Working:
-    """The ratio of the peaks in half precision."""
+    """Return the RTX 4090's peak in half precision over the V100's."""
     v100, rtx_4090 = (facts.figure(gpu, "fp16_tflops", "TFLOP/s") for gpu in ("V100 16 GB", "RTX 4090"))
     return rtx_4090 / v100
 
 
 @recomputes("thesis-cost-effective")
 def cost_effective() -> Working:
-    """The ratio of the peaks that a dollar rents."""
+    """Return the RTX 4090's peak per dollar of rent over the V100's."""
     v100 = facts.figure("V100 16 GB", "fp16_tflops", "TFLOP/s") / facts.rental("V100 16 GB", 1, "AWS", "on-demand")
     return facts.figure("RTX 4090", "fp16_tflops", "TFLOP/s") / hour("on-demand") / v100
 
@@ -356,6 +356,6 @@ def two_gpus() -> Working:
 
 @recomputes("thesis-two-gpus-per-gpu-hour")
 def per_gpu_hour() -> Working:
-    """US dollars of a GPU-hour of the instance with two GPUs."""
+    """Return the US dollars of a GPU-hour on the instance with two GPUs."""
     instance = facts.rental("RTX 4090", 2, "RunPod", "on-demand")
     return (instance / 2).told(f"{shown(instance.value.value)} USD are the price of an hour of the whole instance")

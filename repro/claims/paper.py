@@ -1,4 +1,4 @@
-"""The paper's sentences: training times, models, costs."""
+"""Claims of the paper: training times, models, costs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def fewer_gpu_days() -> Working:
 
 @recomputes("clip-lag")
 def clip_lag() -> Working:
-    """A year of publication is known to within a year: the work appeared somewhere in it."""
+    """Return the years from CLIP to its study; each was published at some time within its year."""
     lag = facts.quantity("paper/clip_study_year", rounded_to=1) - facts.quantity("paper/clip_year", rounded_to=1)
     return lag.told("from the years in the paper's own references, at whose two ends the works may have appeared")
 
@@ -65,7 +65,7 @@ def clip_lag() -> Working:
 @recomputes("less-compute-on-8-a100")
 @recomputes("review-less-compute")
 def less_compute() -> Working:
-    """The mean over the models whose original says what it took: all but Mamba."""
+    """Return the mean of original GPU-days over those on 8 A100, where the original is known: all but Mamba."""
     ratios = {row.model: _gpu_days(row) for row in gpu_days()}
     data_center = mean([ratio for model, ratio in ratios.items() if model != "ViT"])
     without = f"without ViT, whose original ran on TPUs, the mean of 7 is {shown(data_center.value.value)}"
@@ -80,7 +80,7 @@ def _gpu_days(row: GpuDays) -> Working:
 
 @recomputes("mean-speedup")
 def mean_speedup() -> Working:
-    """Figure 2 is of the Pythia models, wherever the naive settings can train."""
+    """Return Figure 2's mean speed-up, over the Pythia models, wherever the naive settings can train."""
     rows = speedups()
     pythia = mean([_speedup(row) for row in rows if row.model in PYTHIA])
     every = mean([_speedup(row) for row in rows])
@@ -94,7 +94,7 @@ def _speedup(row: Speedup) -> Working:
 
 @recomputes("analytic-optimism")
 def analytic_optimism() -> Working:
-    """Naive days over analytic ones, for the Pythia models that figure 2 shows."""
+    """Return the mean of naive days over analytic ones, for the Pythia models of Figure 2."""
     return _optimism({}).told("H100 at 756 TFLOP/s, the peak of the PCIe part; the nodes had the SXM part")
 
 
@@ -109,7 +109,7 @@ def analytic_optimism_sxm() -> Working:
 
 
 def _optimism(others: dict[str, Working]) -> Working:
-    """The mean factor, with other peaks in TFLOP/s than the paper's for some GPUs."""
+    """Return that mean with other peaks than the paper's for some GPUs, in TFLOP/s."""
     ratios = []
     for (model, gpu, gpus), cell in by_place("4").items():
         if model not in PYTHIA or cell.days is None:
@@ -133,7 +133,7 @@ def _optimism(others: dict[str, Working]) -> Working:
 @recomputes("naive-infeasible", table="4")
 @recomputes("optimised-infeasible", table="1")
 def infeasible(table: Table) -> Working:
-    """Figure 3: a Pythia model on a GPU is infeasible if it is so on 2, on 4 and on 8 of them."""
+    """Count Figure 3's infeasible pairs of Pythia model and GPU: those that are infeasible on 2, on 4 and on 8 GPUs."""
     places, lacking = [], 0
     for model in PYTHIA:
         for gpu in paper_gpus():
@@ -148,7 +148,7 @@ def infeasible(table: Table) -> Working:
 
 @recomputes("largest-model-on-1-gpu")
 def largest_model_on_1_gpu() -> Working:
-    """Figure 10: GPUs of which one alone can train Pythia-6.9B."""
+    """Count Figure 10's GPUs of which one alone can train Pythia-6.9B."""
     found = [by_place("1")["Pythia-6.9B", gpu, 1] for gpu in paper_gpus()]
     rows = [Working(Interval.exact(0), (facts.cell_row(cell),)) for cell in found]
     return count(sum(cell.state == "days" for cell in found), rows, "GPUs can train it alone")
@@ -156,7 +156,7 @@ def largest_model_on_1_gpu() -> Working:
 
 @recomputes("feasible-on-more-gpus")
 def feasible_on_more_gpus() -> Working:
-    """Figure 10: cells with several GPUs that no settings can train."""
+    """Count Figure 10's cells with several GPUs that no settings can train."""
     found = [cell for cell in by_place("1").values() if cell.gpus > 1]
     rows = [Working(Interval.exact(0), (facts.cell_row(cell),)) for cell in found]
     return count(sum(cell.state != "days" for cell in found), rows, "cells with 2, 4 or 8 GPUs are infeasible")
@@ -164,7 +164,7 @@ def feasible_on_more_gpus() -> Working:
 
 @recomputes("eight-h100-fastest")
 def eight_h100_fastest() -> Working:
-    """Other machines that train Pythia-1B as fast."""
+    """Count the other machines that train Pythia-1B at least as fast as 8 H100."""
     best = facts.days("1", "Pythia-1B", "H100", 8)
     others = [found for machine, (_, found) in facts.machines().items() if machine != ("H100", 8)]
     as_fast = sum(found.value.value <= best.value.value for found in others)
@@ -196,7 +196,7 @@ def eight_rtx_3090() -> Working:
 @recomputes("review-budget-40k", budget=40_000)
 @recomputes("review-budget-130k", budget=130_000)
 def fastest_within(budget: float) -> Working:
-    """The fewest days of Pythia-1B among the machines that the budget can buy."""
+    """Return the fewest days of Pythia-1B among the machines that the budget can buy."""
     within = [(*name, *numbers) for name, numbers in facts.machines().items() if numbers[0].value.value <= budget]
     gpu, gpus, cost, days = min(within, key=lambda machine: machine[3].value.value)
     others = [number for *_, its_cost, its_days in within for number in (its_cost, its_days)]
@@ -208,14 +208,14 @@ def fastest_within(budget: float) -> Working:
 
 @recomputes("four-h100-memory")
 def half_the_memory() -> Working:
-    """Memory of 4 H100 over that of 8 A100."""
+    """Return the memory of 4 H100 over that of 8 A100."""
     return facts.figure("H100", "memory_gb", "GB") * 4 / (facts.figure("A100", "memory_gb", "GB") * 8)
 
 
 @recomputes("a100-run-cost", gpu="A100", gpus=8)
 @recomputes("h100-run-cost", gpu="H100", gpus=4)
 def run_cost(gpu: str, gpus: int) -> Working:
-    """US dollars of one training of Pythia-1B: the machine's price, spread over the years that it lives."""
+    """Return the US dollars of one training of Pythia-1B: the machine's price times days over lifespan."""
     lives = (facts.quantity("paper/lifespan") * DAYS_A_YEAR).called("days that a machine lives")
     return facts.machine(gpu, gpus) * facts.days("1", "Pythia-1B", gpu, gpus) / lives
 
@@ -233,7 +233,7 @@ def price(gpu: str) -> Working:
 @recomputes("desktop-1-gpu-total", gpus=1)
 @recomputes("desktop-2-gpus-total", gpus=2)
 def desktop(gpus: int) -> Working:
-    """The sum of Table 6's parts."""
+    """Return the sum of Table 6's parts."""
     return facts.parts(gpus)
 
 
@@ -244,7 +244,7 @@ def server(gpus: int) -> Working:
 
 @recomputes("server-8-gpus")
 def server_8_gpus() -> Working:
-    """What is printed to $100 is right to the unit that all four systems of section 4.1 keep to."""
+    """Return the server's price, printed to $100; the note rounds it to the unit of section 4.1's systems."""
     cost, unit = server(8), facts.quantity("rounding/system").value.value
     rounded = round(cost.value.value / unit) * unit
     return cost.told(f"to the nearest {shown(unit)} USD, as the other systems are too, it is {shown(rounded)}")
@@ -278,7 +278,7 @@ def original_parameters(model: str) -> Working:
 
 @recomputes("vit-sequence")
 def vit_sequence() -> Working:
-    """Patches of an image, which are ViT's tokens."""
+    """Return the number of patches of an image, which are ViT's tokens."""
     size = printed_recipes()["ViT"].image_size
     if size is None:
         absent("table3.csv", "image size", "ViT")
@@ -294,7 +294,7 @@ def vit_sequence() -> Working:
 
 @recomputes("table-3")
 def table_3() -> Working:
-    """Entries of Table 3 that the authors' release has otherwise; parameters and ViT's tokens have their own claims."""
+    """Count the entries of Table 3 that differ from the authors' release, but for parameters and ViT's tokens."""
     checked, wrong = [], 0
     for printed in printed_recipes().values():
         recipe = recipe_of(printed.model)
@@ -324,7 +324,7 @@ def _entries(recipe: Recipe) -> dict[str, int | str | None]:
 
 
 def _rounds(value: int | None, printed: int) -> bool:
-    """Whether a number rounds to one that is printed in thousands, or whole."""
+    """Return True where a number equals the printed one, or rounds to it in thousands."""
     return value is not None and printed in (value, round(value, -3))
 
 
@@ -357,7 +357,7 @@ def flops_convnext() -> Working:
 
 @recomputes("olmo-tokens")
 def olmo_tokens() -> Working:
-    """Tokens of OLMo-1B over those of Pythia-1B."""
+    """Return the tokens of OLMo-1B over those of Pythia-1B."""
     recipe = recipe_of("Pythia-1B")
     assert isinstance(recipe.inputs, Text)
     value = f"{recipe.training_steps} steps of {recipe.batch_size} x {recipe.inputs.sequence} tokens"
@@ -391,7 +391,7 @@ def tf32_bits() -> Working:
 @recomputes("search-space-more-gpus", gpus=2)
 @recomputes("search-space-largest", gpus=2)
 def space(gpus: int) -> Working:
-    """Settings that Appendix F's rules leave."""
+    """Return the number of settings that Appendix F's rules leave."""
     found = search_space(gpus)
     row = Row(
         "repro/paper/settings.py",
@@ -405,7 +405,7 @@ def space(gpus: int) -> Working:
 @recomputes("configurations-benchmarked")
 @recomputes("review-configurations")
 def configurations() -> Working:
-    """Every model on every machine with all settings of the search and the naive ones."""
+    """Return the number of configurations: every model on every machine, all settings of the search and naive."""
     of_each = [space(gpus) + len([NAIVE]) for gpus in COUNTS]
     machine = (of_each[0] + of_each[1] * len(COUNTS[1:])).called("settings of a model on 1, 2, 4 and 8 of a GPU")
     pairs = len(models.IDS) * len(paper_gpus())
@@ -414,7 +414,7 @@ def configurations() -> Working:
 
 @recomputes("appendix-j-batch-sizes")
 def batch_sizes() -> Working:
-    """Rows of Appendix J whose GPUs, MBS and GAS do not multiply to the batch size."""
+    """Count the rows of Appendix J whose GPUs, MBS and GAS do not multiply to the batch size."""
     wrong, rows = 0, []
     for row in published_settings():
         product, batch = row.gpus * row.mbs * row.gas, printed_recipes()[row.model].batch_size
@@ -426,7 +426,7 @@ def batch_sizes() -> Working:
 
 @recomputes("appendix-j-powers-of-two")
 def powers_of_two() -> Working:
-    """Rows of Appendix J whose MBS is no power of two."""
+    """Count the rows of Appendix J whose MBS is not a power of two."""
     wrong = sum(row.mbs.bit_count() != 1 for row in published_settings())
     rows = [Working.read(row.mbs, _row_j(*row.place, f"MBS {row.mbs}", row.source)) for row in published_settings()]
     return count(wrong, rows, "rows have an MBS that is no power of two")
@@ -434,7 +434,7 @@ def powers_of_two() -> Working:
 
 @recomputes("appendix-j-leaves-out")
 def left_out() -> Working:
-    """Cells that Appendix J leaves out although Table 1 has days, or has although Table 1 has none."""
+    """Count the cells that Appendix J leaves out although Table 1 has days, or has although Table 1 has none."""
     there = {row.place for row in published_settings()}
     found = []
     wrong = 0
