@@ -1,1 +1,1 @@
-"""Two stacks, two runs, two machines: is one slower than the other, or is it noise?"""
+"""Comparisons of two stacks, two runs or two machines: is one slower than the other, or is the difference noise?"""

@@ -1,4 +1,4 @@
-"""The second environment: built beside the first by uv, and kept, so that it is built once."""
+"""The candidate stack: an environment that uv builds beside the baseline stack's, once, and that is kept."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from ..installation import Damage, damages
 from ..machine.build_cache import build_cache
 from ..machine.packages import KERNELS, TOOLS, installed_packages, matters, normalised
 
-# What a trial may import. Kernels that are built from source are not among them: they would be built again.
+# The packages that a trial may import. Kernels built from source are left out: they would be built again.
 _ROOTS = (
     *("torch", "torchvision", "transformers", "accelerate", "deepspeed", "timm"),
     *("nvidia-ml-py", "psutil", "setuptools"),
 )
-_MODELS = ("torch", "transformers", "timm")  # of which every recipe's model is made
+_MODELS = ("torch", "transformers", "timm")  # every recipe's model is made of these
 _SCRIPT = ROOT / "locks" / "second.sh"
-# What means the same packages for good, unlike a name alone, a folder, a wheel, a branch or another file; and options.
+# Lines that always mean the same packages, and options. A bare name, a folder, a wheel, a branch or another file may
+# change its meaning.
 _PINNED = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[^]]*\])?\s*==\s*[A-Za-z0-9.+!_-]+(\s|;|$)|--(?!requirement|constraint|editable)"
 )
@@ -34,8 +35,8 @@ _PINNED = re.compile(
 
 @dataclass(frozen=True)
 class Stack:
-    """An interpreter and what it imports: distributions and their versions. `key` names its folder, where we built
-    it."""
+    """An interpreter and the versions of its distributions. `key` names the folder of a stack that was built here; it
+    is empty for this program's own."""
 
     name: str
     python: str
@@ -44,43 +45,43 @@ class Stack:
 
     @property
     def damages(self) -> tuple[Damage, ...]:
-        """What is not as it was installed: nothing of what we build, which is built again then."""
+        """Return the files that are not as installed; none of a stack that was built here: it is rebuilt."""
         return () if self.key else damages()
 
 
 def this_stack() -> Stack:
-    """The one that runs this program."""
+    """Return the stack that runs this program."""
     return Stack("this stack", sys.executable, installed_packages())
 
 
 def differ(first: Stack, other: Stack, left_behind: Collection[str] = ()) -> bool:
-    """Whether a trial may import something else there: a package of the other that the first has not, or one that the
-    other lacks. What else the first has alone, such as tools of the tests, is no difference, nor is what was left
-    behind."""
+    """Return True where a trial may import another package or version from `other` than from `first`. Packages that
+    only `first` has do not count where no trial imports them, such as tools of the tests; `left_behind` never
+    counts."""
     names = {*other.packages, *_ROOTS, *filter(matters, {*first.packages}.difference(TOOLS))}
     return any(first.packages.get(name) != other.packages.get(name) for name in names.difference(left_behind))
 
 
 def left_behind(against: str, first: Stack) -> frozenset[str]:
-    """The kernels of the first stack that one with these requirements goes without: it would build them from source
-    again. A lock says itself what it has. Raises UserError as `build` does."""
+    """Return the kernels of `first` that a stack with these requirements lacks, as it would build them from source
+    again; empty for a lock file, which lists all that it has. Raises UserError as `build` does."""
     if os.path.isfile(against):
         return frozenset()
     return frozenset(KERNELS).intersection(first.packages).difference(requirements(against))
 
 
 def folder(key: str) -> Path:
-    """Where the second stack of this key lies, and what is built for it."""
+    """Return the folder of the candidate stack with this key, and of its build caches."""
     return build_cache() / "second" / key
 
 
 def build(against: str, first: Stack) -> Stack:
-    """The stack that a person means by a lock file, or by requirements such as "torch==2.11.0 transformers==5.24.0".
-    Raises UserError where it cannot be had, or nothing says what is meant."""
-    if not os.path.isfile(against):  # pathlib would raise: requirements may be longer than a file's name can be
+    """Return the stack of a lock file, or of requirements such as "torch==2.11.0 transformers==5.24.0". Raises
+    UserError where `against` is neither, or the stack cannot be built."""
+    if not os.path.isfile(against):  # pathlib would raise for requirements longer than a file name
         return pinned(requirements(against), first)
     lines = _requirements_of(_text(Path(against)))
-    if all("--hash=" in line for line in lines):  # what it does not name is not installed
+    if all("--hash=" in line for line in lines):  # then nothing else is installed
         named = {normalised(re.split(r"[\s=\[]", line)[0]) for line in lines}
         if named & {*_MODELS}:
             _refuse_a_part(against, first, named)
@@ -90,7 +91,7 @@ def build(against: str, first: Stack) -> Stack:
 
 
 def locked(lock: Path) -> Stack:
-    """The stack of a lock file. Raises UserError where it cannot be read or installed."""
+    """Return the stack of a lock file. Raises UserError where it cannot be read or installed."""
     text = _text(lock)
     if unchecked := [line for line in _requirements_of(text) if "--hash=" not in line]:
         say(
@@ -100,7 +101,7 @@ def locked(lock: Path) -> Stack:
 
 
 def _text(lock: Path) -> str:
-    """A lock file's. Raises UserError where it has none."""
+    """Return the text of a lock file. Raises UserError where it is empty or cannot be read."""
     expected = "expected a lock file, such as locks/latest.lock"
     try:
         text = lock.read_text(encoding="utf-8")
@@ -114,7 +115,7 @@ def _text(lock: Path) -> str:
 
 
 def _refuse_a_part(against: str, first: Stack, packages: Collection[str]) -> None:
-    """Raise UserError where a lock file has only a part of what trials import: the rest would break them."""
+    """Raise UserError where a lock file lacks packages that models are made of: a partial stack would break trials."""
     lacking = [name for name in _MODELS if name in first.packages and name not in packages]
     if lacking:
         raise UserError(
@@ -124,15 +125,15 @@ def _refuse_a_part(against: str, first: Stack, packages: Collection[str]) -> Non
 
 
 def pinned(wanted: Mapping[str, str], first: Stack) -> Stack:
-    """A stack with these requirements, by normalised name, such as "torch==2.11.0"; all else as in `first` as far as it
-    goes with them. Raises UserError where it does not resolve or cannot be installed."""
+    """Return a stack with these requirements, by normalised name, such as "torch==2.11.0". All else is as in `first`,
+    as far as the requirements allow. Raises UserError where they do not resolve or cannot be installed."""
     pins = "".join(f"{name}=={version}\n" for name, version in sorted(first.packages.items()))
     torch = first.packages.get("torch", "")
     lines = []
     for name in dict.fromkeys((*(root for root in _ROOTS if root in first.packages), *wanted)):
         line = wanted.get(name, name)
         if name == "torch" and name not in wanted:
-            line = f"torch=={torch}"  # its CPU and CUDA builds share a version: a mere preference could change it
+            line = f"torch=={torch}"  # its CPU and CUDA builds share a version: a preference could swap them
         elif torch.endswith("+cpu") and re.fullmatch(r"torch==[0-9.]+", line):
             line += "+cpu"
         lines.append(line + "\n")
@@ -142,7 +143,7 @@ def pinned(wanted: Mapping[str, str], first: Stack) -> Stack:
 
 
 def requirements(against: str) -> dict[str, str]:
-    """Requirements, their names normalised, by name. Raises UserError where there is none."""
+    """Return requirements by their normalised names. Raises UserError where there are none, or one is malformed."""
     if os.path.isdir(against):
         raise UserError(f"--against {against}: it is a folder, expected a lock file, such as locks/latest.lock")
     found: dict[str, str] = {}
@@ -154,7 +155,7 @@ def requirements(against: str) -> dict[str, str]:
                 "torch==2.11.0"
             )
         name = normalised(parts[1])
-        line = f"{name}=={parts[2]}"  # `pinned` and our script look for torch by this name
+        line = f"{name}=={parts[2]}"  # `pinned` and second.sh look for torch by this name
         if found.setdefault(name, line) != line:
             raise UserError(f"--against {against}: {found[name]} and {word}: name one version of a package")
     if not found:
@@ -167,7 +168,7 @@ def _key(text: str) -> str:
 
 
 def _lines(lock: str) -> list[str]:
-    """What a lock says, without comments, each requirement with its hashes on one line."""
+    """Return the lines of a lock file without comments, each requirement with its hashes on one line."""
     lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in lock.replace("\\\n", " ").splitlines())
     return [line for line in lines if line]
 
@@ -177,13 +178,13 @@ def _requirements_of(lock: str) -> list[str]:
 
 
 def _built(key: str, name: str, files: Mapping[Path, str | None], anew: bool = False) -> Stack:
-    """The stack of a lock and, where there are any, requirements: `files` in this order, with what is to be in those
-    that we write. One that is there already is taken, unless it is to be built `anew`."""
+    """Return the stack installed from `files`: a lock and, for some stacks, requirements, in this order, each with the
+    text to write into it, None for the user's own. An undamaged stack that exists is reused, unless `anew`."""
     place = folder(key)
     done, python = place / "complete", place / "venv" / "bin" / "python"
 
     def there() -> dict[str, str] | None:
-        """Its packages; None where it is to be built."""
+        """Return the packages of the existing stack; None where it is to be built."""
         if anew or not done.is_file() or not python.exists():
             return None
         packages, damages = _packages(str(python))
@@ -192,7 +193,7 @@ def _built(key: str, name: str, files: Mapping[Path, str | None], anew: bool = F
     packages = there()
     if packages is None:
         with _alone(place):
-            packages = there()  # another check may have built it meanwhile
+            packages = there()  # another check may have built it in the meantime
             if packages is None:
                 _build(place, name, files)
                 packages, damages = _packages(str(python))
@@ -202,7 +203,7 @@ def _built(key: str, name: str, files: Mapping[Path, str | None], anew: bool = F
 
 @contextmanager
 def _alone(place: Path) -> Iterator[None]:
-    """Waits until nobody else builds in a folder: who built there once more would take a stack from who measures it."""
+    """Lock a folder once no other check builds there: a rebuild would remove a stack that is being measured."""
     try:
         place.mkdir(parents=True, exist_ok=True)
         lock = (place / ".lock").open("w")
@@ -232,8 +233,8 @@ def _build(place: Path, name: str, files: Mapping[Path, str | None]) -> None:
 
 
 def _one_line(told: str, key: str, name: str) -> str:
-    """What the resolver says, which uv draws as a tree over several lines, in one. Our script speaks where uv does
-    not, and our copy of a lock goes by the name that the person gave."""
+    """Return the resolver's message, which uv draws as a tree, in one line. Where uv prints nothing it is our script's
+    message. The path of our copy of a lock is replaced by the name that the user gave."""
     script, aside = f"{_SCRIPT.name}: ", (", see above", ": waiting for it")
     lines = [line for line in told.splitlines() if not (line.startswith(script) and line.endswith(aside))]
     line = " ".join(re.sub(r"[\u00d7\u2500-\u25ff]", " ", "\n".join(lines) or told).replace(script, "").split())
@@ -242,8 +243,8 @@ def _one_line(told: str, key: str, name: str) -> str:
 
 
 def _packages(python: str) -> tuple[dict[str, str], str]:
-    """The distributions that an interpreter finds, however its folders are put together, and what is not as it was
-    installed, by which a stack is known that was changed since it was built."""
+    """Return the distributions that an interpreter finds, wherever its folders are, and a text of the files that are
+    not as installed, by which a stack is recognised that was changed since it was built."""
     code = (
         "import json; from repro.installation import damages; "
         "from repro.machine.packages import installed_packages; "

@@ -1,4 +1,4 @@
-"""Which of several packages made the difference: half of them swapped at a time."""
+"""Bisection over packages: find the one that makes two stacks differ, by swapping half of the suspects at a time."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .trials import Compared
 
 @dataclass(frozen=True)
 class Found:
-    """`packages` could not be told apart any further, after `looks` at environments. Whether they alone make the
-    difference is still to be confirmed."""
+    """The result of a bisection: `packages` that cannot be separated further, after `looks` at environments. It is
+    still to be confirmed that they alone make the difference."""
 
     packages: tuple[str, ...]
     looks: int
@@ -26,10 +26,10 @@ def search(
     swapped: Callable[[Sequence[str]], frozenset[str]],
     differs: Callable[[Sequence[str]], bool],
 ) -> Found:
-    """Halves the suspects, log2 times.
+    """Bisect the suspects, in about log2 steps.
 
-    `swapped` says which suspects an environment has in their new version when some are swapped into the first one: the
-    resolver may drag more along, or refuse, and then there are none. `differs` measures that environment.
+    `swapped` returns the suspects that have their new version once the given ones are swapped into the first stack: the
+    resolver may swap more, or refuse, and then there are none. `differs` measures that environment.
     """
     left, looks = list(suspects), 0
     while len(left) > 1:
@@ -39,7 +39,7 @@ def search(
             if 0 < len(together) < len(left):
                 break
         else:
-            break  # they only go together
+            break  # they can only be swapped together
         looks += 1
         there = differs(half)
         left = [package for package in left if (package in together) == there]
@@ -48,9 +48,9 @@ def search(
 
 @dataclass(frozen=True)
 class Swaps:
-    """Packages of the `other` stack in place of the `first` one's, for which of them made a trial what it was `found`
-    to be. `measure` holds the first stack against one with these packages swapped; it raises UserError where it cannot
-    tell."""
+    """Packages of the `other` stack swapped into the `first` one, to explain the difference `found` in a trial.
+    `measure` compares the first stack with one that has these packages swapped; it raises UserError where that gives no
+    answer."""
 
     first: Stack
     other: Stack
@@ -59,7 +59,7 @@ class Swaps:
     built: dict[frozenset[str], Stack] = field(default_factory=dict)
 
     def told(self) -> str:
-        """Names the package, or says why it cannot."""
+        """Return a sentence that names the package, or says why none can be named."""
         trial = f"{self.found.trial.recipe}, {self.found.trial.settings}"
         if not (suspects := self._suspects):
             return "No package of both stacks differs, so there is nothing to bisect."
@@ -80,7 +80,7 @@ class Swaps:
 
     @property
     def _suspects(self) -> list[str]:
-        """The packages that both stacks have, in another version each."""
+        """Return the packages that both stacks have, in different versions."""
         before = self.first.packages
         return [name for name, version in self.other.packages.items() if before.get(name, version) != version]
 
@@ -110,5 +110,5 @@ class Swaps:
         if seen.judged is None:
             swapped = f"with {', '.join(names)} of {self.other.name} in place of {self.first.name}'s"
             raise UserError(f"{swapped}, {seen.reason}")
-        # Nearer to the whole difference than to none: what the rule calls inconclusive still says which half.
+        # More than half of the whole difference: even an inconclusive comparison shows which half has the culprit.
         return math.log(seen.judged.ratio.value) > math.log(whole.ratio.value) / 2

@@ -1,4 +1,4 @@
-"""What a comparison says: environment on top, a row a trial, what else changed, one line of verdict."""
+"""The report of a comparison: a verdict in one line, the environment, a row for each trial, and what else changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .trials import STATUSES, Alone, Compared, Half
 
 _MIB = 2**20
 _FEW = 8
-# A trial for machines: seconds of a training step, bytes, days; None where it is not known.
+# A trial in CSV and JSON: seconds of a training step, bytes, days; None where a value is not known.
 _COLUMNS: dict[str, Callable[[Compared], Any]] = {
     "recipe": lambda each: each.trial.recipe,
     "scale": lambda each: each.trial.scale,
@@ -49,8 +49,8 @@ _COLUMNS: dict[str, Callable[[Compared], Any]] = {
 
 
 def exit_code(compared: Sequence[Compared]) -> int:
-    """1 where something regressed or broke, 3 where something is inconclusive, or was measured and is incomparable, or
-    nothing could be compared, else 0."""
+    """Return 1 where something regressed or broke; 3 where something is inconclusive, was measured and is incomparable,
+    or nothing could be compared; else 0."""
     statuses = {each.status for each in compared}
     if statuses & {"regressed", "broke"}:
         return FAILED
@@ -65,8 +65,8 @@ def verdict(
     only_before: Sequence[Alone] = (),
     only_after: Sequence[Alone] = (),
 ) -> str:
-    """One line. It names what regressed or broke, else what was measured and is incomparable, or, where all is well,
-    what improved, and counts what has no counterpart."""
+    """Return one line. It names what regressed or broke, else what was measured and is incomparable, or, where all is
+    well, what improved, and counts the trials without a counterpart."""
     if not compared:
         return f"Verdict on {after} after {before}: no package that a trial may import differs, nothing was measured."
     counts = Counter(each.status for each in compared)
@@ -93,8 +93,8 @@ def report(
     only_before: Sequence[Alone] = (),
     only_after: Sequence[Alone] = (),
 ) -> str:
-    """CSV is one row a trial, those of one side alone last; JSON holds the environment, the trials, the
-    notes, such as what bisecting found, and the verdict."""
+    """Return the report. CSV has one row a trial, those of one side alone last; JSON has the environment, the trials,
+    the notes, such as the result of a bisection, and the verdict."""
     rows = [_row(each) for each in compared]
     alone = [_row_of_one(each, "before") for each in only_before], [_row_of_one(each, "after") for each in only_after]
     line = verdict(compared, before, after, only_before, only_after)
@@ -138,7 +138,7 @@ def _row(each: Compared) -> dict[str, Any]:
 
 
 def _row_of_one(each: Alone, side: Literal["before", "after"]) -> dict[str, Any]:
-    """A trial of one side alone, as if the other had measured nothing of it."""
+    """Return the row of a trial that only one side has, with no measurements on the other."""
     nothing = Half(0, 0, None, None, None)
     halves, other = ((each.half, nothing), "after") if side == "before" else ((nothing, each.half), "before")
     told = Compared(each.trial, *halves, "incomparable", f"{each.there or 'not recorded'} {other}")
@@ -146,14 +146,14 @@ def _row_of_one(each: Alone, side: Literal["before", "after"]) -> dict[str, Any]
 
 
 def _left_out(found: Sequence[Alone]) -> str:
-    """All of a few, of many the first, the others counted."""
+    """Name all of a few trials; of many, name the first and count the others."""
     named = [f"{_name(each)} ({each.there} in the other)" if each.there else _name(each) for each in found[:_FEW]]
     more = [f"and {len(found) - _FEW} more, named by --format json"] if len(found) > _FEW else []
     return "; ".join([*named, *more])
 
 
 def _environment(environment: Sequence[Difference], format: Format) -> list[str]:
-    """What both sides have in another version as a table, what one side has alone as a line."""
+    """Render versions that differ between the sides as a table, and what only one side has as a line."""
     both = [asdict(each) for each in environment if each.before is not None and each.after is not None]
     parts = [render(both, format)] if both else ["Nothing that both record differs."]
     only_before = [(each.what, each.before) for each in environment if each.before is not None and each.after is None]
@@ -167,7 +167,7 @@ def _environment(environment: Sequence[Difference], format: Format) -> list[str]
 
 
 def _alone(found: Sequence[tuple[str, str]]) -> str:
-    """All of a few. Of many, such as the tools of one side, those that a measurement depends on; the others counted."""
+    """Name all of a few; of many, name those that a measurement depends on and count the others."""
     named = [
         (what, said)
         for what, said in found
@@ -182,7 +182,7 @@ def _alone(found: Sequence[tuple[str, str]]) -> str:
 
 
 def _reasons(compared: Sequence[Compared]) -> list[str]:
-    """Every reason once, with the trials that it is about."""
+    """Return every reason once, with the trials that it applies to."""
     about: dict[str, list[str]] = {}
     for each in compared:
         about.setdefault(f"{each.status}: {each.reason}", []).append(_name(each))

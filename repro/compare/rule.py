@@ -1,17 +1,17 @@
-"""The decision rule: when a difference in speed is called one.
+"""The decision rule: when a difference in speed counts as a change.
 
-1. Real. The interval of the ratio excludes 1, and the ratio is off 1 by more than the threshold: the
+1. Real. The interval of the ratio excludes 1, and the ratio differs from 1 by more than the threshold: the
    larger of 3 % and three times the noise floor.
-2. Noise floor. How far from 1 the same stack against itself was, or how far chance could have put it (one standard
-   error), whichever is larger. Interleaved runs measure it in the same minutes, with a second copy of the first stack.
-3. Confirmed. A second round of other samples says the same, in the same direction, by itself. One round that calls a
-   change and one that does not are inconclusive.
-4. Enough samples. Where no p as small as 0.05 can be attained nothing is called: interleaved pairs need 6 a round,
-   separate runs 4.
-5. Unchanged. The interval over all rounds lies within 3 % of 1, so a change of that size is excluded. What is neither
+2. Noise floor. How far from 1 the ratio of a stack to itself was, or one standard error of that ratio, whichever is
+   larger. Interleaved runs measure it at the same time, with a copy of the first stack.
+3. Confirmed. A second round of other samples shows the same, in the same direction, by itself. If only one of two
+   rounds shows a change, the result is inconclusive.
+4. Enough samples. Where no p as small as 0.05 can be attained, the result is inconclusive: interleaved pairs need 6 a
+   round, separate runs 4.
+5. Unchanged. The interval over all rounds lies within 3 % of 1, so a change of that size is excluded. Everything else
    is inconclusive: a noisy machine never makes a stack unchanged.
 
-Ratios are judged on logarithms, so that 3 % faster is as far as 3 % slower: an improvement is held to the same rule.
+Ratios are judged on logarithms, so 3 % faster is as far as 3 % slower, and the same rule applies to improvements.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PAIRS_A_ROUND, SEPARATE_A_ROUND = 6, 4  # the fewest that attain ALPHA, see test
 
 @dataclass(frozen=True)
 class Decision:
-    """What is called, and why. `threshold` is relative: by how much a ratio had to be off 1."""
+    """A call and its reason. `threshold` is relative: a ratio had to differ from 1 by more than this."""
 
     call: Call
     reason: str
@@ -43,17 +43,17 @@ class Decision:
 
 
 def noise_floor(same: Ratio) -> float:
-    """Relative, from a comparison of a stack with itself."""
+    """Return the relative noise floor, from a comparison of a stack with itself."""
     return max(abs(math.log(same.value)), same.standard_error)
 
 
 def threshold(floor: float | None) -> float:
-    """By how much, relative, a ratio has to be off 1; `floor` None where no stack ran against itself."""
+    """Return the relative difference from 1 that a ratio has to exceed; `floor` is None without a known noise floor."""
     return SMALLEST_CHANGE if floor is None else max(SMALLEST_CHANGE, _FLOORS * floor)
 
 
 def suspected(round: Ratio, threshold: float) -> Literal[-1, 0, 1]:
-    """What one round says: 1 slower, -1 faster, 0 neither. Never a call: another round has to confirm it."""
+    """Return what one round suggests: 1 slower, -1 faster, 0 neither. Only another round can make it a call."""
     if round.interval is None or abs(math.log(round.value)) <= math.log1p(threshold):
         return 0
     if round.interval.low > 1:
@@ -62,7 +62,7 @@ def suspected(round: Ratio, threshold: float) -> Literal[-1, 0, 1]:
 
 
 def decide(rounds: Sequence[Ratio], together: Ratio, floor: float | None) -> Decision:
-    """`rounds` are one or two ratios of disjoint samples, `together` that of all of them."""
+    """Return the decision. `rounds` are one or two ratios of disjoint samples, `together` is that of all of them."""
     limit = threshold(floor)
     said = [suspected(round, limit) for round in rounds]
     told = f"{change(together.value)} ({_bounds(together)})"
@@ -87,7 +87,7 @@ def decide(rounds: Sequence[Ratio], together: Ratio, floor: float | None) -> Dec
 
 
 def _unconfirmed(said: Sequence[int], limit: float) -> str:
-    """Why what rounds say is no call, where one of them at least suspects a change."""
+    """Explain why rounds give no call although at least one of them suspects a change."""
     above = f"above the threshold of {limit:.1%}"
     if len(said) == 1:
         return f", {above}, but a second round has to confirm it"
@@ -97,7 +97,7 @@ def _unconfirmed(said: Sequence[int], limit: float) -> str:
 
 
 def settled(ratio: Ratio) -> bool:
-    """Whether a change is excluded: where a first round does, unchanged is all that a second one can make of it."""
+    """Return True where a change of 3 % is excluded. Where a first round does so, a second cannot call a change."""
     limit = math.log1p(SMALLEST_CHANGE)
     return (
         ratio.interval is not None and -limit < math.log(ratio.interval.low) and math.log(ratio.interval.high) < limit
@@ -105,7 +105,7 @@ def settled(ratio: Ratio) -> bool:
 
 
 def change(ratio: float) -> str:
-    """A ratio of times as a person says it: by how much of the time before it is slower or faster."""
+    """Return a ratio of times in words: slower or faster by a share of the time before."""
     word = "slower" if ratio > 1 else "faster"
     return "the same" if f"{ratio:.3f}" == "1.000" else f"{abs(ratio - 1):.1%} {word}"
 
@@ -116,16 +116,16 @@ def _bounds(ratio: Ratio) -> str:
     return f"{1 - ALPHA:.0%} interval {ratio.interval.low - 1:+.1%} to {ratio.interval.high - 1:+.1%}"
 
 
-# Of the value of many pairs of normal noise, times their number, over the noise's own: 7/81 by the square of
-# erf(0.4307) / sqrt(pi). Wilcoxon's is pi / 3, the sign test's pi / 2.
+# Variance of the value from many pairs of normal noise, times their number, over the noise's own variance: 7/81 over
+# the square of erf(0.4307) / sqrt(pi). Wilcoxon's is pi / 3, the sign test's pi / 2.
 _VARIANCE = 1.30
-ALPHA = 0.05  # two-sided: the interval is to hold the true ratio in 95 of 100 comparisons
+ALPHA = 0.05  # two-sided: the interval contains the true ratio in 95 of 100 comparisons
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """`value` is after over before, 1 where nothing changed. `interval` is None where so few `samples` a side attain no
-    p as small as ALPHA. `standard_error` is relative, of the value, from the spread between samples."""
+    """The ratio of times after over before: `value` is 1 where nothing changed. `interval` is None where `samples` a
+    side are too few to attain a p as small as ALPHA. `standard_error` is relative, from the spread between samples."""
 
     value: float
     interval: Interval | None
@@ -135,14 +135,14 @@ class Ratio:
 
 
 def of_pairs(ratios: Sequence[float]) -> Ratio:
-    """Of samples that were taken as pairs, from the ratio of each: seconds after over seconds before. Raises ValueError
+    """Return the ratio from paired samples, given each pair's seconds after over seconds before. Raises ValueError
     where there are none."""
     differences = [math.log(ratio) for ratio in ratios]
     count = len(differences)
     if not count:
         raise ValueError("no samples to compare")
     places = sorted({(x + y) / 2 for place, x in enumerate(differences) for y in differences[place:]})
-    gaps = [*map(fmean, pairwise(places)), math.inf]  # between places the evidence stays the same
+    gaps = [*map(fmean, pairwise(places)), math.inf]  # between two of `places` the statistic is constant
     whole, left_out = sum(_scores(count)), _left_out_of_pairs(count)
 
     def first(holds: Callable[[int], bool]) -> float:
@@ -157,7 +157,7 @@ def of_pairs(ratios: Sequence[float]) -> Ratio:
 
 
 def of_separate(before: Sequence[float], after: Sequence[float]) -> Ratio:
-    """Seconds of samples of two runs, one after the other. Raises ValueError where a side has none."""
+    """Return the ratio from seconds of samples of two separate runs. Raises ValueError where a side has none."""
     shifts = sorted(math.log(b / a) for a in before for b in after)
     if not shifts:
         raise ValueError("no samples to compare")
@@ -170,24 +170,24 @@ def of_separate(before: Sequence[float], after: Sequence[float]) -> Ratio:
 
 
 def smallest_p_of_pairs(pairs: int) -> float:
-    """The smallest two-sided p that the signed-rank test attains: all pairs agree."""
+    """Return the smallest two-sided p that the signed-rank test attains: all pairs agree."""
     return min(1.0, 2 / 2**pairs)
 
 
 def smallest_p_of_separate(before: int, after: int) -> float:
-    """The smallest two-sided p that Mann-Whitney's test attains: every sample of a side beats all of the other."""
+    """Return the smallest two-sided p that Mann-Whitney's test attains: all samples of a side exceed the other's."""
     return min(1.0, 2 / math.comb(before + after, before))
 
 
 def _ratio(value: float, bounds: tuple[float, float] | None, samples: int, smallest_p: float, error: float) -> Ratio:
-    """From logarithms."""
+    """Return the ratio from logarithms of its value and bounds."""
     interval = None if bounds is None else Interval(value, *bounds).mapped(math.exp)
     return Ratio(math.exp(value), interval, samples, smallest_p, error)
 
 
 def _left_out(counts: Sequence[float]) -> int:
-    """How many values of a test's statistic, from either end, are too rare for ALPHA. `counts` says in how many of all
-    equally likely cases it is 0, 1, 2 ..."""
+    """Return how many values of a test's statistic, from either end, are too rare for ALPHA. `counts` has the number of
+    equally likely cases where it is 0, 1, 2 ..."""
     all_cases, tail = sum(counts), 0.0
     for left_out, count in enumerate(counts):
         tail += count / all_cases
@@ -202,18 +202,18 @@ def _left_out_of_pairs(pairs: int) -> int:
 
 
 def _scores(pairs: int) -> list[int]:
-    """What a pair counts for, by the rank of its size: the rank, up to a third of the pairs."""
+    """Return the score of each pair, by the rank of its size: the rank, up to a third of the pairs."""
     return [min(rank, -(-pairs // 3)) for rank in range(1, pairs + 1)]
 
 
 def _evidence(differences: Sequence[float], shift: float) -> int:
-    """The test's statistic, were `shift` the truth: what the pairs above it count for."""
+    """Return the test's statistic if `shift` were the truth: the sum of the scores of the pairs above it."""
     by_size = sorted(differences, key=lambda difference: abs(difference - shift))
     return sum(score for score, each in zip(_scores(len(by_size)), by_size, strict=True) if each > shift)
 
 
 def _signed_rank_shares(pairs: int) -> list[float]:
-    """In which share of all signs that statistic is 0, 1, 2 ..."""
+    """Return the share of all sign patterns in which that statistic is 0, 1, 2 ..."""
     shares = [1.0]
     for score in _scores(pairs):
         apart = [0.0] * score
@@ -222,13 +222,13 @@ def _signed_rank_shares(pairs: int) -> list[float]:
 
 
 def _spread(logarithms: Sequence[float]) -> float:
-    """The standard deviation, from the median deviation: that of normal noise, whatever a few wild values do."""
+    """Return normal noise's standard deviation, estimated by the median deviation, which outliers hardly change."""
     middle = median(logarithms)
     return median(abs(value - middle) for value in logarithms) / NormalDist().inv_cdf(0.75)
 
 
 def _rank_sum_counts(first: int, second: int) -> list[int]:
-    """Orders of two groups by Mann-Whitney's U: the coefficients of the Gaussian binomial."""
+    """Return the number of orders of two groups by Mann-Whitney's U: the coefficients of the Gaussian binomial."""
     counts = [1] + [0] * (first * second)
     for k in range(1, first + 1):
         grow, shrink = second + k, k

@@ -1,4 +1,4 @@
-"""One side of a comparison: the sound records of one stack on one machine or of a kept baseline, and what it ran on."""
+"""One side of a comparison: valid records of one stack on one machine, or of a kept baseline, and the environment."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from ..run.reading import (
 from ..run.results import BENCHMARK, TRIALS, Line, lack
 from ..text import LARGEST, SMALLEST, tallied
 
-SEARCHES = "largest"  # in the folder of each stack of an upgrade-check: its searches for micro batches
+SEARCHES = "largest"  # subfolder of each stack of an upgrade-check, with its searches for micro batches
 Key = tuple[str, str, str, int, int, int | None]
 
 
 @dataclass(frozen=True)
 class Side:
-    """`records` are oldest first, several of one trial where several processes ran it; what failed and was mended is
-    none of them. `environment` is what it ran on, as far as it is known, `others` the same of its other runs.
+    """One side of a comparison. `records` are oldest first, one for each process of a trial, without failures that were
+    measured again. `environment` describes what it ran on, as far as it is known, `others` does so for its other runs.
     `baseline_of` names the machine of a baseline."""
 
     name: str
@@ -47,23 +47,23 @@ class Side:
 
     @property
     def environments(self) -> tuple[Environment, ...]:
-        """One a run, as far as the runs are told apart."""
+        """Return one environment a run, as far as the runs can be distinguished."""
         return self.environment, *self.others
 
     def said(self, take: Callable[[Environment], object]) -> tuple[str, ...]:
-        """What its runs say of one thing, each answer once: several where they differ, none where nobody says."""
+        """Return the distinct values that its runs record: several where they differ, none where no run records one."""
         found = map(take, self.environments)
         return tuple(sorted({str(answer) for answer in found if answer is not None}))
 
 
 def read_side(place: Path) -> Side:
-    """A results folder, a folder of such folders (one more process of each trial in each), pytest-benchmark's JSON with
-    our extra_info, or a baseline. Says on stderr what is wrong with a run. Raises UserError where no record is
-    left."""
+    """Read a results folder, a folder of such folders (one more process of each trial in each), pytest-benchmark's JSON
+    with our extra_info, or a baseline. Prints the problems of a run to stderr. Raises UserError where no record is
+    left, or where the runs are of different packages."""
     look(place / TRIALS)
     if not place.exists():
         raise UserError(f"{place} is not there: name a results folder, or pytest-benchmark's JSON")
-    if not place.is_dir():  # a pipe can be read, too
+    if not place.is_dir():  # a pipe works, too
         return _of_benchmark(place, str(place))
     runs = [folder for folder in (place, *_folders(place)) if (folder / TRIALS).is_file()]
     if place in runs:
@@ -80,13 +80,13 @@ def read_side(place: Path) -> Side:
     records = [record for sound_ones, _ in found for record in sound_ones]
     if not records:
         raise unusable(place)
-    if place not in runs:  # a start fewer than a person may think
+    if place not in runs:  # the side has fewer starts than the user may expect
         used = [folder for folder, (records, _) in zip(runs, found, strict=True) if records]
         none = "it holds no trials that can be used"
         unused = [folder.name for folder in _folders(place) if folder not in used]
         print_problems([Problem(name, none, "it was left out") for name in unused], place)
     known = [(folder, environment) for folder, (_, environment) in zip(runs, found, strict=True)]
-    known.sort(key=lambda run: run[1].packages is None)  # one that does not say is taken for what the others are
+    known.sort(key=lambda run: run[1].packages is None)  # unknown packages count as the others'
     for folder, environment in known:
         if environment.versions not in (None, known[0][1].versions):
             raise UserError(f"{folder} and {known[0][0]} are runs of different packages: a side is one stack")
@@ -95,35 +95,35 @@ def read_side(place: Path) -> Side:
 
 
 def key(record: Record) -> Key:
-    """All that names a trial except its device, micro batch and rounds."""
+    """Return what identifies a trial, except its device, micro batch and rounds."""
     return record.recipe, record.scale, record.settings, record.count, record.nodes, record.memory_limit
 
 
 def step_seconds(record: Record) -> float | None:
-    """Seconds of a training step: from an idle device to an idle device, where the record has that."""
+    """Return the seconds of a training step: from an idle device to an idle device, where the record has that."""
     return record.synchronised_step if record.synchronised_step is not None else record.true_step
 
 
 def middle(values: Iterable[float | None]) -> float | None:
-    """The median of those that are known; None where none is."""
+    """Return the median of the known values; None where none is known."""
     known = [value for value in values if value is not None]
     return median(known) if known else None
 
 
 def of_starts(records: Iterable[Record], take: Callable[[Record], float | None]) -> list[float]:
-    """The median over the processes of each start of the stack, oldest first, of what is known and above 0. Where
-    no start is recorded each process is its own."""
+    """Return the median of each start of the stack, oldest first, over the known values above 0 of its processes. Where
+    no start is recorded, each process is its own."""
     starts: dict[tuple[float | None, int | None], list[float]] = {}
     for number, record in enumerate(records):
         value = take(record)
-        if value is not None and value > 0:  # of a peak a file may say anything
+        if value is not None and value > 0:  # a file may have any number as a peak
             start = (None, number) if record.stack_started is None else (record.stack_started, None)
             starts.setdefault(start, []).append(value)
     return [median(values) for values in starts.values()]
 
 
 def _folders(place: Path) -> list[Path]:
-    """In the order that people number them: 2 before 10."""
+    """Return the subfolders in the order of their numbers: 2 before 10."""
     return sorted((path for path in place.iterdir() if path.is_dir()), key=lambda path: (len(path.name), path.name))
 
 
@@ -135,8 +135,8 @@ def _of_run(folder: Path) -> tuple[list[Record], Environment]:
 
 
 def _unmended(records: Sequence[Record]) -> list[Record]:
-    """The records of a folder without what failed and was measured again since, or runs in any number of rounds: that
-    was no start of its own. Of what still fails the latest stands."""
+    """Return the records of a folder without failures that were measured again later, in any number of rounds: they
+    were no starts of their own. Of a trial that still fails, the latest failure stays."""
     of_id = {record.id: record for record in records if record.status not in SILENT}
     latest = [record for record in records if of_id.get(record.id) is record]
     stands = {key(record): record for record in latest}
@@ -165,7 +165,7 @@ class _Commit:
     dirty: bool = False
 
     def __str__(self) -> str:
-        """As environment.json has it."""
+        """Return the commit in the form of environment.json."""
         return f"{self.id}-dirty" if self.dirty else str(self.id)
 
 
@@ -176,7 +176,7 @@ class _Case:
 
 @dataclass(frozen=True)
 class _Benchmarks:
-    """What pytest-benchmark writes, as far as it is read here."""
+    """The part of pytest-benchmark's JSON that is read here."""
 
     benchmarks: list[_Case] = field(default_factory=list)
     machine_info: _Machine | None = None
@@ -185,7 +185,7 @@ class _Benchmarks:
 
 @dataclass(frozen=True)
 class _Baseline:
-    """What baseline.py writes, as far as it is read here."""
+    """The part of a baseline, as `accept` writes it, that is read here."""
 
     baseline_of: str
     environment: Environment
@@ -239,7 +239,7 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def _checked(record: Record, path: Path) -> Record:
-    """The record of a baseline, which keeps no raw times: an ok one has a time. Raises UserError where it has none."""
+    """Return a baseline's record, which has no raw times. Raises UserError where it is ok and has no valid time."""
     if record.status != "ok":
         return record
     for name in ("synchronised_step", "true_step"):
@@ -252,11 +252,11 @@ def _checked(record: Record, path: Path) -> Record:
     return record
 
 
-_RAW = ("host", "device_times", "synchronised", "traceback", "log")  # stays in the results folder
+_RAW = ("host", "device_times", "synchronised", "traceback", "log")  # fields that stay in the results folder
 
 
 def machine(environment: Environment) -> str:
-    """Names a machine: its GPUs, or its CPU with the number of cores."""
+    """Return a machine's name: its GPUs, or its CPU with the number of cores."""
     gpus, host = [gpu.driver_name for gpu in environment.gpus or []], environment.host
     if gpus:
         return f"{len(gpus)} x {gpus[0]}"
@@ -264,7 +264,7 @@ def machine(environment: Environment) -> str:
 
 
 def accept(side: Side, records: Sequence[Record], folder: Path) -> Path:
-    """Writes what a stack took as its machine's new baseline, below a folder such as expected/; returns the file."""
+    """Write a stack's records as its machine's new baseline, below a folder such as expected/; return the file."""
     name = machine(side.environment)
     path = folder / "baselines" / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
     rows = [{key: value for key, value in asdict(record).items() if key not in _RAW} for record in records]
@@ -278,7 +278,7 @@ def accept(side: Side, records: Sequence[Record], folder: Path) -> Path:
     return datafile.write(path, content)
 
 
-Said = tuple[str, ...]  # several where the runs of a side differ, none where nobody says
+Said = tuple[str, ...]  # several where the runs of a side differ, none where no run records it
 _MACHINE: dict[str, Callable[[Environment], object]] = {
     "Python": lambda known: known.python,
     "driver": lambda known: known.driver,
@@ -294,7 +294,7 @@ _OF_GPUS = ("driver", "GPUs")
 
 @dataclass(frozen=True)
 class Difference:
-    """`before` and `after` are None where a side has none of it, or does not say: both, where neither says."""
+    """One difference. `before` or `after` is None where that side records none of it; both, where neither does."""
 
     what: str
     before: str | None
@@ -302,9 +302,9 @@ class Difference:
 
 
 def differences(before: Side, after: Side) -> list[Difference]:
-    """Packages first, and last what neither side says. Where one side did not record its packages at all, that is one
-    difference; what else a side does not say is left out. What the runs of a side do not agree on is a difference,
-    too."""
+    """Return the differences, packages first, what neither side records last. Where only one side recorded its
+    packages, that is one difference; anything else that only one side records is left out. Where the runs of one side
+    disagree, that is a difference, too."""
     found = []
     old, new = (side.environment.versions for side in (before, after))
     if old is not None and new is not None:
@@ -334,16 +334,16 @@ def _of(before: Mapping[str, Said], after: Mapping[str, Said]) -> list[Differenc
 
 
 def _machine(side: Side) -> dict[str, Said]:
-    """What there is besides packages, in words."""
+    """Return what else is recorded of the machine, in words."""
     found = {what: side.said(take) for what, take in _MACHINE.items()}
-    # A folder's environment is its last run's: what was measured before is of the commit that its record says.
+    # A folder's environment is its last run's; earlier records are of the commit that they name.
     commits = tuple(sorted({record.commit for record in side.records if record.commit}))
     found["repro"] = commits or found["repro"]
     return found | {what: _clock(side, name) for what, name in _CLOCKS.items()}
 
 
 def _variables(side: Side) -> dict[str, Said] | None:
-    """None where no run says."""
+    """Return the environment variables; None where no run records them."""
     known = [each.variables for each in side.environments if each.variables is not None]
     names = sorted({name for each in known for name in each})
     told = {f"variable {name}": tuple(sorted({each.get(name, "not set") for each in known})) for name in names}
@@ -351,6 +351,6 @@ def _variables(side: Side) -> dict[str, Said] | None:
 
 
 def _clock(side: Side, name: str) -> Said:
-    """The median of what the GPUs said while they worked."""
+    """Return the median clock of the GPUs while they worked."""
     clock = middle(state.get(name) for record in side.records for state in record.gpu_state or [] if state)
     return () if clock is None else (f"{clock:.0f}",)

@@ -1,4 +1,4 @@
-"""Two sides, trial by trial: matched, judged by the rule, what else changed, and what was left out."""
+"""The trials of two sides: matched, judged by the rule, with what else changed and what was left out."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 @dataclass(frozen=True)
 class Half:
     """One side of a trial: medians over its processes, of seconds, bytes and days; None where nothing was measured.
-
-    `discarded` counts samples that were measured and are not fair, see answer.py, `failed` processes that left
-    none."""
+    `discarded` counts samples that were measured but disturbed, see answer.py; `failed` counts processes without a
+    sample."""
 
     processes: int
     discarded: int
@@ -38,7 +37,7 @@ class Half:
 
 @dataclass(frozen=True)
 class Compared:
-    """A trial of both sides. `judged` is None where their times cannot be compared; `reason` says why a status."""
+    """A trial of both sides. `judged` is None where their times cannot be compared; `reason` explains the status."""
 
     trial: Record
     before: Half
@@ -50,7 +49,7 @@ class Compared:
 
     @property
     def unanswered(self) -> bool:
-        """Whether a side measured it, and nothing can be said of a change. What ran on neither side is no question."""
+        """Return True where a side measured it and the sides cannot be compared; False where it ran on neither."""
         return self.status == "incomparable" and any(
             half.processes + half.discarded for half in (self.before, self.after)
         )
@@ -58,8 +57,8 @@ class Compared:
 
 @dataclass(frozen=True)
 class Alone:
-    """A trial of one side alone. `there` is what the other side has in place of an answer, `interrupted` or `skipped`;
-    nothing where it has no record of it."""
+    """A trial of one side alone. `there` is the status that the other side has instead of a result, such as
+    `interrupted` or `skipped`; empty where it has no record of it."""
 
     trial: Record
     half: Half
@@ -67,8 +66,8 @@ class Alone:
 
 
 def compare(before: Side, after: Side) -> list[Compared]:
-    """Every trial that both sides have. Raises UserError where they have none in common, or one is the baseline of
-    another machine."""
+    """Compare every trial that both sides have. Raises UserError where they have none in common, or one is the baseline
+    of another machine."""
     for side, other in ((before, after), (after, before)):
         if side.baseline_of is not None and (
             problem := _another_machine(before, after, before.records[:1], after.records[:1])
@@ -91,7 +90,7 @@ def compare(before: Side, after: Side) -> list[Compared]:
 
 
 def only_in(side: Side, other: Side) -> list[Alone]:
-    """The trials of a side to which the other has no answer."""
+    """Return the trials of a side for which the other has no result."""
     answered = _by_trial(other).keys()
     silent = {key(record): record.status for record in other.records}
     return [
@@ -102,17 +101,17 @@ def only_in(side: Side, other: Side) -> list[Alone]:
 
 
 def _shown(records: Sequence[Record]) -> Record:
-    """The latest that ran, else the latest, which tells what trial it is."""
+    """Return the latest record that ran, else the latest, to describe the trial."""
     return next((record for record in reversed(records) if record.status == "ok"), records[-1])
 
 
 def compare_trial(
     before: Sequence[Record], after: Sequence[Record], obstacle: str = "", judge: Judge | None = None
 ) -> Compared:
-    """One trial from its records on both sides, oldest first, each of a process of its own. It broke where it ran
-    before and runs in none now, or fails in some where none failed, whichever they are; `fixed` is the other way round.
-    `obstacle` says why the machines cannot be compared. What ran out of memory that another process held is discarded.
-    A `judge` gets all that ran, as it may pair them by their order."""
+    """Compare one trial by its records on both sides, oldest first, one for each process. It `broke` where it ran
+    before and runs in no process now, or fails in some where none failed before, for any reason; `fixed` is the
+    reverse. `obstacle` says why the machines cannot be compared. Processes that ran out of memory which another process
+    used are discarded. `judge` gets all records that ran, as it may pair them by their order."""
     told = Compared(_shown(before), _half(before), _half(after), "incomparable", obstacle)
     if obstacle:
         return told
@@ -137,7 +136,7 @@ def compare_trial(
 
 
 def _of_what_ran(told: Compared, ran: Sequence[Sequence[Record]], judge: Judge | None) -> Compared:
-    """The same by the times of both sides, of which each has some."""
+    """Compare a trial by the times of both sides, each of which has some."""
     if obstacle := _another_recipe(*ran):
         return replace(told, reason=obstacle)
     fair = [[record for record in side if unfair(record) is None] for side in ran]
@@ -149,7 +148,7 @@ def _of_what_ran(told: Compared, ran: Sequence[Sequence[Record]], judge: Judge |
     if not common:
         what = f"another largest micro batch: {_listed(sizes[0])}, then {_listed(sizes[1])}"
         return replace(told, reason=what)
-    # Of several that both have the one that leaves most to compare: two mixed would tell of the mixture.
+    # The micro batch of both sides with the most samples: a mix of two could not be compared.
     size = max(common, key=lambda one: (min(side[one] for side in sizes), one))
     alike = [[record for record in side if (record.micro_batch or 0) == size] for side in fair]
     judged = judge(ran[0], ran[1], alike[0][-1].micro_batch) if judge else judge_separate(*alike)
@@ -166,8 +165,8 @@ def _of_what_ran(told: Compared, ran: Sequence[Sequence[Record]], judge: Judge |
 
 
 def _of_one_size(found: Compared, size: int, before: Mapping[int, int], after: Mapping[int, int]) -> Compared:
-    """The same, where some processes had to take another micro batch and so are in no ratio. One that takes a smaller
-    one more often than before is not as it was, whatever the others say."""
+    """Return the comparison of one micro batch, where some processes had to take another and are left out of the ratio.
+    A side that takes a smaller one more often than before has changed, whatever the ratio is."""
     smaller, told = [], []
     for side in (before, after):
         smaller.append(sum(count for one, count in side.items() if one < size) / sum(side.values()))
@@ -185,8 +184,8 @@ def _of_one_size(found: Compared, size: int, before: Mapping[int, int], after: M
 
 
 def _beside(found: Compared, before: float, after: float) -> Status:
-    """What is said of a trial that runs on both sides and failed in these shares of their processes. One that fails no
-    more is fixed, unless what ran before was faster; one that fails more often is not as it was."""
+    """Return the status of a trial that runs on both sides and failed in these shares of their processes. It is `fixed`
+    where it fails no more and did not become slower; where it fails more often it is not `unchanged` or `improved`."""
     if found.judged and not after:
         slower = found.judged.ratio.value > 1 + found.judged.decision.threshold
         return found.status if slower else "fixed"
@@ -194,13 +193,13 @@ def _beside(found: Compared, before: float, after: float) -> Status:
 
 
 def _failures(before: Sequence[Record], after: Sequence[Record]) -> str:
-    """How often and why either side failed; nothing where none did."""
+    """Describe how often and why either side failed; empty where none did."""
     told = [_failed(side) for side in (before, after)]
     return f"before, {told[0]}; after, {told[1]}" if all(told) else "".join(told)
 
 
 def _failed(side: Sequence[Record]) -> str:
-    """The same of one side: by status, with the most frequent reason of each."""
+    """Describe the failures of one side, by status, with the most frequent reason of each."""
     reasons: dict[str, list[str]] = {}
     for record in side:
         if record.status != "ok":
@@ -223,12 +222,12 @@ def _half(records: Sequence[Record]) -> Half:
         failed=failed,
         median=middle(step_seconds(record) for record in fair),
         peak_memory=middle(record.peak_memory for record in fair),
-        days=middle(record.true_days for record in fair if record.scale == "paper"),  # nobody trains a tiny twin
+        days=middle(record.true_days for record in fair if record.scale == "paper"),  # tiny recipes have no days
     )
 
 
 def _by_trial(side: Side) -> dict[Key, list[Record]]:
-    """One that was interrupted, or that a guided search skipped, says nothing."""
+    """Return the records of each trial that have a result: not those that were interrupted or skipped."""
     found: dict[Key, list[Record]] = {}
     for record in side.records:
         if record.status not in SILENT:
@@ -237,7 +236,7 @@ def _by_trial(side: Side) -> dict[Key, list[Record]]:
 
 
 def _another_machine(before: Side, after: Side, old: Sequence[Record], new: Sequence[Record]) -> str:
-    """Why times of two machines cannot be compared, or nothing. The runs of one side may be of several, too."""
+    """Explain why times of two machines cannot be compared, or return "". One side may have several, too."""
     devices = [sorted({record.device for record in records}) for records in (old, new)]
     if devices[0] != devices[1] or len(devices[0]) > 1:
         return f"another device: {' or '.join(devices[0])}, then {' or '.join(devices[1])}"
@@ -265,7 +264,7 @@ def _gpus(known: Environment) -> str | None:
 
 
 def _another_recipe(before: Sequence[Record], after: Sequence[Record]) -> str:
-    """Also where a side's own records are of two: a folder may have gone on after a recipe was changed."""
+    """Explain why the recipes differ, or return "". One side may have two, if a recipe changed between its runs."""
     takes: dict[str, Callable[[Record], object]] = {
         "weights": lambda record: record.weights,
         "precision": lambda record: record.precision or None,
@@ -279,7 +278,7 @@ def _another_recipe(before: Sequence[Record], after: Sequence[Record]) -> str:
 
 
 def _batch(record: Record) -> int | None:
-    """Examples of a training step, over all devices."""
+    """Return the examples of a training step, over all devices."""
     if record.micro_batch is None or record.accumulation is None:
         return None
     return record.micro_batch * record.accumulation * record.world
@@ -289,7 +288,7 @@ def _listed(sizes: Collection[int]) -> str:
     return " or ".join(map(str, sorted(sizes)))
 
 
-# A warm-up holds the compilation and whatever the disk did; loss of half precision differs in its last digits.
+# A warm-up includes compilation and disk access; half-precision losses differ in their last digits.
 _WARM_UP_SECONDS, _WARM_UP_CHANGE = 1.0, 0.2
 _LOSS_CHANGE = 1e-3
 _MIB = 2**20
@@ -297,7 +296,7 @@ _MIB = 2**20
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that is not as it was, both sides in words."""
+    """One thing that changed, with both sides in words."""
 
     what: str
     before: str
@@ -308,8 +307,8 @@ class Change:
 
 
 def changes(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
-    """Between the measured records of a trial on both sides; numbers are medians over processes. What one side does not
-    record is no change."""
+    """Return what else changed between the measured records of a trial; numbers are medians over processes. Nothing
+    that only one side records is a change."""
     words: list[tuple[str, Callable[[Record], str | None]]] = [
         ("kernel path", lambda record: record.kernel_path),
         ("precision", lambda record: record.ran_precision),
@@ -328,8 +327,8 @@ def changes(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
 
 
 def _by_chance(take: Callable[[Record], float | None], before: Sequence[Record], after: Sequence[Record]) -> bool:
-    """Whether chance can have moved it: on a CPU the peak is what was resident, another 10 or 20 % in every start, and
-    what compiles shares the cores with whatever else runs."""
+    """Return True where chance can explain the change. On a CPU the peak is resident memory, which varies by 10 or 20 %
+    between starts, and the compiler shares the cores with other processes."""
     starts = [of_starts(side, take) for side in (before, after)]
     if before[-1].device != "cpu" or not all(starts):
         return False
@@ -356,7 +355,7 @@ def _moved(
 
 
 def _said(records: Sequence[Record], say: Callable[[Record], str | None]) -> str:
-    return " or ".join(sorted(set(filter(None, map(say, records)))))  # in an order that the processes' does not change
+    return " or ".join(sorted(set(filter(None, map(say, records)))))  # sorted, as the order of processes varies
 
 
 def _peak_mib(record: Record) -> float | None:
@@ -369,9 +368,8 @@ def _compiling(record: Record) -> float | None:
 
 
 def _numerics(before: Sequence[float | None] | None, after: Sequence[float | None] | None) -> list[Change]:
-    """Loss of the first micro-steps, on the same data from the same seed: the first that differs by more than rounding.
-
-    A stack that draws other weights from the seed differs, too: from the first on."""
+    """Return the first micro-step whose loss differs by more than rounding, on the same data from the same seed. A
+    stack that draws other weights from the seed differs from the first micro-step on."""
     for step, (old, new) in enumerate(zip(before or (), after or (), strict=False), 1):
         if old is None and new is None:
             continue
@@ -381,7 +379,7 @@ def _numerics(before: Sequence[float | None] | None, after: Sequence[float | Non
 
 
 def _crowd(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
-    """What may well be why one side was slower. Processes that took turns have no such number."""
+    """Return the change in CPUs that other processes used; interleaved processes do not record it."""
     old, new = (middle(record.crowd for record in side) for side in (before, after))
     if old is None or new is None or crowded(abs(new - old)) is None:
         return []
@@ -393,7 +391,7 @@ def _loss(loss: float | None) -> str:
 
 
 def features(trial: Trial) -> frozenset[str]:
-    """What of a stack a trial runs: the model, its family's kernels, the compiler, wrappers, precision."""
+    """Return the parts of a stack that a trial runs: model, its family's kernels, compiler, wrappers, precision."""
     recipe, settings = trial.recipe_and_settings
     found = {
         recipe.id,
@@ -414,8 +412,8 @@ def features(trial: Trial) -> frozenset[str]:
 
 
 def choose(seconds: Mapping[Trial, float], budget: float) -> list[Trial]:
-    """The trials that fit in `budget` seconds: each time the one with the most features not yet seen for its time,
-    until none shows anything new."""
+    """Return trials that fit in `budget` seconds: each time the one with the most new features for its time, until none
+    adds any."""
     chosen: list[Trial] = []
     seen: set[str] = set()
     while True:
@@ -432,19 +430,19 @@ def choose(seconds: Mapping[Trial, float], budget: float) -> list[Trial]:
 
 @dataclass(frozen=True)
 class Judged:
-    """What was decided from the seconds of both sides. `floor` is None where no stack ran against itself."""
+    """A decision with the ratio of seconds that it is based on. `floor` is None where no stack ran against itself."""
 
     ratio: Ratio
     decision: Decision
     floor: float | None
 
 
-Judge = Callable[[Sequence[Record], Sequence[Record], int | None], Judged]  # both sides, and the micro batch to judge
+Judge = Callable[[Sequence[Record], Sequence[Record], int | None], Judged]  # arguments: both sides, micro batch
 
 
 def judge_separate(before: Sequence[Record], after: Sequence[Record]) -> Judged:
-    """Of fair samples of runs that were not interleaved. Where there are samples enough the two halves of each side
-    are the two rounds, and every other sample of `before` against the rest is the noise floor."""
+    """Judge undisturbed samples of runs that were not interleaved. Where there are enough, the two halves of each side
+    are the two rounds, and every other sample of `before` against the rest gives the noise floor."""
     a, b = (of_starts(side, step_seconds) for side in (before, after))
     together, floor = of_separate(a, b), None
     rounds = [together]
@@ -456,15 +454,15 @@ def judge_separate(before: Sequence[Record], after: Sequence[Record]) -> Judged:
 
 
 def judge_pairs(again: Sequence[Record], first: int, forks: int) -> Judge:
-    """Judges starts, of `forks` processes each: the first `first` of them as the first round; `again` is the first
-    stack's copy. A start without a fair pair at the micro batch to judge is left out."""
+    """Return a judge of interleaved starts of `forks` processes; the first `first` are the first round. `again` has the
+    records of the first stack's copy. A start without an undisturbed pair at the judged micro batch is left out."""
 
     def judge(before: Sequence[Record], after: Sequence[Record], micro_batch: int | None) -> Judged:
         starts, same = (by_start(before, side, forks, micro_batch) for side in (after, again))
         rounds = [of_pairs(part) for half in (starts[:first], starts[first:]) if (part := _known(half))]
         if len(rounds) > 1 and rounds[1].interval is None:
-            del rounds[1]  # cut short, it can neither confirm nor deny
-        if not rounds:  # no pair is fair: what there is tells at least both medians
+            del rounds[1]  # it was cut short, and cannot confirm anything
+        if not rounds:  # no pair is undisturbed: compare the medians at least
             together = of_separate(*(_known(_sample(one, micro_batch) for one in side) for side in (before, after)))
             return Judged(together, decide([together], together, None), None)
         together = of_pairs(_known(starts))
@@ -477,8 +475,7 @@ def judge_pairs(again: Sequence[Record], first: int, forks: int) -> Judge:
 def by_start(
     before: Sequence[Record], after: Sequence[Record], forks: int, micro_batch: int | None
 ) -> list[float | None]:
-    """The ratio of the times of a training step, a start at a time: the median of its fair pairs, None where it has
-    none."""
+    """Return each start's ratio of step times: the median of its undisturbed pairs, None where it has none."""
     pairs = [(_sample(one, micro_batch), _sample(two, micro_batch)) for one, two in zip(before, after, strict=False)]
     starts = [pairs[first : first + forks] for first in range(0, len(pairs), forks)]
     ratios = [[other / one for one, other in start if one and other] for start in starts]
@@ -486,7 +483,7 @@ def by_start(
 
 
 def _sample(record: Record, micro_batch: int | None) -> float | None:
-    """Seconds of a training step; None where the process is no fair sample, or had to halve the micro batch."""
+    """Return the seconds of a training step; None where the process was disturbed or ran at another micro batch."""
     return None if unfair(record) or record.micro_batch != micro_batch else step_seconds(record)
 
 

@@ -1,10 +1,10 @@
-"""Two stacks on one machine, interleaved: A, B and A again, then A again, B, A, and so on.
+"""Interleaved measurement of two stacks on one machine: A, B and A again, then A again, B, A, and so on.
 
-The third arm is a copy of the first stack: what it differs by is noise. On a CPU a process of every arm is alive at
-once, and they take turns round by round. On a GPU, which may not have the memory for three, and at the paper's scale,
-one process follows the other. The order turns round every time, so that a drift takes from none. Processes are forked
+The third arm is a copy of the first stack; its difference is noise. On a CPU a process of every arm is alive at once,
+and they are interleaved round by round. On a GPU, which may not have the memory for three, and at the paper's scale,
+one process follows the other. The order is reversed every time, so that a drift affects all arms. Processes are forked
 from servers that hold the imported stacks, and those of one server share what its start decided, such as the layout of
-memory. So servers start anew every few processes, all arms' at once, and a sample is the median of a start's processes.
+memory. So the servers of all arms start anew every few processes, and a sample is the median of a start's processes.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from .side import SEARCHES, Side
 from .trials import Change, Compared, Judge, choose, compare_trial, judge_pairs
 
 ARMS = ("before", "after", "again")
-SIDES = ARMS[:2]  # which are compared
-_STANDS = ("ok", "out_of_memory", "timed_out")  # the same command measures no such record again: others may be mended
+SIDES = ARMS[:2]  # the arms that are compared
+_STANDS = ("ok", "out_of_memory", "timed_out")  # the same command measures other records again
 _Taken = Counter[tuple[str, str]]  # by arm and trial
-FORKS = 4  # of each arm a start, on a CPU: what a start decides is little of a process's noise, and loading takes time
+FORKS = 4  # of each arm a start, on a CPU: a start causes little of a process's noise, and loading takes time
 
 
 class Check:
-    """A check in a results folder, resumed where it stopped. `trials` take the largest micro batch that fits on both
-    stacks. `pairs` are starts a side in each of two rounds; none begins that would end after `budget` seconds.
-    `tell` gets each of the `parts` that is done, with its seconds, None where an earlier check had done it."""
+    """An upgrade check in a results folder, resumed where it stopped. `trials` take the largest micro batch that fits
+    on both stacks. `pairs` are starts a side in each of two rounds; none begins that would end after `budget` seconds.
+    `tell` gets each of the `parts` when it is done, with its seconds, None where an earlier check had done it."""
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class Check:
         self._failed: set[str] = set()
 
     def run(self) -> list[Compared]:
-        """Measures what is missing, and compares. Raises UserError where a stack does not import, and where the folder
-        holds a check of others."""
+        """Measure what is missing, and compare. Raises UserError where a stack does not import, or where the folder
+        holds a check of other stacks."""
         self._refuse_others()
         for arm in SIDES:
             self._search(arm)
@@ -82,8 +82,8 @@ class Check:
         return self.compared()
 
     def left(self) -> list[str]:
-        """The parts that are still to be measured, by name. What a part decides about later ones is not known before
-        it is measured: until then they are left. Raises UserError as `run` does."""
+        """Return the names of the parts still to be measured. A measured part may make later ones unnecessary; until
+        then they are listed. Raises UserError where the folder holds a check of other stacks."""
         self._refuse_others()
         searches = [_of_search(arm) for arm in SIDES if self._unsearched(arm)]
         first, second = (list(map(_of_start, starts)) for starts in self._starts)
@@ -93,25 +93,25 @@ class Check:
         return waiting + second if waiting else self._waiting(self._second_round(), self._starts[1])
 
     def compared(self) -> list[Compared]:
-        """Every trial, from what is measured so far."""
+        """Compare every trial, by what is measured so far."""
         return [self._compare(trial) for trial in self.trials]
 
     def sides(self) -> tuple[Side, Side]:
-        """Both stacks with what they ran on."""
+        """Return both stacks as sides, with their environments."""
         before, after = (
             Side(self._stacks[arm].name, tuple(history(self.folder / arm)), self._environment(arm)) for arm in SIDES
         )
         return before, after
 
     def samples(self, arm: str, trial: Trial) -> list[Record]:
-        """What an arm has measured of a trial, in the order of the turns. What failed and was measured again since is
-        left out."""
+        """Return an arm's records of a trial, in the order of measurement, without failures that were measured
+        again."""
         sampled = self._sampled(trial)
         there = [] if sampled is None else [each for each in history(self.folder / arm) if each.id == sampled.id]
         return [each for each in there if _stands(each) or each is there[-1]]
 
     def _refuse_others(self) -> None:
-        """What both stacks have alike may be another version now, where it makes no difference to a measurement."""
+        """Raise UserError for a check of other stacks. Packages that no measurement depends on may have changed."""
         files.inside(self.folder, *(f"{arm}/{SEARCHES}" for arm in ARMS))
         now = {arm: self._environment(arm) for arm in ARMS}
         self._refuse(now, _differing(now["before"], now["after"]))
@@ -125,7 +125,7 @@ class Check:
                     environment.refuse_another(kept, now[arm], more)
 
     def _search(self, arm: str) -> None:
-        """Finds the largest micro batch of every trial on a stack."""
+        """Find the largest micro batch of every trial on a stack."""
         waiting = self._unsearched(arm)
         began = time.monotonic()
         if waiting:
@@ -135,7 +135,7 @@ class Check:
         self.tell(_of_search(arm), time.monotonic() - began if waiting else None)
 
     def _round(self, trials: Sequence[Trial], starts: Iterable[int]) -> None:
-        """Has every arm measure these trials in these starts. One that fails is left alone."""
+        """Measure these trials in every arm, in these starts. A trial that fails is not measured further."""
         for start in starts:
             taken, failed = self._taken()
             waiting = [trial for trial in trials if trial.id not in failed]
@@ -148,39 +148,39 @@ class Check:
             self.tell(_of_start(start), time.monotonic() - began if missing else None)
 
     def _unsearched(self, arm: str) -> list[Trial]:
-        """The trials whose largest micro batch on a stack is not found yet."""
+        """Return the trials whose largest micro batch on a stack is not found yet."""
         known = {record.id for record in _standing(self.folder / arm / SEARCHES)}
         return [trial for trial in self.trials if trial.id not in known]
 
     def _first_round(self) -> list[Trial]:
-        """What both stacks repeat."""
+        """Return the trials that both stacks repeat."""
         return [sampled for trial in self.trials if (sampled := self._sampled(trial)) is not None]
 
     def _second_round(self) -> list[Trial]:
-        """The same of what the first round leaves unsettled."""
+        """Return the trials that the first round leaves unsettled."""
         unsettled = (self._sampled(trial) for trial in self.trials if not self._is_settled(trial))
         return [sampled for sampled in unsettled if sampled is not None]
 
     def _waiting(self, trials: Sequence[Trial], starts: Iterable[int]) -> list[str]:
-        """Those of these starts, by name, that have not measured all of these trials."""
+        """Return the names of those starts that have not measured all of these trials."""
         taken, failed = self._taken()
         waiting = [trial for trial in trials if trial.id not in failed]
         return [_of_start(start) for start in starts if self._missing(start, waiting, taken)]
 
     def _taken(self) -> tuple[_Taken, set[str]]:
-        """How often each arm has measured each trial, and the trials that failed."""
+        """Return how often each arm has measured each trial, and the trials that failed."""
         known = [(arm, record) for arm in ARMS for record in _standing(self.folder / arm)]
         failed = self._failed.union(record.id for _, record in known if record.status != "ok")
         return Counter((arm, record.id) for arm, record in known), failed
 
     def _missing(self, start: int, trials: Sequence[Trial], taken: _Taken) -> list[int]:
-        """The forks of a start that some arm has not measured some of these trials in."""
+        """Return the forks of a start in which some arm has yet to measure some of these trials."""
         forks = range(start * self._forks, (start + 1) * self._forks)
         return [fork for fork in forks if any(taken[arm, each.id] <= fork for each in trials for arm in ARMS)]
 
     def _start(self, forks: Sequence[int], trials: list[Trial], taken: _Taken) -> None:
-        """Starts every arm, for these forks of each, without what was `taken` already. A trial is left out once it
-        fails, all of them once the time is up."""
+        """Start every arm and measure these forks of each, without what was `taken` already. A trial is left out once
+        it fails, all of them once the time is up."""
         began = time.monotonic()
         with ExitStack() as stack:
             turns = stack.enter_context(Turns())
@@ -203,8 +203,8 @@ class Check:
                 began = time.monotonic()
 
     def _measure(self, trial: Trial, arms: Sequence[_Opened], turns: Turns) -> bool:
-        """Has these arms measure a trial once, and keeps what they found; False where one failed."""
-        if self._devices or trial.scale == "paper":  # of which memory may not hold three
+        """Measure a trial once in these arms, and keep the records; return False where one failed."""
+        if self._devices or trial.scale == "paper":  # memory may not hold three processes
             return all(arm.keep(arm.measure(trial)).status == "ok" for arm in arms)
         works = [partial(arm.measure, trial, turns.address) for arm in arms]
         records = turns.run(works, [arm.server.stop for arm in arms])
@@ -214,7 +214,7 @@ class Check:
 
     @contextmanager
     def _opened(self, folder: Path, arm: str, trials: Iterable[Trial]) -> Iterator[_Opened]:
-        """An arm that measures into a folder, its stack about to load."""
+        """Yield an arm that measures into a folder, its stack not yet loaded."""
         stack, found = self._stacks[arm], self._environment(arm)
         files.inside(self.folder, str(folder.relative_to(self.folder)))
         with (
@@ -242,7 +242,7 @@ class Check:
         return replace(found, changes=(*found.changes, Change("largest micro batch", *map(str, sizes))))
 
     def _failure(self, trial: Trial, arms: Sequence[str]) -> str:
-        """What a comparison does not tell of its own: that one of these arms failed, and no more was measured."""
+        """Describe a failure of one of these arms that ended its starts, which a comparison does not report."""
         for arm in arms:
             if failed := [record for record in self.samples(arm, trial) if record.status != "ok"]:
                 where = self._stacks[arm].name if arm in SIDES else f"the copy of {self._stacks[arm].name}"
@@ -251,7 +251,7 @@ class Check:
         return ""
 
     def _is_settled(self, trial: Trial) -> bool:
-        """By the first round alone, also where a check goes on in the second."""
+        """Return True where the first round alone settles a trial, also in a check that measured the second."""
         first = self.pairs * self._forks
         before, after = (self.samples(arm, trial)[:first] for arm in SIDES)
         if not before or not after:
@@ -263,13 +263,13 @@ class Check:
         return judge_pairs(self.samples("again", trial), self.pairs, self._forks)
 
     def _sampled(self, trial: Trial) -> Trial | None:
-        """The trial that both stacks repeat, at a micro batch that fits on both; None where one cannot run it."""
+        """Return the trial that both stacks repeat, at a micro batch that fits on both; None without one."""
         sizes = [record.micro_batch for record in self._largest(trial)]
         return replace(trial, micro_batch=min(sizes)) if all(sizes) else None  # type: ignore[type-var]
 
     def _largest(self, trial: Trial) -> list[Record]:
-        """What the search for a trial's largest micro batch found on each side; that it has not run yet is a record,
-        too."""
+        """Return what the search for a trial's largest micro batch found on each side; an `interrupted` record where it
+        has not run yet."""
         found = []
         for arm in SIDES:
             there = [record for record in history(self.folder / arm / SEARCHES) if record.id == trial.id]
@@ -277,7 +277,7 @@ class Check:
         return found
 
     def _variables(self, arm: str) -> dict[str, str]:
-        """A stack's own build caches and tools: what one compiled is nothing to the other."""
+        """Return a stack's variables, with build caches and tools of its own: no stack uses what the other compiled."""
         found = trial_environment(self._devices, self._stacks[arm].packages.get("torch"))
         if arm == "after":
             for name in [name for name in found if name.endswith("_DIR")]:
@@ -295,8 +295,8 @@ class Check:
 
 @dataclass
 class _Opened:
-    """An arm whose server runs. `kept` is the check's folder, to be told to people, `described` what the arm runs on.
-    `imports` is what its stack imported, as it is kept."""
+    """An arm with a running server. `kept` is the check's folder, for messages; `described` is what the arm runs on.
+    `imports` is what its stack imported, as last written."""
 
     stack: str
     kept: Path
@@ -307,12 +307,12 @@ class _Opened:
     imports: Imports | None = None
 
     def launch(self) -> None:
-        """Starts the stack without waiting for it. Raises UserError where it has gone since it was built."""
+        """Start the stack without waiting for it. Raises UserError where it was removed since it was built."""
         with self._clear():
             self.server.launch()
 
     def load(self) -> None:
-        """Waits for the stack. Raises UserError where it does not import, and where some of it is another's."""
+        """Wait for the stack. Raises UserError where it does not import, or where it imports files of another stack."""
         with self._clear():
             self.server.start()
         imports = self.server.imports
@@ -338,25 +338,25 @@ class _Opened:
             raise UserError(f"{self.stack}: {why}; what was measured is kept in {self.kept}") from None
 
     def measure(self, trial: Trial, turns: str | None = None) -> Record:
-        """Runs a trial in a process of its own, which may take `turns`."""
+        """Run a trial in a process of its own; `turns` is the address for interleaving."""
         self.load()
         return run_trial(trial, replace(self.bench, turns=turns), trial.micro_batch or 1)
 
     def keep(self, record: Record) -> Record:
-        """Writes a record to the arm's results, and returns it."""
+        """Write a record to the arm's results, and return it."""
         record.commit = self.described.commit
         self.results.append(record)
         return record
 
 
 def _differing(*stacks: Environment | None) -> set[str]:
-    """The packages of which two stacks have other versions; none where one is not known."""
+    """Return the packages of which two stacks have different versions; empty where one stack is not known."""
     before, after = (stack and stack.packages for stack in stacks)
     return {name for name, _ in before.items() ^ after.items()} if before and after else set()
 
 
 def parts(pairs: int) -> tuple[list[str], list[str]]:
-    """What a check of so many starts a round consists of, by name: searches for micro batches, and starts."""
+    """Return the names of a check's parts, for so many starts a round: searches for micro batches, and starts."""
     return [_of_search(arm) for arm in SIDES], [_of_start(start) for start in range(2 * pairs)]
 
 
@@ -369,18 +369,18 @@ def _of_start(number: int) -> str:
 
 
 def forks(devices: Sequence[Device]) -> int:
-    """How many processes of each arm to fork from a start. On a GPU one takes longer than loading the stack."""
+    """Return how many processes of each arm to fork from a start; on a GPU one takes longer than loading."""
     return 1 if devices else FORKS
 
 
 def rounds(devices: Sequence[Device]) -> int:
-    """How many rounds to time in a process. In turns each meets another moment of a noisy machine; where processes
-    follow each other, more of them tell more than more rounds."""
+    """Return how many rounds to time in a process. Interleaved, each round meets another moment of a noisy machine;
+    where processes follow each other, more processes help more than more rounds."""
     return 5 if devices else 10
 
 
 def _standing(folder: Path) -> list[Record]:
-    """What was measured into a folder, and stands."""
+    """Return the records of a folder that are not to be measured again."""
     return [record for record in history(folder) if _stands(record)]
 
 
@@ -389,7 +389,7 @@ def _stands(record: Record) -> bool:
 
 
 def _modules(trials: Iterable[Trial]) -> list[str]:
-    """Of what is preloaded only what these trials use: a check loads its stacks many times."""
+    """Return those preloaded modules that these trials use: a check loads its stacks many times."""
     prefixes = {"torch.distributed"}
     for trial in trials:
         recipe, settings = trial.recipe_and_settings
@@ -401,14 +401,14 @@ def _modules(trials: Iterable[Trial]) -> list[str]:
     return [module for module in PRELOADED if module.startswith(tuple(prefixes))]
 
 
-_PAIRS = (12, 9, 6)  # a round, for as many trials as fit the budget; what they leave of it buys more for each
+_PAIRS = (12, 9, 6)  # a round, tried in this order until a trial fits the budget; the rest of it buys more pairs
 _MOST_PAIRS = 100
-_LOADING_SECONDS = 8.0  # about, of all arms' stacks at once; for the choice of trials, never for a result
-_SAMPLES_SHARE = 0.6  # of a trial's estimate: its micro batch is known, what it compiles is cached
+_LOADING_SECONDS = 8.0  # estimate for all arms at once; used to choose trials, never in a result
+_SAMPLES_SHARE = 0.6  # of a trial's estimate: its micro batch is known, its compilation cached
 
 
 def seconds_of_parts(trials: Sequence[Trial], devices: Sequence[Device], pairs: int) -> dict[str, float]:
-    """About how many seconds each part of a check takes."""
+    """Estimate the seconds of each part of a check."""
     once = sum(estimate(trial, gpu_of(devices)) for trial in trials)
     searches, starts = parts(pairs)
     found = dict.fromkeys(searches, _LOADING_SECONDS + once)
@@ -418,7 +418,7 @@ def seconds_of_parts(trials: Sequence[Trial], devices: Sequence[Device], pairs: 
 def chosen_within(
     budget: str, candidates: Sequence[Trial], devices: Sequence[Device], asked: int | None
 ) -> tuple[list[Trial], int]:
-    """The trials that show most in the budget, and the pairs asked for, or else as many as it allows."""
+    """Return the trials with the most features in the budget, and the pairs asked for, or else as many as it allows."""
     available = text.seconds(budget, "--budget")
     for each in (asked,) if asked else _PAIRS:
         loading, seconds = _costs(candidates, devices, each)
@@ -435,7 +435,7 @@ def chosen_within(
 
 
 def _most_pairs(chosen: Sequence[Trial], devices: Sequence[Device], fewest: int, budget: float) -> int:
-    """How many pairs the budget buys for these trials."""
+    """Return how many pairs the budget allows for these trials."""
     for pairs in range(_MOST_PAIRS, fewest, -1):
         loading, seconds = _costs(chosen, devices, pairs)
         if loading + sum(seconds.values()) <= budget:
@@ -444,7 +444,7 @@ def _most_pairs(chosen: Sequence[Trial], devices: Sequence[Device], fewest: int,
 
 
 def _costs(candidates: Sequence[Trial], devices: Sequence[Device], pairs: int) -> tuple[float, dict[Trial, float]]:
-    """About how many seconds loading takes, once for each part whatever it measures, and each trial."""
+    """Estimate the seconds of loading, once for each part whatever it measures, and of each trial."""
     loading, seconds = len(seconds_of_parts((), devices, pairs)) * _LOADING_SECONDS, {}
     for trial in candidates:
         seconds[trial] = sum(seconds_of_parts([trial], devices, pairs).values()) - loading
