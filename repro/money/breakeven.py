@@ -1,7 +1,7 @@
-"""Owning against renting: after how many runs, and at which use of it, a machine of one's own is cheaper.
+"""Break-even of owning and renting: the number of runs and the utilisation from which on owning is cheaper.
 
-Also the rent-or-buy comment (BERT on a workstation with one card, against V100s by the hour), whose sums are followed
-as it did them and again with its own inputs.
+Also the rent-or-buy comment (BERT on a workstation with one card, against V100s by the hour), computed as printed and
+again with its inputs corrected.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .renting import per_hour, priced, reckoned_from_one, serving, told_in_propo
 
 @dataclass(frozen=True)
 class Case:
-    """Owning a machine against renting it for the same hours, in one currency: its price and what it sells for in the
-    end, which is no more, the rent of an hour, what an hour costs its owner, and the hours of a run."""
+    """Owning a machine against renting it for the same hours, in one currency: its price and its resale value, which is
+    at most the price; the rent of an hour, the owner's running cost of an hour, and the hours of a run."""
 
     machine: Interval
     resale: Interval
@@ -36,8 +36,8 @@ class Case:
 
 @dataclass(frozen=True)
 class BreakEven:
-    """From here on owning is cheaper; infinite where renting stays cheaper. `utilisation` is the share of the machine's
-    lifespan in use: above 1 it never pays."""
+    """The point from which on owning is cheaper; infinite where renting stays cheaper. `utilisation` is the share of
+    the machine's lifespan in use: above 1 owning never pays."""
 
     hours: Interval
     runs: Interval
@@ -45,13 +45,13 @@ class BreakEven:
 
     @property
     def whole_runs(self) -> int | None:
-        """The first run after which owning is no dearer; None where there is none."""
+        """Return the first run after which owning costs no more than renting; None where there is none."""
         return first_run(self.runs.value)
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What has been spent after so many runs, by an owner and by who rents."""
+    """The money spent after a number of runs, by an owner and by a renter."""
 
     runs: int
     owning: float
@@ -59,14 +59,14 @@ class Spent:
 
 
 def first_run(runs: float) -> int | None:
-    """The first whole run by which so many are done; None where they are infinite."""
+    """Round a number of runs up, to at least 1; None where it is infinite."""
     return None if math.isinf(runs) else max(math.ceil(runs - 1e-9), 1)
 
 
 def break_even(case: Case, lifespan_years: float) -> BreakEven:
-    """Where both have spent the same: (price - resale) / (rent - running cost) hours of use.
+    """Return where owner and renter have spent the same: after (price - resale) / (rent - running cost) hours of use.
 
-    Every input stands in the formula once, so the bounds are reached at the bounds of the inputs.
+    Every input occurs once in the formula, so the bounds are reached at the bounds of the inputs.
     """
     paid, saved = case.machine - case.resale, case.rent - case.running
     hours = Interval(_over(paid.value, saved.value), _over(paid.low, saved.high), _over(paid.high, saved.low))
@@ -75,7 +75,7 @@ def break_even(case: Case, lifespan_years: float) -> BreakEven:
 
 
 def spending(case: Case, runs: Iterable[int]) -> list[Spent]:
-    """The two lines that meet at the break-even, by the middle of the inputs."""
+    """Return what an owner and a renter have spent after each number of runs, by the middle of the inputs."""
     bought = case.machine.value - case.resale.value
     return [
         Spent(
@@ -92,35 +92,36 @@ def _over(paid: float, saved: float) -> float:
 
 
 def comment_gpu_hours() -> Interval:
-    """Of a run: its minutes on all of its GPUs."""
+    """Return the GPU-hours of the comment's run: its minutes on all of its GPUs."""
     return _its("gpus") * _its("minutes") / 60
 
 
 def comment_machine() -> Interval:
-    """Card and workstation, in USD."""
+    """Return the comment's price of card and workstation, in USD."""
     return _its("card") + _its("workstation")
 
 
 def comment_use() -> Use:
-    """Its power, its price of a kWh in EUR, and its own rate: that by which it tells a run's electricity in USD."""
+    """Return the comment's power, its price of a kWh in EUR, and the exchange rate by which it converts electricity."""
     rate = _its("electricity_a_run_usd").value / _its("electricity_a_run").value
     return Use(kilowatts=_its("power"), tariff=Tariff(_its("electricity"), "EUR", rate))
 
 
 def comment_rate() -> str:
-    """By which rate its electricity comes to be in its currency."""
+    """Return a phrase on the exchange rate of the comment's electricity."""
     dollars, euros = (f"{_its(name).value:g}" for name in ("electricity_a_run_usd", "electricity_a_run"))
     return f"EUR become USD at the comment's own rate, {dollars}/{euros}"
 
 
 def comment_rents() -> dict[str, Interval]:
-    """USD per V100 and hour, by provider, the cheapest first: the comment's choice."""
+    """Return USD per V100 and hour by provider, the cheapest first, which is the comment's choice."""
     cited = [known_rentals()["V100", 1, provider, "on-demand"] for provider in ("Exoscale", "Google Cloud")]
     return {row.provider: Interval.exact(row.price) for row in sorted(cited, key=lambda row: row.price)}
 
 
 def comment_reckonings(grams: Interval | None = None) -> list[Reckoned]:
-    """As the comment has it; with the electricity mended; with the GPU-hours mended too, for both its rents."""
+    """Return the comment's break-even as printed, then with its electricity and its GPU-hours corrected, at both
+    rents."""
     charged = _its("hours_charged")
     power, electricity, gpus, minutes = (
         f"{_its(name).value:,g}" for name in ("power", "electricity", "gpus", "minutes")
@@ -159,13 +160,13 @@ def _as_printed(provider: str, hours: Interval) -> Reckoned:
 
 
 def _its(name: str) -> Interval:
-    """One of its numbers."""
+    """Return one of the comment's numbers."""
     return Interval.exact(quantities()[f"comment/{name}"].value)
 
 
 @dataclass(frozen=True)
 class PowerGrid:
-    """The CO2 of a kWh from a region's grid in a year's mean."""
+    """The CO2 of a kWh from a region's grid, as the mean of a year."""
 
     region: str
     year: int
@@ -175,14 +176,14 @@ class PowerGrid:
 
 @dataclass(frozen=True)
 class Power:
-    """Kilowatts while training, and who says so."""
+    """Kilowatts while training, and their source."""
 
     kilowatts: Interval
     source: str
 
 
 def gpu_power(run: TrainingDays) -> Power | None:
-    """Of the machine's GPUs: as measured where the days were, else their board power; None where neither is known."""
+    """Return the power of a machine's GPUs: measured where the days were, else the board power; None without either."""
     if run.watts is not None:
         return Power(Interval.exact(run.watts / 1000), f"measured, {run.source}; GPUs alone")
     gpu = find(run.gpu)
@@ -192,7 +193,7 @@ def gpu_power(run: TrainingDays) -> Power | None:
 
 
 def intensity(text: str, option: str) -> tuple[Interval, str]:
-    """Grams of CO2 a kWh, and who says so: of a region of grid.csv by its name, or a number. Raises UserError."""
+    """Return grams of CO2 a kWh and their source: a number, or a region of grid.csv. Raises UserError for others."""
     grids = {grid.region.casefold(): grid for grid in records(PowerGrid, "grid.csv", ("region",)).values()}
     grid = grids.get(text.casefold())
     if grid is not None:
@@ -206,8 +207,8 @@ def intensity(text: str, option: str) -> tuple[Interval, str]:
 
 @dataclass(frozen=True)
 class Given:
-    """Inputs of one's own, None where there is none: sums in the currency of the comparison, `rent` per hour of the
-    machine, `hours` of a run, `kilowatts` of the machine."""
+    """The user's inputs, None where not given: sums in the currency of the comparison, `rent` per hour of the machine,
+    `hours` of a run, `kilowatts` of the machine."""
 
     machine: Interval | None
     resale: Interval | None
@@ -221,8 +222,8 @@ class Given:
 
 @dataclass(frozen=True)
 class Asked:
-    """The comparisons, one for each rent, what is to be said of their inputs, what prices of ours they took, each with
-    its day, and the currencies of what was not given."""
+    """The comparisons, one for each rent, with notes on their inputs, the prices of ours that were used, each with its
+    day, and the currencies of what the user did not give."""
 
     reckoned: list[Reckoned]
     notes: list[str]
@@ -231,7 +232,7 @@ class Asked:
 
 
 def of_comment(given: Given, currency: str, rates: Iterable[Rate]) -> Asked:
-    """The comment's own inputs, as they are right, with the given ones in their place."""
+    """Compare by the comment's own inputs, corrected, or the given ones in their place."""
     if currency != "USD" and None in (given.machine, given.rent):
         raise UserError(f"--currency {currency}: the comment's sums are in USD; give --machine and --rent, or --gpu")
     mended = comment_use()
@@ -242,7 +243,7 @@ def of_comment(given: Given, currency: str, rates: Iterable[Rate]) -> Asked:
     if tariff.currency != currency:
         rate = worth(tariff.currency, currency, rates)
         if rate is None and (tariff.currency, currency) == (its.currency, "USD"):
-            rate = its.worth  # its own rate is one of its inputs
+            rate = its.worth  # the comment's own rate is one of its inputs
             notes.append(f"{comment_rate()}.")
         use = replace(use, tariff=replace(tariff, worth=rate))
     provider, rent = next(iter(comment_rents().items()))
@@ -261,7 +262,7 @@ def of_comment(given: Given, currency: str, rates: Iterable[Rate]) -> Asked:
 
 
 def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str) -> Asked:
-    """A machine of our price list against every rental of it by the hour, or against a given rent."""
+    """Compare a machine of our price list with every rental of it by the hour, or with a given rent."""
     name = run.machine
     price = machine_price(run.gpu, run.gpus, prices, currency)
     if given.machine is None and price is None:
@@ -312,7 +313,7 @@ def _without_power(gpu: str, given: Given) -> str:
 
 
 def _rentals(run: TrainingDays, prices: PriceList, currency: str, terms: Terms) -> list[tuple[Rental, float]]:
-    """Those of the machine on these terms, with what one unit of theirs is in the currency."""
+    """Return the rentals of the machine on these terms, each with the worth of one unit of its currency."""
     return [
         (rental, each)
         for rental, each in priced(serving(prices.rentals, run.gpu, run.gpus), currency, prices.rates)
@@ -321,7 +322,7 @@ def _rentals(run: TrainingDays, prices: PriceList, currency: str, terms: Terms) 
 
 
 def _against(rental: Rental, price: float, machine: Interval, currency: str) -> str:
-    """What is paid for as a whole has no break-even: either sum is the lesser from the first hour on."""
+    """Describe a reservation. It has no break-even: one sum, paid as a whole, is the lesser from the first hour on."""
     less = "Owning costs less from the first hour" if machine.high < price else "It may cost less than owning"
     return (
         f"{rental.provider}, {rental.terms}: {told_whole(rental, price, currency)}, against "
@@ -331,8 +332,8 @@ def _against(rental: Rental, price: float, machine: Interval, currency: str) -> 
 
 @dataclass(frozen=True)
 class Tariff:
-    """What a kWh costs, in a currency of its own; `worth` is one unit of that in the currency of the comparison, None
-    where nobody gave a rate: then the electricity stands apart, and is not counted."""
+    """The price of a kWh, in a currency of its own. `worth` is one unit of that in the currency of the comparison, None
+    without an exchange rate: then the electricity is listed separately, and not counted."""
 
     price: Interval
     currency: str
@@ -341,8 +342,8 @@ class Tariff:
 
 @dataclass(frozen=True)
 class Use:
-    """What a machine takes while it trains: kilowatts, what the room takes on top (power usage effectiveness), the
-    price of a kWh, and the grams of CO2 that one brings. None is unknown."""
+    """What a machine consumes while it trains: kilowatts, the power usage effectiveness of its room, the price of a
+    kWh, and the grams of CO2 a kWh. None is unknown."""
 
     kilowatts: Interval | None = None
     pue: Interval = field(default_factory=lambda: Interval.exact(1.0))
@@ -350,14 +351,14 @@ class Use:
     grams: Interval | None = None
 
     def energy(self, hours: Interval) -> Interval | None:
-        """kWh of so many hours."""
+        """Return the kWh of a number of hours; None where the power is unknown."""
         return None if self.kilowatts is None else self.kilowatts * hours * self.pue
 
 
 @dataclass(frozen=True)
 class Reckoned:
-    """The case and its answer, by who rents out. Of one run: `energy` in kWh, `electricity` in its own currency and,
-    where a rate is known, `converted` to the case's; `co2` in kg. `origin` says whose hours a run takes."""
+    """A case and its break-even, with the provider of the rental. Of one run: `energy` in kWh, `electricity` in its own
+    currency and, where a rate is known, `converted` to the case's; `co2` in kg. `origin` is that of a run's hours."""
 
     what: str
     provider: str
@@ -381,12 +382,12 @@ def reckon(
     use: Use,
     resale: Interval | None = None,
 ) -> Reckoned:
-    """`machine` and `resale` are prices, `rent` one per hour, all in one currency; `hours` are those of a run."""
+    """Return the break-even of a machine and a rent per hour, all in one currency; `hours` are those of a run."""
     tariff = use.tariff
     energy = use.energy(hours)
     running = None
     if tariff is not None and tariff.worth is not None and use.kilowatts is not None:
-        # Per hour, so that the hours of a run stand in the break-even's formula only once.
+        # Per hour, so that the hours of a run occur in the break-even's formula only once.
         running = use.kilowatts * use.pue * tariff.price * tariff.worth
     case = Case(machine, resale or Interval.exact(0.0), rent, running or Interval.exact(0.0), hours)
     return Reckoned(

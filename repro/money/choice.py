@@ -1,4 +1,4 @@
-"""Which offer to take within budget and deadline, what the audit doubts of it, and what more GPUs bring.
+"""The choice of an offer within budget and deadline, the audit's doubts about its days, and the gain from more GPUs.
 
 The rule of scaling: a larger machine pays where it lowers the cost of an experiment, the machine's price times its days
 over its lifespan, below that on every smaller one.
@@ -36,7 +36,7 @@ from .prices import (
 
 @dataclass(frozen=True)
 class Choice:
-    """The rule that chose, and all offers in its order: those that fit, so many, first, and first of all the best."""
+    """The rule that chose, and all offers in its order: first the `fitting` ones that fit, with the best on top."""
 
     rule: str
     ranked: tuple[Offer, ...]
@@ -44,7 +44,7 @@ class Choice:
 
 
 class Priced(Protocol):
-    """What costs something and takes days: `aims` are what is the better the lower, the first first."""
+    """An offer that has a cost and takes days; `aims` are the numbers to minimise, the most important first."""
 
     @property
     def aims(self) -> tuple[float, ...]: ...
@@ -54,7 +54,7 @@ P = TypeVar("P", bound=Priced)
 
 
 def beaten_by(offer: P, offers: Sequence[P]) -> P | None:
-    """The cheapest offer that is in no aim worse, and better in one; None on the Pareto front."""
+    """Return the cheapest offer that is worse in no aim and better in one; None on the Pareto front."""
     better = [
         other
         for other in offers
@@ -64,18 +64,18 @@ def beaten_by(offer: P, offers: Sequence[P]) -> P | None:
 
 
 def pareto_front(offers: Sequence[Offer]) -> list[Offer]:
-    """The offers that no other beats, the cheapest first."""
+    """Return the offers that no other beats, the cheapest first."""
     return sorted((o for o in offers if beaten_by(o, offers) is None), key=lambda o: o.aims)
 
 
 def choose(offers: Sequence[Offer], budget: float | None, deadline: float | None) -> Choice:
-    """With a budget alone the fastest offer within it, as section 4.1 does; with a deadline the cheapest that meets it,
-    within the budget too where there is one; with neither the least cost per experiment, what no other offer beats
-    before the rest. What wears out before the runs end comes after what does not. Of what is told the same, the one
-    that is sooner done comes first, or is cheaper, and then the one of fewer GPUs.
+    """Choose with a budget alone the fastest offer within it, as section 4.1 does; with a deadline the cheapest that
+    meets it, within the budget too where there is one; with neither the least cost per experiment, with the Pareto
+    front first. Machines that wear out before the runs end come last. Ties in the numbers as printed are resolved by
+    days or cost, and then by fewer GPUs.
 
-    The budget, in the offers' currency, and the deadline, in days, are for all runs together. Raises UserError where
-    nothing fits, naming what is nearest.
+    Budget, in the offers' currency, and deadline, in days, are for all runs together. Raises UserError where nothing
+    fits, naming the nearest offers.
     """
     budget_told = f"the budget of {limit_told(budget, offers[0].currency)}" if budget is not None else ""
     by_told = deadline_told(deadline) if deadline is not None else ""
@@ -91,7 +91,7 @@ def choose(offers: Sequence[Offer], budget: float | None, deadline: float | None
     front = pareto_front(offers) if budget is deadline is None else []
 
     def order(offer: Offer) -> tuple[float, ...]:
-        """The best comes first."""
+        """Return the sort key: the best comes first."""
         cost, days, experiment = offer.aims
         if deadline is not None:
             return offer.aims
@@ -107,7 +107,7 @@ def choose(offers: Sequence[Offer], budget: float | None, deadline: float | None
 
 
 def answer(choice: Choice, model: str, doubt: str | None = None) -> str:
-    """The choice in one sentence, with its reason, and a doubt about its days where there is one."""
+    """Return the choice in one sentence, with its reason and, where there is one, a doubt about its days."""
     best = choice.ranked[0]
     runs = "" if best.runs == 1 else f"{best.runs:,} runs of "
     audit = f"audit: {doubt}" if doubt else ""
@@ -119,7 +119,7 @@ def answer(choice: Choice, model: str, doubt: str | None = None) -> str:
 
 
 def brief(choice: Choice) -> str:
-    """The choice in a few words, to follow others."""
+    """Return the choice in a few words, in lower case, to append to a sentence."""
     taken, best = _taken(choice), choice.ranked[0]
     between = f" ({bounds_told(best.bounds)})" if best.bounds else ""
     return f"{taken[0].lower()}{taken[1:]}, {days_told(best.days)}{between}"
@@ -145,7 +145,7 @@ def _nearest(
         days = (limit_days_told if late else days_told)(offer.days)
         return f"{offer.machine}{terms} in {days} for {(limit_told if dear else told)(offer.cost, offer.currency)}"
 
-    # Nothing fits: of a budget alone nothing is affordable, of a deadline alone nothing in time.
+    # Nothing fits: with a budget alone nothing is affordable, with a deadline alone nothing is timely.
     affordable = [o for o in offers if budget is None or o.cost <= budget]
     timely = [o for o in offers if deadline is None or o.days <= deadline]
     cheapest = min(timely, key=lambda o: (o.cost, o.days), default=None)
@@ -167,18 +167,18 @@ INSTEAD = "with predicted days where the audit doubts the printed ones"
 
 @dataclass(frozen=True)
 class Doubt:
-    """Why printed days can hardly be true, and those predicted instead, None where there are none."""
+    """The reason why printed days are implausible, and the predicted days to use instead, None where there are none."""
 
     why: str
     instead: TrainingDays | None
 
     def told(self, predicted: float | None) -> str:
-        """With what is predicted in place of the days that are told, None where nothing is."""
+        """Return the reason with the days that are predicted instead, None where there are none."""
         return self.why if predicted is None else f"{self.why}, predicted {days_told(predicted)}"
 
 
 def doubts(model: str, machines: Iterable[TrainingDays | Offer]) -> dict[str, Doubt]:
-    """Those of these machines whose days are the paper's and can hardly be true, such as 2 A100."""
+    """Return those of these machines whose days are the paper's and implausible, such as 2 A100."""
     name, of_paper = models.find(model).name, {row.place: row for row in audit() if row.table == "1"}
     named = {row.machine: of_paper[name, row.gpu, row.gpus] for row in machines if row.origin == "expected"}
     fitted = calibration.calibrations()[calibration.EVERYTHING]
@@ -193,7 +193,7 @@ def doubts(model: str, machines: Iterable[TrainingDays | Offer]) -> dict[str, Do
 
 
 def believed(days: Iterable[TrainingDays], doubts: Mapping[str, Doubt]) -> list[TrainingDays]:
-    """The days, those that are doubted as they are predicted."""
+    """Return the days, with predicted ones in place of those that are doubted."""
     return [
         doubt.instead if (doubt := doubts.get(row.machine)) is not None and doubt.instead is not None else row
         for row in days
@@ -201,8 +201,8 @@ def believed(days: Iterable[TrainingDays], doubts: Mapping[str, Doubt]) -> list[
 
 
 def told_doubts(doubts: Mapping[str, Doubt], days: Iterable[TrainingDays | Offer]) -> list[str]:
-    """A sentence on them, and one on what the predicted days are from, of these or in place of doubted ones; none
-    where there are none."""
+    """Return a sentence on the doubts, and one on the traces of predicted days, whether given or in place of doubted
+    ones; empty where there are none."""
     told = "; ".join(
         f"{machine}, {doubt.told(doubt.instead.days.value if doubt.instead else None)}"
         for machine, doubt in doubts.items()
@@ -214,7 +214,7 @@ def told_doubts(doubts: Mapping[str, Doubt], days: Iterable[TrainingDays | Offer
 
 
 def _told_traces() -> str:
-    """Whose traces predicted days are from, and where `repro predict` has others."""
+    """Return a sentence on the traces of predicted days, and on where `repro predict` has others."""
     here = nearest_here()
     others = f"; {command()} predict --gpu takes those of {here.transformers}, {why_here()}"
     return (
@@ -228,11 +228,11 @@ Pays = Literal["yes", "no", "within bounds"]
 
 @dataclass(frozen=True)
 class Step(OfGpus):
-    """A number of GPUs, against the fewest that train the model and against the next smaller machine.
+    """A number of GPUs, compared with the fewest that train the model and with the next smaller machine.
 
-    `efficiency` is the speed-up over the GPUs' ratio: 1 is proportional. Costs are in the currency that was asked
-    for, None without a price; `day_saved` and `pays` also for the smallest machine. `day_saved` is what each day less
-    costs in the machine's price, None where no day is saved; `bounds` are those of predicted days.
+    `efficiency` is the speed-up over the GPUs' ratio: 1 is proportional. Costs are in the requested currency, None
+    without a price. `day_saved` is the increase of the machine's price for each day saved, None where none is.
+    `day_saved` and `pays` are None for the smallest machine. `bounds` are those of predicted days.
     """
 
     gpu: str
@@ -250,7 +250,7 @@ class Step(OfGpus):
 
 
 def steps(days: Sequence[TrainingDays], prices: PriceList, currency: str) -> list[Step]:
-    """The steps of one GPU type, the fewest GPUs first; their days must be of one model."""
+    """Return the steps of one GPU type, the fewest GPUs first; the days must be of one model."""
     found: list[Step] = []
     rows = sorted(days, key=lambda row: row.gpus)
     for row in rows:
@@ -279,7 +279,7 @@ def steps(days: Sequence[TrainingDays], prices: PriceList, currency: str) -> lis
 
 
 def steps_by_gpu(days: Sequence[TrainingDays], prices: PriceList, currency: str) -> dict[str, list[Step]]:
-    """The steps of each GPU type."""
+    """Return the steps of each GPU type."""
     names = dict.fromkeys(row.gpu for row in days)
     return {name: steps([row for row in days if row.gpu == name], prices, currency) for name in names}
 
@@ -287,7 +287,7 @@ def steps_by_gpu(days: Sequence[TrainingDays], prices: PriceList, currency: str)
 def stops_instead(
     found: Mapping[str, Sequence[Step]], believed: Mapping[str, Sequence[Step]], doubted: Container[str]
 ) -> dict[str, Step]:
-    """Where one more stops paying by days that are not doubted, of those GPU types where doubted machines decide."""
+    """Return where one more GPU stops paying by days without doubt, for GPU types where doubted machines decide."""
     instead = {}
     for name, steps in believed.items():
         best, other = stops(found[name]), stops(steps)
@@ -297,13 +297,13 @@ def stops_instead(
 
 
 def stops(found: Sequence[Step]) -> Step | None:
-    """Where one more GPU stops paying; None without prices."""
+    """Return the step where one more GPU stops paying; None without prices."""
     priced = [step for step in found if step.experiment is not None]
     return min(priced, key=lambda step: step.experiment.value, default=None)  # type: ignore[union-attr]
 
 
 def _pays(smaller: Sequence[Step], now: Interval) -> Pays | None:
-    """Whether an experiment costs less than on the smaller machine on which it is cheapest."""
+    """Compare an experiment's cost with that on the cheapest smaller machine; None where there is none."""
     cheapest = stops(smaller)
     before = cheapest.experiment if cheapest else None
     if before is None:

@@ -1,4 +1,4 @@
-"""Training days of a model on every machine for which somebody knows them, and who that is."""
+"""Training days of a model on every machine for which they are known, with their origin."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ..run.search import searches
 from ..text import Interval
 from .prices import rough
 
-Origin = Literal["expected", "measured", "predicted", "given"]  # the paper's, ours, repro predict's, or the asker's
+Origin = Literal["expected", "measured", "predicted", "given"]  # printed, measured, predicted, or the user's
 
 
 @dataclass(frozen=True)
 class TrainingDays(OfGpus):
-    """Days of one training on `gpus` of `gpu`, within bounds: what rounding leaves of the paper's, the 80 % interval of
-    predicted ones; `watts` is what its GPUs drew together where that was measured."""
+    """Days of one training on `gpus` of `gpu`, with bounds: the rounding of the paper's days, or the 80 % interval of
+    predicted ones. `watts` is the power of its GPUs together, where that was measured."""
 
     gpu: str
     gpus: int
@@ -39,24 +39,24 @@ class TrainingDays(OfGpus):
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """Days between which 8 of 10 such predictions hold; None of days that are not predicted."""
+        """Return the days between which 8 of 10 such predictions hold; None for days that are not predicted."""
         return (self.days.low, self.days.high) if self.origin == "predicted" else None
 
     def known(self, value: float) -> float:
-        """What follows from these days, in no more figures than they are known to."""
+        """Return a value derived from these days, rounded to significant figures where they are predicted."""
         return rough(value) if self.origin == "predicted" else value
 
     def times(self, runs: int) -> TrainingDays:
-        """So many trainings, one after the other."""
+        """Return the days of several trainings, one after the other."""
         return replace(self, days=(self.days * runs).mapped(self.known))
 
 
 def training_days(model: str, measured: Sequence[Path] | None = None, predicted: bool = False) -> list[TrainingDays]:
-    """The days of the model with that id: Table 1's, and in their place those measured in results folders. With
-    `predicted`, machines that neither knows as well, as far as training is predicted to fit them.
+    """Return a model's days: Table 1's, replaced by those measured in results folders. With `predicted`, those of GPUs
+    that are not in Table 1 are added, as far as training is predicted to fit them.
 
-    Raises UserError for an unknown model, for one that is not the paper's and was not measured, and for folders
-    without a measurement of it.
+    Raises UserError for an unknown model, for one that is not the paper's and was not measured, and for folders without
+    a measurement of it.
     """
     if measured is None:
         models.find_of_paper(model)
@@ -72,7 +72,7 @@ def training_days(model: str, measured: Sequence[Path] | None = None, predicted:
 def days_on(
     gpu: str | None, gpus: int | None, model: str, measured: Sequence[Path] | None, predicted: bool
 ) -> list[TrainingDays]:
-    """Those on that GPU, and on that number of them, each where it is not None. Raises UserError where there are none,
+    """Return the days on that GPU and that number of them; None matches all. Raises UserError where there are none,
     naming those that are known."""
 
     def asked(days: list[TrainingDays]) -> list[TrainingDays]:
@@ -92,7 +92,7 @@ def days_on(
 
 
 def expected_days(model: str) -> list[TrainingDays]:
-    """Table 1: the paper's best settings, by the authors' clock, rounded to a day. Infeasible cells are left out."""
+    """Return Table 1's days, of feasible cells: the paper's best settings, by the authors' clock, rounded to a day."""
     name = models.find(model).name
     return [
         TrainingDays(cell.gpu, cell.gpus, rounded_days(cell), "expected", cell.source)
@@ -102,16 +102,16 @@ def expected_days(model: str) -> list[TrainingDays]:
 
 
 def predicted_days(model: str) -> list[TrainingDays]:
-    """The best of the search space on every GPU of the catalogue, predicted; the bounds hold 8 of 10 such cells. They
-    stand beside the paper's days, and so they are of its stack, whatever is installed here."""
+    """Return the predicted days of the best settings on every GPU of the catalogue, with 80 % intervals. They are shown
+    beside the paper's days, and so are for its stack, whatever is installed here."""
     recipe = models.find_of_paper(model)
     machines = [Machine(gpu, gpus) for gpu in catalogue() for gpus in COUNTS]
     return [found for each in machines if (found := foretold(fastest(recipe, each, PAPER_STACK))) is not None]
 
 
 def foretold(best: Forecast) -> TrainingDays | None:
-    """The days of a prediction by the traces of the paper's stack, in the figures that it is good for; None where it
-    has none."""
+    """Return the days of a prediction by the traces of the paper's stack, in significant figures; None where it has
+    none."""
     if best.days is None:
         return None
     return TrainingDays(
@@ -124,8 +124,8 @@ def foretold(best: Forecast) -> TrainingDays | None:
 
 
 def measured_days(model: str, folders: Sequence[Path]) -> list[TrainingDays]:
-    """True days of the fastest trial on each machine: at the paper's scale, on one node, with the whole memory; of the
-    paper's recipes without naive settings, as in Table 1."""
+    """Return the true days of the fastest trial on each machine: at the paper's scale, on one node, with the whole
+    memory; for the paper's recipes without naive settings, as in Table 1. Raises UserError where there are none."""
     runs = read_measured(folders)
     there = searches(each for each in runs.records if each.recipe == model and each.stands_for_paper)
     best = [
@@ -152,12 +152,12 @@ def measured_days(model: str, folders: Sequence[Path]) -> list[TrainingDays]:
 
 
 def _counts(record: Record) -> bool:
-    """Whether its settings are among those whose fastest is asked for: Table 1 leaves naive ones out."""
+    """Return True where the record may be the fastest: of the paper's recipes Table 1 leaves naive settings out."""
     return record.settings != NAIVE.id or record.recipe not in models.IDS
 
 
 def _watts(record: Record) -> float | None:
-    """The ranks' power together, each read once in a training step; None where a GPU did not tell."""
+    """Return the ranks' power together, each read once in a training step; None where a GPU did not report it."""
     told = [state.get("power_w") if state else None for state in record.gpu_state or []]
     drawn = [watts for watts in told if watts is not None]
     return sum(drawn) if told and len(drawn) == len(told) else None

@@ -1,4 +1,4 @@
-"""Every machine that can train a model, to buy or to rent, with what it costs and how long it takes."""
+"""Offers: every machine that can train a model, to buy or to rent, with what it costs and how long it takes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .renting import committed, reckoned_from_one, rented_runs, serving, told_un
 
 @dataclass(frozen=True)
 class Tier:
-    """The kind of machine that a GPU is for, in the paper's words."""
+    """The kind of machine that a GPU is meant for, in the paper's words."""
 
     gpu: str
     tier: str
@@ -28,9 +28,9 @@ class Tier:
 class Offer(OfGpus):
     """One machine for `runs` trainings, one after the other.
 
-    `terms` is "own", or how and where it is rented. `cost` is for all runs, as is `days`; `cost_per_experiment` is of
-    one: of a machine of one's own the share of its lifespan. Sums are in `currency`; `quoted` is the day of the
-    oldest price; `bounds` are those of predicted days, for all runs.
+    `terms` is "own", or how and where it is rented. `cost` and `days` are for all runs. `cost_per_experiment` is for
+    one run; an owned machine's is its share of the lifespan. Sums are in `currency`; `quoted` is the day of the oldest
+    price; `bounds` are those of predicted days, for all runs.
     """
 
     gpu: str
@@ -53,34 +53,34 @@ class Offer(OfGpus):
 
     @property
     def aims(self) -> tuple[float, ...]:
-        """Of two, neither is beaten that is cheaper now, or sooner done, or cheaper an experiment, as told: a purchase
-        lasts, a rent is gone."""
+        """Return the numbers to minimise, rounded as printed. Cost per experiment is one of them, as a bought machine
+        outlasts the runs and a rented one does not."""
         return sum_read(self.cost), days_read(self.days), sum_read(self.cost_per_experiment)
 
     @property
     def wears_out(self) -> bool:
-        """Whether it is bought and lasts less long than the runs."""
+        """Return True where it is bought and its lifespan is shorter than the runs."""
         return self.owned and self.days > lifespan_years() * DAYS_A_YEAR
 
     @property
     def how(self) -> tuple[str, str]:
-        """What is taken, whatever it costs and however long it takes."""
+        """Return machine and terms, without cost and days."""
         return self.machine, self.terms
 
 
 def lifespan_years() -> float:
-    """Years that the paper lets a machine last."""
+    """Return the years that the paper expects a machine to last."""
     return quantities()["paper/lifespan"].value
 
 
 def cost_a_day(machine: float) -> float:
-    """What each day of the years that it lasts costs of a machine's price (section 4.1)."""
+    """Return a machine's price over the days of its lifespan (section 4.1)."""
     return machine / (lifespan_years() * DAYS_A_YEAR)
 
 
 def machine_price(gpu: str, gpus: int, prices: PriceList, currency: str) -> tuple[float, date] | None:
-    """What a machine costs, GPUs and the system around them, and the day of its older price; None without a price or a
-    rate to the currency."""
+    """Return the price of a machine, GPUs and the system around them, and the day of its older price; None without a
+    price or an exchange rate."""
     each, system = prices.gpus.get(gpu), prices.systems.get(gpus)
     if each is None or system is None:
         return None
@@ -91,14 +91,14 @@ def machine_price(gpu: str, gpus: int, prices: PriceList, currency: str) -> tupl
 
 
 def older_price(gpu: str, gpus: int, prices: PriceList, called: str) -> tuple[str, date]:
-    """The older of the two prices of a machine that has them: what it is of, and its day. It is `called` by the
-    machine, or its GPU, which may have a price of today in a system that has none."""
+    """Return the older of a machine's two prices, GPU and system: its name and its day. The machine must have both.
+    `called` is the name of the machine, or of its GPU."""
     each, system = prices.gpus[gpu].quoted, prices.systems[gpus].quoted
     return (f"the system around {called}", system) if system < each else (called, each)
 
 
 def owned(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs: int) -> list[Offer]:
-    """A machine to buy for each of the days whose GPUs and system have a price. Bought once, it serves all runs."""
+    """Return a machine to buy for each of the days whose GPUs and system have a price. One serves all runs."""
     found = []
     for row in days:
         price = machine_price(row.gpu, row.gpus, prices, currency)
@@ -109,7 +109,7 @@ def owned(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs: 
 
 
 def rented(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs: int) -> list[Offer]:
-    """Every rental that serves one of the days, at the cost of all runs. Spot prices are left out: what they cost
+    """Return every rental that serves one of the days, at the cost of all runs. Spot prices are left out, as their cost
     depends on interruptions."""
     return [
         _offer(
@@ -128,7 +128,7 @@ def rented(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs:
 
 
 def rentals_left_out(days: Iterable[TrainingDays], prices: PriceList, currency: str) -> list[str]:
-    """A sentence on those of these rentals that no rate brings to the currency; none where there are none."""
+    """Return a sentence on the rentals without an exchange rate to the currency; empty where there are none."""
     return told_unrated(unrated(days, _steady(prices), currency, prices.rates))
 
 
@@ -137,7 +137,7 @@ def _steady(prices: PriceList) -> list[Rental]:
 
 
 def paid_in(found: Iterable[Offer], prices: PriceList) -> set[str]:
-    """The currencies of the prices that these offers stand on."""
+    """Return the currencies of the prices that these offers are computed from."""
     paid = set()
     for offer in found:
         if offer.owned:
@@ -148,12 +148,12 @@ def paid_in(found: Iterable[Offer], prices: PriceList) -> set[str]:
 
 
 def machine_paid_in(gpu: str, gpus: int, prices: PriceList) -> set[str]:
-    """The currencies of the prices of a machine that has them."""
+    """Return the currencies of a machine's prices. It must have both."""
     return {prices.gpus[gpu].currency, prices.systems[gpus].currency}
 
 
 def unpriced(days: Iterable[TrainingDays], offers: Iterable[Offer]) -> list[str]:
-    """The machines among the days that no offer has: nobody gave a price, or no rate to the currency."""
+    """Return the machines of these days without an offer, as they lack a price, or a rate to the currency."""
     offered = {(offer.gpu, offer.gpus) for offer in offers}
     return [row.machine for row in days if (row.gpu, row.gpus) not in offered]
 
@@ -164,7 +164,7 @@ def _offer(row: TrainingDays, terms: str, cost: float, share: float, currency: s
         gpus=row.gpus,
         tier=_tiers().get(row.gpu),
         terms=terms,
-        cost=half_up(cost, 2),  # as it is printed: on digits that are not no budget is exceeded
+        cost=half_up(cost, 2),  # as printed: digits that are not shown must not exceed a budget
         days=row.days.value,
         runs=runs,
         cost_per_experiment=share,

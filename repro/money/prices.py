@@ -24,7 +24,7 @@ Terms = Literal["on-demand", "reserved", "spot"]
 
 @dataclass(frozen=True)
 class PrintedGpuPrice:
-    """Table 5: one GPU, in US dollars."""
+    """The price of one GPU in US dollars, from Table 5."""
 
     gpu: str
     cost_usd: Positive
@@ -35,7 +35,7 @@ class PrintedGpuPrice:
 
 @dataclass(frozen=True)
 class Part:
-    """Table 6: a part of the desktop for `gpus` GPUs; the part "Total" is the sum as printed."""
+    """A part of the desktop for `gpus` GPUs, from Table 6; the part "Total" is the sum as printed."""
 
     gpus: int
     part: str
@@ -47,7 +47,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Server:
-    """Table 7: a server for `gpus` GPUs, without them."""
+    """A server for `gpus` GPUs, without them, from Table 7."""
 
     gpus: int
     server: str
@@ -62,7 +62,7 @@ class Server:
 
 @dataclass(frozen=True)
 class System:
-    """Section 4.1: what a machine for `gpus` GPUs costs without them."""
+    """The price of a machine for `gpus` GPUs without them, from section 4.1."""
 
     gpus: int
     system: str
@@ -73,7 +73,7 @@ class System:
 
 @dataclass(frozen=True)
 class Rental(OfGpus):
-    """`hours` of an instance with `gpus` GPUs cost `price`: one hour or, reserved, the whole term, used or not."""
+    """An instance with `gpus` GPUs whose `hours` cost `price`: one hour or, reserved, the whole term, used or not."""
 
     gpu: str
     gpus: int
@@ -94,7 +94,7 @@ class Rental(OfGpus):
 
 @dataclass(frozen=True)
 class InProportion:
-    """A provider whose price of an instance is that of one with one GPU, as often as it has GPUs."""
+    """A provider whose price of an instance is that of one GPU times the number of GPUs."""
 
     provider: str
     source: str
@@ -102,32 +102,32 @@ class InProportion:
 
 @read_once
 def gpu_prices() -> Mapping[str, PrintedGpuPrice]:
-    """Table 5, by GPU. Raises UserError where the file is broken."""
+    """Return Table 5, by GPU. Raises UserError where the file is broken."""
     return records(PrintedGpuPrice, "table5.csv", ("gpu",), known_gpu)
 
 
 @read_once
 def parts() -> Mapping[tuple[int, str], Part]:
-    """Table 6, by number of GPUs and part. Raises UserError where the file is broken."""
+    """Return Table 6, by number of GPUs and part. Raises UserError where the file is broken."""
     return records(Part, "table6.csv", ("gpus", "part"))
 
 
 @read_once
 def servers() -> Mapping[int, Server]:
-    """Table 7, by number of GPUs. Raises UserError where the file is broken."""
+    """Return Table 7, by number of GPUs. Raises UserError where the file is broken."""
     return records(Server, "table7.csv", ("gpus",))
 
 
 @read_once
 def known_systems() -> Mapping[int, System]:
-    """Section 4.1's systems, by number of GPUs. Raises UserError where the file is broken."""
+    """Return section 4.1's systems, by number of GPUs. Raises UserError where the file is broken."""
     return records(System, "systems.csv", ("gpus",))
 
 
 @read_once
 def known_rentals() -> Mapping[tuple[str, int, str, str], Rental]:
-    """What renting costs, by GPU, number of GPUs, provider and terms. Raises UserError where the file is broken."""
-    families = {re.sub(r" [0-9]+ GB.*", "", name) for name in by_name()}  # not every provider says which V100
+    """Return rentals by GPU, number of GPUs, provider and terms. Raises UserError where the file is broken."""
+    families = {re.sub(r" [0-9]+ GB.*", "", name) for name in by_name()}  # some providers do not name the V100's memory
 
     def check(row: Row) -> None:
         row.choice("gpu", by_name().keys() | families, "a GPU of gpus.csv, with or without its memory, such as V100")
@@ -138,7 +138,7 @@ def known_rentals() -> Mapping[tuple[str, int, str, str], Rental]:
 
 @read_once
 def in_proportion() -> Mapping[str, InProportion]:
-    """Those providers, by name. Raises UserError where the file is broken."""
+    """Return the providers with proportional prices, by name. Raises UserError where the file is broken."""
     return records(InProportion, "in_proportion.csv", ("provider",))
 
 
@@ -153,7 +153,7 @@ class Currency:
 
 @dataclass(frozen=True)
 class Rate:
-    """One unit of `from_` is worth `rate` of `to`."""
+    """An exchange rate: one unit of `from_` is worth `rate` of `to`."""
 
     from_: str
     to: str
@@ -168,12 +168,12 @@ class Rate:
 
 @read_once
 def codes() -> frozenset[str]:
-    """The codes of all currencies. Raises UserError where their file is broken."""
+    """Return the codes of all currencies. Raises UserError where their file is broken."""
     return frozenset(records(Currency, "currencies.csv", ("code",)))
 
 
 def check(code: str, place: str) -> str:
-    """The code. Raises UserError, naming the place, where no currency has it."""
+    """Return the code. Raises UserError, naming the place, for an unknown currency."""
     if code not in codes():
         meant = code.upper()
         hint = f"did you mean {meant}?" if meant in codes() else "expected a code of ISO 4217 such as USD or EUR"
@@ -182,7 +182,7 @@ def check(code: str, place: str) -> str:
 
 
 def worth(currency: str, to: str, rates: Iterable[Rate]) -> float | None:
-    """What one unit of `currency` is in `to`; None where no rate says."""
+    """Return the worth of one unit of `currency` in `to`; None without an exchange rate."""
     if currency == to:
         return 1.0
     for rate in rates:
@@ -194,7 +194,7 @@ def worth(currency: str, to: str, rates: Iterable[Rate]) -> float | None:
 
 
 def rates_used(currencies: Iterable[str], to: str, rates: Iterable[Rate]) -> list[tuple[str, float, Rate]]:
-    """Those of the currencies that a rate brings to another, with what one unit is worth there, and that rate."""
+    """Return the currencies that a rate converts to `to`, each with the worth of one unit, and that rate."""
     found = []
     for each, rate in product(sorted(set(currencies)), rates):
         value = worth(each, to, [rate])
@@ -204,7 +204,7 @@ def rates_used(currencies: Iterable[str], to: str, rates: Iterable[Rate]) -> lis
 
 
 def amount(text: str, option: str, currency: str) -> tuple[Interval, str]:
-    """`0.69`, `0.13EUR`, `5000..6500 USD`: a sum, or bounds of one, and its currency, by default `currency`."""
+    """Parse `0.69`, `0.13EUR` or `5000..6500 USD`: a sum, or bounds of one, and its currency, by default `currency`."""
     found = re.fullmatch(r"(.*?)([A-Za-z]{3})?\s*", text, re.DOTALL)
     assert found is not None
     place = f"{option} {text}"
@@ -213,7 +213,7 @@ def amount(text: str, option: str, currency: str) -> tuple[Interval, str]:
 
 
 def canonical_gpu(name: str, place: str) -> str:
-    """The name under which days and prices stand. Raises UserError, naming the place, for an unknown GPU."""
+    """Return the GPU's name in days and prices. Raises UserError, naming the place, for an unknown GPU."""
     known = find(name)
     if known is not None:
         return known.called
@@ -229,12 +229,12 @@ def canonical_gpu(name: str, place: str) -> str:
 
 T = TypeVar("T")
 _OLD_DAYS = 365
-_MOST_BYTES = 10**6  # of a file: thousands of rentals, and nothing that goes on for ever
+_MOST_BYTES = 10**6  # of a price file: room for thousands of rentals; an endless file is refused
 
 
 @dataclass(frozen=True)
 class GpuPrice:
-    """What one GPU costs to buy."""
+    """The price of one GPU to buy."""
 
     name: str
     price: float
@@ -245,7 +245,7 @@ class GpuPrice:
 
 @dataclass(frozen=True)
 class SystemPrice:
-    """What a machine for `gpus` GPUs costs without them."""
+    """The price of a machine for `gpus` GPUs, without them."""
 
     gpus: int
     price: float
@@ -256,8 +256,8 @@ class SystemPrice:
 
 @dataclass(frozen=True)
 class PriceList:
-    """Prices of GPUs by name and of systems by number of GPUs, rentals, and rates between currencies; and of which
-    GPUs a file of one's own says what they cost to buy, and to rent, and for how many GPUs what a system costs."""
+    """Prices of GPUs by name and of systems by number of GPUs, rentals, and exchange rates. The fields `own_...` name
+    what the user's file has: GPUs to buy, rentals, and systems by number of GPUs."""
 
     gpus: dict[str, GpuPrice]
     systems: dict[int, SystemPrice]
@@ -269,7 +269,7 @@ class PriceList:
 
 
 def price_list(file: Path | None = None) -> PriceList:
-    """The paper's prices and our rentals, and over them those of `file`. Raises UserError where a file is broken."""
+    """Return the paper's prices and our rentals, replaced by those in `file`. Raises UserError for a broken file."""
     ours = PriceList(
         {gpu: GpuPrice(gpu, row.cost_usd, "USD", row.quoted, row.source) for gpu, row in gpu_prices().items()},
         {n: SystemPrice(n, row.cost_usd, "USD", row.quoted, row.source) for n, row in known_systems().items()},
@@ -280,7 +280,7 @@ def price_list(file: Path | None = None) -> PriceList:
 
 
 def old(quoted: date, today: date) -> bool:
-    """Whether a price is older than a year."""
+    """Return True where a price is older than a year."""
     return (today - quoted).days > _OLD_DAYS
 
 
@@ -292,7 +292,7 @@ def _over(ours: PriceList, file: Path) -> PriceList:
                 f"{file}: unknown key {_shown(section)}; expected {', '.join(f'[[{name}]]' for name in _SECTIONS)}"
             )
     gpus = [_known(row, "name", f"{file}, [[gpu]] {n}") for n, row in enumerate(_rows(GpuPrice, "gpu", data, file), 1)]
-    providers = {row.provider.casefold(): row.provider for row in ours.rentals}  # ours under another case are ours
+    providers = {row.provider.casefold(): row.provider for row in ours.rentals}  # only the case may differ
     rentals = [
         replace(
             _known(row, "gpu", f"{file}, [[rental]] {n}"),
@@ -304,7 +304,7 @@ def _over(ours: PriceList, file: Path) -> PriceList:
     _once("gpu", [row.name for row in gpus], file)
     _once("system", [row.gpus for row in systems], file)
     _once("rental", [_rental_key(row) for row in rentals], file)
-    _once("rate", [tuple(sorted((row.from_, row.to))) for row in rates], file)  # one goes both ways
+    _once("rate", [tuple(sorted((row.from_, row.to))) for row in rates], file)  # one rate serves both directions
     left = [row for row in ours.rentals if not any(_stands_for(one, row) for one in rentals)]
     merged = {_rental_key(row): row for row in (*left, *rentals)}
     return PriceList(
@@ -327,7 +327,7 @@ def _toml(file: Path) -> dict[str, Any]:
         raise UserError(f"--prices {file}: not TOML ({error})") from None
     except RecursionError:
         raise UserError(f"--prices {file}: nested too deep, expected a list of prices") from None
-    except ValueError:  # of Python's int, which TOML does not bound
+    except ValueError:  # Python limits the digits of an int, TOML does not
         raise UserError(f"--prices {file}: a number has thousands of digits, expected a list of prices") from None
 
 
@@ -352,7 +352,7 @@ def _rental_key(row: Rental) -> tuple[str, int, str, str]:
 
 
 def _stands_for(one: Rental, larger: Rental) -> bool:
-    """Whether a price of one GPU also says what the larger instance costs."""
+    """Return True where a price of one GPU also gives that of the larger instance."""
     same = (one.gpu, one.provider, one.terms) == (larger.gpu, larger.provider, larger.terms)
     return same and one.gpus == 1 < larger.gpus and one.terms != "reserved" and one.provider in in_proportion()
 
@@ -391,7 +391,7 @@ def _problem(value: Any, place: str, expected: str) -> NoReturn:
 def _shown(value: Any) -> str:
     try:
         return cut(str(value) if isinstance(value, date) else repr(value), VALUE)
-    except (RecursionError, ValueError):  # dotted keys nest without end, hexadecimal numbers have digits without end
+    except (RecursionError, ValueError):  # dotted keys and hexadecimal numbers have no limit in TOML
         return "more than can be told"
 
 
@@ -403,7 +403,7 @@ def _value(value: Any, kind: Any, place: str) -> Any:
         problem(one_of(get_args(kind)))
     if kind is str and not (isinstance(value, str) and value.strip() and visible(value) == value):
         problem("some text in quotes, on one line")
-    # A bool is an int to Python, and no number to people.
+    # In Python a bool is an int.
     if kind is int and not (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_COUNTED):
         problem(f"a whole number from 1 to {MOST_COUNTED:,}")
     if kind is float:
@@ -420,8 +420,8 @@ def _value(value: Any, kind: Any, place: str) -> Any:
 def told_prices(
     quoted: Iterable[tuple[str, date]], paid_in: Iterable[str], to: str, rates: Iterable[Rate], today: date
 ) -> list[str]:
-    """A sentence on each rate that brings one of the currencies that prices are in to that of all sums, and one on what
-    is older than a year, of these rates and of `quoted`, what and its day."""
+    """Return a sentence on each exchange rate that was used from `paid_in` to `to`, and one on what is older than a
+    year, of these rates and of `quoted`, which has names of prices and their days."""
     used = rates_used(paid_in, to, rates)
     told = [
         f"{each} become {to} at the rate in --prices, {worth:g} ({by.source}, {by.quoted})." for each, worth, by in used
@@ -434,55 +434,55 @@ def told_prices(
     return [*told, f"Prices older than a year: {listed}. --prices FILE brings newer ones."] if late else told
 
 
-_FIGURES = 3  # of a prediction
+_FIGURES = 3  # significant figures of a prediction
 
 
 def rough(value: float) -> float:
-    """The value in as many figures as a prediction is good for."""
+    """Round a value to the significant figures of a prediction."""
     return float(f"{value:.{_FIGURES}g}")
 
 
 def half_up(value: float, places: int) -> float:
-    """The value to so many places, half a unit of the last one up, as people round: Python's own makes 4.12 of 4.125.
-    It goes by the digits that a float is good for, and from 1e15 on, or of infinity, leaves it."""
+    """Round to so many places, with half a unit of the last one up: Python's own makes 4.12 of 4.125. It rounds the 15
+    digits that a float holds, and returns values from 1e15 on, and infinity, unchanged."""
     if not abs(value) < 1e15:
         return value
     return float(Decimal(f"{value:.15g}").quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP))
 
 
 def sum_read(sum_: float) -> float:
-    """A sum of money to the digits in which it is told."""
+    """Round a sum of money to the digits that are printed."""
     return half_up(sum_, _places(sum_))
 
 
 def days_read(days: float) -> float:
-    """Days to the digits in which they are told: whole ones, of less than 10 two figures."""
+    """Round days to the digits that are printed: whole days, below 10 two figures."""
     return half_up(days, 0 if days >= 10 else 1 - math.floor(math.log10(days)))
 
 
 def told(sum_: float, currency: str) -> str:
-    """A sum of money as people read it."""
+    """Format a sum of money."""
     return f"{sum_read(sum_):,.{_places(sum_)}f} {currency}"
 
 
 def limit_told(sum_: float, currency: str) -> str:
-    """A sum in all its digits: a limit, and what exceeds one, are not rounded onto the other side."""
+    """Format a sum in all its digits, so that rounding moves neither a limit nor what exceeds it to the other side."""
     return told(sum_, currency) if sum_read(sum_) == sum_ else f"{sum_:,.15g} {currency}"
 
 
 def days_told(days: float) -> str:
-    """Days as people read them."""
+    """Format days."""
     number = _number(days)
     return f"{number} day{'' if number == '1' else 's'}"
 
 
 def limit_days_told(days: float) -> str:
-    """Days in so many digits that a limit, and what exceeds it, are not rounded onto the other side."""
+    """Format days in so many digits that rounding moves neither a limit nor what exceeds it to the other side."""
     return days_told(days) if days_read(days) == days else f"{days:,.6g} days"
 
 
 def deadline_told(days: float) -> str:
-    """A deadline, of less than a day in the unit that people have for it, such as 20 h."""
+    """Format a deadline; below a day in a smaller unit, such as 20 h."""
     if days >= 1 or days_read(days) == days:
         return limit_days_told(days)
     seconds = round(days * SECONDS_A_DAY, 6)
@@ -491,7 +491,7 @@ def deadline_told(days: float) -> str:
 
 
 def bounds_told(bounds: tuple[float, float] | None) -> str:
-    """The bounds of predicted days, such as 172 to 294 days; nothing without."""
+    """Format the bounds of predicted days, such as 172 to 294 days; "" without bounds."""
     return "" if bounds is None else f"{_number(bounds[0])} to {_number(bounds[1])} days"
 
 

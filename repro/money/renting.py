@@ -1,7 +1,7 @@
-"""What renting costs: by the hour, reserved as a whole, storage, and spot instances with their interruptions.
+"""Costs of renting: by the hour, reserved as a whole, storage, and spot instances with their interruptions.
 
-Interruptions are Poisson, in training, checkpointing and restarting alike; each loses what came after the last
-checkpoint, and then a restart takes its time. Times are in any one unit, the same for all.
+Interruptions are a Poisson process, in training, checkpointing and restarting alike. Each loses the work since the last
+checkpoint, and then a restart takes its time. All times are in one unit, whichever.
 
 Young: J. W. Young, A first order approximation to the optimum checkpoint interval, CACM 17 (1974) 530-531. Daly: J. T.
 Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, Future Generation Computer Systems
@@ -23,7 +23,7 @@ from .prices import Rate, Rental, days_read, sum_read, told, worth
 
 @dataclass(frozen=True)
 class Interruptions:
-    """`between` is the mean time between two, `checkpoint` what writing one takes, `restart` what coming back takes."""
+    """The mean time `between` two interruptions, the time to write a `checkpoint`, and the time to `restart`."""
 
     between: float
     checkpoint: float
@@ -39,13 +39,13 @@ class Expectation:
 
 
 def young(faced: Interruptions) -> float:
-    """The training between two checkpoints that Young's first order holds best."""
+    """Return the optimum training time between two checkpoints, by Young's first-order formula."""
     return math.sqrt(2 * faced.checkpoint * faced.between)
 
 
 def daly(faced: Interruptions) -> float:
-    """The same by Daly's higher order; the mean time between interruptions where checkpoints are so
-    slow that the series does not hold."""
+    """Return the optimum training time between two checkpoints, by Daly's higher-order formula; the mean time between
+    interruptions where checkpoints are too slow for the series."""
     ratio = faced.checkpoint / (2 * faced.between)
     if ratio >= 1:
         return faced.between
@@ -53,7 +53,7 @@ def daly(faced: Interruptions) -> float:
 
 
 def expected(work: float, every: float, faced: Interruptions) -> Expectation:
-    """For `work` of training with a checkpoint after `every` and at the end.
+    """Return the expectation for `work` of training with a checkpoint after `every` and at the end.
 
     A stretch of length s (training and its checkpoint) ends when s passes without an interruption: Daly's complete
     model, M exp(R/M) (exp(s/M) - 1), with the last stretch as short as it is. Infinite where that exceeds a float.
@@ -76,9 +76,9 @@ HOURS_A_MONTH = DAYS_A_YEAR * 24 / 12
 
 
 def serving(rentals: Iterable[Rental], gpu: str, gpus: int) -> list[Rental]:
-    """How one can rent a machine of `gpus` of `gpu`: the instances with so many, and of providers whose prices are
-    known to rise in proportion those with one GPU, where the larger one has no price of its own. Instances of anybody
-    else's with one GPU make no machine: nothing says that they stand in one node."""
+    """Return the rentals of a machine with `gpus` of `gpu`: instances with so many, and instances with one GPU of
+    providers with proportional prices, where the larger one has no price of its own. Other providers' instances with
+    one GPU do not count: nothing says that they are in one node."""
     listed = [rental for rental in rentals if rental.gpu == gpu]
     whole = [rental for rental in listed if rental.gpus == gpus]
     own = {_quote(rental) for rental in whole}
@@ -91,12 +91,12 @@ def _quote(rental: Rental) -> tuple[str, str, str]:
 
 
 def reckoned_from_one(rental: Rental, gpus: int) -> str:
-    """What to say of a machine whose price is that of one GPU, so often; nothing of one that has its own."""
+    """Return a remark where the machine's price is a multiple of one GPU's, else ""."""
     return "" if rental.gpus == gpus else ", in proportion"
 
 
 def told_in_proportion() -> str:
-    """A sentence on whose price for one GPU stands for more."""
+    """Return a sentence on the providers whose price of one GPU is multiplied."""
     known = "; ".join(f"{row.provider} ({row.source})" for row in prices.in_proportion().values())
     return (
         f"In proportion: the price of one GPU, as often as the machine has GPUs, as is known of {known}. No other "
@@ -105,39 +105,39 @@ def told_in_proportion() -> str:
 
 
 def committed(rental: Rental) -> bool:
-    """Whether all its hours are paid for, used or not."""
+    """Return True where all its hours are paid for, used or not."""
     return rental.terms == "reserved"
 
 
 def told_whole(rental: Rental, price: float, currency: str) -> str:
-    """What is paid for as a whole, at its price in a currency."""
+    """Describe a reservation, with its price in a currency."""
     return f"{told(price, currency)} for {rental.hours:,.15g} hours, used or not"
 
 
 def per_gpu_hour(rental: Rental) -> float:
-    """Its price per GPU and hour, in its currency; of a reserved one if it is always used."""
+    """Return the price per GPU and hour, in its currency; for a reserved one if it is always used."""
     return rental.price / rental.hours / rental.gpus
 
 
 def per_hour(rental: Rental, gpus: int) -> float:
-    """The price of an hour on `gpus` GPUs, in its currency; of a reserved one if it is always used."""
+    """Return the price of an hour on `gpus` GPUs, in its currency; for a reserved one if it is always used."""
     return per_gpu_hour(rental) * gpus
 
 
 def rent(rental: Rental, gpus: int, hours: float) -> float:
-    """What `hours` on `gpus` GPUs cost, in its currency. A reserved one is paid for as a whole."""
+    """Return the cost of `hours` on `gpus` GPUs, in its currency. A reserved one is paid for as a whole."""
     if committed(rental):
         return rental.price * max(math.ceil(hours / rental.hours - 1e-9), 1)
     return hours * per_hour(rental, gpus)
 
 
 def storage_per_hour(gigabytes: float, price_per_gb_month: float) -> float:
-    """What keeping data costs an hour; a GB is 1e9 bytes, a month a twelfth of 365 days."""
+    """Return the cost of keeping data for an hour; a GB is 1e9 bytes, a month a twelfth of 365 days."""
     return gigabytes * price_per_gb_month / HOURS_A_MONTH
 
 
 def priced(rentals: Iterable[Rental], currency: str, rates: Sequence[Rate]) -> Iterator[tuple[Rental, float]]:
-    """Those whose currency has a rate, with what one unit of theirs is in `currency`."""
+    """Yield the rentals whose currency has an exchange rate, each with the worth of one unit of it in `currency`."""
     for rental in rentals:
         each = worth(rental.currency, currency, rates)
         if each is not None:
@@ -145,7 +145,7 @@ def priced(rentals: Iterable[Rental], currency: str, rates: Sequence[Rate]) -> I
 
 
 def unrated(runs: Iterable[TrainingDays], rentals: Sequence[Rental], currency: str, rates: Sequence[Rate]) -> str:
-    """Why rentals that serve these runs are left out, and the way out; nothing where none is."""
+    """Explain why rentals that serve these runs are left out, and how to include them; "" where none is."""
     foreign = sorted(
         {
             rental.currency
@@ -158,16 +158,16 @@ def unrated(runs: Iterable[TrainingDays], rentals: Sequence[Rental], currency: s
 
 
 def told_unrated(lacking: str) -> list[str]:
-    """The same as a sentence; none where no rental is left out."""
+    """Return that reason as a sentence; empty where no rental is left out."""
     return [f"Rentals left out: {lacking}."] if lacking else []
 
 
 @dataclass(frozen=True)
 class Rented:
-    """A run on a rental: hours from start to end, rent and storage in the currency that was asked for. On a spot
-    instance the hours are expected ones, infinite where they exceed a float; without knowing its interruptions they
-    are as if there were none, and `every`, hours of training between checkpoints, and `interruptions` are None, as
-    they are on any other. `bounds` are the days from start to end within those of predicted days."""
+    """A run on a rental: hours from start to end, rent and storage in the requested currency. On a spot instance the
+    hours are expected ones, infinite where they exceed a float. `every` is the hours of training between checkpoints;
+    it and `interruptions` are None on other instances, and where interruptions are unknown and so not counted. `bounds`
+    are the days from start to end within those of predicted days."""
 
     run: TrainingDays
     rental: Rental
@@ -196,8 +196,8 @@ def rented_runs(
     spot: Spot | None = None,
     storage_per_hour: float = 0.0,
 ) -> list[Rented]:
-    """Each run on each rental that serves its machine and whose currency has a rate: the cheapest first, of what is
-    told the same the fastest, and then the one of fewest GPUs."""
+    """Return each run on each rental that serves its machine and whose currency has a rate: the cheapest first; of
+    those whose cost prints alike the fastest, and then the one with the fewest GPUs."""
     found = []
     listed = list(rentals)
     for run in runs:
@@ -206,7 +206,7 @@ def rented_runs(
             training = run.days.value * 24
             hours = _taken(training, faced)
             paid = rent(rental, run.gpus, hours) * each
-            stored = storage_per_hour * hours if storage_per_hour else 0.0  # 0 * inf is no number
+            stored = storage_per_hour * hours if storage_per_hour else 0.0  # 0 * inf is NaN
             found.append(
                 Rented(
                     run=run,
@@ -224,7 +224,7 @@ def rented_runs(
 
 
 def _taken(hours: float, faced: Spot | None) -> float:
-    """What so many hours of training take."""
+    """Return the expected hours from start to end of so many hours of training."""
     return hours if faced is None else faced.expected(hours).time
 
 
@@ -241,7 +241,7 @@ def _order(row: Rented) -> tuple[float | str, ...]:
 
 
 def given_hours(gpu: str, gpus: int, hours: float) -> TrainingDays:
-    """A run of so many hours on `gpus` of `gpu`, as whoever asks says."""
+    """Return a run of so many hours on `gpus` of `gpu`, as the user gives it."""
     return TrainingDays(gpu, gpus, Interval.exact(hours / 24), "given", "--hours")
 
 
@@ -250,7 +250,7 @@ Plan = Literal["daly", "young", "epoch"]
 
 @dataclass(frozen=True)
 class Spot:
-    """The interruptions a run faces, and its checkpoints: by an optimum, after each of `epochs`, or every so many
+    """The interruptions of a run, and its checkpoints: at an optimum interval, after each of `epochs`, or every so many
     hours. All times are in hours."""
 
     faced: Interruptions
@@ -258,7 +258,7 @@ class Spot:
     epochs: int = 1
 
     def every(self, hours: float) -> float:
-        """The training between two checkpoints of a run of that many hours."""
+        """Return the training between two checkpoints of a run of that many hours."""
         if self.plan == "daly":
             return daly(self.faced)
         if self.plan == "young":
@@ -266,5 +266,5 @@ class Spot:
         return hours / self.epochs if self.plan == "epoch" else self.plan
 
     def expected(self, hours: float) -> Expectation:
-        """What a run of that many hours without interruptions takes with them."""
+        """Return the expected time and interruptions of a run of that many hours without interruptions."""
         return expected(hours, self.every(hours), self.faced)
