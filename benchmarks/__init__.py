@@ -1,4 +1,4 @@
-"""What we measure about ourselves."""
+"""Benchmarks of this project, with the command line and the fork server that they share."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ Ask = Callable[..., list[Outcome]]
 
 
 def asking(server: ForkServer, folder: Path) -> Ask:
-    """What calls "module:function"(rank, **arguments) in ranks forked from this server, on GPUs where there are any; it
-    may take `turns`. A RuntimeError with the rank's traceback where one fails. `folder` is for its files."""
+    """Return a function that calls "module:function"(rank, **arguments) in ranks forked from this server, interleaved
+    by `turns`, on GPUs where there are any. It raises RuntimeError with a failed rank's traceback. `folder` is for
+    logs."""
     cuda = bool(visible_devices())
 
     def ask(call: str, ranks: int = 1, turns: str | None = None, **arguments: Any) -> list[Outcome]:
@@ -35,20 +36,20 @@ def asking(server: ForkServer, folder: Path) -> Ask:
 
 @contextmanager
 def warm_ranks() -> Iterator[Ask]:
-    """The same with a fork server of its own, its stack loaded."""
+    """Yield such a function for a fork server of its own, with its stack loaded."""
     with tempfile.TemporaryDirectory(prefix="repro-") as folder, ForkServer(Path(folder, "server.log"), {}) as server:
         server.start()
         yield asking(server, Path(folder))
 
 
 def options(description: str | None) -> argparse.ArgumentParser:
-    """Make the command line of a benchmark, with --format."""
+    """Return the argument parser of a benchmark, with --format."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--format", choices=FORMATS, default="text")
     return parser
 
 
 def tell(description: str | None, rows: Callable[[], list[dict[str, Any]]]) -> None:
-    """A benchmark's command line: prints its rows in the format asked for."""
+    """Run a benchmark's command line: print its rows in the requested format."""
     asked = options(description).parse_args().format
     print(render(rows(), asked))

@@ -19,7 +19,7 @@ ROUNDS = 10
 
 
 def measure(rank: Rank, channels: int, size: int, channels_last: bool) -> list[float]:
-    """Time rounds of one convolution: seconds of forward pass and of both passes, two numbers a round."""
+    """Return the times of one convolution: seconds of forward pass and of both passes, two numbers a round."""
     import torch
 
     from repro.measure.clock import synchronised
@@ -38,7 +38,7 @@ def measure(rank: Rank, channels: int, size: int, channels_last: bool) -> list[f
 
 
 def rows(ask: Ask) -> list[dict[str, Any]]:
-    """One row a shape and layout: milliseconds, FLOP/s of both passes, and their share of the GPU's lanes."""
+    """Return a row for each shape and layout: milliseconds, FLOP/s of both passes, and their share of the lanes."""
     found = []
     for channels_last in (True, False):
         for channels, size in SHAPES:
@@ -60,7 +60,7 @@ def rows(ask: Ask) -> list[dict[str, Any]]:
 
 
 def lanes() -> float:
-    """Return the FLOP/s that rates of depthwise convolutions are shares of."""
+    """Return the FLOP/s that rates of depthwise convolutions are divided by."""
     from repro.machine.nvml import visible_devices
 
     devices = visible_devices()

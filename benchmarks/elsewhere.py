@@ -63,13 +63,13 @@ def rows() -> list[dict[str, Any]]:
 
 
 def summary(found: Sequence[HeldOut]) -> list[dict[str, Any]]:
-    """A row for what each source measured on each GPU: the table of docs/prediction.md."""
+    """Return a row for each source, kind of measurement and GPU: the table of docs/prediction.md."""
 
     def source(each: HeldOut) -> tuple[str, str, str]:
         return each.published.who, each.published.what, each.published.gpu
 
     lines = []
-    # In the file's order, in which a source's rows of one kind stand together.
+    # In the file's order, in which a source's rows of one kind are adjacent.
     for (who, what, gpu), members in groupby(found, key=source):
         group = list(members)
         ratios = [each.ratio for each in group]
@@ -88,7 +88,7 @@ def summary(found: Sequence[HeldOut]) -> list[dict[str, Any]]:
 
 
 def traced(rows: Iterable[Published]) -> Iterator[Trace]:
-    """A trace of each model in each variant that its rows need, made here. Pythia-1.4B's are with the recipes'."""
+    """Yield a trace of each model in each variant of its rows, made here; the recipes have Pythia-1.4B's."""
     from repro.predict.trace.trace import trace, variants
 
     made = set()
@@ -105,7 +105,7 @@ def traced(rows: Iterable[Published]) -> Iterator[Trace]:
 
 
 def buildable(row: Published) -> Recipe:
-    """What was measured, as a recipe that builds it."""
+    """Return a recipe that builds the measured model."""
     match row.who:
         case "timm":
             return replace(row.recipe, build=lambda kernels, _: _timm(row.model, kernels))
@@ -145,8 +145,8 @@ def _decoder(recipe: Recipe, name: str) -> nn.Module:
 
 
 def _bert(recipe: Recipe) -> nn.Module:
-    """BERT-large with both pre-training heads: PyTorch/LanguageModeling/BERT/bert_config.json, the vocabulary padded to
-    a multiple of 8 as run_pretraining.py does. Attention is eager."""
+    """Return BERT-large with both pre-training heads: PyTorch/LanguageModeling/BERT/bert_config.json, the vocabulary
+    padded to a multiple of 8 as run_pretraining.py does. Attention is eager."""
     import torch
     from transformers import BertConfig, BertForPreTraining
 
@@ -158,7 +158,7 @@ def _bert(recipe: Recipe) -> nn.Module:
             self.model = model
 
         def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
-            """Token ids and labels, both (examples, sequence). Each example is a sentence and its next."""
+            """Return the loss of token ids and labels, both (examples, sequence). An example is two sentences."""
             follows = torch.zeros(len(input_ids), dtype=torch.long)
             return self.model(input_ids=input_ids, labels=labels, next_sentence_label=follows).loss
 
@@ -176,8 +176,8 @@ def _bert(recipe: Recipe) -> nn.Module:
 
 
 def _neox(recipe: Recipe) -> nn.Module:
-    """configs/large.yml at gpt-neox 35a3f251: rotary embeddings of whole heads, layers one after the other. Attention
-    is eager, as its fused softmax is off."""
+    """Return the model of configs/large.yml at gpt-neox 35a3f251: rotary embeddings of whole heads, layers one after
+    the other. Attention is eager, as its fused softmax is off."""
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
     from repro.models.objective import LanguageModelling

@@ -46,7 +46,7 @@ _ROUNDS = 10
 
 
 def run(recipe: str, memory: str | None, search: str, folder: Path) -> Search:
-    """One search by the whole command, its build caches cold."""
+    """Run one search by the whole command, its build caches cold."""
     command = [sys.executable, "-m", "repro", "run", "--models", recipe, "--processes", "2", "--methods", "all"]
     command += ["--search", search, "--steps", str(_ROUNDS), "--out", str(folder), "--format", "json"]
     command += ["--memory", memory] if memory else []
@@ -57,7 +57,7 @@ def run(recipe: str, memory: str | None, search: str, folder: Path) -> Search:
 
 
 def row(recipe: str, memory: str | None, folder: Path) -> dict[str, Any]:
-    """Both searches of one recipe, and how far guided's winner is from the exhaustive search's."""
+    """Return both searches of one recipe, and how much slower guided's winner is than the exhaustive search's."""
     guided = run(recipe, memory, "guided", folder / "guided")
     probing = load_probes(folder / "guided" / "probes.json").seconds
     exhaustive = run(recipe, memory, "exhaustive", folder / "exhaustive")
@@ -83,8 +83,8 @@ def row(recipe: str, memory: str | None, folder: Path) -> dict[str, Any]:
 
 
 def _again(search: Search, settings: list[str], folder: Path) -> Ratio:
-    """How much longer a step of the second settings takes than of the first, a process of each taking turns round by
-    round: the least of many noisy times, which is how a search finds its winner, is too short by itself."""
+    """Measure how much longer a step takes with the second settings than with the first, a process of each interleaved
+    round by round. A search takes the least of many noisy times, which by itself is too short."""
     sizes = {trial.settings: trial.micro_batch for trial in search.trials}
     options = Options((search.recipe,), "all", search.scale, (search.count,), search.memory_limit, _ROUNDS)
     os.environ["REPRO_CACHE"] = str(folder / "cache")
@@ -98,7 +98,7 @@ def _again(search: Search, settings: list[str], folder: Path) -> Ratio:
 
 
 def _ratio(pair: list[Trial], benches: tuple[Bench, Bench]) -> float:
-    """Of the times of a step of two trials, timed in turns."""
+    """Return the ratio of the step times of two interleaved trials."""
     with Turns() as turns:
         works = [
             partial(run_trial, trial, replace(bench, turns=turns.address), trial.micro_batch or 1)

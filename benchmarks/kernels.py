@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 METHODS = {"naive": Settings(free_lunch=False), "free-lunch": Settings(free_lunch=True)}
 _WARM_UP = 3
 
-# The first that a kernel's name matches is its kind. Names are of CUDA's libraries, torch 2.11 and Inductor.
+# The first pattern that a kernel's name matches is its kind. Names are of CUDA's libraries, torch 2.11 and Inductor.
 KINDS = (
     ("copies", r"memcpy|memset|copy|catarray|fillfunctor|nchwtonhwc|nhwctonchw|transpose_readwrite"),
     ("communication", r"nccl"),
@@ -61,14 +61,14 @@ class Kernel:
 
 
 def kind_of(name: str) -> str:
-    """Name the kind of a kernel by the first pattern of KINDS that its name matches."""
+    """Return the kind of a kernel: the first pattern of KINDS that its name matches."""
     return next((kind for kind, pattern in KINDS if re.search(pattern, name.lower())), "other")
 
 
 def profile(
     rank: Rank, recipe: str, scale: Scale, settings: str, micro_batch: int, compiled: bool, tf32: bool
 ) -> dict[str, Any]:
-    """Warm up, time a step without the profiler, then profile a micro-step and an update. Returns what ran by part and
+    """Warm up, time a step without the profiler, then profile a micro-step and an update. Return what ran by part and
     name as [part, name, launches, milliseconds], and the milliseconds of the timed parts."""
     from repro.measure import engine
     from repro.measure.clock import synchronised
@@ -93,7 +93,7 @@ def profile(
 
 
 def by_kind(kernels: Iterable[Kernel]) -> list[Kernel]:
-    """Sum kernels of one part and kind, under the kind's name, longest first within a part."""
+    """Return the sums of kernels of one part and kind, under the kind's name, longest first within a part."""
     sums: dict[tuple[str, str], tuple[int, float]] = {}
     for each in kernels:
         launches, ms = sums.get((each.part, each.kind), (0, 0.0))
@@ -106,8 +106,8 @@ def longest_first(kernels: Iterable[Kernel]) -> list[Kernel]:
 
 
 def rows(ask: Ask, recipe: str, scale: Scale, method: str, micro_batch: int, every_name: bool) -> list[dict[str, Any]]:
-    """Profile one recipe: a row for each kind of kernel, or `every_name` of one, and one for each part as a whole, with
-    what the part took without the profiler."""
+    """Profile one recipe. Return a row for each kind of kernel, or with `every_name` for each kernel, and one for each
+    part as a whole, with its time without the profiler."""
     settings, model = METHODS[method], models.find(recipe, scale)
     [outcome] = ask(
         "benchmarks.kernels:profile",

@@ -32,13 +32,13 @@ KEPT = ROOT / "results/h100"
 
 
 def folders() -> list[Path]:
-    """Every results folder of kept runs."""
+    """Return every results folder of kept runs."""
     return sorted(file.parent for file in KEPT.glob(f"*/{TRIALS}"))
 
 
 def rows(kept: Iterable[Path]) -> list[dict[str, Any]]:
-    """A row for each settings of a cell and stack, in the tables' order; days by the authors' clock only where they are
-    of the same micro batch. Raises UserError for a folder without a run, or that does not name its stack."""
+    """Return a row for each settings of a cell and stack, in the tables' order; days by the authors' clock only where
+    they are of the same micro batch. Raises UserError for a folder without a run, or without its stack's packages."""
     found: dict[tuple[str, str, int, str], list[tuple[Record, str]]] = defaultdict(list)
     for folder in kept:
         reading = read(folder)
@@ -51,7 +51,7 @@ def rows(kept: Iterable[Path]) -> list[dict[str, Any]]:
 
 
 def stack(record: Record, reading: Reading) -> str:
-    """The packages that decide what ran, with their versions."""
+    """Return the packages that decide what ran, with their versions."""
     recipe, settings = record.recipe_and_settings
     names = ["torch", *packages_of(recipe)]
     if settings.library == "deepspeed":
@@ -72,7 +72,7 @@ def _counts(record: Record) -> bool:
 
 
 def _standing(measured: list[tuple[Record, str]]) -> list[tuple[Record, str]]:
-    """For each settings the trial that counts, and the folder that it is from."""
+    """Return for each settings the trial that counts, and the folder that it is from."""
     ordered = sorted(measured, key=lambda each: each[0].stack_started or 0.0)
     sources = {id(record): source for record, source in ordered}
     last = standing(record for record, _ in ordered)

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from repro.models.recipe import Scale
 
 _DIFFER = "losses differ by (%)"
-_ROUNDING = 2.0**-10  # of fp16, relative: what a GPU's sums in another order may change of a loss
+_ROUNDING = 2.0**-10  # of fp16, relative: how much a GPU's sums in another order may change a loss
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A model and its training, as the loop by hand has them; `recipe` is the harness' own."""
+    """A model and its training for the loop by hand; `recipe` is the harness' own."""
 
     recipe: str
     scale: Scale
@@ -50,8 +50,8 @@ _ASKED = {"tiny": {"ranks": 16, "steps": 50}, "paper": {"ranks": 2, "steps": 20}
 
 
 def by_hand(loop: Loop, device: torch.device, batch: dict[str, torch.Tensor]) -> Callable[[], torch.Tensor]:
-    """All there is to a training step, in as few words as torch needs, wrapped as a trial's model is: its process has
-    joined a group. What it returns takes a step and returns the loss."""
+    """Return a function that takes a training step and returns its loss: all of a step in as little code as torch
+    needs. The model is wrapped as a trial's is, so the process must have joined a group."""
     import torch
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
@@ -93,9 +93,9 @@ def by_hand(loop: Loop, device: torch.device, batch: dict[str, torch.Tensor]) ->
 
 
 def compare(rank: Rank, loop: dict[str, Any], steps: int, harness_first: bool) -> dict[str, list[float]]:
-    """Seconds of `steps` steps by hand, by the harness with all it does around a step, and as its clock recorded them;
-    then the losses of both. They take turns, and turns at going first, so that both see the same machine. On a CPU
-    with one thread: threads that wait for each other make a busy machine's noise larger than what is looked for."""
+    """Return the seconds of `steps` steps by hand, by the harness with all it does around a step, and as its clock
+    recorded them; then the losses of both. Their steps alternate, in alternating order, so that both see the same
+    machine. A CPU uses one thread: threads that wait for each other make the noise larger than the difference."""
     import torch
 
     from repro import models
@@ -147,14 +147,14 @@ def compare(rank: Rank, loop: dict[str, Any], steps: int, harness_first: bool) -
 
 
 def apart(by_hand: list[float], harness: list[float]) -> float:
-    """Compute by how much the losses of both differ at most, relative to the loss; infinite where one is no number."""
+    """Return the largest difference between the losses of both, relative to the loss; infinite where one is NaN."""
     differences = [abs(mine - theirs) / max(abs(mine), 1e-9) for mine, theirs in zip(by_hand, harness, strict=True)]
     return max(math.inf if math.isnan(each) else each for each in differences)
 
 
 def measure(ask: Ask, ranks: int, steps: int, loop: Loop = LOOPS["tiny"]) -> list[dict[str, Any]]:
-    """Median milliseconds of a step and how many per cent that is over the loop by hand. Where a process happens to
-    lay its tensors is worth two per cent either way, so the steps are those of several ranks, one after another."""
+    """Return a step's median milliseconds and its per cent over the loop by hand. A process's layout of tensors changes
+    times by two per cent either way, so the steps are those of several ranks, one after another."""
     found: dict[str, list[float]] = {}
     for number in range(ranks):
         [outcome] = ask("benchmarks.overhead:compare", loop=asdict(loop), steps=steps, harness_first=number % 2 == 1)

@@ -38,16 +38,16 @@ from . import Ask, asking
 ARMS = {"stack": 0.0, "copy": 0.0, "5 % slower": 0.05, "10 % slower": 0.10}
 POOL = Path(__file__).resolve().parent.parent / "results" / "pool-2-cores.jsonl"
 _MODULES = ("transformers.models.gpt_neox.modeling_gpt_neox", "transformers.loss.loss_utils")
-PAIRS = (6, 12, 16)  # a round of a window; 16 is what the default budget buys
+PAIRS = (6, 12, 16)  # a round of a window; the default budget allows 16
 _EXAMPLES = 16
 _DRAWN = 200
 
 Fork = dict[str, float]  # seconds of a training step in a process of each arm, by arm
-Start = dict[str, float]  # how many times longer it takes than in the stack, by arm: the median of its forks
+Start = dict[str, float]  # ratio of a step's time to the stack's, by arm: the median of its forks
 
 
 def sample(ask: Ask, share: float, turns: str | None = None) -> float:
-    """Seconds of a training step in a process of its own, slowed down by `share`: the median of its rounds."""
+    """Return the seconds of a training step in its own process, slowed down by `share`: the median of rounds."""
     [outcome] = ask(
         "benchmarks.slower:measure",
         turns=turns,
@@ -66,7 +66,7 @@ def sample(ask: Ask, share: float, turns: str | None = None) -> float:
 
 
 def start(arms: Sequence[str] = tuple(ARMS)) -> Iterator[Fork]:
-    """Starts a stack for each arm, and has processes of all take turns: as often as it is asked."""
+    """Start a stack for each arm, and yield the step times of interleaved processes of all arms, without end."""
     with tempfile.TemporaryDirectory(prefix="repro-") as folder, ExitStack() as stack:
         turns = stack.enter_context(Turns())
         servers = {}
@@ -84,7 +84,7 @@ def start(arms: Sequence[str] = tuple(ARMS)) -> Iterator[Fork]:
 
 
 def collect(pool: Path, starts: int, start: Callable[[], Iterator[Fork]], seconds: float) -> None:
-    """Adds starts to the pool until it has so many, or `seconds` have passed. Each is on disk before the next."""
+    """Add starts to the pool until it has so many, or `seconds` have passed. Each is on disk before the next."""
     began = time.monotonic()
     with pool.open("a", encoding="utf-8") as file:
         for number in range(len(read(pool)), starts):
@@ -98,8 +98,8 @@ def collect(pool: Path, starts: int, start: Callable[[], Iterator[Fork]], second
 
 
 def read(pool: Path) -> list[Start]:
-    """The starts of a pool, in their order; what a kill left of the last line is cut off. A UserError names a line that
-    is no start."""
+    """Return the starts of a pool, in order; an incomplete last line, which a kill leaves, is removed. Raises
+    UserError, naming the line, for one that is no start."""
     if not pool.is_file():
         return []
     whole = pool.read_text(encoding="utf-8")
@@ -120,21 +120,21 @@ def _start(line: str, place: str) -> Start:
 
 
 def disjoint(starts: Sequence[Start], size: int) -> Iterator[Sequence[Start]]:
-    """One window after another."""
+    """Yield one window after another."""
     for first in range(0, len(starts) - size + 1, size):
         yield starts[first : first + size]
 
 
 def drawn(starts: Sequence[Start], size: int) -> Iterator[Sequence[Start]]:
-    """Windows of starts drawn with replacement: what other windows of such starts could have been."""
+    """Yield windows of starts drawn with replacement: a bootstrap of what other windows could have been."""
     chance = random.Random(1)
     for _ in range(_DRAWN):
         yield chance.choices(starts, k=size)
 
 
 def call(window: Sequence[Start], arm: str) -> rule.Call:
-    """What the rule calls an arm after the stack, half of the window a round, with the copy as the noise floor. Where
-    the copy is the arm, there is none, and the threshold the smallest there is: nothing makes more false alarms."""
+    """Return the rule's call on an arm after the stack, half of the window a round, with the copy as the noise floor.
+    The copy itself gets none, and so the smallest threshold: nothing makes more false alarms."""
     half = len(window) // 2
     ratios = [start[arm] for start in window]
     floor = None if arm == "copy" else rule.noise_floor(of_pairs([start["copy"] for start in window]))
@@ -142,7 +142,7 @@ def call(window: Sequence[Start], arm: str) -> rule.Call:
 
 
 def rows(starts: Sequence[Start]) -> list[dict[str, Any]]:
-    """For every slowdown, size of round and kind of window, how many windows were called what."""
+    """Return for every slowdown, size of round and kind of window how many windows got each call."""
     found = []
     for arm in list(ARMS)[1:]:
         for pairs in PAIRS:

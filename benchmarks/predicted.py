@@ -1,4 +1,4 @@
-"""What was predicted for an H100 before anybody had measured one, beside what one H100 measured.
+"""Predictions for an H100, made before anybody had measured one, beside what one H100 measured.
 
 Reads results/predicted/h100.csv, which stays as it was predicted, and the runs of results/h100/text and
 results/h100/vision. `python -m benchmarks.predicted` writes results/predicted/verdict.md.
@@ -28,7 +28,7 @@ MEASURED = tuple(ROOT / "results" / "h100" / name for name in ("text", "vision")
 
 @dataclass(frozen=True)
 class Prediction:
-    """One row of the file: a recipe under settings on one H100. What does not fit has no micro batch, step and days."""
+    """A row of the file: a recipe under settings on one H100. What does not fit has no micro batch, step or days."""
 
     feasible: bool
     micro_batch: int | None
@@ -38,7 +38,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Judged:
-    """A trial that was measured, and what had been predicted of it."""
+    """A trial that was measured, and its prediction."""
 
     record: Record
     predicted: Prediction
@@ -48,11 +48,11 @@ class Judged:
         return self.predicted.feasible == (self.record.status == "ok")
 
     def ratio(self, seconds: float | None) -> float | None:
-        """The predicted step over a measured one."""
+        """Return the predicted step over a measured one."""
         return None if self.predicted.step is None or seconds is None else self.predicted.step / seconds
 
     def inside(self, days: float | None) -> bool | None:
-        """Whether measured days lie in the predicted interval."""
+        """Return True where measured days lie in the predicted interval; None where either is not known."""
         if self.predicted.days is None or days is None:
             return None
         low, high = self.predicted.days
@@ -60,7 +60,7 @@ class Judged:
 
 
 def predictions(file: Path = PREDICTED) -> dict[tuple[str, str], Prediction]:
-    """The predictions of the file, by recipe and settings."""
+    """Return the predictions of the file, by recipe and settings."""
     with file.open(newline="") as rows:
         return {
             (row["recipe"], row["settings"]): Prediction(
@@ -74,7 +74,7 @@ def predictions(file: Path = PREDICTED) -> dict[tuple[str, str], Prediction]:
 
 
 def judged() -> list[Judged]:
-    """The trials of both runs that ran, or that memory stopped which was all theirs, each with its prediction."""
+    """Return the trials that ran, or ran out of memory that was all theirs, with their predictions."""
     known = predictions()
     found = [record for folder in MEASURED for record in read(folder).records]
     tried = [record for record in found if record.status == "ok" or stands(record)]
@@ -82,7 +82,7 @@ def judged() -> list[Judged]:
 
 
 def page(found: Sequence[Judged]) -> str:
-    """The page, in Markdown."""
+    """Return the page, in Markdown."""
     ran = [each for each in found if each.record.status == "ok"]
     sizes = sum(each.predicted.micro_batch == each.record.micro_batch for each in ran)
     feasible = sum(each.feasible_as_predicted for each in found)

@@ -1,4 +1,4 @@
-"""A step made slower by a known share: what a benchmark injects to see whether it is found."""
+"""A training step slowed down by a known share, which benchmarks inject to test whether it is found."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TARGET = "repro.measure.engine.plain"
 
 
 def slowed(work: Callable[..., Any], share: float) -> Callable[..., Any]:
-    """An engine's micro-step or update that repeats part of its work, products of the model's own weights, until
+    """Return an engine's micro-step or update that repeats part of its work, products of the model's own weights, until
     `share` of the time that it took has passed once more."""
 
     def longer(engine: Any, *arguments: Any, **named: Any) -> Any:
@@ -41,20 +41,20 @@ def slowed(work: Callable[..., Any], share: float) -> Callable[..., Any]:
 
 
 def slow_down(engines: ModuleType, share: float) -> None:
-    """Slows down what trains without sharding."""
+    """Slow down the engine that trains without sharding."""
     engine: Any = engines.PlainEngine
     engine.micro_step, engine.update = slowed(engine.micro_step, share), slowed(engine.update, share)
 
 
 def when_measuring(share: float) -> None:
-    """The same for a whole environment, from its first line on: a .pth file of it calls this, and Python runs those of
-    a virtual environment twice."""
+    """Slow down a whole environment from its first line on: a .pth file of it calls this. Python runs the .pth files of
+    a virtual environment twice, so a second call does nothing."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder(share))
 
 
 class _Finder:
-    """Waits for the engine to be imported."""
+    """A finder that slows the engine down once it is imported."""
 
     def __init__(self, share: float) -> None:
         self._share = share
@@ -79,7 +79,7 @@ class _Finder:
 
 
 def measure(rank: Rank, share: float, **arguments: Any) -> Measured:
-    """phases.measure of a trial, slowed down by `share`."""
+    """Run phases.measure for a trial that is slowed down by `share`."""
     from repro.measure import phases
     from repro.measure.engine import plain
 

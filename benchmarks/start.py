@@ -14,7 +14,7 @@ REPEATS = 5
 
 
 def starts(ask: Ask, recipe: str, ranks: int, repeats: int = REPEATS) -> Iterator[float]:
-    """Seconds of the slowest rank to its first micro-step, for the search and for the timing of a trial."""
+    """Yield the seconds of the slowest rank to its first micro-step, for the search and for the timing of a trial."""
     common = {"recipe": recipe, "scale": "tiny", "settings": "naive", "tf32": False}
     timing = {"compiled": False, "micro_batch": 1, "accumulation": 1, "steps": 1, "check_extrapolation": False}
     for _ in range(repeats):

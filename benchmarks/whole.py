@@ -20,7 +20,7 @@ SHARES = (0.0, 0.05, 0.10)
 
 
 def run(share: float, folder: Path, *options: str) -> dict[str, Any]:
-    """One check of the tiny Pythia-1B against this stack, `share` slower, in a folder that is empty or its own."""
+    """Check the tiny Pythia-1B once against this stack, `share` slower, in a folder that is empty or its own."""
     start = f"import slower; slower.when_measuring({share})" if share else ""
     slower = Path(__file__).with_name("slower.py").read_text()
     lock = folder / "lock"
