@@ -1,4 +1,4 @@
-"""What a person is told: errors that they can mend, exit codes, suggestions; strings of others are escaped."""
+"""Output for people: user errors, exit codes, name suggestions, table layout, and escaping of untrusted text."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 _NCCLS_CAUSE = "Last error:"
-_COMPILERS_CAUSE = re.compile(r"C\+\+ compile error$.*?\berror: ([^\n]+)", re.MULTILINE | re.DOTALL)  # by Inductor
-# By the dynamic linker, of a library that lacks what another needs of it.
+_COMPILERS_CAUSE = re.compile(r"C\+\+ compile error$.*?\berror: ([^\n]+)", re.MULTILINE | re.DOTALL)  # from Inductor
+# The dynamic linker's messages about a library that is missing, or lacks what another library needs.
 _WRONG_LIBRARY = re.compile(
     r"undefined symbol|version `[^']+' not found|cannot open shared object|invalid ELF header|wrong ELF class|"
     "file too short"
@@ -27,13 +27,13 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class UserError(Exception):
-    """Bad input, told in one line: the value, what would be right, the way out. The command line exits 2."""
+    """An error that the user can fix, in one line: value, expectation, way out. The command line exits with 2."""
 
 
 def one_line(error: BaseException) -> str:
-    """An error's type, and the beginning of what it says: its first line, and the next where that one only announces
-    it, or where NCCL's cause stands behind what it advises, or a compiler's amid its warnings. Some lines hold whole
-    commands of a compiler."""
+    """Return an error's type and the main line of its message: the first, and the second if the first ends with a
+    colon; NCCL's last error, which follows advice; or a C++ compiler's first error. Cut to 300 characters: some lines
+    are whole commands. Library path variables that may have caused the error are added."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
     told = " ".join(lines[:2] if lines[0].endswith(":") else lines[:1])
     if _NCCLS_CAUSE in lines[:-1]:
@@ -42,18 +42,18 @@ def one_line(error: BaseException) -> str:
         told = f"{lines[0]}: {cause[1]}"
     line = cut(f"{type(error).__name__}: {told}")
     if isinstance(error, (ImportError, OSError)) and _WRONG_LIBRARY.search(line):
-        # Last, as `line` may have been cut: these two replace libraries that the stack brings, or was built with.
+        # Last, as `line` may have been cut: these variables replace libraries that the stack brings, or was built with.
         set_ = [name for name in ("LD_LIBRARY_PATH", "LD_PRELOAD") if os.environ.get(name)]
         line += "".join(f"; {name} is set, which may name another such library: unset it" for name in set_)
     return line
 
 
 def cut(line: str, most: int = 300) -> str:
-    """A line, or as much of it as a person reads, in characters."""
+    """Return a line, shortened to `most` characters and " ..." where it is longer."""
     return line if len(line) <= most else f"{line[:most]} ..."
 
 
-# By the name that run_all.sh leads here by: what links lead to may be a name that compilers do not take.
+# Links are not resolved: run_all.sh uses a link where the real path is one that compilers do not accept.
 ROOT = Path(__file__).absolute().parents[1]
 
 OK, FAILED, USAGE, NOTHING_COMPARED, INTERRUPTED = 0, 1, 2, 3, 130
@@ -61,13 +61,14 @@ INCONCLUSIVE = NOTHING_COMPARED
 
 
 def fits(name: str, known: str) -> bool:
-    """Whether a known name has every word of this one, in any case: V100 fits V100 16 GB as it fits V100 32 GB."""
+    """Return whether `known` contains every word of `name`, in any case: V100 matches V100 16 GB and V100 32 GB."""
     words = _words(name)
     return bool(words) and words <= _words(known)
 
 
 def near(name: str, known: Iterable[str]) -> list[str]:
-    """Those that it fits, else up to three that are spelled much alike, the nearest first; none where nothing is."""
+    """Suggest known names: all that contain the words of `name`, else up to three of similar spelling, closest
+    first."""
     folded = {each.casefold(): each for each in known}
     fitting = [each for each in folded.values() if fits(name, each)]
     return fitting or [folded[match] for match in get_close_matches(name.casefold(), folded)]
@@ -78,8 +79,8 @@ def _words(name: str) -> set[str]:
 
 
 class Unfailing:
-    """A text stream that drops what cannot be written, from then on all: the work goes on when its terminal or its
-    reader has gone, or its disk is full. `error` is why it could not be written, unless nobody is left to read it."""
+    """A text stream that drops all output after the first failed write, so that work goes on when the terminal or the
+    reader has gone, or the disk is full. `error` is why writing failed, unless nobody is left to read."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -99,9 +100,9 @@ class Unfailing:
             self._drop(error)
 
     def _drop(self, error: OSError) -> None:
-        """Sends what is left in the buffer to nowhere: it would fail once more when the interpreter ends."""
+        """Redirect the stream to /dev/null: the rest of its buffer would fail again when the interpreter ends."""
         gone = error.errno == errno.EPIPE or (
-            error.errno == errno.EIO and stat.S_ISCHR(os.fstat(self._stream.fileno()).st_mode)  # a terminal's
+            error.errno == errno.EIO and stat.S_ISCHR(os.fstat(self._stream.fileno()).st_mode)  # a closed terminal
         )
         if not gone:
             self.error = self.error or error
@@ -114,32 +115,32 @@ class Unfailing:
 
 
 def say(line: object) -> None:
-    """Print a line at once. Of what somebody typed, or a file holds, no character breaks the line or steers the
-    terminal: it is printed as Python writes it."""
+    """Print a line to stderr at once. Characters from user input or files that would break the line or control the
+    terminal are escaped."""
     print(f"repro: {visible(str(line))}", file=sys.stderr, flush=True)
 
 
 _GAP = 2  # characters between columns
 _PADDING = 2  # that tabulate adds to a heading
-_ONE_PIECE = 24  # a cell up to this long is not wrapped, and none is wrapped to less
+_ONE_PIECE = 24  # characters: shorter cells are not wrapped, longer ones not to less
 
 
 def width() -> int | None:
-    """Characters in a line of the terminal that stdout is, None where it is none."""
+    """Return the width of the terminal on stdout in characters, or None where stdout is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def scrolls(text: str) -> bool:
-    """Whether the first line of a text has left the terminal that stdout is once its last is there."""
+    """Return whether a text is so long that its first line scrolls off the terminal on stdout."""
     if not sys.stdout.isatty():
         return False
     columns, lines = shutil.get_terminal_size()
-    return len(folded(text, columns).splitlines()) >= lines  # the prompt that follows takes a line, too
+    return len(folded(text, columns).splitlines()) >= lines  # the prompt that follows also takes a line
 
 
 def folded(text: str, width: int) -> str:
-    """The text with its sentences wrapped, what goes on below itself: behind a bullet, a number, a name in a list.
-    Tables stay as they are, which are blocks with a line of dashes."""
+    """Wrap sentences to a width; continuation lines are indented past a bullet, a number or the name of a list entry.
+    Tables, which are blocks with a line of dashes, stay as they are."""
     blocks = re.split(r"(\n{2,})", text)
     return "".join(
         each if _is_table(each) else re.sub(".+", lambda line: _fold(line[0], width), each) for each in blocks
@@ -160,7 +161,7 @@ def _fold(line: str, width: int) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """A heading and the cells below it, as text; `right` where they are numbers."""
+    """A table column: its heading and cells as text; `right` aligns numbers."""
 
     heading: str
     cells: tuple[str, ...]
@@ -168,22 +169,22 @@ class Column:
 
     @cached_property
     def widest(self) -> int:
-        """How wide it is with nothing wrapped."""
+        """Return the column's width without wrapping."""
         return max([len(self.heading) + _PADDING, *map(len, self.cells)])
 
     @cached_property
     def narrowest(self) -> int:
-        """How wide it is with all wrapped that may be."""
+        """Return the smallest width that wrapping can reach."""
         return max([_longest(self.heading.split()) + _PADDING, *map(_narrowed, self.cells)])
 
     def wrapped(self, width: int) -> Column:
-        """The same, no wider than that where it may be so narrow."""
+        """Return the column wrapped to this width, as far as its words allow."""
         cells = tuple(_fill(cell, width) for cell in self.cells)
         return replace(self, heading=_fill(self.heading, width - _PADDING), cells=cells)
 
 
 def laid_out(table: Sequence[Column], width: int) -> list[list[Column]]:
-    """The table as one or several, of lines no longer than `width` where words allow it."""
+    """Split a table into one or more tables with lines no longer than `width`, where words allow it."""
     if _line(column.widest for column in table) <= width:
         return [list(table)]
     return [
@@ -193,8 +194,8 @@ def laid_out(table: Sequence[Column], width: int) -> list[list[Column]]:
 
 
 def _balanced(table: Sequence[Column], width: int) -> list[list[Column]]:
-    """As few parts as fit, and of those about as wide as each other. Rows have a number in every part where what tells
-    them apart is too wide for that."""
+    """Split a table into the fewest parts that fit, of similar width. Each part repeats the key columns, with a row
+    number where these would be too wide to identify each row."""
     keys = _telling_apart(table, width // 2)
     rows = len(table[0].cells)
     if len(set(zip(*(table[key].cells for key in keys), strict=True))) < rows:
@@ -217,8 +218,8 @@ def _parts(table: Sequence[Column], keys: Sequence[int], limit: int) -> list[lis
 
 
 def _telling_apart(table: Sequence[Column], limit: int) -> list[int]:
-    """The first columns that tell rows apart, each more of them than those before it, or as many of these as are no
-    wider than the limit, one at least: where all rows are of one model, what tells them apart is their settings."""
+    """Return the indices of the key columns: the first ones that each distinguish more rows than those before. They are
+    no wider than `limit`, except that there is at least one. A column with the same value in all rows is no key."""
     keys: list[int] = []
     told = 1
     for index, column in enumerate(table[:-1]):
@@ -235,7 +236,7 @@ def _telling_apart(table: Sequence[Column], limit: int) -> list[int]:
 
 
 def _widths(part: Sequence[Column], width: int) -> list[int]:
-    """The columns' widths: the widest gives way first."""
+    """Return the columns' widths; the widest column is narrowed first."""
     widths = [column.widest for column in part]
     while _line(widths) > width:
         can = [place for place, column in enumerate(part) if widths[place] > column.narrowest]
@@ -262,7 +263,7 @@ def _fill(text: str, width: int) -> str:
     return textwrap.fill(text, max(1, width), break_long_words=False, break_on_hyphens=False)
 
 
-# What breaks a line, steers a terminal, changes the direction of text, or shows nothing; and what is no character.
+# Characters that break a line, control a terminal, change the text's direction or are invisible; and noncharacters.
 _UNSEEN = (
     "\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufdd0-\ufdef\ufeff\ufff0-\ufffb\ufffe"
     "\uffff\U000e0000-\U000e0fff"
@@ -273,7 +274,7 @@ _BUT_LINE_BREAKS = re.compile(f"(?!\n)[{_UNSEEN}]")
 # A tag, code, emphasis, an entity, the target of a link or an image, and a backslash that would escape what follows.
 _MARKUP = re.compile(r"[<`*~]|&(?=#?\w+;)|\](?=[(\[:])|\\(?=[!-/:-@\[-`{-~]|$)")
 _BEGINS_A_FORMULA = re.compile("[=+@\uff1d\uff0b\uff0d\uff20-]")
-_NO_FORMULA = re.compile(r"[-+]([-+0-9.,%:e ]*|[0-9.,]+%? [A-Za-z].*)")  # numbers, or one with its unit
+_NO_FORMULA = re.compile(r"[-+]([-+0-9.,%:e ]*|[0-9.,]+%? [A-Za-z].*)")  # numbers, or a number with its unit
 
 
 class Markdown(str):
@@ -281,24 +282,24 @@ class Markdown(str):
 
 
 def visible(text: str) -> str:
-    """The text on one line, each character that cannot be seen as Python writes it."""
+    """Escape line breaks and characters that cannot be seen, as Python writes them."""
     return _IN_A_LINE.sub(_written, text)
 
 
 def visible_lines(text: str) -> str:
-    """The same of text that may have several lines."""
+    """Escape characters that cannot be seen, but keep line breaks."""
     return _BUT_LINE_BREAKS.sub(_written, text)
 
 
 def markdown(text: str) -> Markdown:
-    """The text as Markdown that shows it, without markup, links and HTML of its own; `Markdown` as it is."""
+    """Escape text for Markdown, so that it adds no markup, links or HTML; `Markdown` is returned unchanged."""
     if isinstance(text, Markdown):
         return text
     return Markdown(_MARKUP.sub(lambda found: _ENTITIES.get(found[0]) or f"\\{found[0]}", visible(text)))
 
 
 def code(text: str) -> str:
-    """The text as a code span of Markdown."""
+    """Return the text as a Markdown code span."""
     text = visible(text)
     ticks = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
     space = " " if "`" in text else ""
@@ -306,13 +307,13 @@ def code(text: str) -> str:
 
 
 def csv_field(text: str) -> str:
-    """The text as a field of CSV that no spreadsheet takes for a formula; numbers and a dash stay as they are."""
+    """Return the text as a CSV field that no spreadsheet takes for a formula; numbers and a dash stay as they are."""
     text = visible(text)
     return f"'{text}" if _BEGINS_A_FORMULA.match(text.lstrip()) and not _NO_FORMULA.fullmatch(text) else text
 
 
 def map_strings(change: Callable[[str], str], value: Any) -> Any:
-    """A value with all strings changed that lists, tuples, data classes, and the values of dictionaries in it hold."""
+    """Return a value with `change` applied to each string in its lists, tuples, data classes and dictionary values."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, (list, tuple)):

@@ -1,7 +1,7 @@
-"""CSV and JSON files as data classes: every value is checked, and says where it stands when it is wrong.
+"""CSV and JSON files as data classes: every value is checked, and each error names its position.
 
-Anybody may have edited them. A broken one is a UserError of one line: file, line, column or key, what was found and
-what would be right.
+People may have edited the files. A broken CSV file raises a UserError of one line: file, line, column, what was found
+and what was expected. Broken JSON raises a NotAsDeclaredError, which names the key.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-Positive = Annotated[float, "above 0"]  # for all that may be divided by; a plain float may be 0
-VALUE = 60  # characters of one that a line has room for
+Positive = Annotated[float, "above 0"]  # for divisors; a plain float may be 0
+VALUE = 60  # characters of a value that an error shows
 _WAY_OUT = "restore it, or let REPRO_EXPECTED name a folder that has it"
 
 
 class ContradictionError(ValueError):
-    """Values of a row that are each what its field can hold, and do not go together: which field, and what it should
-    be by the others."""
+    """An error of a row whose values are each valid but contradict each other: the `field`, and what the others require
+    there."""
 
     def __init__(self, field: str, expected: str) -> None:
         super().__init__(f"{field}: expected {expected}")
@@ -44,25 +44,25 @@ class ContradictionError(ValueError):
 
 
 def expected_folder() -> Path:
-    """Where the files are: expected/ beside this package, or the folder that REPRO_EXPECTED names."""
+    """Return the folder of the paper's numbers: expected/ beside this package, or the folder in REPRO_EXPECTED."""
     return named_folder() or ROOT / "expected"
 
 
 def named_folder() -> Path | None:
-    """The folder that REPRO_EXPECTED names in place of expected/; None where it names none, or expected/ itself."""
+    """Return the folder that replaces expected/ by REPRO_EXPECTED; None where that names none, or expected/ itself."""
     named = os.environ.get("REPRO_EXPECTED")
     return Path(named) if named and os.path.realpath(named) != str(ROOT.resolve() / "expected") else None
 
 
 def of_another() -> str | None:
-    """Say that the paper's numbers are not those that come with repro; None where they are."""
+    """Return the sentence that the paper's numbers are not those of this repository; None where they are."""
     if (another := named_folder()) is None:
         return None
     return f"the paper's numbers are those in {another} (REPRO_EXPECTED), not those that come with repro"
 
 
 def read_once(read: Callable[P, T]) -> Callable[P, T]:
-    """A reader of `expected/` that reads each folder once. All who ask are given the same: nobody may change it."""
+    """Make a reader of `expected/` read each folder once. All callers get the same object, and must not change it."""
 
     @cache
     def kept(folder: Path, *args: Any, **kwargs: Any) -> T:
@@ -76,7 +76,7 @@ def read_once(read: Callable[P, T]) -> Callable[P, T]:
 
 
 class Keyed(dict[K, V]):
-    """A file's rows by what names them. Asking for one that it lacks raises UserError."""
+    """A file's rows by their key. Looking up a missing key raises UserError."""
 
     def __init__(self, file: str, rows: Mapping[K, V]) -> None:
         super().__init__(rows)
@@ -87,18 +87,19 @@ class Keyed(dict[K, V]):
 
 
 def absent(file: str, what: str, key: Hashable) -> NoReturn:
-    """Raise the UserError that a file of `expected/` does not have what is needed of a row."""
+    """Raise the UserError that a file of `expected/` has no `what` for a row's key."""
     raise UserError(f"{expected_folder() / file}: found no {what} for {named(key)}, expected one; {_WAY_OUT}")
 
 
 def records(
     kind: type[T], name: str, key: tuple[str, ...], check: Callable[[Row], object] = lambda row: None
 ) -> Keyed[Any, T]:
-    """A file of `expected/` whose columns are the fields of `kind`, each read as the field's type says.
+    """Return the rows of a file of `expected/`, whose columns are the fields of `kind`, each parsed by its field's
+    type.
 
-    By the fields `key`, alone or as a tuple, in the file's order. An optional field is None where the file has a dash.
-    `check` may find more wrong with a row, and `kind` raise ContradictionError. Raises UserError where the file is
-    broken, or two rows have the same `key`.
+    Rows are keyed by the fields `key`, as one value or a tuple, in the file's order. An optional field is None for a
+    dash. `check` may reject a row, and `kind` raise ContradictionError. Raises UserError for a broken file or a
+    repeated key.
     """
     types, seen = get_type_hints(kind, include_extras=True), dict[Hashable, int]()
     found = {}
@@ -115,13 +116,13 @@ def records(
 
 
 def columns(kind: type, without: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """The names of a data class's fields, which head the columns of its file."""
+    """Return the names of a data class's fields, which are the column headings of its file."""
     return tuple(field.name for field in fields(kind) if field.name not in without)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One record of a CSV file, and where it stands, so that it can say what is wrong with it."""
+    """One record of a CSV file, with its position for errors."""
 
     file: Path
     line: int
@@ -139,7 +140,7 @@ class Row:
         return self.parse(column, *_READERS[str])
 
     def choice(self, column: str, choices: Collection[str], called: str | None = None) -> str:
-        """The text, which is one of these; `called` says what they are where they are too many to tell."""
+        """Return the text, which must be one of `choices`; `called` describes them where they are too many to list."""
         if self[column] not in choices:
             self.problem(column, called or one_of(choices))
         return self[column]
@@ -148,24 +149,24 @@ class Row:
         return self.parse(column, *_READERS[int])
 
     def parse(self, column: str, convert: Callable[[str], T], expected: str) -> T:
-        """The value converted. A KeyError or ValueError of `convert` is a problem of the column."""
+        """Return the converted value. Raises UserError where `convert` raises a KeyError or ValueError."""
         try:
             return convert(self[column])
         except (KeyError, ValueError):
             self.problem(column, expected)
 
     def once(self, column: str, key: Hashable, seen: dict[Hashable, int]) -> None:
-        """Note the key's line in `seen`. An earlier line with the same key is a problem of the column."""
+        """Note the key's line in `seen`. Raises UserError where an earlier line has the same key."""
         if key in seen:
             self.problem(column, f"{named(key)} only once, and line {seen[key]} has it")
         seen[key] = self.line
 
 
 def rows(file: Path, columns: tuple[str, ...]) -> Iterator[Row]:
-    """The records of a CSV file that has these columns, in any order; others are ignored, as are blank lines.
+    """Yield the records of a CSV file that has these columns, in any order. Other columns and blank lines are ignored.
 
-    Raises UserError for a file that cannot be read, bytes that are not UTF-8, a missing column, and a record
-    with more or fewer fields than the header.
+    Raises UserError for a file that cannot be read, bytes that are not UTF-8, a missing column, and a record with more
+    or fewer fields than the header.
     """
     reader = csv.reader(_open(file), strict=True)
     try:
@@ -190,7 +191,7 @@ def _open(file: Path) -> io.StringIO:
     except OSError as error:
         reason = "not found" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
         raise UserError(f"{file}: {reason}, expected a CSV file; {_WAY_OUT}") from None
-    # Spreadsheets put a mark before UTF-8. Bytes that are not UTF-8 stay, so that their column can be told.
+    # Spreadsheets write a byte order mark. Bytes that are not UTF-8 are kept, so that the error can name their column.
     text = data.removeprefix(codecs.BOM_UTF8).decode(errors="surrogateescape")
     return io.StringIO(text, newline="")
 
@@ -222,7 +223,7 @@ def named(key: Hashable) -> str:
 
 
 def one_of(words: Collection[str]) -> str:
-    """What is expected where these are all that there is."""
+    """Describe the allowed words, for an error."""
     return f"one of {', '.join(words)}"
 
 
@@ -251,12 +252,12 @@ def positive(text: str) -> float:
 
 
 def optional(convert: Callable[[str], T]) -> Callable[[str], T | None]:
-    """The same of what may be lacking, where a dash stands."""
+    """Return a converter that returns None for a dash, and `convert`s all else."""
     return lambda text: None if text == "-" else convert(text)
 
 
 def _reader(kind: Any) -> tuple[Callable[[str], Any], str]:
-    """What reads a field of this type, and what it expects."""
+    """Return the converter of a field's type, and a description of what it expects."""
     if get_origin(kind) is Literal:
         words = get_args(kind)
         return {word: word for word in words}.__getitem__, one_of(words)
@@ -278,15 +279,15 @@ _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
 Kind = TypeVar("Kind")
 Lines = Annotated[str, "on several lines"]
 _HALF = re.compile("[\ud800-\udfff]")
-_BITS = 64  # of whole numbers: NVML's masks have as many, and no float takes a number without bounds
+_BITS = 64  # of whole numbers: NVML's masks have as many; unbounded numbers would overflow a float
 
 
 class NotAsDeclaredError(ValueError):
-    """What a file holds is not what it should be: why, in a few words without the file's name."""
+    """An error of content that does not match its declared type: the reason in a few words, without the file's name."""
 
 
 def load(path: Path) -> Any:
-    """A file's JSON as Python has it. Raises NotAsDeclaredError where it is none, or cannot be read."""
+    """Return a file's JSON as Python objects. Raises NotAsDeclaredError where it is not JSON, or cannot be read."""
     try:
         return parse(files.read(path))
     except OSError as error:
@@ -294,7 +295,7 @@ def load(path: Path) -> Any:
 
 
 def parse(content: bytes) -> Any:
-    """JSON as Python has it. Raises NotAsDeclaredError where it is none."""
+    """Return JSON as Python objects. Raises NotAsDeclaredError where it is not JSON."""
     try:
         return json.loads(content)
     except ValueError as error:
@@ -304,28 +305,28 @@ def parse(content: bytes) -> Any:
 
 
 def read(path: Path, kind: type[Kind]) -> Kind:
-    """A file's JSON as `value` has it. Raises NotAsDeclaredError."""
+    """Return a file's JSON as `kind`, converted by `value`. Raises NotAsDeclaredError."""
     return value(kind, load(path))
 
 
 def write(path: Path, plain: Any, named: bool = False) -> Path:
-    """Replaces a file by JSON that people can read, too, whole or not at all. Raises UserError where it cannot be
-    written, as `files.replace` does."""
+    """Replace a file atomically by indented JSON. Raises UserError where it cannot be written, as `files.replace`
+    does."""
     return files.replace(path, json.dumps(plain, indent=1) + "\n", named)
 
 
 def value(kind: type[Kind], plain: Any) -> Kind:
-    """JSON as a data class, or a list or dictionary of some: what an object lacks takes its default, what is unknown
-    in it is left out.
+    """Convert JSON to a data class, or to a list or dictionary of them: missing fields take their defaults, unknown
+    ones are dropped.
 
-    Raises NotAsDeclaredError where a value is none that its field can hold, or one is lacking that has no default.
+    Raises NotAsDeclaredError where a value does not match its field's type, or a field without a default is missing.
     """
     found: Kind = _value(kind, plain, "")
     return found
 
 
 def _value(kind: Any, plain: Any, name: str) -> Any:
-    """A value as a field's type has it. NaN and infinity are no numbers, half a pair of surrogates is no text."""
+    """Convert a value to a field's type; rejects NaN, infinity and unpaired surrogates."""
     within, origin = get_args(kind), get_origin(kind)
     if kind is Any:
         return console.map_strings(console.visible, plain)

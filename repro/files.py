@@ -1,4 +1,4 @@
-"""Files that are whole or as they were, what is said where the disk does not take them, and files that others made."""
+"""Files: atomic replacement, locks, limits for files that others made, and messages where the disk refuses a write."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import IO, Any
 
 from .console import DISK_FULL, UserError
 
-MOST_BYTES = 2**28  # of a file: hundreds of runs, and no image of a disk that was named by mistake
-_PIPE_SECONDS = 10.0  # that what writes to a pipe has for each part
+MOST_BYTES = 2**28  # of a file: enough for hundreds of runs, but not for a disk image named by mistake
+_PIPE_SECONDS = 10.0  # longest wait for each part of a pipe's data
 
 
 def read(path: Path, most: int | None = None) -> bytes:
-    """Read a file that somebody named, or that others made; a pipe, too, as of a shell's <(...), while somebody writes
-    to it. Raises OSError for more than `most` bytes (MOST_BYTES), and where it would wait for ever."""
+    """Return the content of a file or a pipe, such as a shell's <(...). Raises OSError for more than `most` bytes
+    (default: MOST_BYTES), and for a pipe that delivers nothing for 10 s."""
     most = MOST_BYTES if most is None else most
     opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     with open(opened, "rb", buffering=0) as file:
@@ -36,13 +36,13 @@ def read(path: Path, most: int | None = None) -> bytes:
             chunk = file.read(min(1 << 20, most + 1 - len(found)))
             if chunk == b"":
                 return bytes(found)
-            found += chunk or b""  # None where a pipe has nothing after all
+            found += chunk or b""  # None where a pipe has no data after all
     raise OSError(errno.EFBIG, f"larger than {most:,} bytes")
 
 
 def lock(file: IO[Any], wait: bool = False) -> bool:
-    """Lock an open file; False where its file system has no locks, as some network mounts. Raises BlockingIOError where
-    another holds the lock and this is not to `wait`."""
+    """Lock an open file; return False where its file system has no locks, as some network mounts. Raises
+    BlockingIOError where another process holds the lock, unless this is to `wait`."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -53,7 +53,7 @@ def lock(file: IO[Any], wait: bool = False) -> bool:
 
 
 def sync(file: IO[Any]) -> bool:
-    """Have the disk keep what was written to a file; False where its file system does not take the request."""
+    """Flush a file to its disk; return False where its file system does not support that."""
     file.flush()
     try:
         os.fsync(file.fileno())
@@ -65,27 +65,26 @@ def sync(file: IO[Any]) -> bool:
 
 
 def free_bytes(folder: Path) -> float:
-    """What the disk of a folder has left, without end where its file system does not know, as some network mounts."""
+    """Return the free bytes of a folder's disk; infinity if unknown, as with some network mounts."""
     found = shutil.disk_usage(folder)
     return found.free if found.total else math.inf
 
 
 def replace(path: Path, text: str, named: bool = False) -> Path:
-    """Replaces a file, whole or not at all, and makes its folder. Raises UserError where it cannot be written, or is no
-    file of this folder: see `inside`. Where a person `named` the file it may be anywhere, or a device.
-    """
+    """Replace a file atomically, and make its folder. Raises UserError where it cannot be written, or where `inside`
+    refuses it. A file that a person `named` may be anywhere, or be a device or a pipe, which is written to directly."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not named:
             inside(path.parent, path.name)
-        elif path.exists() and not path.is_file():  # a device or a pipe has nothing to lose
+        elif path.exists() and not path.is_file():  # a device or a pipe cannot be replaced
             path.write_text(text, encoding="utf-8")
             return path
-        target = Path(os.path.realpath(path))  # a link stays one; Path.resolve raises where links go in a circle
+        target = Path(os.path.realpath(path))  # keeps a link; Path.resolve raises for links in a cycle
         part = target.with_name(f"{target.name}.{os.getpid()}.part")
         try:
             part.unlink(missing_ok=True)
-            with part.open("x", encoding="utf-8", errors="backslashreplace") as file:  # through no link
+            with part.open("x", encoding="utf-8", errors="backslashreplace") as file:  # follows no link
                 file.write(text)
             part.replace(target)
         finally:
@@ -96,32 +95,32 @@ def replace(path: Path, text: str, named: bool = False) -> Path:
 
 
 def inside(folder: Path, *names: str) -> None:
-    """Raises UserError where one of these names in a folder is a link that leaves it, or a device or a pipe. Whoever
-    made the folder would have us write there."""
+    """Raise UserError where one of these names is a link that leaves the folder, or a device or a pipe: whoever made
+    the folder could redirect our writes."""
     home = os.path.realpath(folder)
     for name in names:
         path = folder / name
         target = os.path.realpath(path)
         if os.path.commonpath([home, target]) != home:
             raise UserError(f"{path} is a link that leaves the folder, to {target}: remove it, or name another folder")
-        with contextlib.suppress(OSError):  # nothing is there
+        with contextlib.suppress(OSError):  # it does not exist
             mode = os.stat(target).st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                 raise UserError(f"{path} is no file: remove it, or name another folder")
 
 
 def open_to_append(folder: Path, name: str, opened: int | None = None) -> int:
-    """Open a file of a folder for appending, and make it: of the folder that is `opened`, if one is. Raises UserError
-    as `inside` does, also where the link or the pipe was put there while a run goes on."""
+    """Open a file of a folder for appending, making it if needed. `opened` is the folder's descriptor, if there is one.
+    Raises UserError as `inside` does, also for a link or a pipe that was made during a run."""
     inside(folder, name)
-    # What is put there meanwhile fails.
+    # These flags make the opening fail where a link or a pipe was put there after the check.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     path = os.path.relpath(os.path.realpath(folder / name), os.path.realpath(folder))
     return os.open(path if opened is not None else folder / path, flags, 0o666, dir_fd=opened)
 
 
 def look(path: Path) -> None:
-    """Raises UserError where nobody here may see whether there is such a file."""
+    """Raise UserError where this user is not allowed to see whether the file exists."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -131,12 +130,12 @@ def look(path: Path) -> None:
 
 
 def nearest(path: Path) -> Path:
-    """The path, or the nearest folder around it that is there."""
+    """Return the path, or its nearest parent that exists."""
     return next(each for each in (path, *path.parents) if os.path.lexists(each))
 
 
 def remove(path: Path) -> None:
-    """Removes a file, if there is one. Raises UserError where it cannot be removed."""
+    """Remove a file, if it exists. Raises UserError where it cannot be removed."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -144,7 +143,7 @@ def remove(path: Path) -> None:
 
 
 def not_written(folder: Path, error: OSError, way_out: str | None = None) -> UserError:
-    """What to tell where a folder takes no more, or cannot be made."""
+    """Return the UserError for a folder that cannot be made or written to; `way_out` replaces its advice."""
     if error.errno in DISK_FULL:
         return UserError(f"no space left in {folder}: free some and run the same command again")
     why, remedy = error.strerror, "make it writable, or name another place"

@@ -1,10 +1,10 @@
-"""Compare the files of the installed packages with what was recorded when they were installed: the RECORD of each.
+"""Checks of installed packages: their files against the RECORD that each installation wrote.
 
 Also a program, which locks/install.sh and run_all.sh run before anything of the stack is imported:
 
     installation.py --whole              exits with 1, and a line on stderr, where files of a package are missing
-    installation.py --all                hashes every file, and prints the packages with one that was changed
-    installation.py --against LOCK       the same of those that LOCK pins, and prints those of another version, too
+    installation.py --all                hashes every file, and prints the packages with a changed file
+    installation.py --against LOCK       does so for the packages that LOCK pins, and prints those of another version
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KERNELS = ("flash-attn", "mamba-ssm", "causal-conv1d")  # a stack's lock may pi
 
 @dataclass(frozen=True)
 class Damage:
-    """How the first file of a package that is not as it was installed differs; `missing` where files are gone."""
+    """The first difference of a package from what was installed; `missing` where files are gone."""
 
     package: str
     what: str
@@ -36,7 +36,7 @@ class Damage:
 
 
 class _Recorded(NamedTuple):
-    """A distribution: its RECORD, the time in nanoseconds at which that was written, and `elsewhere` for one that came
+    """A distribution: its RECORD, that file's modification time in nanoseconds, and `elsewhere` where it was installed
     from neither an index nor a folder of wheels."""
 
     package: str
@@ -46,7 +46,7 @@ class _Recorded(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """What one RECORD says of a file. Several may say something of one file: any of them may be right."""
+    """One RECORD's entry for a file. Several RECORDs may list the same file: any of them may be right."""
 
     owner: _Recorded
     path: str
@@ -56,7 +56,7 @@ class _Row(NamedTuple):
 
 @cache
 def damages() -> tuple[Damage, ...]:
-    """Every package of this Python that is not whole. A file is hashed where it is newer than its package's RECORD."""
+    """Return this Python's damaged packages. A file is hashed only where it is newer than its package's RECORD."""
     owners, rows = _recorded()
     gone = {
         name: "it has no RECORD" if _version(name) else "all of it is gone"
@@ -67,7 +67,7 @@ def damages() -> tuple[Damage, ...]:
 
 
 def installed_locks() -> set[str]:
-    """The packages of the locks from which locks/install.sh set up this environment; none where it did not."""
+    """Return the packages of the locks that locks/install.sh installed here; none where this was set up otherwise."""
     found = set[str]()
     for lock in Path(sys.prefix, "installed").glob("*.lock"):
         found |= _pins(lock).keys() - (set() if lock.name == "kernels.lock" else {*_KERNELS})
@@ -75,7 +75,7 @@ def installed_locks() -> set[str]:
 
 
 def way_to_install() -> str:
-    """How a package that is missing from this environment is put into it."""
+    """Return how to install a package that is missing from this environment."""
     if os.environ.get("REPRO_IMAGE"):
         return "build the image anew"
     if installed_locks():
@@ -102,13 +102,13 @@ def _version(package: str) -> str | None:
 def _changed(
     owners: Mapping[str, _Recorded], rows: Mapping[str, list[_Row]], thoroughly: Collection[str] = ()
 ) -> list[Damage]:
-    """Each package with a file that is not what its RECORD says; hashes every file of those to examine `thoroughly`."""
+    """Return each package with a file that differs from its RECORD; of those in `thoroughly` every file is hashed."""
     found = {
         name: Damage(name, "it was installed from a folder or an address of its own", missing=False)
         for name, owner in owners.items()
         if owner.elsewhere
     }
-    newest: dict[str, int] = {}  # when the newest hashed file of each package was written
+    newest: dict[str, int] = {}  # when each package's newest hashed file was modified
     to_hash: list[str] = []
     for path, claims in rows.items():
         try:
@@ -135,16 +135,16 @@ def _changed(
 
 
 def _recorded() -> tuple[dict[str, _Recorded], dict[str, list[_Row]]]:
-    """The distributions that keep a RECORD, by package, and what the RECORDs say, by file."""
+    """Return the distributions that have a RECORD, by package, and the entries of the RECORDs, by file."""
     owners: dict[str, _Recorded] = {}
     rows: dict[str, list[_Row]] = {}
     for distribution in distributions():
         try:
-            text = distribution.read_text("RECORD") or ""  # a package of the system's may have none
+            text = distribution.read_text("RECORD") or ""  # a system package may have none
         except UnicodeDecodeError:
             continue
         own = re.search(r"(?m)^(([^/\n]+?)-[^-/\n]+\.dist-info/RECORD),,", text)
-        if own is None or (package := _normalised(own[2])) in owners:  # an earlier folder hides it
+        if own is None or (package := _normalised(own[2])) in owners:  # one in an earlier folder hides it
             continue
         folder = str(distribution.locate_file(""))
         record = f"{folder}/{own[1]}"
@@ -195,7 +195,7 @@ def _damage(row: _Row, what: str, missing: bool = False) -> Damage:
 
 
 def _remember(newest: Mapping[str, int]) -> None:
-    """Date the RECORDs of packages that are whole like their newest file: a copied environment is hashed once."""
+    """Set the time of undamaged packages' RECORDs to that of their newest file: a copied environment is hashed once."""
     now = time.time_ns()
     for record, written in newest.items():
         if _written(record) < written <= now:
@@ -204,7 +204,7 @@ def _remember(newest: Mapping[str, int]) -> None:
 
 
 def _not_as(lock: Path) -> list[Damage]:
-    """The packages of a lock that are not here in its version, or whose files are not those of its wheel."""
+    """Return the packages of a lock that are missing, have another version, or differ from their RECORD."""
     pins = _pins(lock)
     found = {
         name: Damage(name, f"{pinned} was installed and {here or 'none'} is there", missing=here is None)
@@ -218,7 +218,7 @@ def _not_as(lock: Path) -> list[Damage]:
 
 
 def summary(damages: Sequence[Damage]) -> str | None:
-    """Describe packages that are not whole in one line, with the command that puts them back; None where all are."""
+    """Describe damaged packages in one line, with the command that repairs them; None where there are none."""
     if not damages:
         return None
     first, *rest = sorted(damages, key=lambda each: not each.missing)

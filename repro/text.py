@@ -1,4 +1,4 @@
-"""Text to values and values to text: units, intervals, and rows as text, Markdown, CSV or JSON."""
+"""Conversion between text and values: units, intervals, and tables as text, Markdown, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ FORMATS: tuple[Format, ...] = ("text", "markdown", *FOR_MACHINES)
 
 
 def add_format(parser: argparse.ArgumentParser, formats: tuple[Format, ...] = FORMATS) -> None:
-    """Gives a command that prints data its --format."""
+    """Add the option --format to a command that prints data."""
     parser.add_argument("--format", choices=formats, default="text", help="format of stdout")
 
 
 def counted(number: int, noun: str) -> str:
-    """As people say it: 1 trial, 2 trials."""
+    """Return a number with its noun: 1 trial, 2 trials."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def are(number: int) -> str:
-    """The verb of so many: 1 is, 2 are."""
+    """Return the verb for a number: 1 is, 2 are."""
     return "is" if number == 1 else "are"
 
 
 def were(number: int) -> str:
-    """The same of what is past: 1 was, 2 were."""
+    """Return the verb in the past tense for a number: 1 was, 2 were."""
     return "was" if number == 1 else "were"
 
 
 def listing(names: Sequence[str]) -> str:
-    """As people say it: A, B and C."""
+    """Join names as in a sentence: A, B and C."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def from_to(values: Sequence[float], format: str) -> str:
-    """Between which ends they lie, one where both look alike."""
+    """Return the range of values as "low to high", or one number where both ends print alike."""
     return " to ".join(dict.fromkeys(f"{end:{format}}" for end in (min(values), max(values))))
 
 
 def tallied(names: Iterable[str]) -> str:
-    """As people count equals: 2 x A, 1 x B; none where there are none."""
+    """Count equal names: 2 x A, 1 x B; "none" where there are none."""
     return ", ".join(f"{count} x {name}" for name, count in Counter(names).items()) or "none"
 
 
 def by_machine(rows: Iterable[dict[str, Any]], shown: Callable[[dict[str, Any]], str]) -> list[dict[str, Any]]:
-    """Rows as the paper lays them out: a line a model, a column a machine, and there what is `shown` of a row."""
+    """Arrange rows as the paper does: one line per model, one column per machine, and `shown(row)` in the cells."""
     lines: dict[str, dict[str, Any]] = {}
     for row in rows:
         line = lines.setdefault(row["model"], {"model": row["model"]})
@@ -68,27 +68,27 @@ def by_machine(rows: Iterable[dict[str, Any]], shown: Callable[[dict[str, Any]],
 
 
 def first(names: Sequence[str]) -> str:
-    """The first three of them, the others counted: A; B; C; and 2 more."""
+    """Join the first three names and count the others: A; B; C; and 2 more."""
     told = "; ".join(names[:3])
     return told if len(names) <= 3 else f"{told}; and {len(names) - 3} more"
 
 
 def percent(share: float) -> str:
-    """As many digits as it has: 15%, 12.5%."""
+    """Return a share in percent with as many digits as it has: 15%, 12.5%."""
     return f"{100 * share:g}%"
 
 
 def yes(value: bool) -> str:
-    """A mark in a table."""
+    """Return "yes" or "no", for a table."""
     return "yes" if value else "no"
 
 
 def render(
     rows: Sequence[dict[str, Any]], format: Format, digits: int = 3, headings: Mapping[str, str] | None = None
 ) -> str:
-    """One table. All rows have the same keys, which head the columns; people read them with blanks, or what `headings`
-    has in their place. None is a dash for people, empty or null for machines. People see floats with so many
-    significant digits, machines see all. A person at a terminal sees as many tables as fit it."""
+    """Return rows, which have the same keys, as one table. JSON and CSV have keys as headings, all digits, and null or
+    nothing for None. Other formats have `headings`, or keys with blanks, floats with `digits` significant digits, and a
+    dash for None. A text table is split to fit a terminal."""
     if format == "json":
         return as_json(list(rows))
     if format == "csv":
@@ -130,12 +130,12 @@ def render(
 
 
 def prose(text: str, format: Format) -> str:
-    """Sentences of a result in its format, with nothing in them that Markdown takes for markup."""
+    """Return sentences in this format: escaped where it is Markdown."""
     return "\n".join(map(console.markdown, text.split("\n"))) if format == "markdown" else text
 
 
 def as_json(data: Any) -> str:
-    """JSON for machines; dates are text. Raises ValueError for NaN and infinity, which JSON does not have."""
+    """Return data as JSON, dates as text. Raises ValueError for NaN and infinity, which JSON does not have."""
     return json.dumps(data, indent=1, default=str, allow_nan=False)
 
 
@@ -153,7 +153,7 @@ def _cell(value: Any, digits: int) -> str:
 
 
 def figures(value: float, digits: int = 3) -> str:
-    """So many significant figures, and all digits before the point; an exponent where it is very small or large."""
+    """Return a number with `digits` significant digits and all before the point; an exponent if very small or large."""
     if value == 0 or 10 ** (digits - 1) <= abs(value) < 1e15:
         return f"{value:.0f}"
     return f"{value:.{digits}g}" if abs(value) >= 1e-4 else f"{value:.1e}"
@@ -165,7 +165,7 @@ def _numeric(rows: Sequence[dict[str, Any]], key: str) -> bool:
 
 @dataclass(frozen=True)
 class Interval:
-    """A positive number: `value` is what is printed, and the truth lies between `low` and `high`."""
+    """A positive number with bounds: `value` is printed, and the true value lies between `low` and `high`."""
 
     value: float
     low: float
@@ -173,19 +173,19 @@ class Interval:
 
     @classmethod
     def exact(cls, value: float) -> Interval:
-        """A number without any doubt."""
+        """Return the interval of a number that is known exactly."""
         return cls(value, value, value)
 
     @classmethod
     def rounded(cls, value: float, unit: float = 1.0) -> Interval:
-        """A number printed to a multiple of `unit`: the truth lies within half of it."""
+        """Return the interval of a number printed to a multiple of `unit`: the true value lies within half of it."""
         return cls(value, value - unit / 2, value + unit / 2)
 
     def __add__(self, other: Interval) -> Interval:
         return Interval(self.value + other.value, self.low + other.low, self.high + other.high)
 
     def __sub__(self, other: Interval) -> Interval:
-        """May be negative, and then it is not to be divided by."""
+        """Return the difference, which may be negative and must not be a divisor then."""
         return Interval(self.value - other.value, self.low - other.high, self.high - other.low)
 
     def __mul__(self, other: Interval | float) -> Interval:
@@ -200,24 +200,24 @@ class Interval:
         return Interval.exact(other) / self
 
     def mapped(self, by: Callable[[float], float]) -> Interval:
-        """What a function makes of it that falls nowhere, such as rounding."""
+        """Apply a function that never decreases, such as rounding, to the value and both bounds."""
         return Interval(by(self.value), by(self.low), by(self.high))
 
     def overlaps(self, other: Interval) -> bool:
-        """Whether both may be the same number."""
+        """Return whether both may be the same number."""
         return self.low <= other.high and other.low <= self.high
 
 
 def mean(intervals: Iterable[Interval]) -> Interval:
-    """The arithmetic mean, and its bounds. Raises ZeroDivisionError where there are none."""
+    """Return the arithmetic mean and its bounds. Raises ZeroDivisionError for no intervals."""
     listed = list(intervals)
     return sum(listed, Interval.exact(0.0)) / len(listed)
 
 
 SECONDS_A_DAY = 24 * 60 * 60
-MOST_COUNTED = 10**9  # of anything
-DAYS_A_YEAR = 365  # as the paper reckons what a machine's life costs
-# Of a number that is read: what is reckoned from a few of them stays far within the floats.
+MOST_COUNTED = 10**9  # the largest count of anything
+DAYS_A_YEAR = 365  # as the paper counts for a machine's lifetime
+# Limits for a parsed number: products of a few of them stay far within the range of floats.
 _DIGITS = 20  # on either side of the point
 SMALLEST, LARGEST = 10.0**-_DIGITS, 10.0**_DIGITS
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": SECONDS_A_DAY}
@@ -236,8 +236,8 @@ _BYTES = {
 
 
 def seconds(text: str, option: str) -> float:
-    """`90s`, `30m`, `4h`, `2d`. A bare number is refused, as who writes one may mean another unit, and so is what no
-    clock counts to."""
+    """Parse a duration such as `90s`, `30m`, `4h` or `2d`. Raises UserError for a bare number, whose unit is unclear,
+    and for more than a century."""
     found = _parse(text, option, _SECONDS, "a positive duration such as 90s, 30m or 4h")
     if found > _LONGEST:
         raise UserError(f"{option} {text}: expected a positive duration of at most {_LONGEST // _SECONDS['d']}d")
@@ -245,7 +245,7 @@ def seconds(text: str, option: str) -> float:
 
 
 def bytes_(text: str, option: str) -> int:
-    """`2GiB`, `512MiB`, `80GB`. A bare number is refused, as who writes one may mean another unit."""
+    """Parse a size such as `2GiB`, `512MiB` or `80GB`. Raises UserError for a bare number, whose unit is unclear."""
     expected = "a positive size such as 512MiB, 2GiB or 80GB"
     found = int(_parse(text, option, _BYTES, expected))
     if not found:
@@ -254,8 +254,8 @@ def bytes_(text: str, option: str) -> int:
 
 
 def size(number: int) -> str:
-    """So many bytes as `bytes_` reads them, exactly: in GB or MB where that is even, else in GiB or MiB where that
-    takes few digits, else in bytes."""
+    """Return a number of bytes as `bytes_` parses it, exactly: in GB or MB if whole, else in GiB or MiB if that takes
+    few digits, else in bytes."""
     for unit, name in ((10**9, "GB"), (10**6, "MB")):
         if number % unit == 0:
             return f"{number // unit}{name}"
@@ -264,32 +264,32 @@ def size(number: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them."""
+    """Return seconds for people to read: 50 s, 12 min, 3.5 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def days(text: str, option: str) -> float:
-    """`30d`, `12h`, in days."""
+    """Parse a duration such as `30d` or `12h`, and return days."""
     return _parse(text, option, _SECONDS, "a positive duration such as 30d or 12h") / _SECONDS["d"]
 
 
 def positive(text: str, option: str, such_as: str) -> float:
-    """A number above 0."""
+    """Parse a number above 0."""
     return _parse(text, option, {"": 1}, f"a positive number in plain digits such as {such_as}")
 
 
 def budget(text: str, option: str) -> float:
-    """A sum above 0, also as sums are told, `40,000`, and as people say them, `40k`. Not for what may be small, such as
-    the rent of an hour: who writes 1,250 there may mean one and a quarter."""
+    """Parse a sum above 0, also as `40,000` or `40k`. Not for sums that may be small, such as the rent per hour: 1,250
+    may mean one and a quarter there."""
     expected = "a sum above 0 such as 40000, 40,000 or 40k, without a currency"
     grouped = re.fullmatch(r"\s*[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?\s*", text)
     return _parse(text.replace(",", "") if grouped else text, option, {"": 1, "k": 1000}, expected)
 
 
 def count(text: str, option: str, least: int = 1, why: str = "") -> int:
-    """A whole number from `least` to a billion."""
+    """Parse a whole number from `least` to a billion; `why` is the reason for `least`."""
     # Python's own int also reads underscores and the digits of every script.
     if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not least <= int(text) <= MOST_COUNTED:
         reason = f": {why}" if why else ""
@@ -298,25 +298,25 @@ def count(text: str, option: str, least: int = 1, why: str = "") -> int:
 
 
 def count_if_given(text: str | None, option: str, least: int = 1, why: str = "") -> int | None:
-    """`count`, None without the option."""
+    """Parse like `count`; return None without the option."""
     return None if text is None else count(text, option, least, why)
 
 
 def path(text: str) -> Path:
-    """A path, for argparse, which names the option; an empty one would mean the current folder."""
+    """Parse a path, for argparse, which names the option. Rejects an empty one, which means the current folder."""
     if not text:
         raise argparse.ArgumentTypeError("it is empty: name a path, . is the current folder")
     return Path(text)
 
 
 def shell_words(words: Iterable[object]) -> str:
-    """A command as a shell reads it and any file holds it: what cannot be seen, and bytes of a path that are no UTF-8,
-    as bash and zsh write them."""
+    """Quote a command for bash and zsh. Characters that cannot be seen, and bytes of a path that are not UTF-8, are
+    escaped, so that any file can contain it."""
     return " ".join(map(_shell_word, map(str, words)))
 
 
 def number(text: str, place: str) -> float | None:
-    """A number in plain digits, None for anything else. Raises UserError, naming the place, for too many digits."""
+    """Parse a number in plain digits; return None for anything else. Raises UserError for too many digits."""
     # Python's own float also reads signs, exponents, underscores and the digits of every script.
     if not re.fullmatch(r"[0-9]+(\.[0-9]+)?|\.[0-9]+", text):
         return None
@@ -326,12 +326,12 @@ def number(text: str, place: str) -> float | None:
 
 
 def interval(text: str, option: str) -> Interval:
-    """`0.13`, or `0.10..0.16` where the number is uncertain: its middle counts, and the bounds are told."""
+    """Parse `0.13`, or `0.10..0.16` for an uncertain number, whose value is the middle."""
     return bounds(text, f"{option} {text}", "a number from 0 up in plain digits such as 0.13, or bounds as 0.10..0.16")
 
 
 def bounds(text: str, place: str, expected: str) -> Interval:
-    """The same of what stands at a place, such as a sum before its currency."""
+    """Parse like `interval`; `place` and `expected` are for the error, such as of a sum before its currency."""
     low, dots, high = text.strip().partition("..")
     least = number(low, place)
     most = number(high, place) if dots else least

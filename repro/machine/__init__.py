@@ -1,1 +1,1 @@
-"""The machine at hand: its host, GPUs, drivers, packages, builds, and what they can run."""
+"""This machine: its host, GPUs, drivers, packages and builds, and which settings can run on it."""

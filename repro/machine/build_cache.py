@@ -1,4 +1,4 @@
-"""What is built and outlives a run, DeepSpeed's Adam as well: where it lies, and how it is mended after a kill."""
+"""The cache of compiled code, which outlives a run: its folder, what prevents a build, and cleaning up after a kill."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .. import files
 from ..console import DISK_FULL, ROOT, UserError
 from .packages import installed, numbers
 
-# 64-bit ELF: how a file begins, bytes of its header, and where that tells the place of the table of sections, the size
-# of a row of it, and the number of rows.
+# 64-bit ELF: the first bytes, the header's size, and the header's bytes that hold the section table's offset, the size
+# of its rows, and their number.
 _MAGIC, _HEADER, _PLACE, _ROW, _ROWS = b"\x7fELF", 64, slice(40, 48), slice(58, 60), slice(60, 62)
 _FULL_BYTES = 2**20
 _NAMED = "where it would build: name in REPRO_CACHE"
-_PARTS = ("inductor", "triton", "extensions-*", "tmp")  # of a build cache, as stack.py names them
+_PARTS = ("inductor", "triton", "extensions-*", "tmp")  # of a build cache; stack.py names them
 
 
 def build_cache() -> Path:
-    """`wanted_cache`, or, where the checkout is read-only, a temporary folder of this user alone; makes it. What is in
-    it runs: raises UserError where others may write to the temporary one, and those of `wanted_cache`."""
+    """Return `wanted_cache`, or this user's temporary folder where the checkout is read-only; makes it. Its content is
+    executed: raises UserError where others may write to the temporary one, and as `wanted_cache` does."""
     place = wanted_cache()
     with contextlib.suppress(OSError):
         place.mkdir(parents=True, exist_ok=True)
@@ -53,8 +53,8 @@ def build_cache() -> Path:
 
 
 def _usable(place: Path) -> Path:
-    """The build cache, once its parts are seen to be folders. Raises UserError for one that is none, or is read-only:
-    compilers would fail there, each in its own way."""
+    """Return the build cache after a check of its subfolders. Raises UserError for one that is no folder, or is
+    read-only: each compiler would fail there in its own way."""
     for part in (part for pattern in _PARTS for part in place.glob(pattern)):
         if not part.is_dir() or not os.access(part, os.W_OK | os.X_OK):
             raise UserError(
@@ -65,10 +65,10 @@ def _usable(place: Path) -> Path:
 
 
 def wanted_cache() -> Path:
-    """REPRO_CACHE, else beside the virtual environment.
+    """Return REPRO_CACHE, else .venv/build-cache of this checkout.
 
-    Raises UserError where it is no folder, or compilers do not take its path or that of the packages here: they find
-    torch there.
+    Raises UserError where it is no folder, or where compilers do not accept its path or that of this Python's packages,
+    where they find torch.
     """
     place = Path(os.environ.get("REPRO_CACHE") or ROOT / ".venv" / "build-cache")
     _refuse_awkward(sys.prefix, "where this Python's packages are: move them, or the checkout that holds them, to")
@@ -79,8 +79,8 @@ def wanted_cache() -> Path:
 
 
 def disk_full(output: str) -> str | None:
-    """Name the full disk that ended a trial: its compilers' `output` says so, or a disk that they write to is full,
-    their cache's or that of temporary files. None where neither is."""
+    """Return a message with the full disk that ended a trial; None where none is full. A disk is full where the
+    compilers' `output` says so, or less than 1 MiB is left for the build cache or temporary files."""
     places = [build_cache(), Path(tempfile.gettempdir())]
     free = {place: files.free_bytes(place) for place in places}
     place = min(places, key=lambda place: free[place])
@@ -90,12 +90,12 @@ def disk_full(output: str) -> str | None:
 
 
 def is_awkward(path: str) -> bool:
-    """Return whether torch cannot hand such a path to its compiler: it splits command lines at blanks, in UTF-8."""
+    """Return whether torch cannot pass a path to its compiler: command lines are split at blanks and must be UTF-8."""
     return bool(_awkward(path))
 
 
 def _awkward(path: str) -> str:
-    """What such a path has that no compiler gets."""
+    """Describe the characters of a path that compilers do not accept; empty where there are none."""
     if re.search(r"[\s'\"\\\[]", path):
         return "blanks, quotes or brackets"
     return "bytes that are no UTF-8" if re.search(r"[\udc80-\udcff]", path) else ""
@@ -109,32 +109,33 @@ def _refuse_awkward(path: str, way_out: str) -> None:
 
 
 def mend(variables: Mapping[str, str]) -> int:
-    """Removes what killed compilers left in the caches that these variables name; returns how many files that were.
+    """Remove what killed compilers left in the caches that these variables name; return the number of removed files.
 
-    In the compiler's cache they are objects cut short, which the next to need one would load as they are; among
-    DeepSpeed's extensions locks of builds, whose end the next would wait for. What a process has open is being built.
+    In the compiler's cache these are truncated shared objects, which the next process would load; among DeepSpeed's
+    extensions locks of builds, for which the next would wait. A file that a process has open is kept: it is being
+    built.
     """
     left = [file for file in _files(variables.get("TORCHINDUCTOR_CACHE_DIR"), "*.so") if cut_short(file)]
     left += _files(variables.get("TORCH_EXTENSIONS_DIR"), "lock")
     removed = 0
     for file in _closed(left):
-        with contextlib.suppress(OSError):  # another's, or gone
+        with contextlib.suppress(OSError):  # another user's, or gone
             file.unlink()
             removed += 1
     return removed
 
 
 def _files(folder: str | None, pattern: str) -> list[Path]:
-    walked = [] if folder is None else os.walk(folder)  # others may build there: what goes meanwhile is passed over
+    walked = [] if folder is None else os.walk(folder)  # skips what other builds remove meanwhile
     return [Path(place, name) for place, _, names in walked for name in fnmatch.filter(names, pattern)]
 
 
 def cut_short(file: Path) -> bool:
-    """Whether a shared object ends before the table of its sections does, which linkers write last."""
+    """Return whether a shared object ends before its section table does, which linkers write last."""
     try:
         with file.open("rb") as opened:
             header, size = opened.read(_HEADER), os.fstat(opened.fileno()).st_size
-    except OSError:  # gone, or not ours to read
+    except OSError:  # gone, or not readable
         return False
     if len(header) < _HEADER or not header.startswith(_MAGIC):
         return True
@@ -143,7 +144,7 @@ def cut_short(file: Path) -> bool:
 
 
 def _closed(files: Iterable[Path]) -> list[Path]:
-    """Those that no process has open."""
+    """Return the files that no process has open."""
     wanted = {str(file.resolve()): file for file in files}
     if not wanted:
         return []
@@ -156,12 +157,12 @@ def _closed(files: Iterable[Path]) -> list[Path]:
     return list(wanted.values())
 
 
-_HOST_WITHOUT_NVCC_SINCE = (0, 19)  # seen in 0.19.8, and not yet in the paper's 0.14.4
-_ANOTHER_MINOR_WILL_DO = 12  # DeepSpeed takes nvcc of another minor version up to CUDA 12, none of a later CUDA
+_HOST_WITHOUT_NVCC_SINCE = (0, 19)  # checked with 0.19.8; the paper's 0.14.4 needs nvcc
+_ANOTHER_MINOR_WILL_DO = 12  # up to CUDA 12, DeepSpeed accepts nvcc of another minor version
 
 
 def obstacle() -> str | None:
-    """Why DeepSpeed could not have its Adam on a GPU of this machine; None where it can."""
+    """Return why DeepSpeed cannot compile its Adam for a GPU of this machine; None where it can, or need not."""
     torch = _cuda_of_torch()
     if built_in("fused_adam") or torch is None or os.environ.get("DS_SKIP_CUDA_CHECK") == "1":
         return None
@@ -174,7 +175,7 @@ def obstacle() -> str | None:
 
 
 def obstacle_on_host() -> str | None:
-    """The same of its Adam for offloaded states. Old versions build it, too, with nvcc."""
+    """Return why DeepSpeed cannot compile its Adam for offloaded states, or None. Old versions need nvcc for it."""
     if built_in("cpu_adam"):
         return None
     if numbers(installed("deepspeed") or "") < _HOST_WITHOUT_NVCC_SINCE:
@@ -184,15 +185,15 @@ def obstacle_on_host() -> str | None:
 
 
 def built_in(name: str) -> bool:
-    """Whether the installed DeepSpeed brings `fused_adam`, the GPU's, or `cpu_adam`, the host's, compiled for a machine
-    with a GPU: whatever it compiled for one without, as it does where it sees none, it leaves alone on a GPU."""
+    """Return whether the installed DeepSpeed contains `fused_adam` (GPU) or `cpu_adam` (host), built on a machine with
+    a GPU. What it builds where it sees no GPU is not used on a GPU."""
     found = find_spec("deepspeed")
     places = [Path(place) for place in (found.submodule_search_locations or [])] if found else []
     return any(_for_gpus(place) and any(place.glob(f"ops/adam/{name}_op*.so")) for place in places)
 
 
 def _for_gpus(deepspeed: Path) -> bool:
-    """Read from what its set-up wrote down, without importing it."""
+    """Return whether DeepSpeed was built for CUDA, by its git_version_info_installed.py and without importing it."""
     try:
         written = (deepspeed / "git_version_info_installed.py").read_text()
     except OSError:
@@ -201,7 +202,7 @@ def _for_gpus(deepspeed: Path) -> bool:
 
 
 def _cuda_of_nvcc() -> tuple[int, int] | None:
-    """Asked of the nvcc that torch, and so DeepSpeed, would take; None where there is none."""
+    """Return the CUDA version of the nvcc that torch, and so DeepSpeed, would use; None without one."""
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     nvcc = str(Path(home, "bin", "nvcc")) if home else shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     try:
@@ -212,7 +213,7 @@ def _cuda_of_nvcc() -> tuple[int, int] | None:
 
 
 def _cuda_of_torch() -> tuple[int, int] | None:
-    """Read from the installed torch without importing it; None where it has none."""
+    """Return the CUDA version of the installed torch without importing it; None where it has none."""
     found = find_spec("torch")
     if found is None or found.origin is None:
         return None

@@ -1,4 +1,4 @@
-"""How torchrun or SLURM launched this process: as which node of how many, and where these meet."""
+"""The nodes of a run, as torchrun or SLURM started them: this process's rank, their count and where they meet."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from .. import command
 from ..console import UserError
 
-_PORTS = range(20_000, 30_000)  # below those that Linux gives to connections
-_PER_JOB = 31  # ports from one job's number to the next one's: so many steps of a job meet apart
+_PORTS = range(20_000, 30_000)  # below Linux's ephemeral ports
+_PER_JOB = 31  # ports per job ID, so that as many steps of one job get different ports
 
 
 @dataclass(frozen=True)
 class Node:
-    """One node of a run on several, numbered from 0, which leads. They meet in the store at `host`:`port`, which the
-    launcher serves, or node 0 where it is to `serve` it."""
+    """One node of a run on several. Nodes are numbered from 0, the leader, and meet in torch's store at `host`:`port`.
+    Node 0 runs the store where it is to `serve` it, else the launcher does."""
 
     rank: int
     count: int
@@ -28,18 +28,18 @@ class Node:
 
 
 def launched(variables: Mapping[str, str] = os.environ) -> Node | None:
-    """Return the node that this process is, None for a run on one node. Raises UserError where a node has several
-    processes: repro starts those of its GPUs."""
+    """Return this process's node; None for a run on one node. Raises UserError where a node has several processes:
+    repro starts one for each GPU itself."""
     if "TORCHELASTIC_RUN_ID" in variables:
         return _by_torchrun(variables)
-    # A batch shell, and one that salloc or srun --pty opened, has SLURM's variables as well, of one task.
+    # Batch shells, and shells opened by salloc or srun --pty, have SLURM's variables as well, with one task.
     if "SLURM_STEP_ID" in variables and _whole("SLURM_STEP_NUM_TASKS", variables, 1) > 1:
         return _by_slurm(variables)
     return None
 
 
 def launch(nodes: int) -> str:
-    """Return how people launch this program on each of so many nodes, as a shell reads it."""
+    """Return the shell command that starts this program on each of `nodes` nodes."""
     if nodes == 1:
         return command()
     front = f"{command()} torchrun" if "REPRO_COMMAND" in os.environ else "torchrun"
@@ -87,7 +87,7 @@ def _by_slurm(variables: Mapping[str, str]) -> Node:
 
 
 def first_host(listed: str) -> str:
-    """Return the first host of a list as SLURM writes it: node07 of node[07-09,12],gpu3."""
+    """Return the first host of a SLURM node list: node07 of node[07-09,12],gpu3."""
     first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", listed)
     return re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", first[0] if first else "")
 

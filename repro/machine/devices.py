@@ -1,4 +1,4 @@
-"""What a GPU of this machine is, and which of them CUDA_VISIBLE_DEVICES leaves. nvml.py finds them."""
+"""The GPUs of a machine as data, and the selection that CUDA_VISIBLE_DEVICES makes. nvml.py finds the GPUs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..paper.gpus import GENERATIONS, Gpu, catalogue
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU of this machine, or a MIG slice of one. `index` counts the visible ones from 0, `number` is NVML's of the
-    GPU that it is (part of), in PCI order; `gpu` is None for an unknown one."""
+    """A GPU of this machine, or a MIG slice of one. `index` counts the visible ones from 0, `number` is NVML's number
+    of the GPU that it is (part of), in PCI order; `gpu` is the catalogue's entry, None for an unknown GPU."""
 
     index: int
     number: int
@@ -24,46 +24,46 @@ class Device:
 
     @property
     def name(self) -> str:
-        """The paper's name for it, else ours, else "unknown GPU" with the driver's name."""
+        """Return the paper's name for it, else the catalogue's, else "unknown GPU" with the driver's name."""
         if self.gpu is None:
             return f"unknown GPU ({self.driver_name})"
         return self.gpu.called
 
     @property
     def sliced(self) -> bool:
-        """Whether it is a MIG slice of a GPU."""
+        """Return whether it is a MIG slice of a GPU."""
         return self.uuid.startswith("MIG-")
 
     @property
     def cuda_name(self) -> str:
-        """What CUDA_VISIBLE_DEVICES calls it where CUDA_DEVICE_ORDER is PCI_BUS_ID. DeepSpeed reads numbers there, so
-        a whole GPU is named by its own; slices of a GPU share theirs."""
+        """Return its name for CUDA_VISIBLE_DEVICES with CUDA_DEVICE_ORDER=PCI_BUS_ID: the number of a whole GPU, as
+        DeepSpeed requires one there, or the UUID of a slice, as slices of a GPU share its number."""
         return self.uuid if self.sliced else str(self.number)
 
 
 def every_device(devices: Sequence[Device]) -> str:
-    """Return the GPUs, which are of one type, with their number: 4 x H100; without one the CPU."""
+    """Return the number and name of the GPUs, which are of one type: 4 x H100; cpu where there are none."""
     return f"{len(devices)} x {name_of(devices)}" if devices else name_of(devices)
 
 
 def name_of(devices: Sequence[Device]) -> str:
-    """What records call the device of a run on these, which are of one kind; none means the CPU."""
+    """Return the name of a run's devices in records: that of its GPUs, which are of one type, or cpu."""
     return devices[0].name if devices else "cpu"
 
 
 def gpu_of(devices: Sequence[Device]) -> Gpu | None:
-    """The catalogue's entry of them; None for the CPU, and for an unknown GPU."""
+    """Return the GPUs' entry in the catalogue; None for the CPU and for an unknown GPU."""
     return devices[0].gpu if devices else None
 
 
 def capability_of(devices: Sequence[Device]) -> tuple[int, int] | None:
-    """Their compute capability; None for the CPU."""
+    """Return the GPUs' compute capability; None for the CPU."""
     return devices[0].compute_capability if devices else None
 
 
 def generation_of(device: Device) -> str:
-    """A GPU's generation; an unknown GPU has that of the newest compute capability of the catalogue up to its own, as
-    what is compiled for that runs on it. It does not where the major number is another."""
+    """Return a GPU's generation: if unknown, that of the newest one in the catalogue with the same major and no higher
+    minor compute capability, whose code runs on it; where there is none, a clause that describes it."""
     if device.gpu is not None:
         return device.gpu.generation
     older = [gpu for gpu in catalogue() if gpu.compute_capability <= device.compute_capability]
@@ -77,10 +77,10 @@ def generation_of(device: Device) -> str:
 
 
 def mask(devices: Sequence[Device], variable: str | None) -> list[Device]:
-    """What the value of CUDA_VISIBLE_DEVICES leaves of the devices, as CUDA reads it.
+    """Return the devices that a value of CUDA_VISIBLE_DEVICES selects, as CUDA reads it.
 
-    None leaves all. Entries are numbers of GPUs, of which a number in MIG mode is the first slice, or UUIDs or their
-    beginnings; one that names no device hides itself and the rest, one given twice hides all.
+    None selects all. An entry is a GPU's number, which in MIG mode means its first slice, or the beginning of a UUID.
+    An entry that matches no device ends the selection; a repeated one makes it empty.
     """
     if variable is None:
         return list(devices)

@@ -1,4 +1,4 @@
-"""What this machine is fit for: its GPUs, the kernels that are installed, TF32, and whether the image is for it."""
+"""A check of this machine: its GPUs, the installed kernels, TF32, and whether the image suits the GPUs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from . import build_cache, nvml, packages, rules
 from .devices import Device, generation_of
 from .packages import KERNELS, installed
 
-# Each target of the Dockerfile, and the generations that it has kernels and a torch for.
+# The Dockerfile's targets, and the GPU generations that the kernels and the torch of each support.
 SERVES: dict[str, tuple[str, ...]] = {
     **{generation.lower(): (generation,) for generation in GENERATIONS},
     "cpu": (),
-    "paper": GENERATIONS[: GENERATIONS.index("Blackwell")],  # torch 2.3.1 knows nothing newer
-    "latest": GENERATIONS[GENERATIONS.index("Turing") :],  # CUDA 13 knows nothing older
+    "paper": GENERATIONS[: GENERATIONS.index("Blackwell")],  # torch 2.3.1 supports nothing newer
+    "latest": GENERATIONS[GENERATIONS.index("Turing") :],  # CUDA 13 supports nothing older
     "every": GENERATIONS[GENERATIONS.index("Turing") :],
 }
 _SHARED_BYTES = 2**30  # more than the 64 MiB that a container has by default
@@ -25,8 +25,8 @@ _SHARED_BYTES = 2**30  # more than the 64 MiB that a container has by default
 
 @dataclass(frozen=True)
 class Health:
-    """`kernels` are the paths beside torch's own; `complaint` says what is wrong and what would be right, `advice`
-    what several GPUs may lack; or None."""
+    """The result of the check. `kernels` are those besides torch's own. `complaint` says what is wrong and how to fix
+    it, `advice` what several GPUs may lack; both may be None."""
 
     gpus: tuple[str, ...]
     driver: str | None
@@ -39,7 +39,7 @@ class Health:
 
     @property
     def line(self) -> str:
-        """All of it in one line."""
+        """Return the result in one line."""
         parts = [
             f"{', '.join(self.gpus)}, driver {self.driver or 'unknown'}" if self.gpus else "no GPU is visible",
             f"image {self.image}" if self.image else "no image",
@@ -51,7 +51,7 @@ class Health:
 
 
 def examine() -> Health:
-    """Looks at this machine, without CUDA and without torch. A UserError where a variable is wrong."""
+    """Check this machine without starting CUDA or importing torch. Raises UserError for a wrong variable."""
     devices, unusable = _devices()
     first = devices[0] if devices else None
     counted = {device.name: device for device in devices}
@@ -71,13 +71,13 @@ def examine() -> Health:
 
 
 def _damage() -> str | None:
-    """What is not as the set-up left it, and what puts it back; None where this Python was set up by other means."""
+    """Describe damaged packages and their repair; None where there are none, or no lock was installed here."""
     damages = installation.damages() if installation.installed_locks() else ()
     return installation.summary(damages)
 
 
 def _devices() -> tuple[list[Device], str | None]:
-    """The visible GPUs; or none, and why those that are there cannot be used."""
+    """Return the visible GPUs and None; or no GPU, and why those that exist cannot be used."""
     try:
         return nvml.visible_devices(), None
     except UserError as error:
@@ -85,7 +85,7 @@ def _devices() -> tuple[list[Device], str | None]:
 
 
 def shared_memory_advice(size: int, gpus: int) -> str | None:
-    """What to do where so many bytes of /dev/shm are few for the exchanges of so many GPUs; None where they suffice."""
+    """Return advice where /dev/shm (`size` bytes) is small for communication among `gpus` GPUs; None where not."""
     if gpus < 2 or size >= _SHARED_BYTES:
         return None
     return (
@@ -95,7 +95,7 @@ def shared_memory_advice(size: int, gpus: int) -> str | None:
 
 
 def _shared_memory() -> int:
-    """The bytes of /dev/shm."""
+    """Return the size of /dev/shm in bytes."""
     try:
         found = os.statvfs("/dev/shm")
     except OSError:  # there is none
@@ -127,12 +127,12 @@ def _image() -> str | None:
     target = packages.image_target()
     if target not in (None, *SERVES):
         raise UserError(f"REPRO_IMAGE={target}: expected one of {', '.join(SERVES)}; images set it, leave it alone")
-    packages.image_architectures()  # a UserError where it lists none
+    packages.image_architectures()  # raises UserError for a wrong value
     return target
 
 
 def without_cuda(device: Device) -> str | None:
-    """Why the installed torch can do nothing with this GPU, and what would; None where it was built for GPUs."""
+    """Return why the installed torch cannot use this GPU, and the fix; None where it was built for GPUs."""
     torch = installed("torch") or ""
     if not torch.endswith("+cpu"):
         return None
@@ -143,7 +143,7 @@ def without_cuda(device: Device) -> str | None:
 
 
 def _mismatch(device: Device) -> str | None:
-    """Why this stack, or this image, is not for this GPU, with the one that is; None where it is."""
+    """Return why this stack or image does not suit this GPU, and which one does; None where it does."""
     target = packages.image_target()
     if target is None:
         return without_cuda(device)
@@ -161,8 +161,8 @@ def _mismatch(device: Device) -> str | None:
 
 
 def _not_compiled_for(device: Device, target: str) -> str | None:
-    """The same of an image that whoever built it had compiled for some GPUs alone. What is compiled for 8.0 also runs
-    on 8.6, but not the other way round."""
+    """Return why an image that was compiled for some GPUs only does not suit this one; None where it does. Code for 8.0
+    also runs on 8.6, but not the reverse."""
     compiled, (major, minor) = packages.image_architectures(), device.compute_capability
     if not compiled or any(known[0] == major and known[1] <= minor for known in compiled):
         return None

@@ -1,4 +1,4 @@
-"""What a run ran on: machine, driver, packages, the lock they came from, the commit, the seed."""
+"""The environment of a run: machine, driver, packages, the lock they came from, commit and seed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .stack import recorded_variables
 _ON_GPUS, _ON_CPU = "requirements.lock", "locks/cpu.lock"  # what run_all.sh sets up
 _LOCKS = (_ON_GPUS, _ON_CPU, "locks/paper.lock", "locks/latest.lock")
 _UNKNOWN = "unknown"
-ELSEWHERE = " (elsewhere)"  # behind the version of a package that came from there
+ELSEWHERE = " (elsewhere)"  # suffix of the version of a package that came from elsewhere
 FILE = "environment.json"
 
 
@@ -46,9 +46,9 @@ class RunGpu:
 
 @dataclass(frozen=True)
 class Lock:
-    """The lock that a stack is compared with, with its hash, and of each package that differs its version in the `lock`
-    and `installed`. `changed` maps packages of the locked version to what is not as it was installed. `reason` states
-    why a stack of these versions is not the lock all the same."""
+    """The comparison of a stack with a lock. `differences` gives the versions of each differing package in the `lock`
+    and `installed`. `changed` maps packages of the locked version to what changed since they were installed. `reason`
+    states why a stack of these versions still is not the lock."""
 
     file: str | None = None
     sha256: str | None = None
@@ -59,7 +59,7 @@ class Lock:
 
     @property
     def summary(self) -> str:
-        """Describe in one clause whether this is the lock, and if not why."""
+        """Describe in one clause whether the stack is the lock, and if not, why."""
         if self.is_the_lock:
             return f"{self.file}, all as locked"
         count = len(self.differences)
@@ -71,11 +71,11 @@ class Lock:
 
 @dataclass(frozen=True)
 class Environment:
-    """What environment.json holds, in its order. None is what a run has not, or a folder does not say; `packages` are
-    those installed, in the version that was imported where one was, `imported` where those came from, `variables` those
-    that steer the stack, `options` what the run was asked for, and `earlier` what those before it in the folder were,
-    each once. Of several runs `gpus` are those of the one that had most, and `commits` lists each that wrote a
-    record."""
+    """The content of environment.json, in its order. None means that a run has no such thing, or a folder does not
+    record it. `packages` are those installed, in the version that was imported if one was; `imported` says where they
+    came from. `variables` are those that affect the stack, `options` those of this run, `earlier` those of earlier runs
+    in the folder, each once. Of several runs `gpus` are those of the one with most GPUs, and `commits` lists each that
+    wrote a record."""
 
     repro: str | None = None
     commit: str | None = None
@@ -96,14 +96,14 @@ class Environment:
 
     @property
     def versions(self) -> dict[str, str] | None:
-        """Return the packages, with the place of each that came from elsewhere: two of one version may be unlike."""
+        """Return the packages' versions, marked where a package came from elsewhere: equal ones may differ then."""
         if self.packages is None:
             return None
         foreign = {name: self.imported[name].version for name in elsewhere(self.imported)} if self.imported else {}
         return self.packages | {name: f"{version or _UNKNOWN}{ELSEWHERE}" for name, version in foreign.items()}
 
     def with_imports(self, imports: Imports) -> Environment:
-        """Return the same, once it is known what the stack imported."""
+        """Return a copy that includes what the stack imported."""
         known = self.packages or {}
         versions = {name: each.version or _UNKNOWN for name, each in imports.packages.items()}
         packages = known | {name: version for name, version in versions.items() if name in known or matters(name)}
@@ -128,8 +128,8 @@ class Environment:
 
 
 def stack(devices: Sequence[Device], packages: dict[str, str], python: str = sys.executable) -> Stack:
-    """What the rules need to know of this machine; `devices` are the GPUs of the run, none on a CPU. What another
-    `python` has for DeepSpeed's Adam is known once it compiles it."""
+    """Return what the rules need to know of this machine. `devices` are the GPUs of the run, none on a CPU. Whether
+    another `python` has DeepSpeed's Adam is known only once it compiles it."""
     capability = capability_of(devices)
     adams = (
         (build_cache.obstacle(), build_cache.obstacle_on_host())
@@ -147,8 +147,8 @@ def describe(
     variables: Mapping[str, str],
     damages: Collection[Damage] | None = None,
 ) -> Environment:
-    """What this run runs on; `variables` are those that trials get on top of those inherited, `damages` those of
-    another Python than this."""
+    """Return the environment of this run. `variables` are those that trials get besides the inherited ones, `damages`
+    those of another Python than this one."""
     here = commit()
     return Environment(
         repro=__version__,
@@ -169,15 +169,15 @@ def describe(
 
 
 def read(folder: Path) -> Environment | None:
-    """What a results folder's trials ran on; None where it does not say. Raises NotAsDeclaredError where its file
-    holds something else."""
+    """Return the environment of a results folder's trials; None without the file. Raises NotAsDeclaredError where its
+    file has another content."""
     path = folder / FILE
     return datafile.read(path, Environment) if path.exists() else None
 
 
 def refuse_another(folder: Path, now: Environment, more: Collection[str] = ()) -> None:
-    """A UserError where a results folder's trials were measured on another stack or machine than this one: with another
-    version of what makes a difference to a measurement, or of `more` packages."""
+    """Raise UserError where a results folder's trials were measured on another stack or machine than this one. Of the
+    packages those that affect a measurement are compared, and those in `more`."""
     try:
         then = read(folder)
         if then is None:
@@ -193,11 +193,11 @@ def refuse_another(folder: Path, now: Environment, more: Collection[str] = ()) -
     foreign = {*elsewhere(then.imported), *elsewhere(now.imported)}
     others = sorted({*before, *after}.difference(PACKAGES))
     names = [*PACKAGES, *(name for name in others if name in more or name in foreign or matters(name))]
-    if now.imported is None:  # of what came from elsewhere then, nothing is known before it is imported
+    if now.imported is None:  # packages from elsewhere are known only once they are imported
         names = [name for name in names if name not in foreign]
     pairs: list[tuple[str, Any, Any]] = [(name, before.get(name), after.get(name)) for name in names]
     pairs += [("driver", then.driver, now.driver), ("python", then.python, now.python)]
-    pairs += [("repro", then.repro, now.repro)]  # what it calls by one name may be another thing
+    pairs += [("repro", then.repro, now.repro)]  # another version may use a name for another thing
     pairs += [("the CPU", then.host.cpu, now.host.cpu), ("the GPU", _gpu_name(then), _gpu_name(now))]
     pairs += [(f"the set-up's {name}", *pair) for name, pair in _changes(then.lock, now.lock)]
     may_lack = [
@@ -205,30 +205,30 @@ def refuse_another(folder: Path, now: Environment, more: Collection[str] = ()) -
         ("the number of usable CPUs", then.host.usable_cpus, now.host.usable_cpus),
         ("TF32", then.tf32, now.tf32),
     ]
-    pairs += [pair for pair in may_lack if None not in pair]  # older folders say less
+    pairs += [pair for pair in may_lack if None not in pair]  # older folders record less
     different = [f"{name} was {old}, is {new}" for name, old, new in pairs if old != new]
     if different:
         raise UserError(f"{folder} holds another machine's or stack's trials ({different[0]}); name another with --out")
 
 
 def _changes(then: Lock, now: Lock) -> list[tuple[str, tuple[str, str]]]:
-    """Packages with files that were changed since they were installed, in either of two set-ups."""
+    """Return the packages with files that changed since their installation, in either of two set-ups."""
     names = sorted({*then.changed, *now.changed})
     return [(name, tuple(lock.changed.get(name, "as installed") for lock in (then, now))) for name in names]  # type: ignore[misc]
 
 
 def keep(now: Environment, folder: Path) -> Environment:
-    """Writes environment.json, and returns what it holds. The options and commits of the runs before
-    stay in it, what was imported until something is again, and their GPUs where they had more of the same."""
+    """Write environment.json, and return its content. It keeps the options and commits of earlier runs, their imports
+    until there are new ones, and their GPUs where they had more of the same type."""
     then: Environment | None = None
-    with contextlib.suppress(datafile.NotAsDeclaredError):  # the report tells of it
+    with contextlib.suppress(datafile.NotAsDeclaredError):  # the report mentions it
         then = read(folder)
     if then is not None and then.imported is not None and now.imported is None:
         kept = {name: getattr(then, name) for name in ("packages", "imported", "lock", "variables")}
         now = replace(now, **kept)
     asked = json.loads(json.dumps(now.options))
     before = [*then.earlier, then.options] if then else []
-    earlier = [options for options in before if options and options != asked]  # each once, as it is kept
+    earlier = [options for options in before if options and options != asked]  # each only once
     commits, gpus = now.commits, now.gpus
     if then is not None:
         commits = [*(then.commits or filter(None, [then.commit])), *commits]
@@ -249,16 +249,16 @@ def lock(
     imported: Mapping[str, Imported] | None = None,
     damages: Collection[Damage] = (),
 ) -> Lock:
-    """Compare a stack with a lock: the one whose versions its packages have; else, in an image, the nearest, which is
-    the image's own; else the one that run_all.sh sets up for a run on GPUs or on a CPU. It is the lock where all that
-    was imported, as far as that is known, came from where the lock is installed, and none of it is one of `damages`."""
+    """Compare a stack with a lock: the one whose versions it has; else, in an image, the closest, which is the image's
+    own; else the one that run_all.sh sets up for GPUs or for a CPU. The stack is the lock only if all known imports
+    came from where the lock is installed, and no package of it is in `damages`."""
     found = _nearest(packages, on_gpus, damages)
     reason = complaint(imported)
     return found if reason is None else replace(found, is_the_lock=False, reason=reason)
 
 
 def _nearest(packages: dict[str, str], on_gpus: bool, damages: Collection[Damage]) -> Lock:
-    """Return the lock to compare with, and how these versions compare."""
+    """Return the comparison of the versions with the lock that `lock` describes."""
     compared = [found for name in _LOCKS if (found := _compared(name, packages, damages)) is not None]
     exact = next((found for found in compared if not found.differences), None)
     if exact is not None:
@@ -270,7 +270,7 @@ def _nearest(packages: dict[str, str], on_gpus: bool, damages: Collection[Damage
 
 
 def _compared(name: str, packages: dict[str, str], damages: Collection[Damage]) -> Lock | None:
-    """The installed packages beside one lock; None where there is no such file, as an image has only its own."""
+    """Compare the installed packages with one lock; None where the file is missing: an image has only its own."""
     path = ROOT / name
     if not path.is_file():
         return None
@@ -286,18 +286,18 @@ def _compared(name: str, packages: dict[str, str], damages: Collection[Damage]) 
     return Lock(name, hashlib.sha256(text.encode()).hexdigest(), is_the_lock, differences, changed=changed)
 
 
-# By which a git hook, or a person, names another repository than that of the folder.
+# Variables by which a git hook, or a person, selects another repository than that of the folder.
 _OF_A_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
 
 
 def commit() -> str | None:
-    """This checkout's commit, `-dirty` behind it where files differ; None outside of one, and where git does not say
-    it, which is reported. An image has no checkout, and says its commit in REPRO_COMMIT."""
+    """Return this checkout's commit, with `-dirty` where files differ. None outside of a checkout, and where git fails,
+    which is reported. An image has no checkout, but its commit in REPRO_COMMIT."""
     if known := os.environ.get("REPRO_COMMIT"):
         return known
     if not (ROOT / ".git").exists():  # git would answer with a repository around this folder
         return None
-    # Another user's checkout, as in many containers, git takes for unsafe; its code is what runs here anyway.
+    # git refuses another user's checkout, common in containers, as unsafe; but its code is what runs here anyway.
     command = ["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT)]
     try:
         found = subprocess.run(
@@ -318,5 +318,5 @@ def commit() -> str | None:
 
 @cache
 def _say_unknown(why: str) -> None:
-    """Once in a process: each part of a check describes its environment."""
+    """Report an unknown commit once in a process: each part of a check describes its environment."""
     say(f"the commit of this checkout is not recorded, as {why}")

@@ -16,9 +16,9 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Host:
-    """The computer around the GPUs. None, empty or 0 is what nobody tells. `usable_cpus` counts those that a run may
-    use, as taskset, Docker's --cpuset-cpus and --cpus or a batch system leave them: it starts a thread for each.
-    `memory_bytes` is all of the memory, or as much of it as the container may have."""
+    """The computer around the GPUs. None, empty or 0 means unknown. `usable_cpus` counts the CPUs that taskset,
+    Docker's --cpuset-cpus and --cpus or a batch system leave to a run, which starts a thread for each. `memory_bytes`
+    is all of the memory, or the container's limit."""
 
     cpu: str = ""
     physical_cores: int | None = None
@@ -34,7 +34,7 @@ class Host:
 
 
 def host() -> Host:
-    """This computer, as its system describes it."""
+    """Return the description of this computer."""
     return Host(
         cpu=_cpu_model(),
         physical_cores=_physical_cores(),
@@ -46,14 +46,14 @@ def host() -> Host:
 
 
 def usable_cpus() -> int:
-    """CPUs that this process may use; a part of one, of a container's quota, keeps a thread busy for a part of the
-    time."""
+    """Return the number of CPUs that this process may use. A container's quota is rounded up: a fraction of a CPU keeps
+    a thread busy part of the time."""
     allowed, quota = len(os.sched_getaffinity(0)), cgroup_cpus()
     return allowed if quota is None else min(allowed, math.ceil(quota))
 
 
 def instructions() -> str:
-    """Names the set of instructions that this computer's processor has."""
+    """Return a hash of the instruction sets that this computer's processor has."""
     return hashlib.sha256(_cpu_told("flags").encode()).hexdigest()[:8]
 
 
@@ -67,7 +67,7 @@ def _cpu_model() -> str:
 
 
 def _cpu_told(what: str) -> str:
-    """What the system tells of the first processor; nothing where it does not."""
+    """Return a field of the first processor in /proc/cpuinfo; empty where it is not there."""
     try:
         found = re.search(rf"^{what}\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
@@ -94,7 +94,7 @@ MOUNTED, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 def cgroup_cpus() -> float | None:
-    """As many CPUs as its quota of time amounts to; None where it has none."""
+    """Return the CPU time quota of this process's cgroups in CPUs; None without one."""
     found = []
     for folder in _folders("cpu"):
         told = _told(folder / "cpu.max") or [*_told(folder / "cpu.cfs_quota_us"), *_told(folder / "cpu.cfs_period_us")]
@@ -104,13 +104,13 @@ def cgroup_cpus() -> float | None:
 
 
 def cgroup_memory() -> int | None:
-    """Bytes; None where nothing limits it. Version 1 has a number larger than any memory for that."""
+    """Return the cgroups' memory limit in bytes; None without one. Version 1 then gives a huge number."""
     told = [_told(folder / name) for folder in _folders("memory") for name in ("memory.max", "memory.limit_in_bytes")]
     return min((int(each[0]) for each in told if each and each[0] != "max"), default=None)
 
 
 def cgroup_pids() -> tuple[int, int] | None:
-    """How many processes and threads it may have, and how many of them are left; None where nothing limits it."""
+    """Return the tightest cgroup limit of processes and threads, and how many are left; None without one."""
     found = []
     for folder in _folders("pids"):
         most, current = _told(folder / "pids.max"), _told(folder / "pids.current")
@@ -120,24 +120,24 @@ def cgroup_pids() -> tuple[int, int] | None:
 
 
 def pids_refused() -> int:
-    """How often one more was refused for that."""
+    """Return how often that limit refused a process or a thread."""
     return _counted("pids", "pids.events", "max")
 
 
 def oom_kills() -> int:
-    """How many of its processes the kernel has killed for want of memory."""
+    """Return how many of the cgroups' processes the kernel has killed because memory ran out."""
     return _counted("memory", "memory.events", "oom_kill") or _counted("memory", "memory.oom_control", "oom_kill")
 
 
 def _counted(controller: str, file: str, name: str) -> int:
-    """What a file of its groups counts under this name, over all of them."""
+    """Return the sum of a named counter over the files of this process's cgroups."""
     counts = [_told(folder / file) for folder in _folders(controller)]
     return sum(int(value) for each in counts for key, value in zip(each[::2], each[1::2], strict=False) if key == name)
 
 
 def _folders(controller: str) -> Iterator[Path]:
-    """This process's group and those around it, whose limits hold for it too. A container may be told its path on the
-    host and see its own group at the top: a folder that is not there limits nothing."""
+    """Yield the folders of this process's cgroup and its parents, whose limits also apply. A container may get its path
+    on the host but see its own group at the top: a folder that does not exist limits nothing."""
     with contextlib.suppress(OSError):
         for line in OWN.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
@@ -149,41 +149,41 @@ def _folders(controller: str) -> Iterator[Path]:
 
 
 def _told(file: Path) -> list[str]:
-    """The words in a file; none where it cannot be read."""
+    """Return the words in a file; none where it cannot be read."""
     try:
         return file.read_text().split()
     except OSError:
         return []
 
 
-_NO_MORE = ("can't start new thread", "resource temporarily unavailable")  # Python, and the C library
+_NO_MORE = ("can't start new thread", "resource temporarily unavailable")  # messages of Python and of the C library
 
 
 def no_more_processes(text: str) -> bool:
-    """Return whether this text says that no process or thread could be started."""
+    """Return whether a message says that no process or thread could be started."""
     return any(sign in text.lower() for sign in _NO_MORE)
 
 
 def process_limit() -> str:
-    """Name the limit that leaves the fewest here, and how to go on."""
+    """Name the limit that leaves the fewest processes, and how to raise it."""
     found = processes_left()
     what = f"{found[1]}: raise it" if found else "raise the limit of this user, container or job"
     return f"no more processes and threads may be started here; {what}"
 
 
 def processes_left() -> tuple[int, str] | None:
-    """How many more may be started, and the limit, as a person finds it; None where nothing limits them."""
+    """Return how many processes and threads may still be started, and a description of the limit; None without one."""
     found = []
     if (pids := cgroup_pids()) is not None:
         found.append((pids[1], f"pids.max of this control group is {pids[0]}"))
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    if soft != resource.RLIM_INFINITY and os.geteuid() != 0:  # root is not held to it
+    if soft != resource.RLIM_INFINITY and os.geteuid() != 0:  # root is exempt
         found.append((soft - _tasks_of(os.getuid()), f"ulimit -u is {soft}"))
     return min(found, default=None)
 
 
 def _tasks_of(user: int) -> int:
-    """How many processes and threads this user has, as far as they can be seen."""
+    """Return how many processes and threads this user has, as far as they are visible."""
     tasks = 0
     for process in Path("/proc").glob("[0-9]*"):
         try:

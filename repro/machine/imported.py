@@ -1,4 +1,4 @@
-"""What a process imported: packages, their versions and where they came from, and what came through variables."""
+"""The imports of a process: packages, versions, where they came from, and what came through environment variables."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Place = Literal["site-packages", "kernels", "elsewhere"]
 
 _OURS = {"repro", "tests", "benchmarks"}
 _MODULES = {"nvidia-ml-py": "pynvml"}  # of packages whose module has another name
-# By module those that a trial may import.
+# The packages that a trial may import, by module.
 _PACKAGES = {_MODULES.get(name, name.replace("-", "_")): name for name in PACKAGES if name not in TOOLS}
 _STACK = _PACKAGES.keys()
-_AT_START = ("sitecustomize", "usercustomize")  # run before all else, and no lock has them
+_AT_START = ("sitecustomize", "usercustomize")  # Python runs these first, and no lock contains them
 
 
 @dataclass(frozen=True)
 class Imported:
-    """A package that was imported: its version, None where neither it nor what lies beside it states one, and its
-    place: the environment's own site-packages, an image's kernels, or elsewhere."""
+    """An imported package. Its version is None where neither it nor the metadata beside it states one. Its place is the
+    environment's own site-packages, an image's kernels, or elsewhere."""
 
     version: str | None
     place: Place
@@ -41,15 +41,15 @@ class Imported:
 
 @dataclass(frozen=True)
 class Imports:
-    """What a process imported. `packages` has distributions by name, and modules of none by theirs where they came from
-    elsewhere; `through` the names of the modules and libraries that came through a variable, for each that is set."""
+    """The imports of a process. `packages` has distributions by name, and modules without one where they came from
+    elsewhere. `through` lists, for each variable that is set, the modules and libraries that came through it."""
 
     packages: dict[str, Imported] = field(default_factory=dict)
     through: dict[str, list[str]] = field(default_factory=dict)
 
 
 def imports() -> Imports:
-    """Return what this process imported, and of the stack also what a trial would import from here."""
+    """Return what this process imported, and for the rest of the stack what a trial would import from here."""
     files: dict[str, list[str]] = {}  # by top-level module
     for module_name, module in [*sys.modules.items()]:
         top = module_name.partition(".")[0]
@@ -66,22 +66,21 @@ def imports() -> Imports:
         owner = {normalised(name) for name in owners.get(top, ())}
         if place is None or (len(owner) != 1 and place != "elsewhere"):
             continue
-        # One that is installed by a path to its sources names no modules.
+        # A package that is installed by a path to its sources names no modules.
         package = owner.pop() if len(owner) == 1 else _PACKAGES.get(top, top)
         known = packages.get(package)
-        if known is None or (place == "elsewhere" and known.place != place):  # one has several modules
+        if known is None or (place == "elsewhere" and known.place != place):  # a package may have several modules
             packages[package] = Imported(_version(top, package, of_top, place), place)
     return Imports(packages, _through(files))
 
 
 def elsewhere(packages: Mapping[str, Imported] | None) -> list[str]:
-    """Return the names of those that came from elsewhere than the environment's site-packages and an image's
-    kernels."""
+    """Return the names of packages that came from neither the environment's site-packages nor an image's kernels."""
     return sorted(name for name, each in (packages or {}).items() if each.place == "elsewhere")
 
 
 def complaint(packages: Mapping[str, Imported] | None) -> str | None:
-    """Return one clause that names those that came from elsewhere; None where none did."""
+    """Return a clause that names the packages from elsewhere; None where there are none."""
     if not (names := elsewhere(packages)):
         return None
     verb = "was" if len(names) == 1 else "were"
@@ -89,13 +88,13 @@ def complaint(packages: Mapping[str, Imported] | None) -> str | None:
 
 
 def _file(module: object) -> str | None:
-    """Return the file of a module, or its folder where it is a namespace. Its own dictionary is asked: modules that
-    load what they are asked for would load it."""
+    """Return the file of a module, or the folder of a namespace package. Reads the module's dictionary: attribute
+    access would make lazy modules import more."""
     if not isinstance(module, ModuleType):
         return None
     known = module.__dict__
     file = known.get("__file__")
-    if isinstance(file, str) and os.path.isabs(file):  # some modules that are no file name one all the same
+    if isinstance(file, str) and os.path.isabs(file):  # some modules without a file name one that is no path
         return file
     spec = known.get("__spec__")
     return next(iter(getattr(spec, "submodule_search_locations", None) or ()), None)
@@ -114,20 +113,20 @@ def _located(top: str) -> str | None:
 
 def _place_of_module(top: str, files: Iterable[str]) -> Place | None:
     """Return the place of a top-level module with all its submodules: elsewhere where one of them came from there. None
-    where it is Python's own, or this checkout's."""
+    for Python's own modules and this checkout's."""
     if top in ("__main__", "__mp_main__"):
         return None
     places = {_place(file) for file in files if not (top in _OURS and _within(file, (str(ROOT),)))}
     if top in _AT_START and places - {None}:
         return "elsewhere"
-    if not places and top in _STACK:  # put there by code, without a file
+    if not places and top in _STACK:  # made by code, without a file
         return "elsewhere"
     worst: tuple[Place, ...] = ("elsewhere", "kernels", "site-packages")
     return next((place for place in worst if place in places), None)
 
 
 def _place(file: str) -> Place | None:
-    """Return where a file lies; None where in Python's own library."""
+    """Return the place of a file; None for Python's own library."""
     if _within(file, _own_folders()):
         return "site-packages"
     if image_target() is not None and _within(file, (IMAGE_KERNELS,)):
@@ -147,7 +146,7 @@ def _within(file: str, folders: Iterable[str]) -> bool:
 def _own_folders() -> tuple[str, ...]:
     found = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     if sys.prefix == sys.base_prefix:
-        found += site.getsitepackages()  # of a system's Python, some systems have several
+        found += site.getsitepackages()  # some systems have several for their own Python
     return _and_real(found)
 
 
@@ -163,8 +162,8 @@ def _and_real(folders: Iterable[str]) -> tuple[str, ...]:
 
 
 def _version(top: str, name: str, files: Iterable[str], place: Place) -> str | None:
-    """Return the version by the metadata beside what was imported. From elsewhere, where metadata may be of an older
-    checkout or lacking, the module itself is asked first."""
+    """Return a package's version by the metadata beside its files. From elsewhere, where metadata may be missing or of
+    an older checkout, the module's own __version__ comes first."""
     own = getattr(sys.modules.get(top), "__dict__", {}).get("__version__")
     stated = cut(own.strip().splitlines()[0], 40) if isinstance(own, str) and own.strip() else None
     if place == "elsewhere" and stated:
@@ -175,7 +174,7 @@ def _version(top: str, name: str, files: Iterable[str], place: Place) -> str | N
 
 
 def _through(files: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
-    """Return the names of what came through each variable that is set."""
+    """Return the names of the modules and libraries that came through each variable that is set."""
     found = {}
     if folders := callers_python_path():
         entries = _and_real(map(os.path.abspath, folders))
@@ -189,7 +188,7 @@ def _through(files: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
 
 
 def _is_named(library: str, named: Iterable[str]) -> bool:
-    """Return whether a loaded library is one of those named, by its path or name, or in one of the folders named."""
+    """Return whether a loaded library is one of those named, by its path or name, or is in one of the folders named."""
     for each in named:
         real = os.path.realpath(each)
         if (
@@ -202,12 +201,12 @@ def _is_named(library: str, named: Iterable[str]) -> bool:
 
 
 def _stem(library: str) -> str:
-    """A library's name without its version, which a link may leave out."""
+    """Return a library's name without its version, which a link may leave out."""
     return os.path.basename(library).partition(".so")[0]
 
 
 def _libraries() -> Iterator[str]:
-    """The shared libraries that this process has loaded, as the kernel knows them."""
+    """Yield the shared libraries that this process has loaded, as the kernel lists them."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
             paths = {line.rstrip("\n").split(maxsplit=5)[5] for line in maps if line.count(os.sep)}

@@ -1,7 +1,7 @@
-"""What the NVIDIA driver tells through its library, NVML, which starts no CUDA in this process.
+"""Queries to the NVIDIA driver through its library NVML, which starts no CUDA in this process.
 
-Where there is no driver there are no GPUs. A driver that does not answer is another matter: its GPUs are there and
-cannot be used, which is told, and never taken for a machine without.
+Without a driver there are no GPUs. A driver that does not answer is an error: its GPUs exist but cannot be used, so the
+machine must not be taken for one without GPUs.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ..paper.gpus import find
 from .devices import Device, mask
 
 _T = TypeVar("_T")
-_SECONDS = 20.0  # without persistence the driver starts each GPU anew, in a second or two
-_HIDING_ALL = ("", "-1")  # as people write CUDA_VISIBLE_DEVICES to run on the CPU
+_SECONDS = 20.0  # without persistence mode the driver starts each GPU anew, in 1 to 2 s
+_HIDING_ALL = ("", "-1")  # values of CUDA_VISIBLE_DEVICES for a run on the CPU
 
 
 def visible_devices() -> list[Device]:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves visible, numbered from 0 in its order; else all in PCI order.
+    """Return the GPUs that CUDA_VISIBLE_DEVICES selects, numbered from 0 in its order; without it all in PCI order.
 
-    CUDA itself may number unlike GPUs otherwise, so tell a process which are its own, see Device.cuda_name. Raises
-    UserError as `devices` does, unless the variable hides all.
+    CUDA itself may number GPUs of different types in another order, so pass GPUs to a process by Device.cuda_name.
+    Raises UserError as `devices` does, unless the variable hides all GPUs.
     """
     variable = os.environ.get("CUDA_VISIBLE_DEVICES")
     if variable is not None and variable.strip() in _HIDING_ALL:
@@ -35,9 +35,9 @@ def visible_devices() -> list[Device]:
 
 
 def devices() -> list[Device]:
-    """Every GPU that the driver shows, in PCI order; a GPU in MIG mode counts as its slices.
+    """Return every GPU that the driver lists, in PCI order; a GPU in MIG mode is replaced by its slices.
 
-    Raises UserError where there is a GPU that the driver, or this Python, cannot tell of.
+    Raises UserError where a GPU exists that the driver, or this Python, cannot describe.
     """
     try:
         import pynvml as nvml
@@ -60,25 +60,25 @@ def devices() -> list[Device]:
 
 
 def driver() -> str | None:
-    """The version of the NVIDIA driver; None where there is none, or none that tells."""
+    """Return the version of the NVIDIA driver; None where there is no driver, or it does not answer."""
     try:
         import pynvml as nvml
 
         return _in_time(lambda: _version(nvml))
-    except Exception:  # what a run needs of the driver it asks elsewhere; this one is for the record
+    except Exception:  # only for the record: queries that a run needs are elsewhere
         return None
 
 
 def state(local: int) -> dict[str, float | None] | None:
-    """MHz, W, degrees C, the reasons why the clock is held down, and how many processes compute, of the `local`-th
-    GPU of a process whose GPUs are named as Device.cuda_name does. Of a MIG slice the processes are its own, all else
-    is of the GPU that it is part of. What the GPU does not tell is None, and so is all of it without NVML."""
+    """Return clocks in MHz, power in W, temperature in degrees C, throttle reasons and the number of compute processes
+    of a process's `local`-th GPU, by the names of Device.cuda_name. Of a MIG slice only the processes are its own, all
+    else is the whole GPU's. A value that the GPU does not report is None, as is the result without NVML."""
     try:
         import pynvml as nvml
 
         nvml.nvmlInit()
         handle, whole = _named(nvml, os.environ.get("CUDA_VISIBLE_DEVICES"), local)
-    except Exception:  # a GPU that does not tell is no reason to lose a measurement
+    except Exception:  # a GPU that does not answer must not lose a measurement
         return None
     questions = {
         "sm_mhz": lambda: nvml.nvmlDeviceGetClockInfo(whole, nvml.NVML_CLOCK_SM),
@@ -92,22 +92,22 @@ def state(local: int) -> dict[str, float | None] | None:
     for name, ask in questions.items():
         try:
             found[name] = ask()
-        except Exception:  # nor is one that this version of the driver, or of its Python side, does not know
+        except Exception:  # nor must a query that this version of the driver or of pynvml lacks
             found[name] = None
     return found
 
 
 def memory(local: int) -> tuple[int, int] | None:
-    """Bytes of the `local`-th GPU of such a process, or slice, and how many of them are taken: by others, as long as
-    this process has made nothing there. None where nobody tells."""
+    """Return the total and used bytes of a process's `local`-th GPU or slice, see `state`; None where unknown. The used
+    ones are other processes', as long as this process has allocated nothing there."""
     try:
         import pynvml as nvml
 
-        nvml.nvmlInit()  # in a forked process what the one before it began does not count
+        nvml.nvmlInit()  # a forked process has to initialise NVML itself
         handle, _ = _named(nvml, os.environ.get("CUDA_VISIBLE_DEVICES"), local)
         try:
             told = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
-        except Exception:  # a driver before 510: what it keeps for itself counts as taken
+        except Exception:  # drivers before 510 count their own reserve as used
             told = nvml.nvmlDeviceGetMemoryInfo(handle)
     except Exception:  # as above
         return None
@@ -115,7 +115,7 @@ def memory(local: int) -> tuple[int, int] | None:
 
 
 def _in_time(ask: Callable[[], _T]) -> _T:
-    """Return what `ask` does; a UserError where the driver hangs, as with a GPU that fell off the bus."""
+    """Return the result of `ask`. Raises UserError where the driver hangs, as with a GPU that fell off the bus."""
     answers: list[_T | Exception] = []
 
     def keep() -> None:
@@ -124,7 +124,7 @@ def _in_time(ask: Callable[[], _T]) -> _T:
         except Exception as error:
             answers.append(error)
 
-    asking = threading.Thread(target=keep, daemon=True)  # which the interpreter does not wait for at its end
+    asking = threading.Thread(target=keep, daemon=True)  # the interpreter does not wait for it
     asking.start()
     asking.join(_SECONDS)
     if not answers:
@@ -157,7 +157,7 @@ def _asking(nvml: Any) -> Iterator[None]:
 
 
 def _node() -> Path | None:
-    """A GPU's device node, by which run_all.sh, too, tells that there is a GPU."""
+    """Return a GPU's device node, by which run_all.sh also detects GPUs; None without one."""
     return next(iter(sorted(Path("/dev").glob("nvidia[0-9]*"))), None)
 
 
@@ -170,7 +170,7 @@ def _unusable(error: Exception) -> UserError:
 
 
 def _handles(nvml: Any) -> Iterator[tuple[int, Any, Any]]:
-    """Of every GPU or MIG slice the GPU's number, its own NVML handle, and that of the GPU that it is (part of)."""
+    """Yield, for every GPU or MIG slice, the GPU's number, its own NVML handle, and its whole GPU's handle."""
     for number in range(nvml.nvmlDeviceGetCount()):
         whole = nvml.nvmlDeviceGetHandleByIndex(number)
         if not _in_mig_mode(nvml, whole):
@@ -184,7 +184,7 @@ def _handles(nvml: Any) -> Iterator[tuple[int, Any, Any]]:
 
 
 def _named(nvml: Any, visible: str | None, local: int) -> tuple[Any, Any]:
-    """The handles of the `local`-th GPU or slice that CUDA_VISIBLE_DEVICES names, and of the GPU it is (part of)."""
+    """Return the NVML handles of the `local`-th GPU or slice that `visible` names, and of its whole GPU."""
     name = visible.split(",")[local] if visible else str(local)
     if name.startswith("MIG-"):
         handle = nvml.nvmlDeviceGetHandleByUUID(name)
@@ -196,7 +196,7 @@ def _named(nvml: Any, visible: str | None, local: int) -> tuple[Any, Any]:
 def _in_mig_mode(nvml: Any, handle: Any) -> bool:
     try:
         return nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE
-    except nvml.NVMLError:  # the GPU has none, the driver knows of none, or a sandbox passes on no such question
+    except nvml.NVMLError:  # no MIG in this GPU or driver, or a sandbox blocks the query
         return False
 
 

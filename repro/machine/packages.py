@@ -1,4 +1,4 @@
-"""What is installed in this Python, and the container image it is in."""
+"""The packages installed in this Python, and the container image around it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from importlib.metadata import PackageNotFoundError, distributions, version
 
 from ..console import UserError
 
-TOOLS = ("pytest", "pytest-benchmark", "tabulate")  # what measures and tells, and no trial imports
-# Those that make a difference to what is measured, or to how.
+TOOLS = ("pytest", "pytest-benchmark", "tabulate")  # used to measure and report; no trial imports them
+# Packages that affect what is measured, or how.
 PACKAGES = (
     "torch",
     "torchvision",
@@ -25,17 +25,17 @@ PACKAGES = (
     "numpy",
     "nvidia-ml-py",
 )
-KERNELS = ("flash-attn", "mamba-ssm", "causal-conv1d")  # built from source, beside torch's own
-LIBRARIES = "nvidia-"  # how those of CUDA's begin: cuBLAS, cuDNN, NCCL and others that torch loads
+KERNELS = ("flash-attn", "mamba-ssm", "causal-conv1d")  # custom kernels, built from source
+LIBRARIES = "nvidia-"  # name prefix of CUDA's libraries: cuBLAS, cuDNN, NCCL and others that torch loads
 
 
 def matters(package: str) -> bool:
-    """Whether another version of it makes a difference to a measurement."""
+    """Return whether a package's version affects a measurement."""
     return package in PACKAGES or package.startswith(LIBRARIES)
 
 
 def installed(package: str) -> str | None:
-    """The installed version of a distribution, or None."""
+    """Return the installed version of a distribution, or None."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -43,7 +43,7 @@ def installed(package: str) -> str | None:
 
 
 def installed_packages() -> dict[str, str]:
-    """Every installed distribution and its version, names normalised as locks write them."""
+    """Return every installed distribution and its version, with names normalised as in locks."""
     found: dict[str, str] = {}
     for distribution in distributions():
         name = distribution.metadata["Name"]
@@ -53,31 +53,31 @@ def installed_packages() -> dict[str, str]:
 
 
 def normalised(package: str) -> str:
-    """A distribution's name as locks write it."""
+    """Return a distribution's name as locks write it."""
     return re.sub(r"[-_.]+", "-", package).lower()
 
 
 def without_build(version: str) -> str:
-    """A version without what names its build, such as "+cpu"."""
+    """Return a version without its build, such as "+cpu"."""
     return version.partition("+")[0]
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """A version's first three numbers, by which versions are ordered."""
+    """Return a version's first three numbers, by which versions are ordered."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
-IMAGE_KERNELS = "/opt/kernels"  # what an image has compiled in, which Python finds before its stack
+IMAGE_KERNELS = "/opt/kernels"  # kernels compiled into an image, which Python finds before its stack
 
 
 def image_target() -> str | None:
-    """The target of the Dockerfile that the image was built from; None outside of an image."""
+    """Return the Dockerfile target that this image was built from; None outside of an image."""
     return os.environ.get("REPRO_IMAGE") or None
 
 
 def image_architectures() -> tuple[tuple[int, int], ...]:
-    """The compute capabilities that an image for several generations was compiled for; empty where it does not say.
-    Raises UserError where it says something else."""
+    """Return the compute capabilities that this image was compiled for; empty where it names none. Raises UserError for
+    a wrong value of REPRO_ARCHITECTURES."""
     words = os.environ.get("REPRO_ARCHITECTURES", "").split()
     if wrong := [word for word in words if not re.fullmatch("[0-9]{2,3}", word)]:
         raise UserError(f"REPRO_ARCHITECTURES: {wrong[0]} is no compute capability such as 80; images set it")
@@ -85,7 +85,7 @@ def image_architectures() -> tuple[tuple[int, int], ...]:
 
 
 def how_to_see_a_gpu() -> str:
-    """What to do where no GPU is visible."""
+    """Return advice for where no GPU is visible."""
     if image_target() is None:
         return "check nvidia-smi and CUDA_VISIBLE_DEVICES, or leave --gpus out to run on the CPU"
     return (

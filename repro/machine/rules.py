@@ -1,4 +1,4 @@
-"""Which settings can run where: the rules of Appendix F, what the installed stack lacks, and when TF32 is used."""
+"""Rules for which settings can run where: Appendix F, what the installed stack lacks, and the use of TF32."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..paper.settings import Settings
 from .packages import numbers
 
 _FULLY_SHARD_SINCE = (2, 4)
-_PAPER_HOST_BYTES = 64e9  # a GPU (Appendix B); the authors' jobs ask for as much
-# The module that a family's model comes from, where not from torch alone. Mamba's own is not imported before a trial
-# runs: it binds its kernels then, and a trial chooses them.
+_PAPER_HOST_BYTES = 64e9  # per GPU (Appendix B); the authors' jobs request as much
+# The module that a family's model comes from, where not from torch alone. Mamba's own is imported only in a trial: it
+# binds its kernels when it is imported, and each trial chooses its kernels.
 MODEL_MODULES = {
     "pythia": "transformers.models.gpt_neox.modeling_gpt_neox",
     "roberta": "transformers.models.roberta.modeling_roberta",
@@ -27,10 +27,10 @@ MODEL_MODULES = {
 
 @dataclass(frozen=True)
 class Stack:
-    """What there is to run on. `packages` maps distributions to versions, `capability` is the GPU's, None on a CPU;
-    `adam` and `host_adam` say why DeepSpeed cannot have its Adam on a GPU and on the host, None where it can, or does
-    without, as on a CPU; `tf32` whether free lunch may turn TF32 on, see tf32.py. `broken` maps modules that do not
-    import to the error, as far as it was tried."""
+    """The stack and the device that rules are checked for. `packages` maps distributions to versions, `capability` is
+    the GPU's, None on a CPU. `adam` and `host_adam` are why DeepSpeed cannot have its Adam on a GPU and on the host,
+    None where it can, or does without, as on a CPU. `tf32` says whether free lunch may use TF32. `broken` maps modules
+    to the error of importing them, as far as that was tried."""
 
     packages: dict[str, str]
     capability: tuple[int, int] | None
@@ -41,20 +41,20 @@ class Stack:
 
     @property
     def torch(self) -> tuple[int, ...]:
-        """torch's version."""
+        """Return torch's version numbers."""
         return numbers(self.packages.get("torch", ""))
 
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why settings cannot run, and what would make them run."""
+    """The reason why settings cannot run, and what would make them run."""
 
     reason: str
     remedy: str
 
 
 def packages_of(recipe: Recipe) -> tuple[str, ...]:
-    """The packages that a recipe's model comes from, besides torch."""
+    """Return the packages that a recipe's model comes from, besides torch."""
     return tuple(map(_package, _model_modules(recipe)))
 
 
@@ -67,17 +67,17 @@ def _package(module: str) -> str:
 
 
 def host_bytes(recipe: Recipe, settings: Settings) -> float:
-    """System memory that offloading takes on the whole node: fp32 weights, moments and gradients."""
+    """Return the bytes of system memory that offloading takes on the node: fp32 weights, moments and gradients."""
     return 16.0 * recipe.parameters if settings.offloading else 0.0
 
 
 def fits_papers_hosts(recipe: Recipe, settings: Settings, gpus: int) -> bool:
-    """Whether the paper's nodes have the system memory that offloading takes."""
+    """Return whether the paper's nodes have the system memory that offloading takes."""
     return host_bytes(recipe, settings) <= _PAPER_HOST_BYTES * gpus
 
 
 def obstacle(recipe: Recipe, settings: Settings, count: int, stack: Stack) -> Obstacle | None:
-    """The first reason why these settings cannot run on `count` devices of this stack; None when they can."""
+    """Return the first reason why these settings cannot run on `count` devices of this stack; None where they can."""
     needed = ["torch", *_model_modules(recipe)]
     if settings.library == "deepspeed":
         needed.append("deepspeed")
@@ -126,7 +126,7 @@ def obstacle(recipe: Recipe, settings: Settings, count: int, stack: Stack) -> Ob
 
 
 def bf16_obstacle(recipe: Recipe, capability: tuple[int, int]) -> Obstacle | None:
-    """Volta and Turing have no bf16."""
+    """Return why a GPU cannot run a bf16 recipe: Volta and Turing have no bf16. None where it can."""
     if recipe.precision != "bf16" or capability >= AMPERE:
         return None
     return Obstacle(
@@ -136,7 +136,7 @@ def bf16_obstacle(recipe: Recipe, capability: tuple[int, int]) -> Obstacle | Non
 
 
 def flash_obstacle(recipe: Recipe, capability: tuple[int, int] | None) -> Obstacle | None:
-    """Only some recipes have a path for flash-attn, which serves no CPU, Volta or Turing."""
+    """Return why flash-attn cannot run: the recipe does not support it, or the device is a CPU, Volta or Turing."""
     if not recipe.flash_attention:
         return Obstacle(f"{recipe.name} has no flash-attn path", "leave flash out")
     if capability is None or capability < AMPERE:
@@ -145,17 +145,17 @@ def flash_obstacle(recipe: Recipe, capability: tuple[int, int] | None) -> Obstac
 
 
 def compiles(recipe: Recipe, settings: Settings) -> bool:
-    """Free lunch compiles, except Mamba, and except with ZeRO (Appendix F)."""
+    """Return whether the settings compile: with free lunch, except Mamba and ZeRO (Appendix F)."""
     return settings.free_lunch and recipe.compiles and settings.library != "deepspeed"
 
 
 def uses_custom_kernels(recipe: Recipe, settings: Settings, cuda: bool) -> bool:
-    """They come with free lunch; Mamba's run on GPUs alone, torch's own attention everywhere."""
+    """Return whether the settings use custom kernels: with free lunch, and Mamba's only on GPUs."""
     return settings.free_lunch and (cuda or recipe.family != "mamba")
 
 
 def uses_tf32(settings: Settings, stack: Stack) -> bool:
-    """TF32 comes with free lunch, where it is allowed."""
+    """Return whether the settings use TF32: with free lunch, where it is allowed."""
     return settings.free_lunch and stack.tf32
 
 
@@ -164,8 +164,8 @@ CHOICES = ("auto", "on", "off")
 
 
 def tf32_allowed(capability: tuple[int, int] | None) -> bool:
-    """`capability` is the GPU's, None without one. REPRO_TF32 is `off`; `auto`, the default; or `on`, which images for
-    GPUs that all have TF32 set, and which gives it to no GPU that has none."""
+    """Return whether TF32 is allowed on a GPU of this capability (None: no GPU). REPRO_TF32=off forbids it; `auto`, the
+    default, and `on`, which images for GPUs with TF32 set, allow it if the GPU has it. Raises UserError for others."""
     asked = os.environ.get("REPRO_TF32") or "auto"
     if asked not in CHOICES:
         raise UserError(f"REPRO_TF32={asked}: expected one of {', '.join(CHOICES)}")

@@ -1,7 +1,5 @@
-"""Imports the measured stack: torch first, then whatever of it is installed. Every process that trains passes here.
-
-The variables that steer it are named here too.
-"""
+"""The import of the measured stack, torch first, in every process that trains, and the variables that control the
+stack."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from .host import instructions
 from .packages import installed
 from .rules import MODEL_MODULES
 
-# Everything trials import, so that a trial forked from a process that holds it starts in milliseconds.
+# Everything that trials import: a trial forked from a process that has loaded it starts in milliseconds.
 PRELOADED = (
     "torch._dynamo",
     "torch._inductor.compile_fx",
@@ -41,9 +39,9 @@ PRELOADED = (
 
 
 def declare_torchvision_operators() -> None:
-    """torchvision has no CPU build on PyPI, and its CUDA build cannot load its operators beside a CPU torch; its
-    import, which timm's and transformers' need, then fails on `torchvision::nms does not exist`. Nothing here
-    calls these operators: declaring their schemas first is all the import asks for."""
+    """Declare the operators of torchvision, so that its CUDA build can be imported beside a CPU torch. It has no CPU
+    build on PyPI, and its CUDA build cannot load them there: its import, which timm and transformers need, would fail
+    with `torchvision::nms does not exist`. Nothing here calls them, so that declaring their schemas is enough."""
     import torch
 
     found = installed("torchvision")
@@ -52,18 +50,18 @@ def declare_torchvision_operators() -> None:
     library = torch.library.Library("torchvision", "DEF")
     for name in ("nms", "qnms"):
         library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    declare_torchvision_operators.library = library  # type: ignore[attr-defined]  # dropped with its last reference
+    declare_torchvision_operators.library = library  # type: ignore[attr-defined]  # kept alive
 
 
 def load(modules: Iterable[str] = ()) -> dict[str, str]:
-    """Imports torch, cures torchvision, then imports `modules`; returns those that do not import, each with the error:
-    some versions lack them, and some packages are broken."""
+    """Import torch, work around torchvision, then import `modules`; return those that do not import, each with the
+    error: some versions lack them, and some packages are broken."""
     # The driver is asked through NVML: a CUDA context made here would be broken in every forked trial.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-    # The compiler's worker processes start in the trial that needs them, not in every process that imports it.
+    # The compiler's worker processes start in the trial that needs them, not in every process that imports torch.
     os.environ.setdefault("TORCH_WARM_POOL", "0")
-    os.environ.setdefault("TORCH_TNT_IN_USE", "1")  # torch 2.3's word for it; its workers would start CUDA here
-    # transformers and its hub client look for nothing online: models are built from numbers in their recipes.
+    os.environ.setdefault("TORCH_TNT_IN_USE", "1")  # does so in torch 2.3, whose workers would start CUDA here
+    # transformers and its hub client stay offline: models are built from numbers in their recipes.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -74,13 +72,13 @@ def load(modules: Iterable[str] = ()) -> dict[str, str]:
     for module in modules:
         try:
             importlib.import_module(module)
-        except Exception as error:  # a broken package fails in its own way
+        except Exception as error:  # a broken package may raise anything
             broken[module] = one_line(error)
     return broken
 
 
 def _on_gpus() -> bool:
-    """Whether what is imported here is to run on GPUs. torch would have to start CUDA to tell of a MIG slice."""
+    """Return whether what is imported here will run on GPUs. Asks NVML: torch would start CUDA to see a MIG slice."""
     import torch
 
     return torch.backends.cuda.is_built() and bool(nvml.visible_devices())
@@ -88,9 +86,10 @@ def _on_gpus() -> bool:
 
 @contextlib.contextmanager
 def answers_of_the_driver() -> Iterator[None]:
-    """In here torch tells a GPU's compute capability without starting CUDA: DeepSpeed 0.14 and the compiler of torch
-    2.3 ask for it when they are imported. More modules ask whether there is a GPU, which torch tells by NVML, but has
-    to start CUDA for where it is a MIG slice. What a module binds in here for good asks torch itself ever after."""
+    """Let torch answer questions about the GPU from NVML, without starting CUDA. On import, DeepSpeed 0.14 and the
+    compiler of torch 2.3 ask for its compute capability, and more modules ask whether there is a GPU, for which torch
+    would start CUDA with a MIG slice. A function that a module keeps from here calls torch's own once this context has
+    ended."""
     import torch
 
     devices = nvml.visible_devices()
@@ -119,11 +118,11 @@ def answers_of_the_driver() -> Iterator[None]:
         for name, function in own.items():
             setattr(torch.cuda, name, function)
         interface = sys.modules.get("torch._dynamo.device_interface")
-        getattr(interface, "caching_worker_device_properties", {}).clear()  # trials ask for more, and for real
+        getattr(interface, "caching_worker_device_properties", {}).clear()  # trials need all real properties
 
 
 def preload(modules: Sequence[str]) -> dict[str, str]:
-    """Imports what trials use, leaving the device untouched; returns what does not import, as `load` does."""
+    """Import what trials use, without touching the device; return what does not import, as `load` does."""
     load()
     with answers_of_the_driver():
         broken = load(modules)
@@ -132,7 +131,7 @@ def preload(modules: Sequence[str]) -> dict[str, str]:
     if "deepspeed" in modules and "deepspeed" not in broken and not _on_gpus():
         import deepspeed
 
-        # gloo carries DeepSpeed's collectives on a CPU: its shared-memory ones would be compiled first.
+        # DeepSpeed then uses gloo on a CPU: its shared-memory collectives would have to be compiled first.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     with contextlib.suppress(AttributeError):
         if torch.cuda.is_initialized():
@@ -141,8 +140,8 @@ def preload(modules: Sequence[str]) -> dict[str, str]:
 
 
 _AUTHORS = {"OMP_NUM_THREADS": "1", "NCCL_P2P_LEVEL": "NVL"}
-# What mpirun, srun, torchrun, accelerate and cloud services tell the processes that they start. DeepSpeed and
-# accelerate take them for the ranks' own, which measure/rank.py sets.
+# Variables that mpirun, srun, torchrun, accelerate and cloud services set for the processes that they start. DeepSpeed
+# and accelerate would take them for the ranks' own, which measure/rank.py sets.
 _LAUNCHERS = (
     *("OMPI_", "PMI_", "PMIX_", "PRTE_", "HYDRA_", "MPI_", "MV2_", "SLURM_", "TORCHELASTIC_", "PET_", "ACCELERATE_"),
     *("AZUREML_", "AZ_BATCH", "SM_TRAINING_ENV", "DLTS_"),
@@ -152,11 +151,11 @@ _RANKS = {
     *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT"),
     "DS_ACCELERATOR",  # the run's devices decide
 }
-_BY_TORCHRUN = "TORCH_NCCL_ASYNC_ERROR_HANDLING"  # set to 1 by it, which is not torch's default, where nobody sets it
+_BY_TORCHRUN = "TORCH_NCCL_ASYNC_ERROR_HANDLING"  # torchrun sets it to 1, which is not torch's default
 
 
-LIBRARY_PATHS = ("LD_LIBRARY_PATH", "LD_PRELOAD")  # what they name goes before what the stack brings
-# How those begin that change speed or numbers.
+LIBRARY_PATHS = ("LD_LIBRARY_PATH", "LD_PRELOAD")  # take precedence over the libraries that the stack brings
+# Prefixes of variables that affect speed or numbers.
 _STEERING = (
     *(
         "ATEN_",
@@ -189,15 +188,15 @@ def inherited_environment() -> dict[str, str]:
 
 
 def process_environment(own: Mapping[str, str]) -> dict[str, str]:
-    """Return all variables of a fork server, and of what it forks, that has these of its `own`. It finds this checkout
-    before what the caller put on PYTHONPATH, and no module in the current folder."""
+    """Return all variables of a fork server and what it forks, with its `own`. Python finds this checkout before the
+    caller's PYTHONPATH, and no module in the current folder."""
     paths = os.pathsep.join([str(ROOT), *_python_path()])
     return {**inherited_environment(), **own, "PYTHONPATH": paths, "PYTHONSAFEPATH": "1"}
 
 
 def recorded_variables(own: Mapping[str, str]) -> dict[str, str]:
-    """Return those of `process_environment` that change speed or numbers, by name. Of what may be a path or a secret it
-    counts that it is set."""
+    """Return the variables of `process_environment` that affect speed or numbers. A value that may be a path or a
+    secret is replaced by "set"."""
     found = process_environment(own)
     if not callers_python_path():
         del found["PYTHONPATH"]
@@ -205,18 +204,18 @@ def recorded_variables(own: Mapping[str, str]) -> dict[str, str]:
 
 
 def callers_python_path() -> list[str]:
-    """Return the folders on PYTHONPATH that neither this checkout nor an image has put there."""
+    """Return the folders on PYTHONPATH that neither this checkout nor an image added."""
     ours = {str(ROOT), packages.IMAGE_KERNELS} if packages.image_target() is not None else {str(ROOT)}
     return [path for path in _python_path() if os.path.realpath(path) not in map(os.path.realpath, ours)]
 
 
 def _python_path() -> list[str]:
-    """An empty entry would be the current folder."""
+    """Return the entries of PYTHONPATH, except empty ones, which mean the current folder."""
     return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
 
 
 def _is_recorded(name: str) -> bool:
-    if name.endswith("_DIR"):  # where caches lie says nothing of what ran
+    if name.endswith("_DIR"):  # the location of a cache does not affect what runs
         return False
     return name.startswith(_STEERING) or name in _STEERING_TOO
 
@@ -228,18 +227,18 @@ def _recorded(name: str, value: str) -> str:
 
 
 def trial_environment(devices: Sequence[Device], torch: str | None = None) -> dict[str, str]:
-    """All that a trial of the paper's recipes gets; `torch` is another stack's."""
+    """Return all variables of a trial of the paper's recipes; `torch` is another stack's version."""
     return server_environment(devices, torch) | authors_environment(devices)
 
 
 def authors_environment(devices: Sequence[Device]) -> dict[str, str]:
-    """What the authors' release sets on GPUs (its .env, tag v1.0.0): one thread of the host for each rank, by which it
-    updates what is offloaded, and no peer-to-peer between GPUs but by NVLink. What a person has set stands."""
+    """Return what the authors' release sets on GPUs (its .env, tag v1.0.0): one host thread per rank, which updates
+    offloaded states, and no peer-to-peer between GPUs except by NVLink. The user's own values take precedence."""
     return {name: os.environ.get(name, value) for name, value in _AUTHORS.items()} if devices else {}
 
 
 def server_environment(devices: Sequence[Device], torch: str | None = None) -> dict[str, str]:
-    """Build caches that outlive the run, the build tools of this Python, and the GPUs; `torch` is another stack's."""
+    """Return the variables for lasting build caches, build tools and the GPUs; `torch` is another stack's version."""
     caches = build_cache()
     found = {
         "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
@@ -249,16 +248,16 @@ def server_environment(devices: Sequence[Device], torch: str | None = None) -> d
         "CUDA_VISIBLE_DEVICES": ",".join(device.cuda_name for device in devices),
         "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")]),
     }
-    if is_awkward(tempfile.gettempdir()):  # torch has some files compiled there
+    if is_awkward(tempfile.gettempdir()):  # torch compiles some files there
         found["TMPDIR"] = str(caches / "tmp")
         os.makedirs(found["TMPDIR"], mode=0o700, exist_ok=True)
     if any("GeForce RTX 40" in device.driver_name for device in devices):
-        # These have no peer-to-peer links; the authors turned NCCL's off for them, too.
+        # These have no peer-to-peer links; the authors also disabled NCCL's for them.
         found |= {name: os.environ.get(name, "1") for name in ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE")}
     return found
 
 
 def _extensions(torch: str | None) -> str:
-    """A folder for one torch and one kind of processor: torch loads what was built by the same command as it is, and
-    DeepSpeed's Adam is compiled for the processor that it is compiled on."""
+    """Return a folder name for one torch and one kind of processor: torch loads an existing build as it is, and
+    DeepSpeed's Adam is compiled for the processor at hand."""
     return f"extensions-torch-{torch}-{instructions()}"

@@ -1,1 +1,1 @@
-"""All that forks trials and computes on devices: one trial in, one record out."""
+"""All code that forks trials and computes on devices: one trial in, one record out."""

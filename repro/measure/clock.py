@@ -1,4 +1,4 @@
-"""Clocks: when the host came back from a part of a step, and when the device was done with it."""
+"""Clocks for the parts of a step, on the host and on the device, and the detection of the kernels that ran."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..models.recipe import Recipe
 
 
 class Clock:
-    """Reads the same parts by the host's clock and by device events, adding no synchronisation between them."""
+    """A clock that times the same parts on the host and by device events, without synchronisation between them."""
 
     def __init__(self, device: torch.device) -> None:
         self._cuda = device.type == "cuda"
@@ -21,7 +21,7 @@ class Clock:
         self._events: list[tuple[Any, Any]] = []
 
     def part(self, work: Callable[[], Any]) -> None:
-        """Runs and times one part."""
+        """Run and time one part."""
         begin, end = self._event(), self._event()
         started = time.perf_counter()
         if begin is not None:
@@ -33,7 +33,7 @@ class Clock:
         self._events.append((begin, end))
 
     def read(self) -> tuple[list[float], list[float]]:
-        """Seconds of every part, by the host and by the device. Waits for the device; a CPU is its own device."""
+        """Return the seconds of every part, on the host and on the device, and wait for it. Both are equal on a CPU."""
         if not self._cuda:
             return self._host, list(self._host)
         torch.cuda.synchronize()
@@ -44,7 +44,7 @@ class Clock:
 
 
 def synchronised(device: torch.device, work: Callable[[], Any]) -> float:
-    """Seconds of one part, from an idle device to an idle device."""
+    """Return the seconds of one part, from an idle device to an idle device."""
     wait(device)
     started = time.perf_counter()
     work()
@@ -53,12 +53,12 @@ def synchronised(device: torch.device, work: Callable[[], Any]) -> float:
 
 
 def wait(device: torch.device) -> None:
-    """Waits until the device has done all it was given."""
+    """Wait until the device has finished all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize()
 
 
-# By an operator that no other way of torch's Adam calls, nor anything else in a training step. DeepSpeed's call none.
+# Implementations of torch's Adam, by an operator that nothing else in a training step calls. DeepSpeed's calls none.
 _ADAMS_WAYS = {
     "_fused_adam_": "fused",
     "_fused_adamw_": "fused",
@@ -69,7 +69,7 @@ SLOW_SCAN = "slow scan (transformers)"
 
 
 class Watch(TorchDispatchMode):
-    """Notes the operators that are called."""
+    """A recorder of the operators that are called."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,8 +81,8 @@ class Watch(TorchDispatchMode):
 
 
 def kernel_path(recipe: Recipe, watch: Watch) -> str:
-    """What the model's own kernels are, in one word or a few: attention operators, of which eager attention calls none,
-    Mamba's bindings, or none."""
+    """Return the names of the model's kernels: attention operators, "eager attention" where none was called, Mamba's
+    bindings, or "none"."""
     if recipe.family == "mamba":
         from ..models.mamba import bound_kernels, runs_fused
 
@@ -94,7 +94,7 @@ def kernel_path(recipe: Recipe, watch: Watch) -> str:
 
 
 def optimizer_path(optimizer: torch.optim.Optimizer, watch: Watch) -> str:
-    """Whose optimizer it is, its class, and, of torch's Adam, which of its ways to update ran."""
+    """Return the optimizer's package and class, and for torch's Adam which of its implementations ran."""
     kind = type(optimizer)
     ways = [way for operator, way in _ADAMS_WAYS.items() if operator in watch.seen]
     return " ".join([kind.__module__.partition(".")[0], kind.__name__, *(f"({way})" for way in ways)])

@@ -1,4 +1,4 @@
-"""Whole epochs of a training, image files and all: what the lab's experiment times."""
+"""Whole epochs of a training with image files, which the lab's experiment times."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ from .reports import Report
 def train(
     rank: Rank, recipe: str, scale: Scale, images: int, epochs: int, warm: bool, folder: str, progress: str
 ) -> dict[str, Any]:
-    """Trains for some epochs on `images` random images, which a file in `folder` holds, and which are drawn in a new
-    order each epoch. `warm` reads the file once and trains on ten batches, or all of them, before the first epoch
-    begins.
+    """Train for some epochs on `images` random images, which are in a file in `folder` and are drawn in a new order
+    each epoch. `warm` first reads the file once and trains on ten batches, or all if there are fewer.
 
-    Returns the seconds of reading and of training of every batch, by epoch, and of every epoch, all by the host, which
-    waits for the device after each batch, as a program does that adds up its losses. The file `progress` grows by a
-    byte with every batch.
+    Returns the seconds of reading and of training of every batch, by epoch, and of every epoch, all on the host, which
+    waits for the device after each batch, as a program does that sums its losses. The file `progress` grows by one byte
+    with every batch.
     """
     described = models.find(recipe, scale)
     inputs = described.inputs
@@ -75,8 +74,8 @@ def train(
 
 
 class _ImageFile:
-    """Random RGB images of one byte a colour in a file without a name, which the page cache has been told to forget.
-    A context manager."""
+    """Random RGB images of one byte per colour in a file without a name, which is dropped from the page cache. A
+    context manager."""
 
     def __init__(self, folder: str, images: int, size: int, generator: torch.Generator) -> None:
         self._shape = (3, size, size)
@@ -95,7 +94,7 @@ class _ImageFile:
         self._file.close()
 
     def read(self, chosen: torch.Tensor) -> torch.Tensor:
-        """These images, from -1 to 1, one read each, as a folder of image files takes. Nothing is decoded."""
+        """Return these images, scaled to -1 to 1, by one read each, as for a folder of files. Nothing is decoded."""
         raw = b"".join(os.pread(self._file.fileno(), self._bytes, index * self._bytes) for index in chosen.tolist())
         pixels = torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(len(chosen), *self._shape)
         return pixels.float().div_(127.5).sub_(1)

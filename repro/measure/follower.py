@@ -1,4 +1,4 @@
-"""A node of a run on several that is not the first: runs what node 0 asks for, by a fork server of its own."""
+"""A node of a run on several that is not the first: it runs what node 0 asks for, by a fork server of its own."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _END = "repro/end"
 
 
 def follow(node: Node, server: ForkServer, logs: Path, devices: str, most_ranks: int, cuda: bool) -> int:
-    """Takes part in the run of node 0 until it ends, and returns its exit code. `devices` is what nodes have to have
-    alike, `most_ranks` how many processes may be asked for. Raises UserError where the run does not take this node."""
+    """Take part in the run of node 0 until it ends, and return its exit code. `devices` must be equal on all nodes,
+    `most_ranks` is how many processes node 0 may ask for. Raises UserError where the run does not accept this node."""
     with Post(node, lambda rank, why: server.stop()) as post, server:
         try:
-            server.launch()  # it loads while the nodes greet
+            server.launch()  # it loads while the nodes connect
             code = _Follower(node, server, post, logs, most_ranks, cuda).run(devices)
         except GoneError as error:
             say(f"node 0 {error}; run the same command again on all nodes: it resumes")
@@ -54,7 +54,7 @@ class _Follower:
             self._post.receive(_END, of=0)
             raise UserError(f"{error.reason}; set up with ./run_all.sh, or install what it lacks with pip") from None
         except ServerDiedError:
-            pass  # it starts again with the first job, and reports it then
+            pass  # the first job starts it again, and reports the error
         self._send(f"repro/ready/{rank}", Ready(self._server.broken))
         number = 0
         while True:
@@ -65,7 +65,7 @@ class _Follower:
             self._post.send(f"repro/outcomes/{number}/{rank}", self._answer(number, text))
 
     def _answer(self, number: int, text: bytes) -> bytes:
-        """What became of a job here."""
+        """Run a job here, and return the answer to send."""
         stop = f"repro/stop/{number}"
         try:
             job = messages.asked(text, self._most_ranks, self._cuda).job(
@@ -75,7 +75,7 @@ class _Follower:
             self._server.begin(job)
             self._post.watch(stop, lambda _: self._server.stop())
             self._post.watch(_END, lambda _: self._server.stop())
-            if self._post.gone:  # before it began, so that the word to stop was lost
+            if self._post.gone:  # gone before the start, so that the stop had no effect
                 self._server.stop()
             return messages.encode(Answer(self._server.outcomes(job)))
         except ForeignError as error:

@@ -1,4 +1,4 @@
-"""The near end of a fork server: starts it, hands it jobs, and ends it with all it forked."""
+"""The client of a fork server: it starts the server, sends it jobs, and ends it with all that it forked."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from .processes import MARK, end_of, end_with, kill_marked
 from .reports import Report
 from .server import Job, Outcome
 
-# To load the stack takes 5 to 60 s from a disk, and minutes from a network file system that is read for the first time.
+# Loading the stack takes 5 to 60 s from a disk, and minutes from a network file system at the first time.
 LOADING_SECONDS = 600.0
-_EXIT_SECONDS = 2.0  # from the end of its connection to that of a process, whose exit code is known then
+_EXIT_SECONDS = 2.0  # for a process to exit after its connection has closed, so that its exit code is known
 
 
 class ServerDiedError(RuntimeError):
-    """A fork server ended on its own: its first line says what became of it, the others what it left. `remedy` is empty
-    where only these help."""
+    """An error of a fork server that ended on its own: how, in its first line, and the end of its log. `remedy` is
+    empty where only the log helps."""
 
     def __init__(self, told: str, remedy: str = "") -> None:
         super().__init__(told)
@@ -50,15 +50,15 @@ class ServerDiedError(RuntimeError):
 
 
 class StackError(ServerDiedError):
-    """The stack does not import, or not in time: no server of it can start."""
+    """An error of a stack that does not import, or not in time: no server of it can start."""
 
 
 class LeftError(ServerDiedError):
-    """A fork server has closed its connection."""
+    """An error of a fork server that has closed its connection."""
 
 
 class SilentError(ServerDiedError):
-    """A fork server has said nothing for as long as it may."""
+    """An error of a fork server that has not answered in time."""
 
 
 class Stream:
@@ -68,14 +68,14 @@ class Stream:
         self._connection, self._buffer = connection, b""
 
     def send(self, value: Any) -> None:
-        """Sends one line; a ServerDiedError where nobody listens any more."""
+        """Send one line. Raises LeftError where the server has gone."""
         try:
             self._connection.sendall(json.dumps(value).encode() + b"\n")
         except OSError as error:
             raise LeftError("the fork server has left") from error
 
     def receive(self, timeout: float | None) -> Any:
-        """Waits for one line, `timeout` seconds at most; a ServerDiedError where none comes."""
+        """Return the next line, after `timeout` seconds at most. Raises ServerDiedError where none comes."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while b"\n" not in self._buffer:
             wait = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -95,33 +95,33 @@ class Stream:
             raise ServerDiedError(f"the fork server speaks as none does: {line[:40]!r}") from None
 
     def begin(self, job: Job) -> None:
-        """Has the server run a job. What is said from now on is said after it."""
+        """Have the server run a job. It receives later messages after the job."""
         self.send(asdict(job))
 
     def outcomes(self, job: Job) -> list[Outcome]:
-        """Waits for the outcomes of the job that was begun, one a rank. The server keeps its deadline."""
+        """Wait for the outcomes of the job that was begun, one per rank. The server enforces its time limit."""
         rows = self.receive(job.timeout + 60)
         return [Outcome(**row | {"reports": [Report.of(each) for each in row["reports"]]}) for row in rows]
 
     def stop(self) -> None:
-        """Ends the job that runs, if one does; the server stays. One that has left runs none."""
+        """End the running job, if there is one; the server stays. Does nothing where the server has gone."""
         with contextlib.suppress(ServerDiedError):
             self.send({"stop": True})
 
     def close(self) -> None:
-        """Tells the server to end. Another thread that waits for it wakes up."""
+        """Close the connection, which ends the server and wakes another thread that waits for it."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
 
 class ForkServer:
-    """Starts on first use, again after it died. A context manager: leaving it ends every process.
+    """A fork server, which starts on first use, and again after it died. A context manager: leaving it ends every
+    process.
 
-    `log` gets what the server prints, `environment` is added to its own. `python` is the stack's interpreter, this
-    one's where none is named; `modules` are what it imports beforehand, all that trials use unless some are named.
-    Once it has started, `broken` are those of these that do not import, each with the error, and `imports` is what it
-    imported.
+    `log` gets what the server prints, `environment` is added to its own. `python` is the stack's interpreter, by
+    default this one. `modules` are imported beforehand, by default all that trials use. Once it has started, `broken`
+    has those of them that do not import, each with the error, and `imports` is what it imported.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class ForkServer:
         self.close()
 
     def launch(self) -> None:
-        """Starts the server without waiting for it to load the stack; does nothing where it runs already."""
+        """Start the server without waiting for it to load the stack; do nothing where it runs already."""
         if self._process is not None and self._process.poll() is None:
             return
         self.mend()
@@ -156,8 +156,8 @@ class ForkServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # a terminal's Ctrl-C is the near end's to handle
-                # Of the thread that starts it the kernel takes the end for this process's: see `start`.
+                start_new_session=True,  # this process handles a terminal's Ctrl-C
+                # The kernel takes the end of the thread that starts it for the end of this process: see `start`.
                 preexec_fn=partial(end_with, os.getpid()),
                 env=process_environment(self._environment) | {MARK: self._mark},
             )
@@ -165,12 +165,12 @@ class ForkServer:
 
     @staticmethod
     def _opened(log: Path) -> int:
-        """A log in the folder of logs of a results folder, through no link that leaves that."""
+        """Open a log of a results folder through no link that leaves that, and return the descriptor."""
         return files.open_to_append(log.parent.parent, f"{log.parent.name}/{log.name}")
 
     def start(self) -> None:
-        """Starts the server and waits until the stack is loaded; does nothing where it is already. A server that could
-        not load it in time is not started again. The thread that launched it waits here, too."""
+        """Start the server and wait until the stack is loaded; do nothing where it is. A server that did not load it in
+        time is not started again. The thread that launched the server waits here, as its end would end the server."""
         if self._late is not None:
             raise self._late
         self.launch()
@@ -192,7 +192,7 @@ class ForkServer:
         self.imports = datafile.value(Imports, ready["imports"])
 
     def _stopped(self) -> str:
-        """What to add where the server was stopped."""
+        """Return what to add to an error where the server was stopped by a signal; else nothing."""
         import psutil
 
         assert self._process is not None
@@ -200,41 +200,41 @@ class ForkServer:
         return ": somebody has stopped it (SIGSTOP)" if stopped else ""
 
     def call(self, job: Job) -> list[Outcome]:
-        """Runs a job of this machine alone, whose ranks meet in a file, and waits for its outcomes, one a rank."""
+        """Run a job of this machine alone, whose ranks meet in a file, and return its outcomes, one per rank."""
         with tempfile.TemporaryDirectory(prefix="repro-") as meeting:
             self.begin(replace(job, rendezvous=f"{meeting}/rendezvous"))
             return self.outcomes(job)
 
     def begin(self, job: Job) -> None:
-        """Has the server run a job. What is said from now on is said after it."""
+        """Have the server run a job. It receives later messages after the job."""
         self.start()
         if Path(job.log).parent == self._log.parent:
-            os.close(self._opened(Path(job.log)))  # the ranks open it anew, through no link at all
+            os.close(self._opened(Path(job.log)))  # the ranks open it again, following no link
         with self._listening() as stream:
             stream.begin(job)
 
     def outcomes(self, job: Job) -> list[Outcome]:
-        """Waits for the outcomes of the job that was begun, one a rank."""
+        """Wait for the outcomes of the job that was begun, one per rank."""
         with self._listening() as stream:
             return stream.outcomes(job)
 
     def stop(self) -> None:
-        """Ends the job that runs, if one does; the server stays."""
+        """End the running job, if there is one; the server stays."""
         if self._stream is not None:
             self._stream.stop()
 
     def mend(self) -> int:
-        """Mends the caches of builds, see repro/machine/build_cache.py; returns how many files were removed."""
+        """Clean the build caches, see repro/machine/build_cache.py; return the number of removed files."""
         return mend(self._environment)
 
     def close(self) -> None:
-        """Ends the server and all it forked. The stream's end tells it to; a deaf one is killed."""
+        """End the server and all that it forked: close its connection, and kill it where it does not end then."""
         if self._stream is not None:
             self._stream.close()
             self._stream = None
         if self._process is not None:
             if not self._loaded:
-                self._process.kill()  # it has forked nothing yet, and would load on to the end
+                self._process.kill()  # it has forked nothing yet, and would finish loading first
             try:
                 self._process.wait(timeout=10)
             except subprocess.TimeoutExpired:
@@ -246,7 +246,7 @@ class ForkServer:
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[Stream]:
-        """The server's stream. An interruption at it ends the server; news of its death get the end of its log."""
+        """Yield the server's stream. An interruption ends the server; a ServerDiedError gets the end of its log."""
         assert self._stream is not None
         try:
             yield self._stream
@@ -262,7 +262,7 @@ class ForkServer:
             raise type(error)("\n".join([reason, "the end of its log:", *tail]), remedy) from error
 
     def _end(self) -> tuple[str, str] | None:
-        """How a server ended that has left, and the remedy; None where it ended well, or is still there."""
+        """Return how a server that has left ended, and the remedy; None where it ended well, or still runs."""
         assert self._process is not None
         try:
             code = self._process.wait(timeout=_EXIT_SECONDS)
@@ -278,7 +278,7 @@ class ForkServer:
 
 
 def _popen(command: Sequence[str], **known: Any) -> subprocess.Popen[bytes]:
-    """Starts a process. Raises ServerDiedError where no more may be started."""
+    """Start a process. Raises ServerDiedError where no more may be started."""
     try:
         return subprocess.Popen(command, **known)
     except BlockingIOError as error:

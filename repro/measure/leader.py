@@ -1,4 +1,4 @@
-"""Node 0 of a run on several: has every phase of a trial run by the fork servers of all nodes."""
+"""Node 0 of a run on several, which has every phase of a trial run by the fork servers of all nodes."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from .messages import End, ForeignError, Hello, Ready
 from .post import GoneError, Post
 from .server import Job, Outcome
 
-_GOODBYE = 10.0  # seconds for the others to hear that the run is over
+_GOODBYE = 10.0  # seconds for the other nodes to confirm the end of the run
 AGAIN = "run the same command again on all nodes, once that one is back: it resumes"
 
 
 class Leader:
-    """Runs every job on all nodes with the same ranks on each, numbered node by node. A context manager, as ForkServer.
+    """The node that runs every job on all nodes, with equal ranks on each, numbered node by node. A context manager,
+    used like ForkServer.
 
-    `devices` says what GPUs this node has, and how many of them it uses, which all nodes have to have alike. `lost` is
-    why no more jobs can run, nothing as long as they can. The others end with the exit `code`.
+    `devices` describes this node's GPUs in use, which all nodes must have alike. `lost` is why no more jobs can run,
+    empty as long as they can. The other nodes end with the exit `code`.
     """
 
     def __init__(self, node: Node, here: ForkServer, devices: str) -> None:
@@ -43,7 +44,7 @@ class Leader:
         self.lost, self.code = "", FAILED
 
     def __enter__(self) -> Leader:
-        """Raises UserError where the nodes are not alike, or one does not come: all of them then end."""
+        """Wait for all nodes. Raises UserError where they are not alike, or one does not come: all of them then end."""
         self._post.__enter__()
         try:
             self._greet()
@@ -61,7 +62,7 @@ class Leader:
         self._here.close()
         self._post.send("repro/end", messages.encode(end))
         deadline = time.monotonic() + _GOODBYE
-        for rank in self._hosts:  # who came hears it: where this node serves the store, it ends with this process
+        for rank in self._hosts:  # waits until they know: the store may end with this process
             try:
                 self._post.receive(f"repro/bye/{rank}", of=rank, timeout=max(0.0, deadline - time.monotonic()))
             except GoneError:
@@ -95,7 +96,7 @@ class Leader:
         return ""
 
     def start(self) -> None:
-        """Starts this node's server, and waits until all nodes have loaded the stack. Raises StackError where one
+        """Start this node's server, and wait until all nodes have loaded the stack. Raises StackError where one
         cannot."""
         self._here.start()
         if self._ready or self.lost:
@@ -105,7 +106,7 @@ class Leader:
                 _, text = self._post.receive(f"repro/ready/{rank}", of=rank)
                 ready: Ready = messages.decode(Ready, text)
             except GoneError:
-                return  # it is lost
+                return  # `lost` says why
             except ForeignError as error:
                 raise ServerDiedError(f"{self._name(rank)} does not say whether it is ready: {error}") from None
             if ready.error:
@@ -115,16 +116,16 @@ class Leader:
 
     @property
     def broken(self) -> dict[str, str]:
-        """The modules that do not import on one of the nodes, each with the error, once all have started."""
+        """Return the modules that do not import on one of the nodes, each with the error, once all have started."""
         return {**self._broken, **self._here.broken}
 
     @property
     def imports(self) -> Imports | None:
-        """What this node's server imported, once it has started."""
+        """Return what this node's server imported, once it has started."""
         return self._here.imports
 
     def call(self, job: Job) -> list[Outcome]:
-        """Runs a job on all nodes and waits for the outcomes of all ranks. The first node to fail stops the others."""
+        """Run a job on all nodes, and return the outcomes of all ranks. The first node to fail stops the others."""
         self.start()
         self._refuse_lost()
         self._number += 1
@@ -142,12 +143,12 @@ class Leader:
                 self._here.stop()
                 self._post.send(stop, b"1")
 
-        # This node's first: what stops it before it has begun would be lost.
+        # On this node first: a stop before the start would be lost.
         self._here.begin(replace(asked.job(0, self._node.count, str(Path(job.log).parent)), sent=job.sent))
         for rank, key in keys.items():
             self._post.watch(key, partial(answered, rank))
         self._post.send(f"repro/job/{number}", messages.encode(asked))
-        if self.lost:  # before it began, so that the word to stop was lost
+        if self.lost:  # lost before the start, so that the stop had no effect
             self._here.stop()
         try:
             found[0] = self._here.outcomes(job)
@@ -167,8 +168,8 @@ class Leader:
         return [outcome for rank in sorted(found) for outcome in found[rank]]
 
     def mend(self) -> int:
-        """Mends this node's caches of builds, see repro/machine/build_cache.py; returns how many files were removed.
-        The others do so before each job."""
+        """Clean this node's build caches, see repro/machine/build_cache.py; return the number of removed files. The
+        other nodes do so before each job."""
         return self._here.mend()
 
     def _refuse_lost(self) -> None:
@@ -191,14 +192,14 @@ def failed(outcomes: list[Outcome]) -> bool:
 
 
 def alike(devices: str) -> dict[str, str]:
-    """Return what all nodes have to have alike, as far as each knows it: a record is of one device and one stack."""
+    """Return what must be equal on all nodes, as far as this one knows it: a record is of one device and one stack."""
     found = {"device": devices, "commit": commit(), "Python": platform.python_version()}
     return {name: value for name, value in (found | {name: installed(name) for name in PACKAGES}).items() if value}
 
 
 def own_address(host: str, port: int) -> str:
-    """Return the address by which this machine reaches another; nothing where it has none. Its own name may mean
-    127.0.1.1, by which nobody else reaches it."""
+    """Return this machine's own address in the network that leads to `host`; empty where it has none. Its host name may
+    mean 127.0.1.1, which other machines cannot reach."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as way:

@@ -1,4 +1,4 @@
-"""Memory of one rank: its limit, its peak, and how running out of it looks."""
+"""The memory of one rank: its limit, its peak, and errors where it runs out; and CPU use by other processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HOST_SIGNS = (
     "can't allocate memory",  # torch's CPU allocator
     "cannot allocate memory",
     "std::bad_alloc",
-    "failed to cuda host alloc",  # NCCL, whose last warning is all that torch tells
+    "failed to cuda host alloc",  # NCCL; torch reports only its last warning
 )
 _SIGNS = (
     *_HOST_SIGNS,
@@ -29,7 +29,7 @@ _SIGNS = (
     "could not create a memory",  # oneDNN
     "failed to allocate memory",
 )
-# A compiler, a part of one, or a process that runs some, that was killed and could not say why.
+# Messages about a killed compiler, a part of one, or a process that runs compilers.
 _KILLED_SIGNS = (
     "killed signal terminated program",  # GCC
     "failed with error code -9",  # Triton, of ptxas
@@ -38,7 +38,7 @@ _KILLED_SIGNS = (
 
 
 def _status(field: str) -> int:
-    """A size in bytes from this process's status, such as VmData."""
+    """Return a size in bytes from this process's status, such as VmData."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) * 1024
@@ -50,8 +50,8 @@ def _mapped_beside_data() -> int:
 
 
 def limit_memory(limit: int | None, cuda: bool) -> None:
-    """Limits this process for real: on a GPU the allocator's share of the device, on a CPU the data segment,
-    beyond what the imported stack already takes. `limit` in bytes; None lifts nothing and limits nothing."""
+    """Limit this process to `limit` bytes: on a GPU the allocator's share of the device, on a CPU the data segment
+    beyond what the imported stack already takes. None sets no limit."""
     if limit is None:
         return
     import torch
@@ -60,27 +60,27 @@ def limit_memory(limit: int | None, cuda: bool) -> None:
         total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total))
         return
-    torch.ones(1 << 20).sum()  # starts the threads of a parallel region: their stacks are none of the trial's
-    # The first backward pass starts a thread for each GPU. A CUDA build without one counts 8 of them once there are
-    # fake tensors, as FSDP makes: 64 MiB of stacks. Now there are none yet, and none are started.
+    torch.ones(1 << 20).sum()  # starts the threads of parallel regions: their stacks must not count for the trial
+    # The first backward pass starts a thread for each GPU. Without a GPU a CUDA build counts 8 once fake tensors exist,
+    # as FSDP makes: 64 MiB of stacks. At this point none exist, and no thread is started.
     torch.ones(1, requires_grad=True).sum().backward()
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (_status("VmData") + limit, hard))
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether this error, or one it came from, says that memory ran out, on the device or on the host."""
+    """Return whether this error, or one it came from, says that memory ran out, on the device or on the host."""
     return any(type(each).__name__ == "OutOfMemoryError" or _says(each, _SIGNS) for each in _chain(error))
 
 
 def is_the_hosts(error: BaseException | None) -> bool:
-    """Whether what ran out on a GPU's machine is the host's memory. CUDA hands out what is pinned, and tells of it as
-    of the GPU's."""
+    """Return whether the memory that ran out on a machine with GPUs is the host's. CUDA allocates pinned host memory,
+    and reports it as if it were the GPU's."""
     return any(_says(each, _HOST_SIGNS) or (_says(each, _SIGNS) and _pins(each)) for each in _chain(error))
 
 
 def lost_a_compiler(error: BaseException | None) -> bool:
-    """Whether this error, or one it came from, says that a compiler was killed."""
+    """Return whether this error, or one it came from, says that a compiler was killed."""
     return any(sign in str(each).lower() for each in _chain(error) for sign in _KILLED_SIGNS)
 
 
@@ -98,8 +98,8 @@ def _says(error: BaseException, signs: tuple[str, ...]) -> bool:
 
 
 def _pins(error: BaseException) -> bool:
-    """Whether it was raised where memory is pinned: by that name, or by FSDP, which offloads gradients so. There the
-    GPU's own memory may run out, too, and torch's allocator says so by an error of its own."""
+    """Return whether an error was raised at pin_memory, or in FSDP's foreach_reduce, which offloads gradients to pinned
+    memory. There the GPU's own memory may run out, too, for which torch's allocator has an error of its own."""
     *_, last = [None, *traceback.extract_tb(error.__traceback__)]
     if last is None:
         return False
@@ -108,8 +108,8 @@ def _pins(error: BaseException) -> bool:
 
 
 def oom_kills() -> int:
-    """How many processes the kernel has killed for want of memory, here or, where it tells no more, in this container;
-    0 where it tells nothing."""
+    """Return how many processes the kernel has killed because memory ran out: on this system, else in this container,
+    else 0."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/vmstat").read_text().splitlines():
             if line.startswith("oom_kill "):
@@ -118,7 +118,7 @@ def oom_kills() -> int:
 
 
 class Peak:
-    """The peak of a rank's memory from now on: allocated on its GPU, or resident beyond the start on a CPU."""
+    """The peak memory of a rank from now on: allocated on its GPU, or on a CPU resident beyond the start."""
 
     def __init__(self, cuda: bool) -> None:
         self._cuda = cuda
@@ -132,16 +132,16 @@ class Peak:
             self._start, self._mapped, self._beside = _status("VmRSS"), _status("VmSize"), _mapped_beside_data()
 
     def limited(self) -> int:
-        """The same as a limit counts it: with what the allocator keeps, or of a CPU process its data segment."""
+        """Return the peak that a limit counts, in bytes: what the GPU's allocator reserved, or a CPU's data segment."""
         if self._cuda:
             import torch
 
             return torch.cuda.max_memory_reserved()
-        # No peak of the data segment is kept. What is mapped beside it, libraries and shared memory, stays mapped.
+        # The kernel keeps no peak of the data segment. Other mappings, libraries and shared memory, stay mapped.
         return max(0, _status("VmPeak") - self._mapped - (_mapped_beside_data() - self._beside))
 
     def bytes(self) -> int:
-        """The peak so far."""
+        """Return the peak so far, in bytes."""
         if self._cuda:
             import torch
 
@@ -150,18 +150,18 @@ class Peak:
 
 
 _STAT = Path("/proc/stat")
-_IDLE, _WAITING, _STOLEN = 3, 4, 7  # its columns; those after the last are part of the first two once more
+_IDLE, _WAITING, _STOLEN = 3, 4, 7  # columns of /proc/stat; 8 and 9 are part of 0 and 1
 
 
 class Crowd:
-    """Looks from now on at the CPUs that this process may use."""
+    """The CPU use by other processes from now on, on the CPUs that this process may use."""
 
     def __init__(self) -> None:
         self._began, self._busy, self._own = time.monotonic(), _busy(), _own()
 
     def others(self) -> float | None:
-        """How many of them others kept busy since, on average: all but this process and those that it has reaped, also
-        another virtual machine. None where the system does not tell."""
+        """Return how many CPUs others kept busy since the start, on average: all but this process and the children that
+        it has reaped, also other virtual machines. None where the system does not report it."""
         busy, seconds = _busy(), time.monotonic() - self._began
         if busy is None or self._busy is None or seconds <= 0:
             return None
@@ -170,7 +170,7 @@ class Crowd:
 
 
 def _busy() -> float | None:
-    """Seconds that the CPUs of this process have worked, for whomever."""
+    """Return the seconds that this process's CPUs have worked for any process; None where unknown."""
     names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     try:
         rows = [line.split() for line in _STAT.read_text().splitlines()]
@@ -184,6 +184,6 @@ def _busy() -> float | None:
 
 
 def _own() -> float:
-    """Seconds of CPU that this process took, and those that it has reaped."""
+    """Return the CPU seconds of this process and the children that it has reaped."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)

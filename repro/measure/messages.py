@@ -19,16 +19,16 @@ from ..models.recipe import Scale
 from .reports import Measured, Report
 from .server import Job, Outcome
 
-MOST_BYTES = 1 << 24  # of one message: hundreds of times what the longest trial says
-_MOST = 1 << 40  # of a count
-_ENDS = {"ok", "out_of_memory", "crashed", "timed_out", "stopped"}  # of a rank
-_PARTS = {"without", "with", "update"}  # of a round, as phases.py names them
+MOST_BYTES = 1 << 24  # of one message: hundreds of times those of the longest trial
+_MOST = 1 << 40  # upper bound of a count
+_ENDS = {"ok", "out_of_memory", "crashed", "timed_out", "stopped"}  # statuses of a rank
+_PARTS = {"without", "with", "update"}  # of a round; phases.py names them
 
 Phase = Literal["fit", "measure", "compile_anything", "build_adam"]
 
 
 class ForeignError(ValueError):
-    """A message is none that a node of this version sends: why, in one line."""
+    """An error of a message that no node of this version sends, with the reason in one line."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ _CALLS: dict[Phase, str] = {
 
 @dataclass(frozen=True)
 class Hello:
-    """What a node has. `alike` is what all have to have alike, by its name, as far as the node knows it; `address` is
-    the one by which it reaches node 0."""
+    """The greeting of a node. `address` is its own in the network that leads to node 0; `alike` maps what must be equal
+    on all nodes to its value, as far as the node knows it."""
 
     host: str
     address: str
@@ -109,8 +109,8 @@ class Hello:
 
 @dataclass(frozen=True)
 class Ready:
-    """That a node has loaded the stack: the modules that do not import, each with the error, or the `error` where torch
-    does not."""
+    """The report that a node has loaded the stack: the modules that do not import, each with the error, or the `error`
+    where torch does not."""
 
     broken: dict[str, str] = field(default_factory=dict)
     error: str = ""
@@ -118,7 +118,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class End:
-    """The end of the run: its exit code, and, where it ended early, why."""
+    """The end of the run: its exit code, and the reason where it ended early."""
 
     code: int
     reason: str = ""
@@ -126,7 +126,7 @@ class End:
 
 @dataclass(frozen=True)
 class Asked:
-    """One phase that all nodes are asked to run, with `ranks` processes on each, which meet at `host`:`port`."""
+    """A request to all nodes to run one phase, each with `ranks` processes, which meet at `host`:`port`."""
 
     phase: Phase
     arguments: dict[str, Any]
@@ -140,13 +140,13 @@ class Asked:
 
     @classmethod
     def of(cls, job: Job, host: str, port: int) -> Asked:
-        """A job of this version's own."""
+        """Return the request for a job."""
         [phase] = (phase for phase, call in _CALLS.items() if call == job.call)
         arguments = asdict(_arguments(phase, job.arguments))
         return cls(phase, arguments, job.ranks, _name(job.log), job.timeout, job.cuda, job.memory, host, port)
 
     def job(self, rank: int, count: int, logs: str) -> Job:
-        """The job of one node of `count`, which logs into a folder of its own."""
+        """Return the job of node `rank` of `count`, which logs into a folder of its own."""
         return Job(
             call=_CALLS[self.phase],
             arguments=asdict(_arguments(self.phase, self.arguments)),
@@ -163,19 +163,19 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a phase on a node: an outcome a rank, or why there is none."""
+    """The result of a phase on a node: an outcome for each rank, or an error."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     error: str = ""
 
 
 def encode(message: Any) -> bytes:
-    """A data class as it travels."""
+    """Return a message as JSON."""
     return json.dumps(asdict(message)).encode()
 
 
 def decode(kind: type[Any], text: bytes) -> Any:
-    """A message that should be of this kind. Raises ForeignError."""
+    """Return a message of this kind. Raises ForeignError where it is none."""
     if len(text) > MOST_BYTES:
         raise ForeignError(f"a message of {len(text):,} bytes")
     try:
@@ -185,7 +185,7 @@ def decode(kind: type[Any], text: bytes) -> Any:
 
 
 def asked(text: bytes, most_ranks: int, cuda: bool) -> Asked:
-    """A phase that this node was asked for, which has so many GPUs, or takes so many processes. Raises ForeignError."""
+    """Return a request, checked against this node's device and process limit. Raises ForeignError."""
     found: Asked = decode(Asked, text)
     _arguments(found.phase, found.arguments)
     _counts(found.ranks, *([] if found.memory is None else [found.memory]))
@@ -199,8 +199,8 @@ def asked(text: bytes, most_ranks: int, cuda: bool) -> Asked:
 
 
 def outcomes(text: bytes, job: Job, rank: int) -> list[Outcome]:
-    """What node `rank` answered to a job. Raises ForeignError where it is no answer to it, and where the node says why
-    it has none."""
+    """Return node `rank`'s outcomes of a job. Raises ForeignError where it answers with anything else, or with an
+    error."""
     answer: Answer = decode(Answer, text)
     if answer.error:
         raise ForeignError(answer.error)
@@ -216,7 +216,7 @@ def outcomes(text: bytes, job: Job, rank: int) -> list[Outcome]:
 
 
 def _checked(job: Job, plain: Any) -> Any:
-    """What a rank returned, as its phase returns it."""
+    """Return a rank's result, checked against what its phase returns. Raises ForeignError."""
     if job.call == _CALLS["measure"]:
         try:
             measured = value(Measured, plain)
@@ -248,7 +248,7 @@ def _rounds(times: Mapping[str, Sequence[float]], parts: set[str], steps: int) -
 
 
 def _arguments(phase: Phase, plain: dict[str, Any]) -> Arguments:
-    """The arguments of a phase. Raises ForeignError."""
+    """Return the checked arguments of a phase. Raises ForeignError."""
     try:
         found = value(_ARGUMENTS[phase], plain)
         found.check()
@@ -272,7 +272,7 @@ def _counts(*numbers: int) -> None:
 
 
 def _name(log: str) -> str:
-    """A log's name without its folder."""
+    """Return a log's name without its folder. Raises ForeignError for an unusual name."""
     name = log.rpartition("/")[2]
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+,-]{0,250}\.log", name):
         raise ForeignError(f"{name!r:.60} is no name of a log")

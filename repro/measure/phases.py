@@ -1,4 +1,4 @@
-"""What each rank of a trial does: find the largest micro batch that fits, then measure with it."""
+"""The work of each rank of a trial: find the largest micro batch that fits, then measure with it."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from .probes import NotCountedError, profiled
 from .rank import SEED, STACK_STARTED, Rank
 from .reports import Measured, Report, WhatRan
 
-_PARTS = ("without", "with", "update")  # of a round, which are timed
+_PARTS = ("without", "with", "update")  # of a round, each timed
 _UNCOMPILED = 3  # steps, of which the fastest counts
-_LOSSES = 4  # of the first micro-steps: enough to tell other numerics from rounding
+_LOSSES = 4  # of the first micro-steps: enough to distinguish other numerics from rounding
 _SCALE_TRIES = 24  # the scale starts at 2^16 and halves with every skipped update
 
 
 def fit(
     rank: Rank, recipe: str, scale: Scale, settings: str, tf32: bool, start: int, largest: int, timed: bool = False
 ) -> None:
-    """Runs one training step at micro batch `start`, twice that ... up to `largest`, reporting each that fits and the
-    bytes it took. Not compiled: compiling changes speed, not memory (Appendix F). It ends at `largest`, or out of
-    memory. Where it starts above 1, it does so twice, for at the first step Adam has no moments yet. What is `timed`
-    also reports how long steps take at each size."""
+    """Run one training step at micro batch `start`, twice that ... up to `largest`, and report each that fits and the
+    bytes it took. Nothing is compiled: compiling changes speed, not memory (Appendix F). It ends at `largest`, or out
+    of memory. At a `start` above 1 it runs two steps, as Adam has no moments at the first one yet. With `timed` it also
+    reports how long steps take at each size."""
     peak = Peak(rank.cuda)
     model = models.find(recipe, scale)
     wanted = Settings.parse(settings)
@@ -60,7 +60,7 @@ def fit(
         taken = peak.limited()
         if first:
             _report_what_ran(rank, built, model, wanted, tf32, watch)
-        rank.report(Report(fits=size, peak=taken))  # after what ran: what ran otherwise than asked does not fit
+        rank.report(Report(fits=size, peak=taken))  # after the check above: what ran in another way does not fit
         if timed:
             rank.report(Report(uncompiled=[size, *_uncompiled(rank, built, batch)]))
         del batch
@@ -70,7 +70,7 @@ def fit(
 
 
 def _refuse_slow_scan(rank: Rank, model: Recipe, wanted: Settings) -> None:
-    """Before anything runs: the slow scan may run out of memory where the custom kernels would not."""
+    """Raise WrongWrapperError where Mamba would run its slow scan, before that can run out of memory."""
     if not rank.cuda or not wanted.free_lunch or model.family != "mamba":
         return
     from ..models.mamba import import_errors, runs_fused
@@ -83,7 +83,7 @@ def _refuse_slow_scan(rank: Rank, model: Recipe, wanted: Settings) -> None:
 def _report_what_ran(
     rank: Rank, built: engine.Engine, model: Recipe, wanted: Settings, tf32: bool, watch: Watch
 ) -> None:
-    """Checks the wrapper, its shards, the kernels and TF32 against what was asked for; reports them and the optimizer
+    """Check the wrapper, its shards, the kernels and TF32 against what was asked for; report them and the optimizer
     that updates."""
     built.check()
     path = kernel_path(model, watch)
@@ -122,10 +122,10 @@ def measure(
     steps: int,
     check_extrapolation: bool,
 ) -> Measured:
-    """Times micro-steps without and with gradient reduction, and updates: a warm-up and `steps` rounds of each.
+    """Time micro-steps without and with gradient reduction, and updates: a warm-up and `steps` rounds of each.
 
-    The authors' sequence comes first and undisturbed, for their clock depends on what is still queued: a blocking
-    copy of the inputs, a micro-step with reduction, an update. All times in seconds, one per round, warm-ups apart.
+    The authors' sequence comes first and undisturbed, as their clock depends on what is still queued: a blocking copy
+    of the inputs, a micro-step with reduction, an update. All times in seconds, one per round, warm-ups apart.
     """
     model = models.find(recipe, scale)
     peak = Peak(rank.cuda)
@@ -138,7 +138,7 @@ def measure(
     clocks = {name: Clock(rank.device) for name in _PARTS}
 
     def tell_authors() -> None:
-        """Theirs is done, and stands where what follows, which adds to gradients and keeps them, has no memory."""
+        """Report the authors' times: they stay valid if what follows, which keeps gradients, lacks memory."""
         rank.report(Report(authors={name: clocks[name].read()[0] for name in ("with", "update")}))
 
     timed.rounds(lambda name, work: clocks[name].part(work), tell_authors)
@@ -173,8 +173,8 @@ def measure(
 
 
 class _Timed:
-    """The parts of a training step on one batch, in `steps` rounds: `losses` of the micro-steps so far, and how many
-    of the timed updates the fp16 loss scale `skipped`."""
+    """The parts of a training step on one batch, in `steps` rounds: `losses` of the micro-steps so far, and how many of
+    the timed updates the fp16 loss scale `skipped`."""
 
     def __init__(self, rank: Rank, built: engine.Engine, batch: dict[str, torch.Tensor], steps: int) -> None:
         self._rank, self._built, self._batch, self._steps = rank, built, batch, steps
@@ -182,7 +182,7 @@ class _Timed:
         self.skipped = 0
 
     def micro_step(self, reduce: bool) -> Callable[[], Any]:
-        """What is to be timed; the blocking copy of its inputs is not."""
+        """Return a micro-step to be timed; the blocking copy of its inputs is not timed."""
         batch, built, losses = to_device(self._batch, self._rank), self._built, self.losses
         return lambda: losses.append(built.micro_step(batch, reduce))
 
@@ -190,8 +190,8 @@ class _Timed:
         self._built.update()
 
     def warm_up(self) -> float:
-        """Seconds of one, as the authors had. DDP lays its buckets anew once, after the first reduction: in the first
-        round."""
+        """Run one warm-up round, as the authors did, and return its seconds. DDP rebuilds its buckets once, after the
+        first reduction: in the first timed round."""
         started = time.perf_counter()
         self.micro_step(reduce=False)()
         self.micro_step(reduce=True)()
@@ -203,7 +203,7 @@ class _Timed:
     def rounds(
         self, part: Callable[[str, Callable[[], Any]], None], before_adding: Callable[[], None] = lambda: None
     ) -> None:
-        """Has `part` time each part by its name: those of the authors' sequence first, then, after `before_adding`,
+        """Have `part` time each part by its name: those of the authors' sequence first, then, after `before_adding`,
         micro-steps that add to gradients."""
         self.skipped -= self._built.skipped_updates()
         for _ in range(self._steps):
@@ -215,20 +215,20 @@ class _Timed:
         for _ in range(self._steps):
             self._rank.turn()
             part("without", self.micro_step(reduce=False))
-        self.skipped += self._built.skipped_updates()  # of the timed ones: the next may be, for all that accumulated
+        self.skipped += self._built.skipped_updates()  # timed ones only: the next one may be skipped, too
         self.micro_step(reduce=True)()
-        self._built.update()  # clears it
+        self._built.update()  # clears the gradients
 
     def whole_step(self, accumulation: int) -> None:
-        """A training step as training runs it, every micro-step of it; the inputs' copies are in its time."""
+        """Run a training step as in training, with all its micro-steps; the copies of the inputs are in its time."""
         for step in range(accumulation):
             self.micro_step(step == accumulation - 1)()
         self._built.update()
 
 
 def _state_at_work(rank: Rank, work: Callable[[], Any], seconds: float) -> dict[str, float | None] | None:
-    """Does this work, which takes so long, and returns what the GPU says of itself halfway: when the work has returned,
-    some engines have waited for the device. None on a CPU."""
+    """Run work that takes so many seconds, and return the GPU's state halfway, in a thread: some engines return only
+    when the device is done. None on a CPU."""
     if not rank.cuda:
         work()
         return None
@@ -245,7 +245,7 @@ def _state_at_work(rank: Rank, work: Callable[[], Any], seconds: float) -> dict[
 
 def _launches(rank: Rank, timed: _Timed) -> tuple[dict[str, int] | None, str | None]:
     """Count what the first rank's GPU runs in a micro-step with reduction and in an update, which every rank takes part
-    in: None on a CPU, on other ranks, and where the second says why. Raises nothing."""
+    in. Return the counts (None on a CPU, on other ranks and after an error) and the error, if any. Raises nothing."""
     if not rank.cuda:
         return None, None
     found: dict[str, int] = {}
@@ -257,14 +257,14 @@ def _launches(rank: Rank, timed: _Timed) -> tuple[dict[str, int] | None, str | N
             else:
                 work()
                 wait(rank.device)
-    except Exception as error:  # all is measured: nothing that goes wrong here may cost that
+    except Exception as error:  # all is measured: an error here must not lose it
         reason = error if isinstance(error, NotCountedError) else f"{type(error).__name__}: {error}"
         return None, str(reason).partition("\n")[0]
     return found or None, None
 
 
 def _end_compiler() -> None:
-    """Ends the processes that compile: they would share the device and the cores with what is timed. The paper's torch
+    """End the compiler's processes, which would share the device and the cores with what is timed. The paper's torch
     starts none here, see repro/machine/stack.py."""
     module = sys.modules.get("torch._inductor.async_compile")
     if module is not None:
@@ -272,7 +272,7 @@ def _end_compiler() -> None:
 
 
 def _uncompiled(rank: Rank, built: engine.Engine, batch: dict[str, torch.Tensor]) -> tuple[float, float]:
-    """Seconds of the fastest micro-step and of the fastest update, of a few."""
+    """Return the seconds of the fastest micro-step and of the fastest update, of a few."""
     steps = [
         (
             synchronised(rank.device, lambda: built.micro_step(batch, reduce=True)),
@@ -284,7 +284,7 @@ def _uncompiled(rank: Rank, built: engine.Engine, batch: dict[str, torch.Tensor]
 
 
 def _until_applied(built: engine.Engine, batch: dict[str, torch.Tensor]) -> None:
-    """Repeats a first step that the fp16 loss scale skipped: until one is applied, Adam has no moments and no cost."""
+    """Repeat a first step that the fp16 loss scale skipped: until one is applied, Adam has no moments and no cost."""
     for tries in range(1, _SCALE_TRIES):
         if built.skipped_updates() < tries:
             return
@@ -293,8 +293,8 @@ def _until_applied(built: engine.Engine, batch: dict[str, torch.Tensor]) -> None
 
 
 def _graphs(built: engine.Engine) -> dict[str, int]:
-    """What torch.compile made of the model: compiled graphs, breaks between them, what it compiled again, and how many
-    of the layers that FSDP has compiled each by itself."""
+    """Count what torch.compile made of the model: compiled graphs, breaks between them, recompilations, and with FSDP
+    the layers that were compiled, each by itself."""
     from torch._dynamo.convert_frame import FRAME_COMPILE_COUNTER
     from torch._dynamo.utils import counters
 
@@ -309,7 +309,7 @@ def _graphs(built: engine.Engine) -> dict[str, int]:
 
 
 def _calls_a_graph(function: Any) -> bool:
-    """Whether torch.compile made of a function one that calls a graph; of what breaks at once it makes one as well."""
+    """Return whether a function, once compiled, calls a graph. One that breaks at once is compiled without one."""
     from torch._dynamo.eval_frame import _debug_get_cache_entry_list
 
     return any(
@@ -320,14 +320,14 @@ def _calls_a_graph(function: Any) -> bool:
 
 
 def compile_anything(rank: Rank) -> None:
-    """Compiles two operators: where that fails, it is no fault of a model."""
+    """Compile two operators. Where that fails, it is not the model's fault."""
     torch.compile(lambda x: (x.sin() * x).sum())(torch.ones(64, device=rank.device))
 
 
 def random_batch(recipe: Recipe, examples: int, seed: int = SEED) -> dict[str, torch.Tensor]:
-    """`examples` examples as the recipe's model takes them: token ids (examples, sequence) that are their own
-    labels, or pixels (examples, 3, size, size) and class labels (examples,) or latents (examples, latents). On the
-    host, in pageable memory."""
+    """Return `examples` examples for the recipe's model: token ids (examples, sequence) that are their own labels, or
+    pixels (examples, 3, size, size) and class labels (examples,) or latents (examples, latents). On the host, in
+    pageable memory."""
     generator = torch.Generator().manual_seed(seed)
     if isinstance(recipe.inputs, Text):
         ids = torch.randint(
@@ -348,5 +348,5 @@ def random_batch(recipe: Recipe, examples: int, seed: int = SEED) -> dict[str, t
 
 
 def to_device(batch: dict[str, torch.Tensor], rank: Rank) -> dict[str, torch.Tensor]:
-    """Blocking, as the authors' loader copies: it waits until the device has finished what it was given before."""
+    """Copy a batch, blocking as the authors' loader does: it waits until the device has finished its earlier work."""
     return {name: value.to(rank.device) for name, value in batch.items()}

@@ -1,4 +1,4 @@
-"""Carries messages between the nodes of a run through torch's own store, and notices when a node is gone."""
+"""Messages between the nodes of a run through torch's store, and the detection of nodes that are gone."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from repro.machine.cluster import Node
 if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-_TICK = 0.1  # seconds between two looks at the store
-_BEAT = 2.0  # seconds between two signs of life
-SILENT = 45.0  # seconds without one after which a node is gone: one whose memory is short may be slow
-ARRIVAL = 300.0  # seconds until all nodes have to be there: one may set its stack up, or load it over the network
+_TICK = 0.1  # seconds between two queries of the store
+_BEAT = 2.0  # seconds between two heartbeats
+SILENT = 45.0  # seconds without a heartbeat after which a node is gone: one that is short of memory may be slow
+ARRIVAL = 300.0  # seconds for all nodes to arrive: one may set its stack up, or load it over the network
 _LEFT = b"left"
 
 
 class GoneError(RuntimeError):
-    """A node is gone: why, in one line."""
+    """An error of a node that is gone, with the reason in one line."""
 
 
 class Post:
-    """Sends and receives messages by key. A context manager. `on_gone` is called with the number of each other node
-    that is gone, once, and why.
+    """A sender and receiver of messages by key. A context manager. `on_gone` is called once for each other node that is
+    gone, with its number and the reason.
 
-    Whatever asks the store runs in a thread of its own: where a network is down, an answer may never come.
+    The store is asked in a separate thread: where a network is down, an answer may never come.
     """
 
     def __init__(self, node: Node, on_gone: Callable[[int, str], None]) -> None:
@@ -41,14 +41,14 @@ class Post:
         self._changed = threading.Condition()
         self._closing = threading.Event()
         self._broken = ""
-        # In seconds: how long the store may stay, and has stayed, without an answer, and each node without a sign.
+        # Seconds of silence, allowed and so far, of the store (None) and of each other node.
         self._limits = dict.fromkeys((None, *self._others), ARRIVAL)
         self._silent = dict.fromkeys(self._limits, 0.0)
         self._beats: dict[int, bytes] = {}
         self.gone: dict[int, str] = {}
 
     def __enter__(self) -> Post:
-        import torch.distributed  # noqa: F401, here, where an interruption is heard
+        import torch.distributed  # noqa: F401, in this thread, which gets interruptions
 
         self._threads = [threading.Thread(target=each, daemon=True) for each in (self._carry, self._guard)]
         for thread in self._threads:
@@ -56,25 +56,25 @@ class Post:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends it once all is sent. A thread that waits for a network that is down is left behind."""
+        """Stop once all is sent. A thread that waits for a network that is down is left behind."""
         self._closing.set()
         for thread in self._threads:
             thread.join(timeout=2)
 
     def send(self, key: str, message: bytes) -> None:
-        """Sends a message soon."""
+        """Queue a message for sending."""
         self._outgoing.put((key, message))
 
     def delete(self, key: str) -> None:
-        """Removes what was sent under a key."""
+        """Queue the removal of the message under a key."""
         self._outgoing.put((key, None))
 
     def leave(self) -> None:
-        """Tells the others that this node goes."""
+        """Tell the other nodes that this node leaves."""
         self.send(_beat(self._node.rank), _LEFT)
 
     def watch(self, key: str, then: Callable[[bytes], None]) -> None:
-        """Has `then` called with the message under a key, in a thread of this one's, once there is one."""
+        """Call `then` with the message under a key once there is one, in the thread that asks the store."""
         with self._changed:
             self._awaited[key] = then
 
@@ -84,8 +84,8 @@ class Post:
                 self._awaited.pop(key, None)
 
     def receive(self, *keys: str, of: int, timeout: float | None = None) -> tuple[str, bytes]:
-        """Waits for the first message under one of the keys, from the node `of`, and returns both. Raises GoneError
-        where the node is gone, and after `timeout` seconds."""
+        """Wait for the first message under one of the keys, and return both. Raises GoneError where node `of`, its
+        sender, is gone, and after `timeout` seconds."""
         with self._changed:
             self._awaited.update(dict.fromkeys(keys))
             self._changed.wait_for(lambda: of in self.gone or not self._arrived.keys().isdisjoint(keys), timeout)
@@ -97,12 +97,12 @@ class Post:
             raise GoneError(self.gone.get(of, "does not answer"))
 
     def wait_for(self, done: Callable[[], bool], timeout: float) -> None:
-        """Waits until it is done, which is looked at whenever a message has come or a node is gone."""
+        """Wait until `done` returns true; it is checked whenever a message has come or a node is gone."""
         with self._changed:
             self._changed.wait_for(done, timeout)
 
     def _carry(self) -> None:
-        """Asks the store, over and over."""
+        """Exchange messages with the store, over and over."""
         try:
             store, beats = self._connect(), 0
             while not (self._closing.is_set() and self._outgoing.empty()):
@@ -158,7 +158,7 @@ class Post:
             self._changed.notify_all()
 
     def _guard(self) -> None:
-        """Counts silence. What it counts are its own turns, so that no time passes while the process is suspended."""
+        """Count silence, in rounds of this loop, so that no time passes while the process is suspended."""
         turn = 0.5
         while not self._closing.wait(turn):
             for each in self._silent:

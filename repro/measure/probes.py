@@ -1,4 +1,4 @@
-"""What the machine at hand offers, measured: matrix products, copies, launches, and exchanges among the ranks."""
+"""Benchmarks of this machine: matrix products, copies, kernel launches, and communication among the ranks."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from repro.paper.gpus import AMPERE
 from .clock import synchronised, wait
 from .rank import Rank
 
-_SIDE = {"cuda": 8192, "cpu": 512}  # of square matrices: large enough for a GPU's peak, small enough for a core
+_SIDE = {"cuda": 8192, "cpu": 512}  # of square matrices: large enough for a GPU's peak, small enough for a CPU core
 _BYTES = {"cuda": 1 << 30, "cpu": 1 << 26}
 _EXCHANGED = {"cuda": 1 << 28, "cpu": 1 << 24}
 _KERNELS = 200
-_TIMES, _SECONDS = 7, 0.1  # of each probe, at least: a core that another process takes for a moment is given back
+_TIMES, _SECONDS = 7, 0.1  # of each probe, at least, to outlast short use of a core by another process
 _SMALL_TIMES = 50
 _ARITHMETICS = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def probe(rank: Rank) -> dict[str, float | None]:
-    """FLOP/s of matrix products by arithmetic, bytes/s that a copy reads and writes, seconds that a kernel adds to an
-    eager forward and backward pass, bytes/s between device and host, and, of several ranks, bytes/s that each sends
-    in a ring's all-reduce and the seconds of the smallest gathering or reduction of shards. None where the device lacks
-    it. `memory` is the bytes that torch can have of a GPU, None on a CPU."""
+    """Return measured speeds of this machine, None for what the device lacks. By arithmetic: FLOP/s of matrix products.
+    `copy`: bytes/s that a copy reads and writes. `launch`: seconds that a kernel adds to an eager forward and backward
+    pass. `host`: bytes/s between device and host. `memory`: bytes that torch can use of a GPU. With several ranks,
+    `ring`: bytes/s that each sends in a ring's all-reduce; `latency`: seconds of the smallest all-gather or
+    reduce-scatter."""
     found: dict[str, float | None] = {name: _product(rank, name) for name in _ARITHMETICS}
     size = _BYTES[rank.device.type]
     source = torch.ones(size, dtype=torch.uint8, device=rank.device)
@@ -60,7 +61,7 @@ def probe(rank: Rank) -> dict[str, float | None]:
 
 
 def _product(rank: Rank, arithmetic: str) -> float | None:
-    """FLOP/s of a square matrix product. TF32 is CUDA's, and bf16 there, from Ampere on."""
+    """Return the FLOP/s of a square matrix product. TF32 needs CUDA; there TF32 and bf16 need Ampere or newer."""
     side, dtype = _SIDE[rank.device.type], _ARITHMETICS[arithmetic]
     if rank.cuda:
         if arithmetic in ("tf32", "bf16") and torch.cuda.get_device_capability() < AMPERE:
@@ -74,7 +75,7 @@ def _product(rank: Rank, arithmetic: str) -> float | None:
 
 
 def _launch(rank: Rank) -> float:
-    """Seconds a kernel where kernels do next to nothing: a chain of products forward and backward."""
+    """Return the seconds per kernel where kernels do almost nothing: a chain of products forward and backward."""
     weight = torch.ones(16, device=rank.device, requires_grad=True)
 
     def chain() -> None:
@@ -83,12 +84,12 @@ def _launch(rank: Rank) -> float:
             x = x * weight
         x.sum().backward()
 
-    return _best(rank, chain) / (4 * _KERNELS)  # a product; backward two, and their sum
+    return _best(rank, chain) / (4 * _KERNELS)  # per product: one kernel forward; backward two, and their sum
 
 
 def _best(rank: Rank, work: Callable[[], object], exchanges: bool = False) -> float:
-    """Seconds of the fastest of some times, after a warm-up of two: what the machine can do. Ranks that exchange do so
-    equally often."""
+    """Return the seconds of the fastest run after a warm-up of two: what the machine can do. With `exchanges` the
+    number of runs is fixed, as it has to be equal on all ranks."""
     for _ in range(2):
         work()
     times = [synchronised(rank.device, work) for _ in range(_TIMES)]
@@ -100,11 +101,11 @@ def _best(rank: Rank, work: Callable[[], object], exchanges: bool = False) -> fl
 
 
 class NotCountedError(RuntimeError):
-    """The profiler saw no kernel, or failed."""
+    """An error of the profiler, which failed or saw no kernel."""
 
 
 def launched(events: Iterable[Any]) -> list[Any]:
-    """Select the profiler's events that the GPU ran: no calls of the host, no ranges that code marks and names."""
+    """Return the profiler's events that the GPU ran: no host calls, and no ranges that code marks and names."""
     return [event for event in events if event.device_type() == DeviceType.CUDA and not _is_range(event)]
 
 
@@ -114,13 +115,13 @@ def _is_range(event: Any) -> bool:
 
 
 def profiled(device: torch.device, work: Callable[[], Any]) -> list[Any]:
-    """Do this work once, and return the profiler's events of what the GPU ran for it.
+    """Run `work` once, and return the profiler's events of what the GPU ran for it.
 
-    Raises NotCountedError after the work is done where the profiler is not available or fails; what the work raises
-    passes through.
+    Raises NotCountedError after the work is done where the profiler is not available or fails. Errors of the work are
+    passed on.
     """
     wait(device)
-    torch.cuda.empty_cache()  # the profiler's buffers come from the GPU's memory, not from torch's share
+    torch.cuda.empty_cache()  # the profiler's buffers need GPU memory outside of torch's allocator
     profiler = torch.profiler.profile(activities=[ProfilerActivity.CUDA])
     failure: Exception | None = None
     try:
@@ -139,7 +140,7 @@ def profiled(device: torch.device, work: Callable[[], Any]) -> list[Any]:
     if failure is not None:
         raise NotCountedError(f"torch's profiler failed: {failure}") from failure
     inner: Any = profiler.profiler
-    events = launched(inner.kineto_results.events())  # its own list, in Python, takes minutes for a million of them
+    events = launched(inner.kineto_results.events())  # the profiler's own list takes minutes for a million
     if not events:
         raise NotCountedError("torch's profiler saw no kernel: may this user read the GPU's performance counters?")
     return events

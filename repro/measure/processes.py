@@ -1,4 +1,4 @@
-"""How processes end: with the one that started them, by the kernel's hand, or found by a mark and killed."""
+"""The ends of processes: together with their parent, by a signal, or found by a mark and killed."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import signal
 import time
 from pathlib import Path
 
-MARK = "REPRO_FORK_SERVER"  # the variable by which all that a fork server started is found once it has gone
+MARK = "REPRO_FORK_SERVER"  # variable that marks all processes of a fork server, to find them after its end
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_LIBC = ctypes.CDLL(None)  # looked up here: between a fork and an exec a process may do little
+_LIBC = ctypes.CDLL(None)  # loaded here, as little is allowed between a fork and an exec
 _ROUNDS, _GLANCE_SECONDS = 20, 0.01
 
 
 def end_with(parent: int) -> None:
-    """Have the kernel kill this process when `parent` ends, which started it; ends it where that was already.
+    """Have the kernel kill this process when its parent ends; exit at once where `parent` has ended already.
 
-    The kernel takes the end of the thread that started it for the parent's.
+    The kernel takes the end of the thread that started this process for the parent's.
     """
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -26,13 +26,13 @@ def end_with(parent: int) -> None:
 
 
 def go_on_without_parent() -> None:
-    """Have the kernel send SIGCONT when the parent ends, in place of SIGKILL: a process that has others to end first
-    sees the end of its connection, also where it was stopped."""
+    """Have the kernel send SIGCONT instead of SIGKILL when the parent ends: a process that has to end others first then
+    sees the end of its connection, even where it was stopped."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
 
 
 def stop_with_parent() -> None:
-    """Have the kernel send SIGTERM when the parent ends, as torchrun's agent, after which nobody else stops this."""
+    """Have the kernel send SIGTERM when the parent ends, such as torchrun's agent, as nothing else stops this."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
@@ -42,7 +42,7 @@ def adopt_orphans() -> None:
 
 
 def end_of(code: int) -> str:
-    """Describe how a process ended, by its return code as subprocess has it."""
+    """Describe how a process ended, by its return code as in subprocess."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:
@@ -54,9 +54,9 @@ def end_of(code: int) -> str:
 
 
 def kill_marked(mark: str) -> None:
-    """Kill every process that got this mark, or inherited it."""
+    """Kill every process that has this mark in its environment."""
     wanted = f"{MARK}={mark}".encode()
-    for _ in range(_ROUNDS):  # they may fork meanwhile, and one that waits for a disk ends later
+    for _ in range(_ROUNDS):  # they may fork meanwhile, and a process that waits for a disk ends late
         found = [int(each.name) for each in Path("/proc").glob("[0-9]*") if wanted in _variables(each)]
         if not found:
             return
@@ -67,7 +67,7 @@ def kill_marked(mark: str) -> None:
 
 
 def _variables(process: Path) -> list[bytes]:
-    """The variables that a process was started with; none of one that has ended, or is another's."""
+    """Return the variables that a process was started with; none where it has ended, or belongs to another user."""
     try:
         return (process / "environ").read_bytes().split(b"\0")
     except OSError:

@@ -1,4 +1,4 @@
-"""One rank of a trial: its device, its share of the machine, its way to the other ranks."""
+"""One rank of a trial: its device, its share of the machine, and its connection to the other ranks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     import torch
 
 SEED = 20240921
-STACK_STARTED = time.time()  # epoch: ranks are forked from a server that imported this with the stack
+STACK_STARTED = time.time()  # epoch; ranks are forked from a server that imported this with the stack
 
 
 class Rank:
-    """Number `index` of `world`; `local` of `locals` on this node. `sent` is when the job was sent (epoch), `turns`
-    the address of who gives turns to it and to the jobs that are timed together with it."""
+    """The rank `index` of `world`, and `local` of `locals` on this node. `sent` is when the job was sent (epoch),
+    `turns` the address of the scheduler that interleaves it with other jobs, if any."""
 
     report: Callable[[Report], None]
 
@@ -52,22 +52,22 @@ class Rank:
         return torch.device("cuda", self.local) if self.cuda else torch.device("cpu")
 
     def prepare(self, memory: int | None) -> None:
-        """Takes this rank's device, cores and memory limit (bytes), and seeds its weights alike on all ranks."""
+        """Set this rank's device, threads and memory limit (bytes), and seed its weights equally on all ranks."""
         import torch
 
         os.environ.update(RANK=str(self.index), WORLD_SIZE=str(self.world), LOCAL_RANK=str(self.local))
-        os.environ["LOCAL_SIZE"] = str(self.locals)  # without it DeepSpeed 0.14 has numactl count this node's CPUs
-        if not self.cuda or "OMP_NUM_THREADS" not in os.environ:  # which torch has taken already
+        os.environ["LOCAL_SIZE"] = str(self.locals)  # without it DeepSpeed 0.14 runs numactl to count this node's CPUs
+        if not self.cuda or "OMP_NUM_THREADS" not in os.environ:  # else torch has applied it already
             torch.set_num_threads(max(1, usable_cpus() // self.locals))
         if self.cuda:
-            # First: on a GPU that others fill nothing can be made.
+            # First, as nothing can be allocated on a GPU that others have filled.
             self.report(Report(gpu_memory=nvml.memory(self.local)))
             torch.cuda.set_device(self.local)
         limit_memory(memory, self.cuda)
         torch.manual_seed(SEED)
 
     def join(self) -> None:
-        """Joins the other ranks. CUDA ranks also speak gloo: offloaded tensors are reduced on the CPU."""
+        """Join the other ranks. CUDA ranks also use gloo: offloaded tensors are reduced on the CPU."""
         import torch.distributed as dist
 
         if dist.is_initialized():
@@ -76,7 +76,7 @@ class Rank:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
         store = None
         if _is_file(self.rendezvous):  # a file:// address would be cut at # and ?, which a folder's name may have
-            file: Any = os.fsencode(self.rendezvous)  # whose bytes may be no UTF-8
+            file: Any = os.fsencode(self.rendezvous)  # a path may be no UTF-8
             store = dist.FileStore(file, self.world)  # type: ignore[attr-defined]
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if self.cuda else "gloo",
@@ -84,12 +84,12 @@ class Rank:
             store=store,
             rank=self.index,
             world_size=self.world,
-            timeout=timedelta(days=1),  # a hang is the trial's time limit's to end
+            timeout=timedelta(days=1),  # the trial's time limit ends a hang
             device_id=self.device if self.cuda else None,
         )
 
     def turn(self) -> None:
-        """Waits until no other job is timed, see turns.py: rank 0 asks for all. Always its turn where it is alone."""
+        """Wait until no other job is timed, see turns.py; rank 0 asks for all. Returns at once without interleaving."""
         if self._place is None:
             return
         if self.index == 0:
@@ -100,7 +100,7 @@ class Rank:
             dist.barrier()
 
     def since_sent(self) -> float:
-        """Seconds since the job was sent to the fork server."""
+        """Return the seconds since the job was sent to the fork server."""
         return time.time() - self.sent
 
 
@@ -110,8 +110,8 @@ def _is_file(rendezvous: str) -> bool:
 
 
 def interface(rendezvous: str) -> str | None:
-    """The network interface by which this node reaches the others; None where that cannot be told. gloo would take the
-    one of the host's name, which many systems keep to themselves: 127.0.1.1."""
+    """Return the network interface by which this node reaches the others; None where unknown. gloo would take the one
+    of the host's name, which means 127.0.1.1 on many systems."""
     import psutil
 
     if _is_file(rendezvous):

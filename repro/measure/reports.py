@@ -1,17 +1,17 @@
-"""What the ranks of a trial report, as data classes that travel as JSON: times in seconds, memory in bytes."""
+"""Data classes of what the ranks of a trial report, sent as JSON: times in seconds, memory in bytes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-Times = dict[str, list[float]]  # by part of a step, of each round
+Times = dict[str, list[float]]  # by part of a step, one per round
 
 
 @dataclass(frozen=True)
 class WhatRan:
-    """What a rank's first training step ran with, checked against what was asked for. `weights` are the model's,
-    `weights_held` and `moments_held` this rank's, in numbers."""
+    """The properties of a rank's first training step, checked against what was asked for. `weights` counts the model's,
+    `weights_held` and `moments_held` this rank's."""
 
     wrapper: str
     optimizer: str
@@ -27,9 +27,9 @@ class WhatRan:
 
 @dataclass(frozen=True)
 class Report:
-    """What a rank says while it works, one thing at a time: when its first step `started`, after the job was sent; its
-    GPU's memory and what of it was taken before; a micro batch that `fits` and the `peak` it took; a micro batch, and
-    seconds of a micro-step and of an update `uncompiled`; the raw times of the authors' sequence."""
+    """One report of a rank at work: the seconds from sending the job to its first step (`started`); its GPU's memory
+    and what was used before; a micro batch that `fits` and its `peak`; a micro batch and its seconds of an `uncompiled`
+    micro-step and update; the raw times of the authors' sequence."""
 
     started: float | None = None
     gpu_memory: tuple[int, int] | None = None
@@ -41,15 +41,15 @@ class Report:
 
     @classmethod
     def of(cls, plain: dict[str, Any]) -> Report:
-        """As this version's own ranks send it."""
+        """Return a report that a rank of this version sent."""
         ran, memory = plain["ran"], plain["gpu_memory"]
         return cls(**plain | {"ran": ran and WhatRan(**ran), "gpu_memory": memory and tuple(memory)})
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a rank timed: all parts by the host's clock, the device's, and synchronised; `uncounted` says why launches
-    were not counted on a GPU."""
+    """The times of a rank: all parts by the host's clock, by the device's, and synchronised. `uncounted` says why
+    launches were not counted on a GPU."""
 
     host: Times
     device: Times

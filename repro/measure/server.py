@@ -1,11 +1,11 @@
-"""The fork server: holds the imported stack, and forks every trial's ranks from it.
+"""The fork server, which imports the stack once and forks every trial's ranks from it.
 
-Importing the stack takes seconds, forking from it milliseconds. The server never touches a device. It speaks JSON
-lines over a socket: one job in, one answer out. A job names a function, how many ranks run it here, and its limits;
-any word that arrives while a job runs ends the job's processes, and the end of the stream the server as well.
+Importing the stack takes seconds, forking milliseconds. The server never touches a device. It exchanges JSON lines over
+a socket: one job in, one answer out. A job names a function, how many ranks run it here, and its limits. Any message
+that arrives while a job runs ends the job's processes, and the end of the stream also ends the server.
 
-Ranks of one job are one process group. The server is the reaper of all their descendants, and each rank dies with
-the server, so nothing outlives a run, however it ends.
+Ranks of one job are one process group. The server reaps all their descendants, and each rank dies with the server, so
+that nothing outlives a run, however it ends.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from .processes import adopt_orphans, end_of, end_with, go_on_without_parent
 from .rank import Rank
 from .reports import Report
 
-_READ_BYTES = 1 << 20  # of a job's log
-_GRACE_SECONDS = 3.0  # what the other ranks get to report once one has failed
-_LOOK_SECONDS = 1.0  # how often to look after ranks that say nothing
-_GLANCE_SECONDS = 0.005  # and after those that are about to end
-_BEGIN, _END = 12_000, 4_000  # characters of a traceback that a record keeps; of a compiler's, the first error is there
+_READ_BYTES = 1 << 20  # read of a job's log
+_GRACE_SECONDS = 3.0  # for the other ranks to report once one has failed
+_LOOK_SECONDS = 1.0  # between two checks of silent ranks
+_GLANCE_SECONDS = 0.005  # and of ranks that are about to end
+_BEGIN, _END = 12_000, 4_000  # characters kept of a traceback's beginning, with a compiler's first error, and end
 
 
 @dataclass(frozen=True)
 class Job:
-    """`call` is "module:function", called in each rank as function(rank, **arguments); what it returns must be JSON.
+    """A call for every rank: `call` is "module:function", run as function(rank, **arguments), which returns JSON.
 
-    `log` gets what the ranks print. Times are in seconds, memory in bytes per rank. `turns` is the address of who gives
-    turns to this job and those that are timed together with it. Who hands the job on fills in the rest: `world` counts
-    the ranks of all nodes, `ranks` those forked here, from number `first` on, and `rendezvous` is
-    where they meet: a file's absolute path on one machine, else an init_method of torch.distributed.
+    `log` gets what the ranks print. Times are in seconds, memory in bytes per rank. `turns` is the address of the
+    scheduler that interleaves this job with others. The sender fills in the rest: `world` counts the ranks of all
+    nodes, `ranks` those forked here, from number `first` on; they meet at `rendezvous`: a file's absolute path on one
+    machine, else an init_method of torch.distributed.
     """
 
     call: str
@@ -70,12 +70,11 @@ class Job:
 
 @dataclass
 class Outcome:
-    """What became of one rank: `ok` with a value, `out_of_memory` or `crashed` with the error, `timed_out`, or
-    `stopped`, by another rank's failure or a word of the near end. `error` is one line, `reports` are in their order,
-    `failed` the seconds from the job's sending to an error. `of_host` says of memory that ran out beside a GPU that it
-    was the host's; `gpu_state` is what the GPU told of itself then. `crowd` is how many of the CPUs others kept
-    busy while the job ran, None where it is timed on a GPU, or in turns with others.
-    """
+    """The result of one rank: `ok` with a value, `out_of_memory` or `crashed` with the error, `timed_out`, or
+    `stopped`, by another rank's failure or by the client. `error` is one line, `reports` are in their order, `failed`
+    is the seconds from sending the job to an error. `of_host` marks memory that ran out on the host of a GPU,
+    `gpu_state` is what the GPU reported then. `crowd` is how many CPUs other processes kept busy while the job ran,
+    None where it ran on a GPU or was interleaved with others."""
 
     rank: int
     status: str = ""
@@ -90,7 +89,7 @@ class Outcome:
 
 
 def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kills: int) -> None:
-    """What a forked rank does; never returns. `kills` as `_of_error` takes it."""
+    """Run a forked rank; never returns. `kills` is as in `_of_error`."""
     code = 1
     try:
         sink: IO[str] = os.fdopen(pipe, "w", buffering=1)
@@ -101,16 +100,16 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kill
 
         try:
             os.setpgid(0, group)
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # here it is held back
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # _held_back delays it in the server
             signal.signal(signal.SIGINT, signal.default_int_handler)
             end_with(server)
-            with contextlib.suppress(OSError):  # where memory runs out, it is to be a rank that ends
+            with contextlib.suppress(OSError):  # if memory runs out, the kernel kills a rank
                 Path("/proc/self/oom_score_adj").write_text("1000")
             log = os.open(job.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(log, 1)
             os.dup2(log, 2)
-            # Ranks share a log, line by line, also where PYTHONUNBUFFERED would split a line from its end.
+            # Ranks share a log, so each writes whole lines, which PYTHONUNBUFFERED would split.
             sys.stdout.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
             rank = Rank(
                 job.first + local,
@@ -140,31 +139,31 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kill
                 },
             )
             traceback.print_exc()
-        sys.stdout.flush()  # a log that cannot be written costs nothing that was sent before
+        sys.stdout.flush()  # last: a log that cannot be written must not lose a result
         sys.stderr.flush()
     finally:
         os._exit(code)  # skips the teardown of CUDA and of the process group, which can hang once a rank is gone
 
 
 def _of_error(error: BaseException, kills: int, cuda: bool) -> tuple[str, str, bool]:
-    """The status of a rank that raised this, the error in one line, and whether the memory that ran out was the host's
-    and not the device's: on a CPU a compiler's alone. Before it began the kernel had killed so many processes for want
-    of it."""
+    """Return the status of a rank that raised this, the error in one line, and whether the memory that ran out was the
+    host's and not the device's: on a CPU only a killed compiler's. `kills` is the number of processes that the kernel
+    had killed for lack of memory before the rank began."""
     if lost_a_compiler(error) and oom_kills() > kills:
         return "out_of_memory", "the kernel killed a compiler, as the host's memory ran out", True
     return "out_of_memory" if is_out_of_memory(error) else "crashed", _line(error), cuda and is_the_hosts(error)
 
 
 def _line(error: BaseException) -> str:
-    """The error in one line, with the limit of processes and threads where it is of that."""
+    """Return the error in one line, with the limit of processes and threads where that caused it."""
     return one_line(error) + (f"; {process_limit()}" if no_more_processes(str(error)) else "")
 
 
 def _traceback() -> str:
-    """Of the exception at hand, for its record, which others may read: this checkout's files by their place in it, the
-    user's by theirs at home, and both ends of a long one, such as a compiler's. The log has all of it."""
+    """Return the current traceback for a record, which others may read: paths are relative to this checkout, or to ~,
+    and the middle of a long one, such as a compiler's, is left out. The log has all of it."""
     text = traceback.format_exc().replace(f"{ROOT}{os.sep}", "")
-    home = os.path.expanduser("~").rstrip(os.sep)  # that of a user whom nobody knows is ~ or /
+    home = os.path.expanduser("~").rstrip(os.sep)  # ~ or / for an unknown user
     if home not in ("", "~"):
         text = text.replace(f"{home}{os.sep}", "~/")
     left_out = len(text) - _BEGIN - _END
@@ -174,7 +173,7 @@ def _traceback() -> str:
 
 
 class _Forked:
-    """A rank as the server sees it: its process, the pipe it reports on, and what became of it. `oom_kills` are those
+    """A rank as the server sees it: its process, the pipe that it reports on, and its outcome. `oom_kills` are those
     before it began, `log` is what it prints to."""
 
     def __init__(self, rank: int, pid: int, pipe: int, cuda: bool, oom_kills: int, log: _Log | None = None) -> None:
@@ -185,7 +184,7 @@ class _Forked:
         os.set_blocking(pipe, False)
 
     def hear(self) -> None:
-        """Takes in what the rank has sent."""
+        """Read what the rank has sent."""
         while not self.hung_up:
             try:
                 chunk = os.read(self.pipe, 1 << 16)
@@ -203,9 +202,9 @@ class _Forked:
                     self.outcome = replace(self.outcome, status=kind, **value)
 
     def look(self) -> None:
-        """Notes whether the process has ended. Its pipe does not tell: a process that it forked may hold it open.
+        """Note whether the process has ended. Its pipe does not show it: a process that it forked may keep it open.
 
-        It is left a zombie, so that its group's number stays taken.
+        The process stays a zombie, so that its group's number is not used again.
         """
         end = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if end is None:
@@ -225,7 +224,7 @@ class _Forked:
 
 
 class _Log:
-    """What a job prints from now on, and how often its control group refuses a process or a thread."""
+    """The output of a job from now on, and how often its control group refuses a process or a thread."""
 
     def __init__(self, file: str) -> None:
         self._file, self._refused = Path(file), host.pids_refused()
@@ -244,7 +243,7 @@ class _Log:
 
 
 def _end(group: int) -> None:
-    """Ends the process group, 0 where there is none, and every other descendant of this process, and reaps them."""
+    """Kill and reap the process group, if it is not 0, and every other descendant of this process."""
     import psutil
 
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -261,7 +260,7 @@ def _end(group: int) -> None:
 
 
 def _told_to_stop(stream: socket.socket) -> bool:
-    """Whether the near end has said a word, which ends the job. Raises ConnectionError where it has left."""
+    """Return whether the client has sent a message, which ends the job. Raises ConnectionError if it has left."""
     try:
         if not stream.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
             raise ConnectionError("the near end has left")
@@ -272,8 +271,8 @@ def _told_to_stop(stream: socket.socket) -> bool:
 
 @contextlib.contextmanager
 def _held_back() -> Iterator[None]:
-    """What asks this process to end waits: what a signal's handler raises within a fork is lost, as Python runs it in
-    hooks of which it passes over all exceptions."""
+    """Delay signals that ask this process to end: an exception that a handler raises during a fork is lost, as Python
+    ignores those of fork hooks."""
     came: list[int] = []
     handlers = {
         each: signal.signal(each, lambda number, _: came.append(number)) for each in (signal.SIGINT, signal.SIGTERM)
@@ -288,7 +287,7 @@ def _held_back() -> Iterator[None]:
 
 
 def run(job: Job, stream: socket.socket) -> list[Outcome]:
-    """Forks the job's ranks and waits for all, the first failure, the deadline, or any word on the stream.
+    """Fork the job's ranks, and wait for all, the first failure, the deadline, or any message on the stream.
 
     Raises ConnectionError where the stream ends instead. Nothing that was forked outlives this.
     """
@@ -308,12 +307,12 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
                 if pid == 0:
                     _rank_process(job, local, group, writing, server, kills)
                 group = group or pid
-                with contextlib.suppress(PermissionError, ProcessLookupError):  # it did so itself, or is gone already
+                with contextlib.suppress(PermissionError, ProcessLookupError):  # the rank did so itself, or has ended
                     os.setpgid(pid, group)
                 os.close(writing)
                 ranks.append(_Forked(job.first + local, pid, reading, job.cuda, kills, log))
                 selector.register(reading, selectors.EVENT_READ, ranks[-1])
-            _told_to_stop(stream)  # a word can wait until all are forked, but not its end
+            _told_to_stop(stream)  # only the stream's end is handled before all are forked
 
         deadline, ending = time.monotonic() + job.timeout, "timed_out"
         while not all(rank.ended for rank in ranks) and (left := deadline - time.monotonic()) > 0:
@@ -346,7 +345,7 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
 
 
 def _unforked(job: Job, failed: int, error: OSError, kills: int) -> list[Outcome]:
-    """The outcomes of a job of which one rank could not be forked."""
+    """Return the outcomes of a job of which rank `failed` could not be forked."""
     outcomes = [Outcome(job.first + local, "stopped") for local in range(job.ranks)]
     status, line, of_host = _of_error(error, kills, job.cuda)
     outcomes[failed] = replace(
@@ -356,33 +355,32 @@ def _unforked(job: Job, failed: int, error: OSError, kills: int) -> list[Outcome
 
 
 def serve(stream: socket.socket, modules: Sequence[str] = stack.PRELOADED) -> None:
-    """Preloads the stack, says so and what of it does not import, then runs one job after another until the stream
-    ends. `modules` are those to preload."""
-    with contextlib.suppress(ConnectionError):  # the near end is gone
+    """Preload `modules`, report which do not import, then run one job after another until the stream ends."""
+    with contextlib.suppress(ConnectionError):  # the client has gone
         for job in _jobs(stream, modules):
             outcomes = run(job, stream)
             stream.sendall(json.dumps([asdict(outcome) for outcome in outcomes]).encode() + b"\n")
 
 
 def _jobs(stream: socket.socket, modules: Sequence[str]) -> Iterator[Job]:
-    """What `serve` is given to do, once the stack is loaded."""
+    """Load the stack, then yield the jobs for `serve`."""
     adopt_orphans()
-    lines = stream.makefile("rb", buffering=0)  # takes in no more than a line: what follows a job is for run() to see
+    lines = stream.makefile("rb", buffering=0)  # unbuffered: run() has to see what follows a job
     try:
         broken = stack.preload(modules)
-        importlib.import_module("psutil")  # without it what a job leaves could not be ended
+        importlib.import_module("psutil")  # needed to end what a job leaves behind
     except Exception as error:
         told = _line(error)
         stream.sendall(json.dumps({"error": told, "traceback": traceback.format_exc()}).encode() + b"\n")
         return
     gc.collect()
-    gc.freeze()  # forked ranks leave the shared pages alone
+    gc.freeze()  # the collector in a forked rank then does not copy shared pages
     go_on_without_parent()
     ready = {"ready": True, "broken": broken, "imports": asdict(imports())}
     stream.sendall(json.dumps(ready).encode() + b"\n")
     for line in lines:
         message = json.loads(line)
-        if "stop" not in message:  # it ended a job, or came when it had ended already
+        if "stop" not in message:  # a stop has ended a job already, or came too late
             yield Job(**message)
 
 

@@ -1,4 +1,4 @@
-"""One trial: what cannot run is told, the largest micro batch found, the step timed, a record made of it all."""
+"""The run of one trial: whether it can run, the search for the largest micro batch, the timing, and the record."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from .server import Job, Outcome
 
 @dataclass(frozen=True)
 class Bench:
-    """What trials run on: the fork server, the stack, the GPU's catalogue entry (None: a CPU, or unknown), the
-    folder for logs, and who gives turns to the processes that are timed together. `adams` is what came of compiling
-    DeepSpeed's, by whether it is the host's."""
+    """The resources of trials: the fork server, the stack, the GPU's catalogue entry (None: a CPU, or unknown), the
+    folder for logs, and the address of the scheduler of interleaved processes. `adams` maps the host's Adam (True) and
+    the GPU's (False) to why DeepSpeed could not compile it, None where it could."""
 
     server: ForkServer | Leader
     stack: rules.Stack
@@ -51,19 +51,19 @@ class Bench:
         return self.stack.capability is not None
 
     def obstacle(self, trial: Trial) -> rules.Obstacle | None:
-        """The first reason why a trial cannot run here, by what the server could import, once it has started, and
-        by the nodes that are gone."""
+        """Return the first reason why a trial cannot run here: a lost node, a module that the started server could not
+        import, or another rule; None where it can."""
         if isinstance(self.server, Leader) and self.server.lost:
             return rules.Obstacle(self.server.lost, AGAIN)
         stack = replace(self.stack, broken=self.server.broken)
         return rules.obstacle(*trial.recipe_and_settings, trial.world, stack)
 
 
-# What cuDNN's frontend says where no engine has the memory that it needs. Elsewhere it would mean that there is none,
-# but what is timed ran in the search already.
+# cuDNN's message where no engine has enough memory. It could also mean that no engine exists, but what is timed has
+# run in the search already.
 _NO_ENGINE = "unable to find an engine to execute this computation"
-# A size that fails takes at most twice what the one before it did: failing without a word that memory ran out, it may
-# have run out all the same where that one took so much of the GPU's.
+# A micro batch takes at most twice what the size before it took. Where that was this share of the GPU's memory, a crash
+# may be due to memory even if its message is another.
 _NEAR_THE_END = 0.4
 _REMEDIES: dict[str, str] = {
     "out_of_memory": "needs more memory: activation checkpointing, sharding over more devices, or offloading, which "
@@ -80,10 +80,10 @@ Weigh = Callable[[Record, int], tuple[float, str] | None]
 
 
 def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) -> Record:
-    """Runs a trial to its record, its search for the micro batch from `start` on. Only an interruption of this process
-    escapes, and a UserError where a link would have logs leave the folder. `weigh` is asked before a model is compiled,
-    which can take longer than all else. It gets the record so far and the micro batch; where it answers with a bound
-    and a reason the trial ends there, `skipped`."""
+    """Run a trial and return its record; `start` is the first micro batch of the search. Raises only for an
+    interruption, and UserError where a link would have logs leave the folder. `weigh` is called before a model is
+    compiled, which can take longer than all else, with the record so far and the micro batch; where it returns a bound
+    and a reason, the trial ends there, `skipped`."""
     started = time.monotonic()
     recipe, settings = trial.recipe_and_settings
     record = Record.of(
@@ -102,7 +102,7 @@ def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) 
         if obstacle is not None:
             record.status, record.reason, record.remedy = "unsupported", obstacle.reason, obstacle.remedy
             return record
-        started = time.monotonic()  # loading the stack, and compiling for it, is charged to no trial
+        started = time.monotonic()  # no trial's time includes loading or compiling the stack
         ranks = _Ranks(trial, bench, record.tf32, started + trial.timeout)
         _measure(ranks, recipe, settings, record, start, weigh)
         if record.status == "timed_out":
@@ -117,7 +117,7 @@ def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) 
 
 
 def _adam_obstacle(settings: Settings, bench: Bench) -> rules.Obstacle | None:
-    """Has DeepSpeed's Adam compiled once where these settings take it; why they cannot have it."""
+    """Have DeepSpeed's Adam compiled once where these settings need it; return why that failed, else None."""
     if not bench.cuda or settings.library != "deepspeed":
         return None
     host = settings.offloading
@@ -128,7 +128,7 @@ def _adam_obstacle(settings: Settings, bench: Bench) -> rules.Obstacle | None:
 
 @dataclass(frozen=True)
 class _Ranks:
-    """What runs a trial's functions, one after the other: its ranks, until its deadline by the monotonic clock."""
+    """The ranks of a trial, which run its functions one after the other until its deadline by the monotonic clock."""
 
     trial: Trial
     bench: Bench
@@ -137,11 +137,11 @@ class _Ranks:
 
     @property
     def log(self) -> Path:
-        """Where they print to."""
+        """Return the file that they print to."""
         return self.bench.logs / f"{self.trial.id.replace('/', '_')}.log"
 
     def call(self, function: str, memory: int | None, arguments: dict[str, Any]) -> list[Outcome]:
-        """What became of a function of phases.py in each rank; `memory` is their limit in bytes."""
+        """Return each rank's outcome of a function of phases.py; `memory` is their limit in bytes."""
         return self.bench.server.call(
             Job(
                 call=f"repro.measure.phases:{function}",
@@ -156,7 +156,7 @@ class _Ranks:
         )
 
     def attempt(self, function: str, **own: Any) -> tuple[Status, list[Outcome]]:
-        """The same of one that builds the trial's model, within the trial's limit, and the status of them all."""
+        """Run a function that builds the model, within the memory limit; return the joint status and outcomes."""
         trial = self.trial
         arguments: dict[str, Any] = {
             "recipe": trial.recipe,
@@ -167,7 +167,7 @@ class _Ranks:
         outcomes = self.call(function, trial.memory_limit, arguments)
         status = _status(outcomes)
         if status == "crashed" and trial.memory_limit is not None and not self.bench.cuda:
-            # Short of memory, native libraries die in ways of their own. What goes well without the limit was that.
+            # Native libraries crash in various ways without memory. If it works without the limit, that was the reason.
             if "largest" in arguments:
                 arguments["largest"] = min(arguments["largest"], 2 * _fitting(outcomes) or arguments["start"])
             if _status(self.call(function, None, arguments)) == "ok":
@@ -178,13 +178,13 @@ class _Ranks:
 def _measure(
     ranks: _Ranks, recipe: Recipe, settings: Settings, record: Record, start: int, weigh: Weigh | None
 ) -> None:
-    """Fills the record: the search, then the timing."""
+    """Fill the record: search for the micro batch, then time the step."""
     trial, bench = ranks.trial, ranks.bench
     record.log = ranks.log.name
     files.inside(bench.logs.parent, f"{bench.logs.name}/{ranks.log.name}")
     ranks.log.unlink(missing_ok=True)
     if bench.cuda and settings.library == "deepspeed":
-        bench.server.mend()  # a rank that was killed at DeepSpeed's operators leaves a lock, which the next wait for
+        bench.server.mend()  # a rank killed while it builds DeepSpeed's operators leaves a lock
     share = recipe.batch_size // trial.world
     if not record.compiled:
         weigh = None
@@ -197,10 +197,10 @@ def _measure(
 
 
 def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
-    """Times the step: once more after a compiler that was killed, uncompiled where the model cannot be compiled, and at
-    half the micro batch as long as it runs out of memory, unless that is of the host, around GPUs or of a compiler: it
-    does not go by the micro batch. What the authors' sequence, which comes first and keeps no gradients, took before
-    stays theirs. `share` is a rank's of the batch."""
+    """Time the step; `share` is a rank's part of the batch. Repeat it once after a killed compiler, uncompiled where
+    the model cannot be compiled, and at half the micro batch as long as it runs out of memory. The host's memory,
+    around GPUs or for a compiler, does not depend on the micro batch. The authors' sequence comes first and keeps no
+    gradients: its times stay those of the largest micro batch that completed it."""
     trial, mended = ranks.trial, False
     while micro_batch:
         status, outcomes = ranks.attempt(
@@ -246,7 +246,7 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
 
 
 def _go_uncompiled(ranks: _Ranks, record: Record, failure: Outcome) -> bool:
-    """Has the record say that a model which could not be compiled is measured uncompiled. False, and a status, where
+    """Record that a model which could not be compiled is measured uncompiled. Return False, and set a status, where
     nothing can be compiled here."""
     anything = ranks.call("compile_anything", None, {})
     if _status(anything) == "crashed":
@@ -260,11 +260,10 @@ def _go_uncompiled(ranks: _Ranks, record: Record, failure: Outcome) -> bool:
 
 
 def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start: int, record: Record) -> int:
-    """The largest power-of-two micro batch up to `share` that every rank ran; 0, and a status, where there is none.
+    """Return the largest power-of-two micro batch up to `share` that every rank ran; 0, and a status, without one.
 
-    It is looked for from `start` on upwards. Where that does not fit, it is looked for below: size by size,
-    and after a crash from 1 upwards, which ends at the size that crashed, if not before. The memory of the host around
-    a GPU does not go by the micro batch.
+    The search goes up from `start`. Where that does not fit, it goes below: size by size, and after a crash from 1 up
+    to at most half of the size that crashed. It ends if the host ran out of memory, which does not depend on the size.
     """
     start = min(start, share)
     crash: Outcome | None = None
@@ -277,7 +276,7 @@ def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start
             break
         share = start // 2
         if status == "crashed":
-            start, crash = 1, failure  # only memory may be there for the next smaller one
+            start, crash = 1, failure  # a crash may repeat at every size below, unlike a lack of memory
         else:
             start = share
     if status == "ok" and crash is not None:
@@ -286,7 +285,7 @@ def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start
     record.peaks = _peaks(outcomes, fitting)
     at = f"while searching at micro batch {2 * fitting or start}"
     if fitting and status == "crashed" and _near_the_end(record, failure):
-        # Libraries fail in ways of their own there: what fitted before stands.
+        # Libraries crash in various ways near the end of memory: the sizes that fitted remain valid.
         record.warnings.append(f"crashed {at}: {failure.error}")
         return fitting
     if status not in ("ok", "out_of_memory") or not fitting or failure.of_host:
@@ -296,7 +295,7 @@ def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start
 
 
 def _take_reports(first: Outcome, record: Record) -> None:
-    """Puts what the first rank told of the search into the record."""
+    """Copy the first rank's reports of the search into the record."""
     for report in first.reports:
         if report.started is not None:
             record.start_seconds = report.started
@@ -311,8 +310,8 @@ def _take_reports(first: Outcome, record: Record) -> None:
 
 
 def _near_the_end(record: Record, failure: Outcome) -> bool:
-    """Whether what crashed may have run out of a GPU's memory, by what the size before it took. A CPU's that crashes
-    within a limit and not without it is known to have."""
+    """Return whether a crash may be due to the GPU's memory, by what the size before took. False on a CPU, where a
+    crash that happens only within the limit is known to be due to memory."""
     if record.device == "cpu":
         return False
     total = min(record.memory_limit or math.inf, _gpu_memory(failure).get("memory_bytes") or math.inf)
@@ -320,24 +319,24 @@ def _near_the_end(record: Record, failure: Outcome) -> bool:
 
 
 def _authors(outcome: Outcome) -> Times:
-    """The raw times of the authors' sequence, where a rank got to its end."""
+    """Return the raw times of the authors' sequence; empty where the rank did not complete it."""
     return next((report.authors for report in outcome.reports if report.authors is not None), {})
 
 
 def _gpu_memory(outcome: Outcome) -> dict[str, float | None]:
-    """The memory of a rank's GPU, and what of it was taken before the rank began; nothing where nobody told."""
+    """Return the memory of a rank's GPU, and how much was in use before the rank began; empty where unknown."""
     told = next((report.gpu_memory for report in outcome.reports if report.gpu_memory is not None), None)
     return {} if told is None else dict(zip(("memory_bytes", "taken_bytes"), told, strict=True))
 
 
 def _full(failure: Outcome) -> list[dict[str, float | None]]:
-    """What a GPU told of itself as its memory ran out, if it did."""
+    """Return what a GPU reported as its memory ran out; empty where it did not."""
     told = _gpu_memory(failure) | (failure.gpu_state or {})
     return [told] if told and failure.status == "out_of_memory" and not failure.of_host else []
 
 
 def _peaks(outcomes: list[Outcome], fitting: int) -> list[list[int]]:
-    """The micro batches up to `fitting` and the bytes that they took, on the rank that took most."""
+    """Return the micro batches up to `fitting` and the bytes that they took, on the rank that took most."""
     found: dict[int, int] = {}
     for report in (report for outcome in outcomes for report in outcome.reports):
         if report.fits is not None and report.peak is not None and report.fits <= fitting:
@@ -346,14 +345,14 @@ def _peaks(outcomes: list[Outcome], fitting: int) -> list[list[int]]:
 
 
 def _fitting(outcomes: list[Outcome]) -> int:
-    """The largest micro batch that all ranks reported to fit, or 0: one that runs out of memory stops the others."""
+    """Return the largest micro batch that fits on all ranks, or 0: one out of memory stops the others."""
     return min(max(report.fits or 0 for report in [Report(), *outcome.reports]) for outcome in outcomes)
 
 
 def _status(outcomes: list[Outcome]) -> Status:
-    """The trial's status from its ranks': a rank that was stopped for another's failure says nothing itself.
+    """Return the trial's status from its ranks', except those that were stopped for another's failure.
 
-    Where one rank runs out of memory another's collective may crash on its absence, so memory comes first.
+    Where one rank runs out of memory, another's collective may crash on its absence, so memory comes first.
     """
     statuses = {outcome.status for outcome in outcomes} - {"stopped"}
     order: tuple[Status, ...] = ("out_of_memory", "timed_out", "crashed", "ok")
@@ -361,19 +360,19 @@ def _status(outcomes: list[Outcome]) -> Status:
 
 
 def _failure(outcomes: list[Outcome]) -> Outcome:
-    """The rank whose failure is the trial's: one that died without a word, else the first to fail."""
+    """Return the rank whose failure is the trial's: one that died without a report, else the first to fail."""
     status = _status(outcomes)
     failed = [outcome for outcome in outcomes if outcome.status == status]
-    return min(failed, key=lambda outcome: outcome.failed)  # 0 of one that died
+    return min(failed, key=lambda outcome: outcome.failed)  # 0 for a rank that died
 
 
 def _fail(record: Record, status: Status, failure: Outcome, at: str = "") -> None:
-    """Gives the record a status that is not `ok`. `at` says when the host's memory ran out, where it was not at a micro
-    batch of 1."""
+    """Give the record a status that is not `ok`. `at` says when the host's memory ran out, unless at a micro batch of
+    1."""
     record.status, record.host_ran_out = status, failure.of_host
     said = _full(failure)
     if status == "out_of_memory" and failure.of_host and (memory := _gpu_memory(failure)):
-        said = [memory]  # that there is a GPU beside the host whose memory ran out
+        said = [memory]  # records that the host has a GPU
     record.gpu_state = [*said] or None
     record.remedy = _REMEDIES["host" if failure.of_host else status]
     record.reason = "not even a micro batch of 1 fits" if status == "out_of_memory" else failure.error
@@ -389,12 +388,12 @@ def _fail(record: Record, status: Status, failure: Outcome, at: str = "") -> Non
 
 
 def _short_of_disk(failure: Outcome) -> str | None:
-    """Why a rank crashed, where it was for want of disk."""
+    """Return why a rank crashed where a disk was full, else None."""
     return disk_full(f"{failure.error}\n{failure.traceback}")
 
 
 def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -> None:
-    """Puts the ranks' raw times into the record, and what follows from them."""
+    """Copy the ranks' raw times into the record, and derive its other values."""
     ranks = [value(Measured, outcome.value) for outcome in outcomes]
     if record.authors_micro_batch is None:
         record.host = [rank.host for rank in ranks]
@@ -433,14 +432,14 @@ def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -
 
 
 _SECONDS = 1800.0
-# A compiler's, and a linker's, whose own last line only says that it failed.
+# Error lines of compilers and linkers, whose last line only says that they failed.
 _COMPLAINT = re.compile(r"^.*(?:\b(?:error|fatal)\s*:|\bld: cannot find |undefined reference to ).*$", re.MULTILINE)
 
 
 def compile_adam(server: ForkServer | Leader, host: bool, logs: Path) -> Obstacle | None:
-    """Has it compiled into the build cache of each node, for the GPU or for the `host` that offloaded states live on.
+    """Compile DeepSpeed's Adam into each node's build cache, for the GPU or for the `host` with offloaded states.
 
-    None where that goes well, and where what fails is not the compiling: that fails in the trial, too, which tells.
+    Return why compiling failed, else None. Any other failure is left to the trial, which reports it.
     """
     log = logs / "build.log"
     call, arguments = "repro.measure.trial:build", {"host": host}
@@ -456,14 +455,14 @@ def compile_adam(server: ForkServer | Leader, host: bool, logs: Path) -> Obstacl
 
 
 def build(rank: Rank, host: bool) -> str | None:
-    """Compiles the Adam; why that fails, None where it does not."""
+    """Compile the Adam; return why that failed, else None."""
     from deepspeed.ops.op_builder import CPUAdamBuilder, FusedAdamBuilder
 
     try:
         (CPUAdamBuilder if host else FusedAdamBuilder)().load()
     except Exception as error:
         traceback.print_exc()
-        # torch hands on all that its compilers print, whole command lines first.
+        # torch passes on all output of its compilers, whole command lines first.
         if disk_full(str(error)):
             raise
         complaint = _COMPLAINT.search(str(error))

@@ -1,11 +1,11 @@
-"""Processes that are timed in turns: all are alive at once, and one of them computes at a time.
+"""Interleaving of timed processes: all are alive at once, and one of them computes at a time.
 
-What else happens on a machine comes and goes within seconds, so two processes that run one after the other meet another
-machine each. Two that take turns round by round meet the same one. A process that has just had its turn is left a few
-milliseconds to fall asleep: the threads of OpenMP spin for as long, and would take from the next one's time.
+Other load on a machine changes within seconds, so that two processes that run one after the other are timed under
+different load. Interleaved round by round, both are timed under the same. A process that has just computed gets a few
+milliseconds to become idle: OpenMP's threads spin for as long, and would slow the next process.
 
-They meet at a socket in a folder that this user alone may enter. A process that dies, or that keeps its turn for longer
-than the time limit, leaves the turns to the others. How long a process waits for its turn is limited by its job.
+The processes connect to a socket in a folder that only this user may enter. A process that dies, or that computes for
+longer than the time limit, loses its turns. How long a process waits for its turn is limited by its job.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import TypeVar
 
 from repro.console import UserError
 
-_PAUSE_SECONDS = 0.005  # on 2 cores pairs of the same stack differ twice as much with 0.002, and no less with more
+_PAUSE_SECONDS = 0.005  # on 2 cores, pairs of equal stacks differ twice as much with 0.002, and no less with more
 _GLANCE_SECONDS = 0.02
-TURN_SECONDS = 120.0  # models that take turns are tiny: a round of theirs takes a second or two on a busy machine
+TURN_SECONDS = 120.0  # interleaved models are tiny: a round takes 1 to 2 s on a busy machine
 _SOCKET = "turns"
 _TURN, _DONE = b"t", b"d"
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Turns:
-    """Gives the turns. A context manager; `address` is what the processes are to be told."""
+    """The scheduler of interleaved processes. A context manager; the processes connect to its `address`."""
 
     def __init__(self) -> None:
         self.address: str = tempfile.mkdtemp(prefix="repro-")
@@ -61,14 +61,14 @@ class Turns:
         self.close()
 
     def close(self) -> None:
-        """Sends home who still waits, and lets nobody in any more."""
+        """Disconnect the waiting processes, and accept no more."""
         for process in (self._listener, *self._waiting):
             process.close()
         shutil.rmtree(self.address, ignore_errors=True)
 
     def run(self, works: Sequence[Callable[[], T]], stops: Sequence[Callable[[], None]]) -> list[T]:
-        """What each work returns, which is to run one job that takes turns here. They begin one after the other, so
-        that none is built while another is timed. `stops` end them where this is interrupted."""
+        """Return the results of all works, each of which is to run one job that is interleaved here. They begin one
+        after the other, so that none is built while another is timed. `stops` end them where this is interrupted."""
         with ThreadPoolExecutor(len(works)) as pool:
             try:
                 futures = []
@@ -84,22 +84,22 @@ class Turns:
                 raise
 
     def _await(self, work: Future[T]) -> None:
-        """Waits until one more process waits for its turn, or the work has ended without one."""
+        """Wait until one more process waits for its turn, or the work has ended without one."""
         while not work.done() and not self._admit(_GLANCE_SECONDS):
             pass
 
     def _admit(self, seconds: float) -> bool:
-        """Lets in a process that comes within so many seconds; False where none does."""
+        """Accept a process that connects within this time; return False where none does."""
         if not select.select([self._listener], [], [], seconds)[0]:
             return False
         self._waiting.append(self._listener.accept()[0])
         return True
 
     def _give(self, works: Sequence[Future[T]]) -> None:
-        """Gives turns until all works have ended, in one order: who had two on end would find its caches as it left
-        them, which were one to turn the order round who stands in the middle never would."""
+        """Give turns in a fixed order until all works have ended. An alternating order would give the first and the
+        last process two turns in a row, the second of them with warm caches, and those in the middle none."""
         while not all(work.done() for work in works):
-            self._admit(0 if self._waiting else _GLANCE_SECONDS)  # a work may try again in another process
+            self._admit(0 if self._waiting else _GLANCE_SECONDS)  # a work may retry in another process
             for process in list(self._waiting):
                 time.sleep(_PAUSE_SECONDS)
                 if not _had_its_turn(process):
@@ -108,11 +108,11 @@ class Turns:
 
 
 def _had_its_turn(process: socket.socket) -> bool:
-    """Lets a process compute until it says that it is done; False where it leaves or stays silent instead."""
+    """Let a process compute until it reports that it is done; return False where it leaves or is too slow."""
     try:
         process.sendall(_TURN)
         waited = select.select([process], [], [], TURN_SECONDS)[0]
-        waited = waited or select.select([process], [], [], 0)[0]  # the time passed while this process was stopped
+        waited = waited or select.select([process], [], [], 0)[0]  # time also passes while this process is stopped
         return bool(waited) and process.recv(1) == _DONE
     except ConnectionError:
         return False
@@ -120,7 +120,7 @@ def _had_its_turn(process: socket.socket) -> bool:
 
 @contextmanager
 def _socket_in(folder: str) -> Iterator[str]:
-    """The address of the socket in a folder, which is short enough for the kernel whatever the folder's name."""
+    """Yield an address of the folder's socket that is short enough for the kernel, whatever the folder's name."""
     opened = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{opened}/{_SOCKET}"
@@ -129,15 +129,15 @@ def _socket_in(folder: str) -> Iterator[str]:
 
 
 class Place:
-    """A process' own end: it computes between one call of `turn` and the next, the last time until it ends."""
+    """A process's connection to the scheduler. Each call of `turn` ends one computation and waits for the next."""
 
     def __init__(self, address: str) -> None:
         self._address = address
         self._turns: socket.socket | None = None
 
     def turn(self) -> None:
-        """Waits for this process' next turn. Raises ConnectionError where nobody gives turns any more, or its last one
-        took too long."""
+        """Wait for this process's next turn. Raises ConnectionError where the scheduler has ended, or this process's
+        last turn took too long."""
         try:
             if self._turns is None:
                 self._turns = socket.socket(socket.AF_UNIX)

@@ -1,4 +1,4 @@
-"""Engines: settings -> a model on its devices, with a micro-step and an update, in torch, FSDP and DeepSpeed."""
+"""Engines, which build a model on its devices and run its micro-steps and updates with torch, FSDP or DeepSpeed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def build(
     compiled: bool,
     tf32: bool,
 ) -> Engine:
-    """Builds the recipe's model with random weights and wraps it as the settings say.
+    """Build the recipe's model with random weights, wrapped as the settings say.
 
-    `accumulation` divides each micro-step's loss, so that an update sees the mean over the batch. Whether the recipe
-    and the settings allow `compiled` and `tf32` is for who calls this to ask (see repro/machine/rules.py).
+    `accumulation` divides each micro-step's loss, so that an update uses the mean over the batch. The caller checks
+    whether the recipe and the settings allow `compiled` and `tf32` (see repro/machine/rules.py).
     """
     return _ENGINES[settings.library](recipe, settings, rank, accumulation, compiled, tf32)
 

@@ -1,4 +1,4 @@
-"""What every engine shares: building the model, checkpointing, the optimizer and its schedule, and what is held."""
+"""The base of all engines: model construction, checkpointing, the optimizer and its schedule, a check of the shards."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from repro.paper.settings import Settings
 from ...models.recipe import Recipe, Schedule
 
 HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
-CHECKPOINT = "CheckpointWrapper"  # torch's class around a layer that is computed again
+CHECKPOINT = "CheckpointWrapper"  # torch's class around a layer whose activations are recomputed
 
 
 @dataclass(frozen=True)
 class Held:
-    """What one rank holds between updates, in elements: weights, and one of Adam's two moments."""
+    """The number of elements that one rank holds between updates: weights, and one of Adam's two moments."""
 
     weights: int
     moments: int
 
 
 class WrongWrapperError(RuntimeError):
-    """What ran is not what the settings asked for."""
+    """An error where what runs differs from what the settings ask for."""
 
 
 class Engine(ABC):
     """A model on its devices. After construction it is ready for the first micro-step.
 
     `wrapper` names the class that wraps the model, `precision` the one it computes in, `total` counts weights.
-    `optimizer` is the one that steps, in what the library wraps around it, if anything.
+    `optimizer` is the one that steps, inside the library's wrapper if there is one.
     """
 
     wrapper: str
@@ -63,7 +63,7 @@ class Engine(ABC):
         self._wrap(compiled)
 
     def _module(self) -> nn.Module:
-        """The recipe's model, in fp32, its weights drawn on the host where each rank keeps but a share of it."""
+        """Return the recipe's model in fp32, drawn on the host for engines where each rank keeps only a share of it."""
         on_device = self.settings.library == "torch"
         with torch.device(self.rank.device if on_device else "cpu"):
             kernels = rules.uses_custom_kernels(self.recipe, self.settings, self.rank.cuda)
@@ -75,37 +75,37 @@ class Engine(ABC):
 
     @abstractmethod
     def _wrap(self, compiled: bool) -> None:
-        """Wraps `module`, and makes the optimizer."""
+        """Wrap `module`, and make the optimizer."""
 
     @abstractmethod
     def micro_step(self, batch: dict[str, torch.Tensor], reduce: bool) -> torch.Tensor:
-        """Forward and backward of one micro batch; returns its mean loss, detached, without waiting for it.
+        """Run forward and backward of one micro batch; return its mean loss, detached, without waiting for it.
 
-        With `reduce` the gradients are summed over the ranks. Settings that shard gradients always reduce.
+        With `reduce` the gradients are reduced over the ranks. Settings that shard gradients always reduce.
         """
 
     @abstractmethod
     def update(self) -> None:
-        """Clips, steps the optimizer and the schedule, and clears the gradients."""
+        """Clip the gradients, step the optimizer and the schedule, and clear the gradients."""
 
     @abstractmethod
     def skipped_updates(self) -> int:
-        """Updates that were skipped because the scaled fp16 gradients overflowed. Waits for the device."""
+        """Return how many updates were skipped because the scaled fp16 gradients overflowed. Waits for the device."""
 
     @abstractmethod
     def held(self) -> Held:
-        """What this rank holds, after the first update."""
+        """Return what this rank holds, after the first update."""
 
     @property
     def adam(self) -> torch.optim.Optimizer:
-        """The optimizer that updates, within all that wraps it."""
+        """Return the innermost optimizer, which updates the weights."""
         found = self.optimizer
         while hasattr(found, "optimizer"):
             found = found.optimizer
         return found
 
     def check(self) -> None:
-        """Raises WrongWrapperError unless this rank holds the share that the settings promise."""
+        """Raise WrongWrapperError unless this rank holds the share that the settings promise."""
         held, world, stage = self.held(), self.rank.world, self.settings.stage
         promised = Held(
             weights=self._share(stage == 3 or self.settings.library == "fsdp", world),
@@ -125,19 +125,19 @@ class Engine(ABC):
 
 
 def set_tf32(on: bool) -> None:
-    """TF32 in matrix products and convolutions. torch's default for convolutions is on; naive wants it off."""
+    """Turn TF32 on or off in matrix products and convolutions. torch has it on in convolutions; naive needs it off."""
     torch.set_float32_matmul_precision("high" if on else "highest")
     torch.backends.cudnn.allow_tf32 = on
 
 
 def runs_tf32(device: torch.device) -> bool:
-    """Whether fp32 matrix products drop what TF32 has no bits for: 2^-12 beside 1."""
+    """Return whether fp32 matrix products run in TF32, which rounds 1 + 2^-12 to 1."""
     kept = torch.full((256, 256), 1 + 2**-12, device=device) @ torch.eye(256, device=device)
     return bool((kept != 1 + 2**-12).any())
 
 
 def layers(module: nn.Module, name: str) -> list[nn.Module]:
-    """The repeated blocks, of the class called `name` or one that FSDP made of it; a WrongWrapperError if there are
+    """Return the repeated blocks, whose class is `name` or FSDP's subclass of it. Raises WrongWrapperError if there are
     none."""
     found = [child for child in module.modules() if type(child).__name__.removeprefix("FSDP") == name]
     if not found:
@@ -161,7 +161,7 @@ def _checkpoint(module: nn.Module, layer: str) -> None:
 
 
 def torch_optimizer(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """The recipe's optimizer as the authors ran it: torch's own, not fused."""
+    """Return the recipe's optimizer as the authors ran it: torch's own, not fused."""
     wanted = recipe.optimizer
     return getattr(torch.optim, wanted.name)(
         parameters, lr=wanted.rate, betas=wanted.betas, eps=wanted.eps, weight_decay=0.0
@@ -169,14 +169,14 @@ def torch_optimizer(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch
 
 
 def schedule(recipe: Recipe) -> Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LambdaLR]:
-    """Makes the recipe's learning-rate schedule for an optimizer."""
+    """Return a function that makes the recipe's learning-rate schedule for an optimizer."""
     return lambda optimizer: torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: rate_factor(recipe.schedule, step, recipe.training_steps)
     )
 
 
 def rate_factor(schedule: Schedule, step: int, steps: int) -> float:
-    """The learning rate at `step` of `steps`, as a fraction of the peak."""
+    """Return the learning rate at `step` of `steps`, as a fraction of the peak."""
     if step < schedule.warmup_steps:
         return step / schedule.warmup_steps
     progress = min(1.0, (step - schedule.warmup_steps) / max(1, steps - schedule.warmup_steps))
@@ -185,10 +185,10 @@ def rate_factor(schedule: Schedule, step: int, steps: int) -> float:
 
 
 def adam_moments(optimizer: torch.optim.Optimizer) -> int:
-    """Elements of Adam's first moment held by this rank."""
+    """Return the number of elements of Adam's first moment on this rank."""
     return sum(local(state["exp_avg"]).numel() for state in optimizer.state.values() if "exp_avg" in state)
 
 
 def local(tensor: Any) -> torch.Tensor:
-    """This rank's shard of a distributed tensor, or the tensor itself."""
+    """Return this rank's shard of a distributed tensor, or the tensor itself."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor

@@ -1,4 +1,4 @@
-"""FSDP stages 2 and 3: torch's fully_shard on every layer, with its checkpoint where it has one, then on the rest."""
+"""The engine of FSDP stages 2 and 3: torch's fully_shard on every layer, around its checkpoint if any, and the rest."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from .plain import FIRST_SCALE, PlainEngine
 
 
 class FullyShardedEngine(PlainEngine):
-    """Stage 3 frees a layer's gathered weights after its forward, stage 2 keeps them until its backward, and so do both
-    what is around the layers, which the backward pass needs first: as theirs did, and torch does unless told.
+    """An engine with FSDP. Stage 3 frees a layer's gathered weights after its forward pass, stage 2 keeps them until
+    its backward pass. Both keep the weights outside of the layers, which the backward pass needs first, as in the
+    authors' code and by torch's default.
 
-    Mixed precision is as the authors' wrapper set it: fp32 shards, gathered and reduced in half precision, under
-    autocast. Offloading keeps shards, gradients and moments on the host in both stages, as FSDP always does. As theirs,
-    it goes around a layer's checkpoint: within it, it would gather once more to compute again, and keep torch.compile
-    from the layer.
+    Mixed precision is as in the authors' wrapper: fp32 shards, gathered and reduced in half precision, under autocast.
+    Offloading keeps shards, gradients and moments on the host in both stages, as FSDP always does. As in the authors'
+    code, FSDP wraps a layer's checkpoint: inside of it, FSDP would gather once more and keep torch.compile from the
+    layer.
     """
 
     def _wrap(self, compiled: bool) -> None:
@@ -55,6 +56,6 @@ class FullyShardedEngine(PlainEngine):
 
 
 def _fully_shard_module() -> Any:
-    """Where torch keeps fully_shard: public since 2.6, composable since 2.4, before which no trial comes here."""
+    """Return torch's module with fully_shard: public since 2.6, composable since 2.4, which the rules require."""
     public = import_module("torch.distributed.fsdp")
     return public if hasattr(public, "fully_shard") else import_module("torch.distributed._composable.fsdp")

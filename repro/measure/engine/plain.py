@@ -1,7 +1,7 @@
-"""No sharding: DistributedDataParallel, on one device too, as the authors' trainings were.
+"""The engine without sharding: DistributedDataParallel, also on one device, as in the authors' trainings.
 
-Their launcher (torchrunx 0.2.3) sets LOCAL_RANK for a single process as well, and where that is set accelerate 0.32.0
-wraps. Its buckets take 4 bytes a weight.
+Their launcher (torchrunx 0.2.3) sets LOCAL_RANK for a single process as well, and accelerate 0.32.0 then wraps the
+model. The wrapper's buckets take 4 bytes per weight.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from torch import nn
 
 from .base import HALF, Engine, Held, adam_moments, schedule, torch_optimizer
 
-FIRST_SCALE = 2.0**16  # torch's own
+FIRST_SCALE = 2.0**16  # torch's default
 
 
 class PlainEngine(Engine):
-    """Mixed precision is torch's: fp32 weights, autocast, and a scaled loss in fp16."""
+    """An engine with torch's mixed precision: fp32 weights, autocast, and a scaled loss in fp16."""
 
     def _wrap(self, compiled: bool) -> None:
         self.module.to(self.rank.device)
@@ -32,7 +32,7 @@ class PlainEngine(Engine):
         self.wrapper = type(self.parallel).__name__
         self.forward = torch.compile(self.parallel) if compiled else self.parallel
         if compiled and self.settings.checkpointing:
-            # DDPOptimizer splits graphs in a way that checkpointing does not survive.
+            # DDPOptimizer splits graphs in a way that breaks checkpointing.
             torch._dynamo.config.optimize_ddp = False
 
     def micro_step(self, batch: dict[str, torch.Tensor], reduce: bool) -> torch.Tensor:

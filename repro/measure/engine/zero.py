@@ -1,4 +1,5 @@
-"""ZeRO stages 1 to 3: DeepSpeed, with the authors' configuration (apoorvkh/academic-pretraining v1.0.0)."""
+"""The engine of ZeRO stages 1 to 3: DeepSpeed with the authors' configuration (apoorvkh/academic-pretraining
+v1.0.0)."""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ _OPTIMIZERS = {1: "DeepSpeedZeroOptimizer", 2: "DeepSpeedZeroOptimizer", 3: "Dee
 
 
 def configuration(recipe: Recipe, settings: Settings, cuda: bool, precision: str, accumulation: int) -> dict[str, Any]:
-    """DeepSpeed's configuration. The micro batch stands for no size: the engine is driven by hand."""
+    """Return DeepSpeed's configuration. Its micro batch size has no effect, as micro-steps are called one by one."""
     config: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": accumulation,
         "steps_per_print": 2**62,
         "zero_optimization": _zero(recipe, settings, cuda),
-        "gradient_clipping": recipe.clip or 0.0,  # left out, newer versions clip to 1.0
+        "gradient_clipping": recipe.clip or 0.0,  # without it newer versions clip to 1.0
     }
     if precision == "fp16":
         config["fp16"] = {
@@ -47,13 +48,13 @@ def configuration(recipe: Recipe, settings: Settings, cuda: bool, precision: str
             },
         }
     else:
-        # torch's Adam instead of DeepSpeed's, which would be compiled first.
+        # Uses torch's Adam instead of DeepSpeed's, which would have to be compiled first.
         config |= {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
     return config
 
 
 def _zero(recipe: Recipe, settings: Settings, cuda: bool) -> dict[str, Any]:
-    """What it says of the stage and of what is held on the host."""
+    """Return the part of the configuration on the stage and offloading."""
     zero: dict[str, Any] = {"stage": settings.stage}
     if settings.stage == 2:
         zero |= {
@@ -85,7 +86,7 @@ def _zero(recipe: Recipe, settings: Settings, cuda: bool) -> dict[str, Any]:
 
 
 class ZeroEngine(Engine):
-    """DeepSpeed computes in half precision throughout and keeps fp32 copies of the weights in its optimizer."""
+    """An engine that computes in half precision throughout and keeps fp32 copies of the weights in its optimizer."""
 
     def _wrap(self, compiled: bool) -> None:
         import deepspeed
