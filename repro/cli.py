@@ -1,4 +1,4 @@
-"""The command line: finds the command, and turns what goes wrong into one line and an exit code."""
+"""The command line: it selects the command, and reports errors as one line and an exit code."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .console import FAILED, INTERRUPTED, OK, USAGE, Unfailing, UserError, near,
 from .datafile import of_another
 from .machine.host import no_more_processes, process_limit
 
-_MEASURING = ("run", "lab", "calibrate", "upgrade-check")  # what they measured is in files, whatever becomes of stdout
+_MEASURING = ("run", "lab", "calibrate", "upgrade-check")  # their results are in files even if stdout fails
 
 
 class _Once(argparse.Action):
-    """Takes a value, and refuses an option that is given again: argparse would drop the first without a word."""
+    """Stores a value, and refuses an option given twice: argparse would drop the first without a message."""
 
-    _given: Any = None  # a parser reads one command line
+    _given: Any = None  # one parser reads one command line
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, *_: Any) -> None:
         if self.option_strings:
@@ -41,7 +41,7 @@ class _Once(argparse.Action):
 
 
 class _EachTime(argparse.Action):
-    """Takes the values of all times that an option is given."""
+    """Appends the values of a repeated option."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, *_: Any) -> None:
         _with_value(self, value)
@@ -49,9 +49,9 @@ class _EachTime(argparse.Action):
 
 
 def _with_value(action: argparse.Action, value: Any) -> str:
-    """The option, once it has a value."""
+    """Return the option. Raise UserError where it has no value."""
     option = action.option_strings[-1]
-    if value == []:  # argparse takes -- for the end of all options, and what is left for a value
+    if value == []:  # argparse takes -- for the end of all options, and an empty rest for the value
         raise UserError(f"{option} --: expected a value")
     return option
 
@@ -59,12 +59,12 @@ def _with_value(action: argparse.Action, value: Any) -> str:
 class _Parser(argparse.ArgumentParser):
     def __init__(self, **known: Any) -> None:
         super().__init__(**known)
-        self.register("action", None, _Once)  # of every option for which no other is named
+        self.register("action", None, _Once)  # for options without an action
         self.register("action", "append", _EachTime)
-        self._negative_number_matcher = re.compile(r"-\.?[0-9]")  # -4h is a value too, which its option can name
+        self._negative_number_matcher = re.compile(r"-\.?[0-9]")  # -4h counts as a value, which its option checks
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Tells first of options that are none but like one: argparse tells first of one that is needed and lacking."""
+        """Report misspelled options first: argparse reports missing ones first."""
         known = [each.removeprefix("--") for each in self._option_string_actions if each.startswith("--")]
         for word in itertools.takewhile(lambda word: word != "--", args or ()):
             option = word.partition("=")[0]
@@ -80,7 +80,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs a command and returns the exit code. Without a command's name it is `run`."""
+    """Run a command and return the exit code. Without a command's name it is `run`."""
     _reset_signals()
     _open_what_is_closed()
     output = _Output(sys.stdout)
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
         try:
             with contextlib.redirect_stdout(output):
                 code = _run(list(arguments), output)
-        except SystemExit as end:  # argparse's, after help
+        except SystemExit as end:  # from argparse, after help
             code = int(end.code or OK)
         except UserError as error:
             say(error)
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str]) -> int:
     return code
 
 
-# Those that nohup and a shell's & ignore on purpose, and those that Python itself does.
+# Signals that nohup and a shell's & ignore on purpose, and those that Python itself ignores.
 _MAY_BE_IGNORED = (
     *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
     *(signal.SIGPIPE, signal.SIGXFSZ),
@@ -116,8 +116,8 @@ _MAY_BE_IGNORED = (
 
 
 def _reset_signals() -> None:
-    """Give signals that this process inherited as ignored or blocked their default action. While SIGCHLD is ignored
-    nobody can wait for a process."""
+    """Give signals that this process inherited as ignored or blocked their default action. While SIGCHLD is ignored, no
+    process can be waited for."""
     for number in signal.valid_signals():
         if number not in _MAY_BE_IGNORED and signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
@@ -125,8 +125,8 @@ def _reset_signals() -> None:
 
 
 def _open_what_is_closed() -> None:
-    """A shell may close stdin, stdout or stderr (>&-): what is written there is lost, and no file that is opened
-    later may take its place."""
+    """Open /dev/null for stdin, stdout and stderr that a shell closed (>&-), so that no later file gets their
+    number."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)
@@ -136,12 +136,12 @@ def _open_what_is_closed() -> None:
             stream = open(number, "w" if number else "r", closefd=False)  # noqa: SIM115, open as long as the program is
             setattr(sys, name, stream)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        utf_8 = sys.stdout.encoding.lower() == "utf-8"  # bytes of a path that are none go out as they came in
+        utf_8 = sys.stdout.encoding.lower() == "utf-8"  # invalid bytes of a path are written as they were read
         sys.stdout.reconfigure(errors="surrogateescape" if utf_8 else "backslashreplace")
 
 
 def parser(name: str) -> argparse.ArgumentParser:
-    """The parser of a command."""
+    """Return the parser of a command."""
     found = _Parser(
         prog=f"{command()} {name}",
         description=HELP[name][0].upper() + HELP[name][1:] + ".",
@@ -173,8 +173,8 @@ def _run(words: list[str], output: _Output) -> int:
 
 
 class _Output(Unfailing):
-    """stdout for commands, in which nothing steers a terminal: on one what is for people wraps, where `folds`. What is
-    lost of it may be no loss, as it `is_in_files`."""
+    """The stdout of commands, without terminal control characters. Text wraps on a terminal if `folds`. A failed write
+    is no error if the results are also in files (`is_in_files`)."""
 
     folds, is_in_files = True, False
 

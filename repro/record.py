@@ -1,6 +1,6 @@
-"""A trial (one settings on one machine), its record, and the steps and days that follow from its raw times.
+"""A trial (one combination of settings on one machine), its record, and the steps and days derived from its raw times.
 
-True days come from device time: what one would wait. The authors' clock is the paper's: host time without
+True days come from device time: the time that a user waits. The authors' clock is the paper's: host time without
 synchronisation, which ends when the last kernel is launched.
 """
 
@@ -21,8 +21,8 @@ from .text import SECONDS_A_DAY, size
 
 @dataclass(frozen=True)
 class Parts:
-    """Seconds of each round's parts on one rank: a micro-step without gradient reduction, which adds to gradients that
-    are there, one with it, which finds none, and an update."""
+    """Seconds of each round's parts on one rank: a micro-step `without` gradient reduction, which adds to existing
+    gradients; one `with_` reduction, which starts from none; and an update."""
 
     without: tuple[float, ...]
     with_: tuple[float, ...]
@@ -30,21 +30,21 @@ class Parts:
 
     @classmethod
     def of(cls, times: dict[str, list[float]]) -> Parts:
-        """From a record's raw times. Of the authors' sequence alone nothing is `without`."""
+        """Build from a record's raw times. `without` is empty where only the authors' sequence was timed."""
         return cls(tuple(times.get("without", ())), tuple(times["with"]), tuple(times["update"]))
 
 
 def authors_step(host: Parts, accumulation: int) -> float:
-    """Seconds of a training step as the authors reckoned it: the mean of micro-steps that all reduce, on the host's
-    unsynchronised clock, times the accumulation steps, plus the mean update (their step_time.py, v1.0.0)."""
+    """Return the seconds of a training step as the authors compute it: the mean time of micro-steps that all reduce, on
+    the host's unsynchronised clock, times the accumulation steps, plus the mean update (their step_time.py, v1.0.0)."""
     return mean(host.with_) * accumulation + mean(host.update)
 
 
 def true_steps(device: list[Parts], accumulation: int) -> list[float]:
-    """Seconds of a training step, round by round, as a person would wait for it; the slowest rank decides.
+    """Return the seconds of a training step in each round, as a user would wait for it; the slowest rank counts.
 
-    Of a step's micro-steps all but one add to gradients and, where the settings allow it, all but one do not reduce:
-    these are two ways to count the same parts, whichever micro-step comes first.
+    All but one of a step's micro-steps add to existing gradients and, where the settings allow it, all but one do not
+    reduce. The sum counts both in the same way, whichever micro-step comes first.
     """
     return [
         max((accumulation - 1) * parts.without[number] + parts.with_[number] + parts.update[number] for parts in device)
@@ -53,25 +53,26 @@ def true_steps(device: list[Parts], accumulation: int) -> list[float]:
 
 
 def true_step(device: list[Parts], accumulation: int) -> float:
-    """The median round of `true_steps`, in seconds."""
+    """Return the median round of `true_steps`, in seconds."""
     return median(true_steps(device, accumulation))
 
 
 def days_of_steps(step_seconds: float, training_steps: int) -> float:
-    """Days that all training steps take."""
+    """Return the days that all training steps take."""
     return step_seconds * training_steps / SECONDS_A_DAY
 
 
 def utilisation(flops_per_step: float, step_seconds: float, count: int, peak: float) -> float:
-    """Model FLOPs utilisation: the FLOP/s that the model's mathematics needs over the peak of `count` GPUs."""
+    """Return the model FLOPs utilisation: FLOP/s that the model's mathematics needs, over the peak of `count` GPUs."""
     return flops_per_step / step_seconds / (count * peak)
 
 
 def reckoned(record: Record, gpu: Gpu | None) -> dict[str, Any]:
-    """Field by field, steps in seconds. `gpu` is the device's catalogue entry; without one `utilisation` is None.
+    """Return the derived values by field name, steps in seconds. `gpu` is the device's catalogue entry; without one
+    `utilisation` is None.
 
-    The record must have an accumulation and the raw times of every rank. Raises KeyError, IndexError or ValueError
-    where they are not complete.
+    The record must have an accumulation and the raw times of every rank. Raise KeyError, IndexError or ValueError where
+    the raw times are incomplete.
     """
     assert record.accumulation is not None
     assert record.compared_accumulation is not None
@@ -97,14 +98,14 @@ def reckoned(record: Record, gpu: Gpu | None) -> dict[str, Any]:
     }
 
 
-# No trial leaves `not_measured`: it is that of a record that is not believed, see answer.py.
+# `not_measured` is no outcome of a trial: answer.py gives it to a record that the folder does not support.
 Status = Literal["ok", "out_of_memory", "unsupported", "crashed", "timed_out", "interrupted", "skipped", "not_measured"]
-SILENT: tuple[Status, ...] = ("interrupted", "skipped", "not_measured")  # of which no answer is known
+SILENT: tuple[Status, ...] = ("interrupted", "skipped", "not_measured")  # statuses without a result
 
 
 class OnMachine:
-    """What is known of the machine of a trial, of its record, and of a search: `count` of `device` on each of `nodes`,
-    each with no more memory than `memory_limit`, in bytes, where that is not None."""
+    """The machine of a trial, a record or a search: `count` of `device` on each of `nodes`, each device limited to
+    `memory_limit` bytes unless that is None."""
 
     scale: Scale
     device: str
@@ -114,41 +115,42 @@ class OnMachine:
 
     @property
     def world(self) -> int:
-        """Devices on all nodes."""
+        """Return the number of devices on all nodes."""
         return self.count * self.nodes
 
     @property
     def machine(self) -> str:
-        """As people say it: 2 x cpu, 2 nodes of 4 x A100 of 40GB."""
+        """Return the machine as text: 2 x cpu, 2 nodes of 4 x A100 of 40GB."""
         nodes = f"{self.nodes} nodes of " if self.nodes > 1 else ""
         limit = f" of {size(self.memory_limit)}" if self.memory_limit is not None else ""
         return f"{nodes}{self.count} x {self.device}{limit}"
 
     @property
     def stands_for_paper(self) -> bool:
-        """Whether it can stand for a cell of the paper's: a full recipe on GPUs of one node, with all their memory."""
+        """Return whether a cell of the paper can be compared with it: a full recipe on one node's GPUs, in full
+        memory."""
         return self.scale == "paper" and self.device != "cpu" and self.nodes == 1 and self.memory_limit is None
 
 
 class OfSettings(OnMachine):
-    """What a trial and its record say of what runs there: a recipe under settings, each by its id."""
+    """The recipe and settings of a trial or a record, each by its id."""
 
     recipe: str
     settings: str
 
     @property
     def recipe_and_settings(self) -> tuple[Recipe, Settings]:
-        """What the ids name. Raises UserError where one names nothing."""
+        """Return the recipe and settings of these ids. Raise UserError for an unknown id."""
         return models.find(self.recipe, self.scale), Settings.parse(self.settings)
 
 
-AS_TIMED = "(/[0-9]+-rounds)?(/checked)?(/micro-batch-[0-9]+)?"  # how an id may end: no field of a record says it
+AS_TIMED = "(/[0-9]+-rounds)?(/checked)?(/micro-batch-[0-9]+)?"  # optional end of an id, which no record field has
 
 
 @dataclass(frozen=True)
 class Trial(OfSettings):
-    """What is to be measured on a machine, whose `device` is `cpu` or a GPU's name: in `steps` rounds, for `timeout`
-    seconds at most. `micro_batch` is the one to take, where it is not to be the largest that fits."""
+    """A measurement to make on a machine, whose `device` is `cpu` or a GPU's name: `steps` rounds in at most `timeout`
+    seconds. `micro_batch` is None for the largest that fits."""
 
     recipe: str
     scale: Scale
@@ -164,7 +166,7 @@ class Trial(OfSettings):
 
     @property
     def id(self) -> str:
-        """Names the trial to people and to resume: all that changes what is measured is in it."""
+        """Return the name for display and resuming. It contains everything that changes the measurement."""
         machine = f"{self.count}x{self.device.replace(' ', '-')}"
         words = [self.recipe, self.scale, machine if self.nodes == 1 else f"{self.nodes}x{machine}", self.settings]
         if self.memory_limit is not None:
@@ -180,23 +182,22 @@ class Trial(OfSettings):
 
 @dataclass
 class Record(OfSettings):
-    """What a trial leaves, whatever became of it. Times are in seconds, memory in bytes, rates per second.
+    """The result of a trial with any outcome. Times are in seconds, memory in bytes, rates per second. A field is None
+    where nothing was measured.
 
-    `host`, `device_times` and `synchronised` hold, for each rank, the raw times of every round and part, `losses` what
-    the first rank's first micro-steps lost, None where that is not finite. Where nothing was measured a field is None.
-    `authors_micro_batch` is that of `host`, and so of the authors' clock, where it is larger than `micro_batch`: their
-    sequence accumulates no gradients, and fitted.
-    `reason` and `remedy` say why a status is not `ok`, and what to do, `host_ran_out` that it was not the GPU's memory
-    but that of the host around it. `peaks` are micro batches that fitted and the bytes that they took, `full` is what
-    the GPU told of itself each time that it ran out of memory for a larger one. A guided search
-    adds what it predicted; what a model took that is yet to be compiled, as micro batch, seconds of a micro-step and of
-    an update; and for what it skipped the `bound`: the seconds of a training step that it would have taken at best, by
-    `bound_clock` (the authors' in older records, which do not say).
-    `crowd` is how many CPUs other processes kept busy while it was built and timed, None on a GPU and where that was
-    in turns. `launches` counts the kernels, copies and memory sets that the first rank's GPU ran in one micro-step
-    `with` reduction and in one `update`, outside the timed rounds; None on a CPU. `commit` is that of the checkout that
-    measured. `stack_started` is when the server was that the ranks were forked from (epoch): what its start decided,
-    such as the layout of memory, they share.
+    `host`, `device_times` and `synchronised` have, for each rank, the raw times of every round and part. `losses` are
+    those of the first rank's first micro-steps, None where not finite. `authors_micro_batch` is the micro batch of
+    `host`, and so of the authors' clock, where it is larger than `micro_batch`: their sequence accumulates no
+    gradients, and so it fitted. `reason` and `remedy` explain a status other than `ok` and what to do. `host_ran_out`
+    is true where the host's memory ran out, not the GPU's. `peaks` are the micro batches that fitted and the bytes that
+    they took; `full` is the GPU's state each time that a larger one ran out of memory. A guided search adds its
+    predictions. `uncompiled` has the micro batch and the seconds of a micro-step and of an update of a model before it
+    is compiled. For a skipped trial `bound` is the shortest possible training step, in seconds, by `bound_clock` (None
+    in older records: the authors'). `crowd` is the number of CPUs that other processes used while the model was built
+    and timed, None on a GPU and for interleaved measurements. `launches` counts the kernels, copies and memory sets
+    that the first rank's GPU ran in one micro-step `with` reduction and in one `update`, outside the timed rounds; None
+    on a CPU. `commit` is that of the checkout that measured. `stack_started` is the start time (epoch) of the server
+    that the ranks were forked from: they share what its start decided, such as the layout of memory.
     """
 
     id: str
@@ -265,26 +266,26 @@ class Record(OfSettings):
 
     @property
     def in_tf32(self) -> bool:
-        """Whether its fp32 products ran in TF32: as asked for, where nobody looked."""
+        """Return whether fp32 products ran in TF32 or, where that was not checked, whether TF32 was asked for."""
         return self.tf32 if self.ran_tf32 is None else self.ran_tf32
 
     @property
     def compared_micro_batch(self) -> int | None:
-        """The micro batch of the authors' clock, which is held against the paper and against predictions."""
+        """Return the micro batch of the authors' clock, which is compared with the paper and with predictions."""
         return self.authors_micro_batch or self.micro_batch
 
     @property
     def compared_accumulation(self) -> int | None:
-        """The accumulation steps that go with it."""
+        """Return the accumulation steps of `compared_micro_batch`."""
         if not self.authors_micro_batch or self.micro_batch is None or self.accumulation is None:
             return self.accumulation
         return self.accumulation * self.micro_batch // self.authors_micro_batch
 
     @property
     def clocks_ratio(self) -> float | None:
-        """The authors' step over the true one, and so their days over the true ones: below 1 where their clock shows
-        less than a person waits. Theirs is of the mean of the rounds, the true one the median round. None on a CPU,
-        whose one clock both read, and where each is of another micro batch."""
+        """Return the authors' step over the true one, which is also the ratio of their days: below 1 where the authors'
+        clock shows less than the time that a user waits. The authors' step is the mean of the rounds, the true one
+        their median. None on a CPU, where both use one clock, and where the two micro batches differ."""
         if self.device == "cpu" or self.authors_micro_batch or not self.authors_step or not self.true_step:
             return None
         return self.authors_step / self.true_step
@@ -303,19 +304,19 @@ class Record(OfSettings):
         return self.micro_batch if clock == "true" else self.compared_micro_batch
 
     def skipped_by(self, clock: Clock) -> bool:
-        """Whether a guided search skipped it, as by this clock it could not be the fastest."""
+        """Return whether a guided search skipped it because it could not be the fastest by this clock."""
         return self.status == "skipped" and (self.bound_clock or "authors") == clock
 
     @property
     def as_told(self) -> Record:
-        """As others are told it: nobody trains a tiny twin, so its days stand for nothing, and its steps stay."""
+        """Return the record for publication, without days for a tiny recipe: they have no meaning. Its steps stay."""
         if self.scale == "paper":
             return self
         return replace(self, authors_days=None, true_days=None, synchronised_days=None)
 
     @classmethod
     def of(cls, trial: Trial, status: Status, **known: Any) -> Record:
-        """A record of a trial, with what is known of it."""
+        """Build the record of a trial from the fields that are known."""
         return cls(
             trial.id,
             trial.recipe,
@@ -340,17 +341,17 @@ BY_CLOCK: dict[Clock, str] = {"true": "by the true clock", "authors": "by the au
 
 
 def other(clock: Clock) -> Clock:
-    """Return the clock that stands beside this one."""
+    """Return the other clock."""
     return "authors" if clock == "true" else "true"
 
 
 def days_text(days: float, clock: Clock) -> str:
-    """Name days by their clock: 8.2 true days, 1.7 days by the authors' clock."""
+    """Return days with the name of their clock: 8.2 true days, 1.7 days by the authors' clock."""
     return f"{days:.1f} {DAYS[clock]}"
 
 
 def add_clock(parser: argparse.ArgumentParser) -> None:
-    """Add --clock."""
+    """Add the option --clock to a parser."""
     parser.add_argument(
         "--clock",
         choices=CLOCKS,

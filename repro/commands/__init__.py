@@ -1,8 +1,8 @@
 """The commands, one file each: `options(parser)` declares them, `main(given)` runs and returns the exit code.
-What several share stands beside them: `devices.py`, the options that choose GPUs or processes, `preflight.py`, what is
-checked before a measurement, `cases.py`, a run's cases in pytest, `money.py`, the options on money, and `printout.py`.
 
-A file's own imports must be fast: what needs torch, pytest or a plotting library is imported in `main`.
+Shared files: `devices.py` (options that choose GPUs or processes), `preflight.py` (checks before a measurement),
+`cases.py` (a run's cases in pytest), `money.py` (options on money) and `printout.py` (output). A file's own imports
+must be fast: what needs torch, pytest or a plotting library is imported in `main`.
 """
 
 HELP = {

@@ -1,4 +1,4 @@
-"""`repro audit`: can the published number be true?"""
+"""`repro audit`: check whether the published numbers can be true."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def main(given: argparse.Namespace) -> int:
 
 
 def _row(row: Audited, causes: Sequence[Cause]) -> dict[str, Any]:
-    """With the settled cause of days that the launch queue explains, and the folders whose records settled it."""
+    """Return the row, with the settled cause of days that the launch queue explains, and the folders of its records."""
     share = row.utilisation
     cause = next((cause for cause in causes if cause.settled), None) if row.explained else None
     return asdict(row) | {

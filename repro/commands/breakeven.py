@@ -1,4 +1,5 @@
-"""`repro breakeven`: when owning beats renting, with electricity, resale and uncertain inputs; energy and CO2."""
+"""`repro breakeven`: compute when owning beats renting, with electricity, resale and uncertain inputs; energy and
+CO2."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from ..text import Interval, counted
 from .money import add_shared, check_run, given_in, read_gpu, read_prices, read_sum
 from .printout import finite, printout
 
-_MOST_KILOWATTS, _MOST_KILOWATTS_A_GPU = 100, 10  # of a machine: who writes more means watts
+_MOST_KILOWATTS, _MOST_KILOWATTS_A_GPU = 100, 10  # of a machine: larger values are probably meant in watts
 _SUMS = ("machine", "resale", "rent", "electricity")
 _INPUTS = (*_SUMS, "hours", "power", "pue")
 
@@ -49,8 +50,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class _Answer:
-    """The comparisons, one for each rent, what is said of them, and the same comparisons with predicted days where the
-    audit doubts the printed ones."""
+    """The comparisons, one for each rent, with sentences and notes, and the same with predicted days where the audit
+    doubts the printed ones."""
 
     rows: list[Reckoned]
     sentences: list[str]
@@ -80,7 +81,7 @@ def main(given: argparse.Namespace) -> int:
 
 
 def _of_the_comment(given: argparse.Namespace, grams: Interval | None) -> _Answer:
-    """The comment's own sum. Raises UserError where prices were given, of which it takes none."""
+    """Return the comment's own calculation. Raise UserError where prices were given, as it uses none."""
     if given.prices is not None:
         raise UserError(
             f"--prices {given.prices} changes nothing of the comment's own sum: give an input of your own too, "
@@ -112,7 +113,7 @@ def _of_the_comment(given: argparse.Namespace, grams: Interval | None) -> _Answe
 def _of_inputs(
     given: argparse.Namespace, run: TrainingDays | None, prices: PriceList, unit: str, grams: Interval | None
 ) -> _Answer:
-    """The machine that was named, or the comment's with inputs of one's own."""
+    """Return the comparison for the named machine, or for the comment's machine with the user's inputs."""
     inputs = _inputs(given, prices, unit, grams)
     asked = breakeven.of_machine(run, inputs, prices, unit) if run else breakeven.of_comment(inputs, unit, prices.rates)
     _check_resale(given, asked.reckoned[0].case, unit)
@@ -139,7 +140,7 @@ def _of_inputs(
 
 
 def _run(given: argparse.Namespace) -> TrainingDays | None:
-    """The run on the machine that was named; None where none was."""
+    """Return the run on the named machine; None where none was named."""
     gpu = read_gpu(given)
     if gpu is None:
         for option in ("model", "gpus", "measured", "predicted"):
@@ -190,7 +191,7 @@ def _inputs(given: argparse.Namespace, prices: PriceList, unit: str, grams: Inte
 
 
 def _check_resale(given: argparse.Namespace, case: Case, unit: str) -> None:
-    """Raises UserError where the machine may sell for more than it costs: it would pay without a run."""
+    """Raise UserError where the machine may sell for more than it costs: it would pay without a run."""
     if case.resale.high > case.machine.low:
         least = told(case.machine.low, unit)
         raise UserError(f"--resale {given.resale}: expected no more than the machine costs, {least}")

@@ -1,4 +1,4 @@
-"""`repro calibrate`: probes this machine, so that predictions fit it."""
+"""`repro calibrate`: probe this machine, for predictions on it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def main(given: argparse.Namespace) -> int:
     check_disk(given.out.parent, given.out.name, asked=given.out, way_out="name another file with --out")
     stop_on_sigterm()
     say(f"probing {', '.join(map(str, counts))} x {name_of(devices)}, after loading torch")
-    log = given.out.with_name(f"{given.out.name}.log")  # probes.log may be somebody's, who has stderr go there
+    log = given.out.with_name(f"{given.out.name}.log")  # the user may have redirected stderr to probes.log
     log.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as tidy, tempfile.TemporaryDirectory(prefix="repro-") as folder:
         tidy.callback(log.unlink, missing_ok=True)
@@ -49,7 +49,7 @@ def main(given: argparse.Namespace) -> int:
             try:
                 probes = probe(server, devices, counts, log)
             except UserError:
-                tidy.pop_all()  # it names the log
+                tidy.pop_all()  # the error names the log, so keep it
                 raise
     probes.save(given.out)
     rows = [

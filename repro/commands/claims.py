@@ -1,4 +1,4 @@
-"""`repro claims`: the papers' sentences, each computed once more."""
+"""`repro claims`: the papers' sentences, each recomputed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _people(one: Checked, format: Format) -> dict[str, Any]:
 
 
 def _traced(one: Checked, format: Format) -> str:
-    """A claim with the rows and the steps that its verdict stands on."""
+    """Return a claim with the rows and steps that its verdict is based on."""
     rows, steps = (one.working.rows, one.working.steps) if one.working else ((), ())
     if format == "json":
         return render([one.row() | {"rows": [asdict(row) for row in rows], "steps": list(steps)}], format)

@@ -1,4 +1,4 @@
-"""`repro compare`: two runs, trial by trial."""
+"""`repro compare`: compare two runs, trial by trial."""
 
 from __future__ import annotations
 

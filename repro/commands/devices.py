@@ -1,4 +1,4 @@
-"""Which GPUs, or how many processes of the CPU, a command was asked to run on."""
+"""Options that choose the GPUs, or the number of CPU processes, of a command."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..machine.host import usable_cpus
 from ..run.plan import counts_up_to
 from ..text import count
 
-_PROCESSES_A_CPU = 8  # more of them bring a machine to a halt: each waits in turns for all others
+_PROCESSES_A_CPU = 8  # more bring a machine to a halt: each waits for all others in turn
 
 
 def add_devices(parser: argparse.ArgumentParser) -> None:
-    """The options that say which GPUs, or how many processes of the CPU."""
+    """Add the options that choose GPUs, or the number of CPU processes."""
     add = parser.add_argument
     add("--gpus", metavar="all|N|0,1", help="GPUs to use: all, a count as in Docker, or indices (0,1 or device=0)")
     add(
@@ -27,7 +27,7 @@ def add_devices(parser: argparse.ArgumentParser) -> None:
 
 
 def devices_and_counts(given: argparse.Namespace) -> tuple[list[Device], tuple[int, ...]]:
-    """The GPUs that were asked for, none means the CPU, and the numbers of them, or of processes, to run on."""
+    """Return the chosen GPUs, empty for the CPU, and the numbers of GPUs or processes to run on."""
     if given.gpus is not None and given.processes is not None:
         raise UserError("--gpus and --processes exclude each other: processes run on the CPU")
     if given.allow_cpu and given.gpus is None:
@@ -36,7 +36,7 @@ def devices_and_counts(given: argparse.Namespace) -> tuple[list[Device], tuple[i
         )
     visible, asked = [] if given.processes is not None else nvml.visible_devices(), given.gpus
     if asked is not None and not visible and given.allow_cpu:
-        _asked(asked)  # what no machine has is refused all the same
+        _asked(asked)  # invalid values are still refused
         say("no GPU is visible here; running on the CPU (--allow-cpu)")
         asked = None
     devices = alike(asked, visible)
@@ -45,8 +45,8 @@ def devices_and_counts(given: argparse.Namespace) -> tuple[list[Device], tuple[i
 
 
 def alike(asked: str | None, visible: Sequence[Device]) -> list[Device]:
-    """Those of the visible GPUs that `--gpus` asks for, all without it. Raises UserError where no trial can use them
-    together."""
+    """Return the visible GPUs that `--gpus` selects, all without it. Raise UserError if no trial can use them
+    jointly."""
     devices = [visible[index] for index in parse_gpus(asked, len(visible))] if asked is not None else list(visible)
     if len({device.driver_name for device in devices}) > 1:
         names = ", ".join(f"{device.index} {device.driver_name}" for device in devices)
@@ -57,12 +57,12 @@ def alike(asked: str | None, visible: Sequence[Device]) -> list[Device]:
 
 
 def parse_gpus(text: str, available: int) -> list[int]:
-    """The indices that `--gpus` asks for among `available` GPUs.
+    """Return the indices that `--gpus` selects among `available` GPUs.
 
-    `all`, or a bare number, which is a count as in Docker, or indices: `0,1`, `device=0`, `device=0,2`.
-    Raises UserError for anything else, and for GPUs that are not there.
+    The text is `all`, a bare number, which is a count as in Docker, or indices: `0,1`, `device=0`, `device=0,2`. Raise
+    UserError for anything else, and for GPUs that do not exist.
     """
-    number, indices = _asked(text)  # what no machine has is told before what this one lacks
+    number, indices = _asked(text)  # first values that are invalid on any machine
     if available == 0:
         raise UserError(f"--gpus {text}: no GPU is visible here; {packages.how_to_see_a_gpu()}")
     if number is not None and number > available:
@@ -74,8 +74,7 @@ def parse_gpus(text: str, available: int) -> list[int]:
 
 
 def _asked(text: str) -> tuple[int | None, list[int]]:
-    """The count, or the indices, that `--gpus` asks for, neither where it is all. Raises UserError for what no machine
-    has."""
+    """Return the count or indices in `--gpus`, neither for all. Raise UserError for values invalid on any machine."""
     asked = text.strip().strip('"')
     bare = re.fullmatch(r"[+-]?[0-9]{1,9}", asked)
     listed = asked.removeprefix("device=")

@@ -1,4 +1,4 @@
-"""`repro doctor`: what this machine is fit for, in one line, or as a table."""
+"""`repro doctor`: the state of this machine and its suitability, in one line or as a table."""
 
 from __future__ import annotations
 

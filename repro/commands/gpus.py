@@ -1,4 +1,4 @@
-"""`repro gpus`: the catalogue of GPUs, and how many of each are here."""
+"""`repro gpus`: the catalogue of GPUs, with the number of each on this machine."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ def main(given: argparse.Namespace) -> int:
 def _here() -> list[Gpu | None]:
     try:
         return [device.gpu for device in visible_devices()]
-    except UserError as error:  # the catalogue is worth printing all the same
+    except UserError as error:  # the catalogue is still useful
         say(error)
         return []

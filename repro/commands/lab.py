@@ -1,4 +1,4 @@
-"""`repro lab`: predict a training's runtime from one epoch, then train it and see."""
+"""`repro lab`: predict a training's runtime from one epoch, then train it and compare."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def main(given: argparse.Namespace) -> int:
 
 
 def _checked(given: argparse.Namespace, devices: Sequence[Device]) -> tuple[int, Training]:
-    """The epochs to predict, and the training of one epoch. Raises UserError for what is out of range."""
+    """Return the epochs to predict, and the training of one epoch. Raise UserError for values out of range."""
     scale = given.scale or default_scale(bool(devices))
     recipe = models.find("gan", scale)
     batch = recipe.batch_size

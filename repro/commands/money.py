@@ -1,4 +1,4 @@
-"""Options that the commands on money share, and what is read from them."""
+"""Options shared by the commands on money, and the reading of their values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..text import Interval, add_format, counted, listing, path
 
 
 def add_shared(parser: argparse.ArgumentParser) -> None:
-    """--prices, --currency, --measured, --predicted and --format."""
+    """Add --prices, --currency, --measured, --predicted and --format."""
     parser.add_argument(
         "--prices",
         type=path,
@@ -31,13 +31,13 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
 
 
 def read_prices(given: argparse.Namespace) -> tuple[str, PriceList]:
-    """The currency of all sums, and the prices."""
+    """Return the currency of all sums, and the prices."""
     unit = "USD" if given.currency is None else check(given.currency, "--currency")
     return unit, price_list(given.prices)
 
 
 def read_sum(text: str, option: str, unit: str, prices: PriceList) -> Interval:
-    """A sum of money in the currency of all sums. Raises UserError where no rate brings its own there."""
+    """Return a sum of money in the currency of all sums. Raise UserError where no rate converts it."""
     value, given = amount(text, option, unit)
     each = worth(given, unit, prices.rates)
     if each is None:
@@ -46,14 +46,14 @@ def read_sum(text: str, option: str, unit: str, prices: PriceList) -> Interval:
 
 
 def given_in(given: argparse.Namespace, options: Iterable[str], unit: str) -> set[str]:
-    """The currencies of the sums that these options name."""
+    """Return the currencies of the sums in these options."""
     texts = {name: getattr(given, name) for name in options}
     return {amount(text, name, unit)[1] for name, text in texts.items() if text is not None}
 
 
 def unpriced(machines: Sequence[str], unit: str, so: str) -> list[str]:
-    """A sentence on the machines without a price, such as 2 A100, what comes of it and the way out; none where there
-    are none."""
+    """Return a sentence on machines without a price, such as 2 A100, with the consequence `so` and the way out; none
+    without such machines."""
     counts: dict[str, list[str]] = {}
     for machine in machines:
         count, _, gpu = machine.partition(" ")
@@ -69,13 +69,13 @@ def without_days(
     systems: Iterable[int] = (),
     rentals: Sequence[Rental] = (),
 ) -> list[str]:
-    """Sentences on those GPUs, rented machines and numbers of GPUs that a system is for, all of --prices, that no row
-    can have: the model does not fit there, or its days are not known. A price that somebody wrote down is not passed
-    over in silence."""
+    """Return sentences on the entries of --prices that no row can have: the model does not fit there, or its days are
+    not known. `gpus` are GPUs, `systems` numbers of GPUs in a system, `rentals` rented machines. A price that the user
+    wrote is not ignored silently."""
     known = {row.gpu for row in days}
 
     def lacking(rows: Sequence[TrainingDays]) -> set[tuple[str, int]]:
-        """GPU and number, "" and 0 where it is any."""
+        """Return pairs of GPU and number; "" and 0 mean any."""
         there = {row.gpu for row in rows}
         hired = {(one.gpu, one.gpus) for one in rentals if not any(serving([one], row.gpu, row.gpus) for row in rows)}
         return (
@@ -106,17 +106,17 @@ def without_days(
 
 
 def way_out(unit: str) -> str:
-    """How a machine comes by a price in a currency."""
+    """Return advice how to give a machine a price in a currency."""
     return f"give prices, or a [[rate]] to {unit}, with --prices"
 
 
 def read_gpu(given: argparse.Namespace) -> str | None:
-    """The GPU that --gpu names, None without."""
+    """Return the GPU that --gpu names; None without it."""
     return None if given.gpu is None else canonical_gpu(given.gpu, "--gpu")
 
 
 def check_run(given: argparse.Namespace) -> None:
-    """Raises UserError where two options say how long a run takes."""
+    """Raise UserError where two options set how long a run takes."""
     if given.hours is None:
         return
     if given.model is not None:

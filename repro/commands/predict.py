@@ -1,4 +1,4 @@
-"""`repro predict`: days of training on GPUs that are not here, from traces of the real model code."""
+"""`repro predict`: predict days of training on GPUs of other machines, from traces of the real model code."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def main(given: argparse.Namespace) -> int:
 
 
 def _refuse_others(given: argparse.Namespace, work: str, taken: str | None) -> None:
-    """Options that `work` would leave out without a word."""
+    """Raise UserError for options that `work` would ignore."""
     for name, value in vars(given).items():
         if name not in (work, taken) and value not in (None, False, "text"):
             option, alone = name.replace("_", "-"), work.replace("_", "-")
@@ -107,7 +107,7 @@ def _machine(
     wanted: Sequence[Recipe],
     methods: Methods,
 ) -> int:
-    """The search space of each recipe on one machine, the fastest first."""
+    """Print the search space of each recipe on one machine, the fastest first."""
     stack, why = _traced_for(None)
     found = []
     for recipe in wanted:
@@ -131,7 +131,7 @@ def _machine(
 def _beside(
     given: argparse.Namespace, machine: Machine, fitted: calibration.Calibration, ids: set[str], device: str
 ) -> int:
-    """What runs measured on this machine, each trial with its prediction by the traces of its run's stack."""
+    """Print the trials measured on this machine, each with its prediction by the traces of its run's stack."""
     runs = read_measured(given.measured)
     found, rows = list[Beside](), list[dict[str, Any]]()
     sources: dict[str, list[str]] = {}
@@ -164,14 +164,14 @@ def _beside(
 
 
 def _unfair(records: Iterable[Record]) -> list[str]:
-    """The trials that ran and tell of their GPU's speed, or of what fits, not what it can, each with why."""
+    """Return the trials that ran disturbed, so that they show neither the GPU's speed nor what fits, with reasons."""
     return [
         f"{record.id}, {why}" for record in records if record.status == "ok" and (why := unfair(record)) is not None
     ]
 
 
 def _traced_for(run: Reading | None) -> tuple[traces.Traced, str]:
-    """The traces nearest to the stack of a run, or to the installed one, and why these."""
+    """Return the traces nearest to the stack of a run, or to the installed one, and the reason for the choice."""
     if run is not None and run.environment.packages:
         packages = run.environment.packages
         stack = traces.nearest(packages)
@@ -191,7 +191,7 @@ def _tables(given: argparse.Namespace, names: set[str]) -> int:
     fitted = calibration.calibrations()[calibration.EVERYTHING]
     runs = read_measured(given.measured) if given.measured else None
     measured: dict[tuple[str, Place], float | None] = {
-        (verdict.table, verdict.place): verdict.authors.days  # which predictions are of
+        (verdict.table, verdict.place): verdict.authors.days  # predictions are for the authors' clock
         for verdict in (runs.verdicts if runs else ())
     }
     if runs and not any(days is not None for days in measured.values()):

@@ -1,4 +1,4 @@
-"""What commands that measure share: their folder, what is looked at before any work, and how they are stopped."""
+"""Parts shared by commands that measure: their folder, checks before any work, and the handling of stop signals."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from ..machine.host import processes_left, usable_cpus
 from ..record import Trial
 from ..text import are, path, shell_words
 
-# On 2 CPUs 2 ranks take 13 processes and threads, and 21 while both compile: these leave a little room above that.
+# On 2 CPUs 2 ranks take 13 processes and threads, and 21 while both compile; a check allows a few more.
 _PROCESSES, _PROCESSES_A_RANK = 8, 8
 _FREE_BYTES = 256 * 2**20
 _STOPS = (signal.SIGTERM, signal.SIGINT)
-_BURST_SECONDS = 2.0  # signals that come so soon are one wish: launchers send several, and people press Ctrl-C again
+_BURST_SECONDS = 2.0  # signals within this time count as one: launchers send several, and users press Ctrl-C again
 _AGAIN_SECONDS = 0.05
 _Main = Callable[[argparse.Namespace], int]
 
 
 def add_out(parser: argparse.ArgumentParser, default: str, what: str = "results folder") -> None:
-    """The option that names the folder."""
+    """Add the option that names the folder."""
     parser.add_argument("--out", type=path, default=Path(default), metavar="DIR", help=f"{what} (default {default})")
 
 
 def check_packages(*more: str) -> None:
-    """What measuring needs besides the stack that it measures, and `more`. Raises UserError for what is missing, where
-    compilers cannot work, and where there is no temporary folder. Reports packages that were changed since they were
-    installed."""
+    """Check the packages that measuring needs besides the measured stack, and `more`. Raise UserError for missing ones,
+    for a cache in which compilers cannot work, and without a temporary folder. Print packages that were changed since
+    they were installed."""
     if installation.installed_locks() and (line := installation.summary(installation.damages())):
         if any(each.missing for each in installation.damages()):
             raise UserError(line)
@@ -63,13 +63,13 @@ def check_packages(*more: str) -> None:
 
 
 def check_cuda(devices: Sequence[Device]) -> None:
-    """Raises UserError where there are GPUs that the installed torch can do nothing with."""
+    """Raise UserError where the installed torch cannot use these GPUs."""
     if devices and (complaint := without_cuda(devices[0])) is not None:
         raise UserError(complaint)
 
 
 def check_loopback() -> None:
-    """Raise UserError where the ranks of one machine could not meet."""
+    """Raise UserError where the ranks of one machine could not connect to each other."""
     import psutil
 
     loopback = psutil.net_if_stats().get("lo")
@@ -81,8 +81,8 @@ def check_loopback() -> None:
 
 
 def check_processes(ranks: int) -> None:
-    """Raise UserError where so few processes and threads may be started that a trial of so many ranks would abort, or
-    wait for a compiler that never starts."""
+    """Raise UserError where the limit of processes and threads is so low that a trial with this many ranks would abort,
+    or wait for a compiler that never starts."""
     left, needed = processes_left(), _PROCESSES + ranks * _PROCESSES_A_RANK + usable_cpus()
     if left is not None and left[0] < needed:
         raise UserError(
@@ -92,7 +92,7 @@ def check_processes(ranks: int) -> None:
 
 
 def check_compilers(trials: Iterable[Trial], devices: Sequence[Device]) -> None:
-    """Raise UserError where one of these trials is to be compiled and nothing can be: told here it costs no trial."""
+    """Raise UserError where one of these trials needs compiling and this is impossible, before any trial fails."""
     if not any(rules.compiles(*trial.recipe_and_settings) for trial in trials):
         return
     for variable in ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"):
@@ -114,7 +114,7 @@ def check_compilers(trials: Iterable[Trial], devices: Sequence[Device]) -> None:
     if (free := files.free_bytes(cache)) < _FREE_BYTES:
         raise UserError(f"{_short_of_disk(cache, free)}, or name a folder elsewhere in REPRO_CACHE")
     with tempfile.TemporaryFile(dir=cache) as file:
-        if not files.lock(file):  # those of Inductor would wait for ten minutes each
+        if not files.lock(file):  # each lock of Inductor would wait for ten minutes
             raise UserError(
                 f"{cache}, where it would build, is on a file system without locks, by which compilers take turns: "
                 "name a folder elsewhere in REPRO_CACHE"
@@ -124,9 +124,9 @@ def check_compilers(trials: Iterable[Trial], devices: Sequence[Device]) -> None:
 def check_disk(
     folder: Path, *names: str, asked: Path | None = None, way_out: str = "name another folder with --out"
 ) -> None:
-    """Raises UserError where the folder cannot be made or written, or files of these names cannot, before any work is
-    done for it. `asked` is what a person named, where that is not the folder. Makes nothing, as what is refused later
-    leaves nothing behind: it looks at what is there already."""
+    """Raise UserError where the folder, or files of these names in it, cannot be written, before any work is done for
+    it. `asked` is the path that the user named, where it is not the folder. Create nothing, so that a later refusal
+    leaves nothing behind."""
     try:
         there = files.nearest(folder)
         tempfile.TemporaryFile(dir=there).close()
@@ -147,7 +147,7 @@ def _short_of_disk(folder: Path, free: float) -> str:
 
 
 def resumable(kept: str) -> Callable[[_Main], _Main]:
-    """Decorate a command's main: stopped, however often, it reports what is kept and how to go on."""
+    """Decorate a command's main: when stopped, however often, it prints what is kept and how to resume."""
 
     def decorate(main: _Main) -> _Main:
         @wraps(main)
@@ -173,8 +173,8 @@ def _how_to_resume() -> str:
 
 
 class _Stop:
-    """A handler that raises KeyboardInterrupt at the first signal, which has a command write what it has, and once more
-    at one that comes after _BURST_SECONDS, for a command that hangs there. All others are ignored."""
+    """A signal handler that raises KeyboardInterrupt at the first signal, so that the command writes its results, and
+    once more at one after _BURST_SECONDS, for a command that hangs. It ignores all others."""
 
     _first: float | None = None
 
@@ -188,7 +188,7 @@ class _Stop:
         raise KeyboardInterrupt
 
     def again(self, dropped: sys.UnraisableHookArgs) -> None:
-        """Stop a moment later where Python drops what this raised, as in what it calls after a fork."""
+        """Raise again a moment later where Python drops the exception, as in callbacks after a fork."""
         if dropped.exc_type is not KeyboardInterrupt:
             sys.__unraisablehook__(dropped)
             return
@@ -203,7 +203,7 @@ def _ignore_stops() -> None:
 
 
 def stop_on_sigterm() -> None:
-    """Have SIGTERM stop a command as Ctrl-C does, and several of either as one; an ignored SIGINT stays ignored."""
+    """Make SIGTERM stop a command as Ctrl-C does, and treat several signals as one; an ignored SIGINT stays ignored."""
     stop = _Stop()
     for number in _STOPS:
         if signal.getsignal(number) is not signal.SIG_IGN:

@@ -1,4 +1,4 @@
-"""A result as the commands print it: sentences, a table, notes; or its rows alone; or all of it as JSON."""
+"""Output of the commands: sentences, a table and notes as text, rows alone as CSV, or everything as JSON."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def printout(
     format: Format,
     **more: Any,
 ) -> str:
-    """CSV is the rows alone. JSON holds them with `answer`, `notes` and whatever `more` there is. People do not see the
-    columns in which no row has anything, and find the sentences first, or last on a terminal that the rest would
-    scroll them off. There is at least one row."""
+    """Return the output. CSV has the rows alone. JSON has them with `answer`, `notes` and `more`. Text leaves out empty
+    columns. It begins with the sentences, or ends with them on a terminal that would scroll them off. There is at least
+    one row."""
     if format == "json":
         data = {"answer": " ".join(sentences), **more, "rows": list(rows), "notes": list(notes)}
         return as_json(data)
@@ -33,25 +33,24 @@ def printout(
 
 
 def answered(answer: str, rest: Sequence[str], format: Format) -> str:
-    """An answer to people before all else, or behind it on a terminal that the rest would scroll it off."""
+    """Return the text with the answer first, or last on a terminal that would scroll it off."""
     answer = prose(answer, format)
     text = "\n\n".join([answer, *rest])
     return "\n\n".join([*rest, answer]) if format == "text" and scrolls(text) else text
 
 
 def finite(value: float | None, digits: int) -> float | None:
-    """The value rounded. None for an infinite one: no format has a number for that."""
+    """Return the value rounded; None for an infinite one, for which no format has a number."""
     return None if value is None or math.isinf(value) else half_up(value, digits)
 
 
 def bounds(days: tuple[float, float] | None) -> dict[str, float | None]:
-    """The columns of predicted days' bounds, in the names that `repro predict` has for them; empty for other days and
-    where they are infinite."""
+    """Return the columns of predicted days' bounds, named as in `repro predict`; None for other or infinite days."""
     low, high = days or (None, None)
     return {"days_low": finite(low, 3), "days_high": finite(high, 3)}
 
 
 def told_bounds(rows: Iterable[tuple[float, float] | None]) -> list[str]:
-    """A sentence on these columns; none where no row has any."""
+    """Return a sentence on these columns; none where no row has any."""
     told = "Days low and high: between them lie 8 of 10 unseen cells of the paper, predicted without them."
     return [told] if any(rows) else []

@@ -1,4 +1,4 @@
-"""`repro recipes`: the paper's nine recipes, and after them those of other sources."""
+"""`repro recipes`: list the paper's nine recipes, then those of other sources."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .. import models
 from ..paper.findings import training_flops
 from ..text import FOR_MACHINES, add_format, render
 
-_OTHERS = {"gan": "lab report", "pythia-1.4b": "authors' release"}  # where the others come from
+_OTHERS = {"gan": "lab report", "pythia-1.4b": "authors' release"}  # source of each
 _HEADINGS = {"flops_per_example": "FLOPs an example", "training_flops": "FLOPs in all"}
 
 

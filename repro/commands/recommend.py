@@ -1,4 +1,4 @@
-"""`repro recommend`: which machine to buy or rent for a model, a budget and a deadline."""
+"""`repro recommend`: choose the machine to buy or rent for a model, a budget and a deadline."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What the machine is to do, and on what terms: the budget in `unit` and the deadline in days, each None without,
-    are for all runs."""
+    """The requirements and terms. The budget in `unit` and the deadline in days are for all runs, None if not given."""
 
     budget: float | None
     deadline: float | None
@@ -89,13 +88,13 @@ def _asked(given: argparse.Namespace) -> _Asked:
 
 
 def _offered(days: Sequence[TrainingDays], asked: _Asked) -> list[Offer]:
-    """On the terms that were asked for, those to buy first."""
+    """Return the offers on the requested terms, machines to buy first."""
     own = offers.owned(days, asked.prices, asked.unit, asked.runs) if asked.buys else []
     return own + (offers.rented(days, asked.prices, asked.unit, asked.runs) if asked.rents else [])
 
 
 def _answer(chosen: Choice, model: str, predicted: Sequence[Offer], doubted: Mapping[str, Doubt]) -> str:
-    """The choice in a sentence; where its days are doubted, with those predicted instead."""
+    """Return a sentence on the choice; where its days are doubted, with the predicted days."""
     best = chosen.ranked[0]
     doubt = doubted.get(best.machine)
     same = next((offer.days for offer in predicted if offer.how == best.how and offer.origin == "predicted"), None)
@@ -105,8 +104,8 @@ def _answer(chosen: Choice, model: str, predicted: Sequence[Offer], doubted: Map
 def _instead(
     chosen: Choice, predicted: Sequence[Offer], doubted: Mapping[str, Doubt], asked: _Asked
 ) -> tuple[str, Offer | None]:
-    """What to take with predicted days in place of doubted ones, in a sentence, and that offer where there is one;
-    neither where no doubt decides."""
+    """Return a sentence on the choice with predicted days in place of doubted ones, and that offer, if there is one; an
+    empty sentence and None where doubts do not change the choice."""
     try:
         other = choice.choose(predicted, asked.budget, asked.deadline)
     except UserError as error:
@@ -151,7 +150,7 @@ def _notes(
 
 
 def _oldest(offer: Offer, prices: PriceList) -> tuple[str, date]:
-    """The price of an offer that is the oldest, and its day."""
+    """Return the oldest price of an offer, and its date."""
     return offers.older_price(offer.gpu, offer.gpus, prices, offer.gpu) if offer.owned else (offer.gpu, offer.quoted)
 
 

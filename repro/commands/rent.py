@@ -1,4 +1,4 @@
-"""`repro rent`: what renting costs, on demand, reserved and spot with its interruptions, and storage."""
+"""`repro rent`: compute the cost of renting, on demand, reserved and spot with its interruptions, and of storage."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def main(given: argparse.Namespace) -> int:
 
 
 def _prices(prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> Printed:
-    """What there is to rent, per GPU and hour, each in its own currency; and what a reserved machine costs to own."""
+    """Return the rents per GPU and hour, each in its own currency, and the purchase price of a reserved machine."""
     today = date.today()
     listed = [
         row
@@ -112,7 +112,7 @@ def _prices(prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> 
 def _runs(
     given: argparse.Namespace, prices: PriceList, gpu: str | None, gpus: int | None, unit: str
 ) -> tuple[Printed, Row | None]:
-    """A run on every rental that serves it, and the best with predicted days where doubted ones decide."""
+    """Return a run on every rental that serves it, and the best with predicted days where doubted ones matter."""
     runs, spot, storage = _asked(given, gpu, gpus), _spot(given), _storage(given, prices, unit)
     found = renting.rented_runs(runs, prices.rentals, unit, prices.rates, spot, storage)
     lacking = renting.unrated(runs, prices.rentals, unit, prices.rates)
@@ -145,7 +145,7 @@ def _runs(
 
 
 def _best(found: Sequence[Rented], spot: Spot | None) -> Rented:
-    """The cheapest, spot instances left out while nothing is known of their interruptions."""
+    """Return the cheapest, without spot instances where their interruptions are not known."""
     steady = [row for row in found if row.rental.terms != "spot"]
     return (found if spot else steady or found)[0]
 
@@ -178,7 +178,8 @@ def _asked(given: argparse.Namespace, gpu: str | None, gpus: int | None) -> list
 
 
 def _spot(given: argparse.Namespace) -> Spot | None:
-    """None where nothing was said of interruptions; all three of their times are needed, as none has a default."""
+    """Return the spot conditions; None without any of the options. The three times have no defaults, so all are
+    needed."""
     options = {name: f"--{name.replace('_', '-')}" for name in _SPOT}
     missing = [option for name, option in options.items() if getattr(given, name) is None]
     if len(missing) == len(options) and all(getattr(given, name) is None for name in _CHECKPOINTS):
@@ -212,7 +213,7 @@ def _spot(given: argparse.Namespace) -> Spot | None:
 
 
 def _storage(given: argparse.Namespace, prices: PriceList, unit: str) -> float:
-    """Of the data, per hour."""
+    """Return the cost of the data per hour."""
     if (given.storage is None) != (given.storage_price is None):
         raise UserError("--storage SIZE and --storage-price SUM come together")
     if given.storage is None:

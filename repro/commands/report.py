@@ -1,4 +1,4 @@
-"""`repro report`: what a run found, as a page and as Markdown."""
+"""`repro report`: write the results of a run as a page and as Markdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`repro scaling`: days against number of GPUs, parallel efficiency, and where one more GPU stops paying."""
+"""`repro scaling`: print days by number of GPUs, parallel efficiency, and where one more GPU stops paying."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _told(model: str, steps: list[Step], unit: str, instead: Step | None) -> str
 
 
 def _of_more(best: Step, steps: list[Step]) -> str:
-    """What is known of more GPUs than those on which an experiment is cheapest."""
+    """Return what is known of more GPUs than the number with the cheapest experiment."""
     more = [step for step in steps if step.gpus > best.gpus]
     unknown = [str(step.gpus) for step in more if step.experiment is None]
     if len(unknown) == len(more):

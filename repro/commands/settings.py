@@ -1,4 +1,4 @@
-"""`repro settings`: the paper's search space of settings."""
+"""`repro settings`: list the paper's search space of settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`repro slurm`: a batch script for a cluster with SLURM."""
+"""`repro slurm`: print a batch script for a cluster with SLURM."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ..console import UserError
 from ..run.plan import Options, counts_up_to, default_scale
 from ..text import shell_words
 
-_MARGIN = 300  # seconds of the job's time in which no trial runs: the nodes start, and the report is written
-_WARNING = 120  # seconds before the job's end when SLURM ends what runs all the same
+_MARGIN = 300  # seconds of the job without trials: the nodes start, and the report is written
+_WARNING = 120  # seconds before the job's end at which SLURM sends SIGTERM to running tasks
 _SCRIPT = """\
 #!/usr/bin/env bash
 # Runs the benchmark {where}. Submit it with: sbatch FILE
@@ -44,7 +44,7 @@ exec srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 --kill-on-bad-exi
 
 @dataclass(frozen=True)
 class Allocation:
-    """What the job asks SLURM for; `seconds` is its time limit, `named` are directives with a name for their value."""
+    """The request to SLURM; `seconds` is its time limit, `named` are directives whose value is a name."""
 
     nodes: int
     gpus: int
@@ -53,7 +53,7 @@ class Allocation:
     named: dict[str, str]
 
     def directives(self) -> list[str]:
-        """The lines by which sbatch reads it."""
+        """Return the lines that sbatch reads."""
         minutes = -(-self.seconds // 60)
         asked = {
             "job-name": "repro",
@@ -63,7 +63,7 @@ class Allocation:
             "cpus-per-task": self.cpus,
             "time": f"{minutes // 60:02}:{minutes % 60:02}:00",
             "output": "repro-%j.out",
-            "open-mode": "append",  # what is queued again goes on in the same file
+            "open-mode": "append",  # a requeued job appends to the same file
             "signal": f"TERM@{_WARNING}",  # to the tasks, not to this shell
             **self.named,
         }
@@ -102,7 +102,7 @@ def main(given: argparse.Namespace) -> int:
 
 
 def script(allocation: Allocation, words: Sequence[str]) -> str:
-    """A batch script that starts a run with these words in the current folder."""
+    """Return a batch script that starts a run with these words in the current folder."""
     nodes = allocation.nodes
     return _SCRIPT.format(
         where=f"on {nodes} node{'s' if nodes > 1 else ''} of {allocation.gpus} GPU{'s' if allocation.gpus > 1 else ''}",
@@ -117,7 +117,7 @@ def script(allocation: Allocation, words: Sequence[str]) -> str:
 
 
 def _check(words: Sequence[str], allocation: Allocation) -> None:
-    """Raises UserError for a run that would refuse its words or its nodes, after hours in a queue."""
+    """Raise UserError for a run that would refuse its words or its nodes, before it waits for hours in a queue."""
     from ..cli import parser
     from .run import check_counts
 

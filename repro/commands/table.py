@@ -1,4 +1,4 @@
-"""`repro table`: a table of the paper, with measured values beside it."""
+"""`repro table`: print a table of the paper, with measured values beside it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..text import FOR_MACHINES, FORMATS, add_format, prose, render
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    metavar = f"{{{','.join(NUMBERS)}}}"  # so that an error names it as the help does
+    metavar = f"{{{','.join(NUMBERS)}}}"  # an error shows it as the help does
     parser.add_argument(
         "number", choices=NUMBERS, metavar=metavar, type=str.lower, help="as in the paper; j is Appendix J"
     )

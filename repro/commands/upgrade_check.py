@@ -1,4 +1,4 @@
-"""`repro upgrade-check`: this stack and another, interleaved on this machine."""
+"""`repro upgrade-check`: measure this stack and another, interleaved on this machine."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def main(given: argparse.Namespace) -> int:
     chosen, pairs = chosen_within(given.budget, candidates, devices, asked)
     stacks = first, candidate.build(given.against, first)
     if not candidate.differ(*stacks, left_behind):
-        # No error: a check of the newest releases meets weeks without any.
+        # No error: a regular check of the newest releases often finds none.
         say(f"nothing of {given.against} differs, every package that a trial may import is here in that version; done")
         if given.accept:
             say("--accept: nothing was measured, so the baseline stays as it is")
@@ -113,7 +113,7 @@ def main(given: argparse.Namespace) -> int:
     before, after = check.sides()
     found = differences(before, after)
     notes.append(_note(given, check, compared))
-    keep()  # bisecting may take hours, and be stopped
+    keep()  # save now: bisecting may take hours and may be stopped
     if given.bisect:
         notes.append(_bisect(given, check, compared, stacks, devices, budget))
         keep()
@@ -125,9 +125,9 @@ def main(given: argparse.Namespace) -> int:
 
 
 def _candidates(given: argparse.Namespace) -> tuple[list[Device], list[Trial]]:
-    """The devices, and every trial that was asked for; a UserError for the first thing that is wrong."""
+    """Return the devices, and every requested trial. Raise UserError for the first error."""
     devices = alike(given.gpus, nvml.visible_devices())
-    devices = devices[: max(counts_up_to(len(devices)), default=0)]  # no batch divides by 3
+    devices = devices[: max(counts_up_to(len(devices)), default=0)]  # no batch size is divisible by 3
     ids = models.listed(given.models)
     wanted = []
     for methods in (given.methods,) if given.methods else ("naive", "free-lunch"):
@@ -140,8 +140,8 @@ def _candidates(given: argparse.Namespace) -> tuple[list[Device], list[Trial]]:
 def _carried(
     candidates: Sequence[Trial], devices: Sequence[Device], first: candidate.Stack, left_behind: Collection[str]
 ) -> list[Trial]:
-    """The trials without those that run on the first stack with kernels alone that were left behind: on the other they
-    would break, by no fault of its packages. Raises UserError where none is left."""
+    """Return the trials without those that run on the first stack only with kernels that the other stack lacks: they
+    would break there for a reason other than its packages. Raise UserError where none is left."""
 
     def runs(trial: Trial, packages: dict[str, str]) -> bool:
         known = rules.Stack(packages, capability_of(devices))
@@ -159,7 +159,7 @@ def _carried(
 
 
 def _time_told(seconds: Mapping[str, float], left: Sequence[str]) -> str:
-    """How long the parts that are left of a check take, of all that it has."""
+    """Return how long the remaining parts of a check take, of all its parts."""
     if not left:
         return "all of it was measured before"
     about = f"about {duration(sum(seconds[part] for part in left))}"
@@ -180,7 +180,7 @@ def _note(given: argparse.Namespace, check: Check, compared: Sequence[Compared])
 
 
 def _accepted(given: argparse.Namespace, check: Check, compared: Sequence[Compared], after: Side) -> bool:
-    """Writes what the other stack took as this machine's baseline, or says why it does not."""
+    """Save the other stack's times as this machine's baseline, or print why not."""
     accepted = [record for trial in check.trials for record in check.samples("after", trial)]
     if why := _not_to_accept(given, check, compared, accepted, after):
         say(f"--accept: {why}, so the baseline stays as it is")
@@ -192,8 +192,8 @@ def _accepted(given: argparse.Namespace, check: Check, compared: Sequence[Compar
 def _not_to_accept(
     given: argparse.Namespace, check: Check, compared: Sequence[Compared], accepted: Sequence[Record], after: Side
 ) -> str:
-    """Why what the other stack took is no baseline, nothing where it is one. What regressed may be accepted, as whoever
-    asks knows by how much; what the check could not tell may not."""
+    """Return why the other stack's times are no baseline, empty where they are. Regressions may be accepted, as the
+    user knows their size; undecided results may not."""
     if not check.complete:
         return f"the budget of {given.budget} ended the check early, the same command goes on"
     if undecided := [each for each in compared if each.status == "inconclusive" or each.unanswered]:
@@ -210,8 +210,7 @@ def _bisect(
     devices: Sequence[Device],
     budget: float,
 ) -> str:
-    """Names the package behind the worst of what regressed or broke, or says why it cannot: the check's own verdict
-    stands either way."""
+    """Return the package behind the worst regression or breakage, or why it is not found. The check's verdict stays."""
     worst = [each for each in compared if each.status in ("regressed", "broke")]
     if not worst:
         return "Nothing regressed or broke, so there is nothing to bisect."
@@ -224,7 +223,7 @@ def _bisect(
         with Progress(seconds_of_parts([trial], devices, check.pairs), 0.0, budget) as bar:
             swapped_in = Check(folder, [trial], (stacks[0], stack), devices, check.pairs, budget, bar.tell_part)
             [found] = swapped_in.run()
-        if not swapped_in.complete and found.status == "inconclusive":  # chance would name a package
+        if not swapped_in.complete and found.status == "inconclusive":  # the package would be a guess
             why = f"the budget of {given.budget} ended the check of {', '.join(names)} early"
             raise UserError(f"{why}, the same command goes on")
         return found

@@ -1,1 +1,1 @@
-"""A run told to people: what it prints, report.md and report.html. Only charts.py and page.py import what draws."""
+"""Reports of a run: terminal output, report.md and report.html. Only charts.py and page.py import drawing libraries."""

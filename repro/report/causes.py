@@ -1,4 +1,4 @@
-"""What may be behind published days that cannot be true: the candidates, with evidence for and against each."""
+"""Possible causes of published days that cannot be true, with evidence for and against each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..text import counted, from_to, listing
 
 @dataclass(frozen=True)
 class Cause:
-    """What may be behind numbers that cannot be true, and what settled whether it is, or would where that is open."""
+    """A possible cause of impossible numbers, and what proved it, or would prove it. `records` are results folders."""
 
     cause: str
     evidence_for: str
@@ -29,18 +29,18 @@ class Cause:
 
     @property
     def settled(self) -> bool:
-        """Whether records settled it: those of these results folders."""
+        """Return whether records of these results folders settled it."""
         return bool(self.records)
 
     @property
     def state(self) -> str:
-        """How to begin a sentence on what settles it."""
+        """Return the beginning of a sentence on what settles it."""
         return "Settled by" if self.settled else "Would settle it"
 
 
 def causes(rows: Sequence[Audited], records: Sequence[Record]) -> list[Cause]:
-    """The candidates, with evidence computed from the audited cells and from measured records, if any. Left out are
-    those that the cells say nothing of."""
+    """Return the possible causes, with evidence computed from the audited cells and from measured records, if any. A
+    cause without evidence in the cells is left out."""
     found = [_clock(rows, records), _boost(rows), _peak(rows), _flops(rows), _tf32(rows)]
     return [cause for cause in found if cause is not None]
 
@@ -78,7 +78,7 @@ def _clock(rows: Sequence[Audited], records: Sequence[Record]) -> Cause | None:
 
 
 def _settled(rows: Sequence[Audited]) -> tuple[str, tuple[str, ...]]:
-    """What settled that the authors' clock is the cause, and the folders with the records; what would, without any."""
+    """Return what proved that the authors' clock is the cause, with the folders of those records; else what would."""
     trials = [row for row in measured_days().values() if row.shown_by_authors_clock is not None]
     folders = tuple(dict.fromkeys(row.folder for row in trials))
     if not trials:
@@ -102,7 +102,7 @@ def _above_peak(rows: Sequence[Audited]) -> str:
 
 
 def _without_queue(rows: Sequence[Audited]) -> str:
-    """What these cells imply once the launch queue is taken out, in a clause."""
+    """Return a clause on the utilisation of these cells without the effect of the launch queue."""
     shares = [row.corrected_utilisation for row in rows if row.corrected_utilisation is not None]
     return f"; with the launch queue taken out, they imply {from_to(shares, '.0%')} of the peak" if shares else ""
 

@@ -1,7 +1,7 @@
-"""Panels drawn with Altair, as SVG: no script and no font of its own, so that a page is whole without a network.
+"""Charts drawn with Altair as SVG, without scripts or fonts of their own, so that a page needs no network.
 
-Text and axes take the colour of the text around them, for light pages, dark ones and paper. No colour stands alone:
-marks differ in shape, fields hold a symbol. The only file that imports Altair and vl-convert.
+Text and axes have the colour of the surrounding text, for light pages, dark ones and paper. Colour is never the only
+distinction: marks differ in shape, fields have a symbol. The only file that imports Altair and vl-convert.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from altair.utils.schemapi import debug_mode
 
 from .panels import Draw, Look, Panel, State, described, looks
 
-_WIDTH = 340  # pixels: a phone's, so that text keeps its size there
+_WIDTH = 340  # pixels, the width of a phone: text keeps its size there
 _LINE = 17  # pixels of a line of bars or fields
 _INK = "currentColor"
 _STATES: dict[State, tuple[str, str, str]] = {
@@ -35,24 +35,24 @@ _STATES: dict[State, tuple[str, str, str]] = {
 # Outlines in a legend, within -1 to 1.
 _MEAN = "M-.2,-1H.2V1H-.2Z"
 _DASHES = {"x": "M-.15,-1H.15V-.2H-.15ZM-.15,.2H.15V1H-.15Z", "y": "M-1,-.02H-.4V.02H-1ZM.4,-.02H1V.02H.4Z"}
-_ACROSS, _UPRIGHT = 280, 210  # pixels of a chart of costs against days, the first about
-# Right above first; a number beside its mark is up to 8 pixels off, and so nearer to it than to what is clear of it.
+_ACROSS, _UPRIGHT = 280, 210  # pixels of a chart of costs against days; the width is approximate
+# Upper right first. A number is within 8 pixels of its mark, and so nearer to it than to marks clear of it.
 _AROUND = [(7, -7), (8, 0), (7, 7), (0, -9), (0, 9), (-7, -7), (-8, 0), (-7, 7)]
 _CLEAR = 11.0
 _Spot = tuple[float, float]
-_LOG_BEYOND = 30  # times the smallest value: then the axis is logarithmic
+_LOG_BEYOND = 30  # largest over smallest value, above which the axis is logarithmic
 
-_ROWS = alt.NamedData("rows")  # Altair copies charts often: their data join them at the end
+_ROWS = alt.NamedData("rows")  # Altair copies charts often: the data are added at the end
 
 Rows = list[dict[str, Any]]
 Axis = Literal["x", "y"]
 Looks = Mapping[str, Look]  # of the series, in the order of a legend
-Inked = Sequence[tuple[str, str]]  # what is drawn in the ink beside the series: its name in a legend, and its outline
+Inked = Sequence[tuple[str, str]]  # marks other than the series, in the text's colour: name in a legend, outline
 
 
 def svg(panel: Panel, id: str = "panel", checked: bool = False) -> str:
-    """The panel as an SVG element, named and described for those who cannot see it under an `id` of its own. `checked`
-    holds it against Vega-Lite's schema, which is slow."""
+    """Return the panel as an SVG element, with a name and a description for screen readers under `id`. `checked`
+    validates it by Vega-Lite's schema, which is slow."""
     with debug_mode(checked):
         rows = [asdict(row) for row in panel.rows]
         chart = _styled(_DRAWN[panel.draw](panel, rows)).properties(width=_WIDTH)
@@ -67,7 +67,7 @@ def svg(panel: Panel, id: str = "panel", checked: bool = False) -> str:
     )
 
 
-# What Vega writes for its own scripts, and fonts, which the page sets.
+# Markup for Vega's own scripts, and fonts, which the page sets.
 _NEEDLESS = re.compile(
     r'<path class="(background|foreground)"[^>]* (d=""|display="none")[^>]*/>'
     r'| (class|role|aria-[a-z]+|pointer-events|font-family)="[^"]*"'
@@ -76,7 +76,7 @@ _NEEDLESS = re.compile(
 
 
 def _strips(panel: Panel, rows: Rows) -> alt.LayerChart:
-    """A dot for every place, and a line at the mean of each group and series that has several."""
+    """Draw a dot for every point, and a line at the mean of each group and series that has several."""
     series, groups = _series(panel, rows), _names(rows, "group")
     offset = alt.YOffset("series:N", sort=list(series))
     base = alt.Chart().encode(y=alt.Y("group:N", sort=groups, title=None), x=_value(panel, rows), yOffset=offset)
@@ -91,8 +91,8 @@ def _strips(panel: Panel, rows: Rows) -> alt.LayerChart:
 
 
 def _bars(panel: Panel, rows: Rows) -> alt.LayerChart:
-    """A bar for every group, in the order of the rows, its value to the right: of zero where it is below, as the axis
-    stands to the left."""
+    """Draw a bar for every group, in the order of the rows. The value is to the right of the bar, or of zero for a
+    negative one, as the axis is on the left."""
     series = _series(panel, rows)
     lowest, highest = (ends(0.0, *(row["value"] for row in rows)) for ends in (min, max))
     room = (highest - lowest) * 0.25  # for the numbers beside the bars
@@ -109,8 +109,8 @@ def _bars(panel: Panel, rows: Rows) -> alt.LayerChart:
 
 
 def _pairs(panel: Panel, rows: Rows) -> alt.LayerChart:
-    """Two dots for every group, one below the other as they may be equal, with a line between, and the group's note
-    beside the right one."""
+    """Draw two dots for every group, one below the other as they may be equal, with a line between them, and the
+    group's note beside the right one."""
     series, groups = _series(panel, rows), _names(rows, "group")
     notes = []
     for group in groups:
@@ -128,7 +128,7 @@ def _pairs(panel: Panel, rows: Rows) -> alt.LayerChart:
 
 
 def _grid(panel: Panel, rows: Rows) -> alt.LayerChart:
-    """A field for every model and machine, with a symbol."""
+    """Draw a field with a symbol for every model and machine."""
     for row in rows:
         row |= {"symbol": _STATES[row["state"]][0], "words": _words(row["state"])}
     there = [state for state in _STATES if any(row["state"] == state for row in rows)]
@@ -155,8 +155,8 @@ def _words(state: State) -> str:
 
 
 def _trades(panel: Panel, rows: Rows) -> alt.LayerChart:
-    """Cost against days, both logarithmic, the number of GPUs beside each; filled where no machine is both cheaper and
-    faster."""
+    """Draw cost against days, both logarithmic, with the number of GPUs beside each mark. A mark is filled where no
+    machine is both cheaper and faster."""
     gpus = _series(panel, rows, "gpu")
     for row, (dx, dy) in zip(rows, beside(_pixels(rows)), strict=True):
         row |= {"dx": dx, "dy": dy}
@@ -176,9 +176,9 @@ def _trades(panel: Panel, rows: Rows) -> alt.LayerChart:
 
 
 def beside(marks: Sequence[_Spot]) -> list[tuple[int, int]]:
-    """How far from its mark, in pixels, each mark's number stands: at the first of eight places around it that is clear
-    of all other marks and numbers, or at the one that is clearest; where there are any, at one that no other mark is
-    nearer to. Each chooses twice, the second time beside all others."""
+    """Return the offset of each mark's number from the mark, in pixels: the first of eight around it that is clear of
+    all other marks and numbers, else the clearest one. Offsets with no other mark nearer are preferred. Every number is
+    set twice, the second time with regard to all others."""
     shifts: dict[int, tuple[int, int]] = {}
     for number in [*range(len(marks))] * 2:
         others = [*marks[:number], *marks[number + 1 :]]
@@ -189,14 +189,14 @@ def beside(marks: Sequence[_Spot]) -> list[tuple[int, int]]:
 
 
 def _fits(mark: _Spot, shift: tuple[int, int], others: Sequence[_Spot], placed: Sequence[_Spot]) -> tuple[bool, float]:
-    """Whether a number at this shift is nearest to its own mark, and how far it is from other marks and numbers."""
+    """Return whether a number at this offset is nearest to its own mark, and its distance from all others."""
     spot = (mark[0] + shift[0], mark[1] + shift[1])
     own = all(math.dist(spot, other) > math.hypot(*shift) for other in others)
     return own, min([_CLEAR, *(max(abs(spot[0] - x), abs(spot[1] - y)) for x, y in (*others, *placed))])
 
 
 def _pixels(rows: Rows) -> list[tuple[float, float]]:
-    """Where the marks of trades stand, about."""
+    """Return the approximate positions of the marks of trades."""
 
     def along(field: str, size: float) -> list[float]:
         low, high = _ends([row[field] for row in rows])
@@ -206,7 +206,7 @@ def _pixels(rows: Rows) -> list[tuple[float, float]]:
 
 
 def _lines(panel: Panel, rows: Rows) -> alt.LayerChart:
-    """A line for every series, with its points, hollow as many begin at one place."""
+    """Draw a line for every series with its points, which are hollow as many share a first point."""
     series = _series(panel, rows)
     values = [row["y"] for row in rows] + _referred(panel)
     inked = _dashes(panel, "y")
@@ -249,7 +249,7 @@ def _layer(*layers: alt.Chart | None) -> alt.LayerChart:
 
 
 def _value(panel: Panel, rows: Rows, room: float = 1.0) -> alt.X:
-    """The value axis, logarithmic where values are far apart; `room` times the highest value is left free."""
+    """Return the value axis, logarithmic for a wide range; `room` times the highest value is left free."""
     values = [row["value"] for row in rows] + _referred(panel)
     low, high = min(values), max(values)
     if low > 0 and high / low > _LOG_BEYOND:
@@ -258,10 +258,8 @@ def _value(panel: Panel, rows: Rows, room: float = 1.0) -> alt.X:
 
 
 def _log(field: str, title: str, values: Sequence[float], format: str) -> Any:
-    """A logarithmic axis with lines at powers of ten, and between them where they are few.
-
-    alt.X for costs and values, alt.Y for days.
-    """
+    """Return a logarithmic axis, alt.X for costs and values, alt.Y for days, with lines at powers of ten, and between
+    if few."""
     low, high = _ends(values)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = (1, 2, 3, 4, 5, 6, 8) if high / low < 12 else (1, 2, 5) if len(powers) <= 4 else (1,)
@@ -276,7 +274,7 @@ def _log(field: str, title: str, values: Sequence[float], format: str) -> Any:
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:
-    """Of a logarithmic axis."""
+    """Return the ends of a logarithmic axis."""
     return min(values) / 1.35, max(values) * 1.35
 
 
@@ -292,7 +290,7 @@ def _referred(panel: Panel) -> list[float]:
 
 
 def _dashes(panel: Panel, axis: Axis = "x") -> Inked:
-    """The line of the reference in a legend."""
+    """Return the legend entry of the reference line."""
     return [(panel.reference.name, _DASHES[axis])] if panel.reference else []
 
 
@@ -333,7 +331,7 @@ def _styled(chart: alt.LayerChart) -> alt.LayerChart:
             labelSeparation=5,
             **line,
         ),
-        axisLeft=alt.AxisConfig(titlePadding=10),  # a page's font is wider than the one that labels are measured in
+        axisLeft=alt.AxisConfig(titlePadding=10),  # the page's font is wider than the one used for measuring labels
         legend=alt.LegendConfig(labelColor=_INK, labelLimit=220),
         view=alt.ViewConfig(stroke=None),
         text=alt.MarkConfig(fontSize=10),

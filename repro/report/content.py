@@ -1,4 +1,4 @@
-"""All that a report says, as data: a page and a Markdown file show the same."""
+"""The content of a report as data, from which the page and the Markdown file are written."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ from .terminal import (
 
 @dataclass(frozen=True)
 class Headline:
-    """What a reviewer quotes: the counts of the cells of Tables 1 and 4, in one sentence by the clock that judges and,
-    where it compares any, in one by the other, `beside`; and what stands behind them."""
+    """The summary for a reviewer: the counts of the cells of Tables 1 and 4 as a sentence by the judging clock,
+    `quote`, and one by the other clock, `beside`, empty where that compares no cell. `behind` are the details."""
 
     quote: str
     beside: str
@@ -61,7 +61,7 @@ class Headline:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a run ran on. `folder` is empty where the report is of one run."""
+    """The environment of a run. `folder` is empty in a report of one run."""
 
     folder: str
     facts: Sequence[tuple[str, str]]
@@ -70,8 +70,8 @@ class Ran:
 
 @dataclass(frozen=True)
 class Content:
-    """A report. `legend` explains the columns of the places' trials; `claims` are tables with a title each, those that
-    differ first; `rerun` are commands, and what each gives."""
+    """A report. `legend` explains the columns of the trials; `claims` are tables with titles, first the claims that
+    differ; `rerun` are commands with descriptions."""
 
     title: str
     clock: Clock
@@ -101,8 +101,8 @@ WITHOUT_TRIALS = "Report of a run without a finished trial"
 
 
 def compose(*readings: Reading) -> Content:
-    """The report of one or several runs, by the clock that judges them: what was measured, beside what is printed of
-    it; or, without one, of the published numbers alone: claims, corrected tables, audit and costs."""
+    """Return the report of one or several runs, by the clock that judges them: measurements beside printed numbers.
+    Without a run, report the published numbers alone: claims, corrected tables, audit and costs."""
     if not readings:
         return _published()
     runs = join(*readings)
@@ -143,7 +143,7 @@ def _published() -> Content:
 def _judged(
     verdicts: Sequence[Verdict], records: Sequence[Record], clock: Clock, runs: Joined | None = None
 ) -> Content:
-    """What every report has: the verdict on each cell, what they stand on, and how to run it again."""
+    """Return the parts of every report: the verdict on each cell, its basis, and the commands that run it again."""
     environments = [run.environment for run in runs.runs] if runs else []
     lines = summary(verdicts, runs.devices if runs else None, records, environments)
     return Content(
@@ -186,7 +186,7 @@ def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], runs: Joined | 
 
 
 def _commits(reading: Reading) -> str:
-    """That of the run, and, where trials are of others, of how many each is; short enough for a phone."""
+    """Return the run's commit or, where its trials differ, each commit with its number of trials; short for a phone."""
     commits = [_short(record.commit) for record in reading.records if record.commit]
     if len(set(commits)) > 1:
         return ", ".join(f"{each} ({counted(count, 'trial')})" for each, count in Counter(commits).items())
@@ -194,12 +194,12 @@ def _commits(reading: Reading) -> str:
 
 
 def _short(commit: str) -> str:
-    """12 digits of a whole hash, which name it too; the records have it whole."""
+    """Shorten full hashes to 12 digits, which are unique too. The records have them in full."""
     return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{28}\b", r"\1", commit)
 
 
 def _environments(runs: Joined) -> list[Ran]:
-    """What each run ran on, those left out that do not say it."""
+    """Return the environment of each run that recorded one."""
     return [
         Ran(
             str(run.folder) if runs.several else "",
@@ -247,14 +247,14 @@ _PAPERS = {
 
 
 def counts_told(checked: Sequence[Checked]) -> str:
-    """How many hold, differ, and so on, in a sentence."""
+    """Return a sentence on how many claims hold, differ, and so on."""
     counts = Counter(one.verdict for one in checked)
     told = ", ".join(f"{counts[verdict]} {words}" for verdict, (_, words) in CLAIMS.items())
     return f"Of {len(checked)} claims {told}."
 
 
 def tables(checked: Sequence[Checked]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Titled tables: those that differ, then all, paper by paper."""
+    """Return tables with titles: the claims that differ, then all claims by paper."""
     found = [("What differs", [_claim(one) for one in checked if one.verdict == "differs"])]
     for paper, heading in _PAPERS.items():
         found.append((heading, [_claim(one) for one in checked if one.claim.paper == paper]))
@@ -276,8 +276,8 @@ def _claim(one: Checked) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Entry:
-    """A field of a grid: what is printed, a second line below and a small third one `beside`, the word that colours it,
-    and that word's symbol. `told` says it in full."""
+    """A field of a grid: the printed value, the line `below` it and the small text `beside`, the word that selects its
+    colour and the word's symbol. `told` is the complete text."""
 
     text: str
     below: str
@@ -289,8 +289,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table laid out like the paper's Table 1: a line a model, a column a machine. `kinds` explains the colours that
-    occur: word, symbol, meaning."""
+    """A table laid out like the paper's Table 1: a row for each model, a column for each machine. `kinds` explains the
+    colours that occur: word, symbol, meaning."""
 
     title: str
     caption: str
@@ -299,7 +299,7 @@ class Grid:
     kinds: Sequence[tuple[str, str, str]]
 
 
-# What colours a field: its symbol, and what it means.
+# The words that select a field's colour, each with its symbol and meaning.
 VERDICTS = {
     "reproduced": ("✓", "reproduced: days agree within the tolerance, or neither can train it"),
     "faster": ("▼", "faster than printed"),
@@ -322,7 +322,7 @@ CORRECTED = {
 
 
 def verdict_grid(table: Table, verdicts: Sequence[Verdict]) -> Grid:
-    """Table 1 or 4: printed days, and below them what was measured, by the clock that judges and by the other."""
+    """Return Table 1 or 4: printed days, and below them the measured ones by the judging and by the other clock."""
     clock = verdicts[0].clock
     entries = {v.place: verdict_entry(v) for v in verdicts if v.table == table}
     what = "the best settings found" if table == "1" else "naive settings"
@@ -340,7 +340,7 @@ def verdict_grid(table: Table, verdicts: Sequence[Verdict]) -> Grid:
 
 
 def verdict_entry(verdict: Verdict) -> Entry:
-    """A cell, coloured by its verdict."""
+    """Return a cell, coloured by its verdict."""
     clock = other(verdict.clock)
     chosen, beside = verdict.chosen, verdict.by(clock)
     measured = ""
@@ -360,7 +360,7 @@ def verdict_entry(verdict: Verdict) -> Entry:
 
 
 def audit_grid(table: Table, rows: Sequence[Audited]) -> Grid:
-    """What the days of Table 1 or 4 imply, in per cent of the GPU's peak."""
+    """Return the utilisation, in per cent of the GPU's peak, that the days of Table 1 or 4 imply."""
     audited = {row.place: _audit_entry(row) for row in rows if row.table == table}
     symbol, meaning = AUDIT["no_days"]
     none = Entry(symbol, "", "no_days", "", meaning)
@@ -385,14 +385,14 @@ def _audit_entry(row: Audited) -> Entry:
 
 
 def corrected_grid(table: Table, rows: Sequence[Corrected]) -> Grid:
-    """The days of Table 1 or 4 that one would really wait, and below them their interval."""
+    """Return the predicted true days of Table 1 or 4, and below them their interval."""
     entries = {row.place: _corrected_entry(row) for row in rows}
     return _grid(title(table), basis(table), entries, CORRECTED)
 
 
 def _corrected_entry(row: Corrected) -> Entry:
     kind = "predicted" if row.feasible else "predicted_infeasible"
-    interval = row.interval.replace("-", "\u2013")  # a page may break the line behind this one
+    interval = row.interval.replace("-", "\u2013")  # a page may break a line after an en dash
     return Entry(f"{row.shown} ({row.printed})", interval, kind, "", row.told)
 
 
@@ -416,7 +416,7 @@ def _grid(
 
 @dataclass(frozen=True)
 class Place:
-    """One recipe on one machine: the settings that were searched, and every trial. `told` is all of it in a line."""
+    """One recipe on one machine: the settings that were searched, and every trial. `told` is a one-line summary."""
 
     title: str
     told: str
@@ -426,8 +426,8 @@ class Place:
 
 
 def place_of(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Place:
-    """A search of these runs with the verdicts on its cells; beside its trials stand the paper's days on its GPU that
-    is most like theirs."""
+    """Return a search of these runs with the verdicts on its cells. Its trials are shown with the paper's days on the
+    most similar of the paper's GPUs."""
     twin = " (tiny twin)" if search.scale == "tiny" else ""
     space = set(search_space(search.world))
     tried = {Settings.parse(trial.settings).base for trial in search.tried}
@@ -451,7 +451,7 @@ def place_of(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Place
 
 
 def _folders(search: Search, runs: Joined) -> str:
-    """Where its trials were measured; which of them, where that is several folders."""
+    """Return the folder in which the trials were measured; with several, the settings in each."""
     found: dict[str, list[str]] = {}
     for trial in search.trials:
         found.setdefault(str(runs.run_of(trial).folder), []).append(settings_told(trial))
@@ -480,7 +480,7 @@ def _told(search: Search) -> str:
 
 
 def _trial(record: Record, row: dict[str, Any]) -> dict[str, Any]:
-    """The trial's line, with a step by each clock."""
+    """Return the trial's row, with a step by each clock."""
     steps = {
         "true s": record.true_step,
         "authors s": record.authors_step,
@@ -492,7 +492,7 @@ def _trial(record: Record, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def rerun(runs: Sequence[Reading], verdicts: Sequence[Verdict], clock: Clock) -> list[tuple[str, str]]:
-    """The commands, and what each gives."""
+    """Return the commands that reproduce the report, each with a description."""
     found, front = [], command()
     folders = [run.folder for run in runs]
     judged = "" if clock == DEFAULT else f" --clock {clock}"
@@ -511,7 +511,7 @@ def rerun(runs: Sequence[Reading], verdicts: Sequence[Verdict], clock: Clock) ->
     else:
         found.append((f"{front} report", "this report"))
     found += [
-        # 5, 6 and 7 are of prices, which no run measures
+        # tables 5, 6 and 7 have prices, which no run measures
         (f"{front} table 1{beside}", "Table 1; also 3, 4 and j" if measured else "Table 1; also 3, 4, 5, 6, 7 and j"),
         (f"{front} claims{beside}", "the claims; with an id the rows and the arithmetic of one"),
         (f"{front} audit{measured}", "the audit, with its arithmetic"),
@@ -525,8 +525,8 @@ def rerun(runs: Sequence[Reading], verdicts: Sequence[Verdict], clock: Clock) ->
 
 
 def run_words(options: Options, environment: Environment, folder: Path) -> str:
-    """The arguments that give a run these options."""
-    on_gpus = bool(environment.gpus)  # as many as the folder's last run had, others may have had more
+    """Return the command-line arguments of a run with these options."""
+    on_gpus = bool(environment.gpus)  # GPUs of the folder's last run; earlier runs may have had more
     words = ["--gpus", str(max(options.counts))] if on_gpus else ["--processes", ",".join(map(str, options.counts))]
     if options.models != models.IDS:
         words += ["--models", ",".join(options.models)]

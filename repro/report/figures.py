@@ -1,4 +1,4 @@
-"""The paper's figures and further ones, from measured records where there are any, from printed numbers, or both."""
+"""The paper's figures and further ones, from measured records, printed numbers, or both."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .panels import SEARCH, Curve, Figure, Mark, Origin, Panel, Point, Reference
 
 
 def all_figures(searches: Sequence[Search]) -> list[Figure]:
-    """All figures, in the paper's order; empty `searches` leave the published numbers alone."""
+    """Return all figures in the paper's order; without `searches` they show the published numbers only."""
     return [
         _speedups(searches),
         feasibility(searches),
@@ -47,7 +47,7 @@ def all_figures(searches: Sequence[Search]) -> list[Figure]:
 
 
 def _speedups(searches: Sequence[Search]) -> Figure:
-    """Figure 2: speed-ups over naive settings."""
+    """Return figure 2: speed-ups over naive settings."""
     published = [speedup for speedup in speedups() if speedup.model in PYTHIA]
     rows = []
     for speedup in published:
@@ -95,7 +95,7 @@ def _speedups(searches: Sequence[Search]) -> Figure:
 
 
 def _times(ratios: Sequence[float]) -> str:
-    """A ratio, or the mean of those of several places, and its ends."""
+    """Return a ratio as text, or the mean and the range of several."""
     told = f"{fmean(ratios):.2f} times"
     if len(ratios) == 1:
         return told
@@ -103,7 +103,7 @@ def _times(ratios: Sequence[float]) -> str:
 
 
 def _gains(searches: Sequence[Search]) -> Figure:
-    """Figures 4 and 11: what the best memory-saving settings gain over free lunch alone."""
+    """Return figures 4 and 11: what the best memory-saving settings gain over free lunch alone."""
     rows = [
         Point(f"{search.model}, {search.machine}", "faster" if search.gain > 0 else "slower", 100 * search.gain)
         for search in _whole(searches)
@@ -125,7 +125,7 @@ def _gains(searches: Sequence[Search]) -> Figure:
 
 
 def _spread(searches: Sequence[Search]) -> Figure:
-    """Figure 5: the best memory-saving settings against the median and the worst of them."""
+    """Return figure 5: the best memory-saving settings against the median and the worst of them."""
     panels: list[Panel] = []
     over_median, over_worst, over_free_lunch = list[float](), list[float](), list[float]()
     for search in _whole(searches):
@@ -158,14 +158,14 @@ def _spread(searches: Sequence[Search]) -> Figure:
         "Best memory-saving settings against median and worst",
         says,
         panels,
-        # The claims average over the same; ours are over every search here, of whatever model on however many GPUs.
+        # The claims use the same averages; ours are over all searches here, of any model and number of GPUs.
         "The paper draws averages over its searches, of Pythia on several GPUs, and does not print the searches.",
         SEARCH,
     )
 
 
 def _beside_free_lunch(settings: str) -> str:
-    """What the settings have besides free lunch, which all of a search have."""
+    """Return the settings without free lunch, which all settings of a search have."""
     return settings.removeprefix(f"{FREE_LUNCH.id}+").replace("+", ", ").replace(FREE_LUNCH.id, "free lunch alone")
 
 
@@ -181,7 +181,7 @@ def _whole(searches: Iterable[Search]) -> list[Search]:
 
 
 def _gpu_days(searches: Sequence[Search]) -> Figure:
-    """Figure 6: GPU-days against the original trainings."""
+    """Return figure 6: GPU-days against the original trainings."""
     rows = []
     for row in gpu_days():
         note = f"{row.ratio.value:.1f} x less" if row.ratio.value > 1 else f"{1 / row.ratio.value:.1f} x more"
@@ -207,7 +207,7 @@ def _gpu_days(searches: Sequence[Search]) -> Figure:
 
 
 def _compute(searches: Sequence[Search]) -> Figure:
-    """Figure 9: FLOPs of a training, and throughput."""
+    """Return figure 9: FLOPs of a training, and throughput."""
     flops = []
     for row in training_compute().values():
         ours = training_flops(recipe_of(row.model))
@@ -247,12 +247,12 @@ def _compute(searches: Sequence[Search]) -> Figure:
 
 
 def _ratio(ratio: float) -> str:
-    """The paper's figure over ours, where they differ by more than its rounding."""
+    """Return the paper's figure over ours as text, empty within rounding of it."""
     return "" if 0.9 < ratio < 1.1 else f"paper {ratio:.2g} x"
 
 
 def _rate(search: Search) -> float | None:
-    """Model FLOP/s of each device with the fastest settings, by the true clock."""
+    """Return the model FLOP/s of each device with the fastest settings, by the true clock."""
     rates = [trial.examples_per_second for trial in search.standing.values() if trial.examples_per_second]
     flops = models.find(search.recipe, search.scale).flops_per_example
     return max(rates) * flops / search.world if rates else None
@@ -265,7 +265,8 @@ _MARKS = (
 
 
 def costs(searches: Sequence[Search]) -> list[Figure]:
-    """Of the machine and of an experiment, for one model and for all; what was measured stands beside."""
+    """Return figures 7, 12 and 13: costs of the machine and of an experiment, for one model and for all, with
+    measurements."""
     published = {
         model: {(cell.gpu, cell.gpus): float(cell.days) for cell in cells("1") if cell.model == model and cell.days}
         for model in models.NAMES
@@ -326,7 +327,7 @@ def _here(days: dict[tuple[str, int], float], each: bool) -> list[Trade]:
 
 
 def _priced(days: dict[tuple[str, int], float], each: bool) -> list[Trade]:
-    """The machines that have a price, each with that or with its share of an experiment."""
+    """Return the machines that have a price, each with that or with the share of an experiment in it."""
     prices, found = price_list(), []
     for (gpu, gpus), spent in days.items():
         price = machine_price(gpu, gpus, prices, "USD")
@@ -337,7 +338,7 @@ def _priced(days: dict[tuple[str, int], float], each: bool) -> list[Trade]:
 
 
 def feasibility(searches: Sequence[Search]) -> Figure:
-    """Figure 3: which models naive settings can train, and which the best ones."""
+    """Return figure 3: the models that naive settings can train, and those that the best ones can."""
     panels, infeasible = [], {}
     tables: dict[Table, str] = {"4": "Naive settings", "1": "Best settings"}
     for table, title in tables.items():
@@ -363,7 +364,7 @@ def feasibility(searches: Sequence[Search]) -> Figure:
 
 
 def methods(searches: Sequence[Search]) -> Figure:
-    """Figure 10: the least that is enough for each model on each machine."""
+    """Return figure 10: the fewest methods that are enough for each model on each machine."""
     naive, best = by_place("4"), by_place("1")
     settings = {row.place: row for row in published_settings()}
     measured = [
@@ -433,7 +434,7 @@ _RUNS = range(13)
 
 
 def further() -> list[Figure]:
-    """Break-even and scaling, from the papers' numbers."""
+    """Return the figures of break-even and scaling, from the papers' numbers."""
     return [_break_even(), _scaling()]
 
 

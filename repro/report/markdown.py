@@ -1,4 +1,4 @@
-"""report.md: the report as text, its figures as the sentences that say what is to be seen in them."""
+"""report.md: the report as text. A sentence describes each figure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .content import CLAIMS, Content, Entry, Grid
 
 
 def markdown(content: Content) -> str:
-    """The whole file. Raises UserError where tabulate is not installed."""
+    """Return the whole file. Raise UserError where tabulate is not installed."""
     commands = [(code(words), escaped(gives)) for words, gives in content.rerun]
     to_measure = [code(figure.measured_by) for figure in content.figures]
     content = map_strings(escaped, content)

@@ -1,4 +1,4 @@
-"""report.html: one file, whole without a network and readable without scripts."""
+"""report.html: one file that needs no network and is readable without scripts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .charts import svg
 from .content import AUDIT, CLAIMS, VERDICTS, Content
 from .panels import numbers, unit
 
-# What stands before a word that is coloured.
+# The symbol before a coloured word.
 _SYMBOLS = {kind: symbol for kind, (symbol, _) in (VERDICTS | AUDIT | CLAIMS).items()} | {
     "ok": "✓",
     "out_of_memory": "✗",
@@ -32,7 +32,7 @@ _SYMBOLS = {kind: symbol for kind, (symbol, _) in (VERDICTS | AUDIT | CLAIMS).it
 
 
 def page(content: Content) -> str:
-    """The page."""
+    """Return the page as HTML."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -61,5 +61,5 @@ def _shown(value: Any) -> str:
 
 
 def _numeric(rows: Sequence[dict[str, Any]], column: str) -> bool:
-    """Whether a column holds numbers, which stand to the right."""
+    """Return whether a column has only numbers, which are aligned to the right."""
     return all(isinstance(row[column], (int, float)) or row[column] is None for row in rows)

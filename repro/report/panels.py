@@ -1,4 +1,4 @@
-"""A figure as rows of data: panels, their order, what each series looks like, and how numbers are told."""
+"""A figure as rows of data: its panels, their order, the look of each series, and a panel's table and description."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..text import figures, listing
 Origin = Literal["measured", "published", "measured and published", "computed"]
 Draw = Literal["strips", "bars", "pairs", "grid", "trades", "lines"]
 State = Literal["feasible", "infeasible", "naive", "free lunch", "memory saving", "lost", "not known"]
-SEARCH = f"{command()} --gpus all --methods all"  # measures what the figures on whole searches need
+SEARCH = f"{command()} --gpus all --methods all"  # command that measures whole searches, which some figures need
 
 
 @dataclass(frozen=True)
 class Point:
-    """A dot: a value of a series in a group. `note` names what it stands for."""
+    """A dot: a value of a series in a group. `note` says what it is the value of."""
 
     group: str
     series: str
@@ -42,8 +42,8 @@ class Mark:
 
 @dataclass(frozen=True)
 class Trade:
-    """A machine: what it costs in US dollars, and the days that it takes. `kind` says whether another of the paper's
-    is both cheaper and faster, or that the days were measured here."""
+    """A machine with its cost in US dollars and its days. `kind` is "beaten" where another of the paper's machines is
+    both cheaper and faster, else "best"; "here" where the days were measured here."""
 
     gpu: str
     gpus: int
@@ -70,7 +70,7 @@ Row = Point | Mark | Trade | Curve
 
 @dataclass(frozen=True)
 class Reference:
-    """A value that a dashed line marks, and what has it."""
+    """A value marked by a dashed line, and its name."""
 
     value: float
     name: str
@@ -78,9 +78,9 @@ class Reference:
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart. `draw` names its kind in charts.py; `x` titles its value axis, with the unit, and `reference` is
-    marked on it, on the upright axis of lines; `y` titles the upright axis where it has values too. `machines` are all
-    that the run measured on, in order; `groups` and `notes` name what those of points are."""
+    """One chart. `draw` names its kind in charts.py. `x` titles the value axis, with the unit; `y` titles the vertical
+    axis where it has values too. `reference` is marked on the value axis, for lines on the vertical one. `machines` are
+    all machines of the run, in order. `groups` and `notes` name the columns of points' groups and notes."""
 
     origin: Origin
     title: str
@@ -97,8 +97,8 @@ class Panel:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure: `number` is the paper's, empty where the paper has no such figure, `says` what is to be seen, with its
-    numbers, `lacking` what the paper does not print, and `measured_by` the command that measures it."""
+    """A figure. `number` is the paper's, empty where the paper has no such figure; `says` describes the result with its
+    numbers, `lacking` what the paper does not print; `measured_by` is the command that measures it."""
 
     number: str
     title: str
@@ -109,7 +109,7 @@ class Figure:
 
     @property
     def name(self) -> str:
-        """What the paper calls it, or nothing."""
+        """Return the paper's name of the figure, empty if it has none."""
         numbers = self.number.split(", ")
         return f"Figure{'s' if len(numbers) > 1 else ''} {listing(numbers)}" if self.number else ""
 
@@ -124,7 +124,7 @@ def measured_panels(
     groups: str = "model",
     clock: Clock | None = None,
 ) -> list[Panel]:
-    """A panel of measured rows by this clock, None is that of the searches; none where there are no rows."""
+    """Return a panel of measured rows by this clock (None: that of the searches), or none where there are no rows."""
     if not rows:
         return []
     scales = {search.scale for search in searches}
@@ -144,7 +144,7 @@ class Look:
     shape: str
 
 
-# Okabe and Ito's, which people with any kind of colour vision tell apart.
+# Okabe and Ito's palette, for people with any kind of colour vision.
 _BLUE, _RED, _GREEN, _PURPLE, _ORANGE, _SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 _ONE_BY_ONE = (
     Look(_BLUE, "circle"),
@@ -178,8 +178,9 @@ _LOOKS = {
 
 
 def looks(series: Collection[str], machines: Sequence[str]) -> dict[str, Look]:
-    """Of these series, in the order of legends. A machine's look goes by its place among all of the run's `machines`; a
-    GPU measured here is of its own colour, and an x, as is one that the paper has not."""
+    """Return the look of each of these series, in the order of legends. A machine's look depends on its position in the
+    run's `machines`. A GPU measured here has its paper colour and an x; a GPU that the paper does not have also has an
+    x."""
     gpus = dict(zip(paper_gpus(), _ONE_BY_ONE, strict=False))
     here = {f"{gpu}, here": Look(look.colour, _X) for gpu, look in gpus.items()}
     measured_on = {machine: _ONE_BY_ONE[number % len(_ONE_BY_ONE)] for number, machine in enumerate(machines)}
@@ -202,7 +203,7 @@ _DRAWN: dict[Draw, str] = {
 
 
 def described(panel: Panel) -> str:
-    """What is drawn, and between which ends each series lies."""
+    """Describe the panel's kind, and the range of each series."""
     ends: dict[str, list[float]] = {}
     for row in panel.rows:
         if isinstance(row, Trade):
@@ -223,12 +224,13 @@ def _between(name: str, values: Sequence[float]) -> str:
 
 
 def unit(panel: Panel) -> str:
-    """What the columns of the series hold, where no column says it."""
+    """Return the unit of the series' columns, where no column says it."""
     return {"strips": panel.x, "pairs": panel.x, "lines": panel.y}.get(panel.draw, "")
 
 
 def numbers(panel: Panel) -> Table:
-    """Every row of the panel; what belongs together stands in one line, with a column for each series or machine."""
+    """Return the panel as a table. Values of the same group, model or x share a row; each series or machine is a
+    column."""
     found: Table = []
     for row in panel.rows:
         match row:
@@ -256,7 +258,7 @@ def numbers(panel: Panel) -> Table:
 
 
 def _line(found: Table, start: dict[str, Any], column: str) -> dict[str, Any]:
-    """The line that begins so and has nothing in this column yet, a new one where there is none."""
+    """Return the row that begins so and has no value in this column; add one if there is none."""
     for line in found:
         if line.items() >= start.items() and column not in line:
             return line
@@ -265,14 +267,14 @@ def _line(found: Table, start: dict[str, Any], column: str) -> dict[str, Any]:
 
 
 def in_order(found: Iterable[Search]) -> list[Search]:
-    """Recipes as the paper has them, each on its machines, and there naive settings before the search's."""
+    """Return the searches with recipes in the paper's order, each by machine, with naive settings before the others."""
     recipes = [*models.IDS, *models.OTHERS]
     ordered = [replace(search, trials=tuple(sorted(search.trials, key=_by_settings))) for search in found]
     return sorted(ordered, key=lambda search: (recipes.index(search.recipe), search.scale, _by_size(search)))
 
 
 def machines(found: Iterable[OnMachine]) -> list[str]:
-    """The names of the machines, counts ascending; those of several nodes, or of limited memory, come last."""
+    """Return the names of the machines by ascending count; those of several nodes or of limited memory come last."""
     return list(dict.fromkeys(one.machine for one in sorted(found, key=_by_size)))
 
 
@@ -281,7 +283,8 @@ def _by_size(one: OnMachine) -> tuple[str, int, int, int]:
 
 
 def _by_settings(trial: Record) -> tuple[int, bool]:
-    """What is none of the search's comes last, and of the same settings flash attention."""
+    """Return a sort key: settings outside the search space come last, flash attention after the same settings
+    without."""
     settings = Settings.parse(trial.settings)
     space = [NAIVE, *search_space(trial.world)]
     return space.index(settings.base) if settings.base in space else len(space), settings.attention != "sdpa"

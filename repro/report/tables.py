@@ -1,4 +1,4 @@
-"""The paper's tables as it prints them, with what a run measured beside: rows for machines, and a layout for people."""
+"""The paper's tables as printed, with a run's measurements beside: rows for machines, and a layout for people."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def rows(
     verdicts: Sequence[Verdict] = (),
     clock: Clock = DEFAULT,
 ) -> Rows:
-    """A row for every entry of a table, all with the same keys, the source last. With `records` each has what was
-    measured too, None where nothing was; in Appendix J `clock` decides which settings are the fastest.
+    """Return a row for every entry of a table, all with the same keys, the source last. With `records` each row has the
+    measured values too, None where not measured; in Appendix J `clock` decides which settings are the fastest.
 
-    Raises UserError for measured values beside prices.
+    Raise UserError for measured values with a table of prices.
     """
     if records is not None and table in _PRICES:
         raise UserError(f"table {table} holds prices, and no run measures those; leave --measured out")
@@ -49,9 +49,9 @@ def rows(
 
 
 def layout(table: Number, found: Rows) -> Rows:
-    """The rows as the paper lays them out: Tables 1 and 4 a line a model and a column a machine, with measured days
-    in brackets behind the expected, by the clock that judges and after a slash by the other; of the others all columns
-    but the source, numbers as the paper writes them."""
+    """Lay out the rows as the paper does. Tables 1 and 4 have a row for each model and a column for each machine, with
+    measured days in brackets, by the judging clock and after a slash by the other. Other tables have all columns but
+    the source, with numbers in the paper's notation."""
     if table not in TABLES:
         return [{key: _shown(key, value) for key, value in row.items() if key != "source"} for row in found]
     return by_machine(found, _cell)
@@ -94,7 +94,7 @@ def _of_recipe(model: str, records: Sequence[Record]) -> dict[str, Any]:
 
 
 def _best(records: Sequence[Record], clock: Clock) -> dict[Place, Record]:
-    """The fastest record of the search space on each machine, by this clock."""
+    """Return the fastest record of the search space on each machine, by this clock."""
     return {
         (search.model, search.device, search.count): search.standing[search.fastest]
         for search in searches(filter(stands_for_cell, records), clock)

@@ -1,4 +1,4 @@
-"""What a run prints at its end: every trial, every cell that could be compared, and what was not verified and why."""
+"""The text that a run prints at its end: trials, compared cells, and what was not verified and why."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from ..run.verdict import FAILED, Verdict, Word, differing, explain
 from ..text import Format, are, as_json, counted, figures, first, listing, percent, render, were
 
 _GIB = 2**30
-_NEARLY = 0.9  # of a card's memory: CUDA itself takes some of it, and none of a limit
+_NEARLY = 0.9  # least limit over the paper card's memory: CUDA takes part of a card's memory, but not of a limit
 _CLOCKS_DIFFER = 0.1
-_DISTURBED = 2.0  # a round over another, where nothing else runs
+_DISTURBED = 2.0  # slowest over fastest round, above which another process is likely
 
 
 _CLOCKS = (
@@ -50,8 +50,8 @@ _EXPLAINED = {
 
 
 def legend(columns: Iterable[str]) -> list[str]:
-    """What these columns of trials mean, a line each."""
-    there = {column.partition(",")[0] for column in columns}  # the paper's names its GPU
+    """Return explanations of these columns of trials, a line each."""
+    there = {column.partition(",")[0] for column in columns}  # the paper's column contains its GPU's name
     told = dict.fromkeys(told for column, told in _EXPLAINED.items() if column in there)
     return ["Times are extrapolated from one training step. Vision models are timm's. A dash: not measured.", *told]
 
@@ -72,9 +72,9 @@ def report(
     runs: Sequence[Reading] = (),
     environments: Sequence[Environment] = (),
 ) -> str:
-    """Trials on `devices`; None where there was no run. CSV is one row a trial or, without any, one a cell; JSON holds
-    trials, verdicts and summary. Where the trials are those of several `runs`, each says its folder. `environments` are
-    what they ran on."""
+    """Return the report as text, Markdown, CSV or JSON. `devices` is None where there was no run. CSV has one row a
+    trial or, without any, one a cell; JSON has trials, verdicts and summary. With several `runs`, each trial has its
+    folder. `environments` are those of the runs."""
     told = [record.as_told for record in records]
     tables = [("TRIALS", records, devices)]
     folders: dict[str, dict[str, str]] = {}
@@ -117,9 +117,10 @@ def report(
 
 
 def settings_told(record: Record) -> str:
-    """Its settings, with what else its id says, such as other rounds: what tells trials of one search apart."""
+    """Return the settings and the optional parts of the id, such as other rounds, which distinguish trials of a
+    search."""
     words = record.id.partition(f"/{record.settings}/")[2].split("/")
-    more = ", ".join(words if record.memory_limit is None else words[1:])  # the machine says its limit
+    more = ", ".join(words if record.memory_limit is None else words[1:])  # the machine's text has its limit
     return f"{record.settings} ({more})" if more else record.settings
 
 
@@ -135,8 +136,8 @@ def _search(search: Search) -> dict[str, Any]:
 
 
 def sentences(verdicts: Sequence[Verdict]) -> tuple[str, str]:
-    """Count the cells of Tables 1 and 4 in a sentence by the clock that judges, and in one by the other, which is empty
-    where that compares none. A tolerance other than the default stands in the first."""
+    """Return one sentence that counts the cells of Tables 1 and 4 by the judging clock, and one by the other, empty
+    where that compares none. The first has the tolerance if it is not the default."""
     clock, tolerance = verdicts[0].clock, verdicts[0].tolerance
     counts, beside = (Counter(verdict.by(each).verdict for verdict in verdicts) for each in (clock, other(clock)))
     compared, missing = _compared(counts), counts["not_measured"]
@@ -158,7 +159,7 @@ def _compared(counts: Mapping[Word, int]) -> int:
 
 
 def _held(counts: Mapping[Word, int]) -> str:
-    """How many cells agree, and how the others differ."""
+    """Return how many cells agree, and how the others differ."""
     failed = sum(counts[word] for word in FAILED)
     return f"{counts['reproduced']} reproduced, {failed} differing{f' ({differing(counts)})' if failed else ''}"
 
@@ -169,8 +170,8 @@ def summary(
     records: Sequence[Record],
     environments: Sequence[Environment] = (),
 ) -> list[str]:
-    """What was and was not verified, in sentences; the first counts Table 1's cells. What the clock that does not judge
-    gives follows in the same sentence. Last stands what of the stack is not what its versions say."""
+    """Return sentences on what was verified; the first is on Table 1. Each has the counts by both clocks. The last
+    lines report differences of the stack from its versions or lock."""
     lines = []
     for table in TABLES:
         rows = [verdict for verdict in verdicts if verdict.table == table]
@@ -184,7 +185,7 @@ def summary(
             told += f"{BY_DAYS[clock]}{f' ({differing(counts)})' if reproduced < compared else ''} and "
             told += f"{beside['reproduced']} {BY_DAYS[other(clock)]}"
         told += f"; {counts['not_measured']} not measured"
-        if counts["no_reference"]:  # among the measured ones; Table 4's lost mark is else with those not measured
+        if counts["no_reference"]:  # of measured cells: an unmeasured cell with a lost mark counts as not measured
             told += f", {counts['no_reference']} without a reference"
         lines.append(f"{told}.")
     unverified = [table for table in TABLES if not any(v.compared for v in verdicts if v.table == table)]
@@ -213,14 +214,13 @@ def summary(
 
 
 def nearest_paper_gpu(devices: Sequence[Device] | None) -> str | None:
-    """The paper's GPU that is most like these, whose settings a run takes; None for no GPU or an unknown one."""
+    """Return the paper's GPU most similar to these, whose settings a run uses; None for no GPU or an unknown one."""
     gpu = devices[0].gpu if devices else None
     return None if gpu is None else most_like(gpu).paper_name
 
 
 def trial_rows(records: Sequence[Record], nearest: str | None) -> list[dict[str, Any]]:
-    """A line a trial, all with the columns that any of them needs; beside it the days that the paper has for it on its
-    GPU `nearest`."""
+    """Return a row for each trial, all with the same columns, with the paper's days on its GPU `nearest`."""
     paper = any(record.scale == "paper" for record in records)
     utilised = paper or any(record.utilisation is not None for record in records)
     return [_trial_row(record.as_told, nearest, paper, utilised) for record in records]
@@ -253,8 +253,8 @@ def _trial_row(record: Record, nearest: str | None, paper: bool, utilised: bool)
 
 
 def _paper_days(record: Record, gpu: str) -> str | None:
-    """The paper's days for these settings' table on its GPU: beside the measured ones, never compared with them. None
-    beside a machine that is like none of the paper's; under a memory limit a larger card can be."""
+    """Return the paper's days in the table for these settings on its GPU, for display beside the measured ones; they
+    are never compared. None for a machine unlike the paper's; a larger card with a memory limit can be similar."""
     if not record.stands_for_paper and not _is_larger_under_limit(record, gpu):
         return None
     table: Table = "4" if record.settings == NAIVE.id else "1"
@@ -264,19 +264,19 @@ def _paper_days(record: Record, gpu: str) -> str | None:
 
 
 def _is_larger_under_limit(record: Record, gpu: str) -> bool:
-    """Whether the limit is about the memory of the paper's GPU, on one node at the paper's scale."""
+    """Return whether the limit is about the memory of the paper's GPU, on one node at the paper's scale."""
     card, memory = find(record.device), paper_gpu(gpu).memory_gb
     larger = card is not None and card.memory_gb > memory and record.scale == "paper" and record.nodes == 1
     return larger and record.memory_limit is not None and _NEARLY <= record.memory_limit / 2**30 / memory <= 1
 
 
 def compared_rows(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
-    """The cells that were held against the paper, a line each."""
+    """Return the cells that were compared with the paper, a row each."""
     return [_verdict_row(verdict) for verdict in verdicts if verdict.compared]
 
 
 def failures(verdicts: Sequence[Verdict]) -> list[str]:
-    """Each cell that differs, in a sentence."""
+    """Return a sentence for each cell that differs."""
     return [explain(verdict) for verdict in verdicts if verdict.verdict in FAILED]
 
 
@@ -296,8 +296,8 @@ def _verdict_row(verdict: Verdict) -> dict[str, Any]:
 
 
 def notes(records: Sequence[Record]) -> list[str]:
-    """Why trials have no times, what ran otherwise than asked, and where the two clocks disagree; each note once,
-    with the trials that it is about."""
+    """Return notes on trials without times, on deviations from what was asked for and on differences between the
+    clocks; each note once, with its trials."""
     found: dict[str, list[str]] = {}
     for record in records:
         for note in [*notes_on(record), *_clocks_note(record)]:
@@ -306,7 +306,7 @@ def notes(records: Sequence[Record]) -> list[str]:
 
 
 def notes_on(record: Record) -> list[str]:
-    """Why a trial has no times, and what ran otherwise than asked. What was skipped is told of the whole search."""
+    """Return why a trial has no times, and deviations from what was asked for. Searches report skipped trials."""
     about = []
     if record.status not in ("ok", "skipped"):
         about.append(f"{record.status}, {record.reason}; {record.remedy}")
@@ -319,7 +319,7 @@ def notes_on(record: Record) -> list[str]:
 
 
 def _noise_note(record: Record) -> list[str]:
-    """Rounds of the same step, and both clocks of a CPU, should agree."""
+    """Return a note where rounds of the same step, or both clocks of a CPU, differ by more than a factor of two."""
     seconds = list(record.step_rounds)
     if record.device == "cpu" and record.synchronised_step is not None:
         seconds.append(record.synchronised_step)

@@ -1,7 +1,7 @@
-"""Writes a report into its folder: report.md, and the page, which a process of its own draws.
+"""Writing of a report into its folder: report.md, and the page, which a separate process draws.
 
-The library that draws is native code, which ends its process where memory is short or a string is not to its liking;
-the report stands all the same.
+The drawing library is native code that can crash its process when memory is short or on an unusual string. The report
+is written despite that.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DRAWING = {"altair": "altair", "vl_convert": "vl-convert-python", "jinja2": "ji
 
 @dataclass(frozen=True)
 class Written:
-    """Where a report's Markdown is; `told` says where the page is, or why it is not drawn."""
+    """The path of a report's Markdown; `told` says where the page is, or why it is not drawn."""
 
     text: Path
     told: str
@@ -50,15 +50,14 @@ def payload(
     runs: Sequence[Reading] = (),
     environments: Sequence[Environment] = (),
 ) -> str:
-    """What goes to stdout beside the files: in Markdown it is report.md. `runs` are those of the records,
-    `environments` what they ran on."""
+    """Return the text for stdout; in Markdown it is report.md. `runs` and `environments` are those of the records."""
     if format == "markdown":
         return written.text.read_text(encoding="utf-8").rstrip("\n")
     return report(records, verdicts, devices, format, runs, environments)
 
 
 def refuse_to_lose(content: Content, runs: Sequence[Path], folder: Path) -> None:
-    """Raises UserError where the report of runs that lost their trials would replace one of trials in the folder."""
+    """Raise UserError where the report of runs that lost their trials would replace one with trials in the folder."""
     there = folder / REPORT
     if content.title != WITHOUT_TRIALS or not there.is_file():
         return
@@ -74,15 +73,15 @@ def refuse_to_lose(content: Content, runs: Sequence[Path], folder: Path) -> None
 
 
 def write(content: Content, folder: Path, draw: bool = True, again: Sequence[object] = ()) -> Written:
-    """Writes both files, each whole or not at all; a page that is not drawn does not stay from before. `again` are the
-    arguments that write them again, where these are not those of a report of the folder.
+    """Write both files, each complete or not at all; an old page is removed where no new one is drawn. `again` are the
+    arguments that write them again, if not those of a report of the folder.
 
-    Raises UserError where the folder cannot be written.
+    Raise UserError where the folder cannot be written.
     """
     files.inside(folder, REPORT, PAGE)
     content = map_strings(visible, content)
     text = files.replace(folder / REPORT, markdown(content))
-    files.remove(folder / PAGE)  # the page of before says something else, and to draw takes seconds
+    files.remove(folder / PAGE)  # the old page differs, and drawing takes seconds
     missing = [package for module, package in _DRAWING.items() if find_spec(module) is None]
     way = f"run: {command()} {shell_words(again or ['report', folder])}"
     way += "" if content.clock == DEFAULT else f" --clock {content.clock}"
@@ -97,8 +96,8 @@ def write(content: Content, folder: Path, draw: bool = True, again: Sequence[obj
     return Written(text, f"the report is {path}")
 
 
-_TIME_LIMIT = 600  # seconds, of which a page takes a few
-# What a process does to draw: it hears where modules are, and the content, both from the process that starts it.
+_TIME_LIMIT = 600  # seconds; a page takes a few
+# Code of the drawing process. Its parent sends it sys.path, then the content.
 _DRAW = """
 import os, pickle, resource, sys
 out = os.fdopen(os.dup(1), "wb")
@@ -118,11 +117,11 @@ out.close()
 
 
 class NotDrawnError(Exception):
-    """The page could not be drawn: why, in a few words."""
+    """The page could not be drawn. The message is the short reason."""
 
 
 def drawn(content: Content) -> str:
-    """The page. Raises NotDrawnError where the process that draws it fails."""
+    """Return the page. Raise NotDrawnError where the process that draws it fails."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", _DRAW],

@@ -1,1 +1,1 @@
-"""A run of the benchmark: planned, carried out, kept in a folder, read again, judged."""
+"""A run of the benchmark: its plan, its execution, its results folder and the verdicts on it."""

@@ -1,5 +1,5 @@
-"""Tables 1 and 4 by the days that one would really wait: predicted for the paper's stack, beside the printed days and
-what was measured on other stacks."""
+"""Tables 1 and 4 in true days: predicted for the paper's stack, with the printed days and measurements on other
+stacks."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Corrected(AtPlace):
-    """A cell. `days` and their bounds are true days on `stack`, predicted, None where that is predicted infeasible,
-    which `reason` explains; `authors_days` is what the authors' clock would show there. `measured_stack` is None where
-    nobody measured the cell, and the measured days are None where that ran out of memory."""
+    """A cell of a corrected table. `days` and their bounds are predicted true days on `stack`, None where predicted
+    infeasible, which `reason` explains. `authors_days` is the prediction for the authors' clock. `measured_stack` is
+    None for a cell that was not measured; the measured days are None where it ran out of memory."""
 
     table: Table
     model: str
@@ -49,22 +49,22 @@ class Corrected(AtPlace):
 
     @property
     def printed(self) -> str:
-        """The cell as the paper prints it."""
+        """Return the cell as the paper prints it."""
         return printed(self.printed_state, self.printed_days)
 
     @property
     def shown(self) -> str:
-        """The days as people read them, a dash where infeasible."""
+        """Return the days as text, a dash where infeasible."""
         return _shown(self.days)
 
     @property
     def interval(self) -> str:
-        """The bounds of the days, empty where infeasible."""
+        """Return the bounds of the days as text, empty where infeasible."""
         return "" if self.days is None else f"{_shown(self.days_low)}-{_shown(self.days_high)}"
 
     @property
     def told(self) -> str:
-        """The cell in a sentence."""
+        """Return the cell as a sentence."""
         where = f"Table {self.table}, {self.model} on {self.machine}"
         if self.days is None:
             return f"{where}: predicted infeasible ({self.reason}); printed {self.printed}"
@@ -78,12 +78,12 @@ class Corrected(AtPlace):
 
 
 def _shown(days: float | None) -> str:
-    """Predicted days, to no more digits than their interval allows."""
+    """Return predicted days as text, with no more digits than their interval allows."""
     return "-" if days is None else figures(days, 2)
 
 
 def corrected_table(table: Table) -> list[Corrected]:
-    """Every cell of Table 1, with Appendix J's settings, or of Table 4, with naive ones."""
+    """Return every cell of Table 1, with Appendix J's settings, or of Table 4, with naive ones."""
     return [_cell(cell) for cell in cells(table)]
 
 
@@ -115,12 +115,12 @@ def _cell(cell: Cell) -> Corrected:
 
 
 def title(table: Table) -> str:
-    """Heads the table so that nobody takes it for the paper's."""
+    """Return a heading that distinguishes the table from the paper's."""
     return f"Table {table}, corrected: predicted days that one would really wait (not the paper's numbers)"
 
 
 def layout(rows: Sequence[Corrected]) -> Rows:
-    """A line a model and a column a machine, as in the paper: days, their interval, and what is printed."""
+    """Return a row for each model, with a column for each machine: days, their interval and the printed days."""
     cells = [{"model": row.model, "gpu": row.gpu, "gpus": row.gpus, "cell": _cell_text(row)} for row in rows]
     return by_machine(cells, lambda cell: cell["cell"])
 
@@ -131,8 +131,7 @@ def _cell_text(row: Corrected) -> str:
 
 
 def measured_elsewhere(rows: Sequence[Corrected]) -> Rows:
-    """The cells that were measured, on stacks that are not the paper's: days by both clocks, a dash where they ran out
-    of memory."""
+    """Return the cells measured on other stacks than the paper's: days by both clocks, None where out of memory."""
     return [
         {
             "model": row.model,
@@ -150,7 +149,7 @@ def measured_elsewhere(rows: Sequence[Corrected]) -> Rows:
 
 
 def summary(rows: Sequence[Corrected]) -> list[str]:
-    """How the days compare with the printed ones, and where feasibility differs."""
+    """Return sentences that compare the days with the printed ones and list cells whose feasibility differs."""
     ratios = [row.days / row.printed_days for row in rows if row.days and row.printed_days]
     lines = []
     if ratios:
@@ -171,7 +170,7 @@ def summary(rows: Sequence[Corrected]) -> list[str]:
 
 
 def basis(table: Table) -> str:
-    """What the days are of."""
+    """Return a note on how the days were predicted."""
     settings = "Appendix J's settings and micro batch" if table == "1" else "naive settings"
     return (
         f"True days, predicted for {PAPER_STACK} with {settings}, with the interval in which 8 of 10 unseen cells of "

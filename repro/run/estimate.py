@@ -1,4 +1,4 @@
-"""About how long a trial will take: to plan with and to watch, never a result."""
+"""Estimates of how long a trial will take, for planning and progress display only, never as a result."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from ..predict.forecast import forecast, trace_of
 from ..predict.traces import PAPER_STACK
 from ..record import Trial
 
-# What a run takes beside its trials, in seconds, measured on 2 otherwise idle cores of an AMD EPYC.
-LOADING = 6.0  # the fork server imports the stack: 5.4 to 7.0 with its bytecode kept, as run_all.sh does, 14 without
+# Seconds of a run outside its trials, measured on 2 otherwise idle cores of an AMD EPYC.
+LOADING = 6.0  # the fork server imports the stack: 5.4 to 7.0 with cached bytecode, as in run_all.sh, 14 without
 REPORTING = 4.0  # collecting the cases 0.7, the report with its figures 3.2
 
-# What a trial at the paper's scale takes on a GPU beside its steps, in seconds: fitted to the trials of results/h100
+# Seconds of a trial at the paper's scale on a GPU outside its steps, fitted to the trials of results/h100
 # (one H100, 16 CPU cores, torch 2.11). tests/test_estimate.py fits them again.
 STARTING = 4.0  # two processes start CUDA and build the model, one to search and one to time: median, from 3.1 to 12.4
-COMPILING = 28.3  # compiling, and searching uncompiled before that. Layers explain it: parameters and kernels do not.
+COMPILING = 28.3  # compiling, and the uncompiled search before it; grows with layers, not parameters or kernels
 COMPILING_A_LAYER = 0.85
-COMPILING_CHECKPOINTED = 2.0  # times: a layer and what recomputes it; one trial, of RoBERTa, took 2.0 times as long
-_LAYERS = 24  # of a model that was never traced: four of the nine recipes have as many
-_DRAWN = 1e8  # weights a second that a host draws, where a library shards them, and on a CPU
+COMPILING_CHECKPOINTED = 2.0  # factor: a layer and its recomputation; one trial, of RoBERTa, took 2.0 times as long
+_LAYERS = 24  # assumed for a model without a trace: four of the nine recipes have 24
+_DRAWN = 1e8  # weights per second that the host initialises: on a CPU, and for libraries that shard them
 
-# The same on a CPU, where nobody has measured any.
+# The same on a CPU: a guess, not measured.
 _STARTING_ON_CPU, _COMPILING_ON_CPU = 10.0, 90.0
 
 
 @dataclass(frozen=True)
 class _Steps:
-    """Seconds of a micro-step and of an update, how many sizes the search tries, micro-steps in a training step, and
-    the model's layers."""
+    """Seconds of a micro-step and an update, sizes in the search, micro-steps in a training step, the model's
+    layers."""
 
     micro_step: float
     update: float
@@ -45,11 +45,11 @@ class _Steps:
 
 
 def estimate(trial: Trial, gpu: Gpu | None) -> float:
-    """Estimate the seconds that a trial takes, for the bar and the first line of a run.
+    """Estimate the seconds that a trial takes, for the progress bar and the first line of a run.
 
-    A tiny trial is some seconds of starting, searching and, compiled, of compiling, and a tenth of one a round. A trial
-    at the paper's scale starts, compiles and takes steps as predicted. What nobody can predict is taken for four
-    examples a micro-step, at a third of the GPU's peak.
+    A tiny trial takes some seconds to start and search, more to compile, and 0.1 s per round. A trial at the paper's
+    scale starts, compiles and takes predicted steps. Without a prediction, a micro-step is assumed to have four
+    examples and to run at a third of the GPU's peak.
     """
     recipe, settings = trial.recipe_and_settings
     compiling = rules.compiles(recipe, settings)
@@ -69,12 +69,12 @@ def estimate(trial: Trial, gpu: Gpu | None) -> float:
 
 
 def measuring(rounds: int, micro_step: float, update: float, sizes: int) -> float:
-    """Seconds of a trial's steps: about ten micro-steps and four a round; four updates, two a round and one a size."""
+    """Return the seconds of a trial's steps: 10 micro-steps and 4 a round; 4 updates, 2 a round and one a size."""
     return (10 + 4 * rounds) * micro_step + (4 + 2 * rounds + sizes) * update
 
 
 def compiling_seconds(layers: int, settings: Settings) -> float:
-    """Seconds that compiling a model of so many layers adds to a trial on a GPU."""
+    """Return the seconds that compiling a model with this many layers adds to a trial on a GPU."""
     once = COMPILING + COMPILING_A_LAYER * layers
     return COMPILING_CHECKPOINTED * once if settings.checkpointing else once
 
@@ -82,7 +82,7 @@ def compiling_seconds(layers: int, settings: Settings) -> float:
 def _steps(trial: Trial, gpu: Gpu | None) -> _Steps:
     recipe, settings = trial.recipe_and_settings
     if gpu is not None:
-        with contextlib.suppress(UserError):  # nobody traced the recipe, or the catalogue lacks a figure of the GPU
+        with contextlib.suppress(UserError):  # no trace of the recipe, or the catalogue lacks a figure of the GPU
             return _predicted_steps(trial, gpu, recipe, settings)
     peak = peak_flops(gpu, recipe.precision, tf32=settings.free_lunch) or 100e12
     return _Steps(4 * recipe.flops_per_example / (peak / 3), 0.0, 0, recipe.batch_size / trial.world / 4)

@@ -1,4 +1,4 @@
-"""Guided search: what is predicted orders a run's trials, and what they measure corrects it."""
+"""Guided search: predictions order a run's trials, and measurements correct the predictions."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .run import Run
 
 
 def guide(run: Run) -> None:
-    """Put the trials of each search in the order that is predicted, and have what they measure guide it; none where the
-    time budget allows none of those that wait, so that no machine is probed in vain."""
+    """Sort the trials of each search by predicted speed, and create the guide that learns from their measurements. Do
+    nothing where the time budget allows no waiting trial: the machine is not probed without need."""
     if any(map(run.can_run, run.waiting)) and not run.loads:
         return
-    ordered = [trial for trial in run.trials if not run.can_run(trial)]  # no prediction is of these
+    ordered = [trial for trial in run.trials if not run.can_run(trial)]  # these need no prediction
     stack, known, options = nearest_here(), None, run.options
     can_run = filter(run.can_run, run.trials)
     for (id, count), group in groupby(can_run, lambda trial: (trial.recipe, trial.count)):
@@ -41,7 +41,7 @@ def guide(run: Run) -> None:
 
 
 def _machine(run: Run) -> Gpu | Probes:
-    """The catalogue's GPU, or this machine as an earlier run of the folder measured it, or now."""
+    """Return the catalogue's GPU, else this machine's probes: from an earlier run in the folder, or measured now."""
     if run.bench.gpu is not None:
         return run.bench.gpu
     file, counts = run.results.folder / "probes.json", run.options.counts

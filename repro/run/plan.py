@@ -1,4 +1,4 @@
-"""The plan of a run: which trials, in which order."""
+"""The plan of a run: its trials and their order."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ..record import DEFAULT, Clock, Trial
 Methods = Literal["published", "naive", "free-lunch", "all"]
 SearchMode = Literal["exhaustive", "guided"]
 
-_SAFETY = 3.0  # how many times its estimate a trial may take: in results/h100 those that ran took up to twice
+_SAFETY = 3.0  # time limit over the estimate: in results/h100 trials that ran took up to 2 times theirs
 
-# Without a GPU the default run shows every recipe and every settings once: this recipe takes the whole search space.
+# The default run without a GPU covers every recipe, and the whole search space with this recipe only.
 _SEARCHED_ON_CPU = "pythia-1b"
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a person asked of a run. `methods` None is the default: published on GPUs, a sample of all on a CPU.
+    """The options of a run. `methods` None is the default: published on GPUs, a sample of all on a CPU.
 
-    `counts` are numbers of GPUs, or of processes on a CPU; memory in bytes per rank, times in seconds, a trial's
-    None where it goes by its estimate. `nodes` are as many as the run was launched on. `clock` is the one that cells
-    are judged by, and that decides which settings are the fastest.
+    `counts` are numbers of GPUs, or of processes on a CPU. Memory is in bytes per rank, times are in seconds;
+    `trial_timeout` None derives each trial's limit from its estimate. `nodes` is the number that the run was launched
+    on. `clock` judges cells and decides which settings are the fastest.
     """
 
     models: tuple[str, ...]
@@ -49,20 +49,21 @@ class Options:
 
 
 def default_scale(on_gpus: bool) -> Scale:
-    """The size of the recipes where nobody asked for one: a CPU gets their tiny twins."""
+    """Return the default size of the recipes: tiny on a CPU."""
     return "paper" if on_gpus else "tiny"
 
 
 def counts_up_to(available: int) -> tuple[int, ...]:
-    """The paper's counts, 1, 2, 4, 8, as far as there are GPUs."""
+    """Return the paper's counts (1, 2, 4, 8) up to the number of available GPUs."""
     return tuple(count for count in COUNTS if count <= available)
 
 
 def settings_for(recipe: Recipe, methods: Methods, gpu: Gpu | None, count: int) -> list[Settings]:
-    """The settings that `methods` means for a recipe on `count` of a GPU, naive first.
+    """Return the settings that `methods` selects for a recipe on `count` of a GPU, naive first.
 
-    `published` takes Appendix J's settings for the cell, every reading of a lost mark; where the GPU is none of
-    the paper's, free lunch and those of its GPU that is most like this one, or of an unknown one those of all.
+    `published` selects Appendix J's settings for the cell, with every reading of a lost mark. For a GPU that the paper
+    does not have, it adds free lunch and takes the rows of the paper's most similar GPU; for an unknown GPU, the rows
+    of all.
     """
     if methods == "naive":
         return [NAIVE]
@@ -79,8 +80,8 @@ def settings_for(recipe: Recipe, methods: Methods, gpu: Gpu | None, count: int) 
 
 
 def trials(options: Options, devices: Sequence[Device]) -> list[Trial]:
-    """Every trial of the run, grouped by recipe and count; no devices means the CPU. Their time limits are the default,
-    see `limited`."""
+    """Return the trials of the run, grouped by recipe and count; no devices means the CPU. `limited` sets time
+    limits."""
     gpu = gpu_of(devices)
     planned: dict[str, Trial] = {}
     for id in options.models:
@@ -105,8 +106,8 @@ def trials(options: Options, devices: Sequence[Device]) -> list[Trial]:
 
 
 def limited(planned: Iterable[Trial], timeout: float | None, estimate: Callable[[Trial], float]) -> list[Trial]:
-    """Give each trial `timeout` seconds; without one an hour, or more where it is estimated to take long: an update of
-    a large model whose states are offloaded takes minutes."""
+    """Set each trial's limit to `timeout` seconds. Without one it is an hour, or three times the estimate if that is
+    longer: an update of a large model with offloaded states takes minutes."""
     return [replace(trial, timeout=timeout or max(Trial.timeout, _SAFETY * estimate(trial))) for trial in planned]
 
 

@@ -1,4 +1,4 @@
-"""Probes the machine at hand: what a prediction needs to know of one that no data sheet describes."""
+"""Probes of this machine: measurements that a prediction needs for a machine without a data sheet."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _SECONDS = 300.0
 
 
 def probe(server: ForkServer | Leader, devices: Sequence[Device], counts: Iterable[int], log: Path) -> Probes:
-    """Probes so many devices at once, by numbers of them; no devices means processes on the CPU. The slowest of them
-    counts. Raises UserError where a probe fails."""
+    """Probe each of these counts of devices working at once, and take the slowest device. An empty `devices` means
+    processes on the CPU. Raise UserError where a probe fails."""
     found, memory, crowds = {}, [], []
     try:
         server.start()
@@ -41,7 +41,7 @@ def probe(server: ForkServer | Leader, devices: Sequence[Device], counts: Iterab
 
 
 def _outcomes(server: ForkServer | Leader, devices: Sequence[Device], count: int, log: Path) -> list[Outcome]:
-    """What each of `count` devices was found to do while all of them work."""
+    """Return the outcome of the probe on each of `count` devices that work at once. Raise UserError where one fails."""
     job = Job(
         call="repro.measure.probes:probe",
         arguments={},
@@ -59,7 +59,7 @@ def _outcomes(server: ForkServer | Leader, devices: Sequence[Device], count: int
 
 
 def _slowest(ranks: Sequence[dict[str, float | None]]) -> Probed:
-    """Rates of the slowest rank, and its waits."""
+    """Return the lowest rates and the longest waits of all ranks."""
     found: dict[str, float | None] = {}
     for key in ranks[0]:
         values = [value for rank in ranks if (value := rank[key]) is not None]

@@ -1,8 +1,8 @@
-"""Results folders read for what they are worth: their sound records, and all that is wrong with them.
+"""Reading of results folders: their valid records, and a list of all problems in them.
 
-Several folders, of several machines or stacks, are joined to one set of records. A run that goes on and whoever reads
-it afterwards take the same records, and say what they leave out and why. Nothing is removed from a folder: a run
-measures the trials of unsound records again, behind them.
+Several folders, of several machines or stacks, are joined to one set of records. A resumed run and a later reader
+select the same records, and report what they leave out and why. Nothing is removed from a folder: a run measures the
+trials of invalid records again and appends the new records.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WAY_OUT = "name the results folder of a run (its --out)"
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong with a results folder: where, what, and what was used all the same."""
+    """A problem of a results folder: where it is, what it is, and what was used despite it."""
 
     where: str
     what: str
@@ -48,8 +48,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a results folder holds, judged by `clock`. `environment` is empty and `options` None where the folder does
-    not say; `earlier` are the options of the runs before."""
+    """The contents of a results folder, judged by `clock`. `environment` is empty and `options` None where the folder
+    lacks them; `earlier` are the options of the runs before."""
 
     folder: Path
     records: tuple[Record, ...]
@@ -62,13 +62,13 @@ class Reading:
 
     @property
     def devices(self) -> list[Device]:
-        """The GPUs of the run; none means the CPU."""
+        """Return the GPUs of the run; empty for the CPU."""
         return _devices(self.environment)
 
 
 def read(folder: Path, clock: Clock = DEFAULT) -> Reading:
-    """Reads a results folder, in which a run that only began has no trials yet, and judges its cells by `clock`. Raises
-    UserError where there is none, or no run was ever in it."""
+    """Read a results folder and judge its cells by `clock`. A run that has just begun has no trials yet. Raise
+    UserError where the folder does not exist or never had a run in it."""
     files.look(folder / results.TRIALS)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file: {_WAY_OUT}")
@@ -96,8 +96,8 @@ def read(folder: Path, clock: Clock = DEFAULT) -> Reading:
 
 @dataclass(frozen=True)
 class Joined:
-    """The records of one or several results folders as one set, oldest first. `runs` are the folders as they were
-    named, each with those of its records that are in the set. `notes` say what joining decided."""
+    """The records of one or several results folders as one set, oldest first. `runs` are the folders as named by the
+    user, each with those of its records that are in the set. `notes` report the choices made in joining."""
 
     runs: tuple[Reading, ...]
     records: tuple[Record, ...]
@@ -109,24 +109,24 @@ class Joined:
 
     @property
     def name(self) -> str:
-        """The folders, as a sentence names them."""
+        """Return the folders as text for a sentence."""
         return listing([str(run.folder) for run in self.runs])
 
     @property
     def devices(self) -> list[Device]:
-        """The GPUs of all runs; none means the CPU."""
+        """Return the GPUs of all runs; empty for the CPU."""
         return [device for run in self.runs for device in run.devices]
 
     @property
     def problems(self) -> list[Problem]:
-        """Those of all runs; where there are several, with the paths of their files."""
+        """Return the problems of all runs, with the paths of their files if there are several runs."""
         return [
             located(problem, run.folder) if self.several else problem for run in self.runs for problem in run.problems
         ]
 
     @property
     def clock(self) -> Clock:
-        """The clock that judges them all."""
+        """Return the clock that judges all runs."""
         return self.runs[0].clock
 
     @cached_property
@@ -136,7 +136,7 @@ class Joined:
         return tuple(judge_tables(self.records, min(_tolerances(self.runs)), self.clock))
 
     def run_of(self, record: Record) -> Reading:
-        """The run that measured a record of the set."""
+        """Return the run that measured a record of the set."""
         return self._runs[record.id]
 
     @cached_property
@@ -145,12 +145,12 @@ class Joined:
 
 
 def join(*runs: Reading) -> Joined:
-    """Joins the records of several folders. Of a trial that several have, the newest record counts; one that was
-    skipped or interrupted counts where no folder has another.
+    """Join the records of several folders. If several folders have the same trial, its newest record counts; one
+    without a result (`SILENT`, such as skipped) counts only where no folder has another.
 
-    A record is as old as the start of its stack (`stack_started`). Where it has none, the record before it in its
-    folder says it, else the first that has one. A folder without any start was measured by a version that did not keep
-    them, and is older than others; of equally old records that of the folder named last counts.
+    The age of a record is the start of its stack (`stack_started`). A record without one takes that of the record
+    before it in its folder, else the first in the folder that has one. A folder without any was measured by a version
+    that did not keep it, and is older than all others. Of equally old records the one in the folder named last counts.
     """
     if len(runs) == 1:
         return Joined(runs, runs[0].records, ())
@@ -181,7 +181,7 @@ def join(*runs: Reading) -> Joined:
 
 
 def _with_starts(records: Sequence[Record]) -> list[tuple[float, Record]]:
-    """A folder's records with the start of the stack that each is dated by, 0 where the folder has none."""
+    """Return a folder's records, each with the start of the stack that dates it; 0 where the folder has none."""
     at = next((record.stack_started for record in records if record.stack_started is not None), 0.0)
     found = []
     for record in records:
@@ -195,16 +195,15 @@ def _tolerances(runs: Iterable[Reading]) -> set[float]:
 
 
 def add_measured(parser: argparse.ArgumentParser, help: str) -> None:
-    """Gives a command --measured, which may be given several times."""
+    """Add the option --measured, which may be repeated, to a command."""
     several = "; several times for several folders"
     parser.add_argument("--measured", action="append", type=path, metavar="DIR", help=help + several)
 
 
 def measured(folders: Sequence[Path], clock: Clock = DEFAULT) -> Joined:
-    """Reads runs that are put beside published numbers and judged by `clock`, and says on stderr what is wrong with all
-    but their verdicts, which follow from their records here. Raises UserError where one has no sound record, or is
-    named twice.
-    """
+    """Read runs for a comparison with published numbers, judged by `clock`. Print their problems on stderr, except
+    those of verdicts.json, as verdicts are computed here. Raise UserError where a folder has no valid record or is
+    named twice."""
     refuse_twice(folders)
     joined = join(*(_measured(folder, clock) for folder in folders))
     for note in joined.notes:
@@ -213,7 +212,7 @@ def measured(folders: Sequence[Path], clock: Clock = DEFAULT) -> Joined:
 
 
 def refuse_twice(folders: Sequence[Path]) -> None:
-    """Raises UserError where two names are of the same folder."""
+    """Raise UserError where two paths are the same folder."""
     known: dict[str, Path] = {}
     for folder in folders:
         if (other := known.setdefault(os.path.realpath(folder), folder)) is not folder:
@@ -231,8 +230,7 @@ def _measured(folder: Path, clock: Clock) -> Reading:
 
 
 def begun(folder: Path, clock: Clock = DEFAULT) -> Reading:
-    """Reads a run to report it, which may have no trials yet. Raises UserError where what it has is not sound, and says
-    on stderr why."""
+    """Read a run for its report; it may have no trials yet. Raise UserError, and print why, if no record is valid."""
     reading = read(folder, clock)
     if not reading.records and (reading.environment == Environment() or any(results.lines(folder))):
         print_problems(reading.problems, folder)
@@ -241,7 +239,7 @@ def begun(folder: Path, clock: Clock = DEFAULT) -> Reading:
 
 
 def refuse_without_trials(folder: Path) -> None:
-    """Raises UserError where a folder has no trials, which names the file that it lacks."""
+    """Raise UserError where a folder has no trials; the message names the missing file."""
     if not (lack := results.lack(folder)):
         return
     if any(folder.glob(results.TRAININGS)):
@@ -252,24 +250,24 @@ def refuse_without_trials(folder: Path) -> None:
 
 
 def unusable(folder: Path) -> UserError:
-    """What to tell where no record is sound."""
+    """Return the error for a folder without a valid record."""
     return UserError(f"{folder} holds no trials that can be used: {_WAY_OUT}")
 
 
 def print_problems(problems: Iterable[Problem], folder: Path) -> None:
-    """Says on stderr what is wrong with a folder, a line each, which names the file by its path."""
+    """Print the problems of a folder on stderr, a line each, with the paths of the files."""
     for problem in problems:
         say(located(problem, folder))
 
 
 def located(problem: Problem, folder: Path) -> Problem:
-    """The problem with the path of its file."""
+    """Return the problem with the path of its file."""
     return replace(problem, where=str(folder / problem.where))
 
 
 def sound(lines: Iterable[results.Line], place: str, problems: list[Problem]) -> list[Record]:
-    """Every sound record, oldest first, with the utilisation that today's catalogue gives; `place` and a line's number
-    say where one is that is not."""
+    """Return every valid record, oldest first, with its utilisation updated to today's catalogue. Add a problem for
+    each other line, located by `place` and its line number."""
     found: list[Record] = []
     numbers: dict[str, int] = {}
     gpus: dict[str, Gpu | None] = {"cpu": None}
@@ -291,7 +289,7 @@ def sound(lines: Iterable[results.Line], place: str, problems: list[Problem]) ->
 
 
 def _by_todays_catalogue(record: Record, gpus: dict[str, Gpu | None]) -> Record:
-    """The record with its utilisation of the peak that its GPU has there; `gpus` are those looked up so far."""
+    """Return the record with the utilisation that today's catalogue gives. `gpus` caches the GPUs looked up so far."""
     if record.status != "ok":
         return record
     if record.device not in gpus:
@@ -300,14 +298,11 @@ def _by_todays_catalogue(record: Record, gpus: dict[str, Gpu | None]) -> Record:
 
 
 def sound_records(folder: Path, environment: Environment, problems: list[Problem]) -> list[Record]:
-    """The latest sound record of every trial of a folder, oldest first, `not_measured` where `environment` does not
-    support one; what is wrong with the others is added to `problems`.
-
-    Raises UserError where its trials cannot be read.
-    """
+    """Return the latest valid record of every trial of a folder, oldest first; one that `environment` does not support
+    becomes `not_measured`. Add all problems to `problems`. Raise UserError where the trials cannot be read."""
     found = [believed(record, environment) for record in all_sound_records(folder, problems)]
     latest: dict[str, Record] = {}
-    doubted: dict[str, dict[str, bool]] = {}  # by reason the trials, and whether another record stands for each
+    doubted: dict[str, dict[str, bool]] = {}  # by reason: the trials, and whether an earlier record is used for each
     for record in found:
         if record.status != "not_measured" or record.id not in latest:
             latest[record.id] = record
@@ -323,7 +318,7 @@ def sound_records(folder: Path, environment: Environment, problems: list[Problem
 
 
 def all_sound_records(folder: Path, problems: list[Problem]) -> list[Record]:
-    """The same of all records, oldest first, several of one trial where it ran more than once."""
+    """Return all valid records, oldest first; a trial that ran more than once has several. Add to `problems`."""
     found = sound(results.lines(folder), f"{results.TRIALS}, line", problems)
     if results.torn(folder):
         problems.append(Problem(results.TRIALS, "the last line is torn, its trial was stopped", "it was left out"))
@@ -331,8 +326,8 @@ def all_sound_records(folder: Path, problems: list[Problem]) -> list[Record]:
 
 
 def history(folder: Path) -> list[Record]:
-    """Every record of a folder, oldest first, several of one trial where it ran more than once; a torn last line is
-    passed over. Raises UserError where a line is no sound record, and names all that are none."""
+    """Return every record of a folder, oldest first; a trial that ran more than once has several. A torn last line is
+    ignored. Raise UserError, which names all invalid lines, where there are any."""
     problems: list[Problem] = []
     found = sound(results.lines(folder), "line", problems)
     if problems:
@@ -345,7 +340,7 @@ def history(folder: Path) -> list[Record]:
 
 
 def environment_of(folder: Path, problems: list[Problem]) -> Environment:
-    """What a folder's trials ran on, empty where it does not say; what is wrong with it is added to `problems`."""
+    """Return the environment of a folder's trials, empty where it is missing or damaged. Add to `problems`."""
     used = "nothing is told of machine, stack and options: put back the one that the run wrote"
     try:
         found = read_environment(folder)
@@ -382,7 +377,7 @@ def _options(asked: dict[str, Any] | None, problems: list[Problem]) -> Options |
 def _look_for_planned(
     options: Options | None, environment: Environment, records: Sequence[Record], problems: list[Problem]
 ) -> None:
-    """A run that was stopped has planned trials without a record."""
+    """Add a problem where planned trials have no record, as in a run that was stopped."""
     if options is None:
         return
     try:
@@ -406,7 +401,7 @@ def _look_for_planned(
 
 
 def _look_at_verdicts(folder: Path, verdicts: Sequence[Verdict], clock: Clock, problems: list[Problem]) -> None:
-    """`clock` is the one that the run judged by."""
+    """Add a problem where verdicts.json does not follow from the records. `clock` is the one that the run judged by."""
     used = "the verdicts here follow from the records"
     path = folder / results.VERDICTS
     if not path.is_file():
@@ -428,8 +423,8 @@ def _look_at_verdicts(folder: Path, verdicts: Sequence[Verdict], clock: Clock, p
 
 
 def _follows(told: Any, row: dict[str, Any]) -> bool:
-    """Whether a row of verdicts.json is this one. One of version 0.4.0, which judged by the authors' clock alone and
-    explained no difference, is held against that judgement."""
+    """Return whether a row of verdicts.json equals this one. Version 0.4.0 judged by the authors' clock alone and
+    explained no difference: its rows are compared with the judgement by that clock."""
     if not isinstance(told, dict) or "measured_days" not in told:
         return bool(told == row)
     cell = ("table", "model", "gpu", "gpus", "expected", "expected_days")

@@ -1,4 +1,5 @@
-"""The folder of a run: every finished trial on disk before the next begins, and one run at a time in it."""
+"""The results folder of a run: each finished trial is on disk before the next begins, and only one run writes at a
+time."""
 
 from __future__ import annotations
 
@@ -22,15 +23,15 @@ LOCK, LOGS = ".lock", "logs"
 VERDICTS = "verdicts.json"
 BENCHMARK = "benchmark.json"
 REPORT, PAGE = "report.md", "report.html"
-TRAININGS = "*-images_*.json"  # of repro lab
-_PART = re.compile(r".+\.(?:json|md|html)\.([0-9]+)\.part")  # what files.replace writes before it has its name
+TRAININGS = "*-images_*.json"  # written by repro lab
+_PART = re.compile(r".+\.(?:json|md|html)\.([0-9]+)\.part")  # temporary name in files.replace
 
 
 class Results:
-    """A results folder, held by this process while open. A context manager.
+    """A results folder, locked by this process while open. A context manager.
 
-    Raises UserError where the folder cannot be written, or another run holds it. It may be moved meanwhile, and another
-    run may start into its name: records go to the folder that was opened, wherever that is.
+    Raises UserError where the folder cannot be written, or another run has it locked. The folder may be moved
+    meanwhile, and another run may start under its old name: records go to the folder that was opened, wherever it is.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -38,8 +39,8 @@ class Results:
         self._trials = folder / TRIALS
         self._lock: IO[bytes] | None = None
         self._syncs = True
-        self._opened = -1  # the folder
-        self._tells = True  # whether the file system shows what is open as what its name leads to
+        self._opened = -1  # file descriptor of the folder
+        self._tells = True  # whether paths and open files can be compared on this file system
 
     def __enter__(self) -> Results:
         try:
@@ -88,12 +89,12 @@ class Results:
 
     @property
     def logs(self) -> Path:
-        """Where trials print to."""
+        """Return the folder of the trials' output."""
         return self.folder / LOGS
 
     @property
     def current(self) -> Path:
-        """Where the folder is now. Raises UserError where it was removed."""
+        """Return the current path of the folder. Raise UserError where it was removed."""
         if self._is_here or not self._tells:
             return self.folder
         found = Path(os.readlink(f"/proc/self/fd/{self._opened}"))
@@ -111,8 +112,8 @@ class Results:
         return _is_same(Path(f"/proc/self/fd/{self._opened}", LOCK), self._lock.fileno())
 
     def check(self) -> None:
-        """Raises UserError where the folder was moved or removed, or is no longer held by this process: what is written
-        there by name would be another run's."""
+        """Raise UserError where the folder was moved or removed, or is no longer locked by this process: files written
+        there by name would end up in another run."""
         if (current := self.current) != self.folder:
             raise UserError(
                 f"{self.folder} was moved while the run went on: what is finished is kept in {current}; name that with "
@@ -125,10 +126,10 @@ class Results:
             )
 
     def append(self, record: Record) -> None:
-        """Write a record, and sync it where the file system does. A full disk loses nothing that was written before.
+        """Write a record, and sync it where the file system can. A full disk loses nothing that was written before.
 
-        Raises UserError where the folder was moved meanwhile, with the record written there; and where another run may
-        hold it, with the record in a file beside.
+        Raise UserError where the folder was moved meanwhile, after writing the record there; and where another run may
+        have locked it, after writing the record to a separate file in it.
         """
         line = json.dumps(asdict(record)).encode() + b"\n"
         aside = "" if self._is_held or not self._tells else f"trials-of-process-{os.getpid()}.jsonl"
@@ -147,7 +148,7 @@ class Results:
             raise UserError(f"{error}; the last trial is in {self.folder / aside}, for {TRIALS}") from None
 
     def _write(self, name: str, line: bytes) -> bool:
-        """Append to a file of the folder that is open, the whole line or nothing; False where it is not synced."""
+        """Append to a file of the open folder, the whole line or nothing. Return False where it is not synced."""
         with open(files.open_to_append(self.current, name, self._opened), "ab", buffering=0) as file:
             found = os.fstat(file.fileno())
             try:
@@ -161,8 +162,8 @@ class Results:
                 raise
 
     def _mend(self) -> None:
-        """Cuts off a last line that was torn by a kill or a full disk: the trial of it runs again. One that only lacks
-        its newline, as editors leave it, gets that."""
+        """Cut off a last line torn by a kill or a full disk: its trial runs again. Add a newline that an editor
+        omitted."""
         found = _bytes(self.folder)
         whole = _whole(found)
         try:
@@ -177,7 +178,7 @@ class Results:
 
 
 def _runs_here(holder: str) -> bool:
-    """Return whether the process that wrote its name into a lock is another one of this host that still runs."""
+    """Return whether the lock names another process of this host that still runs."""
     found = re.fullmatch(r"process ([0-9]+) on (.+)", holder)
     if found is None or found[2] != socket.gethostname() or int(found[1]) == os.getpid():
         return False
@@ -185,7 +186,7 @@ def _runs_here(holder: str) -> bool:
 
 
 def _is_same(path: Path, opened: int) -> bool:
-    """Return whether this path leads to the file or folder that is open."""
+    """Return whether this path leads to the open file or folder."""
     try:
         return os.path.samestat(path.stat(), os.fstat(opened))
     except OSError:
@@ -193,8 +194,7 @@ def _is_same(path: Path, opened: int) -> bool:
 
 
 def _remove_parts(folder: Path) -> None:
-    """Remove what killed runs left of files that they were about to replace. One whose process is alive is being
-    written: a report may be, while nobody holds the folder."""
+    """Remove unfinished files of killed runs. Keep those of a live process: it may write a report without a lock."""
     for found in folder.glob("*.part"):
         process = _PART.fullmatch(found.name)
         with contextlib.suppress(OSError):
@@ -203,14 +203,14 @@ def _remove_parts(folder: Path) -> None:
 
 
 def _logs(folder: Path) -> list[str]:
-    """The folder of logs in a results folder, and what is in it already."""
+    """Return the names of the log folder in a results folder and of the files in it."""
     there = folder / LOGS
     return [LOGS, *(f"{LOGS}/{name}" for name in (os.listdir(there) if there.is_dir() else ()))]
 
 
 @dataclass(frozen=True)
 class Line:
-    """A whole line of trials.jsonl, counted from 1: a record, or why it is none."""
+    """A complete line of trials.jsonl, numbered from 1: a record, or why it is not one."""
 
     number: int
     record: Record | None
@@ -218,8 +218,7 @@ class Line:
 
 
 def lines(folder: Path) -> Iterator[Line]:
-    """The whole lines of a folder's trials, none where there is no such file. Raises UserError where the file cannot be
-    read."""
+    """Yield the complete lines of trials.jsonl, none where it is missing. Raise UserError where it cannot be read."""
     for number, text in enumerate(_whole(_bytes(folder)).split(b"\n"), 1):
         if not text.strip():
             continue
@@ -230,7 +229,7 @@ def lines(folder: Path) -> Iterator[Line]:
 
 
 def lack(folder: Path) -> str:
-    """Why a folder has no trials, in a word on trials.jsonl; nothing where there is something in it."""
+    """Return what is wrong with a trials.jsonl without trials ("missing", "empty", "no file"), else an empty string."""
     path = folder / TRIALS
     if not path.is_file():
         return "no file" if path.exists() else "missing"
@@ -238,13 +237,13 @@ def lack(folder: Path) -> str:
 
 
 def torn(folder: Path) -> bool:
-    """Whether a kill or a full disk cut the last line short."""
+    """Return whether a kill or a full disk cut the last line short."""
     found = _bytes(folder)
     return len(_whole(found)) < len(found)
 
 
 def _whole(found: bytes) -> bytes:
-    """Without what follows the last newline, unless that is a record, to its last brace."""
+    """Return the contents up to the last newline, or all where the rest is a record that only lacks its newline."""
     end = found.rfind(b"\n") + 1
     try:
         datafile.value(Record, datafile.parse(found[end:]))

@@ -1,4 +1,4 @@
-"""What a search of settings found on one machine: the best against free lunch alone, the median, the worst."""
+"""The result of a search of settings on one machine: the best against free lunch alone, the median, the worst."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Spread:
     count: int
 
 
-_SAYS = {"ok": 2, "out_of_memory": 1}  # how much a status says of settings, others nothing
+_SAYS = {"ok": 2, "out_of_memory": 1}  # how informative a status is; other statuses count 0
 
 
 def standing(trials: Iterable[Record]) -> dict[str, Record]:
-    """By settings the record that stands for all that were made of them, such as with more rounds: the last that ran,
-    else the last that ran out of memory, else the last."""
+    """Return one record for each settings id, although trials may have repeated it, such as with more rounds: the last
+    that ran, else the last that ran out of memory, else the last."""
     found: dict[str, Record] = {}
     for trial in trials:
         before = found.get(trial.settings)
@@ -40,8 +40,8 @@ def standing(trials: Iterable[Record]) -> dict[str, Record]:
 
 
 def ran_out(record: Record) -> bool:
-    """Whether it ran out of memory, and so tells that its settings do not fit: not of a GPU's that another process
-    used, nor of a host's for settings for which the paper's jobs had enough."""
+    """Return whether the settings are known not to fit: the record ran out of memory, of a GPU that no other process
+    used. A host's memory counts only for settings that the paper's hosts had too little memory for."""
     if record.status != "out_of_memory" or shared(record):
         return False
     return not (record.host_ran_out and fits_papers_hosts(*record.recipe_and_settings, record.world))
@@ -49,8 +49,8 @@ def ran_out(record: Record) -> bool:
 
 @dataclass(frozen=True)
 class Search(OnMachine):
-    """All trials of one recipe on one machine, memory limit included. Steps are seconds by `clock`, which so decides
-    what is fastest; None where the settings did not run."""
+    """All trials of one recipe on one machine with one memory limit. Steps are seconds by `clock`, which thus decides
+    which settings are the fastest; None where the settings did not run."""
 
     recipe: str
     scale: Scale
@@ -63,7 +63,7 @@ class Search(OnMachine):
 
     @property
     def model(self) -> str:
-        """The paper's name of the recipe."""
+        """Return the paper's name of the recipe."""
         return models.find(self.recipe).name
 
     @cached_property
@@ -72,7 +72,8 @@ class Search(OnMachine):
 
     @property
     def untried(self) -> tuple[str, ...]:
-        """Settings of the paper's space that neither ran here nor ran out of memory, and how those tried ended."""
+        """Return settings of the paper's space that neither ran nor ran out of memory here, with the outcome if
+        tried."""
         ended = {
             Settings.parse(id).base: record.status + (", to be run again" if record.status == "out_of_memory" else "")
             for id, record in self.standing.items()
@@ -88,29 +89,29 @@ class Search(OnMachine):
 
     @property
     def whole(self) -> bool:
-        """Whether every settings of the paper's space either ran here or ran out of memory, also where free lunch alone
-        did: what that says of others is the reader's to decide."""
+        """Return whether all settings of the paper's space ran or ran out of memory here. This includes a search in
+        which free lunch alone ran out of memory: the caller decides what that implies for other settings."""
         return not self.untried
 
     @property
     def tried(self) -> list[Record]:
-        """What was measured, with whatever outcome; what cannot run here was not."""
+        """Return the trials that were measured, with any outcome: not skipped, unsupported or `not_measured` ones."""
         return [trial for trial in self.trials if trial.status not in ("skipped", "unsupported", "not_measured")]
 
     @property
     def skipped(self) -> list[Record]:
-        """What a guided search did not measure, as it could not be the fastest."""
+        """Return the trials that a guided search skipped because they could not be the fastest."""
         return [trial for trial in self.standing.values() if trial.status == "skipped"]
 
     @property
     def seconds(self) -> float:
-        """What the trials took, without loading the stack."""
+        """Return the seconds that the trials took, without loading the stack."""
         return sum(trial.wall_seconds for trial in self.trials)
 
     @property
     def exhaustive_seconds(self) -> float:
-        """The same, had nothing been skipped: an estimate, each skipped settings at the mean of those tried that are
-        compiled likewise, or of all tried."""
+        """Estimate `seconds` of a search without skipping: a skipped trial takes the mean time of the tried ones that
+        are equally compiled or not, else of all tried."""
         took = [(compiles(*trial.recipe_and_settings), trial.wall_seconds) for trial in self.tried]
         total = sum(trial.wall_seconds for trial in self.trials if trial.status != "skipped")
         for trial in self.skipped:
@@ -121,7 +122,7 @@ class Search(OnMachine):
 
     @property
     def guided(self) -> str:
-        """What guidance saved, in a sentence; nothing where nothing was predicted."""
+        """Return a sentence on what guidance saved; empty for a search without predictions."""
         tried = len({trial.settings for trial in self.tried})
         if not self.skipped:
             guided = any(trial.predicted_micro_batch is not None for trial in self.trials)
@@ -134,7 +135,7 @@ class Search(OnMachine):
 
     @property
     def steps(self) -> dict[str, float]:
-        """Seconds of a training step of all that ran but naive, by settings."""
+        """Return the seconds of a training step by settings, for all that ran except naive."""
         return {id: step for id, step in self._steps.items() if id != NAIVE.id}
 
     @property
@@ -143,24 +144,24 @@ class Search(OnMachine):
 
     @property
     def free_lunch(self) -> float | None:
-        """Free lunch alone, with the faster attention where both ran."""
+        """Return the step of free lunch alone, in seconds, with the faster attention where both ran."""
         alone = (step for id, step in self.steps.items() if Settings.parse(id).base == FREE_LUNCH)
         return min(alone, default=None)
 
     @property
     def free_lunch_fits(self) -> bool:
-        """False where free lunch alone ran out of memory."""
+        """Return False where free lunch alone ran out of memory."""
         full = (id for id, record in self.standing.items() if ran_out(record))
         return self.free_lunch is not None or all(Settings.parse(id).base != FREE_LUNCH for id in full)
 
     @property
     def fastest(self) -> str | None:
-        """The settings of the shortest step, naive left out."""
+        """Return the settings of the shortest step, except naive."""
         return _fastest(self.steps)
 
     @property
     def fastest_saving(self) -> str | None:
-        """The same of those with any memory-saving method."""
+        """Return the settings of the shortest step with any memory-saving method."""
         return _fastest(self._saving)
 
     @property
@@ -169,31 +170,31 @@ class Search(OnMachine):
 
     @property
     def spread(self) -> Spread | None:
-        """How far the steps with memory-saving methods lie apart; None where none of them ran. Free lunch alone is not
-        among them: figure 5 has it as a reference beside them."""
+        """Return the spread of the steps with memory-saving methods; None where none of them ran. Free lunch alone is
+        not included: figure 5 shows it separately as a reference."""
         steps = self._saving.values()
         return Spread(min(steps), median(steps), max(steps), len(steps)) if steps else None
 
     @property
     def gain(self) -> float | None:
-        """What the best memory-saving settings take off the step of free lunch alone, as a share; negative where they
-        are slower (figures 4 and 11)."""
+        """Return the share by which the best memory-saving settings shorten the step of free lunch alone; negative
+        where they are slower (figures 4 and 11)."""
         if self.fastest_saving is None or self.free_lunch is None:
             return None
         return 1 - self.steps[self.fastest_saving] / self.free_lunch
 
     def days(self, step: float) -> float:
-        """Days of the whole training at so many seconds a step."""
+        """Return the days of the whole training with this step, in seconds."""
         return days_of_steps(step, models.find(self.recipe, self.scale).training_steps)
 
     @property
     def best_days(self) -> float | None:
-        """Days of the whole training with the best settings, naive left out."""
+        """Return the days of the whole training with the best settings, except naive."""
         return None if self.best is None else self.days(self.best)
 
     @property
     def _saving(self) -> dict[str, float]:
-        """The steps of all that ran with any memory-saving method."""
+        """Return the steps of all that ran with any memory-saving method."""
         return {id: step for id, step in self.steps.items() if Settings.parse(id).saves_memory}
 
     @property
@@ -207,7 +208,7 @@ def _fastest(steps: dict[str, float]) -> str | None:
 
 
 def searches(records: Iterable[Record], clock: Clock = DEFAULT) -> list[Search]:
-    """The records' searches by this clock, in the order of their first trials."""
+    """Return the searches in these records, with this clock, in the order of their first trials."""
     places: dict[tuple[str, Scale, str, int, int, int | None], list[Record]] = {}
     for record in records:
         place = (record.recipe, record.scale, record.device, record.count, record.nodes, record.memory_limit)

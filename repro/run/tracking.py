@@ -1,10 +1,10 @@
-"""Tracking a run with Weights & Biases, TensorBoard or Trackio, at no cost to its results.
+"""Tracking of a run with Weights & Biases, TensorBoard or Trackio, without effect on its results.
 
     python -m repro.run.tracking NAME FOLDER SOCKET
 
-is the far end: a process of its own that holds the tracker's library and is told of each trial after its record is on
-disk. Whatever becomes of it, the run goes on, with one line of warning. Every call of `repro run` is one run of the
-tracker, with all trials of the folder. What the libraries print goes to logs/tracker.log.
+starts the tracker process, which loads the tracker's library and receives each trial after its record is on disk. If it
+fails, the run prints a one-line warning and goes on. Every call of `repro run` is one run of the tracker, with all
+trials of the folder. The output of the libraries goes to logs/tracker.log.
 """
 
 from __future__ import annotations
@@ -53,25 +53,25 @@ Row = dict[str, Any]
 
 
 class Library(ABC):
-    """A run in a tracker's library. Opening it may take seconds; `at` says what it tracks with, and where."""
+    """A run in a tracker's library. Opening it may take seconds. `at` describes the tracker and where its data is."""
 
     at: str
 
     @abstractmethod
     def trial(self, number: int, record: Row) -> None:
-        """Logs a trial's record, the run's `number`th."""
+        """Log a trial's record, the run's `number`th."""
 
     @abstractmethod
     def end(self, verdicts: Sequence[Row], report: Path) -> None:
-        """Logs a verdict for each cell, and the report, a Markdown file."""
+        """Log a verdict for each cell, and the report, a Markdown file."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Writes what is left to write."""
+        """Write all remaining data."""
 
 
 class WeightsAndBiases(Library):
-    """Online where there is a key and a network, else offline, for `wandb sync`; WANDB_MODE overrules."""
+    """A run of wandb: online with a key and a network, else offline, for `wandb sync`. WANDB_MODE takes precedence."""
 
     def __init__(self, folder: Path, name: str, config: Row) -> None:
         import wandb
@@ -134,10 +134,10 @@ class TensorBoard(Library):
 
 
 class Trackio(Library):
-    """A database in the results folder, or wherever TRACKIO_DIR, TRACKIO_SPACE_ID or TRACKIO_SERVER_URL say."""
+    """A database in the results folder, or as TRACKIO_DIR, TRACKIO_SPACE_ID or TRACKIO_SERVER_URL set."""
 
     def __init__(self, folder: Path, name: str, config: Row) -> None:
-        place = os.environ.setdefault("TRACKIO_DIR", str(folder / "trackio"))  # read when it is imported
+        place = os.environ.setdefault("TRACKIO_DIR", str(folder / "trackio"))  # trackio reads it on import
         import trackio
 
         self._trackio = trackio
@@ -163,22 +163,22 @@ LIBRARIES: dict[str, Callable[[Path, str, Row], Library]] = {
 
 
 def labels(record: Row) -> Row:
-    """What a trial was, and what became of it."""
+    """Return the description and status of a trial."""
     return {name: record[name] for name in _LABELS if record[name] != ""}
 
 
 def metrics(record: Row) -> Row:
-    """What was measured of it."""
+    """Return the measured values of a trial."""
     return {name: record[name] for name in _METRICS if record[name] is not None}
 
 
 def counts(verdicts: Sequence[Row]) -> dict[str, int]:
-    """How many cells have each verdict."""
+    """Return the number of cells with each verdict."""
     return {f"cells/{word}": count for word, count in Counter(row["verdict"] for row in verdicts).items()}
 
 
 def serve(name: str, folder: Path, stream: socket.socket) -> None:
-    """Logs what comes until the stream ends, then answers where it is, or what went wrong, in a line of JSON."""
+    """Log all messages until the stream ends, then answer in a line of JSON: where the data is, or an error."""
     try:
         config = json.loads((folder / environment.FILE).read_text())
         library = LIBRARIES[name](folder, f"{folder.resolve().name}-{time.strftime('%Y%m%d-%H%M%S')}", config)
@@ -203,8 +203,8 @@ NAMES: tuple[Name, ...] = get_args(Name)
 
 
 class Tracker:
-    """Tells a tracker of a run in `folder`. A context manager: leaving it waits for the tracker to finish, `patience`
-    seconds at most, as does every word to it. With the name `none`, and once it has failed, it does nothing."""
+    """The run's connection to the tracker process. A context manager: leaving it waits for the tracker to finish, at
+    most `patience` seconds, as does each message to it. With the name `none`, and after a failure, it does nothing."""
 
     def __init__(self, name: Name, folder: Path, patience: float = 120.0) -> None:
         self._name, self._folder, self._patience = name, folder, patience
@@ -217,7 +217,7 @@ class Tracker:
             way = "pip install it" if self._name == "trackio" else "./run_all.sh --with-tracking installs it"
             self._give_up(f"the package {self._name} is not installed ({way})")
             return self
-        files.inside(self._folder, self._name)  # each tracker keeps what it is told in a folder of its name
+        files.inside(self._folder, self._name)  # each tracker writes to a folder of its name
         self._near, far = socket.socketpair()
         self._near.settimeout(self._patience)
         with open(files.open_to_append(self._folder, "logs/tracker.log"), "ab") as log, far:
@@ -227,7 +227,7 @@ class Tracker:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # a Ctrl-C is not for it: what the run tells at its end still gets there
+                start_new_session=True,  # protects it from Ctrl-C, so that it receives the run's last messages
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
         return self
@@ -243,7 +243,7 @@ class Tracker:
         except (TimeoutError, subprocess.TimeoutExpired):
             self._give_up(f"it did not finish within {self._patience:g} s")
             return
-        except KeyboardInterrupt:  # who stops a run leaves no process
+        except KeyboardInterrupt:  # an interrupted run leaves no process behind
             self._give_up("interrupted before it had finished")
             raise
         if "at" in told:
@@ -253,11 +253,11 @@ class Tracker:
             self._give_up(told.get("error") or _end(self._process.returncode))
 
     def trial(self, record: Record) -> None:
-        """A trial's record is on disk."""
+        """Send a trial whose record is on disk."""
         self._send({"trial": asdict(record.as_told)})
 
     def end(self) -> None:
-        """The run's verdicts.json and report.md are on disk."""
+        """Announce that the run's verdicts.json and report.md are on disk."""
         self._send({"end": True})
 
     def _send(self, message: dict[str, Any]) -> None:
@@ -272,7 +272,7 @@ class Tracker:
             self._give_up(told.get("error") or _end(self._process.wait()))
 
     def _answer(self) -> dict[str, str]:
-        """The tracker's last word, where it had one: `at`, what it tracked with and where, or an `error`."""
+        """Return the tracker's answer: `at`, the tracker and where its data is, or `error`; empty if there was none."""
         line = b""
         with contextlib.suppress(ConnectionError):
             while chunk := self._near.recv(1 << 16):
@@ -280,7 +280,7 @@ class Tracker:
         return json.loads(line) if line.endswith(b"\n") else {}
 
     def _give_up(self, reason: str) -> None:
-        """Warns, and ends the tracker with all that it started."""
+        """Print a warning, and kill the tracker and all processes that it started."""
         log = "" if self._process is None else f"; see {self._folder / 'logs' / 'tracker.log'}"
         say(f"warning: --track {self._name}: {reason}; the run goes on untracked{log}")
         if self._process is not None:

@@ -1,4 +1,4 @@
-"""Cells held against records: reproduced, off, or not verified and why; and why days differ although settings ran."""
+"""Verdicts on the paper's cells from measured records, and explanations of days that differ from the printed ones."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ _ROUNDING = 0.5  # the tables print whole days
 
 @dataclass(frozen=True)
 class Judgement:
-    """A cell judged by one clock: the days of the settings that are fastest by it. What there is none of is None, and
-    `reason` says why."""
+    """The result for a cell by one clock: the days of its fastest settings. `reason` explains fields that are None."""
 
     verdict: Word
     days: float | None
@@ -35,8 +34,8 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Verdict(AtPlace):
-    """One cell, judged by each clock; the judgement by `clock` counts. `expected_days` are None where the paper has
-    none, and `expected` says why: infeasible, lost."""
+    """The judgements of one cell by each clock; the one by `clock` counts. `expected_days` is None where the paper has
+    none; `expected` says why: infeasible, lost."""
 
     table: str
     model: str
@@ -55,7 +54,7 @@ class Verdict(AtPlace):
 
     @property
     def chosen(self) -> Judgement:
-        """The judgement that counts."""
+        """Return the judgement that counts."""
         return self.by(self.clock)
 
     @property
@@ -68,12 +67,12 @@ class Verdict(AtPlace):
 
     @property
     def compared(self) -> bool:
-        """Whether there was something to hold against something."""
+        """Return whether the cell was compared: it was measured and the paper has a reference."""
         return self.verdict not in ("not_measured", "no_reference")
 
     @property
     def cell(self) -> str:
-        """The cell's name, as people say it."""
+        """Return the cell's name."""
         return f"Table {self.table}, {self.model} on {self.machine}"
 
     def row(self) -> dict[str, Any]:
@@ -82,14 +81,14 @@ class Verdict(AtPlace):
         return cell | self.judged()
 
     def judged(self) -> dict[str, Any]:
-        """Return the verdict by `clock`, then each judgement under its clock's name: true_verdict, true_days, ...,
+        """Return the verdict by `clock`, then each judgement's fields by clock: true_verdict, true_days,
         authors_reason."""
         both = {f"{clock}_{name}": value for clock in CLOCKS for name, value in asdict(self.by(clock)).items()}
         return {"clock": self.clock, "verdict": self.verdict} | both
 
 
 def within(measured: float, expected: int, tolerance: float) -> Literal["reproduced", "faster", "slower"]:
-    """Holds measured days against printed ones: within `tolerance` (relative) of any value that rounds to them."""
+    """Compare days: reproduced is within `tolerance` (relative) of any value that rounds to the printed days."""
     if measured < (expected - _ROUNDING) * (1 - tolerance):
         return "faster"
     if measured > (expected + _ROUNDING) * (1 + tolerance):
@@ -98,13 +97,13 @@ def within(measured: float, expected: int, tolerance: float) -> Literal["reprodu
 
 
 def judge_tables(records: Iterable[Record], tolerance: float, clock: Clock = DEFAULT) -> list[Verdict]:
-    """A verdict for every cell of Tables 1 and 4, as `judge` gives it."""
+    """Return a verdict for every cell of Tables 1 and 4; see `judge`."""
     return judge(all_cells(), records, published_settings(), tolerance, clock)
 
 
 def stands_for_cell(record: Record) -> bool:
-    """Whether it can stand for one of the paper's cells: without an attention that the paper has not, and on its GPUs
-    free lunch only with its TF32, which all of them have."""
+    """Return whether a record can be compared with a cell of the paper: on a machine like the paper's, with its
+    attention and, on the paper's GPUs, with TF32 exactly where free lunch is on (all of them have TF32)."""
     settings = Settings.parse(record.settings)
     as_asked = record.tf32 == settings.free_lunch or record.device not in paper_gpus()
     return record.stands_for_paper and settings == settings.base and as_asked
@@ -117,7 +116,7 @@ def judge(
     tolerance: float,
     clock: Clock = DEFAULT,
 ) -> list[Verdict]:
-    """A verdict for every cell, by `clock`. Only records that can stand for one are compared."""
+    """Return a verdict for every cell by `clock`, from the records that can be compared with a cell."""
     by_place: dict[tuple[str, str, int], list[Record]] = {}
     for record in filter(stands_for_cell, records):
         by_place.setdefault((record.recipe, record.device, record.count), []).append(record)
@@ -133,8 +132,8 @@ def judge(
 
 @dataclass(frozen=True)
 class _Tried:
-    """What became of the settings that a cell is of: those of `settled` are known, `failed` say nothing of theirs, and
-    what is `unsettled` may yet be faster, or fit, than what was measured."""
+    """The outcomes of the settings of a cell. `settled` settings have a known outcome; `failed` records have none.
+    `unsettled` settings may still turn out to be faster than the measured ones, or to fit."""
 
     records: tuple[Record, ...]
     settled: set[str]
@@ -144,7 +143,7 @@ class _Tried:
 
 @dataclass(frozen=True)
 class _Judge:
-    """Judges one cell by one clock; `published` is its row of Appendix J, None where there is none."""
+    """Judges one cell by one clock. `published` is its row of Appendix J, None where there is none."""
 
     cell: Cell
     published: PublishedSettings | None
@@ -167,7 +166,7 @@ class _Judge:
         return self._of_none_ran(tried)
 
     def _tried(self, there: list[Record]) -> _Tried:
-        """Of the records of a cell's machine those of its settings: naive ones in Table 4, all others in Table 1."""
+        """Select the records of the cell's settings on its machine: naive ones in Table 4, all others in Table 1."""
         naive = self.cell.table == "4"
         records = tuple(record for record in standing(there).values() if (record.settings == NAIVE.id) == naive)
         settled = {record.settings for record in records if self._settles(record)}
@@ -175,12 +174,11 @@ class _Judge:
         return _Tried(records, settled, failed, set() if naive else self.readings - settled)
 
     def _settles(self, record: Record) -> bool:
-        """Whether it tells of its settings, a bound by this clock at least."""
+        """Return whether the outcome of the record's settings is known, at least as a bound by this clock."""
         return record.status == "ok" or ran_out(record) or record.skipped_by(self.clock)
 
     def _not_searched(self, tried: _Tried) -> str:
-        """Why nothing can be said of a cell of Table 1, which is the best of the search: other settings alone say
-        nothing of it. Nothing where something can."""
+        """Return why a cell of Table 1, the best of a search, cannot be judged by what ran; empty where it can."""
         space = {settings.id for settings in search_space(self.cell.gpus)}
         if self.cell.table == "4" or space <= tried.settled or self.readings & tried.settled:
             return ""
@@ -189,7 +187,8 @@ class _Judge:
         return _ends(each for each in tried.failed if each.settings in (self.readings or space)) or not_run
 
     def _of_what_ran(self, tried: _Tried) -> Judgement:
-        """A cell of which some settings ran, by the fastest of those that the paper's jobs had the memory for."""
+        """Judge a cell of which some settings ran, by the fastest of them. For an infeasible cell, only settings that
+        fit the memory of the paper's hosts count."""
         ran = [record for record in tried.records if record.status == "ok"]
         there_too = [
             record
@@ -222,7 +221,7 @@ class _Judge:
         return within(measured, self.cell.days, self.tolerance)
 
     def _explained(self, record: Record) -> str:
-        """What explains that the days of a record differ from the printed ones."""
+        """Return an explanation why the days of a record differ from the printed ones."""
         row = self.published if record.settings in self.readings and self.cell.table == "1" else None
         return explain_difference(
             record,
@@ -233,7 +232,7 @@ class _Judge:
         )
 
     def _of_none_ran(self, tried: _Tried) -> Judgement:
-        """A cell of which no settings ran: known only where all of them ran out of memory."""
+        """Judge a cell of which no settings ran; the result is known only where all of them ran out of memory."""
         others = _ends(each for each in tried.records if each.status != "out_of_memory" or each in tried.failed)
         if not tried.records or others:
             return _judgement("not_measured", others or "no such settings run")
@@ -254,13 +253,13 @@ def _judgement(word: Word, reason: str, record: Record | None = None, measured: 
 
 
 def _lacking(tried: _Tried) -> str:
-    """What else Appendix J's row may mean, and what became of it."""
+    """Describe the other readings of Appendix J's row that did not run, and how they failed."""
     ends = _ends(record for record in tried.failed if record.settings in tried.unsettled)
     return f"and of other readings of Appendix J {len(tried.unsettled)} did not run{f' ({ends})' if ends else ''}"
 
 
 def _ends(records: Iterable[Record]) -> str:
-    """What became of these, each end once."""
+    """Return the outcomes of these records as text, without duplicates."""
     return "; ".join(sorted({_end(record) for record in records}))
 
 
@@ -272,7 +271,7 @@ def _end(record: Record) -> str:
 
 
 def _doubts(record: Record) -> str:
-    """How it ran otherwise than its settings, or its GPU, let expect."""
+    """Describe deviations of how it ran: not as its settings ask, or on a disturbed GPU."""
     found = [
         "measured uncompiled, for compiling it crashed" if ran_uncompiled(record) else "",
         "fp32 products ran without the TF32 asked for" if record.tf32 and record.ran_tf32 is False else "",
@@ -282,17 +281,17 @@ def _doubts(record: Record) -> str:
 
 
 def ran_uncompiled(record: Record) -> bool:
-    """Whether it was measured without the compiling that its settings ask for."""
+    """Return whether it was measured uncompiled although its settings ask for compiling."""
     return record.status == "ok" and rules.compiles(*record.recipe_and_settings) and not record.compiled
 
 
 def differing(counts: Mapping[Word, int]) -> str:
-    """How cells differ from the paper's, as people say it: 1 faster, 2 slower."""
+    """Return the counts of differing cells as text: 1 faster, 2 slower."""
     return ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in FAILED if counts[word])
 
 
 def explain(verdict: Verdict) -> str:
-    """A failing cell in one line that says what was expected, what was measured, with what, and where to look."""
+    """Return one line on a failing cell: the expected and the measured days, the settings, and where to look."""
     chosen, beside = verdict.chosen, verdict.by(other(verdict.clock))
     if chosen.days is None:
         return f"{verdict.cell}: {chosen.reason}; see trials.jsonl"
@@ -309,10 +308,10 @@ def explain(verdict: Verdict) -> str:
 def explain_difference(
     record: Record, cell: Cell, printed_micro_batch: int | None, clock: Clock, agree: Callable[[float], bool]
 ) -> str:
-    """Say what explains days by this clock that differ from the printed ones of a cell.
+    """Explain why days by this clock differ from the printed ones of a cell.
 
-    `printed_micro_batch` is Appendix J's for these settings, None where it prints none; `agree` says whether days are
-    within the tolerance of the printed ones.
+    `printed_micro_batch` is Appendix J's for these settings, None where it prints none. `agree` returns whether days
+    are within the tolerance of the printed ones.
     """
     if printed_micro_batch not in (None, record.compared_micro_batch):
         return f"Appendix J has MBS {printed_micro_batch}"
@@ -327,10 +326,10 @@ def explain_difference(
 
 
 def _predicted(record: Record, cell: Cell) -> str:
-    """Say what explains true days where the printed ones are as predicted of the authors' clock on the paper's stack:
-    the launch queue where the true ones are as predicted of that stack too, or this stack where they are as predicted
-    of it. Nothing where predictions are of no help."""
-    # Only a cell that differs needs predictions, which take their time to load.
+    """Explain differing true days by predictions, if the printed days agree with the prediction for the authors' clock
+    on the paper's stack: by the launch queue, if the true days agree with the prediction for that stack too; or by this
+    stack, if they agree with the prediction for this stack. Return an empty string otherwise."""
+    # Only a cell that differs needs predictions, which are slow to load.
     from ..predict.calibration import EVERYTHING, calibrations
     from ..predict.forecast import corrected, forecast
     from ..predict.traces import shipped
