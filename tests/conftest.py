@@ -34,10 +34,8 @@ SLOW_FIXTURES = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What a person calls this program, which run_all.sh tells: tests hold what is said where nobody did, but the
-    benchmark's own cases, which a run hands to pytest, say it as it is called."""
-    if not config.pluginmanager.has_plugin("repro-run"):
-        os.environ.pop("REPRO_COMMAND", None)
+    """Tests expect what is said where run_all.sh did not say how a person calls this program."""
+    os.environ.pop("REPRO_COMMAND", None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's `&`; runs that tests interrupt would inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.pop("PYTEST_XDIST_WORKER", None)  # the benchmark's own cases do not run side by side

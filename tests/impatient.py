@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 
 from repro.cli import main
-from repro.commands import run as command
+from repro.commands import driver
 from repro.measure import post
 from repro.report.write import Written
 from repro.run.run import Run
 
-write = command._write
+write = driver._write
 
 
 def write_without_page(run: Run, draw: bool) -> Written:
@@ -18,7 +18,7 @@ def write_without_page(run: Run, draw: bool) -> Written:
 
 
 post.SILENT = 8.0
-command._write = write_without_page
+driver._write = write_without_page
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -47,25 +47,41 @@ repro = partial(command_line.process, CUDA_VISIBLE_DEVICES="")
 
 MEASURED = """
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 import repro.run.run
-from repro.commands.cases import run_cases
+from repro.commands import driver
 from repro.machine.devices import Device
 from repro.paper.gpus import find
 from repro.run.plan import Options
+from repro.run.reporter import Reporter
+from repro.run.run import Run
+from repro.run.tracking import Tracker
 from tests.command_line import record
 
 def measured(trial, *_):
-    return record(trial.recipe, trial.settings, float(sys.argv[2]), trial.device, trial.count)
+    return record(trial.recipe, trial.settings, days, trial.device, trial.count, true_days=true_days)
 
-repro.run.run_trial = measured
-device = Device(0, 0, "GPU-0", "A100", find("A100"), 80 * 10**9, (8, 0))
-options = Options(("pythia-1b",), None, "paper", (1,))
-with repro.run.run.Run(Path(sys.argv[1]), options, [device]) as run:
-    code = run_cases(run, None)
-    print(sorted(verdict.verdict for verdict in run.verdicts() if verdict.compared))
-    sys.exit(code)
+repro.run.run.run_trial, Run.load = measured, lambda run: None
+write = driver._write
+driver._write = lambda run, draw: write(run, draw=False)
+folder, methods, count, clock, *times = sys.argv[1:]
+days, true_days = map(float, times)
+devices = [Device(number, number, "", "A100", find("A100"), 80 * 2**30, (8, 0)) for number in range(int(count))]
+run = Run(Path(folder), Options(("pythia-1b",), methods, "paper", (int(count),), clock=clock), devices)
+driving = driver.Driver(run, Reporter(Tracker("none", Path(folder))))
+with redirect_stdout(sys.stderr):
+    code = driving.finish(driver.go_through(driving, None))
+print(sorted(verdict.verdict for verdict in run.verdicts() if verdict.compared))
+sys.exit(code)
 """
+
+
+def measured(folder: Path, *words: str, program: str = MEASURED) -> subprocess.CompletedProcess[str]:
+    """Runs Pythia-1B on A100s that are not here; each trial takes the days that are given."""
+    command = [sys.executable, "-c", program, str(folder), *words]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(
@@ -76,31 +92,13 @@ def test_a_cell_is_judged_after_its_trials_also_in_the_first_run_of_a_folder(
 ) -> None:
     """Of Pythia-1B on one A100, which takes 160 days with naive settings and 72 with the best."""
     for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", MEASURED, str(tmp_path), days],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
-            capture_output=True,
-            text=True,
-        )
+        done = measured(tmp_path, "published", "1", "true", days, days)
         assert (done.returncode, done.stdout) == (code, f"{verdicts}\n"), done.stderr
 
 
 def test_a_folder_that_is_removed_between_two_trials_is_told_and_does_not_come_back(tmp_path: Path) -> None:
-    removing = "    if run.ran:\n        shutil.rmtree(sys.argv[1])\n    return"
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"import shutil\n{MEASURED.replace('    return', removing)}",
-            str(tmp_path / "run"),
-            "72",
-        ],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-    )
+    removing = MEASURED.replace("    return", "    if run.ran:\n        shutil.rmtree(folder)\n    return")
+    done = measured(tmp_path / "run", "published", "1", "true", "72", "72", program=f"import shutil\n{removing}")
     assert done.stderr.splitlines()[-1].startswith(f"repro.console.UserError: {tmp_path / 'run'} was removed, ")
     assert not (tmp_path / "run").exists()
 
@@ -394,39 +392,14 @@ def test_a_run_judges_by_the_records_that_its_report_takes(days: float | None, t
     assert "do not follow from the records" not in text
 
 
-BY_CLOCK = """
-import sys
-from pathlib import Path
-import repro.run.run
-from repro.commands.cases import run_cases
-from repro.commands.run import _write
-from repro.machine.devices import Device
-from repro.paper.gpus import find
-from repro.run.plan import Options
-from tests.command_line import record
-
-repro.run.run_trial = lambda trial, *_: record(trial.recipe, trial.settings, 20.0, trial.device, 4, true_days=41.0)
-devices = [Device(number, number, "", "A100", find("A100"), 80 * 2**30, (8, 0)) for number in range(4)]
-options = Options(("pythia-1b",), "naive", "paper", (4,), clock=sys.argv[2])
-with repro.run.run.Run(Path(sys.argv[1]), options, devices) as run:
-    code = run_cases(run, None)
-    _write(run, draw=False)
-    sys.exit(code)
-"""
-
-
 def test_the_exit_code_follows_the_chosen_clock(tmp_path: Path) -> None:
     """Of a cell that agrees by true days alone, and is measured once."""
     folder = tmp_path / "run"
 
-    def judged_by(clock: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", BY_CLOCK, str(folder), clock]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-
-    true = judged_by("true")
+    true = measured(folder, "naive", "4", "true", "20", "41")
     assert true.returncode == 0, true.stderr
     assert "1 was compared by true days: 1 reproduced" in (folder / "report.md").read_text()
-    authors = judged_by("authors")
+    authors = measured(folder, "naive", "4", "authors", "20", "41")
     assert authors.returncode == 1, authors.stderr
     assert "measured 20.0 days by the authors' clock (41.0 true days), faster" in authors.stderr
     (row,) = [one for one in json.loads((folder / "verdicts.json").read_text()) if one["verdict"] != "not_measured"]

@@ -1,7 +1,7 @@
 """The commands, one file each: `options(parser)` declares them, `main(given)` runs and returns the exit code.
 
 Shared files: `devices.py` (options that choose GPUs or processes), `preflight.py` (checks before a measurement),
-`cases.py` (a run's cases in pytest), `money.py` (options on money) and `printout.py` (output). A file's own imports
+`driver.py` (execution of a run, in pytest), `money.py` (options on money) and `printout.py` (output). A file's own imports
 must be fast: what needs torch, pytest or a plotting library is imported in `main`.
 """
 

@@ -19,7 +19,7 @@ from .. import command, files, installation
 from ..console import INTERRUPTED, UserError, say
 from ..machine import rules
 from ..machine.build_cache import build_cache, wanted_cache
-from ..machine.cluster import launched
+from ..machine.cluster import Node, launched
 from ..machine.devices import Device
 from ..machine.doctor import without_cuda
 from ..machine.host import processes_left, usable_cpus
@@ -209,3 +209,12 @@ def stop_on_sigterm() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, stop)
     sys.unraisablehook = stop.again
+
+
+def stop_with(node: Node | None) -> None:
+    """Have SIGTERM stop this process, and torchrun's end, of which SLURM takes care itself."""
+    from ..measure.processes import stop_with_parent
+
+    stop_on_sigterm()
+    if node is not None and node.launcher == "torchrun":
+        stop_with_parent()

@@ -5,28 +5,23 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from .. import datafile, files, models, text
-from ..console import INTERRUPTED, NOTHING_COMPARED, OK, UserError, say
+from .. import files, models, text
+from ..console import UserError, say
 from ..machine import doctor, packages, rules
 from ..machine.cluster import Node, launched
-from ..machine.devices import Device, capability_of, every_device, gpu_of
+from ..machine.devices import Device, capability_of, every_device
 from ..machine.host import host
 from ..models.recipe import Scale
 from ..paper.settings import Attention
 from ..paper.tables import TOLERANCE
-from ..record import Record, Trial, add_clock
-from ..run import progress
-from ..run.estimate import LOADING, REPORTING, estimate
+from ..record import Trial, add_clock
 from ..run.plan import Methods, Options, SearchMode, default_scale, trials
-from ..run.reading import read
-from ..run.results import LOGS, VERDICTS
+from ..run.results import LOGS
 from ..run.tracking import NAMES, Tracker
 from ..text import add_format
-from .cases import chosen, run_cases
 from .devices import add_devices, devices_and_counts
 from .preflight import (
     add_out,
@@ -35,14 +30,12 @@ from .preflight import (
     check_disk,
     check_loopback,
     check_packages,
-    check_processes,
     resumable,
-    stop_on_sigterm,
+    stop_with,
 )
 
 if TYPE_CHECKING:
-    from ..report.write import Written
-    from ..run.run import Run
+    from .driver import Driver
 
 _EXIT_CODES = (
     "exit codes: 0 nothing that was compared failed; 1 a cell differs, a trial crashed, or an internal error; 2 usage; "
@@ -111,81 +104,38 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 @resumable("what is finished is kept")
 def main(given: argparse.Namespace) -> int:
-    from ..run.run import FILES, Run
-
     check_packages("pytest", "pytest-benchmark")
     node = launched()
-    options, devices = _checked(given, node)
-    health = _image_health(devices)
-    check_cuda(devices)
-    check_loopback()
-    folder: Path = given.out
     if node is not None and node.rank:
-        return _follow(node, folder, options, devices)
+        return _follow(node, given)
+    from .driver import go_through
 
-    def tell(trial: Trial, record: Record | None, earlier: bool) -> None:
-        bar.tell(trial, record, earlier)
-        if record is not None:
-            tracker.trial(record)
-
-    run = Run(folder, options, devices, partial(estimate, gpu=gpu_of(devices)), tell, node)
-    if given.k:
-        run.chosen = chosen(run, given.k)
-    check_compilers(run.chosen, devices)
-    check_processes(max((trial.count for trial in run.chosen), default=1))
-    check_disk(folder, *FILES)
-    _stop_on_signals(node)
-    with run, Tracker(given.track, folder) as tracker:
-        waiting = run.waiting
-        seconds = {trial.id: run.estimate(trial) if trial in waiting else 0.0 for trial in run.chosen}
-        where = ", ".join(device.driver_name for device in devices) or "the CPU"
-        if health:
-            say(health)
-        total = (LOADING if run.loads else 0.0) + sum(seconds.values())
-        started = progress.first_line(run.chosen, waiting, total, REPORTING, options.budget)
-        say(f"{started}; on {where}, results in {folder}")
-        try:
-            run.load()
-            if options.search == "guided":
-                from ..run.guided import guide
-
-                guide(run)
-            # What could be imported is known by now: a trial that cannot run takes no time.
-            ordered = {
-                trial.id: min(seconds[trial.id], run.estimate(trial)) for trial in run.trials if trial.id in seconds
-            }
-            with progress.Progress(ordered, REPORTING, run.left) as bar:
-                code = run_cases(run, given.k)
-        except KeyboardInterrupt:
-            code = INTERRUPTED
-        written = _write(run, draw=code != INTERRUPTED)  # who stops a run waits for nothing
-        tracker.end()
-        from ..report.write import payload
-
-        environments = [run.environment]
-        output = payload(written, run.records(), run.verdicts(), run.devices, given.format, environments=environments)
-        print(output, flush=True)
-        say(written.told)
-        compared = any(verdict.compared for verdict in run.verdicts())
-        if code == OK and given.require_comparison and not compared:
-            say("no cell of the paper could be compared (--require-comparison)")
-            code = NOTHING_COMPARED
-        run.end(code)
-    if code == INTERRUPTED:
-        raise KeyboardInterrupt
-    return code
+    driver = driver_of(given, node)
+    return driver.finish(go_through(driver, given.k), given.format, given.require_comparison)
 
 
-def _follow(node: Node, folder: Path, options: Options, devices: Sequence[Device]) -> int:
+def driver_of(given: argparse.Namespace, node: Node | None = None) -> Driver:
+    """What carries out the run that is asked for. Raises UserError where something is wrong with that."""
+    from ..run.reporter import Reporter
+    from ..run.run import Run
+    from .driver import Driver
+
+    options, devices, health = _ready(given, node)
+    return Driver(Run(given.out, options, devices, node), Reporter(Tracker(given.track, given.out)), health)
+
+
+def _follow(node: Node, given: argparse.Namespace) -> int:
     """Takes part in node 0's run, with a folder of its own for logs: several nodes may share one file system."""
     from ..machine.stack import trial_environment
     from ..measure.follower import follow
     from ..measure.launcher import ForkServer
 
+    options, devices, _ = _ready(given, node)
+    folder: Path = given.out
     logs = folder / LOGS / f"node-{node.rank}"
     check_disk(folder)
     check_compilers(trials(options, devices), devices)
-    _stop_on_signals(node)
+    stop_with(node)
     try:
         files.inside(folder, LOGS, f"{LOGS}/{logs.name}")
         logs.mkdir(parents=True, exist_ok=True)
@@ -197,24 +147,14 @@ def _follow(node: Node, folder: Path, options: Options, devices: Sequence[Device
     return follow(node, server, logs, every_device(devices), max(options.counts), bool(devices))
 
 
-def _stop_on_signals(node: Node | None) -> None:
-    """Have SIGTERM stop this process, and torchrun's end, of which SLURM takes care itself."""
-    from ..measure.processes import stop_with_parent
-
-    stop_on_sigterm()
-    if node is not None and node.launcher == "torchrun":
-        stop_with_parent()
-
-
-def _write(run: Run, draw: bool) -> Written:
-    """Write verdicts.json, and the report of all that the folder holds; its page takes seconds to draw."""
-    from ..report.content import compose
-    from ..report.write import write
-
-    run.results.check()
-    folder, clock = run.results.folder, run.options.clock
-    datafile.write(folder / VERDICTS, [verdict.row() for verdict in run.verdicts()])
-    return write(compose(read(folder, clock)), folder, draw)
+def _ready(given: argparse.Namespace, node: Node | None) -> tuple[Options, list[Device], str]:
+    """The run's options and GPUs, and in a container image the line that says what it is fit for. Raises UserError
+    where the machine cannot run them."""
+    options, devices = _checked(given, node)
+    health = _image_health(devices)
+    check_cuda(devices)
+    check_loopback()
+    return options, devices, health
 
 
 def _image_health(devices: Sequence[Device]) -> str:

@@ -7,12 +7,11 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Sequence
 
 from ..answer import crowded
 from ..console import visible
 from ..record import Record, Trial
-from ..text import counted, duration, figures
+from ..text import duration, figures
 
 
 class Progress:
@@ -115,14 +114,3 @@ def _told(record: Record | None, earlier: bool) -> str:
     others = crowded(record.crowd)
     told = f"{figures(record.true_step)} s a training step, MBS {record.micro_batch}{again}"
     return told if others is None else f"{told}, while {others}"
-
-
-def first_line(
-    trials: Sequence[Trial], waiting: Sequence[Trial], seconds: float, after: float, budget: float | None
-) -> str:
-    """What a run says before its first trial, of which those that wait take so many seconds, and what comes `after`
-    them is no matter of the budget."""
-    done = len(trials) - len(waiting)
-    kept = f", {done} of them done by an earlier run" if done else ""
-    allowed = f", of which the budget allows {duration(budget)}" if budget is not None and budget < seconds else ""
-    return f"{counted(len(trials), 'trial')}{kept}; about {duration(seconds + after)} to go, by estimate{allowed}"

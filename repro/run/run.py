@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,23 +46,19 @@ class Run:
 
     It takes the sound records of earlier runs, and says on stderr which others there are: their trials wait again.
 
-    `devices` are the GPUs it runs on, none means the CPU. Of its `trials` those `chosen` are measured. `estimate` gives
-    a trial's seconds. `tell` gets a trial's record and whether it is an earlier one's, as soon as there is one. With a
-    `node` it leads a run on several. Its `guides` guide searches, by recipe and count; without them it is exhaustive.
+    `devices` are the GPUs it runs on, none means the CPU. Of its `trials` those `chosen` are measured, at first all.
+    With a `node` it leads a run on several. Its `guides` guide searches, by recipe and count; without them it is
+    exhaustive.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        options: Options,
-        devices: Sequence[Device],
-        estimate: Callable[[Trial], float] = lambda trial: 0.0,
-        tell: Callable[[Trial, Record | None, bool], None] = lambda trial, record, earlier: None,
-        node: Node | None = None,
-    ) -> None:
-        self.options, self.devices, self.tell, self._estimate = options, list(devices), tell, estimate
+    def __init__(self, folder: Path, options: Options, devices: Sequence[Device], node: Node | None = None) -> None:
+        from .estimate import estimate
+
+        self.options, self.devices, self.node = options, list(devices), node
         self.cells = all_cells()
-        self.trials = self.chosen = limited(trials(options, self.devices), options.trial_timeout, estimate)
+        self._estimate = partial(estimate, gpu=gpu_of(devices))
+        self.trials = limited(trials(options, self.devices), options.trial_timeout, self._estimate)
+        self._chosen = {trial.id for trial in self.trials}
         self.results = Results(folder)
         self._packages = installed_packages()
         self._variables = trial_environment(self.devices)
@@ -119,6 +116,19 @@ class Run:
         if isinstance(self.bench.server, Leader):
             self.bench.server.code = code
 
+    def choose(self, trials: Iterable[Trial]) -> None:
+        """Measure these of its trials alone."""
+        self._chosen = {trial.id for trial in trials}
+
+    @property
+    def chosen(self) -> list[Trial]:
+        return [trial for trial in self.trials if trial.id in self._chosen]
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """About how long each chosen trial will take, by id; none where an earlier run has finished it."""
+        return {each.id: self.estimate(each) if self.finished(each) is None else 0.0 for each in self.chosen}
+
     @property
     def waiting(self) -> list[Trial]:
         """The chosen trials that no earlier run of this folder has finished."""
@@ -162,10 +172,8 @@ class Run:
         return self._estimate(trial) if self.can_run(trial) else 0.0
 
     def record(self, trial: Trial) -> Record | None:
-        """The trial's record: an earlier run's, or a new one, on disk. None where the time budget would not suffice."""
-        if (record := self.finished(trial)) is not None:
-            self.tell(trial, record, True)
-            return record
+        """Measure a trial, or skip it as its guide says. Return its record, which is on disk then; None where the time
+        budget would not suffice."""
         settings = Settings.parse(trial.settings)
         guide = self.guides.get((trial.recipe, trial.count)) if self.can_run(trial) else None
         tf32 = rules.uses_tf32(settings, self.bench.stack)
@@ -173,12 +181,9 @@ class Run:
             bound, reason = skipped
             by_guide = {"reason": reason, "remedy": _EXHAUSTIVE, "bound": bound, "bound_clock": guide.clock}
             record = Record.of(trial, "skipped", tf32=tf32, **by_guide)
-            record = self._keep(record)
-            self.tell(trial, record, False)
-            return record
+            return self._keep(record)
         left = self.left
         if self.estimate(trial) > left:
-            self.tell(trial, None, False)
             return None
         size = guide.size(settings) if guide is not None else 0
         self.results.check()
@@ -191,17 +196,14 @@ class Run:
             raise
         self._keep_imports()
         if record.status == "timed_out" and left < trial.timeout:
-            self.tell(trial, None, False)  # the budget's limit says nothing of the trial
-            return None
+            return None  # the budget's limit says nothing of the trial
         if record.status == "skipped":
             record.remedy, record.bound_clock = _EXHAUSTIVE, self.options.clock
         if guide is not None:
             record.predicted_micro_batch = size
             record.predicted_step = guide.seconds(settings, size) if size else None
             guide.learn(record)
-        record = self._keep(record)
-        self.tell(trial, record, False)
-        return record
+        return self._keep(record)
 
     def verdict(self, cell: Cell) -> Verdict:
         """A cell held against all records of this folder."""

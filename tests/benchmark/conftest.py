@@ -1,27 +1,71 @@
-"""The benchmark as pytest-benchmark cases: `python -m repro` hands its run to them; without one there are none."""
+"""The benchmark as pytest-benchmark cases. `python -m repro` hands its driver to pytest. `pytest tests/benchmark` makes
+the default run's, into the results folder REPRO_OUT or results/local. Other tests do not collect these cases."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Generator
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 from replay import ReplayClock
 
-from repro.run.run import Run
+from repro.cli import parser
+from repro.commands.driver import Driver
+from repro.commands.run import driver_of
+from repro.console import INTERRUPTED, USAGE, UserError, say
+
+INI = Path(__file__).with_name("pytest.ini")
 
 
-def run_of(config: pytest.Config) -> Run | None:
-    plugin = config.pluginmanager.get_plugin("repro-run")
-    return plugin.run if plugin else None
+def driver_in(config: pytest.Config) -> Driver | None:
+    return next((plugin for plugin in config.pluginmanager.get_plugins() if isinstance(plugin, Driver)), None)
+
+
+class ByHand:
+    """Ends a run that pytest was started for by hand: nobody else does."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.driver.interrupted = True
+        try:
+            session.exitstatus = self.driver.finish(session.exitstatus)
+        except KeyboardInterrupt:
+            say("interrupted: what is finished is kept; the same command resumes")
+            session.exitstatus = INTERRUPTED
+        except UserError as error:
+            say(error)
+            session.exitstatus = USAGE
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if driver_in(config) is not None or config.inipath is None or not config.inipath.samefile(INI):
+        return
+    if config.getoption("tx", None):  # pytest-xdist's
+        raise pytest.UsageError("the benchmark's cases do not run side by side: add -n 0")
+    out = os.environ.get("REPRO_OUT")
+    try:
+        driver = driver_of(parser("run").parse_args([] if out is None else ["--out", out]))
+    except UserError as error:
+        raise pytest.UsageError(str(error)) from None
+    config.pluginmanager.register(driver)
+    config.pluginmanager.register(ByHand(driver))
 
 
 def pytest_ignore_collect(config: pytest.Config) -> bool | None:
-    return True if run_of(config) is None else None
+    return True if driver_in(config) is None else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    run = run_of(metafunc.config)
-    assert run is not None
+    driver = driver_in(metafunc.config)
+    assert driver is not None
     if "trial" in metafunc.fixturenames:
         metafunc.parametrize(
             "trial",
@@ -33,25 +77,24 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                         group=f"{trial.recipe} {trial.scale}, {trial.count} x {trial.device}", timer=ReplayClock()
                     ),
                 )
-                for trial in run.trials
+                for trial in driver.run.trials
             ],
         )
     if "cell" in metafunc.fixturenames:
-        metafunc.parametrize(
-            "cell", run.cells, ids=[f"{cell.table}-{cell.model}-{cell.gpus}x{cell.gpu}" for cell in run.cells]
-        )
+        cells = driver.run.cells
+        metafunc.parametrize("cell", cells, ids=[f"{cell.table}-{cell.model}-{cell.gpus}x{cell.gpu}" for cell in cells])
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """No dots: the run tells each trial itself."""
+    """No dots: the run reports each trial itself."""
     if report.when == "call" or report.skipped:
         return report.outcome, "", report.outcome.upper()
     return None
 
 
 @pytest.fixture
-def run(request: pytest.FixtureRequest) -> Run:
-    found = run_of(request.config)
+def driver(request: pytest.FixtureRequest) -> Driver:
+    found = driver_in(request.config)
     assert found is not None
     return found
 

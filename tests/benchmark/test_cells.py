@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from repro.commands.driver import Driver
 from repro.paper.tables import Cell
-from repro.run.run import Run
 from repro.run.verdict import FAILED, explain
 
 
-def test_cell(cell: Cell, run: Run) -> None:
-    verdict = run.verdict(cell)
+def test_cell(cell: Cell, driver: Driver) -> None:
+    verdict = driver.run.verdict(cell)
     if not verdict.compared:
         pytest.skip(f"{verdict.cell}: {verdict.verdict}, {verdict.reason}")
     if verdict.verdict in FAILED:

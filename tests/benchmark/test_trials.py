@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from replay import ReplayClock
 
+from repro.commands.driver import Driver
 from repro.record import Trial
-from repro.run.run import Run
 
 
-def test_trial(trial: dict[str, Any], run: Run, clock: ReplayClock, request: pytest.FixtureRequest) -> None:
-    record = run.record(Trial(**trial))
+def test_trial(trial: dict[str, Any], driver: Driver, clock: ReplayClock, request: pytest.FixtureRequest) -> None:
+    record = driver.measure(Trial(**trial))
     if record is None:
         pytest.skip("the time budget does not suffice; the same command with a larger --budget goes on here")
     if record.status == "crashed":

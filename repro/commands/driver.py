@@ -1,0 +1,204 @@
+"""The driver of a run: has pytest go through the benchmark's cases, tests/benchmark/, and writes the report."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from .. import datafile, files
+from ..console import FAILED, INTERRUPTED, NOTHING_COMPARED, OK, ROOT, UserError, say
+from ..record import Record, Trial
+from ..report.content import compose
+from ..report.write import Written, payload, write
+from ..run.reading import read
+from ..run.reporter import Reporter
+from ..run.results import BENCHMARK, VERDICTS
+from ..run.run import FILES, Run
+from ..text import Format
+from .preflight import check_compilers, check_disk, check_processes, stop_with
+
+CASES = ROOT / "tests" / "benchmark"
+# What a person told pytest of tests of their own.
+_NOT_FOR_CASES = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+
+
+class Driver:
+    """A pytest plugin that carries out a run: it opens the run once pytest has collected the cases, and measures the
+    trials whose cases were chosen. After pytest, `finish` writes the report and closes the run."""
+
+    def __init__(self, run: Run, reporter: Reporter, health: str = "") -> None:
+        self.run, self.reporter, self._health = run, reporter, health
+        self.interrupted = self._begun = False
+        self._opened = contextlib.ExitStack()
+        self._error: Exception | None = None
+
+    def measure(self, trial: Trial) -> Record | None:
+        """Return the trial's record, an earlier run's or a new one; None where the time budget would not suffice."""
+        earlier = self.run.finished(trial)
+        record = earlier or self.run.record(trial)
+        self.reporter.trial(trial, record, earlier is not None)
+        return record
+
+    def finish(self, code: int, format: Format = "text", require_comparison: bool = False) -> int:
+        """Write the report, print the payload, close the run, and return the exit code where pytest's is `code`.
+
+        Raises what stopped the run; after KeyboardInterrupt the report is written."""
+        with self._opened:
+            if self._error is not None:
+                raise self._error
+            if not self._begun:
+                return self._ended(code)
+            code = INTERRUPTED if self.interrupted else OK if code == pytest.ExitCode.OK else FAILED
+            run = self.run
+            written = _write(run, draw=not self.interrupted)  # who stops a run waits for nothing
+            self.reporter.tracker.end()
+            verdicts = run.verdicts()
+            environments = [run.environment]
+            print(payload(written, run.records(), verdicts, run.devices, format, environments=environments), flush=True)
+            say(written.told)
+            if code == OK and require_comparison and not any(verdict.compared for verdict in verdicts):
+                say("no cell of the paper could be compared (--require-comparison)")
+                code = NOTHING_COMPARED
+            run.end(code)
+        return self._ended(code)
+
+    def _ended(self, code: int) -> int:
+        if self.interrupted:
+            raise KeyboardInterrupt
+        return code
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config) -> Generator[None]:
+        try:
+            return (yield)
+        except pytest.UsageError:
+            self._stop(UserError(f"-k {config.option.keyword}: pytest does not understand this expression"))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
+        if session.testsfailed or session.config.option.collectonly:
+            return (yield)
+        try:
+            self._begin(session)
+        except Exception as error:
+            self._stop(error)
+        with self.reporter.trials(self.run):
+            return (yield)
+
+    def _begin(self, session: pytest.Session) -> None:
+        """Open the run for the trials whose cases are left, load the stack, and put the cases in order: a cell is
+        judged by its trials."""
+        run, keyword = self.run, session.config.option.keyword
+        if keyword and not session.items:
+            raise UserError(f"-k {keyword}: no case matches; --methods and --models choose trials too")
+        names = {item.name for item in session.items}
+        run.choose(trial for trial in run.trials if _case(trial.id) in names)
+        check_compilers(run.chosen, run.devices)
+        check_processes(max((trial.count for trial in run.chosen), default=1))
+        check_disk(run.results.folder, *FILES)
+        stop_with(run.node)
+        self._opened.enter_context(run)
+        self._opened.enter_context(self.reporter.tracker)
+        self._begun = True
+        if self._health:
+            say(self._health)
+        self.reporter.start(run)
+        run.load()
+        if run.options.search == "guided":
+            from ..run.guided import guide
+
+            guide(run)
+        order = {_case(trial.id): number for number, trial in enumerate(run.trials)}
+        session.items.sort(key=lambda item: order.get(item.name, len(order)))
+
+    def pytest_exception_interact(self, call: pytest.CallInfo[object]) -> None:
+        if call.excinfo is not None and isinstance(call.excinfo.value, UserError):
+            self._stop(call.excinfo.value)
+
+    def _stop(self, error: Exception) -> NoReturn:
+        """Have pytest end without a word, and `finish` raise the error."""
+        self._error = error
+        raise KeyboardInterrupt from None
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        self._plugins = config.pluginmanager
+
+    def pytest_keyboard_interrupt(self) -> None:
+        self.interrupted = True
+        self._plugins.unregister(name="terminalreporter")  # our own line says how to go on
+
+    def pytest_benchmark_update_json(self, output_json: dict[str, Any]) -> None:
+        """Writes the file whole or not at all, as pytest-benchmark does not, and keeps in it what earlier runs of the
+        folder measured and this one did not go through. Its commit is this checkout's: pytest-benchmark asks the
+        repository of the current folder. After an error the folder may take or be no more."""
+        if self._error is not None:
+            return
+        from pytest_benchmark.utils import safe_dumps
+
+        output_json["commit_info"] = _commit_info(self.run.environment.commit)
+        told = output_json["benchmarks"]
+        standing = {_case(id) for id in self.run.ran} - {case["name"] for case in told}
+        file = self.run.results.folder.resolve() / BENCHMARK
+        told += [case for case in _cases(file) if case["name"] in standing]
+        try:
+            self.run.results.check()
+            files.replace(file, safe_dumps(output_json, ensure_ascii=True, indent=4))
+        except UserError as error:
+            self._error = error
+
+
+def _case(id: str) -> str:
+    """The name of a trial's case."""
+    return f"test_trial[{id}]"
+
+
+def _commit_info(commit: str | None) -> dict[str, Any]:
+    """A commit of environment.json, with the names of pytest-benchmark."""
+    return {
+        "id": "unversioned" if commit is None else commit.removesuffix("-dirty"),
+        "time": None,
+        "author_time": None,
+        "dirty": commit is not None and commit.endswith("-dirty"),
+        "project": "repro",
+        "branch": "(unknown)",
+    }
+
+
+def _cases(file: Path) -> list[dict[str, Any]]:
+    """The cases that a file of pytest-benchmark's holds, none where it is none."""
+    try:
+        return [case for case in datafile.load(file)["benchmarks"] if isinstance(case["name"], str)]
+    except (datafile.NotAsDeclaredError, LookupError, TypeError):
+        return []
+
+
+def _write(run: Run, draw: bool) -> Written:
+    """Write verdicts.json, and the report of all that the folder holds; its page takes seconds to draw."""
+    run.results.check()
+    folder, clock = run.results.folder, run.options.clock
+    datafile.write(folder / VERDICTS, [verdict.row() for verdict in run.verdicts()])
+    return write(compose(read(folder, clock)), folder, draw)
+
+
+def go_through(driver: Driver, expression: str | None) -> int:
+    """Have pytest, which prints on stderr, go through the cases, or those that match, and return its exit code."""
+    for name in _NOT_FOR_CASES:
+        os.environ.pop(name, None)
+    words = [str(CASES), f"--config-file={CASES / 'pytest.ini'}", f"--rootdir={ROOT}"]
+    words += ["-k", expression] if expression else []
+    with contextlib.redirect_stdout(sys.stderr), tempfile.TemporaryDirectory(prefix="repro-") as unused:
+        try:
+            # pytest-benchmark makes the folder of its storage, where people start a run.
+            code = pytest.main([*words, f"--benchmark-storage=file://{unused}"], plugins=[driver])
+        except KeyboardInterrupt:
+            driver.interrupted, code = True, pytest.ExitCode.INTERRUPTED
+    if code == pytest.ExitCode.USAGE_ERROR:
+        raise UserError(f"pytest goes through no cases in {ROOT}, see above: move the checkout to a plainer path")
+    return code

@@ -1,0 +1,128 @@
+"""`pytest tests/benchmark`, by hand: measures the default run as `repro run` does."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from repro.cli import parser
+from repro.commands.run import driver_of
+from tests.command_line import ROOT, process, results_folder
+from tests.command_line import record as record_of
+
+ONE = "test_trial and vit and naive and 1xcpu"
+
+
+def started(*words: str, cwd: Path = ROOT, out: Path | str = "") -> subprocess.Popen[str]:
+    """Starts pytest with these arguments as who has no run_all.sh does, on the CPU."""
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    variables |= {"CUDA_VISIBLE_DEVICES": "", "REPRO_OUT": str(out)}
+    command, pipe = [sys.executable, "-m", "pytest", *words], subprocess.PIPE
+    return subprocess.Popen(command, cwd=cwd, env=variables, stdout=pipe, stderr=pipe, text=True)
+
+
+def by_hand(*words: str, cwd: Path = ROOT, out: Path | str = "") -> subprocess.CompletedProcess[str]:
+    pytest = started(*words, cwd=cwd, out=out)
+    stdout, stderr = pytest.communicate()
+    return subprocess.CompletedProcess(words, pytest.returncode, stdout, stderr)
+
+
+def collected(*words: str, cwd: Path = ROOT) -> set[str]:
+    """The benchmark's cases that pytest would run."""
+    done = by_hand(*words, "--collect-only", cwd=cwd, out="unmade")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return set(re.findall(r"test_(?:trial|cell)\[.+\]", done.stdout))
+
+
+@pytest.mark.slow
+def test_what_is_chosen_is_measured_reported_and_left_to_the_command(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    done = by_hand("tests/benchmark", "-k", ONE, out=folder)
+    assert done.returncode == 0, done.stderr
+    first, trial, last = done.stderr.splitlines()
+    assert re.fullmatch(rf"repro: 1 trial; about \d+ s to go, by estimate; on the CPU, results in {folder}", first)
+    assert trial.startswith("[1/1] vit/tiny/1xcpu/naive: ")
+    assert last == f"repro: the report is {folder / 'report.html'}"
+    assert "1 passed" in done.stdout
+    assert "VERDICT\n\nOf the 288 cells of Tables 1 and 4, none was compared" in done.stdout
+    assert "vit/tiny/1xcpu/naive" in (folder / "benchmark.json").read_text()
+
+    again = process("run", "-k", ONE, "--out", str(folder), CUDA_VISIBLE_DEVICES="")
+    assert "repro: 1 trial, 1 of them done by an earlier run; " in again.stderr
+    again = by_hand("tests/benchmark", "-k", ONE, out=folder)
+    assert "repro: 1 trial, 1 of them done by an earlier run; " in again.stderr
+    assert len((folder / "trials.jsonl").read_text().splitlines()) == 1
+
+
+def test_the_default_run_is_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    run = driver_of(parser("run").parse_args([])).run
+    assert str(run.results.folder) == "results/local"
+    cases = {f"test_trial[{trial.id}]" for trial in run.trials}
+    found = collected("tests/benchmark")
+    assert {name for name in found if name.startswith("test_trial")} == cases
+    assert len(found) == len(cases) + len(run.cells)
+    assert collected(cwd=ROOT / "tests" / "benchmark") == found
+
+
+def test_whoever_runs_all_tests_measures_no_run() -> None:
+    assert collected() == set()
+
+
+@pytest.mark.slow
+def test_one_that_is_interrupted_keeps_what_is_finished(tmp_path: Path) -> None:
+    run = started("tests/benchmark", "-k", "test_trial and vit", out=tmp_path)
+    deadline = time.monotonic() + 60.0
+    while not (tmp_path / "logs" / "server.log").is_file():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+    run.send_signal(signal.SIGINT)
+    _, told = run.communicate(timeout=60)
+    assert run.returncode == 130, told
+    assert told.splitlines()[-1] == "repro: interrupted: what is finished is kept; the same command resumes"
+    assert (tmp_path / "report.md").is_file()
+
+
+def another_stack(folder: Path) -> tuple[str, ...]:
+    results_folder(folder, record_of("vit", "naive", 3.0))
+    (folder / "environment.json").write_text('{"packages": {"torch": "2.0.0"}, "python": "3.11.0", "gpus": []}')
+    return ()
+
+
+def no_case(folder: Path) -> tuple[str, ...]:
+    return ("-k", "nonsense")
+
+
+def no_expression(folder: Path) -> tuple[str, ...]:
+    return ("-k", "vit or")
+
+
+@pytest.mark.parametrize(
+    ("prepared", "said"),
+    [
+        (another_stack, "torch was 2.0.0"),
+        (no_case, "-k nonsense: no case matches"),
+        (no_expression, "-k vit or: pytest does not understand this expression"),
+    ],
+)
+def test_what_is_wrong_is_one_line(prepared: Callable[[Path], tuple[str, ...]], said: str, tmp_path: Path) -> None:
+    done = by_hand("tests/benchmark", *prepared(tmp_path), out=tmp_path)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("repro: ")
+    assert said in line
+
+
+def test_its_cases_do_not_run_side_by_side(tmp_path: Path) -> None:
+    done = by_hand("tests/benchmark", "-n", "2", out=tmp_path / "run")
+    assert done.returncode == 4
+    assert done.stderr.strip() == "ERROR: the benchmark's cases do not run side by side: add -n 0"
+    assert not (tmp_path / "run").exists()
