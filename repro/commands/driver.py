@@ -53,9 +53,9 @@ class Driver:
         with self._opened:
             if self._error is not None:
                 raise self._error
+            code = INTERRUPTED if self.interrupted else OK if code == pytest.ExitCode.OK else FAILED
             if not self._begun:
                 return self._ended(code)
-            code = INTERRUPTED if self.interrupted else OK if code == pytest.ExitCode.OK else FAILED
             run = self.run
             written = _write(run, draw=not self.interrupted)  # who stops a run waits for nothing
             self.reporter.tracker.end()
@@ -130,7 +130,9 @@ class Driver:
     def pytest_configure(self, config: pytest.Config) -> None:
         self._plugins = config.pluginmanager
 
-    def pytest_keyboard_interrupt(self) -> None:
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        if isinstance(excinfo.value, pytest.Session.Interrupted):  # by cases that do not import
+            return
         self.interrupted = True
         self._plugins.unregister(name="terminalreporter")  # our own line says how to go on
 
