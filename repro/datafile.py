@@ -12,7 +12,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import date, datetime
 from functools import cache, wraps
@@ -29,6 +29,8 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 Positive = Annotated[float, "above 0"]  # for divisors; a plain float may be 0
+Currency = Annotated[str, "a code"]
+_LARGEST = 1e30  # number: products of a few stay far within the range of floats
 VALUE = 60  # characters of a value that an error shows
 _WAY_OUT = "restore it, or let REPRO_EXPECTED name a folder that has it"
 
@@ -92,27 +94,40 @@ def absent(file: str, what: str, key: Hashable) -> NoReturn:
 
 
 def records(
-    kind: type[T], name: str, key: tuple[str, ...], check: Callable[[Row], object] = lambda row: None
+    kind: type[T],
+    name: str,
+    key: tuple[str, ...],
+    check: Callable[[Row], object] = lambda row: None,
+    wanted: Iterable[Hashable] = (),
 ) -> Keyed[Any, T]:
     """Return the rows of a file of `expected/`, whose columns are the fields of `kind`, each parsed by its field's
     type.
 
     Rows are keyed by the fields `key`, as one value or a tuple, in the file's order. An optional field is None for a
-    dash. `check` may reject a row, and `kind` raise ContradictionError. Raises UserError for a broken file or a
-    repeated key.
+    dash. `check` may reject a row, and `kind` raise ContradictionError. Raises UserError for a broken file, a repeated
+    key, or a `wanted` key that is missing.
     """
     types, seen = get_type_hints(kind, include_extras=True), dict[Hashable, int]()
     found = {}
     for row in rows(expected_folder() / name, columns(kind)):
         check(row)
-        values = {column: row.parse(column, *_reader(types[column])) for column in columns(kind)}
+        values = {column: row.parse(column, *reader(types[column])) for column in columns(kind)}
         place = values[key[0]] if len(key) == 1 else tuple(values[column] for column in key)
         row.once(key[0], place, seen)
         try:
             found[place] = kind(**values)
         except ContradictionError as error:
             row.problem(error.field, error.expected)
+    complete(expected_folder() / name, seen, wanted)
     return Keyed(name, found)
+
+
+def complete(file: Path, seen: Mapping[Hashable, int], wanted: Iterable[Hashable]) -> None:
+    """Raise UserError where the file lacks a wanted key. `seen` has the line of each key that it has."""
+    missing = next((key for key in wanted if key not in seen), None)
+    if missing is not None:
+        end = max(seen.values(), default=1) + 1
+        problem(file, end, 1, "model", "the end of the file", f"a row for {named(missing)}")
 
 
 def columns(kind: type, without: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -234,21 +249,27 @@ def positive_int(text: str) -> int:
 
 
 def _text(text: str) -> str:
-    if not text.strip():
+    if not text.strip() or visible(text) != text:
         raise ValueError
     return text
 
 
 def number(text: str) -> float:
-    if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,6})?(e[0-9]{1,2})?", text):
+    if not re.fullmatch(r"[0-9]{1,32}(\.[0-9]{1,32})?(e[+-]?[0-9]{1,2})?", text) or float(text) > _LARGEST:
         raise ValueError
     return float(text)
 
 
 def positive(text: str) -> float:
-    if number(text) == 0:
+    if number(text) < 1 / _LARGEST:
         raise ValueError
     return float(text)
+
+
+def currency(text: str) -> str:
+    if not re.fullmatch("[A-Z]{3}", text):
+        raise ValueError
+    return text
 
 
 def optional(convert: Callable[[str], T]) -> Callable[[str], T | None]:
@@ -256,24 +277,29 @@ def optional(convert: Callable[[str], T]) -> Callable[[str], T | None]:
     return lambda text: None if text == "-" else convert(text)
 
 
-def _reader(kind: Any) -> tuple[Callable[[str], Any], str]:
-    """Return the converter of a field's type, and a description of what it expects."""
-    if get_origin(kind) is Literal:
-        words = get_args(kind)
-        return {word: word for word in words}.__getitem__, one_of(words)
-    return _READERS[kind]
+def reader(kind: Any) -> tuple[Callable[[str], Any], str]:
+    """Return the converter of a field's type, and a description of what it expects. It may be annotated with both."""
+    if kind in _READERS:
+        return _READERS[kind]
+    if isinstance(kind, UnionType) or get_origin(kind) is Union:
+        [other] = (one for one in get_args(kind) if one is not NoneType)
+        read, expected = reader(other)
+        return optional(read), f"{expected}, or -"
+    if get_origin(kind) is Annotated:
+        found: tuple[Callable[[str], Any], str] = kind.__metadata__[0]
+        return found
+    words = get_args(kind)
+    return {word: word for word in words}.__getitem__, one_of(words)
 
 
 _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
-    str: (_text, "some text"),
+    str: (_text, "some text on one line"),
     int: (positive_int, "a whole number from 1 up"),
     float: (number, "a number from 0 up"),
-    Positive: (positive, "a number above 0"),
+    Positive: (positive, f"a number above 0, from {1 / _LARGEST:g} to {_LARGEST:g}"),
+    Currency: (currency, "three capital letters such as USD or EUR"),
     date: (date.fromisoformat, "a day such as 2024-09-21"),
     datetime: (datetime.fromisoformat, "a time such as 2023-03-11T15:18:59"),
-    str | None: (optional(_text), "some text, or -"),
-    int | None: (optional(positive_int), "a whole number from 1 up, or -"),
-    Positive | None: (optional(positive), "a number above 0, or -"),
 }
 
 Kind = TypeVar("Kind")

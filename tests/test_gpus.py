@@ -316,7 +316,7 @@ def test_asking_for_a_gpu_where_none_is_visible_says_what_to_check(text: str) ->
         (
             ",24,,35.6,",
             ",24GB,,35.6,",
-            "line 2, column 6 (memory_gb): found '24GB', expected a positive number",
+            "line 2, column 6 (memory_gb): found '24GB', expected a number above 0",
         ),
         (
             ",71,71,",

@@ -24,7 +24,7 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="TOML with prices of your own, which replace ours: see docs/prices.md",
     )
-    parser.add_argument("--currency", metavar="CODE", help="currency of all sums, ISO 4217 (default: USD)")
+    parser.add_argument("--currency", metavar="CODE", help="currency of all sums, such as EUR (default: USD)")
     add_measured(parser, "take days from this results folder in place of the paper's")
     parser.add_argument("--predicted", action="store_const", const=True, help="add GPUs whose days are only predicted")
     add_format(parser)

@@ -39,7 +39,6 @@ class BreakEven:
     """The point from which on owning is cheaper; infinite where renting stays cheaper. `utilisation` is the share of
     the machine's lifespan in use: above 1 owning never pays."""
 
-    hours: Interval
     runs: Interval
     utilisation: Interval
 
@@ -71,7 +70,7 @@ def break_even(case: Case, lifespan_years: float) -> BreakEven:
     paid, saved = case.machine - case.resale, case.rent - case.running
     hours = Interval(_over(paid.value, saved.value), _over(paid.low, saved.high), _over(paid.high, saved.low))
     lifespan = lifespan_years * DAYS_A_YEAR * 24
-    return BreakEven(hours, hours / case.hours, hours / lifespan)
+    return BreakEven(hours / case.hours, hours / lifespan)
 
 
 def spending(case: Case, runs: Iterable[int]) -> list[Spent]:

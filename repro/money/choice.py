@@ -27,8 +27,6 @@ from .prices import (
     days_read,
     days_told,
     deadline_told,
-    limit_days_told,
-    limit_told,
     sum_read,
     told,
 )
@@ -77,7 +75,7 @@ def choose(offers: Sequence[Offer], budget: float | None, deadline: float | None
     Budget, in the offers' currency, and deadline, in days, are for all runs together. Raises UserError where nothing
     fits, naming the nearest offers.
     """
-    budget_told = f"the budget of {limit_told(budget, offers[0].currency)}" if budget is not None else ""
+    budget_told = f"the budget of {told(budget, offers[0].currency, exact=True)}" if budget is not None else ""
     by_told = deadline_told(deadline) if deadline is not None else ""
     fits = [o for o in offers if (budget is None or o.cost <= budget) and (deadline is None or o.days <= deadline)]
     if not fits:
@@ -142,8 +140,8 @@ def _nearest(
         terms = "" if offer.owned else f" ({offer.terms})"
         late = deadline is not None and days_read(offer.days) <= deadline < offer.days
         dear = budget is not None and sum_read(offer.cost) <= budget < offer.cost
-        days = (limit_days_told if late else days_told)(offer.days)
-        return f"{offer.machine}{terms} in {days} for {(limit_told if dear else told)(offer.cost, offer.currency)}"
+        cost = told(offer.cost, offer.currency, exact=dear)
+        return f"{offer.machine}{terms} in {days_told(offer.days, exact=late)} for {cost}"
 
     # Nothing fits: with a budget alone nothing is affordable, with a deadline alone nothing is timely.
     affordable = [o for o in offers if budget is None or o.cost <= budget]

@@ -11,13 +11,13 @@ from datetime import date
 from decimal import ROUND_HALF_UP, Decimal
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, TypeVar, get_type_hints
 
 from .. import command, files
-from ..console import UserError, cut, near, visible
-from ..datafile import VALUE, ContradictionError, Positive, Row, named, one_of, read_once, records
+from ..console import UserError, cut, near
+from ..datafile import VALUE, ContradictionError, Currency, Positive, Row, named, read_once, reader, records
 from ..paper.gpus import OfGpus, by_name, find, known_gpu
-from ..text import LARGEST, MOST_COUNTED, SECONDS_A_DAY, SMALLEST, Interval, bounds
+from ..text import SECONDS_A_DAY, Interval, bounds
 
 Terms = Literal["on-demand", "reserved", "spot"]
 
@@ -81,7 +81,7 @@ class Rental(OfGpus):
     terms: Terms
     hours: Positive
     price: Positive
-    currency: str
+    currency: Currency
     quoted: date
     source: str
 
@@ -131,7 +131,6 @@ def known_rentals() -> Mapping[tuple[str, int, str, str], Rental]:
 
     def check(row: Row) -> None:
         row.choice("gpu", by_name().keys() | families, "a GPU of gpus.csv, with or without its memory, such as V100")
-        row.choice("currency", codes(), "a code of ISO 4217 such as USD or EUR")
 
     return records(Rental, "rental.csv", ("gpu", "gpus", "provider", "terms"), check)
 
@@ -143,21 +142,12 @@ def in_proportion() -> Mapping[str, InProportion]:
 
 
 @dataclass(frozen=True)
-class Currency:
-    """A currency of ISO 4217."""
-
-    code: str
-    name: str
-    source: str
-
-
-@dataclass(frozen=True)
 class Rate:
     """An exchange rate: one unit of `from_` is worth `rate` of `to`."""
 
-    from_: str
-    to: str
-    rate: float
+    from_: Currency
+    to: Currency
+    rate: Positive
     quoted: date
     source: str
 
@@ -166,19 +156,14 @@ class Rate:
             raise ContradictionError("to", "another currency than from")
 
 
-@read_once
-def codes() -> frozenset[str]:
-    """Return the codes of all currencies. Raises UserError where their file is broken."""
-    return frozenset(records(Currency, "currencies.csv", ("code",)))
-
-
 def check(code: str, place: str) -> str:
-    """Return the code. Raises UserError, naming the place, for an unknown currency."""
-    if code not in codes():
-        meant = code.upper()
-        hint = f"did you mean {meant}?" if meant in codes() else "expected a code of ISO 4217 such as USD or EUR"
-        raise UserError(f"{place}: unknown currency {code!r}; {hint}")
-    return code
+    """Return a currency's code. Raises UserError, naming the place, where it is not three capital letters."""
+    read, expected = reader(Currency)
+    try:
+        return read(code)
+    except ValueError:
+        hint = f"did you mean {code.upper()}?" if re.fullmatch("[A-Za-z]{3}", code) else f"expected {expected}"
+        raise UserError(f"{place}: unknown currency {code!r}; {hint}") from None
 
 
 def worth(currency: str, to: str, rates: Iterable[Rate]) -> float | None:
@@ -237,8 +222,8 @@ class GpuPrice:
     """The price of one GPU to buy."""
 
     name: str
-    price: float
-    currency: str
+    price: Positive
+    currency: Currency
     quoted: date
     source: str
 
@@ -248,8 +233,8 @@ class SystemPrice:
     """The price of a machine for `gpus` GPUs, without them."""
 
     gpus: int
-    price: float
-    currency: str
+    price: Positive
+    currency: Currency
     quoted: date
     source: str
 
@@ -361,7 +346,7 @@ def _rows(kind: type[T], section: str, data: dict[str, Any], file: Path) -> list
     listed = data.get(section, [])
     if not isinstance(listed, list) or not all(isinstance(row, dict) for row in listed):
         raise UserError(f"{file}: {section} is no list of tables; write each as [[{section}]]")
-    types = get_type_hints(kind)
+    types = get_type_hints(kind, include_extras=True)
     columns = [(field.name, field.name.rstrip("_")) for field in fields(kind)]  # type: ignore[arg-type]
     found = []
     for number, row in enumerate(listed, 1):
@@ -374,8 +359,6 @@ def _rows(kind: type[T], section: str, data: dict[str, Any], file: Path) -> list
             if key not in row:
                 raise UserError(f"{place}: {key} is missing; expected {names}")
         values = {name: _value(row[key], types[name], f"{place}, {key}") for name, key in columns}
-        for name in {"currency", "from_", "to"} & set(values):
-            check(values[name], place)
         try:
             found.append(kind(**values))
         except ContradictionError as error:
@@ -396,25 +379,18 @@ def _shown(value: Any) -> str:
 
 
 def _value(value: Any, kind: Any, place: str) -> Any:
-    def problem(expected: str) -> NoReturn:
+    """Parse a value of TOML as the text of a CSV file is parsed."""
+    read, expected = reader(kind)
+    try:
+        # Text is in quotes, and nothing else is.
+        if isinstance(value, (dict, list)) or isinstance(value, str) == (kind in (int, Positive, date)):
+            raise ValueError
+        found = read(str(value))
+    except (KeyError, ValueError):
         _problem(value, place, expected)
-
-    if get_origin(kind) is Literal and value not in get_args(kind):
-        problem(one_of(get_args(kind)))
-    if kind is str and not (isinstance(value, str) and value.strip() and visible(value) == value):
-        problem("some text in quotes, on one line")
-    # In Python a bool is an int.
-    if kind is int and not (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_COUNTED):
-        problem(f"a whole number from 1 to {MOST_COUNTED:,}")
-    if kind is float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not SMALLEST <= value <= LARGEST:
-            problem(f"a number above 0, from {SMALLEST:g} to {LARGEST:g}")
-        return float(value)
-    if kind is date and type(value) is not date:
-        problem("a day such as 2026-11-01, without quotes")
-    if kind is date and value > date.today():
-        problem(f"a day up to today, {date.today()}")
-    return value
+    if isinstance(found, date) and found > date.today():
+        _problem(value, place, f"a day up to today, {date.today()}")
+    return found
 
 
 def told_prices(
@@ -460,31 +436,23 @@ def days_read(days: float) -> float:
     return half_up(days, 0 if days >= 10 else 1 - math.floor(math.log10(days)))
 
 
-def told(sum_: float, currency: str) -> str:
-    """Format a sum of money."""
-    return f"{sum_read(sum_):,.{_places(sum_)}f} {currency}"
+def told(sum_: float, currency: str, exact: bool = False) -> str:
+    """Format a sum of money; `exact` in all its digits, so that rounding moves neither a limit nor what exceeds it to
+    the other side."""
+    rounded = sum_read(sum_)
+    return f"{sum_:,.15g} {currency}" if exact and rounded != sum_ else f"{rounded:,.{_places(sum_)}f} {currency}"
 
 
-def limit_told(sum_: float, currency: str) -> str:
-    """Format a sum in all its digits, so that rounding moves neither a limit nor what exceeds it to the other side."""
-    return told(sum_, currency) if sum_read(sum_) == sum_ else f"{sum_:,.15g} {currency}"
-
-
-def days_told(days: float) -> str:
-    """Format days."""
-    number = _number(days)
+def days_told(days: float, exact: bool = False) -> str:
+    """Format days; `exact` like `told`."""
+    number = f"{days:,.6g}" if exact and days_read(days) != days else _number(days)
     return f"{number} day{'' if number == '1' else 's'}"
-
-
-def limit_days_told(days: float) -> str:
-    """Format days in so many digits that rounding moves neither a limit nor what exceeds it to the other side."""
-    return days_told(days) if days_read(days) == days else f"{days:,.6g} days"
 
 
 def deadline_told(days: float) -> str:
     """Format a deadline; below a day in a smaller unit, such as 20 h."""
     if days >= 1 or days_read(days) == days:
-        return limit_days_told(days)
+        return days_told(days, exact=True)
     seconds = round(days * SECONDS_A_DAY, 6)
     unit, name = next((each for each in ((3600, "h"), (60, "min")) if seconds % each[0] == 0), (1, "s"))
     return f"{seconds / unit:,.15g} {name}"

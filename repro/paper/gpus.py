@@ -7,12 +7,33 @@ import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from ..datafile import Keyed, Row, columns, expected_folder, read_once, rows
+from ..datafile import Keyed, Positive, Row, expected_folder, positive, read_once, records
 from ..models.recipe import Precision
 
 AMPERE = (8, 0)  # compute capability; the first with TF32 and bf16
 GENERATIONS = ("Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell")  # in order of release
+
+
+def _capability(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"([0-9]{1,2})\.([0-9])", text)
+    if not match:
+        raise ValueError
+    return int(match[1]), int(match[2])
+
+
+def _link(text: str) -> str:
+    if not re.fullmatch(r"(NVLink( bridge)? [0-9]+(\.[0-9]+)? GB/s( \(pairs\))?; )?PCIe [345]\.0 x16", text):
+        raise ValueError
+    return text
+
+
+_Name = Annotated[str | None, (lambda text: text or None, "a name or nothing")]
+_Names = Annotated[tuple[str, ...], (lambda text: tuple(map(str.strip, text.split(";"))), "names split by semicolons")]
+_Capability = Annotated[tuple[int, int], (_capability, "major.minor, such as 8.6")]
+_Figure = Annotated[float | None, (lambda text: positive(text) if text else None, "a positive number or nothing")]
+_Link = Annotated[str, (_link, "a link such as PCIe 4.0 x16 or NVLink 600 GB/s; PCIe 4.0 x16")]
 
 
 @dataclass(frozen=True)
@@ -26,20 +47,20 @@ class Gpu:
     """
 
     name: str
-    paper_name: str | None
-    driver_names: tuple[str, ...]
+    paper_name: _Name
+    driver_names: _Names
     generation: str
-    compute_capability: tuple[int, int]
-    memory_gb: float
-    reported_mib: float | None
-    fp32_tflops: float | None
-    tf32_tflops: float | None
-    fp16_tflops: float | None
-    bf16_tflops: float | None
-    boost_mhz: float | None
-    bandwidth_gb_s: float | None
-    board_power_w: float | None
-    link: str
+    compute_capability: _Capability
+    memory_gb: Positive
+    reported_mib: _Figure
+    fp32_tflops: _Figure
+    tf32_tflops: _Figure
+    fp16_tflops: _Figure
+    bf16_tflops: _Figure
+    boost_mhz: _Figure
+    bandwidth_gb_s: _Figure
+    board_power_w: _Figure
+    link: _Link
     source: str
 
     @property
@@ -74,13 +95,17 @@ def catalogue_file() -> Path:
 def catalogue() -> tuple[Gpu, ...]:
     """Return the GPUs of expected/gpus.csv. Raise UserError if the file is broken or two GPUs share a name."""
     seen: dict[Hashable, int] = {}
-    found = []
-    for row in rows(catalogue_file(), columns(Gpu)):
-        gpu = _gpu(row)
-        for name in sorted({_plain(name) for name in names(gpu)}):
+
+    def check(row: Row) -> None:
+        generation = row.choice("generation", GENERATIONS)
+        for column in ("tf32_tflops", "bf16_tflops"):
+            if row[column] and not _ampere_or_newer(generation):
+                row.problem(column, f"nothing, as {generation} has no TF32 and no bf16")
+        called = {row["name"], row["paper_name"], *row["driver_names"].split(";")} - {""}
+        for name in sorted({_plain(name) for name in called}):
             row.once("name", name, seen)
-        found.append(gpu)
-    return tuple(found)
+
+    return tuple(records(Gpu, "gpus.csv", ("name",), check).values())
 
 
 def names(gpu: Gpu) -> list[str]:
@@ -134,59 +159,8 @@ def peak_flops(gpu: Gpu | None, precision: Precision, tf32: bool) -> float | Non
     return None if peak is None else peak * 1e12
 
 
-def _gpu(row: Row) -> Gpu:
-    def figure(column: str) -> float | None:
-        return row.parse(column, _figure, "a positive number or nothing")
-
-    generation = row.choice("generation", GENERATIONS)
-    peaks = {column: figure(column) for column in ("tf32_tflops", "bf16_tflops")}
-    for column in peaks:
-        if peaks[column] is not None and not _ampere_or_newer(generation):
-            row.problem(column, f"nothing, as {generation} has no TF32 and no bf16")
-    return Gpu(
-        name=row.text("name"),
-        paper_name=row["paper_name"] or None,
-        driver_names=tuple(name.strip() for name in row.text("driver_names").split(";")),
-        generation=generation,
-        compute_capability=row.parse("compute_capability", _capability, "major.minor, such as 8.6"),
-        memory_gb=row.parse("memory_gb", _positive, "a positive number"),
-        reported_mib=figure("reported_mib"),
-        fp32_tflops=figure("fp32_tflops"),
-        fp16_tflops=figure("fp16_tflops"),
-        **peaks,
-        boost_mhz=figure("boost_mhz"),
-        bandwidth_gb_s=figure("bandwidth_gb_s"),
-        board_power_w=figure("board_power_w"),
-        link=row.parse("link", _link, "a link such as PCIe 4.0 x16 or NVLink 600 GB/s; PCIe 4.0 x16"),
-        source=row.text("source"),
-    )
-
-
 def _ampere_or_newer(generation: str) -> bool:
     return GENERATIONS.index(generation) >= GENERATIONS.index("Ampere")
-
-
-def _capability(text: str) -> tuple[int, int]:
-    match = re.fullmatch(r"([0-9]{1,2})\.([0-9])", text)
-    if not match:
-        raise ValueError
-    return int(match[1]), int(match[2])
-
-
-def _link(text: str) -> str:
-    if not re.fullmatch(r"(NVLink( bridge)? [0-9]+(\.[0-9]+)? GB/s( \(pairs\))?; )?PCIe [345]\.0 x16", text):
-        raise ValueError
-    return text
-
-
-def _figure(text: str) -> float | None:
-    return _positive(text) if text else None
-
-
-def _positive(text: str) -> float:
-    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,3})?", text) or float(text) == 0:
-        raise ValueError
-    return float(text)
 
 
 def _plain(name: str) -> str:

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from .. import models
-from ..datafile import Positive, Row, columns, expected_folder, named, positive_int, problem, read_once, records, rows
+from ..datafile import (
+    ContradictionError,
+    Positive,
+    Row,
+    columns,
+    complete,
+    expected_folder,
+    positive_int,
+    read_once,
+    records,
+    rows,
+)
 from .gpus import OfGpus, known_gpu, paper_gpus
 from .settings import SHARDINGS, Settings, Sharding
 
@@ -56,6 +66,12 @@ def printed(state: State, days: int | None) -> str:
     return {"days": str(days), "infeasible": "-", "lost": "?"}[state]
 
 
+_MARKS = {"yes": True, "no": False, "?": None}
+_SHARDINGS: dict[str, Sharding | None] = {**{sharding: sharding for sharding in SHARDINGS}, "?": None}
+_Mark = Annotated[bool | None, (_MARKS.__getitem__, "yes, no or ? (lost mark)")]
+_Sharding = Annotated[Sharding | None, (_SHARDINGS.__getitem__, f"{', '.join(SHARDINGS)} or ? (lost mark)")]
+
+
 @dataclass(frozen=True)
 class PublishedSettings(AtPlace):
     """A row of Appendix J: the settings that reached a cell of Table 1. None is a lost mark."""
@@ -63,13 +79,19 @@ class PublishedSettings(AtPlace):
     model: str
     gpu: str
     gpus: int
-    free_lunch: bool | None
-    checkpointing: bool | None
-    sharding: Sharding | None
-    offloading: bool | None
+    free_lunch: _Mark
+    checkpointing: _Mark
+    sharding: _Sharding
+    offloading: _Mark
     mbs: int
     gas: int
     source: str
+
+    def __post_init__(self) -> None:
+        if not self.readings():
+            one = self.gpus == 1
+            rule = "sharding and offloading together on 1 GPU" if one else "a sharding where there is offloading"
+            raise ContradictionError("sharding", f"{rule} (Appendix F)")
 
     def readings(self) -> list[Settings]:
         """Return all ways to fill in the row's lost marks that Appendix F allows: exactly one if no mark is lost."""
@@ -82,20 +104,33 @@ class PublishedSettings(AtPlace):
         return [reading for reading in itertools.starmap(Settings, marks) if reading.allowed_on(self.gpus)]
 
 
+def _rounded(text: str) -> int:
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([KMB]?)", text)
+    if not match or not (number := round(float(match[1]) * _SCALE[match[2]])):
+        raise ValueError
+    return number
+
+
+_SCALE = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
+_PRECISIONS = {"fp16": "fp16", "bf16": "bf16", "N/A": None}
+_Rounded = Annotated[int, (_rounded, "a number such as 143K")]
+_Precision = Annotated[str | None, (_PRECISIONS.__getitem__, "fp16, bf16 or N/A")]
+
+
 @dataclass(frozen=True)
 class PrintedRecipe:
     """A row of Table 3, rounded as in the paper (143K is 143,000). None is a dash or N/A."""
 
     model: str
-    parameters: int
-    sequence_length: int | None
-    vocabulary: int | None
-    image_size: int | None
-    classes: int | None
+    parameters: _Rounded
+    sequence_length: _Rounded | None
+    vocabulary: _Rounded | None
+    image_size: _Rounded | None
+    classes: _Rounded | None
     batch_size: int
-    training_steps: int
-    mixed_precision: str | None
-    optimizer: str
+    training_steps: _Rounded
+    mixed_precision: _Precision
+    optimizer: Literal["Adam", "AdamW"]
     source: str
 
 
@@ -112,7 +147,7 @@ def cells(table: Table) -> tuple[Cell, ...]:
         model, gpu, count = _cell_of(row, recipes, gpus, seen)
         state, days = row.parse("days", _days, "a whole number of days, - (infeasible) or ? (lost mark)")
         found.append(Cell(table, model, gpu, count, days, state, row.text("source")))
-    _complete(file, seen, itertools.product(recipes, gpus, COUNTS))
+    complete(file, seen, itertools.product(recipes, gpus, COUNTS))
     return tuple(found)
 
 
@@ -129,62 +164,21 @@ def published_settings() -> tuple[PublishedSettings, ...]:
     """
     recipes, gpus = printed_recipes(), paper_gpus()
     seen: dict[Hashable, int] = {}
-    found = []
-    for row in rows(expected_folder() / "appendix_j.csv", columns(PublishedSettings)):
-        model, gpu, count = _cell_of(row, recipes, gpus, seen)
-        settings = PublishedSettings(
-            model,
-            gpu,
-            count,
-            free_lunch=row.parse("free_lunch", *_MARK),
-            checkpointing=row.parse("checkpointing", *_MARK),
-            sharding=row.parse("sharding", _SHARDING.__getitem__, f"{', '.join(SHARDINGS)} or ? (lost mark)"),
-            offloading=row.parse("offloading", *_MARK),
-            mbs=row.count("mbs"),
-            gas=row.count("gas"),
-            source=row.text("source"),
-        )
-        if not settings.readings():
-            rule = "sharding and offloading together on 1 GPU" if count == 1 else "a sharding where there is offloading"
-            row.problem("sharding", f"{rule} (Appendix F)")
-        product, batch = count * settings.mbs * settings.gas, recipes[model].batch_size
+
+    def check(row: Row) -> None:
+        model, _, count = _cell_of(row, recipes, gpus, seen)
+        product, batch = count * row.count("mbs") * row.count("gas"), recipes[model].batch_size
         if product != batch:
             equation = f"gpus x mbs x gas = {batch}, the batch size of {model} in table3.csv"
             row.problem("gas", f"{equation}, not {product}")
-        found.append(settings)
-    return tuple(found)
+
+    return tuple(records(PublishedSettings, "appendix_j.csv", ("model", "gpu", "gpus"), check).values())
 
 
 @read_once
 def printed_recipes() -> Mapping[str, PrintedRecipe]:
     """Return the rows of Table 3, by model. Raise UserError if the file is broken or lacks a model."""
-    file, seen = expected_folder() / "table3.csv", dict[Hashable, int]()
-    found = {}
-    for row in rows(file, columns(PrintedRecipe)):
-        model = row.choice("model", models.NAMES)
-        row.once("model", model, seen)
-        found[model] = PrintedRecipe(
-            model,
-            parameters=row.parse("parameters", _rounded, "a number such as 160M"),
-            sequence_length=row.parse("sequence_length", _rounded_or_dash, "a whole number or -"),
-            vocabulary=row.parse("vocabulary", _rounded_or_dash, "a number such as 50K, or -"),
-            image_size=row.parse("image_size", _rounded_or_dash, "a whole number or -"),
-            classes=row.parse("classes", _rounded_or_dash, "a number such as 22K, or -"),
-            batch_size=row.count("batch_size"),
-            training_steps=row.parse("training_steps", _rounded, "a number such as 143K"),
-            mixed_precision=row.parse("mixed_precision", _PRECISION.__getitem__, "fp16, bf16 or N/A"),
-            optimizer=row.choice("optimizer", ("Adam", "AdamW")),
-            source=row.text("source"),
-        )
-    _complete(file, seen, models.NAMES)
-    return found
-
-
-def _complete(file: Path, seen: dict[Hashable, int], wanted: Iterable[Hashable]) -> None:
-    missing = next((key for key in wanted if key not in seen), None)
-    if missing is not None:
-        end = max(seen.values(), default=1) + 1
-        problem(file, end, 1, "model", "the end of the file", f"a row for {named(missing)}")
+    return records(PrintedRecipe, "table3.csv", ("model",), _known_model, models.NAMES)
 
 
 def _cell_of(
@@ -200,29 +194,12 @@ def _either(mark: bool | None) -> tuple[bool, ...]:
     return (False, True) if mark is None else (mark,)
 
 
-_MARK = {"yes": True, "no": False, "?": None}.__getitem__, "yes, no or ? (lost mark)"
-_SHARDING: dict[str, Sharding | None] = {**{sharding: sharding for sharding in SHARDINGS}, "?": None}
-_PRECISION = {"fp16": "fp16", "bf16": "bf16", "N/A": None}
-_SCALE = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
-
-
 def _days(text: str) -> tuple[State, int | None]:
     if text == "-":
         return "infeasible", None
     if text == "?":
         return "lost", None
     return "days", positive_int(text)
-
-
-def _rounded(text: str) -> int:
-    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([KMB]?)", text)
-    if not match or not (number := round(float(match[1]) * _SCALE[match[2]])):
-        raise ValueError
-    return number
-
-
-def _rounded_or_dash(text: str) -> int | None:
-    return None if text == "-" else _rounded(text)
 
 
 @dataclass(frozen=True)
