@@ -21,6 +21,7 @@ from repro import __version__, datafile, models
 from repro.cli import main
 from repro.machine import environment
 from repro.machine.environment import Environment, RunGpu
+from repro.machine.host import Host
 from repro.machine.rules import compiles
 from repro.models.recipe import Recipe, Scale
 from repro.paper.gpus import find
@@ -226,3 +227,14 @@ def results_folder(folder: Path, *records: Record, **described: Any) -> Path:
         own = {name: value for name, value in asdict(listed(*records)).items() if name in ("gpus", "commits")}
         datafile.write(folder / environment.FILE, {"repro": __version__} | described | own)
     return folder
+
+
+def benchmark_json(run: Path) -> dict[str, Any]:
+    """What pytest-benchmark wrote of a kept run, as far as it is read: made from its records and its environment."""
+    known = environment.read(run) or Environment()
+    host = known.host or Host()
+    return {
+        "machine_info": {"python_version": known.python, "cpu": {"brand_raw": host.cpu}, "release": host.kernel},
+        "commit_info": {"id": known.commit, "dirty": False},
+        "benchmarks": [{"extra_info": json.loads(line)} for line in (run / TRIALS).read_text().splitlines()],
+    }

@@ -26,7 +26,7 @@ from repro.console import UserError
 from repro.machine.environment import Environment
 from repro.machine.host import Host
 from repro.record import Record
-from tests.command_line import ROOT, record, repro, results_folder
+from tests.command_line import ROOT, benchmark_json, record, repro, results_folder
 
 RUN = ROOT / "results" / "cpu-2-cores"
 KEYS = {
@@ -455,8 +455,16 @@ def test_memory_that_another_process_held_breaks_nothing(tmp_path: Path) -> None
 # --- Where the records come from ---
 
 
-def test_a_real_run_against_itself_is_never_called_changed() -> None:
-    for other in (RUN, RUN / "benchmark.json"):
+@pytest.fixture
+def benchmarks(tmp_path: Path) -> Path:
+    """The kept run as pytest-benchmark has it."""
+    file = tmp_path / "benchmark.json"
+    file.write_text(json.dumps(benchmark_json(RUN)))
+    return file
+
+
+def test_a_real_run_against_itself_is_never_called_changed(benchmarks: Path) -> None:
+    for other in (RUN, benchmarks):
         done = repro("compare", str(RUN), str(other), "--format", "json")
         found = json.loads(done.stdout)
         measured = {row["status"] for row in found["trials"] if row["ratio"] is not None}
@@ -466,8 +474,8 @@ def test_a_real_run_against_itself_is_never_called_changed() -> None:
         assert len(found["trials"]) == len((RUN / "trials.jsonl").read_text().splitlines())
 
 
-def test_a_benchmarks_json_may_come_through_a_pipe() -> None:
-    words, content = ["compare", "/dev/stdin", str(RUN), "--format", "json"], (RUN / "benchmark.json").read_text()
+def test_a_benchmarks_json_may_come_through_a_pipe(benchmarks: Path) -> None:
+    words, content = ["compare", "/dev/stdin", str(RUN), "--format", "json"], benchmarks.read_text()
     done = subprocess.run(
         [sys.executable, "-m", "repro", *words], cwd=ROOT, input=content, capture_output=True, text=True
     )
@@ -488,14 +496,14 @@ def number_of(name: str) -> int:
     return len(name)
 
 
-def test_a_folder_without_trials_among_those_of_a_side_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_trials_among_those_of_a_side_is_told(tmp_path: Path, benchmarks: Path) -> None:
     good = results_folder(tmp_path / "good", *processes())
     environment(good)
     for number, each in enumerate(processes(count=2)):
         environment(results_folder(tmp_path / "side" / str(number), each))
     environment(results_folder(tmp_path / "side" / "2"))
     (tmp_path / "side" / "3").mkdir()
-    (tmp_path / "side" / "3" / "benchmark.json").write_text((RUN / "benchmark.json").read_text())
+    shutil.copy(benchmarks, tmp_path / "side" / "3")
     told = repro("compare", str(tmp_path / "side"), str(good)).stderr.splitlines()
     side = tmp_path / "side"
     assert told == [f"repro: {side / name}: it holds no trials that can be used; it was left out" for name in "23"]
@@ -558,7 +566,7 @@ TAMPERED: list[dict[str, Any]] = [
 @pytest.mark.parametrize("changed", TAMPERED, ids=str)
 def test_a_record_that_was_tampered_with_is_left_out_and_told(changed: dict[str, Any], tmp_path: Path) -> None:
     folder = shutil.copytree(RUN, tmp_path / "run")
-    content = json.loads((folder / "benchmark.json").read_text())
+    content = benchmark_json(RUN)
     content["benchmarks"][0]["extra_info"] |= changed
     (folder / "benchmark.json").write_text(json.dumps(content))
     rows = [json.loads(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
@@ -670,14 +678,16 @@ def test_a_side_of_two_cpus_is_another_machine_than_a_side_of_one() -> None:
     assert (found.status, found.reason) == ("incomparable", "another machine: One; Other, then One")
 
 
-def test_of_two_benchmarks_kernel_and_commit_are_compared_and_what_neither_records_is_told(tmp_path: Path) -> None:
-    content = json.loads((RUN / "benchmark.json").read_text())
+def test_of_two_benchmarks_kernel_and_commit_are_compared_and_what_neither_records_is_told(
+    tmp_path: Path, benchmarks: Path
+) -> None:
+    content = benchmark_json(RUN)
     content["commit_info"] |= {"id": "0123", "dirty": True}
     content["machine_info"]["release"] = "9.9"
     for case in content["benchmarks"]:
         case["extra_info"]["commit"] = None
     (tmp_path / "other.json").write_text(json.dumps(content))
-    sides = str(RUN / "benchmark.json"), str(tmp_path / "other.json")
+    sides = str(benchmarks), str(tmp_path / "other.json")
     told = json.loads(repro("compare", *sides, "--format", "json").stdout)["environment"]
     rows = {row["what"]: row["after"] for row in told}
     assert rows == {"kernel": "9.9", "repro": "0123-dirty", "packages": None, "CPU cores": None, "variables": None}
@@ -686,7 +696,7 @@ def test_of_two_benchmarks_kernel_and_commit_are_compared_and_what_neither_recor
 
 
 def test_a_benchmark_from_outside_of_a_checkout_says_no_commit(tmp_path: Path) -> None:
-    content = json.loads((RUN / "benchmark.json").read_text())
+    content = benchmark_json(RUN)
     for nothing in ({"id": "unversioned"}, {"id": "unknown", "dirty": True}, None):
         (tmp_path / "one.json").write_text(json.dumps(content | {"commit_info": nothing}))
         assert read_side(tmp_path / "one.json").environment.commit is None

@@ -17,7 +17,7 @@ from repro.paper.gpus import find
 from repro.record import Trial
 from repro.report.content import compose
 from repro.run.reading import history, read
-from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
+from tests.command_line import ROOT, answer, benchmark_json, of_more_rounds, record, refusal, repro, results_folder
 
 KEPT = ROOT / "results" / "cpu-2-cores"
 OPTIONS = json.loads((KEPT / "environment.json").read_text())["options"]
@@ -452,7 +452,6 @@ READING = (
 @pytest.mark.parametrize("command", READING)
 def test_whoever_reads_a_folder_names_its_trials_where_they_are_missing(folder: Path, command: str) -> None:
     trials = folder / "trials.jsonl"
-    (folder / "benchmark.json").unlink()
     for lack, change in (("missing", trials.unlink), ("empty", trials.touch)):
         change()
         said = (
@@ -494,6 +493,7 @@ def test_a_report_of_a_run_without_trials_names_the_file_that_it_lacks(folder: P
 def test_a_comparison_says_what_it_reads_in_place_of_missing_trials(folder: Path) -> None:
     trials = folder / "trials.jsonl"
     trials.unlink()
+    (folder / "benchmark.json").write_text(json.dumps(benchmark_json(KEPT)))
     (told,) = repro("compare", str(KEPT), str(folder)).stderr.splitlines()
     assert told == f"repro: {trials}: missing; benchmark.json was read in its place"
 
