@@ -10,9 +10,8 @@ import stat
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from difflib import get_close_matches
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -122,7 +121,6 @@ def say(line: object) -> None:
 
 _GAP = 2  # characters between columns
 _PADDING = 2  # that tabulate adds to a heading
-_ONE_PIECE = 24  # characters: shorter cells are not wrapped, longer ones not to less
 
 
 def width() -> int | None:
@@ -159,104 +157,24 @@ def _fold(line: str, width: int) -> str:
     return before + _fill(line[len(before) :], width - len(before)).replace("\n", "\n" + " " * len(before))
 
 
-@dataclass(frozen=True)
-class Column:
-    """A table column: its heading and cells as text; `right` aligns numbers."""
-
-    heading: str
-    cells: tuple[str, ...]
-    right: bool
-
-    @cached_property
-    def widest(self) -> int:
-        """Return the column's width without wrapping."""
-        return max([len(self.heading) + _PADDING, *map(len, self.cells)])
-
-    @cached_property
-    def narrowest(self) -> int:
-        """Return the smallest width that wrapping can reach."""
-        return max([_longest(self.heading.split()) + _PADDING, *map(_narrowed, self.cells)])
-
-    def wrapped(self, width: int) -> Column:
-        """Return the column wrapped to this width, as far as its words allow."""
-        cells = tuple(_fill(cell, width) for cell in self.cells)
-        return replace(self, heading=_fill(self.heading, width - _PADDING), cells=cells)
-
-
-def laid_out(table: Sequence[Column], width: int) -> list[list[Column]]:
-    """Split a table into one or more tables with lines no longer than `width`, where words allow it."""
-    if _line(column.widest for column in table) <= width:
-        return [list(table)]
+def wrapped(columns: Sequence[Sequence[str]], width: int) -> list[list[str]]:
+    """Wrap a table's columns, each a heading and its cells, so that lines are no longer than `width` where words allow
+    it. The widest column is narrowed first, and none below its longest word."""
+    widths = [max([len(heading) + _PADDING, *map(len, cells)]) for heading, *cells in columns]
+    least = [max([_longest(heading) + _PADDING, *map(_longest, cells)]) for heading, *cells in columns]
+    while sum(widths) + _GAP * (len(widths) - 1) > width:
+        wide = [place for place, each in enumerate(widths) if each > least[place]]
+        if not wide:
+            break
+        widths[max(wide, key=widths.__getitem__)] -= 1
     return [
-        [column.wrapped(narrowed) for column, narrowed in zip(part, _widths(part, width), strict=True)]
-        for part in _balanced(table, width)
+        [_fill(heading, each - _PADDING), *(_fill(cell, each) for cell in cells)]
+        for (heading, *cells), each in zip(columns, widths, strict=True)
     ]
 
 
-def _balanced(table: Sequence[Column], width: int) -> list[list[Column]]:
-    """Split a table into the fewest parts that fit, of similar width. Each part repeats the key columns, with a row
-    number where these would be too wide to identify each row."""
-    keys = _telling_apart(table, width // 2)
-    rows = len(table[0].cells)
-    if len(set(zip(*(table[key].cells for key in keys), strict=True))) < rows:
-        table = [Column("row", tuple(map(str, range(1, rows + 1))), right=True), *table]
-        keys = [0, *(key + 1 for key in keys)]
-    number = len(_parts(table, keys, width))
-    return next(parts for limit in range(width + 1) if len(parts := _parts(table, keys, limit)) == number)
-
-
-def _parts(table: Sequence[Column], keys: Sequence[int], limit: int) -> list[list[Column]]:
-    parts = [list(keys)]
-    for index in range(len(table)):
-        if index in keys:
-            continue
-        part = parts[-1]
-        if len(part) > len(keys) and _line(table[each].narrowest for each in (*part, index)) > limit:
-            parts.append(part := list(keys))
-        part.append(index)
-    return [[table[index] for index in sorted(part)] for part in parts]
-
-
-def _telling_apart(table: Sequence[Column], limit: int) -> list[int]:
-    """Return the indices of the key columns: the first ones that each distinguish more rows than those before. They are
-    no wider than `limit`, except that there is at least one. A column with the same value in all rows is no key."""
-    keys: list[int] = []
-    told = 1
-    for index, column in enumerate(table[:-1]):
-        apart = len(set(zip(*(table[key].cells for key in (*keys, index)), strict=True)))
-        if apart <= told:
-            continue
-        if keys and _line(table[key].narrowest for key in (*keys, index)) > limit:
-            break
-        keys.append(index)
-        told = apart
-        if told == len(column.cells):
-            break
-    return keys or [0]
-
-
-def _widths(part: Sequence[Column], width: int) -> list[int]:
-    """Return the columns' widths; the widest column is narrowed first."""
-    widths = [column.widest for column in part]
-    while _line(widths) > width:
-        can = [place for place, column in enumerate(part) if widths[place] > column.narrowest]
-        if not can:
-            break
-        widths[max(can, key=widths.__getitem__)] -= 1
-    return widths
-
-
-def _line(widths: Iterable[int]) -> int:
-    listed = list(widths)
-    return sum(listed) + _GAP * (len(listed) - 1)
-
-
-def _narrowed(cell: str) -> int:
-    return len(cell) if len(cell) <= _ONE_PIECE else max(_ONE_PIECE, _longest(cell.split()))
-
-
-def _longest(words: Iterable[str]) -> int:
-    return max(map(len, words), default=0)
+def _longest(text: str) -> int:
+    return max(map(len, text.split()), default=0)
 
 
 def _fill(text: str, width: int) -> str:

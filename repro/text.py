@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shlex
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,9 +49,10 @@ def listing(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def from_to(values: Sequence[float], format: str) -> str:
+def from_to(values: Sequence[float], format: str = "") -> str:
     """Return the range of values as "low to high", or one number where both ends print alike."""
-    return " to ".join(dict.fromkeys(f"{end:{format}}" for end in (min(values), max(values))))
+    ends = min(values), max(values)
+    return " to ".join(dict.fromkeys(f"{end:{format}}" if format else figures(end) for end in ends))
 
 
 def tallied(names: Iterable[str]) -> str:
@@ -58,12 +60,11 @@ def tallied(names: Iterable[str]) -> str:
     return ", ".join(f"{count} x {name}" for name, count in Counter(names).items()) or "none"
 
 
-def by_machine(rows: Iterable[dict[str, Any]], shown: Callable[[dict[str, Any]], str]) -> list[dict[str, Any]]:
-    """Arrange rows as the paper does: one line per model, one column per machine, and `shown(row)` in the cells."""
+def by_machine(cells: Mapping[tuple[str, str, int], str]) -> list[dict[str, Any]]:
+    """Arrange cells, by model, GPU and count, as the paper does: one line per model, one column per machine."""
     lines: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        line = lines.setdefault(row["model"], {"model": row["model"]})
-        line[f"{row['gpus']} x {row['gpu']}"] = shown(row)
+    for (model, gpu, gpus), cell in cells.items():
+        lines.setdefault(model, {"model": model})[f"{gpus} x {gpu}"] = cell
     return list(lines.values())
 
 
@@ -88,7 +89,7 @@ def render(
 ) -> str:
     """Return rows, which have the same keys, as one table. JSON and CSV have keys as headings, all digits, and null or
     nothing for None. Other formats have `headings`, or keys with blanks, floats with `digits` significant digits, and a
-    dash for None. A text table is split to fit a terminal."""
+    dash for None. On a terminal the cells of a text table wrap where its lines are too long."""
     if format == "json":
         return as_json(list(rows))
     if format == "csv":
@@ -104,28 +105,24 @@ def render(
         from .installation import way_to_install
 
         raise UserError(f"tabulate is not installed: {way_to_install()}, or ask for --format csv or json") from None
-    called = headings or {}
 
     def told(value: Any) -> str:
-        cell = _cell(value, digits)
-        return console.markdown(cell).replace("|", r"\|") if format == "markdown" else console.visible(cell)
+        text = cell_text(value, digits)
+        return console.markdown(text).replace("|", r"\|") if format == "markdown" else console.visible(text)
 
-    table = [
-        console.Column(
-            told(called.get(key, key.replace("_", " "))), tuple(told(row[key]) for row in rows), _numeric(rows, key)
-        )
-        for key in (rows[0] if rows else ())
+    keys = list(rows[0] if rows else ())
+    columns = [
+        [told((headings or {}).get(key, key.replace("_", " "))), *(told(row[key]) for row in rows)] for key in keys
     ]
-    width = console.width() if format == "text" else None
-    return "\n\n".join(
-        tabulate(
-            list(zip(*(column.cells for column in part), strict=True)),
-            headers=[column.heading for column in part],
-            tablefmt=_STYLES[format],
-            disable_numparse=True,
-            colalign=["right" if column.right else "left" for column in part],
-        )
-        for part in ([table] if width is None else console.laid_out(table, width))
+    if format == "text" and (width := console.width()):
+        columns = console.wrapped(columns, width)
+    head, *body = zip(*columns, strict=True) if columns else [()]
+    return tabulate(
+        body,
+        headers=head,
+        tablefmt=_STYLES[format],
+        disable_numparse=True,
+        colalign=["right" if _numeric(rows, key) else "left" for key in keys],
     )
 
 
@@ -142,9 +139,10 @@ def as_json(data: Any) -> str:
 _STYLES = {"text": "simple", "markdown": "github", "latex": "latex_booktabs"}
 
 
-def _cell(value: Any, digits: int) -> str:
+def cell_text(value: Any, digits: int = 3, nothing: str = "-") -> str:
+    """Format a value for a table that people read."""
     if value is None or value == "":
-        return "-"
+        return nothing
     if isinstance(value, bool):
         return yes(value)
     if isinstance(value, str):
@@ -268,6 +266,18 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def end_of(code: int) -> str:
+    """Describe how a process ended, by its return code as subprocess has it."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:  # a real-time signal
+        name = f"signal {-code}"
+    why = ", as the kernel does where the host's memory runs out" if code == -signal.SIGKILL else ""
+    return f"was killed by {name}{why}"
 
 
 def days(text: str, option: str) -> float:

@@ -9,6 +9,7 @@ import pytest
 
 from repro import models
 from repro.console import UserError
+from repro.models.recipe import Recipe
 from repro.paper.findings import paper_gpu
 from repro.paper.gpus import catalogue
 from repro.paper.settings import FREE_LUNCH, NAIVE, Settings, search_space
@@ -17,9 +18,16 @@ from repro.predict import calibration, traces
 from repro.predict.forecast import forecast, search
 from repro.predict.hardware import Machine, Probed, gpu_named
 from repro.predict.memory import variant_of
-from repro.predict.time import BOUNDS, Rates, step, stretches, workload
+from repro.predict.time import BOUNDS, Rates, Step, stretches, timed_step, workload
 
 A100 = Machine(paper_gpu("A100"), 1)
+
+
+def step(
+    recipe: Recipe, trace: traces.Trace, settings: Settings, machine: Machine, examples: int, rates: Rates
+) -> Step:
+    """The seconds of a training step, part by part."""
+    return timed_step(recipe, trace, settings, machine, examples, rates).parts
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from repro.models.recipe import Scale
+from repro.run import tracking
 from repro.run.reading import history
 from repro.run.tracking import NAMES, Tracker
 from tests.command_line import ROOT, process, record, refusal, results_folder, started, stderr_of
@@ -189,7 +190,7 @@ FAILURES = {
         "OSError: disk full",
     ),
     "with its process": ("import os; os._exit(7)", "exit code 7"),
-    "by a signal": ("import os; os.kill(os.getpid(), 11)", "killed by signal 11"),
+    "by a signal": ("import os; os.kill(os.getpid(), 11)", "killed by SIGSEGV"),
 }
 
 
@@ -237,7 +238,8 @@ def test_a_tracker_that_hangs_is_left_behind_in_good_time(
     [first, *_] = history(EARLIER)
     others = psutil.Process().children(recursive=True)  # of other tests, such as their fork server
     files = psutil.Process().num_fds()
-    with Tracker("wandb", folder, patience=2.0) as tracker:
+    monkeypatch.setattr(tracking, "_PATIENCE", 2.0)
+    with Tracker("wandb", folder) as tracker:
         tracker.trial(first)
         tracker.end()
         deadline = time.monotonic() + 60

@@ -637,7 +637,7 @@ def command(
     """The exit code of `repro upgrade-check` of another transformers, on what is rehearsed."""
     other = other or replace(rehearsed.stacks[1], packages={**this_stack().packages, "transformers": "4.0.0"})
     monkeypatch.setattr(nvml, "visible_devices", lambda: rehearsed.devices)
-    monkeypatch.setattr(upgrade_check, "check_cuda", lambda devices: None)
+    monkeypatch.setattr(upgrade_check, "check_machine", lambda devices: None)
     monkeypatch.setattr(upgrade_check, "stop_on_sigterm", lambda: None)
     monkeypatch.setattr(candidate, "build", lambda against, first: other)
     asked = ["upgrade-check", "--against", "transformers==4.0.0", "--models", models, "--scale", "tiny"]

@@ -25,7 +25,7 @@ def extrapolated_and_whole(
 ) -> dict[str, list[float]]:
     """Every cost of a model, from two depths and two micro batches, and from a record of all its layers."""
     described = models.find(recipe)
-    short = tracing.trace(described, variant, tuple(depths))
+    short = tracing.trace(described, variant)
     whole = _whole(described, variant, examples, tuple(depths))
     found = {key: [short.total(key).at(examples), value] for key, value in whole.items()}
     for side in ("head", "body"):

@@ -15,7 +15,7 @@ from ..console import UserError, say
 from ..machine.devices import name_of
 from ..text import FOR_MACHINES, add_format, path, prose, render, shell_words
 from .devices import add_devices, devices_and_counts
-from .preflight import check_cuda, check_disk, check_loopback, check_packages, resumable, stop_on_sigterm
+from .preflight import check_disk, check_machine, check_packages, resumable, stop_on_sigterm
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -34,8 +34,7 @@ def main(given: argparse.Namespace) -> int:
 
     check_packages()
     devices, counts = devices_and_counts(given)
-    check_cuda(devices)
-    check_loopback()
+    check_machine(devices)
     if os.path.isdir(given.out):  # pathlib would raise where the name is too long
         raise UserError(f"--out {given.out}: it is a folder, expected a file such as {given.out / 'probes.json'}")
     check_disk(given.out.parent, given.out.name, asked=given.out, way_out="name another file with --out")

@@ -16,13 +16,14 @@ from .. import datafile, files
 from ..console import FAILED, INTERRUPTED, NOTHING_COMPARED, OK, ROOT, UserError, say
 from ..record import Record, Trial
 from ..report.content import compose
-from ..report.write import Written, payload, write
+from ..report.terminal import report
+from ..report.write import Written, write
 from ..run.reading import read
 from ..run.reporter import Reporter
 from ..run.results import BENCHMARK, VERDICTS
 from ..run.run import FILES, Run
 from ..text import Format
-from .preflight import check_compilers, check_disk, check_processes, stop_with
+from .preflight import check_disk, check_trials, stop_with
 
 CASES = ROOT / "tests" / "benchmark"
 # What a person told pytest of tests of their own.
@@ -47,7 +48,7 @@ class Driver:
         return record
 
     def finish(self, code: int, format: Format = "text", require_comparison: bool = False) -> int:
-        """Write the report, print the payload, close the run, and return the exit code where pytest's is `code`.
+        """Write the report, print it, close the run, and return the exit code where pytest's is `code`.
 
         Raises what stopped the run; after KeyboardInterrupt the report is written."""
         with self._opened:
@@ -60,8 +61,11 @@ class Driver:
             written = _write(run, draw=not self.interrupted)  # who stops a run waits for nothing
             self.reporter.tracker.end()
             verdicts = run.verdicts()
-            environments = [run.environment]
-            print(payload(written, run.records(), verdicts, run.devices, format, environments=environments), flush=True)
+            if format == "markdown":
+                print(written.markdown(), flush=True)
+            else:
+                told = report(run.records(), verdicts, run.devices, format, environments=[run.environment])
+                print(told, flush=True)
             say(written.told)
             if code == OK and require_comparison and not any(verdict.compared for verdict in verdicts):
                 say("no cell of the paper could be compared (--require-comparison)")
@@ -100,8 +104,7 @@ class Driver:
             raise UserError(f"-k {keyword}: no case matches; --methods and --models choose trials too")
         names = {item.name for item in session.items}
         run.choose(trial for trial in run.trials if _case(trial.id) in names)
-        check_compilers(run.chosen, run.devices)
-        check_processes(max((trial.count for trial in run.chosen), default=1))
+        check_trials(run.chosen, run.devices)
         check_disk(run.results.folder, *FILES)
         stop_with(run.node)
         self._opened.enter_context(run)

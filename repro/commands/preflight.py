@@ -35,9 +35,10 @@ _AGAIN_SECONDS = 0.05
 _Main = Callable[[argparse.Namespace], int]
 
 
-def add_out(parser: argparse.ArgumentParser, default: str, what: str = "results folder") -> None:
+def add_out(parser: argparse.ArgumentParser, default: str) -> None:
     """Add the option that names the folder."""
-    parser.add_argument("--out", type=path, default=Path(default), metavar="DIR", help=f"{what} (default {default})")
+    told = f"results folder (default {default})"
+    parser.add_argument("--out", type=path, default=Path(default), metavar="DIR", help=told)
 
 
 def check_packages(*more: str) -> None:
@@ -68,10 +69,12 @@ def check_cuda(devices: Sequence[Device]) -> None:
         raise UserError(complaint)
 
 
-def check_loopback() -> None:
-    """Raise UserError where the ranks of one machine could not connect to each other."""
+def check_machine(devices: Sequence[Device]) -> None:
+    """Raise UserError where torch cannot use the GPUs, or the ranks of one machine could not connect to each
+    other."""
     import psutil
 
+    check_cuda(devices)
     loopback = psutil.net_if_stats().get("lo")
     if loopback is not None and not loopback.isup:
         raise UserError(
@@ -80,9 +83,11 @@ def check_loopback() -> None:
         )
 
 
-def check_processes(ranks: int) -> None:
-    """Raise UserError where the limit of processes and threads is so low that a trial with this many ranks would abort,
-    or wait for a compiler that never starts."""
+def check_trials(trials: Sequence[Trial], devices: Sequence[Device]) -> None:
+    """Raise UserError where a compiler that these trials need cannot work, or the limit of processes and threads is so
+    low that one would abort, or wait for a compiler that never starts."""
+    check_compilers(trials, devices)
+    ranks = max((trial.count for trial in trials), default=1)
     left, needed = processes_left(), _PROCESSES + ranks * _PROCESSES_A_RANK + usable_cpus()
     if left is not None and left[0] < needed:
         raise UserError(

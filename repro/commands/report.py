@@ -34,7 +34,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def main(given: argparse.Namespace) -> int:
     from ..report.content import compose
-    from ..report.write import payload, refuse_to_lose, write
+    from ..report.terminal import report
+    from ..report.write import refuse_to_lose, write
     from ..run.reading import begun, join, print_problems, refuse_twice
 
     refuse_twice(given.folders)
@@ -46,8 +47,11 @@ def main(given: argparse.Namespace) -> int:
     written = write(content, out, again=["report", *given.folders, *(["--out", given.out] if given.out else [])])
     runs = join(*found) if found else None
     records, devices = (runs.records, runs.devices) if runs else ((), None)
-    environments = [reading.environment for reading in found]
-    print(payload(written, records, content.verdicts, devices, given.format, found, environments), flush=True)
+    if given.format == "markdown":
+        print(written.markdown(), flush=True)
+    else:
+        environments = [reading.environment for reading in found]
+        print(report(records, content.verdicts, devices, given.format, found, environments), flush=True)
     for reading in found:
         print_problems(reading.problems, reading.folder)
     for note in runs.notes if runs else ():

@@ -26,9 +26,8 @@ from .devices import add_devices, devices_and_counts
 from .preflight import (
     add_out,
     check_compilers,
-    check_cuda,
     check_disk,
-    check_loopback,
+    check_machine,
     check_packages,
     resumable,
     stop_with,
@@ -152,8 +151,7 @@ def _ready(given: argparse.Namespace, node: Node | None) -> tuple[Options, list[
     where the machine cannot run them."""
     options, devices = _checked(given, node)
     health = _image_health(devices)
-    check_cuda(devices)
-    check_loopback()
+    check_machine(devices)
     return options, devices, health
 
 

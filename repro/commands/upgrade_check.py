@@ -28,12 +28,10 @@ from ..text import Format, add_format, duration, first, from_to
 from .devices import alike
 from .preflight import (
     add_out,
-    check_compilers,
-    check_cuda,
     check_disk,
-    check_loopback,
+    check_machine,
     check_packages,
-    check_processes,
+    check_trials,
     resumable,
     stop_on_sigterm,
 )
@@ -71,10 +69,8 @@ def main(given: argparse.Namespace) -> int:
     budget = text.seconds(given.budget, "--budget")
     check_packages()
     devices, candidates = _candidates(given)
-    check_cuda(devices)
-    check_loopback()
-    check_compilers(candidates, devices)
-    check_processes(max((trial.count for trial in candidates), default=1))
+    check_machine(devices)
+    check_trials(candidates, devices)
     check_disk(given.out, REPORT, _CHECK)
     stop_on_sigterm()
     first = candidate.this_stack()

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ..console import FAILED, INCONCLUSIVE, OK
 from ..machine.environment import ELSEWHERE
 from ..machine.packages import PACKAGES
-from ..text import Format, Interval, as_json, counted, figures, first, prose, render
+from ..text import Format, Interval, as_json, cell_text, counted, first, prose, render
 from .rule import change
 from .side import Difference
 from .trials import STATUSES, Alone, Compared, Half
@@ -221,7 +221,7 @@ def _interval(each: Compared) -> Interval | None:
 def _both(before: float | None, after: float | None, unit: float = 1.0) -> str | None:
     if before is after is None:
         return None
-    return ", ".join("-" if value is None else figures(value / unit, 4) for value in (before, after))
+    return ", ".join(cell_text(value and value / unit, 4) for value in (before, after))
 
 
 def _name(each: Compared | Alone) -> str:

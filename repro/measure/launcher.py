@@ -24,10 +24,10 @@ from repro.machine.build_cache import mend
 from repro.machine.host import host, process_limit
 from repro.machine.imported import Imports
 from repro.machine.stack import process_environment
-from repro.text import duration
+from repro.text import duration, end_of
 
 from .memory import oom_kills
-from .processes import MARK, end_of, end_with, kill_marked
+from .processes import MARK, end_with, kill_marked
 from .reports import Report
 from .server import Job, Outcome
 

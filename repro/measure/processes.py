@@ -41,18 +41,6 @@ def adopt_orphans() -> None:
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def end_of(code: int) -> str:
-    """Describe how a process ended, by its return code as in subprocess."""
-    if code >= 0:
-        return f"ended with exit code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:  # a real-time signal
-        name = f"signal {-code}"
-    why = ", as the kernel does where the host's memory runs out" if code == -signal.SIGKILL else ""
-    return f"was killed by {name}{why}"
-
-
 def kill_marked(mark: str) -> None:
     """Kill every process that has this mark in its environment."""
     wanted = f"{MARK}={mark}".encode()

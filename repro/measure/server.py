@@ -31,9 +31,10 @@ from repro.datafile import Lines
 from repro.machine import host, nvml, stack
 from repro.machine.host import no_more_processes, process_limit
 from repro.machine.imported import imports
+from repro.text import end_of
 
 from .memory import Crowd, is_out_of_memory, is_the_hosts, lost_a_compiler, oom_kills
-from .processes import adopt_orphans, end_of, end_with, go_on_without_parent
+from .processes import adopt_orphans, end_with, go_on_without_parent
 from .rank import Rank
 from .reports import Report
 

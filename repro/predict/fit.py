@@ -20,7 +20,6 @@ from repro.paper.gpus import find
 from repro.paper.measured_days import measured_days
 from repro.paper.settings import NAIVE, Settings
 from repro.paper.tables import Cell, all_cells, cells, published_settings
-from repro.predict.audit import plausible_cells
 from repro.record import Record
 from repro.text import SECONDS_A_DAY
 
@@ -60,7 +59,6 @@ class Observation:
     machine: Machine
     readings: tuple[Settings, ...]
     micro_batch: int | None
-    plausible: bool
     stack: traces.Traced = traces.PAPER_STACK
     authors_days: float | None = None
 
@@ -84,7 +82,6 @@ class Observation:
 
 def observations() -> list[Observation]:
     """Return every cell of Tables 1 and 4 that has days."""
-    plausible = plausible_cells()
     rows = {row.place: row for row in published_settings()}
     found = []
     for cell in all_cells():
@@ -100,7 +97,6 @@ def observations() -> list[Observation]:
                 Machine(paper_gpu(cell.gpu), cell.gpus),
                 (NAIVE,) if naive else tuple(row.readings()),
                 None if naive else row.mbs,
-                cell in plausible,
             )
         )
     return found
@@ -116,7 +112,7 @@ def kept_observations() -> list[Observation]:
         stack, machine = traces.nearest(versions), Machine(paper_gpu(row.gpu), row.gpus)
         settings = (Settings.parse(row.settings),)
         recipe, size = recipe_of(row.model), row.micro_batch
-        found.append(Observation(None, row.true_days, recipe, machine, settings, size, True, stack, row.authors_days))
+        found.append(Observation(None, row.true_days, recipe, machine, settings, size, stack, row.authors_days))
     return found
 
 
@@ -131,7 +127,7 @@ def measured_observations(records: Iterable[Record], stack: traces.Traced) -> li
         recipe, settings = record.recipe_and_settings
         authors = None if record.authors_micro_batch else record.authors_days
         machine = Machine(gpu, record.count)
-        found.append(Observation(None, days, recipe, machine, (settings,), size, True, stack, authors))
+        found.append(Observation(None, days, recipe, machine, (settings,), size, stack, authors))
     return found
 
 

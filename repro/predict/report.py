@@ -133,7 +133,7 @@ def grid(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         measured = "" if row["measured_days"] is None else f" / {figures(row['measured_days'])}"
         return f"{expected} ({found}){measured}"
 
-    return by_machine(rows, shown)
+    return by_machine({(row["model"], row["gpu"], row["gpus"]): shown(row) for row in rows})
 
 
 def beside_row(each: Beside, stack: Traced) -> dict[str, Any]:

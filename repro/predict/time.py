@@ -251,11 +251,6 @@ def workload(trace: Trace, settings: Settings, examples: int, compiled: bool) ->
     )
 
 
-def step(recipe: Recipe, trace: Trace, settings: Settings, machine: Machine, examples: int, rates: Rates) -> Step:
-    """Return the seconds of `timed_step` by part."""
-    return timed_step(recipe, trace, settings, machine, examples, rates).parts
-
-
 def timed_step(
     recipe: Recipe, trace: Trace, settings: Settings, machine: Machine, examples: int, rates: Rates
 ) -> TimedStep:

@@ -50,14 +50,17 @@ Looks = Mapping[str, Look]  # of the series, in the order of a legend
 Inked = Sequence[tuple[str, str]]  # marks other than the series, in the text's colour: name in a legend, outline
 
 
-def svg(panel: Panel, id: str = "panel", checked: bool = False) -> str:
-    """Return the panel as an SVG element, with a name and a description for screen readers under `id`. `checked`
-    validates it by Vega-Lite's schema, which is slow."""
-    with debug_mode(checked):
+def vega_lite(panel: Panel) -> dict[str, Any]:
+    """Return the panel as Vega-Lite, not validated by its schema, which is slow."""
+    with debug_mode(False):
         rows = [asdict(row) for row in panel.rows]
         chart = _styled(_DRAWN[panel.draw](panel, rows)).properties(width=_WIDTH)
-        spec = chart.to_dict(validate=checked) | {"datasets": {_ROWS.name: rows}}
-    text = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])
+        return chart.to_dict(validate=False) | {"datasets": {_ROWS.name: rows}}
+
+
+def svg(panel: Panel, id: str = "panel") -> str:
+    """Return the panel as an SVG element, with a name and a description for screen readers under `id`."""
+    text = vl_convert.vegalite_to_svg(vega_lite(panel), allowed_base_urls=[])
     opening, rest = re.sub(_NEEDLESS, "", text).split(">", 1)
     axes = " by ".join(filter(None, (panel.y, panel.x)))
     name = escape(": ".join(filter(None, (panel.title, axes))) + f" ({panel.origin})")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from pathlib import Path
@@ -294,9 +294,18 @@ class Grid:
 
     title: str
     caption: str
-    gpus: Sequence[str]
-    lines: Sequence[tuple[str, Sequence[Entry]]]
+    entries: Mapping[tuple[str, str, int], Entry]
     kinds: Sequence[tuple[str, str, str]]
+
+    @property
+    def gpus(self) -> list[str]:
+        return list(dict.fromkeys(gpu for _, gpu, _ in self.entries))
+
+    @property
+    def lines(self) -> list[tuple[str, list[Entry]]]:
+        """Each model with its entries, in the order of the machines."""
+        models = dict.fromkeys(model for model, _, _ in self.entries)
+        return [(model, [self.entries[model, gpu, count] for gpu in self.gpus for count in COUNTS]) for model in models]
 
 
 # The words that select a field's colour, each with its symbol and meaning.
@@ -399,19 +408,9 @@ def _corrected_entry(row: Corrected) -> Entry:
 def _grid(
     title: str, caption: str, entries: dict[tuple[str, str, int], Entry], kinds: dict[str, tuple[str, str]]
 ) -> Grid:
-    gpus = list(dict.fromkeys(gpu for _, gpu, _ in entries))
-    lines = [
-        (model, [entries[model, gpu, count] for gpu in gpus for count in COUNTS])
-        for model in dict.fromkeys(model for model, _, _ in entries)
-    ]
     there = {entry.kind for entry in entries.values()}
-    return Grid(
-        title,
-        caption,
-        gpus,
-        lines,
-        [(kind, symbol, meaning) for kind, (symbol, meaning) in kinds.items() if kind in there],
-    )
+    listed = [(kind, symbol, meaning) for kind, (symbol, meaning) in kinds.items() if kind in there]
+    return Grid(title, caption, entries, listed)
 
 
 @dataclass(frozen=True)

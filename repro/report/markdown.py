@@ -7,10 +7,9 @@ from typing import Any
 
 from ..console import code, map_strings
 from ..console import markdown as escaped
-from ..paper.tables import COUNTS
 from ..predict.audit import WITHOUT_QUEUE
 from ..run.corrected import MEASURED_ELSEWHERE
-from ..text import render
+from ..text import by_machine, render
 from .content import CLAIMS, Content, Entry, Grid
 
 
@@ -77,11 +76,7 @@ def markdown(content: Content) -> str:
 
 
 def _grid(grid: Grid) -> list[str]:
-    machines = [f"{count} x {gpu}" for gpu in grid.gpus for count in COUNTS]
-    rows: list[dict[str, Any]] = [
-        {"model": model} | {machine: _entry(entry) for machine, entry in zip(machines, entries, strict=True)}
-        for model, entries in grid.lines
-    ]
+    rows = by_machine({place: _entry(entry) for place, entry in grid.entries.items()})
     legend = "; ".join(f"{symbol} {meaning}" for _, symbol, meaning in grid.kinds if symbol)
     caption = f"{grid.caption} {legend}." if legend else grid.caption
     return [f"### {grid.title}", caption, render(rows, "markdown")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from .. import __version__
 from ..paper.tables import COUNTS
 from ..predict.audit import WITHOUT_QUEUE
 from ..run.corrected import MEASURED_ELSEWHERE
-from ..text import figures
+from ..text import cell_text
 from .charts import svg
 from .content import AUDIT, CLAIMS, VERDICTS, Content
 from .panels import numbers, unit
@@ -40,7 +41,7 @@ def page(content: Content) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"shown": _shown, "numeric": _numeric}
+    environment.filters |= {"shown": partial(cell_text, nothing="—"), "numeric": _numeric}
     return environment.get_template("template.html").render(
         content=content,
         version=__version__,
@@ -52,12 +53,6 @@ def page(content: Content) -> str:
         numbers=numbers,
         unit=unit,
     )
-
-
-def _shown(value: Any) -> str:
-    if value is None or value == "":
-        return "—"
-    return figures(value) if isinstance(value, float) else str(value)
 
 
 def _numeric(rows: Sequence[dict[str, Any]], column: str) -> bool:

@@ -13,7 +13,7 @@ from ..paper.gpus import paper_gpus
 from ..paper.settings import NAIVE, Settings, search_space
 from ..record import BY_CLOCK, Clock, OnMachine, Record
 from ..run.search import Search
-from ..text import figures, listing
+from ..text import from_to, listing
 
 Origin = Literal["measured", "published", "measured and published", "computed"]
 Draw = Literal["strips", "bars", "pairs", "grid", "trades", "lines"]
@@ -210,17 +210,12 @@ def described(panel: Panel) -> str:
             ends.setdefault(row.gpu, []).append(row.days)
         elif not isinstance(row, Mark):
             ends.setdefault(row.series, []).append(row.y if isinstance(row, Curve) else row.value)
-    between = [_between(name, ends[name]) for name in looks(ends, panel.machines)]
+    between = [f"{name} {from_to(ends[name])}" for name in looks(ends, panel.machines)]
     counts = Counter(row.state for row in panel.rows if isinstance(row, Mark))
     states = [f"{state} {count}" for state, count in counts.items()]
     line = f" A dashed line marks {panel.reference.name}, {panel.reference.value:g}." if panel.reference else ""
     drawn = _DRAWN[panel.draw].format(groups=panel.groups)
     return f"{drawn}: {', '.join(between or states)}.{line} The numbers follow as a table."
-
-
-def _between(name: str, values: Sequence[float]) -> str:
-    low, high = figures(min(values)), figures(max(values))
-    return f"{name} {low}" if low == high else f"{name} {low} to {high}"
 
 
 def unit(panel: Panel) -> str:

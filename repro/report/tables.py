@@ -54,7 +54,7 @@ def layout(table: Number, found: Rows) -> Rows:
     the source, with numbers in the paper's notation."""
     if table not in TABLES:
         return [{key: _shown(key, value) for key, value in row.items() if key != "source"} for row in found]
-    return by_machine(found, _cell)
+    return by_machine({(row["model"], row["gpu"], row["gpus"]): _cell(row) for row in found})
 
 
 def _shown(column: str, value: Any) -> Any:

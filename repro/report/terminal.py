@@ -19,7 +19,7 @@ from ..record import BY_DAYS, DAYS, Record, other
 from ..run.reading import Reading
 from ..run.search import Search, searches
 from ..run.verdict import FAILED, Verdict, Word, differing, explain
-from ..text import Format, are, as_json, counted, figures, first, listing, percent, render, were
+from ..text import Format, are, as_json, counted, first, from_to, listing, percent, render, were
 
 _GIB = 2**30
 _NEARLY = 0.9  # least limit over the paper card's memory: CUDA takes part of a card's memory, but not of a limit
@@ -325,7 +325,7 @@ def _noise_note(record: Record) -> list[str]:
         seconds.append(record.synchronised_step)
     if not seconds or max(seconds) <= _DISTURBED * min(seconds):
         return []
-    return [f"its steps took {figures(min(seconds))} to {figures(max(seconds))} s: what else ran on this machine?"]
+    return [f"its steps took {from_to(seconds)} s: what else ran on this machine?"]
 
 
 def _clocks_note(record: Record) -> list[str]:

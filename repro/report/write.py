@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pickle
 import resource
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,16 +18,11 @@ from pathlib import Path
 from .. import command, files
 from ..console import UserError, map_strings, visible
 from ..installation import way_to_install
-from ..machine.devices import Device
-from ..machine.environment import Environment
-from ..record import DEFAULT, Record
-from ..run.reading import Reading
+from ..record import DEFAULT
 from ..run.results import PAGE, REPORT, TRIALS, lack
-from ..run.verdict import Verdict
-from ..text import Format, shell_words
+from ..text import end_of, shell_words
 from .content import WITHOUT_TRIALS, Content
 from .markdown import markdown
-from .terminal import report
 
 _DRAWING = {"altair": "altair", "vl_convert": "vl-convert-python", "jinja2": "jinja2"}
 
@@ -40,20 +34,9 @@ class Written:
     text: Path
     told: str
 
-
-def payload(
-    written: Written,
-    records: Sequence[Record],
-    verdicts: Sequence[Verdict],
-    devices: Sequence[Device] | None,
-    format: Format,
-    runs: Sequence[Reading] = (),
-    environments: Sequence[Environment] = (),
-) -> str:
-    """Return the text for stdout; in Markdown it is report.md. `runs` and `environments` are those of the records."""
-    if format == "markdown":
-        return written.text.read_text(encoding="utf-8").rstrip("\n")
-    return report(records, verdicts, devices, format, runs, environments)
+    def markdown(self) -> str:
+        """Return the report's Markdown."""
+        return self.text.read_text(encoding="utf-8").rstrip("\n")
 
 
 def refuse_to_lose(content: Content, runs: Sequence[Path], folder: Path) -> None:
@@ -136,12 +119,7 @@ def drawn(content: Content) -> str:
     if done.returncode == 0:
         return done.stdout.decode(errors="surrogatepass")
     said = done.stderr.decode(errors="replace").strip().splitlines()
-    why = _killed_by(-done.returncode) if done.returncode < 0 else said[-1] if said else f"exit code {done.returncode}"
+    why = said[-1] if said and done.returncode > 0 else f"the process that draws it {end_of(done.returncode)}"
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     short = "" if limit == resource.RLIM_INFINITY else f", with its memory limited to {limit >> 20} MiB by ulimit -v"
     raise NotDrawnError(f"{why}{short}")
-
-
-def _killed_by(number: int) -> str:
-    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-    return f"the process that draws it was killed by {name}"

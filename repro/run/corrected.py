@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ..paper.measured_days import measured
 from ..paper.tables import AtPlace, Cell, State, Table, cells, printed
 from ..predict.forecast import corrected
-from ..text import are, by_machine, counted, figures, first, from_to
+from ..text import are, by_machine, cell_text, counted, first, from_to
 
 PAPER_STACK = "torch 2.3.1, transformers 4.42.3"  # as the authors' release v1.0.0 pins them; see locks/paper.lock
 MEASURED_ELSEWHERE = "Measured on other stacks, by both clocks (a dash: out of memory)"
@@ -54,13 +54,13 @@ class Corrected(AtPlace):
 
     @property
     def shown(self) -> str:
-        """Return the days as text, a dash where infeasible."""
-        return _shown(self.days)
+        """Return the days as text, with no more digits than their interval allows; a dash where infeasible."""
+        return cell_text(self.days, 2)
 
     @property
     def interval(self) -> str:
         """Return the bounds of the days as text, empty where infeasible."""
-        return "" if self.days is None else f"{_shown(self.days_low)}-{_shown(self.days_high)}"
+        return "" if self.days is None else f"{cell_text(self.days_low, 2)}-{cell_text(self.days_high, 2)}"
 
     @property
     def told(self) -> str:
@@ -73,13 +73,8 @@ class Corrected(AtPlace):
 
     @property
     def _measured(self) -> str:
-        took = "out of memory" if self.measured_days is None else f"{_shown(self.measured_days)} days"
+        took = "out of memory" if self.measured_days is None else f"{cell_text(self.measured_days, 2)} days"
         return f"measured {took} on {self.measured_stack}"
-
-
-def _shown(days: float | None) -> str:
-    """Return predicted days as text, with no more digits than their interval allows."""
-    return "-" if days is None else figures(days, 2)
 
 
 def corrected_table(table: Table) -> list[Corrected]:
@@ -121,8 +116,7 @@ def title(table: Table) -> str:
 
 def layout(rows: Sequence[Corrected]) -> Rows:
     """Return a row for each model, with a column for each machine: days, their interval and the printed days."""
-    cells = [{"model": row.model, "gpu": row.gpu, "gpus": row.gpus, "cell": _cell_text(row)} for row in rows]
-    return by_machine(cells, lambda cell: cell["cell"])
+    return by_machine({row.place: _cell_text(row) for row in rows})
 
 
 def _cell_text(row: Corrected) -> str:

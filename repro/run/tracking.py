@@ -29,7 +29,7 @@ from .. import files
 from ..console import one_line, say
 from ..machine import environment
 from ..record import Record
-from ..text import render
+from ..text import end_of, render
 from . import results
 
 PROJECT = "repro"
@@ -200,14 +200,15 @@ def serve(name: str, folder: Path, stream: socket.socket) -> None:
 
 Name = Literal["wandb", "tensorboard", "trackio", "none"]
 NAMES: tuple[Name, ...] = get_args(Name)
+_PATIENCE = 120.0  # seconds
 
 
 class Tracker:
     """The run's connection to the tracker process. A context manager: leaving it waits for the tracker to finish, at
-    most `patience` seconds, as does each message to it. With the name `none`, and after a failure, it does nothing."""
+    most `_PATIENCE`, as does each message to it. With the name `none`, and after a failure, it does nothing."""
 
-    def __init__(self, name: Name, folder: Path, patience: float = 120.0) -> None:
-        self._name, self._folder, self._patience = name, folder, patience
+    def __init__(self, name: Name, folder: Path) -> None:
+        self._name, self._folder = name, folder
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Tracker:
@@ -219,7 +220,7 @@ class Tracker:
             return self
         files.inside(self._folder, self._name)  # each tracker writes to a folder of its name
         self._near, far = socket.socketpair()
-        self._near.settimeout(self._patience)
+        self._near.settimeout(_PATIENCE)
         with open(files.open_to_append(self._folder, "logs/tracker.log"), "ab") as log, far:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "repro.run.tracking", self._name, str(self._folder), str(far.fileno())],
@@ -239,9 +240,9 @@ class Tracker:
             self._near.shutdown(socket.SHUT_WR)
         try:
             told = self._answer()
-            self._process.wait(self._patience)
+            self._process.wait(_PATIENCE)
         except (TimeoutError, subprocess.TimeoutExpired):
-            self._give_up(f"it did not finish within {self._patience:g} s")
+            self._give_up(f"it did not finish within {_PATIENCE:g} s")
             return
         except KeyboardInterrupt:  # an interrupted run leaves no process behind
             self._give_up("interrupted before it had finished")
@@ -250,7 +251,7 @@ class Tracker:
             self._near.close()
             say(f"tracked with {told['at']}")
         else:
-            self._give_up(told.get("error") or _end(self._process.returncode))
+            self._give_up(told.get("error") or f"its process {end_of(self._process.returncode)}")
 
     def trial(self, record: Record) -> None:
         """Send a trial whose record is on disk."""
@@ -266,10 +267,10 @@ class Tracker:
         try:
             self._near.sendall(json.dumps(message).encode() + b"\n")
         except TimeoutError:
-            self._give_up(f"it did not listen for {self._patience:g} s")
+            self._give_up(f"it did not listen for {_PATIENCE:g} s")
         except OSError:  # it has ended
             told = self._answer()
-            self._give_up(told.get("error") or _end(self._process.wait()))
+            self._give_up(told.get("error") or f"its process {end_of(self._process.wait())}")
 
     def _answer(self) -> dict[str, str]:
         """Return the tracker's answer: `at`, the tracker and where its data is, or `error`; empty if there was none."""
@@ -289,10 +290,6 @@ class Tracker:
             self._process.wait()
             self._near.close()
             self._process = None
-
-
-def _end(code: int) -> str:
-    return f"its process was killed by signal {-code}" if code < 0 else f"its process ended with exit code {code}"
 
 
 if __name__ == "__main__":

@@ -53,16 +53,12 @@ def stack() -> Traced:
     return Traced(**{package: without_build(version(package)) for package in columns(Traced)})
 
 
-def trace(recipe: Recipe, variant: Variant, depths: tuple[int, ...] | None = None) -> Trace:
-    """Return a recipe's trace. `depths` sets the number of layers in each group of repeated layers; None keeps all.
-
-    Raise UserError, which names the operator that cannot be traced.
-    """
+def trace(recipe: Recipe, variant: Variant) -> Trace:
+    """Return a recipe's trace. Raise UserError, which names the operator that cannot be traced."""
     load_stack()
     slow = recipe.family == "mamba" and variant == "naive"
     model = _meta(recipe, variant)
-    groups = _groups(model, recipe)
-    full = depths or tuple(len(group) for group in groups)
+    full = tuple(len(group) for group in _groups(model, recipe))
 
     def measured(depth: tuple[int, ...], examples: int) -> Costs:
         run = partial(_measure, recipe, variant, model, depth, examples)
