@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from repro import models
-from repro.answer import stands, unfair
+from repro.answer import Answer
 from repro.console import ROOT, UserError
 from repro.machine.environment import FILE as ENVIRONMENT
 from repro.machine.rules import packages_of
@@ -68,7 +68,7 @@ def stack(record: Record, reading: Reading) -> str:
 
 def _counts(record: Record) -> bool:
     at_cell = stands_for_cell(record) and record.device in paper_gpus() and record.count in COUNTS
-    return at_cell and stands(record) and unfair(record) is None
+    return at_cell and Answer.of(record) in (Answer.RAN, Answer.DOES_NOT_FIT)
 
 
 def _standing(measured: list[tuple[Record, str]]) -> list[tuple[Record, str]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 
 from repro import files
-from repro.answer import stands
+from repro.answer import Answer
 from repro.console import ROOT
 from repro.record import Record
 from repro.run.reading import read
@@ -45,7 +45,7 @@ class Judged:
 
     @property
     def feasible_as_predicted(self) -> bool:
-        return self.predicted.feasible == (self.record.status == "ok")
+        return self.predicted.feasible == Answer.of(self.record).ran
 
     def ratio(self, seconds: float | None) -> float | None:
         """Return the predicted step over a measured one."""
@@ -77,13 +77,13 @@ def judged() -> list[Judged]:
     """Return the trials that ran, or ran out of memory that was all theirs, with their predictions."""
     known = predictions()
     found = [record for folder in MEASURED for record in read(folder).records]
-    tried = [record for record in found if record.status == "ok" or stands(record)]
+    tried = [each for each in found if Answer.of(each) in (Answer.RAN, Answer.DISTURBED, Answer.DOES_NOT_FIT)]
     return [Judged(record, known[record.recipe, record.settings]) for record in tried]
 
 
 def page(found: Sequence[Judged]) -> str:
     """Return the page, in Markdown."""
-    ran = [each for each in found if each.record.status == "ok"]
+    ran = [each for each in found if Answer.of(each.record).ran]
     sizes = sum(each.predicted.micro_batch == each.record.micro_batch for each in ran)
     feasible = sum(each.feasible_as_predicted for each in found)
     true = [(each, each.ratio(each.record.true_step)) for each in ran]
@@ -124,7 +124,7 @@ def _row(each: Judged) -> dict[str, str | None]:
         "recipe": record.recipe,
         "settings": record.settings,
         "fits: predicted": yes(predicted.feasible),
-        "measured": yes(record.status == "ok"),
+        "measured": yes(Answer.of(record).ran),
         "MBS: predicted": _shown(predicted.micro_batch),
         "measured ": _shown(record.micro_batch),
         "step: predicted": _seconds(predicted.step),

@@ -1,4 +1,4 @@
-"""Whether a record answers anything: not held down or disturbed, without contradiction, and supported by its folder."""
+"""Decide what a record says of its settings, what disturbed it, and whether it is to be believed."""
 
 from __future__ import annotations
 
@@ -6,41 +6,86 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from enum import Enum, auto
 from typing import Any
 
 from . import models
 from .console import UserError
 from .machine.environment import Environment, RunGpu
+from .machine.rules import fits_papers_hosts
 from .paper.gpus import find
 from .paper.settings import Settings
 from .record import AS_TIMED, Record, Trial, reckoned
 from .text import listing, tallied
 
+
+class Answer(Enum):
+    """What a record says of its settings on its machine."""
+
+    RAN = auto()  # timed, and nothing disturbed the GPU
+    DISTURBED = auto()  # timed: it fits, but its speed or micro batch may not be what the GPU can do
+    DOES_NOT_FIT = auto()  # ran out of the device's memory, which was all its own
+    MAY_FIT = auto()  # ran out of a GPU's memory while other processes used the GPU
+    FAILED = auto()  # crashed, cannot run, or ran out of time or of the host's memory
+    SKIPPED = auto()  # not measured: a guided search predicted that it is not the fastest
+    UNKNOWN = auto()  # interrupted, or not believed
+
+    @classmethod
+    def of(cls, record: Record) -> Answer:
+        """Return what a record says. CPUs that other processes kept busy are a note beside it: `cpu_disturbance`."""
+        if record.status == "ok":
+            return cls.DISTURBED if disturbance(record) else cls.RAN
+        if record.status == "out_of_memory" and not record.host_ran_out:
+            return cls.MAY_FIT if gpu_disturbance(record) else cls.DOES_NOT_FIT
+        if record.status == "skipped":
+            return cls.SKIPPED
+        return cls.UNKNOWN if record.status in ("interrupted", "not_measured") else cls.FAILED
+
+    @property
+    def ran(self) -> bool:
+        """Return whether a step was timed, disturbed or not."""
+        return self in (Answer.RAN, Answer.DISTURBED)
+
+    @property
+    def ended(self) -> bool:
+        """Return whether the trial was carried out to an end, good or bad."""
+        return self not in (Answer.SKIPPED, Answer.UNKNOWN)
+
+
+def feasible(record: Record) -> bool | None:
+    """Return whether its settings can be trained on a machine such as the paper's; None where the record does not say.
+
+    A host whose memory ran out says so only of settings for which the paper's hosts have too little, too.
+    """
+    answer = Answer.of(record)
+    if answer.ran:
+        return True
+    of_host = answer is Answer.FAILED and record.host_ran_out
+    too_large = of_host and not fits_papers_hosts(*record.recipe_and_settings, record.world)
+    return False if too_large or answer is Answer.DOES_NOT_FIT else None
+
+
+def is_final(record: Record) -> bool:
+    """Return whether the same command may leave it as it is: what failed otherwise may be fixed by then."""
+    answer = Answer.of(record)
+    return answer.ran or answer in (Answer.DOES_NOT_FIT, Answer.SKIPPED) or record.status == "timed_out"
+
+
 # NVML's clock event reasons. A power cap is left in: under load a board runs at its cap on both sides.
 _THROTTLED = {0x8: "slowed by the hardware", 0x20: "too hot", 0x40: "too hot", 0x80: "short of power"}
 _TAKEN = 0.05  # of a GPU's memory: a desktop takes less, and what the driver keeps to itself
-_CROWDED = 0.25  # CPUs: one that somebody else needs is enough, as threads wait for each other at every operator
+_BUSY = 0.25  # CPUs: one that another process needs is enough, as threads wait for each other at every operator
 
 
-def crowded(cpus: float | None) -> str | None:
-    """That others kept so many CPUs busy, of those that something ran on, in a few words that trials share; None where
-    that is little, or nobody tells."""
-    if cpus is None or cpus < _CROWDED:
-        return None
-    return f"other processes kept about {cpus:.1f} CPUs busy"
+def disturbance(record: Record) -> str | None:
+    """Describe why its speed, or that it does not fit, may not be what the machine can do; None where nothing is known
+    that disturbed it."""
+    return gpu_disturbance(record) or larger_may_fit(record)
 
 
-def unfair(record: Record) -> str | None:
-    """Why a measured record is no fair sample of a speed, or one that ran out of memory none of what fits, in a few
-    words; None where it is one, or no GPU tells."""
-    return disturbed(record) or crowded_out(record)
-
-
-def disturbed(record: Record) -> str | None:
-    """The same of the GPU as it was timed, or as nothing fitted."""
-    for state in record.gpu_state or []:
-        if state is None:
-            continue
+def gpu_disturbance(record: Record) -> str | None:
+    """Describe what disturbed the GPU as the record was timed, or as nothing fitted; None where nothing is known."""
+    for state in filter(None, record.gpu_state or []):
         held = int(state.get("throttle_reasons") or 0) if record.status == "ok" else 0
         for bit, words in _THROTTLED.items():
             if held & bit:
@@ -50,8 +95,8 @@ def disturbed(record: Record) -> str | None:
     return None
 
 
-def crowded_out(record: Record) -> str | None:
-    """Why a larger micro batch than the one that ran may fit, in a few words; None where nothing says so."""
+def larger_may_fit(record: Record) -> str | None:
+    """Describe why a larger micro batch than the one that ran may fit; None where nothing is known."""
     if record.status != "ok":
         return None
     used = next(filter(None, map(_used_by_others, record.full)), None)
@@ -59,31 +104,23 @@ def crowded_out(record: Record) -> str | None:
 
 
 def _used_by_others(state: Mapping[str, float | None]) -> str | None:
-    """What else used a GPU: its processes do not tell of one that runs in another container."""
+    """Describe another process on a GPU. The memory shows one in another container, which the driver does not list."""
     if int(state.get("processes") or 0) > 1:
         return "another process used the GPU"
     taken, total = (state.get(name) or 0.0 for name in ("taken_bytes", "memory_bytes"))
     return f"others had {taken / 1e9:.1f} GB of the GPU's memory" if taken > _TAKEN * total else None
 
 
-def shared(record: Record) -> bool:
-    """Whether it ran out of a GPU's memory that was not all its own, and so tells nothing of what fits."""
-    return record.status == "out_of_memory" and not record.host_ran_out and disturbed(record) is not None
+def cpu_disturbance(cpus: float | None) -> str | None:
+    """Describe how many CPUs other processes kept busy; None below 0.25 or where the system does not report it."""
+    return f"other processes kept about {cpus:.1f} CPUs busy" if cpus is not None and cpus >= _BUSY else None
 
 
-def stands(record: Record) -> bool:
-    """Whether it is the last word on its settings on its machine: they ran at the largest micro batch, or ran out of
-    the GPU's memory, all of it theirs."""
-    if record.status == "ok":
-        return crowded_out(record) is None
-    return record.status == "out_of_memory" and not record.host_ran_out and not shared(record)
-
-
-_EXACT = 1e-6  # relative: JSON keeps every digit, so what follows from raw times follows to the last ones
+_EXACT = 1e-6  # relative: JSON keeps every digit, so what is derived from raw times agrees to the last ones
 
 
 def contradiction(record: Record) -> str | None:
-    """Why a record cannot be what a trial left: its parts contradict each other. None for a sound one.
+    """Describe how the parts of a record contradict each other, as of none that a trial left; None where they agree.
 
     Days, steps and rates must follow from the raw times, and these be there for every rank.
     """
@@ -106,8 +143,8 @@ def contradiction(record: Record) -> str | None:
     if record.status == "not_measured":
         return "its status is not_measured, which no trial leaves"
     if record.status != "ok":
-        told = [name for name in ("authors_step", "true_step", "true_days") if getattr(record, name) is not None]
-        return f"its status is {record.status}, and yet it has {told[0]}" if told else None
+        derived = [name for name in ("authors_step", "true_step", "true_days") if getattr(record, name) is not None]
+        return f"its status is {record.status}, and yet it has {derived[0]}" if derived else None
     micro_batch, accumulation = record.micro_batch, record.accumulation
     if micro_batch is None or accumulation is None or trial.world * micro_batch * accumulation != recipe.batch_size:
         return (
@@ -115,11 +152,11 @@ def contradiction(record: Record) -> str | None:
         )
     if not record.wrapper or record.weights_held is None:
         return "it does not say what ran"
-    return _of_times(record)
+    return _contradiction_of_times(record)
 
 
-def _of_times(record: Record) -> str | None:
-    """The same of its raw times, and of what follows from them."""
+def _contradiction_of_times(record: Record) -> str | None:
+    """Describe a contradiction in the raw times, or with what is derived from them."""
     for name in ("host", "device_times", "synchronised"):
         if len(getattr(record, name)) != record.world:
             return f"{name} has the times of {len(getattr(record, name))} ranks, {record.world} took part"
@@ -127,24 +164,24 @@ def _of_times(record: Record) -> str | None:
     if not all(time > 0 for clock in clocks for rank in clock for times in rank.values() for time in times):
         return "a raw time of it is not positive"
     rounds = sorted({len(times) for clock in clocks for rank in clock for times in rank.values()})
-    if len(rounds) > 1:  # what is reckoned from them goes by the first rank's
+    if len(rounds) > 1:  # values derived from them take the number of the first rank
         return f"its raw times are of {listing([*map(str, rounds)])} rounds, every rank times as many of each part"
     try:
         numbers = reckoned(record, None)
     except (KeyError, IndexError, ValueError):
         return "its raw times are not complete"
-    del numbers["utilisation"]  # it goes by the catalogue, too, in which a peak may have been mended since
+    del numbers["utilisation"]  # it depends on the catalogue, too, in which a peak may have been corrected since
     for name, value in numbers.items():
-        told = getattr(record, name)
-        if not _same(told, value):
-            return f"{name} is {json.dumps(told)}, the raw times give {json.dumps(value)}"
+        recorded = getattr(record, name)
+        if not _agree(recorded, value):
+            return f"{name} is {json.dumps(recorded)}, the raw times give {json.dumps(value)}"
     return None
 
 
-def _same(told: Any, value: Any) -> bool:
+def _agree(recorded: Any, value: Any) -> bool:
     if isinstance(value, list):
-        return len(told) == len(value) and all(map(_same, told, value))
-    return isinstance(told, float) and math.isclose(told, value, rel_tol=_EXACT)
+        return len(recorded) == len(value) and all(map(_agree, recorded, value))
+    return isinstance(recorded, float) and math.isclose(recorded, value, rel_tol=_EXACT)
 
 
 _REMEDY = "put back the environment.json that the run wrote, or run the same command again, which measures it"
@@ -152,76 +189,56 @@ _SAME_MEMORY = 0.02  # relative: pages that a GPU retires are not counted any mo
 
 
 def believed(record: Record, environment: Environment) -> Record:
-    """Return the record, or, where its folder does not support it, one of the same trial that has no number: it is
-    `not_measured`, and says why."""
-    why = disbelief(record, environment)
-    if why is None:
+    """Return the record where its folder's environment.json supports it, else one of the same trial without numbers,
+    `not_measured`, with the reason."""
+    if (why := _doubt(record, environment)) is None:
         return record
-    return Record(
-        record.id,
-        record.recipe,
-        record.scale,
-        record.settings,
-        record.device,
-        record.count,
-        "not_measured",
-        why,
-        _REMEDY,
-        nodes=record.nodes,
-        memory_limit=record.memory_limit,
-        tf32=record.tf32,
-        commit=record.commit,
-        stack_started=record.stack_started,
-    )
+    known = {"tf32": record.tf32, "commit": record.commit, "stack_started": record.stack_started}
+    return Record.of(record, "not_measured", reason=why, remedy=_REMEDY, **known)
 
 
-def disbelief(record: Record, environment: Environment) -> str | None:
-    """Return why a folder with this environment.json does not support a record; None where it does. A CPU's record
-    stands for no cell: without an environment.json it is read as it is."""
+def _doubt(record: Record, environment: Environment) -> str | None:
+    """Describe why environment.json does not support a record; None where it does. A CPU's record stands for no cell:
+    without an environment.json it is read as it is."""
     if record.device == "cpu":
-        return None if environment == Environment() else _of_another_commit(record, environment)
-    listed = [gpu for gpu in environment.gpus or [] if _named(gpu) == record.device]
+        return None if environment == Environment() else _doubt_of_commit(record, environment)
+    listed = [gpu for gpu in environment.gpus or [] if _name(gpu) == record.device]
     if len(listed) < record.count:
-        there = f"lists {tallied(_named(gpu) for gpu in environment.gpus)}" if environment.gpus else "lists no GPU"
+        there = f"lists {tallied(_name(gpu) for gpu in environment.gpus)}" if environment.gpus else "lists no GPU"
         return f"its machine is {record.count} x {record.device}, and environment.json {there}"
-    if why := _of_another_commit(record, environment):
+    if why := _doubt_of_commit(record, environment):
         return why
     if record.crowd is not None:
         return "it says how busy other processes kept the CPUs, which only a trial on a CPU records"
-    memory = max(gpu.memory_bytes for gpu in listed)
-    most = max([record.peak_memory or 0, *(size for _, size in _pairs(record.peaks))])
+    sizes = [pair[1] for pair in record.peaks if len(pair) == 2]
+    memory, most = max(gpu.memory_bytes for gpu in listed), max([record.peak_memory or 0, *sizes])
     if most > memory:
         return f"it took {most:,} bytes of a GPU that has {memory:,} by environment.json"
     if record.status == "ok":
-        return _of_no_gpu(record)
-    if record.status == "out_of_memory":
-        return _without_memory(record, listed)
+        return _doubt_of_gpu(record)
+    if record.status == "out_of_memory" and not any(size > 0 for size in sizes):
+        return _doubt_of_full_gpu(record, listed)
     if record.status == "skipped" and not (record.bound and record.bound > 0):
         return "it was skipped without a bound: the seconds that a training step would have taken at best"
     return None
 
 
-def _named(gpu: RunGpu) -> str:
-    """The name of a GPU that environment.json lists; by the driver's name where the catalogue has another GPU of that
-    name."""
+def _name(gpu: RunGpu) -> str:
+    """Return the name of a listed GPU; the driver's, where the catalogue has another GPU of that name."""
     known = find(gpu.name)
     return gpu.name if known is None or known == find(gpu.driver_name) else f"unknown GPU ({gpu.driver_name})"
 
 
-def _of_another_commit(record: Record, environment: Environment) -> str | None:
+def _doubt_of_commit(record: Record, environment: Environment) -> str | None:
     listed = list(dict.fromkeys([*environment.commits, environment.commit]))
     if record.commit in listed:
         return None
-    there = listing([_commit(each) for each in listed])
-    return f"it was written by {_commit(record.commit)}, and environment.json lists {there}"
+    commit, *commits = ("no known commit" if each is None else f"commit {each}" for each in (record.commit, *listed))
+    return f"it was written by {commit}, and environment.json lists {listing(commits)}"
 
 
-def _commit(commit: str | None) -> str:
-    return "no known commit" if commit is None else f"commit {commit}"
-
-
-def _of_no_gpu(record: Record) -> str | None:
-    """Why a trial that was timed did not run on a GPU."""
+def _doubt_of_gpu(record: Record) -> str | None:
+    """Describe why a trial that was timed did not run on a GPU."""
     states = record.gpu_state or []
     known = any(value is not None for state in states for value in (state or {}).values())
     if not known or len(states) != record.world:
@@ -236,11 +253,8 @@ def _of_no_gpu(record: Record) -> str | None:
     return None
 
 
-def _without_memory(record: Record, listed: list[RunGpu]) -> str | None:
-    """Why nothing shows that memory ran out: of the GPU that environment.json lists, no size fitted before, and the GPU
-    did not say what it has."""
-    if any(size > 0 for _, size in _pairs(record.peaks)):
-        return None
+def _doubt_of_full_gpu(record: Record, listed: list[RunGpu]) -> str | None:
+    """Describe why nothing shows that memory ran out of a listed GPU, where no micro batch fitted before."""
     states = [*record.full, *filter(None, record.gpu_state or [])]
     said = [memory for state in states if (memory := state.get("memory_bytes"))]
     if not said:
@@ -249,7 +263,3 @@ def _without_memory(record: Record, listed: list[RunGpu]) -> str | None:
         return None
     sizes = listing(sorted({f"{gpu.memory_bytes:,}" for gpu in listed}))
     return f"it ran out of the memory of a GPU of {said[0]:,.0f} bytes, and environment.json lists one of {sizes}"
-
-
-def _pairs(peaks: list[list[int]]) -> list[list[int]]:
-    return [pair for pair in peaks if len(pair) == 2]

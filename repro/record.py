@@ -100,7 +100,6 @@ def reckoned(record: Record, gpu: Gpu | None) -> dict[str, Any]:
 
 # `not_measured` is no outcome of a trial: answer.py gives it to a record that the folder does not support.
 Status = Literal["ok", "out_of_memory", "unsupported", "crashed", "timed_out", "interrupted", "skipped", "not_measured"]
-SILENT: tuple[Status, ...] = ("interrupted", "skipped", "not_measured")  # statuses without a result
 
 
 class OnMachine:
@@ -315,8 +314,8 @@ class Record(OfSettings):
         return replace(self, authors_days=None, true_days=None, synchronised_days=None)
 
     @classmethod
-    def of(cls, trial: Trial, status: Status, **known: Any) -> Record:
-        """Build the record of a trial from the fields that are known."""
+    def of(cls, trial: Trial | Record, status: Status, **known: Any) -> Record:
+        """Build the record of a trial, or of another record's trial, from the fields that are known."""
         return cls(
             trial.id,
             trial.recipe,

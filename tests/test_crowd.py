@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from repro.answer import crowded
+from repro.answer import cpu_disturbance
 from repro.lab.report import Report
 from repro.measure import memory
 from repro.measure.launcher import ForkServer
@@ -77,7 +77,7 @@ def test_a_system_that_does_not_tell_says_nothing(
         (tmp_path / "stat").write_text(text)
     monkeypatch.setattr(memory, "_STAT", tmp_path / "stat")
     assert Crowd().others() is None
-    assert crowded(None) is None
+    assert cpu_disturbance(None) is None
 
 
 def test_the_fork_server_tells_it_of_a_job_but_not_of_one_that_takes_turns_with_others(

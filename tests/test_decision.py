@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from repro.answer import unfair
+from repro.answer import disturbance
 from repro.compare import rule
 from repro.compare.rule import (
     ALPHA,
@@ -339,5 +339,5 @@ def test_separate_runs_on_a_drifting_machine_are_why_stacks_are_interleaved() ->
     ],
 )
 def test_samples_of_a_gpu_that_was_held_down_or_shared_are_not_fair(state: Any, why: str | None) -> None:
-    assert unfair(record("pythia-1b", "naive", 60.0, gpu_state=[None, state])) == why
-    assert unfair(record("pythia-1b", "naive", 60.0)) is None
+    assert disturbance(record("pythia-1b", "naive", 60.0, gpu_state=[None, state])) == why
+    assert disturbance(record("pythia-1b", "naive", 60.0)) is None

@@ -379,6 +379,16 @@ def test_what_ran_out_of_memory_that_was_not_its_own_is_measured_again(
         assert bool(run.waiting) == waits
 
 
+@pytest.mark.parametrize(("full", "waits"), [([], False), ([{"processes": 1}], False), ([{"processes": 2}], True)])
+def test_a_micro_batch_that_others_left_no_larger_room_for_is_measured_again(
+    full: list[dict[str, float]], waits: bool, tmp_path: Path
+) -> None:
+    smaller = record("vit", "naive", 1.0, "cpu", 1, scale="tiny", full=full)
+    options = Options(models=("vit",), methods="naive", scale="tiny", counts=(1,))
+    with Run(results_folder(tmp_path / "run", smaller), options, []) as run:
+        assert bool(run.waiting) == waits
+
+
 @pytest.mark.parametrize("days", [1.0, None])
 def test_a_run_judges_by_the_records_that_its_report_takes(days: float | None, tmp_path: Path) -> None:
     edited = record("vit", "naive", 7.0)
@@ -531,6 +541,18 @@ def test_what_another_machine_measured_keeps_its_folder_whatever_is_asked_for(st
     assert refused.returncode == 2
     assert "torch was 2.0.0" in refused.stderr
     assert (tmp_path / "environment.json").read_text() == described
+
+
+@pytest.mark.parametrize("known", [{"host_ran_out": True}, {"gpu_state": [{"processes": 2}]}])
+def test_another_stack_may_measure_again_what_ran_out_of_memory_that_was_not_its_own(
+    known: dict[str, Any], tmp_path: Path
+) -> None:
+    full = record("vit", "naive", None, "cpu", 1, status="out_of_memory", scale="tiny", **known)
+    results_folder(tmp_path, full)
+    (tmp_path / "environment.json").write_text('{"packages": {"torch": "2.0.0"}, "python": "3.11.0", "gpus": []}')
+    options = Options(models=("vit",), methods="naive", scale="tiny", counts=(1,))
+    with Run(tmp_path, options, []) as run:
+        assert len(run.waiting) == 1
 
 
 def test_a_second_run_in_the_same_folder_is_told_who_holds_it(tmp_path: Path) -> None:

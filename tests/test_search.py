@@ -142,6 +142,18 @@ def test_what_ran_out_of_memory_that_was_not_all_its_own_is_still_to_be_tried(kn
     assert found.free_lunch_fits
 
 
+def test_settings_that_did_not_fit_do_not_fit_whatever_others_disturb_later() -> None:
+    full, disturbed = (on_one("naive", None, "out_of_memory", gpu_state=[{"processes": users}]) for users in (1, 2))
+    assert search(full, disturbed).standing["naive"] is full
+    assert search(disturbed, full).standing["naive"] is full
+
+
+def test_what_was_interrupted_or_cannot_run_was_not_tried() -> None:
+    none = [on_one("naive", None, status) for status in ("interrupted", "unsupported", "skipped", "not_measured")]
+    tried = [on_one("free_lunch", None, status) for status in ("crashed", "timed_out", "out_of_memory")]
+    assert search(*none, *tried).tried == tried
+
+
 def test_the_gain_is_of_memory_saving_settings_over_free_lunch_alone() -> None:
     found = search(on_one("naive", 10.0), on_one("free_lunch", 20.0), on_one("free_lunch+checkpointing", 15.0))
     assert (found.fastest, found.fastest_saving) == ("free_lunch+checkpointing", "free_lunch+checkpointing")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from repro import models
-from repro.answer import crowded_out, stands, unfair
+from repro.answer import Answer, disturbance, larger_may_fit
 from repro.machine.build_cache import mend
 from repro.machine.packages import installed_packages
 from repro.machine.rules import Stack
@@ -437,7 +437,7 @@ def test_a_search_that_crashes_far_from_the_end_of_the_memory_is_a_crash_whereve
     assert _fit(attempt, 16, start, record) == 0
     assert (record.status, record.reason, record.warnings) == ("crashed", "NCCL error", [])
     assert record.gpu_state is None, "what else is on the GPU has no part in it"
-    assert not stands(record)
+    assert Answer.of(record) is Answer.FAILED
     limited = Record.of(Trial("vit", "tiny", "naive", "H100", 1, memory_limit=70), "ok")
     assert _fit(attempt, 16, start, limited) == 1, "of what it may take it is the end"
 
@@ -485,8 +485,8 @@ def test_a_micro_batch_that_others_left_no_room_for_may_fit_another_time(
     attempt = partial(search_of, "out_of_memory", taken=taken, gpu_state={"processes": processes})
     assert _fit(attempt, 16, start, record) == 2
     told = f"a larger micro batch ran out of memory as {beside}" if beside else None
-    assert (record.status, crowded_out(record), unfair(record)) == ("ok", told, told)
-    assert stands(record) == (not beside)
+    assert (record.status, larger_may_fit(record), disturbance(record)) == ("ok", told, told)
+    assert Answer.of(record) is (Answer.DISTURBED if beside else Answer.RAN)
 
 
 def test_the_memory_of_the_host_does_not_go_by_the_micro_batch_in_a_search_either() -> None:
@@ -495,7 +495,7 @@ def test_the_memory_of_the_host_does_not_go_by_the_micro_batch_in_a_search_eithe
         assert _fit(partial(search_of, "out_of_memory", of_host=True), 16, start, record) == 0
         assert (record.status, record.host_ran_out) == ("out_of_memory", True)
         assert record.reason == f"the host's memory ran out while searching at micro batch {at}: no more"
-        assert not stands(record)
+        assert Answer.of(record) is Answer.FAILED
 
 
 def test_a_gpu_that_others_filled_before_fits_nothing_for_their_sake() -> None:
@@ -507,7 +507,7 @@ def test_a_gpu_that_others_filled_before_fits_nothing_for_their_sake() -> None:
     assert _fit(lambda start, largest: ("out_of_memory", [full]), 16, 1, record) == 0
     assert record.reason == "not even a micro batch of 1 fits; others had 79.0 GB of the GPU's memory"
     assert record.remedy == "run it again once no other process uses the GPU"
-    assert not stands(record)
+    assert Answer.of(record) is Answer.MAY_FIT
 
 
 def timed(number: int, graphs: dict[str, int] | None = None, skipped: int = 0, uncounted: str | None = None) -> Outcome:

@@ -493,17 +493,22 @@ def test_a_trial_that_one_stack_has_no_memory_for_is_told_and_not_repeated(rehea
 
 
 @pytest.mark.parametrize(
-    ("status", "users", "later"),
-    [("crashed", 1, [6, 7, 6]), ("out_of_memory", 1, [1, 2, 2]), ("out_of_memory", 2, [6, 7, 6])],
+    ("status", "users", "of_host", "later"),
+    [
+        ("crashed", 1, False, [6, 7, 6]),
+        ("out_of_memory", 1, False, [1, 2, 2]),
+        ("out_of_memory", 2, False, [6, 7, 6]),
+        ("out_of_memory", 1, True, [6, 7, 6]),
+    ],
 )
 def test_a_trial_that_fails_is_left_alone_until_the_same_command_and_the_others_go_on(
-    rehearsal: Callable[..., Rehearsal], status: Status, users: int, later: list[int]
+    rehearsal: Callable[..., Rehearsal], status: Status, users: int, of_host: bool, later: list[int]
 ) -> None:
     on_gpus = rehearsal("naive", "checkpointing")
 
     def measured(arm: str, trial: Trial, before: int) -> Record:
         if arm == "after" and trial.settings == "naive" and before == 1:
-            return Record.of(trial, status, reason="as told", gpu_state=[{"processes": users}])
+            return Record.of(trial, status, reason="as told", host_ran_out=of_host, gpu_state=[{"processes": users}])
         return on_gpus.of(trial, 1.0)
 
     on_gpus.measured = measured

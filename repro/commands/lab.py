@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import get_args
 
 from .. import files, models
-from ..answer import crowded
+from ..answer import cpu_disturbance
 from ..console import FAILED, OK, say
 from ..lab.report import Report, named, scaled_down, what
 from ..lab.specification import Trained, Training
@@ -65,7 +65,7 @@ def main(given: argparse.Namespace) -> int:
             for name, training in wanted.items():
                 say(f"training {named(training)}{_predicted(done, training)}")
                 done[name], earlier = experiment.run(training)
-                others = crowded(done[name].crowd)
+                others = cpu_disturbance(done[name].crowd)
                 beside = "" if others is None else f", while {others}"
                 again = " (from an earlier run)" if earlier else ""
                 say(f"took {figures(sum(done[name].seconds), 4)} s{again}{beside}")

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any, cast, get_args
 
 from .. import models
-from ..answer import unfair
+from ..answer import Answer, disturbance
 from ..console import UserError, say
 from ..installation import way_to_install
 from ..machine.packages import installed
@@ -155,7 +155,7 @@ def _beside(
     about = "\n".join(
         (
             f"Steps in true seconds, and by the authors' clock. {' '.join(predicted_from)}",
-            *(f"No fair sample: {one}." for one in _unfair(each.record for each in found)),
+            *(f"No fair sample: {one}." for one in _disturbed(each.record for each in found)),
         )
     )
     table = render([report.beside_line(row) for row in rows], given.format)
@@ -163,11 +163,9 @@ def _beside(
     return 0
 
 
-def _unfair(records: Iterable[Record]) -> list[str]:
-    """Return the trials that ran disturbed, so that they show neither the GPU's speed nor what fits, with reasons."""
-    return [
-        f"{record.id}, {why}" for record in records if record.status == "ok" and (why := unfair(record)) is not None
-    ]
+def _disturbed(records: Iterable[Record]) -> list[str]:
+    """Describe the trials that ran disturbed, so that they show neither the GPU's speed nor what fits."""
+    return [f"{record.id}, {disturbance(record)}" for record in records if Answer.of(record) is Answer.DISTURBED]
 
 
 def _traced_for(run: Reading | None) -> tuple[traces.Traced, str]:
@@ -245,7 +243,7 @@ def _fit(given: argparse.Namespace) -> int:
     seen = [*observations(), *kept_observations()]
     if given.measured is not None:
         runs = read_measured(given.measured)
-        for one in _unfair(runs.records):
+        for one in _disturbed(runs.records):
             say(f"not fitted to {one}")
         added = [one for run in runs.runs for one in measured_observations(run.records, _traced_for(run)[0])]
         if not added:

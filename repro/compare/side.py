@@ -11,12 +11,13 @@ from statistics import median
 from typing import Any
 
 from .. import command, datafile
+from ..answer import Answer
 from ..console import UserError
 from ..datafile import NotAsDeclaredError
 from ..files import look
 from ..machine.environment import Environment
 from ..machine.host import Host
-from ..record import SILENT, Record
+from ..record import Record
 from ..run.reading import (
     Problem,
     all_sound_records,
@@ -137,11 +138,11 @@ def _of_run(folder: Path) -> tuple[list[Record], Environment]:
 def _unmended(records: Sequence[Record]) -> list[Record]:
     """Return the records of a folder without failures that were measured again later, in any number of rounds: they
     were no starts of their own. Of a trial that still fails, the latest failure stays."""
-    of_id = {record.id: record for record in records if record.status not in SILENT}
+    of_id = {record.id: record for record in records if Answer.of(record).ended}
     latest = [record for record in records if of_id.get(record.id) is record]
     stands = {key(record): record for record in latest}
-    stands |= {key(record): record for record in latest if record.status == "ok"}
-    return [each for each in records if each.status in ("ok", *SILENT) or each is stands[key(each)]]
+    stands |= {key(record): record for record in latest if Answer.of(record).ran}
+    return [each for each in records if (told := Answer.of(each)).ran or not told.ended or each is stands[key(each)]]
 
 
 _NO_COMMIT = (None, "unversioned", "unknown")  # what pytest-benchmark writes outside of a checkout
@@ -240,7 +241,7 @@ def _object(path: Path) -> dict[str, Any]:
 
 def _checked(record: Record, path: Path) -> Record:
     """Return a baseline's record, which has no raw times. Raises UserError where it is ok and has no valid time."""
-    if record.status != "ok":
+    if not Answer.of(record).ran:
         return record
     for name in ("synchronised_step", "true_step"):
         seconds = getattr(record, name)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from statistics import median, mode
 from typing import Literal, get_args
 
-from ..answer import crowded, shared, unfair
+from ..answer import Answer, cpu_disturbance, disturbance
 from ..console import UserError, cut
 from ..machine import rules
 from ..machine.environment import Environment
-from ..record import SILENT, Record, Trial
+from ..record import Record, Trial
 from ..text import counted, figures
 from .rule import SEPARATE_A_ROUND, SMALLEST_CHANGE, Decision, Ratio, decide, noise_floor, of_pairs, of_separate
 from .side import Key, Side, key, middle, of_starts, step_seconds
@@ -102,7 +102,7 @@ def only_in(side: Side, other: Side) -> list[Alone]:
 
 def _shown(records: Sequence[Record]) -> Record:
     """Return the latest record that ran, else the latest, to describe the trial."""
-    return next((record for record in reversed(records) if record.status == "ok"), records[-1])
+    return next((record for record in reversed(records) if Answer.of(record).ran), records[-1])
 
 
 def compare_trial(
@@ -115,11 +115,11 @@ def compare_trial(
     told = Compared(_shown(before), _half(before), _half(after), "incomparable", obstacle)
     if obstacle:
         return told
-    sides = [[record for record in side if not shared(record)] for side in (before, after)]
+    sides = [[record for record in side if Answer.of(record) is not Answer.MAY_FIT] for side in (before, after)]
     for side, kept in zip((before, after), sides, strict=True):
         if not kept:
             return replace(told, reason=_all_discarded(side))
-    ran = [[record for record in side if record.status == "ok"] for side in sides]
+    ran = [[record for record in side if Answer.of(record).ran] for side in sides]
     shares = [1 - len(runs) / len(side) for runs, side in zip(ran, sides, strict=True)]
     failures = _failures(*sides)
     if not any(ran):
@@ -139,7 +139,7 @@ def _of_what_ran(told: Compared, ran: Sequence[Sequence[Record]], judge: Judge |
     """Compare a trial by the times of both sides, each of which has some."""
     if obstacle := _another_recipe(*ran):
         return replace(told, reason=obstacle)
-    fair = [[record for record in side if unfair(record) is None] for side in ran]
+    fair = [[record for record in side if Answer.of(record) is Answer.RAN] for side in ran]
     for side, kept in zip(ran, fair, strict=True):
         if not kept:
             return replace(told, reason=_all_discarded(side))
@@ -202,7 +202,7 @@ def _failed(side: Sequence[Record]) -> str:
     """Describe the failures of one side, by status, with the most frequent reason of each."""
     reasons: dict[str, list[str]] = {}
     for record in side:
-        if record.status != "ok":
+        if not Answer.of(record).ran:
             reasons.setdefault(record.status, []).append(record.reason or "no reason recorded")
     count = (lambda number: f"{number} of {len(side)} processes ") if len(side) > 1 else lambda number: ""
     return ", ".join(f"{count(len(said))}{status}: {mode(sorted(said))}" for status, said in sorted(reasons.items()))
@@ -210,16 +210,17 @@ def _failed(side: Sequence[Record]) -> str:
 
 def _all_discarded(side: Sequence[Record]) -> str:
     all_of_it = "its one sample" if len(side) == 1 else f"every one of {len(side)} samples"
-    return f"{all_of_it} was discarded: {unfair(side[-1])}"
+    return f"{all_of_it} was discarded: {disturbance(side[-1])}"
 
 
 def _half(records: Sequence[Record]) -> Half:
-    fair = [record for record in records if record.status == "ok" and unfair(record) is None]
-    failed = sum(record.status != "ok" and not shared(record) for record in records)
+    fair = [record for record in records if Answer.of(record) is Answer.RAN]
+    answers = Counter(map(Answer.of, records))
+    discarded = answers[Answer.DISTURBED] + answers[Answer.MAY_FIT]
     return Half(
         processes=len(fair),
-        discarded=len(records) - len(fair) - failed,
-        failed=failed,
+        discarded=discarded,
+        failed=len(records) - len(fair) - discarded,
         median=middle(step_seconds(record) for record in fair),
         peak_memory=middle(record.peak_memory for record in fair),
         days=middle(record.true_days for record in fair if record.scale == "paper"),  # tiny recipes have no days
@@ -230,7 +231,7 @@ def _by_trial(side: Side) -> dict[Key, list[Record]]:
     """Return the records of each trial that have a result: not those that were interrupted or skipped."""
     found: dict[Key, list[Record]] = {}
     for record in side.records:
-        if record.status not in SILENT:
+        if Answer.of(record).ended:
             found.setdefault(key(record), []).append(record)
     return found
 
@@ -381,7 +382,7 @@ def _numerics(before: Sequence[float | None] | None, after: Sequence[float | Non
 def _crowd(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
     """Return the change in CPUs that other processes used; interleaved processes do not record it."""
     old, new = (middle(record.crowd for record in side) for side in (before, after))
-    if old is None or new is None or crowded(abs(new - old)) is None:
+    if old is None or new is None or cpu_disturbance(abs(new - old)) is None:
         return []
     return [Change("CPUs that other processes kept busy", f"{old:.1f}", f"{new:.1f}")]
 
@@ -484,7 +485,7 @@ def by_start(
 
 def _sample(record: Record, micro_batch: int | None) -> float | None:
     """Return the seconds of a training step; None where the process was disturbed or ran at another micro batch."""
-    return None if unfair(record) or record.micro_batch != micro_batch else step_seconds(record)
+    return step_seconds(record) if Answer.of(record) is Answer.RAN and record.micro_batch == micro_batch else None
 
 
 def _known(values: Iterable[float | None]) -> list[float]:

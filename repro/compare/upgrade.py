@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from .. import files, text
-from ..answer import shared
+from ..answer import Answer, is_final
 from ..console import UserError
 from ..machine import environment, rules
 from ..machine.devices import Device, gpu_of
@@ -43,7 +43,6 @@ from .trials import Change, Compared, Judge, choose, compare_trial, judge_pairs
 
 ARMS = ("before", "after", "again")
 SIDES = ARMS[:2]  # the arms that are compared
-_STANDS = ("ok", "out_of_memory", "timed_out")  # the same command measures other records again
 _Taken = Counter[tuple[str, str]]  # by arm and trial
 FORKS = 4  # of each arm a start, on a CPU: a start causes little of a process's noise, and loading takes time
 
@@ -108,7 +107,7 @@ class Check:
         again."""
         sampled = self._sampled(trial)
         there = [] if sampled is None else [each for each in history(self.folder / arm) if each.id == sampled.id]
-        return [each for each in there if _stands(each) or each is there[-1]]
+        return [each for each in there if is_final(each) or each is there[-1]]
 
     def _refuse_others(self) -> None:
         """Raise UserError for a check of other stacks. Packages that no measurement depends on may have changed."""
@@ -170,7 +169,7 @@ class Check:
     def _taken(self) -> tuple[_Taken, set[str]]:
         """Return how often each arm has measured each trial, and the trials that failed."""
         known = [(arm, record) for arm in ARMS for record in _standing(self.folder / arm)]
-        failed = self._failed.union(record.id for _, record in known if record.status != "ok")
+        failed = self._failed.union(record.id for _, record in known if not Answer.of(record).ran)
         return Counter((arm, record.id) for arm, record in known), failed
 
     def _missing(self, start: int, trials: Sequence[Trial], taken: _Taken) -> list[int]:
@@ -205,12 +204,12 @@ class Check:
     def _measure(self, trial: Trial, arms: Sequence[_Opened], turns: Turns) -> bool:
         """Measure a trial once in these arms, and keep the records; return False where one failed."""
         if self._devices or trial.scale == "paper":  # memory may not hold three processes
-            return all(arm.keep(arm.measure(trial)).status == "ok" for arm in arms)
+            return all(Answer.of(arm.keep(arm.measure(trial))).ran for arm in arms)
         works = [partial(arm.measure, trial, turns.address) for arm in arms]
         records = turns.run(works, [arm.server.stop for arm in arms])
         for arm, record in zip(arms, records, strict=True):
             arm.keep(record)
-        return all(record.status == "ok" for record in records)
+        return all(Answer.of(record).ran for record in records)
 
     @contextmanager
     def _opened(self, folder: Path, arm: str, trials: Iterable[Trial]) -> Iterator[_Opened]:
@@ -244,7 +243,7 @@ class Check:
     def _failure(self, trial: Trial, arms: Sequence[str]) -> str:
         """Describe a failure of one of these arms that ended its starts, which a comparison does not report."""
         for arm in arms:
-            if failed := [record for record in self.samples(arm, trial) if record.status != "ok"]:
+            if failed := [record for record in self.samples(arm, trial) if not Answer.of(record).ran]:
                 where = self._stacks[arm].name if arm in SIDES else f"the copy of {self._stacks[arm].name}"
                 why = f"{failed[-1].status}: {failed[-1].reason}"
                 return f"; in {where} it failed, which ended its starts ({why})"
@@ -381,11 +380,7 @@ def rounds(devices: Sequence[Device]) -> int:
 
 def _standing(folder: Path) -> list[Record]:
     """Return the records of a folder that are not to be measured again."""
-    return [record for record in history(folder) if _stands(record)]
-
-
-def _stands(record: Record) -> bool:
-    return record.status in _STANDS and not shared(record)
+    return [record for record in history(folder) if is_final(record)]
 
 
 def _modules(trials: Iterable[Trial]) -> list[str]:

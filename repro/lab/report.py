@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from .. import models
-from ..answer import crowded
+from ..answer import cpu_disturbance
 from ..datafile import of_another
 from ..models import gan
 from ..models.gan import EPOCHS
@@ -49,7 +49,7 @@ class Report:
         parts += [
             f"While {named(each.what)} ran, {others}: it may have taken longer than alone."
             for each in self.trained
-            if (others := crowded(each.crowd)) is not None
+            if (others := cpu_disturbance(each.crowd)) is not None
         ]
         parts += [title("Prediction"), render([_prediction(row) for row in self.predictions], format)]
         parts += [

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from repro import files
-from repro.answer import crowded_out, disturbed
+from repro.answer import gpu_disturbance, larger_may_fit
 from repro.console import cut, one_line
 from repro.datafile import value
 from repro.machine import rules
@@ -240,7 +240,7 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
             f"micro batch {theirs} fits only where no gradients accumulate, as none did in the authors' timing: their "
             f"clock is of it, all else of micro batch {micro_batch}"
         )
-    if beside := crowded_out(record):
+    if beside := larger_may_fit(record):
         record.warnings.append(beside)
     _take(outcomes, trial, ranks.bench, record)
 
@@ -382,7 +382,7 @@ def _fail(record: Record, status: Status, failure: Outcome, at: str = "") -> Non
         record.reason += f": {failure.error}"
     if status == "crashed" and (short := _short_of_disk(failure)):
         record.reason, record.remedy = f"{short}: {failure.error}", _REMEDIES["disk"]
-    if (shared := disturbed(record)) and not failure.of_host:
+    if (shared := gpu_disturbance(record)) and not failure.of_host:
         record.reason, record.remedy = f"{record.reason}; {shared}", _REMEDIES["shared"]
     record.traceback = failure.traceback
 
@@ -416,7 +416,7 @@ def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -
     record.launches = ranks[0].launches
     if why := ranks[0].uncounted:
         record.warnings.append(f"kernel launches were not counted: {why}")
-    if held_down := disturbed(record):
+    if held_down := gpu_disturbance(record):
         record.warnings.append(f"{held_down} while it was timed")
     if record.compiled and not (record.graphs and record.graphs["compiled"]):
         silent = "torch.compile made no graph and said nothing: the model ran uncompiled"

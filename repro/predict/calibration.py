@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from repro import command, datafile
-from repro.answer import crowded
+from repro.answer import cpu_disturbance
 from repro.console import UserError
 from repro.paper.gpus import AMPERE, GENERATIONS, Gpu, find, paper_gpus
 from repro.text import LARGEST, SMALLEST
@@ -121,7 +121,7 @@ class Probes:
     @property
     def doubt(self) -> str:
         """Return a sentence if other processes may have slowed the probes, else an empty string."""
-        others = crowded(self.crowd)
+        others = cpu_disturbance(self.crowd)
         return f"While it was probed {others}: it may be faster than this, measure it again alone." if others else ""
 
     def save(self, file: Path, named: bool = True) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
-from repro.answer import unfair
+from repro.answer import Answer
 from repro.paper.findings import paper_gpu, recipe_of
 from repro.paper.gpus import find
 from repro.paper.measured_days import measured_days
@@ -120,9 +120,10 @@ def measured_observations(records: Iterable[Record], stack: traces.Traced) -> li
     """Return every undisturbed trial of a paper's recipe on one node of GPUs of the catalogue, with all of their
     memory. Skip trials without days."""
     found = []
-    for record in (record for record in records if record.recipe in models.IDS):
+    of_paper = (each for each in records if each.recipe in models.IDS and each.stands_for_paper)
+    for record in (each for each in of_paper if Answer.of(each) is Answer.RAN):
         gpu, size, days = find(record.device), record.micro_batch, record.true_days
-        if gpu is None or not record.stands_for_paper or days is None or size is None or unfair(record) is not None:
+        if gpu is None or days is None or size is None:
             continue
         recipe, settings = record.recipe_and_settings
         authors = None if record.authors_micro_batch else record.authors_days

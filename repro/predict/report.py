@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from repro import command
-from repro.answer import stands
+from repro.answer import Answer, larger_may_fit
 from repro.datafile import columns
 from repro.machine.packages import installed, without_build
 from repro.paper.tables import Cell, printed
@@ -215,7 +215,7 @@ class Beside:
 
     @property
     def feasible_as_predicted(self) -> bool:
-        return self.forecast.feasible == (self.record.status == "ok")
+        return self.forecast.feasible == Answer.of(self.record).ran
 
 
 def beside(
@@ -233,7 +233,7 @@ def beside(
         Beside(predicted(record), record)
         for record in records
         if (record.device, record.count, record.nodes) == (device, machine.gpus, machine.nodes)
-        and (record.status == "ok" or stands(record))
+        and Answer.of(record) in (Answer.RAN, Answer.DISTURBED, Answer.DOES_NOT_FIT)  # no host's memory is predicted
     ]
 
 
@@ -244,7 +244,7 @@ def told(found: Sequence[Beside]) -> str:
     words = f"Feasible or not as predicted: {feasible} of {len(found)}."
     if not ratios:
         return words
-    ran = [each for each in found if each.record.status == "ok" and stands(each.record)]
+    ran = [each for each in found if Answer.of(each.record).ran and not larger_may_fit(each.record)]
     sizes = [each.forecast.micro_batch == each.record.compared_micro_batch for each in ran]
     errors = [abs(ratio - 1) for ratio in ratios]
     near, within = sum(error <= 0.25 for error in errors), sum(0.5 <= ratio <= 2 for ratio in ratios)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from .. import models
+from ..answer import feasible
 from ..money.breakeven import comment_reckonings, spending
 from ..money.choice import INSTEAD, Step, beaten_by, believed, doubts, steps_by_gpu, stops, stops_instead
 from ..money.days import expected_days
@@ -27,7 +28,7 @@ from ..paper.tables import (
     training_compute,
 )
 from ..record import BY_CLOCK, Record
-from ..run.search import Search, ran_out
+from ..run.search import Search
 from ..text import counted, from_to
 from .panels import SEARCH, Curve, Figure, Mark, Origin, Panel, Point, Reference, State, Trade, measured_panels
 
@@ -370,7 +371,7 @@ def methods(searches: Sequence[Search]) -> Figure:
     measured = [
         Mark(search.model, search.machine, _least_measured(search))
         for search in searches
-        if any(trial.status in ("ok", "out_of_memory") for trial in search.trials)
+        if any(feasible(trial) is not None for trial in search.trials)
     ]
     panels = measured_panels("Each recipe here", "grid", "", measured, searches)
     for title, counts in (("1 GPU", COUNTS[:1]), ("2 or more GPUs", COUNTS[1:])):
@@ -414,7 +415,7 @@ def _least_measured(search: Search) -> State:
     if search.best is not None:
         return "memory saving"
     tried = search.standing.get(NAIVE.id)
-    return "infeasible" if search.whole and tried and ran_out(tried) else "not known"
+    return "infeasible" if search.whole and tried and feasible(tried) is False else "not known"
 
 
 def _any_feasible(there: Iterable[Cell]) -> State:
@@ -425,9 +426,10 @@ def _any_feasible(there: Iterable[Cell]) -> State:
 
 
 def _outcome(tried: Sequence[Record], whole: bool) -> State:
-    if any(record.status == "ok" for record in tried):
+    answers = {feasible(record) for record in tried}
+    if True in answers:
         return "feasible"
-    return "infeasible" if whole and all(map(ran_out, tried)) else "not known"
+    return "infeasible" if whole and answers <= {False} else "not known"
 
 
 _RUNS = range(13)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from .. import datafile, models
-from ..answer import crowded
+from ..answer import Answer, cpu_disturbance
 from ..machine.devices import Device
 from ..machine.environment import Environment
 from ..paper.findings import by_place, paper_gpu
@@ -194,7 +194,7 @@ def summary(
     elif all(record.device == "cpu" for record in records) and not devices:
         tiny = all(record.scale == "tiny" for record in records)
         here = f"What was measured here is this CPU{', on tiny recipes' if tiny else ''}."
-        if not any(record.status == "ok" for record in records):
+        if not any(Answer.of(record).ran for record in records):
             here = "None of its trials was measured."
         lines.append(f"Why not: no GPU took part in this run. {here}")
     elif devices and not any(device.gpu and device.gpu.paper_name for device in devices):
@@ -307,11 +307,11 @@ def notes(records: Sequence[Record]) -> list[str]:
 
 def notes_on(record: Record) -> list[str]:
     """Return why a trial has no times, and deviations from what was asked for. Searches report skipped trials."""
-    about = []
-    if record.status not in ("ok", "skipped"):
+    about, answer = [], Answer.of(record)
+    if not answer.ran and answer is not Answer.SKIPPED:
         about.append(f"{record.status}, {record.reason}; {record.remedy}")
     about += record.warnings
-    if (others := crowded(record.crowd)) is not None:
+    if (others := cpu_disturbance(record.crowd)) is not None:
         about.append(f"{others} while it was built and timed: its steps may have taken longer than alone")
     if record.extrapolation_error is not None:
         about.append(f"extrapolated step against whole steps: {record.extrapolation_error:+.1%}")

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-from ..answer import crowded
+from ..answer import cpu_disturbance
 from ..console import visible
 from ..record import Record, Trial
 from ..text import duration, figures
@@ -111,6 +111,6 @@ def _told(record: Record | None, earlier: bool) -> str:
     again = " (from an earlier run)" if earlier else f" ({record.wall_seconds:.1f} s)"
     if record.true_step is None:
         return f"{record.status}, {record.reason}{again}"
-    others = crowded(record.crowd)
+    others = cpu_disturbance(record.crowd)
     told = f"{figures(record.true_step)} s a training step, MBS {record.micro_batch}{again}"
     return told if others is None else f"{told}, while {others}"

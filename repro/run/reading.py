@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__, datafile, files
-from ..answer import believed, contradiction
+from ..answer import Answer, believed, contradiction
 from ..console import UserError, say
 from ..datafile import NotAsDeclaredError
 from ..machine.devices import Device
@@ -25,7 +25,7 @@ from ..machine.environment import Environment
 from ..machine.environment import read as read_environment
 from ..paper.gpus import Gpu, find
 from ..paper.tables import TOLERANCE
-from ..record import DEFAULT, SILENT, Clock, Record, reckoned
+from ..record import DEFAULT, Clock, Record, reckoned
 from ..text import are, counted, first, listing, path, percent, were
 from . import results
 from .plan import Options, trials
@@ -146,7 +146,7 @@ class Joined:
 
 def join(*runs: Reading) -> Joined:
     """Join the records of several folders. If several folders have the same trial, its newest record counts; one
-    without a result (`SILENT`, such as skipped) counts only where no folder has another.
+    without a result (such as a skipped one) counts only where no folder has another.
 
     The age of a record is the start of its stack (`stack_started`). A record without one takes that of the record
     before it in its folder, else the first in the folder that has one. A folder without any was measured by a version
@@ -157,7 +157,7 @@ def join(*runs: Reading) -> Joined:
     aged = [(at, number, record) for number, run in enumerate(runs) for at, record in _with_starts(run.records)]
     aged.sort(key=lambda one: one[:2])  # keeps each folder's order
     newest = {record.id: number for _, number, record in aged}
-    newest |= {record.id: number for _, number, record in aged if record.status not in SILENT}
+    newest |= {record.id: number for _, number, record in aged if Answer.of(record).ended}
     left = tuple(
         replace(run, records=tuple(record for record in run.records if newest[record.id] == number))
         for number, run in enumerate(runs)
@@ -290,7 +290,7 @@ def sound(lines: Iterable[results.Line], place: str, problems: list[Problem]) ->
 
 def _by_todays_catalogue(record: Record, gpus: dict[str, Gpu | None]) -> Record:
     """Return the record with the utilisation that today's catalogue gives. `gpus` caches the GPUs looked up so far."""
-    if record.status != "ok":
+    if not Answer.of(record).ran:
         return record
     if record.device not in gpus:
         gpus[record.device] = find(record.device)

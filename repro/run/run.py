@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..answer import believed, stands
+from ..answer import Answer, believed, is_final, larger_may_fit
 from ..console import UserError, say
 from ..machine import environment, rules
 from ..machine.cluster import Node
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 
 FILES = (TRIALS, VERDICTS, environment.FILE, BENCHMARK, REPORT, PAGE)  # in the folder, and logs
-_ANSWERS = ("ok", "out_of_memory", "timed_out", "skipped")  # what a run that goes on may leave as it is
 _EXHAUSTIVE = "--search exhaustive measures it"
 
 
@@ -83,7 +82,7 @@ class Run:
             then = environment_of(folder, [])
             self._records = {record.id: record for record in sound_records(folder, then, problems)}
             measured = all_sound_records(folder, [])  # believed or not
-            self._answered = any(record.status in _ANSWERS for record in measured)
+            self._answered = any(map(is_final, measured))
             print_problems(problems, folder)
             options = asdict(self.options)
             self.environment = environment.describe(self.devices, self._packages, SEED, options, self._variables)
@@ -96,7 +95,7 @@ class Run:
 
     def _keep_environment(self) -> None:
         """Writes environment.json. Raises UserError where the folder's trials were measured on another stack."""
-        if self._answered or any(record.status in _ANSWERS for record in self._records.values()):
+        if self._answered or any(map(is_final, self._records.values())):
             environment.refuse_another(self.results.folder, self.environment)
         self.environment = environment.keep(self.environment, self.results.folder)
 
@@ -217,7 +216,7 @@ class Run:
     @property
     def ran(self) -> list[str]:
         """The ids of all trials of the folder that are `ok`, also of those that are none of this run's."""
-        return [id for id, record in self._records.items() if record.status == "ok"]
+        return [id for id, record in self._records.items() if Answer.of(record).ran]
 
     def records(self) -> list[Record]:
         """The records of this run's trials, in its order."""
@@ -240,7 +239,7 @@ class Run:
         elif record.status == "skipped":
             standing = self.options.search == "guided" and record.skipped_by(self.options.clock)
         else:
-            standing = stands(record)
+            standing = is_final(record) and not larger_may_fit(record)  # others may leave more room by now
         return record if standing else None
 
     def can_run(self, trial: Trial) -> bool:

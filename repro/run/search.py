@@ -8,8 +8,8 @@ from functools import cached_property
 from statistics import mean, median
 
 from .. import models
-from ..answer import shared
-from ..machine.rules import compiles, fits_papers_hosts
+from ..answer import Answer, feasible
+from ..machine.rules import compiles
 from ..models.recipe import Scale
 from ..paper.settings import FREE_LUNCH, NAIVE, Settings, search_space
 from ..record import DEFAULT, Clock, OnMachine, Record, days_of_steps
@@ -25,26 +25,14 @@ class Spread:
     count: int
 
 
-_SAYS = {"ok": 2, "out_of_memory": 1}  # how informative a status is; other statuses count 0
-
-
 def standing(trials: Iterable[Record]) -> dict[str, Record]:
     """Return one record for each settings id, although trials may have repeated it, such as with more rounds: the last
-    that ran, else the last that ran out of memory, else the last."""
-    found: dict[str, Record] = {}
-    for trial in trials:
-        before = found.get(trial.settings)
-        if before is None or _SAYS.get(trial.status, 0) >= _SAYS.get(before.status, 0):
-            found[trial.settings] = trial
+    that ran, else the last that does not fit, else the last."""
+    known = [(trial, feasible(trial)) for trial in trials]
+    found = {trial.settings: trial for trial, _ in known}
+    for answer in (False, True):
+        found |= {trial.settings: trial for trial, fits in known if fits is answer}
     return found
-
-
-def ran_out(record: Record) -> bool:
-    """Return whether the settings are known not to fit: the record ran out of memory, of a GPU that no other process
-    used. A host's memory counts only for settings that the paper's hosts had too little memory for."""
-    if record.status != "out_of_memory" or shared(record):
-        return False
-    return not (record.host_ran_out and fits_papers_hosts(*record.recipe_and_settings, record.world))
 
 
 @dataclass(frozen=True)
@@ -78,9 +66,7 @@ class Search(OnMachine):
             Settings.parse(id).base: record.status + (", to be run again" if record.status == "out_of_memory" else "")
             for id, record in self.standing.items()
         }
-        settled = {
-            Settings.parse(id).base for id, record in self.standing.items() if record.status == "ok" or ran_out(record)
-        }
+        settled = {Settings.parse(id).base for id, record in self.standing.items() if feasible(record) is not None}
         return tuple(
             f"{settings.id} ({ended[settings]})" if settings in ended else settings.id
             for settings in search_space(self.world)
@@ -95,13 +81,13 @@ class Search(OnMachine):
 
     @property
     def tried(self) -> list[Record]:
-        """Return the trials that were measured, with any outcome: not skipped, unsupported or `not_measured` ones."""
-        return [trial for trial in self.trials if trial.status not in ("skipped", "unsupported", "not_measured")]
+        """Return the trials that came to an end, with any outcome but unsupported."""
+        return [trial for trial in self.trials if Answer.of(trial).ended and trial.status != "unsupported"]
 
     @property
     def skipped(self) -> list[Record]:
         """Return the trials that a guided search skipped because they could not be the fastest."""
-        return [trial for trial in self.standing.values() if trial.status == "skipped"]
+        return [trial for trial in self.standing.values() if Answer.of(trial) is Answer.SKIPPED]
 
     @property
     def seconds(self) -> float:
@@ -113,7 +99,7 @@ class Search(OnMachine):
         """Estimate `seconds` of a search without skipping: a skipped trial takes the mean time of the tried ones that
         are equally compiled or not, else of all tried."""
         took = [(compiles(*trial.recipe_and_settings), trial.wall_seconds) for trial in self.tried]
-        total = sum(trial.wall_seconds for trial in self.trials if trial.status != "skipped")
+        total = sum(trial.wall_seconds for trial in self.trials if Answer.of(trial) is not Answer.SKIPPED)
         for trial in self.skipped:
             compiled = compiles(*trial.recipe_and_settings)
             alike = [seconds for one, seconds in took if one == compiled] or [seconds for _, seconds in took]
@@ -151,7 +137,7 @@ class Search(OnMachine):
     @property
     def free_lunch_fits(self) -> bool:
         """Return False where free lunch alone ran out of memory."""
-        full = (id for id, record in self.standing.items() if ran_out(record))
+        full = (id for id, record in self.standing.items() if feasible(record) is False)
         return self.free_lunch is not None or all(Settings.parse(id).base != FREE_LUNCH for id in full)
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from ..answer import crowded_out, unfair
+from ..answer import Answer, disturbance, feasible, larger_may_fit
 from ..machine import rules
 from ..paper.findings import recipe_of
 from ..paper.gpus import paper_gpus
@@ -14,7 +14,7 @@ from ..paper.settings import NAIVE, Settings, search_space
 from ..paper.tables import TOLERANCE, AtPlace, Cell, PublishedSettings, State, all_cells, published_settings
 from ..record import CLOCKS, DEFAULT, Clock, Record, days_text, other
 from ..text import Interval, figures, listing
-from .search import ran_out, standing
+from .search import standing
 
 Word = Literal["reproduced", "faster", "slower", "feasibility_differs", "no_reference", "not_measured"]
 FAILED: tuple[Word, ...] = ("faster", "slower", "feasibility_differs")
@@ -161,7 +161,7 @@ class _Judge:
         tried = self._tried(there)
         if why := self._not_searched(tried):
             return _judgement("not_measured", why)
-        if any(record.status == "ok" for record in tried.records):
+        if any(Answer.of(record).ran for record in tried.records):
             return self._of_what_ran(tried)
         return self._of_none_ran(tried)
 
@@ -175,7 +175,7 @@ class _Judge:
 
     def _settles(self, record: Record) -> bool:
         """Return whether the outcome of the record's settings is known, at least as a bound by this clock."""
-        return record.status == "ok" or ran_out(record) or record.skipped_by(self.clock)
+        return feasible(record) is not None or record.skipped_by(self.clock)
 
     def _not_searched(self, tried: _Tried) -> str:
         """Return why a cell of Table 1, the best of a search, cannot be judged by what ran; empty where it can."""
@@ -189,7 +189,7 @@ class _Judge:
     def _of_what_ran(self, tried: _Tried) -> Judgement:
         """Judge a cell of which some settings ran, by the fastest of them. For an infeasible cell, only settings that
         fit the memory of the paper's hosts count."""
-        ran = [record for record in tried.records if record.status == "ok"]
+        ran = [record for record in tried.records if Answer.of(record).ran]
         there_too = [
             record
             for record in ran
@@ -211,7 +211,7 @@ class _Judge:
         if word == "slower" and tried.unsettled:
             told = f"{best.settings} takes {days_text(measured, self.clock)}, {_lacking(tried)}"
             return _judgement("not_measured", told)
-        if word == "slower" and (beside := crowded_out(best)):
+        if word == "slower" and (beside := larger_may_fit(best)):
             told = f"{best.settings} takes {days_text(measured, self.clock)} at MBS {best.compared_micro_batch}"
             return _judgement("not_measured", f"{told}, and {beside}")
         return _judgement(word, "; ".join(filter(None, [self._explained(best), _doubts(best)])), best, measured)
@@ -233,7 +233,7 @@ class _Judge:
 
     def _of_none_ran(self, tried: _Tried) -> Judgement:
         """Judge a cell of which no settings ran; the result is known only where all of them ran out of memory."""
-        others = _ends(each for each in tried.records if each.status != "out_of_memory" or each in tried.failed)
+        others = _ends(each for each in tried.records if feasible(each) is None)
         if not tried.records or others:
             return _judgement("not_measured", others or "no such settings run")
         if tried.unsettled:
@@ -275,14 +275,14 @@ def _doubts(record: Record) -> str:
     found = [
         "measured uncompiled, for compiling it crashed" if ran_uncompiled(record) else "",
         "fp32 products ran without the TF32 asked for" if record.tf32 and record.ran_tf32 is False else "",
-        unfair(record),
+        disturbance(record),
     ]
     return "; ".join(filter(None, found))
 
 
 def ran_uncompiled(record: Record) -> bool:
     """Return whether it was measured uncompiled although its settings ask for compiling."""
-    return record.status == "ok" and rules.compiles(*record.recipe_and_settings) and not record.compiled
+    return Answer.of(record).ran and rules.compiles(*record.recipe_and_settings) and not record.compiled
 
 
 def differing(counts: Mapping[Word, int]) -> str:
