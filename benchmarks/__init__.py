@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from repro.formats import FORMATS, render
 from repro.machine.nvml import visible_devices
 from repro.measure.launcher import ForkServer
 from repro.measure.server import Job, Outcome
-from repro.text import FORMATS, render
 
 Ask = Callable[..., list[Outcome]]
 

@@ -3,7 +3,7 @@
 The models are not the recipes, but are made of the same parts: timm's ViT and ConvNeXt in fp16 under autocast;
 llm-foundry's decoders, which have as many weights as GPT-2's, sharded as by FSDP's stage 3; NVIDIA's BERT-large in half
 precision throughout; a GPT-NeoX decoder under ZeRO-1; and Pythia-1.4B, as the authors ran it. Their traces are shipped
-(see repro/predict/elsewhere.py); --trace makes them again on the installed stack.
+(see repro/predict/published.py); --trace makes them again on the installed stack.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from itertools import groupby
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from repro.formats import FORMATS, render
 from repro.models.recipe import Recipe
 from repro.predict import calibration, traces
 from repro.predict.calibration import EVERYTHING, Calibration
-from repro.predict.elsewhere import FOLDER, HeldOut, Published, held_out, largest, published
+from repro.predict.published import FOLDER, HeldOut, Published, held_out, largest, published
 from repro.predict.traces import Trace
-from repro.text import FORMATS, render
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -15,17 +15,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from repro.compare.rule import Ratio, of_pairs
+from repro.compare.decision import Ratio, of_pairs
+from repro.measure.interleaving import Turns
 from repro.measure.launcher import ForkServer
 from repro.measure.trial import Bench
 from repro.measure.trial import run as run_trial
-from repro.measure.turns import Turns
 from repro.predict.calibration import load_probes
 from repro.record import Trial
 from repro.run.plan import Options
 from repro.run.reading import read
 from repro.run.run import Run
-from repro.run.search import Search, searches
+from repro.run.settings_search import Search, searches
 
 from . import tell
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from repro import models
 from repro.console import UserError
-from repro.machine import rules
+from repro.formats import render
+from repro.machine import support
 from repro.machine.devices import capability_of
 from repro.machine.nvml import visible_devices
 from repro.paper.settings import Settings
-from repro.text import render
 
 from . import Ask, options, warm_ranks
 
@@ -115,8 +115,8 @@ def rows(ask: Ask, recipe: str, scale: Scale, method: str, micro_batch: int, eve
         scale=scale,
         settings=settings.id,
         micro_batch=micro_batch,
-        compiled=rules.compiles(model, settings),
-        tf32=settings.free_lunch and rules.tf32_allowed(capability_of(visible_devices())),
+        compiled=support.compiles(model, settings),
+        tf32=settings.free_lunch and support.tf32_allowed(capability_of(visible_devices())),
     )
     kernels = [Kernel(*each) for each in outcome.value["kernels"]]
     found = []

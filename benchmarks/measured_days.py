@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from repro import models
-from repro.answer import Answer
 from repro.console import ROOT, UserError
 from repro.machine.environment import FILE as ENVIRONMENT
-from repro.machine.rules import packages_of
+from repro.machine.support import packages_of
 from repro.paper.gpus import paper_gpus
 from repro.paper.tables import COUNTS
 from repro.record import Record
 from repro.run.reading import Reading, read
 from repro.run.results import TRIALS
-from repro.run.search import standing
+from repro.run.settings_search import standing
 from repro.run.verdict import stands_for_cell
+from repro.validity import Answer
 
 from . import tell
 

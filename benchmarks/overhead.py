@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from repro.formats import render
 from repro.machine.nvml import visible_devices
-from repro.text import render
 
 from . import Ask, options, warm_ranks
 

@@ -24,14 +24,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from repro.compare import rule
-from repro.compare.rule import of_pairs
+from repro.compare import decision
+from repro.compare.decision import of_pairs
 from repro.compare.upgrade import FORKS, rounds
 from repro.console import UserError
+from repro.formats import FORMATS, duration, render
+from repro.measure.interleaving import Turns
 from repro.measure.launcher import ForkServer
-from repro.measure.turns import Turns
 from repro.record import Parts, true_step
-from repro.text import FORMATS, duration, render
 
 from . import Ask, asking
 
@@ -132,13 +132,13 @@ def drawn(starts: Sequence[Start], size: int) -> Iterator[Sequence[Start]]:
         yield chance.choices(starts, k=size)
 
 
-def call(window: Sequence[Start], arm: str) -> rule.Call:
+def call(window: Sequence[Start], arm: str) -> decision.Call:
     """Return the rule's call on an arm after the stack, half of the window a round, with the copy as the noise floor.
     The copy itself gets none, and so the smallest threshold: nothing makes more false alarms."""
     half = len(window) // 2
     ratios = [start[arm] for start in window]
-    floor = None if arm == "copy" else rule.noise_floor(of_pairs([start["copy"] for start in window]))
-    return rule.decide([of_pairs(ratios[:half]), of_pairs(ratios[half:])], of_pairs(ratios), floor).call
+    floor = None if arm == "copy" else decision.noise_floor(of_pairs([start["copy"] for start in window]))
+    return decision.decide([of_pairs(ratios[:half]), of_pairs(ratios[half:])], of_pairs(ratios), floor).call
 
 
 def rows(starts: Sequence[Start]) -> list[dict[str, Any]]:

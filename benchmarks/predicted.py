@@ -15,11 +15,11 @@ from pathlib import Path
 from statistics import median
 
 from repro import files
-from repro.answer import Answer
 from repro.console import ROOT
+from repro.formats import figures, render, yes
 from repro.record import Record
 from repro.run.reading import read
-from repro.text import figures, render, yes
+from repro.validity import Answer
 
 FOLDER = ROOT / "results" / "predicted"
 PREDICTED, PAGE = FOLDER / "h100.csv", FOLDER / "verdict.md"

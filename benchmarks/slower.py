@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from repro.measure.rank import Rank
-    from repro.measure.reports import Measured
+    from repro.measure.rank_reports import Measured
 
 _TARGET = "repro.measure.engine.plain"
 

@@ -13,10 +13,10 @@ from typing import Any, Literal, get_args
 
 from . import models
 from .datafile import Lines
+from .formats import SECONDS_A_DAY, size
 from .models.recipe import Recipe, Scale
 from .paper.gpus import Gpu, peak_flops
 from .paper.settings import Settings
-from .text import SECONDS_A_DAY, size
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from repro.cli import main
 from repro.machine import environment
 from repro.machine.environment import Environment, RunGpu
 from repro.machine.host import Host
-from repro.machine.rules import compiles
+from repro.machine.support import compiles
 from repro.models.recipe import Recipe, Scale
 from repro.paper.gpus import find
 from repro.paper.settings import Settings

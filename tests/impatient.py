@@ -6,7 +6,7 @@ import sys
 
 from repro.cli import main
 from repro.commands import driver
-from repro.measure import post
+from repro.measure import mailbox
 from repro.report.write import Written
 from repro.run.run import Run
 
@@ -17,7 +17,7 @@ def write_without_page(run: Run, draw: bool) -> Written:
     return write(run, draw=False)  # drawing takes seconds
 
 
-post.SILENT = 8.0
+mailbox.SILENT = 8.0
 driver._write = write_without_page
 
 if __name__ == "__main__":

@@ -21,11 +21,11 @@ _MAP = re.compile(r"(?s)(?<=<!-- modules -->\n).*(?=<!-- end -->)")
 LAYERS = (
     ("repro.console", "repro.installation"),
     ("repro.files",),
-    ("repro.datafile", "repro.text"),
+    ("repro.datafile", "repro.formats"),
     ("repro.models",),
     ("repro.paper",),
     ("repro.machine", "repro.record"),
-    ("repro.answer",),
+    ("repro.validity",),
     ("repro.measure", "repro.predict"),
     ("repro.run",),
     ("repro.compare", "repro.lab", "repro.money"),

@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from repro.measure import engine, phases
 from repro.measure.memory import Peak, is_out_of_memory, limit_memory
 from repro.measure.rank import STACK_STARTED, Rank
-from repro.measure.reports import Report
+from repro.measure.rank_reports import Report
 
 NEVER = 10_000.0  # seconds: longer than any test
 

@@ -14,7 +14,7 @@ import pytest
 from repro import models
 from repro.machine import build_cache, doctor, environment, nvml
 from repro.machine.devices import Device
-from repro.machine.rules import Stack, obstacle
+from repro.machine.support import Stack, obstacle
 from repro.measure.launcher import ForkServer
 from repro.measure.leader import Leader
 from repro.measure.server import Job, Outcome

@@ -7,9 +7,9 @@ from typing import Any, get_args
 
 import pytest
 
-from repro.answer import Answer, believed, disturbance, feasible, is_final
 from repro.machine.environment import Environment
 from repro.record import Record, Status
+from repro.validity import Answer, believed, disturbance, feasible, is_final
 from tests.command_line import record
 
 ALONE = {"processes": 1, "memory_bytes": 85e9, "taken_bytes": 0.6e9}

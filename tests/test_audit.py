@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from repro import models
+from repro.formats import Interval
 from repro.paper.gpus import find
 from repro.paper.measured_days import measured_days
 from repro.paper.tables import training_compute
@@ -27,7 +28,6 @@ from repro.predict.audit import (
 )
 from repro.record import reckoned
 from repro.report.causes import _peak, causes
-from repro.text import Interval
 from tests.command_line import ROOT, answer, record, repro, results_folder
 
 PYTHIA_1B_FLOPS = 1.282e13 * 1024 * 143_000

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from repro.formats import Interval
 from repro.money.breakeven import Case, break_even, spending
-from repro.text import Interval
 from tests.command_line import answer, record, refusal, results_folder
 from tests.price_files import prices, rate_table, rental_table
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from repro import models
-from repro.machine import rules
+from repro.machine import support
 from repro.measure.launcher import ForkServer
 from repro.paper.settings import Settings
 from tests.command_line import ROOT, process
@@ -103,8 +103,8 @@ def test_only_trials_that_need_a_broken_module_are_stopped(
     recipe: str, settings: str, module: str, stops: bool
 ) -> None:
     packages = dict.fromkeys(("torch", "transformers", "timm", "deepspeed"), "9.0")
-    stack = rules.Stack(packages, None, broken={module: "ImportError: no luck"})
-    found = rules.obstacle(models.find(recipe), Settings.parse(settings), 1, stack)
+    stack = support.Stack(packages, None, broken={module: "ImportError: no luck"})
+    found = support.obstacle(models.find(recipe), Settings.parse(settings), 1, stack)
     package = module.partition(".")[0]
     assert (None if found is None else found.reason) == (
         f"{package} does not import: ImportError: no luck" if stops else None

@@ -22,14 +22,14 @@ from repro.claims.claim import MEASURED, RECOMPUTED, Claim, Relation, judge, lis
 from repro.claims.facts import Row, Working, mean, shown, total
 from repro.console import UserError
 from repro.datafile import expected_folder
+from repro.formats import Interval
 from repro.money.breakeven import comment_reckonings
 from repro.money.offers import machine_price
 from repro.money.prices import known_systems, parts, price_list, servers
-from repro.paper.findings import recipe_of
+from repro.paper.arithmetic import recipe_of
 from repro.paper.settings import Settings, search_space
 from repro.paper.tables import COUNTS, cells, quantities
 from repro.record import Record, Status
-from repro.text import Interval
 from tests.command_line import ROOT, answer, documentation, record, refusal, repro, results_folder
 
 CHECKED = {checked.claim.id: checked for checked in check_all()}

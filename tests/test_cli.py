@@ -22,6 +22,7 @@ from repro.commands import HELP
 from repro.commands.preflight import check_disk
 from repro.commands.run import _checked
 from repro.console import UserError
+from repro.formats import render
 from repro.installation import way_to_install
 from repro.machine import nvml
 from repro.machine.devices import Device
@@ -30,7 +31,6 @@ from repro.paper.gpus import find
 from repro.report.terminal import report
 from repro.run.run import FILES
 from repro.run.verdict import judge_tables
-from repro.text import render
 from tests.command_line import (
     ROOT,
     SLOW,

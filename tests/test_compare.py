@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from repro import models
+from repro.compare.decision import noise_floor, of_separate
 from repro.compare.report import exit_code
-from repro.compare.rule import noise_floor, of_separate
 from repro.compare.side import Side, accept, read_side, step_seconds
 from repro.compare.side import of_starts as medians_of_starts
 from repro.compare.trials import Compared, Half, changes, compare, judge_separate

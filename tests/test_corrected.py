@@ -13,12 +13,12 @@ import pytest
 
 from benchmarks import measured_days as script
 from repro.console import UserError
+from repro.formats import render
 from repro.paper.tables import TABLES, Table, published_settings
 from repro.record import Record
 from repro.report.content import Content, compose
 from repro.report.markdown import markdown
 from repro.run.corrected import corrected_table
-from repro.text import render
 from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
 
 FIRST_RUNS = [ROOT / "results/h100/text", ROOT / "results/h100/vision"]

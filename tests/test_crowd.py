@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from repro.answer import cpu_disturbance
 from repro.lab.report import Report
 from repro.measure import memory
+from repro.measure.interleaving import Turns
 from repro.measure.launcher import ForkServer
 from repro.measure.memory import Crowd
 from repro.measure.server import Job
-from repro.measure.turns import Turns
 from repro.record import Trial
 from repro.report.terminal import notes_on
 from repro.run.progress import Progress
+from repro.validity import cpu_disturbance
 from tests.command_line import record
 from tests.test_lab import trained
 

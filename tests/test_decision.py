@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from repro.answer import disturbance
-from repro.compare import rule
-from repro.compare.rule import (
+from repro.compare import decision
+from repro.compare.decision import (
     ALPHA,
     Ratio,
     _rank_sum_counts,
@@ -25,7 +24,8 @@ from repro.compare.rule import (
     smallest_p_of_separate,
 )
 from repro.compare.upgrade import FORKS
-from repro.text import Interval
+from repro.formats import Interval
+from repro.validity import disturbance
 from tests.command_line import record
 
 PROCESSES = 12  # a round
@@ -56,8 +56,8 @@ def test_the_null_distribution_is_that_of_all_orders_counted_one_by_one() -> Non
 
 
 def test_the_fewest_processes_are_those_that_attain_alpha() -> None:
-    assert smallest_p_of_pairs(rule.PAIRS_A_ROUND) <= ALPHA < smallest_p_of_pairs(rule.PAIRS_A_ROUND - 1)
-    fewest = rule.SEPARATE_A_ROUND
+    assert smallest_p_of_pairs(decision.PAIRS_A_ROUND) <= ALPHA < smallest_p_of_pairs(decision.PAIRS_A_ROUND - 1)
+    fewest = decision.SEPARATE_A_ROUND
     assert smallest_p_of_separate(fewest, fewest) <= ALPHA < smallest_p_of_separate(fewest - 1, fewest - 1)
     assert of_pairs([2.0] * 5).interval is None
     assert of_pairs([2.0] * 6).interval is not None
@@ -126,7 +126,7 @@ def test_faster_is_judged_as_slower_is() -> None:
         assert there.interval is not None
         assert back.interval is not None
         assert there.interval.low == pytest.approx(1 / back.interval.high)
-        assert rule.suspected(there, 0.03) == -rule.suspected(back, 0.03) == 1
+        assert decision.suspected(there, 0.03) == -decision.suspected(back, 0.03) == 1
 
 
 # --- The rule ---
@@ -142,9 +142,9 @@ def within(low: float, value: float, high: float) -> Ratio:
 
 def test_what_may_be_no_change_is_not_suspected_however_large_it_looks() -> None:
     found = [within(1.01, 1.1, 1.2), within(1.0, 1.1, 1.2), within(0.8, 0.9, 1.0), within(0.8, 0.9, 0.99)]
-    assert [rule.suspected(each, 0.03) for each in found] == [1, 0, 0, -1]
-    assert rule.suspected(within(1.01, 1.02, 1.03), rule.threshold(None)) == 0, "3 % where no noise was measured"
-    assert rule.suspected(within(1.03, 1.04, 1.05), rule.threshold(None)) == 1
+    assert [decision.suspected(each, 0.03) for each in found] == [1, 0, 0, -1]
+    assert decision.suspected(within(1.01, 1.02, 1.03), decision.threshold(None)) == 0, "3 % without measured noise"
+    assert decision.suspected(within(1.03, 1.04, 1.05), decision.threshold(None)) == 1
 
 
 @pytest.mark.parametrize(
@@ -159,65 +159,65 @@ def test_what_may_be_no_change_is_not_suspected_however_large_it_looks() -> None
 def test_a_change_is_excluded_where_the_interval_leaves_no_room_for_one_either_way(
     found: Ratio, excluded: bool
 ) -> None:
-    assert rule.settled(found) == excluded
-    assert (rule.decide([found], found, 0.0).call == "unchanged") == excluded
+    assert decision.settled(found) == excluded
+    assert (decision.decide([found], found, 0.0).call == "unchanged") == excluded
 
 
 def test_a_change_needs_a_second_round() -> None:
     slow = exact(1.1)
-    assert rule.decide([slow], slow, 0.0).call == "inconclusive"
-    assert "second round" in rule.decide([slow], slow, 0.0).reason
-    found = rule.decide([slow, slow], slow, 0.0)
+    assert decision.decide([slow], slow, 0.0).call == "inconclusive"
+    assert "second round" in decision.decide([slow], slow, 0.0).reason
+    found = decision.decide([slow, slow], slow, 0.0)
     assert (found.call, found.reason.split(" (")[0]) == ("regressed", "10.0% slower")
-    found = rule.decide([exact(0.9)] * 2, exact(0.9), 0.0)
+    found = decision.decide([exact(0.9)] * 2, exact(0.9), 0.0)
     assert (found.call, found.reason.split(" (")[0]) == ("improved", "10.0% faster")
-    assert rule.decide([exact(1.0)], exact(1.0), 0.0).reason.startswith("the same (95% interval +0.0% to +0.0%)")
+    assert decision.decide([exact(1.0)], exact(1.0), 0.0).reason.startswith("the same (95% interval +0.0% to +0.0%)")
 
 
 def test_rounds_that_disagree_are_inconclusive() -> None:
-    found = rule.decide([exact(1.1), exact(1.0)], exact(1.05), 0.0)
+    found = decision.decide([exact(1.1), exact(1.0)], exact(1.05), 0.0)
     assert found.call == "inconclusive"
     assert found.reason.endswith("): above the threshold of 3.0% in only one of two rounds")
-    found = rule.decide([exact(1.1), exact(0.9)], exact(1.0), 0.0)
+    found = decision.decide([exact(1.1), exact(0.9)], exact(1.0), 0.0)
     assert found.call == "inconclusive"
     assert found.reason.endswith("): slower in one round and faster in the other, both above the threshold of 3.0%")
 
 
 def test_a_change_below_3_percent_is_none() -> None:
-    assert rule.decide([exact(1.029)] * 2, exact(1.029), 0.0).call == "unchanged"
-    assert rule.decide([exact(1.031)] * 2, exact(1.031), 0.0).call == "regressed"
+    assert decision.decide([exact(1.029)] * 2, exact(1.029), 0.0).call == "unchanged"
+    assert decision.decide([exact(1.031)] * 2, exact(1.031), 0.0).call == "regressed"
 
 
 def test_a_change_below_three_noise_floors_is_none() -> None:
-    assert rule.threshold(0.02) == pytest.approx(0.06)
-    assert rule.decide([exact(1.05)] * 2, exact(1.05), 0.02).call == "inconclusive"
-    assert rule.decide([exact(1.07)] * 2, exact(1.07), 0.02).call == "regressed"
+    assert decision.threshold(0.02) == pytest.approx(0.06)
+    assert decision.decide([exact(1.05)] * 2, exact(1.05), 0.02).call == "inconclusive"
+    assert decision.decide([exact(1.07)] * 2, exact(1.07), 0.02).call == "regressed"
 
 
 def test_a_noise_floor_is_how_far_a_stack_is_from_itself() -> None:
     for off in (1.01, 1 / 1.01):
-        assert rule.noise_floor(exact(off)) == pytest.approx(0.01, rel=0.01)
+        assert decision.noise_floor(exact(off)) == pytest.approx(0.01, rel=0.01)
     noisy = of_pairs([1.1, 0.83, 1.11, 1.2, 0.91, 0.9])
-    assert rule.noise_floor(noisy) >= noisy.standard_error > 0
+    assert decision.noise_floor(noisy) >= noisy.standard_error > 0
 
 
 def test_too_few_processes_call_nothing() -> None:
     few = exact(2.0, processes=5)
-    found = rule.decide([few, few], few, 0.0)
+    found = decision.decide([few, few], few, 0.0)
     assert found.call == "inconclusive"
     assert "0.062" in found.reason
-    mixed = rule.decide([exact(2.0, processes=6), few], exact(2.0, processes=11), 0.0)
+    mixed = decision.decide([exact(2.0, processes=6), few], exact(2.0, processes=11), 0.0)
     assert mixed.call == "inconclusive"
     assert "with 5 samples a side no p below 0.062" in mixed.reason
     one = exact(2.0, processes=1)
-    assert "with 1 sample a side" in rule.decide([one], one, 0.0).reason
+    assert "with 1 sample a side" in decision.decide([one], one, 0.0).reason
 
 
 def test_a_noisy_machine_makes_no_stack_unchanged() -> None:
     drawn = random.Random(3)
     before, after = ([drawn.lognormvariate(0, 0.2) for _ in range(PROCESSES)] for _ in range(2))
     found = paired(before, after)
-    assert rule.decide([found, found], found, 0.1).call == "inconclusive"
+    assert decision.decide([found, found], found, 0.1).call == "inconclusive"
 
 
 # --- Simulated machines ---
@@ -278,7 +278,7 @@ def called(check: Check, machine: Machine, slowdown: float, seed: int) -> str:
         for arm, samples in ratios.items():
             samples.append(median(fork[arm] / fork["before"] for fork in forks))
     rounds = [of_pairs(ratios["after"][: check.pairs]), of_pairs(ratios["after"][check.pairs :])]
-    return rule.decide(rounds, of_pairs(ratios["after"]), rule.noise_floor(of_pairs(ratios["again"]))).call
+    return decision.decide(rounds, of_pairs(ratios["after"]), decision.noise_floor(of_pairs(ratios["again"]))).call
 
 
 def share(call: str, check: Check, machine: Machine, slowdown: float) -> float:
@@ -318,7 +318,7 @@ def test_separate_runs_on_a_drifting_machine_are_why_stacks_are_interleaved() ->
     def far_apart(seed: int) -> float:
         noise = drifting(random.Random(seed))
         before, after = ([next(noise) for _ in range(PROCESSES)] for _ in range(2))
-        return float(rule.suspected(of_separate(before, after), 0.03) != 0)
+        return float(decision.suspected(of_separate(before, after), 0.03) != 0)
 
     assert sum(map(far_apart, range(WINDOWS))) / WINDOWS > 1 / 4
 

@@ -12,11 +12,11 @@ from statistics import median
 import pytest
 
 from benchmarks import elsewhere
+from repro.formats import render
 from repro.predict import calibration, traces
 from repro.predict.calibration import EVERYTHING
-from repro.predict.elsewhere import FOLDER, HeldOut, Published, held_out, largest, predicted, published
 from repro.predict.hardware import Machine, gpu_named
-from repro.text import render
+from repro.predict.published import FOLDER, HeldOut, Published, held_out, largest, predicted, published
 from tests.command_line import ROOT
 
 FITTED = calibration.calibrations()[EVERYTHING]
@@ -49,7 +49,7 @@ def test_each_published_row_is_predicted_and_kept() -> None:
 @pytest.mark.alone
 def test_predictions_take_under_a_second_and_no_torch() -> None:
     program = (
-        "import sys; from repro.predict import calibration as c; from repro.predict.elsewhere import held_out; "
+        "import sys; from repro.predict import calibration as c; from repro.predict.published import held_out; "
         "held_out(c.calibrations()[c.EVERYTHING]); sys.exit('torch' in sys.modules)"
     )
     started = time.monotonic()

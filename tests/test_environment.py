@@ -378,7 +378,7 @@ def test_a_folder_whose_stack_cannot_be_told_is_refused(tmp_path: Path, broken: 
 
 def test_what_starts_processes_loads_no_report_and_no_claims() -> None:
     code = (
-        "import sys, repro.machine.stack, repro.lab.experiment, repro.run.probe; "
+        "import sys, repro.machine.stack, repro.lab.experiment, repro.run.calibrate; "
         "above = ('repro.report', 'repro.claims', 'repro.run.verdict'); "
         "print([name for name in sys.modules if name.startswith(above)])"
     )

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from repro.console import UserError
+from repro.formats import yes
 from repro.money.prices import known_rentals
 from repro.paper.settings import Settings
 from repro.paper.tables import Cell, cells, printed_recipes, published_settings, training_compute
-from repro.text import yes
 from tests.command_line import refusal
 
 

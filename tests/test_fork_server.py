@@ -25,11 +25,11 @@ import pytest
 
 from repro.console import UserError
 from repro.machine.packages import installed_packages
-from repro.machine.rules import Stack
+from repro.machine.support import Stack
 from repro.measure import launcher, server
 from repro.measure.launcher import ForkServer, ServerDiedError, StackError, Stream
 from repro.measure.memory import oom_kills
-from repro.measure.reports import Report
+from repro.measure.rank_reports import Report
 from repro.measure.server import Job, Outcome, _Forked, _of_error, _traceback
 from repro.measure.trial import Bench
 from repro.measure.trial import run as run_trial

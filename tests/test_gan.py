@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from repro import models
-from repro.machine.rules import Stack, obstacle
+from repro.machine.support import Stack, obstacle
 from repro.models import gan
 from repro.models.recipe import Generation, Optimizer, Scale
 from repro.paper.settings import NAIVE, search_space

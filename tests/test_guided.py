@@ -20,7 +20,7 @@ from repro.machine.packages import installed_packages
 from repro.measure.launcher import ForkServer
 from repro.measure.trial import Bench, run
 from repro.models.recipe import Recipe
-from repro.paper.findings import paper_gpu
+from repro.paper.arithmetic import paper_gpu
 from repro.paper.gpus import find
 from repro.paper.settings import FREE_LUNCH, NAIVE, Settings, search_space
 from repro.predict.calibration import EVERYTHING, Probes, calibrations
@@ -34,7 +34,7 @@ from repro.run.guided import guide as guide_run
 from repro.run.plan import Options
 from repro.run.reading import history
 from repro.run.run import Run
-from repro.run.search import searches
+from repro.run.settings_search import searches
 from tests.command_line import ROOT, documentation, process, process_of, record, refusal, results_folder
 
 FITTED = calibrations()[EVERYTHING]

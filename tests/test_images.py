@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from repro.machine import rules
+from repro.machine import support
 from repro.machine.doctor import SERVES
 from repro.paper.gpus import GENERATIONS, catalogue
 
@@ -49,7 +49,7 @@ def test_the_last_stage_serves_every_generation_from_turing_on() -> None:
 
 @pytest.mark.parametrize("generation", GENERATIONS)
 def test_tf32_is_on_in_the_images_whose_gpus_have_it(generation: str) -> None:
-    has = {gpu.compute_capability >= rules.SINCE for gpu in catalogue() if gpu.generation == generation}
+    has = {gpu.compute_capability >= support.SINCE for gpu in catalogue() if gpu.generation == generation}
     assert len(has) == 1
     assert setting(generation.lower(), "REPRO_TF32") == ("on" if has.pop() else "off")
 

@@ -16,7 +16,7 @@ from repro import datafile
 from repro.console import UserError
 from repro.machine import environment
 from repro.machine.environment import Environment
-from repro.machine.imported import Imported, Imports
+from repro.machine.imports import Imported, Imports
 from repro.machine.stack import process_environment
 from repro.report.content import compose
 from repro.report.markdown import markdown
@@ -25,7 +25,7 @@ from repro.run.reading import read
 from tests.command_line import ROOT, record, repro, results_folder
 
 PRINT = (
-    "import json; from dataclasses import asdict; from repro.machine.imported import imports; "
+    "import json; from dataclasses import asdict; from repro.machine.imports import imports; "
     "print(json.dumps(asdict({})))"
 )
 FORK = '__version__ = "9.9"\n'

@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch._C._autograd import DeviceType
 
-from repro.answer import contradiction
 from repro.machine.packages import installed_packages
-from repro.machine.rules import Stack
+from repro.machine.support import Stack
 from repro.measure.launcher import ForkServer
 from repro.measure.probes import NotCountedError, launched, profiled
 from repro.measure.trial import Bench, _take, run
 from repro.record import Record, Trial
+from repro.validity import contradiction
 from tests.test_trial import timed
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from repro.answer import contradiction
 from repro.machine import environment
 from repro.machine.packages import installed_packages
 from repro.measure.launcher import ForkServer
@@ -19,6 +18,7 @@ from repro.measure.memory import is_out_of_memory, is_the_hosts
 from repro.measure.server import Job, Outcome
 from repro.measure.trial import Bench, run
 from repro.record import Record, Trial
+from repro.validity import contradiction
 
 MIB = 2**20
 

@@ -19,12 +19,12 @@ import pytest
 
 from repro.console import UserError
 from repro.machine.cluster import Node, first_host, launch, launched
-from repro.machine.rules import Stack
+from repro.machine.support import Stack
 from repro.measure import messages
 from repro.measure.leader import own_address
 from repro.measure.messages import Asked, ForeignError
 from repro.measure.rank import interface
-from repro.measure.reports import Report
+from repro.measure.rank_reports import Report
 from repro.measure.server import Job, Outcome
 from repro.record import Trial
 from repro.run.plan import Options

@@ -14,6 +14,7 @@ from repro.cli import parser
 from repro.commands.preflight import check_cuda
 from repro.commands.run import _checked
 from repro.console import UserError
+from repro.formats import bytes_, duration
 from repro.machine import doctor, nvml
 from repro.machine.devices import Device
 from repro.paper.gpus import find, paper_gpus
@@ -24,7 +25,6 @@ from repro.predict.hardware import gpu_named
 from repro.record import Trial
 from repro.run.estimate import LOADING, REPORTING, STARTING, compiling_seconds, estimate
 from repro.run.plan import Methods, Options, counts_up_to, limited, settings_for, trials
-from repro.text import bytes_, duration
 from tests.command_line import ROOT, documentation
 
 

@@ -15,7 +15,8 @@ import pytest
 from repro import models
 from repro.cli import main
 from repro.console import UserError
-from repro.paper.findings import corrected_days
+from repro.formats import figures
+from repro.paper.arithmetic import corrected_days
 from repro.paper.settings import FREE_LUNCH, NAIVE
 from repro.paper.tables import cells, published_settings
 from repro.predict import calibration, fit, traces, validate
@@ -24,7 +25,6 @@ from repro.predict.forecast import forecast
 from repro.predict.hardware import Machine, gpu_named
 from repro.predict.memory import Allowance
 from repro.predict.traces import nearest_here, why_here
-from repro.text import figures
 from tests.command_line import ROOT, answer, documentation, one_line, process, record, refusal, repro, results_folder
 
 EVERYTHING = calibration.calibrations()[calibration.EVERYTHING]

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from repro import models
-from repro.machine.rules import host_bytes
-from repro.paper.findings import paper_gpu, recipe_of
+from repro.machine.support import host_bytes
+from repro.paper.arithmetic import paper_gpu, recipe_of
 from repro.paper.gpus import Gpu, catalogue, find
 from repro.paper.settings import FREE_LUNCH, NAIVE, Settings, Sharding, search_space
 from repro.paper.tables import Table, cells, published_settings

@@ -10,7 +10,7 @@ import pytest
 from repro import models
 from repro.console import UserError
 from repro.models.recipe import Recipe
-from repro.paper.findings import paper_gpu
+from repro.paper.arithmetic import paper_gpu
 from repro.paper.gpus import catalogue
 from repro.paper.settings import FREE_LUNCH, NAIVE, Settings, search_space
 from repro.paper.tables import COUNTS, cells

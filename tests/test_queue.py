@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from repro import models
-from repro.paper.findings import paper_gpu
+from repro.paper.arithmetic import paper_gpu
 from repro.paper.settings import FREE_LUNCH, NAIVE, Settings
 from repro.paper.tables import all_cells
 from repro.predict import calibration, traces
 from repro.predict.fit import clock_ratio, fit, kept_observations
 from repro.predict.forecast import corrected, implied_true_days
 from repro.predict.hardware import Machine
+from repro.predict.launch_queue import Queue, authors_step, launches, true_over_predicted, waits
 from repro.predict.memory import variant_of
-from repro.predict.queue import Queue, authors_step, launches, true_over_predicted, waits
 from repro.predict.time import Rates, TimedStep, timed_step
 from repro.predict.traces import PAPER_STACK, Traced
 from repro.run.reading import read

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from repro.answer import contradiction
 from repro.console import UserError
 from repro.paper.gpus import find
 from repro.record import Trial
 from repro.report.content import compose
 from repro.run.reading import history, read
+from repro.validity import contradiction
 from tests.command_line import ROOT, answer, benchmark_json, of_more_rounds, record, refusal, repro, results_folder
 
 KEPT = ROOT / "results" / "cpu-2-cores"

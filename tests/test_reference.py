@@ -10,12 +10,12 @@ import pytest
 
 from repro.console import UserError
 from repro.datafile import expected_folder
+from repro.formats import Interval, mean
 from repro.lab import specification
 from repro.money import prices
 from repro.money.offers import machine_price
 from repro.money.prices import price_list
-from repro.paper import findings, tables
-from repro.text import Interval, mean
+from repro.paper import arithmetic, tables
 
 READERS: list[tuple[str, Callable[[], object]]] = [
     ("figure6.csv", tables.originals),
@@ -79,7 +79,7 @@ def test_machines_cost_what_section_4_1_says() -> None:
 
 
 def test_speedups_are_told_for_the_cells_that_both_tables_have() -> None:
-    found = findings.speedups()
+    found = arithmetic.speedups()
     assert len(found) == 91
     pythia_1b = next(row for row in found if (row.model, row.gpu, row.gpus) == ("Pythia-1B", "A100", 4))
     assert (pythia_1b.naive_days, pythia_1b.best_days) == (41, 18)
@@ -87,17 +87,17 @@ def test_speedups_are_told_for_the_cells_that_both_tables_have() -> None:
 
 
 def test_gpu_days_leave_out_what_the_original_does_not_say() -> None:
-    rows = {row.model: row for row in findings.gpu_days()}
+    rows = {row.model: row for row in arithmetic.gpu_days()}
     assert "Mamba" not in rows
     assert rows["Pythia-1B"].original == 192
     assert rows["Pythia-1B"].ratio.value == pytest.approx(192 / 72)
 
 
 def test_the_analytic_estimate_takes_the_papers_peaks_and_the_corrected_one_the_data_sheets() -> None:
-    assert findings.analytic_days("Pythia-1B", "H100", 2) == pytest.approx(1.9e21 / (2 * 756e12) / 86_400)
+    assert arithmetic.analytic_days("Pythia-1B", "H100", 2) == pytest.approx(1.9e21 / (2 * 756e12) / 86_400)
     flops = 1.282e13 * 1024 * 143_000
-    assert findings.corrected_days("Pythia-1B", "H100", 2, True) == pytest.approx(
+    assert arithmetic.corrected_days("Pythia-1B", "H100", 2, True) == pytest.approx(
         flops / (2 * 989.5e12) / 86_400, rel=2e-3
     )
-    fast, slow = (findings.corrected_days("ViT", "A100", 1, tf32) for tf32 in (True, False))
+    fast, slow = (arithmetic.corrected_days("ViT", "A100", 1, tf32) for tf32 in (True, False))
     assert slow / fast == pytest.approx(156 / 19.5)

@@ -32,7 +32,7 @@ from repro.console import UserError
 from repro.machine import nvml
 from repro.machine.devices import Device
 from repro.machine.environment import Environment, RunGpu
-from repro.paper.findings import paper_gpu
+from repro.paper.arithmetic import paper_gpu
 from repro.paper.gpus import find
 from repro.paper.settings import NAIVE, search_space
 from repro.paper.tables import cells

@@ -3,7 +3,7 @@
 import pytest
 
 from repro import models
-from repro.machine.rules import Obstacle, Stack, compiles, obstacle, uses_custom_kernels, uses_tf32
+from repro.machine.support import Obstacle, Stack, compiles, obstacle, uses_custom_kernels, uses_tf32
 from repro.paper.settings import FREE_LUNCH, NAIVE, Settings, search_space
 
 PACKAGES = {"torch": "2.10.0", "transformers": "5.23.0", "timm": "1.0.31", "deepspeed": "0.19.8"}

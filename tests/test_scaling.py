@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from repro.formats import Interval
 from repro.money.choice import steps, stops, stops_instead
 from repro.money.days import TrainingDays
 from repro.money.prices import GpuPrice, PriceList, SystemPrice
-from repro.text import Interval
 from tests.command_line import answer, record, refusal, repro, results_folder
 from tests.price_files import gpu_table, prices, system_table
 

@@ -8,7 +8,7 @@ import pytest
 
 from repro.paper.settings import search_space
 from repro.record import Record, Status
-from repro.run.search import Search, searches
+from repro.run.settings_search import Search, searches
 from tests.command_line import record
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from repro.console import UserError
-from repro.machine import environment, rules
+from repro.machine import environment, support
 from repro.machine.devices import Device
-from repro.machine.rules import uses_tf32
+from repro.machine.support import uses_tf32
 from repro.paper.settings import FREE_LUNCH, NAIVE
 
 VOLTA, TURING, AMPERE, HOPPER = (7, 0), (7, 5), (8, 0), (9, 0)
@@ -27,7 +27,7 @@ def test_left_alone_it_is_on_where_the_gpu_has_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("REPRO_TF32", raising=False)
     if variable is not None:
         monkeypatch.setenv("REPRO_TF32", variable)
-    assert [rules.tf32_allowed(capability) for capability in (None, VOLTA, TURING, AMPERE, HOPPER)] == [
+    assert [support.tf32_allowed(capability) for capability in (None, VOLTA, TURING, AMPERE, HOPPER)] == [
         *(False, False, False),
         *(True, True),
     ]
@@ -35,12 +35,12 @@ def test_left_alone_it_is_on_where_the_gpu_has_it(monkeypatch: pytest.MonkeyPatc
 
 def test_off_turns_it_off_on_every_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPRO_TF32", "off")
-    assert not any(rules.tf32_allowed(capability) for capability in (None, TURING, AMPERE, HOPPER))
+    assert not any(support.tf32_allowed(capability) for capability in (None, TURING, AMPERE, HOPPER))
 
 
 def test_it_is_off_whatever_is_asked_on_a_gpu_that_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPRO_TF32", "on")
-    assert [rules.tf32_allowed(capability) for capability in (None, VOLTA, TURING, AMPERE)] == [
+    assert [support.tf32_allowed(capability) for capability in (None, VOLTA, TURING, AMPERE)] == [
         False,
         False,
         False,
@@ -51,7 +51,7 @@ def test_it_is_off_whatever_is_asked_on_a_gpu_that_has_none(monkeypatch: pytest.
 def test_another_word_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPRO_TF32", "yes")
     with pytest.raises(UserError, match="REPRO_TF32=yes: expected one of auto, on, off"):
-        rules.tf32_allowed(None)
+        support.tf32_allowed(None)
 
 
 def test_trials_obey_it_and_naive_never_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_products_on_a_gpu_that_has_tf32_drop_what_it_has_no_bits_for_only_where
     from repro.measure.engine import runs_tf32
     from repro.measure.engine.base import set_tf32
 
-    if torch.cuda.get_device_capability() < rules.SINCE:
+    if torch.cuda.get_device_capability() < support.SINCE:
         pytest.skip("this GPU has no TF32")
     set_tf32(asked)
     assert runs_tf32(torch.device("cuda")) == asked

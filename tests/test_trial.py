@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from repro import models
-from repro.answer import Answer, disturbance, larger_may_fit
 from repro.machine.build_cache import mend
 from repro.machine.packages import installed_packages
-from repro.machine.rules import Stack
+from repro.machine.support import Stack
 from repro.measure.launcher import ForkServer
-from repro.measure.reports import Report
+from repro.measure.rank_reports import Report
 from repro.measure.server import Job, Outcome
 from repro.measure.trial import Bench, _fit, _fitting, _peaks, _status, _take, run
 from repro.paper import gpus
 from repro.record import Record, Status, Trial, reckoned
+from repro.validity import Answer, disturbance, larger_may_fit
 
 PACKAGES = installed_packages()
 DAY = 24 * 60 * 60

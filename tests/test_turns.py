@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from repro.console import UserError
-from repro.measure import turns as turns_module
+from repro.measure import interleaving as turns_module
+from repro.measure.interleaving import TURN_SECONDS, Place, Turns
 from repro.measure.launcher import ForkServer
 from repro.measure.server import Job, Outcome
-from repro.measure.turns import TURN_SECONDS, Place, Turns
 
 
 def player(turns: Turns, name: str, told: list[str], count: int = 3) -> Callable[[], str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from repro import text
+from repro import formats
 from repro.console import UserError
-from repro.text import Interval
+from repro.formats import Interval
 
 
 @pytest.mark.parametrize(
@@ -14,8 +14,8 @@ from repro.text import Interval
     [("90s", 90), ("1.5m", 90), ("2min", 120), ("4h", 14_400), ("2d", 172_800), (" 2 H ", 7_200), (".5h", 1_800)],
 )
 def test_a_duration_is_so_many_of_its_unit(given: str, seconds: float) -> None:
-    assert text.seconds(given, "--budget") == seconds
-    assert text.days(given, "--deadline") == seconds / 86_400
+    assert formats.seconds(given, "--budget") == seconds
+    assert formats.days(given, "--deadline") == seconds / 86_400
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_a_duration_is_so_many_of_its_unit(given: str, seconds: float) -> None:
      ("3KiB", 3_072), ("1.5MiB", 1_572_864), ("2GiB", 2_147_483_648), ("1TiB", 2**40)],
 )  # fmt: skip
 def test_a_size_is_in_powers_of_1000_or_with_an_i_of_1024(given: str, size: int) -> None:
-    assert text.bytes_(given, "--memory") == size
+    assert formats.bytes_(given, "--memory") == size
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_size_is_in_powers_of_1000_or_with_an_i_of_1024(given: str, size: int)
     ],
 )
 def test_a_duration_is_told_in_the_unit_in_which_it_is_short(seconds: float, told: str) -> None:
-    assert text.duration(seconds) == told
+    assert formats.duration(seconds) == told
 
 
 @pytest.mark.parametrize(
@@ -53,29 +53,29 @@ def test_a_duration_is_told_in_the_unit_in_which_it_is_short(seconds: float, tol
     ],
 )
 def test_of_bounds_the_middle_counts(given: str, read: Interval) -> None:
-    assert text.interval(given, "--electricity") == read
+    assert formats.interval(given, "--electricity") == read
 
 
 @pytest.mark.parametrize("given", ["3..", "..3", "1..2..3", "-1", "1e3", "", "1_0", "½"])
 def test_what_is_no_number_and_no_bounds_is_refused(given: str) -> None:
     with pytest.raises(UserError, match=r"expected a number from 0 up in plain digits such as 0.13, or bounds"):
-        text.interval(given, "--electricity")
+        formats.interval(given, "--electricity")
 
 
 def test_bounds_in_the_wrong_order_are_told_in_the_right_one() -> None:
     with pytest.raises(UserError, match=r"^--electricity 0\.2\.\.0\.1: expected the lower bound first, 0\.1\.\.0\.2$"):
-        text.interval("0.2..0.1", "--electricity")
+        formats.interval("0.2..0.1", "--electricity")
 
 
 def test_a_number_has_up_to_20_digits_on_either_side_of_the_point() -> None:
-    assert text.number(f"{'9' * 20}.{'9' * 20}", "here") == pytest.approx(1e20)
+    assert formats.number(f"{'9' * 20}.{'9' * 20}", "here") == pytest.approx(1e20)
     for given in ("9" * 21, f"0.{'9' * 21}"):
         with pytest.raises(UserError, match="here: expected at most 20 digits"):
-            text.number(given, "here")
+            formats.number(given, "here")
 
 
 def test_a_count_may_be_as_small_as_is_allowed_and_as_large_as_a_billion() -> None:
-    assert [text.count(given, "--steps", 3) for given in ("3", "+5", "1000000000")] == [3, 5, 10**9]
+    assert [formats.count(given, "--steps", 3) for given in ("3", "+5", "1000000000")] == [3, 5, 10**9]
     for given in ("2", "1000000001", "1_000", "3.0", "٣"):
         with pytest.raises(UserError, match=r"--steps .*: expected a whole number from 3 to 1,000,000,000: so few"):
-            text.count(given, "--steps", 3, "so few")
+            formats.count(given, "--steps", 3, "so few")

@@ -23,7 +23,7 @@ import pytest
 from repro import models
 from repro.cli import main
 from repro.commands import upgrade_check
-from repro.compare import candidate, culprit, upgrade
+from repro.compare import bisect, candidate, upgrade
 from repro.compare.candidate import Stack, build, differ, locked, pinned, requirements, this_stack
 from repro.compare.side import Side, accept, differences, machine, read_side
 from repro.compare.trials import Change, Compared, by_start, choose, compare_trial, features, judge_pairs
@@ -33,7 +33,7 @@ from repro.machine import nvml
 from repro.machine.devices import Device
 from repro.machine.environment import read
 from repro.machine.host import Host
-from repro.machine.imported import Imported, Imports
+from repro.machine.imports import Imported, Imports
 from repro.measure.trial import Bench
 from repro.models.recipe import Scale
 from repro.paper.gpus import find
@@ -1235,7 +1235,7 @@ def test_what_the_budget_left_undecided_names_no_package(
 def test_a_search_takes_log2_looks(size: int) -> None:
     names = [f"p{number}" for number in range(size)]
     for guilty in names:
-        found = culprit.search(names, frozenset, lambda half, guilty=guilty: guilty in half)  # type: ignore[misc]
+        found = bisect.search(names, frozenset, lambda half, guilty=guilty: guilty in half)  # type: ignore[misc]
         assert found.packages == (guilty,)
         assert found.looks <= (size - 1).bit_length()
 
@@ -1244,7 +1244,7 @@ def test_packages_that_only_go_together_are_named_together() -> None:
     def swapped(names: Any) -> frozenset[str]:
         return frozenset(names) | ({"a", "b"} if {"a", "b"} & set(names) else set())
 
-    found = culprit.search("abcd", swapped, lambda names: bool({"a", "b"} & set(names)))
+    found = bisect.search("abcd", swapped, lambda names: bool({"a", "b"} & set(names)))
     assert found.packages == ("a", "b")
 
 

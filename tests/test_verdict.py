@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from repro import models
-from repro.machine.rules import compiles
+from repro.machine.support import compiles
 from repro.paper.settings import NAIVE, Settings, Sharding, search_space
 from repro.paper.tables import Cell, PublishedSettings, State, Table, cells, published_settings
 from repro.predict.forecast import corrected

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from repro import text
+from repro import formats
 from repro.cli import parser
 from tests.command_line import ROOT
 
@@ -30,7 +30,7 @@ def test_it_runs_on_a_schedule_on_a_gpu_of_ones_own_and_opens_an_issue_when_some
 
 def test_there_is_time_to_bisect_all_packages_of_a_stack() -> None:
     workflow = yaml.safe_load(TEXT)
-    budget = text.seconds(workflow[True]["workflow_call"]["inputs"]["budget"]["default"], "budget")
+    budget = formats.seconds(workflow[True]["workflow_call"]["inputs"]["budget"]["default"], "budget")
     swaps = math.ceil(math.log2(len((ROOT / "requirements.lock").read_text().split("=="))))
     assert (1 + swaps + 1) * budget <= 60 * workflow["jobs"]["check"]["timeout-minutes"]
 

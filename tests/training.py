@@ -28,7 +28,7 @@ from repro.measure.engine.plain import PlainEngine
 from repro.measure.engine.zero import configuration
 from repro.measure.phases import random_batch
 from repro.measure.rank import SEED, Rank
-from repro.measure.reports import Report
+from repro.measure.rank_reports import Report
 from repro.models import pythia
 from repro.models.adversarial import Adversaries
 from repro.models.objective import ImageClassification

@@ -11,8 +11,8 @@ from math import inf
 from typing import Any, Literal, TypeVar, cast, get_args
 
 from ..datafile import columns, expected_folder, number, optional, positive, problem, read_once, rows
+from ..formats import Interval
 from ..record import Clock, Record
-from ..text import Interval
 from .facts import Working, shown
 
 Paper = Literal["paper", "review", "comment", "lab", "thesis"]

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from .. import text
+from .. import formats
 from ..datafile import absent
+from ..formats import Interval, counted
 from ..lab.specification import LabRun, lab_runs
 from ..money import prices
-from ..paper.findings import by_place, recipe_of, training_flops
+from ..paper.arithmetic import by_place, recipe_of, training_flops
 from ..paper.gpus import by_name, paper_gpus
 from ..paper.tables import COUNTS, Cell, Table, originals, quantities
-from ..text import Interval, counted
 
 
 def days(table: Table, model: str, gpu: str, gpus: int) -> Working:
@@ -212,7 +212,7 @@ def total(workings: Sequence[Working]) -> Working:
 
 def mean(workings: Sequence[Working]) -> Working:
     """Return the arithmetic mean, as one step."""
-    value = text.mean(working.value for working in workings)
+    value = formats.mean(working.value for working in workings)
     rows, steps = _together(workings)
     return Working(value, rows, (*steps, f"mean of the {len(workings)}: {shown(value.value)}"))
 

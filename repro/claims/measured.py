@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from statistics import median
 
 from .. import command, models
+from ..formats import Interval, are, counted, listing
 from ..paper.gpus import paper_gpus
 from ..paper.settings import search_space
 from ..paper.tables import COUNTS, TOLERANCE, Table
 from ..record import DAYS, Clock, Record, days_text
 from ..run.results import TRIALS
-from ..run.search import Search, Spread, searches
+from ..run.settings_search import Search, Spread, searches
 from ..run.verdict import FAILED, Verdict, explain, judge_tables, stands_for_cell
-from ..text import Interval, are, counted, listing
 from .claim import Missing, measures
 from .facts import Row, Working, count, mean, shown
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from math import ceil
 
 from ..datafile import absent
+from ..formats import Interval
 from ..lab.specification import T4, T4_2_CPUS, T4_16_CPUS, V100
-from ..text import Interval
 from . import facts
 from .claim import recomputes
 from .facts import Row, Working, count, shown

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from .. import models
 from ..datafile import absent
+from ..formats import DAYS_A_YEAR, Interval, counted
 from ..models.recipe import Images, Recipe, Text
 from ..models.vit import PATCH
-from ..paper.findings import PYTHIA, GpuDays, Speedup, by_place, days_at_peak, gpu_days, recipe_of, speedups
+from ..paper.arithmetic import PYTHIA, GpuDays, Speedup, by_place, days_at_peak, gpu_days, recipe_of, speedups
 from ..paper.gpus import paper_gpus
 from ..paper.settings import NAIVE, search_space
 from ..paper.tables import COUNTS, Table, analytic_peaks, printed_recipes, published_settings, training_compute
-from ..text import DAYS_A_YEAR, Interval, counted
 from . import facts
 from .claim import recomputes
 from .facts import Row, Working, count, mean, shown

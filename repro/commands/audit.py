@@ -8,11 +8,11 @@ from dataclasses import asdict
 from typing import Any
 
 from .. import command
+from ..formats import FOR_MACHINES, add_format, counted, prose, render
 from ..predict.audit import Audited, audit, audit_measured, queue_summary, summary, without_queue
 from ..report.causes import Cause, causes
 from ..run.reading import add_measured
 from ..run.reading import measured as read_measured
-from ..text import FOR_MACHINES, add_format, counted, prose, render
 
 
 def options(parser: argparse.ArgumentParser) -> None:

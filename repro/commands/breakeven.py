@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
-from .. import models, text
+from .. import formats, models
 from ..console import UserError
+from ..formats import Interval, counted
 from ..money import breakeven
 from ..money.breakeven import Case, Given, Reckoned, Tariff, first_run
 from ..money.choice import INSTEAD, believed, doubts, told_doubts
@@ -18,7 +19,6 @@ from ..money.days import TrainingDays, days_on
 from ..money.prices import PriceList, amount, rates_used, told, told_prices, worth
 from ..money.renting import given_hours
 from ..paper.tables import quantities
-from ..text import Interval, counted
 from .money import add_shared, check_run, given_in, read_gpu, read_prices, read_sum
 from .printout import finite, printout
 
@@ -147,10 +147,10 @@ def _run(given: argparse.Namespace) -> TrainingDays | None:
             if getattr(given, option) is not None:
                 raise UserError(f"--{option} needs --gpu NAME: the machine to own or to rent")
         return None
-    gpus = text.count_if_given(given.gpus, "--gpus") or 1
+    gpus = formats.count_if_given(given.gpus, "--gpus") or 1
     check_run(given)
     if given.hours is not None:
-        return given_hours(gpu, gpus, text.interval(given.hours, "--hours").value)
+        return given_hours(gpu, gpus, formats.interval(given.hours, "--hours").value)
     if given.model is None:
         raise UserError("--gpu needs --model ID, or --hours H: how long is a run?")
     return days_on(gpu, gpus, given.model, given.measured, given.predicted)[0]
@@ -163,7 +163,7 @@ def _inputs(given: argparse.Namespace, prices: PriceList, unit: str, grams: Inte
 
     def number(name: str) -> Interval | None:
         written = getattr(given, name)
-        return None if written is None else text.interval(written, f"--{name}")
+        return None if written is None else formats.interval(written, f"--{name}")
 
     tariff = None
     if given.electricity is not None:
@@ -183,7 +183,7 @@ def _inputs(given: argparse.Namespace, prices: PriceList, unit: str, grams: Inte
         raise UserError(f"--hours {given.hours}: expected more than 0, such as 100 or 700..800")
     if found.pue is not None and found.pue.low < 1:
         raise UserError(f"--pue {given.pue}: expected at least 1, the machine itself; such as 1.2 or 1.1..1.5")
-    gpus = text.count_if_given(given.gpus, "--gpus") or 1
+    gpus = formats.count_if_given(given.gpus, "--gpus") or 1
     most = max(_MOST_KILOWATTS, gpus * _MOST_KILOWATTS_A_GPU)
     if found.kilowatts is not None and found.kilowatts.high > most:
         raise UserError(f"--power {given.power}: expected at most {most:,} kW; 500 W are 0.5")

@@ -12,8 +12,8 @@ from typing import Any
 
 from .. import command
 from ..console import UserError, say
+from ..formats import FOR_MACHINES, add_format, path, prose, render, shell_words
 from ..machine.devices import name_of
-from ..text import FOR_MACHINES, add_format, path, prose, render, shell_words
 from .devices import add_devices, devices_and_counts
 from .preflight import check_disk, check_machine, check_packages, resumable, stop_on_sigterm
 
@@ -30,7 +30,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     from ..machine.stack import trial_environment
     from ..measure.launcher import ForkServer
-    from ..run.probe import probe
+    from ..run.calibrate import probe
 
     check_packages()
     devices, counts = devices_and_counts(given)

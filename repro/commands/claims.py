@@ -12,9 +12,9 @@ from ..claims import Checked, check, check_all
 from ..claims.facts import shown
 from ..claims.measured import unsettling
 from ..console import say
+from ..formats import FOR_MACHINES, Format, add_format, prose, render
 from ..record import add_clock
 from ..run.reading import add_measured, measured
-from ..text import FOR_MACHINES, Format, add_format, prose, render
 from .printout import answered
 
 

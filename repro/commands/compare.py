@@ -6,9 +6,9 @@ import argparse
 
 from .. import command
 from ..compare import report, side, trials
-from ..compare.rule import ALPHA, SEPARATE_A_ROUND
+from ..compare.decision import ALPHA, SEPARATE_A_ROUND
 from ..compare.side import read_side
-from ..text import add_format, path
+from ..formats import add_format, path
 
 _PLACES = (
     "BEFORE and AFTER: a results folder, a folder of such folders (each is one more process of its trials), "

@@ -7,11 +7,11 @@ import re
 from collections.abc import Sequence
 
 from ..console import UserError, say
+from ..formats import count
 from ..machine import nvml, packages
 from ..machine.devices import Device
 from ..machine.host import usable_cpus
 from ..run.plan import counts_up_to
-from ..text import count
 
 _PROCESSES_A_CPU = 8  # more bring a machine to a halt: each waits for all others in turn
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from ..console import FAILED, OK
+from ..formats import FORMATS, render
 from ..machine.doctor import examine
-from ..text import FORMATS, render
 
 
 def options(parser: argparse.ArgumentParser) -> None:

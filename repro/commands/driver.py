@@ -14,6 +14,7 @@ import pytest
 
 from .. import datafile, files
 from ..console import FAILED, INTERRUPTED, NOTHING_COMPARED, OK, ROOT, UserError, say
+from ..formats import Format
 from ..record import Record, Trial
 from ..report.content import compose
 from ..report.terminal import report
@@ -22,7 +23,6 @@ from ..run.reading import read
 from ..run.reporter import Reporter
 from ..run.results import BENCHMARK, VERDICTS
 from ..run.run import FILES, Run
-from ..text import Format
 from .preflight import check_disk, check_trials, stop_with
 
 CASES = ROOT / "tests" / "benchmark"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from ..console import UserError, say
+from ..formats import add_format, render
 from ..machine.nvml import visible_devices
 from ..paper.gpus import Gpu, catalogue
-from ..text import add_format, render
 
 _HEADINGS = {
     "gpu": "GPU",

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import get_args
 
 from .. import files, models
-from ..answer import cpu_disturbance
 from ..console import FAILED, OK, say
+from ..formats import add_format, count, counted, duration, figures
 from ..lab.report import Report, named, scaled_down, what
 from ..lab.specification import Trained, Training
 from ..machine import nvml
@@ -20,7 +20,7 @@ from ..models.gan import EPOCHS
 from ..models.recipe import Scale
 from ..run.plan import default_scale
 from ..run.results import REPORT
-from ..text import add_format, count, counted, duration, figures
+from ..validity import cpu_disturbance
 from .preflight import add_out, check_cuda, check_disk, check_packages, resumable, stop_on_sigterm
 
 

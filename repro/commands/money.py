@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 
 from .. import models
 from ..console import UserError
+from ..formats import Interval, add_format, counted, listing, path
 from ..money.days import TrainingDays, predicted_days
 from ..money.prices import PriceList, Rental, amount, canonical_gpu, check, price_list, worth
 from ..money.renting import serving
-from ..paper.findings import recipe_of
+from ..paper.arithmetic import recipe_of
 from ..paper.tables import cells
 from ..run.reading import add_measured
-from ..text import Interval, add_format, counted, listing, path
 
 
 def add_shared(parser: argparse.ArgumentParser) -> None:

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from typing import Any, cast, get_args
 
 from .. import models
-from ..answer import Answer, disturbance
 from ..console import UserError, say
+from ..formats import FOR_MACHINES, Format, add_format, count_if_given, listing, path, prose, render
 from ..installation import way_to_install
 from ..machine.packages import installed
 from ..models.recipe import Recipe
@@ -25,7 +25,7 @@ from ..record import Record
 from ..run.plan import Methods, settings_for
 from ..run.reading import Reading, add_measured
 from ..run.reading import measured as read_measured
-from ..text import FOR_MACHINES, Format, add_format, count_if_given, listing, path, prose, render
+from ..validity import Answer, disturbance
 from .preflight import check_disk
 from .printout import answered
 

@@ -17,14 +17,14 @@ from pathlib import Path
 
 from .. import command, files, installation
 from ..console import INTERRUPTED, UserError, say
-from ..machine import rules
+from ..formats import are, path, shell_words
+from ..machine import support
 from ..machine.build_cache import build_cache, wanted_cache
 from ..machine.cluster import Node, launched
 from ..machine.devices import Device
 from ..machine.doctor import without_cuda
 from ..machine.host import processes_left, usable_cpus
 from ..record import Trial
-from ..text import are, path, shell_words
 
 # On 2 CPUs 2 ranks take 13 processes and threads, and 21 while both compile; a check allows a few more.
 _PROCESSES, _PROCESSES_A_RANK = 8, 8
@@ -98,7 +98,7 @@ def check_trials(trials: Sequence[Trial], devices: Sequence[Device]) -> None:
 
 def check_compilers(trials: Iterable[Trial], devices: Sequence[Device]) -> None:
     """Raise UserError where one of these trials needs compiling and this is impossible, before any trial fails."""
-    if not any(rules.compiles(*trial.recipe_and_settings) for trial in trials):
+    if not any(support.compiles(*trial.recipe_and_settings) for trial in trials):
         return
     for variable in ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"):
         if os.environ.get(variable) == "1":

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..console import scrolls
+from ..formats import Format, as_json, prose, render
 from ..money.prices import half_up
-from ..text import Format, as_json, prose, render
 
 
 def printout(

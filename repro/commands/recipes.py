@@ -6,8 +6,8 @@ import argparse
 from typing import Any
 
 from .. import models
-from ..paper.findings import training_flops
-from ..text import FOR_MACHINES, add_format, render
+from ..formats import FOR_MACHINES, add_format, render
+from ..paper.arithmetic import training_flops
 
 _OTHERS = {"gan": "lab report", "pythia-1.4b": "authors' release"}  # source of each
 _HEADINGS = {"flops_per_example": "FLOPs an example", "training_flops": "FLOPs in all"}

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from .. import command, models, text
+from .. import command, formats, models
 from ..console import UserError
+from ..formats import counted
 from ..money import choice, offers
 from ..money.choice import INSTEAD, Choice, Doubt, believed, doubts, told_doubts
 from ..money.days import TrainingDays, training_days
 from ..money.offers import Offer
 from ..money.prices import PriceList, old, told_prices
 from ..money.renting import told_in_proportion
-from ..text import counted
 from .money import add_shared, read_prices, unpriced, way_out, without_days
 from .printout import bounds, finite, printout, told_bounds
 
@@ -80,9 +80,9 @@ def main(given: argparse.Namespace) -> int:
 
 
 def _asked(given: argparse.Namespace) -> _Asked:
-    budget = None if given.budget is None else text.budget(given.budget, "--budget")
-    deadline = None if given.deadline is None else text.days(given.deadline, "--deadline")
-    runs = text.count(given.runs, "--runs")
+    budget = None if given.budget is None else formats.budget(given.budget, "--budget")
+    deadline = None if given.deadline is None else formats.days(given.deadline, "--deadline")
+    runs = formats.count(given.runs, "--runs")
     unit, prices = read_prices(given)
     return _Asked(budget, deadline, runs, unit, prices, given.terms != "rent", given.terms != "own")
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
-from .. import models, text
+from .. import formats, models
 from ..console import UserError
+from ..formats import are, figures
 from ..money import renting
 from ..money.choice import INSTEAD, believed, doubts, told_doubts
 from ..money.days import TrainingDays, days_on
@@ -17,7 +18,6 @@ from ..money.offers import machine_paid_in, machine_price, older_price
 from ..money.prices import PriceList, bounds_told, days_told, old, told, told_prices
 from ..money.renting import Interruptions, Rented, Spot, daly, young
 from ..paper.tables import quantities
-from ..text import are, figures
 from .money import add_shared, check_run, given_in, read_gpu, read_prices, read_sum, without_days
 from .printout import bounds, finite, printout, told_bounds
 
@@ -53,7 +53,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     unit, prices = read_prices(given)
     gpu = read_gpu(given)
-    gpus = text.count_if_given(given.gpus, "--gpus")
+    gpus = formats.count_if_given(given.gpus, "--gpus")
     if given.model is None and given.hours is None:
         for option in (*_SPOT, *_CHECKPOINTS, "storage", "storage_price", "measured", "predicted", "currency"):
             if getattr(given, option) is not None:
@@ -173,7 +173,7 @@ def _asked(given: argparse.Namespace, gpu: str | None, gpus: int | None) -> list
     if given.hours is not None:
         if gpu is None:
             raise UserError("--hours needs --gpu NAME: hours of a run on which GPU?")
-        return [renting.given_hours(gpu, gpus or 1, text.positive(given.hours, "--hours", "100"))]
+        return [renting.given_hours(gpu, gpus or 1, formats.positive(given.hours, "--hours", "100"))]
     return days_on(gpu, gpus, given.model, given.measured, given.predicted)
 
 
@@ -191,7 +191,7 @@ def _spot(given: argparse.Namespace) -> Spot | None:
     if given.epochs is not None and given.checkpoint_every != "epoch":
         raise UserError(f"--epochs {given.epochs} needs --checkpoint-every epoch: nothing else asks how many there are")
     between, checkpoint, restart = (
-        text.seconds(getattr(given, name), option) / 3600 for name, option in options.items()
+        formats.seconds(getattr(given, name), option) / 3600 for name, option in options.items()
     )
     if checkpoint >= between:
         raise UserError(
@@ -203,11 +203,11 @@ def _spot(given: argparse.Namespace) -> Spot | None:
     if given.checkpoint_every == "epoch":
         if given.epochs is None:
             raise UserError("--checkpoint-every epoch needs --epochs N: how many has the run?")
-        return Spot(faced, "epoch", text.count(given.epochs, "--epochs"))
+        return Spot(faced, "epoch", formats.count(given.epochs, "--epochs"))
     if given.checkpoint_every in (None, "daly", "young"):
         return Spot(faced, given.checkpoint_every or "daly")
     try:
-        return Spot(faced, text.seconds(given.checkpoint_every, "--checkpoint-every") / 3600)
+        return Spot(faced, formats.seconds(given.checkpoint_every, "--checkpoint-every") / 3600)
     except UserError as error:
         raise UserError(f"{error}; or daly, young or epoch") from None
 
@@ -221,7 +221,7 @@ def _storage(given: argparse.Namespace, prices: PriceList, unit: str) -> float:
     price = read_sum(given.storage_price, "--storage-price", unit, prices)
     if price.low < price.high:
         raise UserError(f"--storage-price {given.storage_price}: expected one sum such as 0.07, without bounds")
-    return renting.storage_per_hour(text.bytes_(given.storage, "--storage") / 1e9, price.value)
+    return renting.storage_per_hour(formats.bytes_(given.storage, "--storage") / 1e9, price.value)
 
 
 def _notes(found: Sequence[Rented], spot: Spot | None) -> list[str]:

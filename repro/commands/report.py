@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from ..console import say
+from ..formats import add_format, path
 from ..record import add_clock
-from ..text import add_format, path
 
 _PUBLISHED, _SEVERAL = Path("results/published"), Path("results/report")
 

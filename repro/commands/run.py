@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from .. import files, models, text
+from .. import files, formats, models
 from ..console import UserError, say
-from ..machine import doctor, packages, rules
+from ..formats import add_format
+from ..machine import doctor, packages, support
 from ..machine.cluster import Node, launched
 from ..machine.devices import Device, capability_of, every_device
 from ..machine.host import host
@@ -21,7 +22,6 @@ from ..record import Trial, add_clock
 from ..run.plan import Methods, Options, SearchMode, default_scale, trials
 from ..run.results import LOGS
 from ..run.tracking import NAMES, Tracker
-from ..text import add_format
 from .devices import add_devices, devices_and_counts
 from .preflight import (
     add_out,
@@ -176,9 +176,9 @@ def _checked(given: argparse.Namespace, node: Node | None = None) -> tuple[Optio
         scale=given.scale or default_scale(bool(devices)),
         counts=counts,
         memory=_memory(given.memory, devices) if given.memory is not None else None,
-        steps=text.count(given.steps, "--steps"),
-        trial_timeout=text.seconds(given.trial_timeout, "--trial-timeout") if given.trial_timeout is not None else None,
-        budget=text.seconds(given.budget, "--budget") if given.budget is not None else None,
+        steps=formats.count(given.steps, "--steps"),
+        trial_timeout=_seconds(given.trial_timeout, "--trial-timeout"),
+        budget=_seconds(given.budget, "--budget"),
         tolerance=_tolerance(given.tolerance),
         attention=given.attention,
         check_extrapolation=given.check_extrapolation,
@@ -194,11 +194,15 @@ def _checked(given: argparse.Namespace, node: Node | None = None) -> tuple[Optio
     return options, devices
 
 
+def _seconds(text: str | None, option: str) -> float | None:
+    return formats.seconds(text, option) if text is not None else None
+
+
 def _memory(asked: str, devices: Sequence[Device]) -> int:
     """A limit of each rank's memory. Raises UserError for one above all that a rank has: it would limit nothing, and
     its trials would stand for no cell. Ranks on a CPU share the machine's, and each may be given up to all of it: a
     limit sets nothing aside, and most ranks take less."""
-    limit = text.bytes_(asked, "--memory")
+    limit = formats.bytes_(asked, "--memory")
     most = min((device.memory_bytes for device in devices), default=host().memory_bytes)
     if limit > most:
         of = f"each {devices[0].name} here" if devices else "this machine"
@@ -227,7 +231,7 @@ def check_counts(options: Options) -> None:
 
 def _check_flash(options: Options, devices: Sequence[Device]) -> None:
     capability = capability_of(devices)
-    plain = [id for id in options.models if rules.flash_obstacle(models.find(id), capability)]
+    plain = [id for id in options.models if support.flash_obstacle(models.find(id), capability)]
     if options.methods == "naive" or len(plain) == len(options.models):
         raise UserError(
             "--attention flash changes nothing here: it serves free lunch of Pythia, on an Ampere or newer GPU; "
@@ -249,7 +253,7 @@ def _check_guided(options: Options) -> None:
 
 
 def _tolerance(asked: str) -> float:
-    value = text.number(asked, f"--tolerance {asked}")
+    value = formats.number(asked, f"--tolerance {asked}")
     if value is None or not 0 < value < 1:
         raise UserError(f"--tolerance {asked}: expected a share between 0 and 1, such as 0.15")
     return value

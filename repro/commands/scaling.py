@@ -7,12 +7,12 @@ from datetime import date
 from typing import Any
 
 from .. import models
+from ..formats import listing
 from ..money import choice
 from ..money.choice import INSTEAD, Step, believed, doubts, stops, told_doubts
 from ..money.days import days_on
 from ..money.offers import lifespan_years, machine_paid_in, older_price
 from ..money.prices import told, told_prices
-from ..text import listing
 from .money import add_shared, read_gpu, read_prices, unpriced, without_days
 from .printout import bounds, finite, printout, told_bounds
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from ..formats import add_format, render, yes
 from ..paper.settings import NAIVE, search_space
-from ..text import add_format, render, yes
 
 
 def options(parser: argparse.ArgumentParser) -> None:

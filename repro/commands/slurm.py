@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import command, models, text
+from .. import command, formats, models
 from ..console import UserError
+from ..formats import shell_words
 from ..run.plan import Options, counts_up_to, default_scale
-from ..text import shell_words
 
 _MARGIN = 300  # seconds of the job without trials: the nodes start, and the report is written
 _WARNING = 120  # seconds before the job's end at which SLURM sends SIGTERM to running tasks
@@ -88,10 +88,10 @@ def main(given: argparse.Namespace) -> int:
         if getattr(given, name) is not None
     }
     allocation = Allocation(
-        nodes=text.count(given.nodes, "--nodes"),
-        gpus=text.count(given.gpus_per_node, "--gpus-per-node"),
-        seconds=int(text.seconds(given.time, "--time")),
-        cpus=text.count_if_given(given.cpus_per_node, "--cpus-per-node"),
+        nodes=formats.count(given.nodes, "--nodes"),
+        gpus=formats.count(given.gpus_per_node, "--gpus-per-node"),
+        seconds=int(formats.seconds(given.time, "--time")),
+        cpus=formats.count_if_given(given.cpus_per_node, "--cpus-per-node"),
         named=named,
     )
     if allocation.seconds <= 2 * _MARGIN:

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from ..console import UserError
+from ..formats import FOR_MACHINES, FORMATS, add_format, prose, render
 from ..paper.tables import TABLES
 from ..record import BY_DAYS, DAYS, Clock, add_clock, other
 from ..report.tables import NUMBERS, Number, Rows, layout, rows
 from ..run.reading import add_measured, measured
-from ..text import FOR_MACHINES, FORMATS, add_format, prose, render
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -8,15 +8,16 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import get_args
 
-from .. import files, models, text
-from ..compare import candidate, culprit, report, side
-from ..compare.rule import PAIRS_A_ROUND
+from .. import files, formats, models
+from ..compare import bisect, candidate, report, side
+from ..compare.decision import PAIRS_A_ROUND
 from ..compare.side import Side, differences
 from ..compare.trials import Compared
 from ..compare.upgrade import Check, chosen_within, rounds, seconds_of_parts
 from ..console import INCONCLUSIVE, OK, UserError, say
 from ..datafile import expected_folder
-from ..machine import nvml, rules
+from ..formats import Format, add_format, duration, first, from_to
+from ..machine import nvml, support
 from ..machine.devices import Device, capability_of, gpu_of
 from ..models.recipe import Scale
 from ..record import Record, Trial
@@ -24,7 +25,6 @@ from ..run.estimate import estimate
 from ..run.plan import Methods, Options, counts_up_to, default_scale, limited, trials
 from ..run.progress import Progress
 from ..run.results import REPORT
-from ..text import Format, add_format, duration, first, from_to
 from .devices import alike
 from .preflight import (
     add_out,
@@ -65,8 +65,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 @resumable("what is measured is kept")
 def main(given: argparse.Namespace) -> int:
-    asked = text.count_if_given(given.pairs, "--pairs", PAIRS_A_ROUND, "fewer attain no p below 0.05")
-    budget = text.seconds(given.budget, "--budget")
+    asked = formats.count_if_given(given.pairs, "--pairs", PAIRS_A_ROUND, "fewer attain no p below 0.05")
+    budget = formats.seconds(given.budget, "--budget")
     check_packages()
     devices, candidates = _candidates(given)
     check_machine(devices)
@@ -140,8 +140,8 @@ def _carried(
     would break there for a reason other than its packages. Raise UserError where none is left."""
 
     def runs(trial: Trial, packages: dict[str, str]) -> bool:
-        known = rules.Stack(packages, capability_of(devices))
-        return rules.obstacle(*trial.recipe_and_settings, trial.world, known) is None
+        known = support.Stack(packages, capability_of(devices))
+        return support.obstacle(*trial.recipe_and_settings, trial.world, known) is None
 
     rest = {name: version for name, version in first.packages.items() if name not in left_behind}
     lost = [trial for trial in candidates if runs(trial, first.packages) and not runs(trial, rest)]
@@ -224,4 +224,4 @@ def _bisect(
             raise UserError(f"{why}, the same command goes on")
         return found
 
-    return culprit.Swaps(*stacks, target, measure).told()
+    return bisect.Swaps(*stacks, target, measure).told()

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from ..console import FAILED, INCONCLUSIVE, OK
+from ..formats import Format, Interval, as_json, cell_text, counted, first, prose, render
 from ..machine.environment import ELSEWHERE
 from ..machine.packages import PACKAGES
-from ..text import Format, Interval, as_json, cell_text, counted, first, prose, render
-from .rule import change
+from .decision import change
 from .side import Difference
 from .trials import STATUSES, Alone, Compared, Half
 

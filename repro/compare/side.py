@@ -11,10 +11,10 @@ from statistics import median
 from typing import Any
 
 from .. import command, datafile
-from ..answer import Answer
 from ..console import UserError
 from ..datafile import NotAsDeclaredError
 from ..files import look
+from ..formats import LARGEST, SMALLEST, tallied
 from ..machine.environment import Environment
 from ..machine.host import Host
 from ..record import Record
@@ -28,7 +28,7 @@ from ..run.reading import (
     unusable,
 )
 from ..run.results import BENCHMARK, TRIALS, Line, lack
-from ..text import LARGEST, SMALLEST, tallied
+from ..validity import Answer
 
 SEARCHES = "largest"  # subfolder of each stack of an upgrade-check, with its searches for micro batches
 Key = tuple[str, str, str, int, int, int | None]

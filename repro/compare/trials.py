@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from statistics import median, mode
 from typing import Literal, get_args
 
-from ..answer import Answer, cpu_disturbance, disturbance
 from ..console import UserError, cut
-from ..machine import rules
+from ..formats import counted, figures
+from ..machine import support
 from ..machine.environment import Environment
 from ..record import Record, Trial
-from ..text import counted, figures
-from .rule import SEPARATE_A_ROUND, SMALLEST_CHANGE, Decision, Ratio, decide, noise_floor, of_pairs, of_separate
+from ..validity import Answer, cpu_disturbance, disturbance
+from .decision import SEPARATE_A_ROUND, SMALLEST_CHANGE, Decision, Ratio, decide, noise_floor, of_pairs, of_separate
 from .side import Key, Side, key, middle, of_starts, step_seconds
 
 Status = Literal["regressed", "improved", "unchanged", "inconclusive", "incomparable", "broke", "fixed"]
@@ -403,7 +403,7 @@ def features(trial: Trial) -> frozenset[str]:
         settings.sharding,
         "several devices" if trial.world > 1 else "one device",
     }
-    if rules.compiles(recipe, settings):
+    if support.compiles(recipe, settings):
         found |= {"compiler", f"compiled {recipe.family}"}
     if settings.checkpointing:
         found.add("checkpointing")

@@ -19,25 +19,25 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from .. import files, text
-from ..answer import Answer, is_final
+from .. import files, formats
 from ..console import UserError
-from ..machine import environment, rules
+from ..machine import environment, support
 from ..machine.devices import Device, gpu_of
 from ..machine.environment import Environment
-from ..machine.imported import Imports, complaint
+from ..machine.imports import Imports, complaint
 from ..machine.stack import PRELOADED, trial_environment
+from ..measure.interleaving import Turns
 from ..measure.launcher import ForkServer, ServerDiedError
 from ..measure.rank import SEED
 from ..measure.trial import Bench
 from ..measure.trial import run as run_trial
-from ..measure.turns import Turns
 from ..record import Record, Trial
 from ..run.estimate import estimate
 from ..run.reading import history
 from ..run.results import Results
+from ..validity import Answer, is_final
 from .candidate import Stack, folder
-from .rule import PAIRS_A_ROUND, settled
+from .decision import PAIRS_A_ROUND, settled
 from .side import SEARCHES, Side
 from .trials import Change, Compared, Judge, choose, compare_trial, judge_pairs
 
@@ -388,10 +388,10 @@ def _modules(trials: Iterable[Trial]) -> list[str]:
     prefixes = {"torch.distributed"}
     for trial in trials:
         recipe, settings = trial.recipe_and_settings
-        prefixes.update(rules.packages_of(recipe))
+        prefixes.update(support.packages_of(recipe))
         if settings.library == "deepspeed":
             prefixes.add("deepspeed")
-        if rules.compiles(recipe, settings):
+        if support.compiles(recipe, settings):
             prefixes |= {"torch._dynamo", "torch._inductor"}
     return [module for module in PRELOADED if module.startswith(tuple(prefixes))]
 
@@ -414,7 +414,7 @@ def chosen_within(
     budget: str, candidates: Sequence[Trial], devices: Sequence[Device], asked: int | None
 ) -> tuple[list[Trial], int]:
     """Return the trials with the most features in the budget, and the pairs asked for, or else as many as it allows."""
-    available = text.seconds(budget, "--budget")
+    available = formats.seconds(budget, "--budget")
     for each in (asked,) if asked else _PAIRS:
         loading, seconds = _costs(candidates, devices, each)
         chosen = choose(seconds, available - loading)

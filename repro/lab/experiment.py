@@ -14,6 +14,7 @@ from pathlib import Path
 
 from .. import datafile, files, models
 from ..console import UserError
+from ..formats import SECONDS_A_DAY
 from ..machine import environment
 from ..machine.devices import Device
 from ..machine.packages import installed_packages
@@ -24,7 +25,6 @@ from ..measure.server import Job
 from ..models import gan
 from ..models.recipe import Generation
 from ..run.results import TRAININGS, TRIALS, Results
-from ..text import SECONDS_A_DAY
 from .specification import Trained, Training
 
 _TIME_LIMIT = 30.0 * SECONDS_A_DAY  # no limit in practice: the user watches the progress bar

@@ -6,12 +6,12 @@ from dataclasses import asdict
 from typing import Any
 
 from .. import models
-from ..answer import cpu_disturbance
 from ..datafile import of_another
+from ..formats import Format, as_json, counted, duration, prose, render
 from ..models import gan
 from ..models.gan import EPOCHS
 from ..paper.gpus import Gpu
-from ..text import Format, as_json, counted, duration, prose, render
+from ..validity import cpu_disturbance
 from . import specification
 from .specification import Epoch, Prediction, Ratio, Trained, Training
 

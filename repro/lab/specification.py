@@ -11,11 +11,11 @@ from datetime import datetime
 from statistics import mean, median
 
 from ..datafile import Positive, Row, read_once, records
+from ..formats import figures
 from ..models.gan import EPOCHS
 from ..models.recipe import Scale
 from ..paper.gpus import Gpu, find
 from ..paper.tables import quantities
-from ..text import figures
 
 _FIRST_BATCHES = 10
 # Resources of the report's runs; the first two trained on CPUs only.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .. import installation
 from ..console import UserError
 from ..paper.gpus import GENERATIONS
-from . import build_cache, nvml, packages, rules
+from . import build_cache, nvml, packages, support
 from .devices import Device, generation_of
 from .packages import KERNELS, installed
 
@@ -115,12 +115,12 @@ def _kernels(device: Device | None) -> list[str]:
 
 
 def _tf32(device: Device | None) -> str:
-    allowed = rules.tf32_allowed(device.compute_capability if device else None)
+    allowed = support.tf32_allowed(device.compute_capability if device else None)
     if device is None:
         return "off, without a GPU"
     if allowed:
         return "on with free lunch"
-    return "off" if device.compute_capability >= rules.SINCE else "off, the GPU has none"
+    return "off" if device.compute_capability >= support.SINCE else "off, the GPU has none"
 
 
 def _image() -> str | None:

@@ -18,15 +18,15 @@ from typing import Any
 
 from .. import __version__, datafile, installation
 from ..console import ROOT, UserError, cut, one_line, say
+from ..formats import counted, listing
 from ..installation import Damage
-from ..text import counted, listing
-from . import build_cache, nvml, rules
+from . import build_cache, nvml, support
 from .devices import Device, capability_of
 from .host import Host, host
-from .imported import Imported, Imports, complaint, elsewhere
+from .imports import Imported, Imports, complaint, elsewhere
 from .packages import PACKAGES, image_target, matters
-from .rules import Stack
 from .stack import recorded_variables
+from .support import Stack
 
 _ON_GPUS, _ON_CPU = "requirements.lock", "locks/cpu.lock"  # what run_all.sh sets up
 _LOCKS = (_ON_GPUS, _ON_CPU, "locks/paper.lock", "locks/latest.lock")
@@ -136,7 +136,7 @@ def stack(devices: Sequence[Device], packages: dict[str, str], python: str = sys
         if devices and python == sys.executable
         else (None, None)
     )
-    return Stack(packages, capability, *adams, rules.tf32_allowed(capability))
+    return Stack(packages, capability, *adams, support.tf32_allowed(capability))
 
 
 def describe(
@@ -158,7 +158,7 @@ def describe(
         gpus=[RunGpu(device.name, device.driver_name, device.memory_bytes) for device in devices],
         driver=nvml.driver(),
         image=image_target(),
-        tf32=rules.tf32_allowed(capability_of(devices)),
+        tf32=support.tf32_allowed(capability_of(devices)),
         lock=lock(packages, bool(devices), damages=installation.damages() if damages is None else damages),
         packages=dict(sorted(packages.items())),
         seed=seed,

@@ -20,7 +20,7 @@ from .build_cache import build_cache, is_awkward
 from .devices import Device
 from .host import instructions
 from .packages import installed
-from .rules import MODEL_MODULES
+from .support import MODEL_MODULES
 
 # Everything that trials import: a trial forked from a process that has loaded it starts in milliseconds.
 PRELOADED = (

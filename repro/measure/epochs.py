@@ -19,7 +19,7 @@ from . import engine
 from .clock import wait
 from .phases import to_device
 from .rank import SEED, Rank
-from .reports import Report
+from .rank_reports import Report
 
 
 def train(

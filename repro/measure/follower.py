@@ -12,8 +12,8 @@ from repro.machine.cluster import Node
 from . import messages
 from .launcher import ForkServer, ServerDiedError, StackError
 from .leader import alike, own_address
+from .mailbox import GoneError, Post
 from .messages import Answer, End, ForeignError, Hello, Ready
-from .post import GoneError, Post
 
 _END = "repro/end"
 

@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from repro import datafile, files
+from repro.formats import duration, end_of
 from repro.machine.build_cache import mend
 from repro.machine.host import host, process_limit
-from repro.machine.imported import Imports
+from repro.machine.imports import Imports
 from repro.machine.stack import process_environment
-from repro.text import duration, end_of
 
 from .memory import oom_kills
 from .processes import MARK, end_with, kill_marked
-from .reports import Report
+from .rank_reports import Report
 from .server import Job, Outcome
 
 # Loading the stack takes 5 to 60 s from a disk, and minutes from a network file system at the first time.

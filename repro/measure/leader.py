@@ -12,13 +12,13 @@ from pathlib import Path
 from repro.console import FAILED, INTERRUPTED, USAGE, UserError, cut, say
 from repro.machine.cluster import Node
 from repro.machine.environment import commit
-from repro.machine.imported import Imports
+from repro.machine.imports import Imports
 from repro.machine.packages import PACKAGES, installed
 
 from . import messages
 from .launcher import ForkServer, ServerDiedError, StackError
+from .mailbox import GoneError, Post
 from .messages import End, ForeignError, Hello, Ready
-from .post import GoneError, Post
 from .server import Job, Outcome
 
 _GOODBYE = 10.0  # seconds for the other nodes to confirm the end of the run

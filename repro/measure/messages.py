@@ -16,7 +16,7 @@ from repro.paper.settings import Settings
 
 from .. import models
 from ..models.recipe import Scale
-from .reports import Measured, Report
+from .rank_reports import Measured, Report
 from .server import Job, Outcome
 
 MOST_BYTES = 1 << 24  # of one message: hundreds of times those of the longest trial

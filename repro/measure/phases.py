@@ -22,7 +22,7 @@ from .clock import SLOW_SCAN, Clock, Watch, kernel_path, optimizer_path, synchro
 from .memory import Peak
 from .probes import NotCountedError, profiled
 from .rank import SEED, STACK_STARTED, Rank
-from .reports import Measured, Report, WhatRan
+from .rank_reports import Measured, Report, WhatRan
 
 _PARTS = ("without", "with", "update")  # of a round, each timed
 _UNCOMPILED = 3  # steps, of which the fastest counts

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 from repro.machine import nvml
 from repro.machine.host import usable_cpus
 
+from .interleaving import Place
 from .memory import limit_memory
-from .reports import Report
-from .turns import Place
+from .rank_reports import Report
 
 if TYPE_CHECKING:
     import torch
@@ -89,7 +89,7 @@ class Rank:
         )
 
     def turn(self) -> None:
-        """Wait until no other job is timed, see turns.py; rank 0 asks for all. Returns at once without interleaving."""
+        """Wait until no other job is timed, see interleaving.py; rank 0 asks for all.."""
         if self._place is None:
             return
         if self.index == 0:

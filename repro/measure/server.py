@@ -28,15 +28,15 @@ from typing import IO, Any
 
 from repro.console import ROOT, one_line
 from repro.datafile import Lines
+from repro.formats import end_of
 from repro.machine import host, nvml, stack
 from repro.machine.host import no_more_processes, process_limit
-from repro.machine.imported import imports
-from repro.text import end_of
+from repro.machine.imports import imports
 
 from .memory import Crowd, is_out_of_memory, is_the_hosts, lost_a_compiler, oom_kills
 from .processes import adopt_orphans, end_with, go_on_without_parent
 from .rank import Rank
-from .reports import Report
+from .rank_reports import Report
 
 _READ_BYTES = 1 << 20  # read of a job's log
 _GRACE_SECONDS = 3.0  # for the other ranks to report once one has failed

@@ -14,22 +14,22 @@ from statistics import median
 from typing import Any
 
 from repro import files
-from repro.answer import gpu_disturbance, larger_may_fit
 from repro.console import cut, one_line
 from repro.datafile import value
-from repro.machine import rules
+from repro.formats import duration, figures
+from repro.machine import support
 from repro.machine.build_cache import disk_full
-from repro.machine.rules import Obstacle
+from repro.machine.support import Obstacle
 from repro.paper.gpus import Gpu
 from repro.paper.settings import Settings
 from repro.record import Record, Status, Trial, reckoned
-from repro.text import duration, figures
+from repro.validity import gpu_disturbance, larger_may_fit
 
 from ..models.recipe import Recipe
 from .launcher import ForkServer, ServerDiedError
 from .leader import AGAIN, Leader
 from .rank import Rank
-from .reports import Measured, Report, Times
+from .rank_reports import Measured, Report, Times
 from .server import Job, Outcome
 
 
@@ -40,23 +40,23 @@ class Bench:
     the GPU's (False) to why DeepSpeed could not compile it, None where it could."""
 
     server: ForkServer | Leader
-    stack: rules.Stack
+    stack: support.Stack
     gpu: Gpu | None
     logs: Path
     turns: str | None = None
-    adams: dict[bool, rules.Obstacle | None] = field(default_factory=dict)
+    adams: dict[bool, support.Obstacle | None] = field(default_factory=dict)
 
     @property
     def cuda(self) -> bool:
         return self.stack.capability is not None
 
-    def obstacle(self, trial: Trial) -> rules.Obstacle | None:
+    def obstacle(self, trial: Trial) -> support.Obstacle | None:
         """Return the first reason why a trial cannot run here: a lost node, a module that the started server could not
         import, or another rule; None where it can."""
         if isinstance(self.server, Leader) and self.server.lost:
-            return rules.Obstacle(self.server.lost, AGAIN)
+            return support.Obstacle(self.server.lost, AGAIN)
         stack = replace(self.stack, broken=self.server.broken)
-        return rules.obstacle(*trial.recipe_and_settings, trial.world, stack)
+        return support.obstacle(*trial.recipe_and_settings, trial.world, stack)
 
 
 # cuDNN's message where no engine has enough memory. It could also mean that no engine exists, but what is timed has
@@ -90,8 +90,8 @@ def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) 
         trial,
         "ok",
         precision=recipe.precision,
-        compiled=rules.compiles(recipe, settings),
-        tf32=rules.uses_tf32(settings, bench.stack),
+        compiled=support.compiles(recipe, settings),
+        tf32=support.uses_tf32(settings, bench.stack),
         reduction="every micro-step" if settings.reduces_every_micro_step else "last micro-step",
     )
     obstacle = bench.obstacle(trial)
@@ -116,7 +116,7 @@ def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) 
     return record
 
 
-def _adam_obstacle(settings: Settings, bench: Bench) -> rules.Obstacle | None:
+def _adam_obstacle(settings: Settings, bench: Bench) -> support.Obstacle | None:
     """Have DeepSpeed's Adam compiled once where these settings need it; return why that failed, else None."""
     if not bench.cuda or settings.library != "deepspeed":
         return None

@@ -13,9 +13,9 @@ from datetime import date
 
 from ..console import UserError
 from ..datafile import records
+from ..formats import DAYS_A_YEAR, Interval, are, interval, listing
 from ..paper.gpus import find
 from ..paper.tables import quantities
-from ..text import DAYS_A_YEAR, Interval, are, interval, listing
 from .days import TrainingDays
 from .offers import lifespan_years, machine_paid_in, machine_price, older_price, rentals_left_out
 from .prices import PriceList, Rate, Rental, Terms, known_rentals, told, worth

@@ -12,13 +12,13 @@ from typing import Literal, Protocol, TypeVar
 
 from .. import command, models
 from ..console import UserError
-from ..paper.findings import by_place
+from ..formats import Interval
+from ..paper.arithmetic import by_place
 from ..paper.gpus import OfGpus
 from ..predict import calibration
 from ..predict.audit import audit
 from ..predict.forecast import predicted
 from ..predict.traces import PAPER_STACK, nearest_here, why_here
-from ..text import Interval
 from .days import Origin, TrainingDays, foretold
 from .offers import Offer, cost_a_day, lifespan_years, machine_price
 from .prices import (

@@ -9,7 +9,8 @@ from typing import Literal
 
 from .. import command, models
 from ..console import UserError
-from ..paper.findings import rounded_days
+from ..formats import Interval
+from ..paper.arithmetic import rounded_days
 from ..paper.gpus import OfGpus, catalogue
 from ..paper.settings import NAIVE
 from ..paper.tables import COUNTS, cells
@@ -18,8 +19,7 @@ from ..predict.hardware import Machine
 from ..predict.traces import PAPER_STACK
 from ..record import Record
 from ..run.reading import measured as read_measured
-from ..run.search import searches
-from ..text import Interval
+from ..run.settings_search import searches
 from .prices import rough
 
 Origin = Literal["expected", "measured", "predicted", "given"]  # printed, measured, predicted, or the user's

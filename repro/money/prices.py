@@ -16,8 +16,8 @@ from typing import Any, Literal, NoReturn, TypeVar, get_type_hints
 from .. import command, files
 from ..console import UserError, cut, near
 from ..datafile import VALUE, ContradictionError, Currency, Positive, Row, named, read_once, reader, records
+from ..formats import SECONDS_A_DAY, Interval, bounds
 from ..paper.gpus import OfGpus, by_name, find, known_gpu
-from ..text import SECONDS_A_DAY, Interval, bounds
 
 Terms = Literal["on-demand", "reserved", "spot"]
 

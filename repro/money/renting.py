@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..text import DAYS_A_YEAR, Interval
+from ..formats import DAYS_A_YEAR, Interval
 from . import prices
 from .days import TrainingDays
 from .prices import Rate, Rental, days_read, sum_read, told, worth

@@ -8,12 +8,12 @@ from statistics import median
 from typing import Any, Literal, get_args
 
 from .. import models
+from ..formats import SECONDS_A_DAY, Interval, first, from_to
 from ..models.recipe import Recipe
-from ..paper.findings import by_place, paper_gpu, paper_peak, recipe_of, rounded_days, training_flops
+from ..paper.arithmetic import by_place, paper_gpu, paper_peak, recipe_of, rounded_days, training_flops
 from ..paper.gpus import Gpu, find, peak_flops
 from ..paper.tables import AtPlace, Cell, all_cells
 from ..record import Record
-from ..text import SECONDS_A_DAY, Interval, first, from_to
 from .forecast import implied_true_days
 
 Plausibility = Literal["impossible", "implausible", "plausible"]

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from repro import command, datafile
-from repro.answer import cpu_disturbance
 from repro.console import UserError
+from repro.formats import LARGEST, SMALLEST
 from repro.paper.gpus import AMPERE, GENERATIONS, Gpu, find, paper_gpus
-from repro.text import LARGEST, SMALLEST
+from repro.validity import cpu_disturbance
 
 from .. import models
 from .hardware import Machine, Probed
+from .launch_queue import Queue
 from .memory import ALL_OF_IT, Allowance, usable, workspace
-from .queue import Queue
 from .time import Rates
 
 FILE = Path(__file__).parent / "calibration.json"

@@ -14,14 +14,14 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
-from repro.answer import Answer
-from repro.paper.findings import paper_gpu, recipe_of
+from repro.formats import SECONDS_A_DAY
+from repro.paper.arithmetic import paper_gpu, recipe_of
 from repro.paper.gpus import find
 from repro.paper.measured_days import measured_days
 from repro.paper.settings import NAIVE, Settings
 from repro.paper.tables import Cell, all_cells, cells, published_settings
 from repro.record import Record
-from repro.text import SECONDS_A_DAY
+from repro.validity import Answer
 
 from .. import models
 from ..models.recipe import Recipe
@@ -29,8 +29,8 @@ from . import traces
 from .calibration import EVERYTHING, Calibration, Factors
 from .forecast import forecast, predicted
 from .hardware import Machine
+from .launch_queue import Queue, authors_step
 from .memory import ALLOWANCE_BOUNDS, Allowance, largest_micro_batch, most_examples, variant_of
-from .queue import Queue, authors_step
 from .time import BOUNDS, Rates, TimedStep, timed_step
 
 if TYPE_CHECKING:

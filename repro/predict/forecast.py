@@ -8,18 +8,18 @@ from functools import cache
 
 from repro import record
 from repro.console import UserError
-from repro.machine.rules import bf16_obstacle, fits_papers_hosts
-from repro.paper.findings import paper_gpu, recipe_of
+from repro.formats import SECONDS_A_DAY, Interval
+from repro.machine.support import bf16_obstacle, fits_papers_hosts
+from repro.paper.arithmetic import paper_gpu, recipe_of
 from repro.paper.settings import NAIVE, Settings, search_space
 from repro.paper.tables import Cell, published_settings
-from repro.text import SECONDS_A_DAY, Interval
 
 from ..models.recipe import Recipe
 from . import traces
 from .calibration import EVERYTHING, Calibration, calibrations
 from .hardware import Machine
+from .launch_queue import authors_step, true_over_predicted
 from .memory import Memory, largest_micro_batch, peak_memory, variant_of
-from .queue import authors_step, true_over_predicted
 from .time import Step, TimedStep, timed_step
 from .traces import PAPER_STACK, Trace, Traced
 

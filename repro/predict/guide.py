@@ -7,17 +7,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from repro.machine.rules import compiles
+from repro.formats import figures
+from repro.machine.support import compiles
 from repro.paper.settings import FREE_LUNCH, NAIVE, Settings
 from repro.record import BY_CLOCK, DEFAULT, Clock, Record
-from repro.text import figures
 
 from ..models.recipe import Recipe
 from .calibration import Calibration
 from .forecast import trace_of
 from .hardware import Machine
+from .launch_queue import authors_step
 from .memory import largest_micro_batch, peak_memory, usable, workspace
-from .queue import authors_step
 from .time import timed_step
 from .traces import Trace, Traced
 

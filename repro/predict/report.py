@@ -9,12 +9,12 @@ from statistics import median
 from typing import Any
 
 from repro import command
-from repro.answer import Answer, larger_may_fit
 from repro.datafile import columns
+from repro.formats import by_machine, figures, size
 from repro.machine.packages import installed, without_build
 from repro.paper.tables import Cell, printed
 from repro.record import Record
-from repro.text import by_machine, figures, size
+from repro.validity import Answer, larger_may_fit
 
 from .. import models
 from .calibration import Calibration, limited

@@ -1,6 +1,6 @@
 """The time of a training step: a roofline over a trace, launches, communication, offload traffic, and the update.
 
-All times are true times, until the GPU has finished; repro/predict/queue.py derives what the authors' clock shows.
+All times are true times, until the GPU has finished. repro/predict/launch_queue.py derives the authors' clock.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cache
 
-from repro.machine.rules import compiles
+from repro.machine.support import compiles
 from repro.paper.settings import Settings
 
 from ..models.recipe import Recipe

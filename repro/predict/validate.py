@@ -9,18 +9,18 @@ from functools import cache
 from statistics import median
 from typing import Any
 
-from repro.paper.findings import analytic_days, by_place, corrected_days, paper_gpu, recipe_of
+from repro.formats import SECONDS_A_DAY, Format, figures, render
+from repro.paper.arithmetic import analytic_days, by_place, corrected_days, paper_gpu, recipe_of
 from repro.paper.settings import Settings
 from repro.paper.tables import Cell, PublishedSettings, Table, all_cells, cells, published_settings
 from repro.predict.audit import plausible_cells
-from repro.text import SECONDS_A_DAY, Format, figures, render
 
 from . import traces
 from .calibration import EVERYTHING, Calibration
-from .elsewhere import held_out
 from .fit import Observation, clock_ratio, kept_observations
 from .forecast import Forecast, predicted, search
 from .memory import largest_micro_batch, variant_of
+from .published import held_out
 from .time import TimedStep
 
 SPLITS = ("in sample", "leave one recipe out", "leave one GPU out")

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from statistics import median
 
 from .. import command
+from ..formats import counted, from_to, listing
 from ..models.recipe import Images
 from ..models.vit import patch_flops
-from ..paper.findings import paper_gpu, paper_peak, recipe_of, training_flops
+from ..paper.arithmetic import paper_gpu, paper_peak, recipe_of, training_flops
 from ..paper.measured_days import measured_days
 from ..paper.tables import analytic_peaks, training_compute
 from ..predict.audit import IMPLAUSIBLE, Audited, queue_summary
 from ..record import Record
-from ..text import counted, from_to, listing
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from .. import command, models
 from ..claims import Checked, check_all
 from ..claims.claim import ClaimVerdict
 from ..claims.facts import shown
+from ..formats import counted, figures, from_to, listing, percent, shell_words, size, tallied, were
 from ..machine.cluster import launch
 from ..machine.environment import Environment
 from ..machine.packages import PACKAGES
@@ -26,9 +27,8 @@ from ..run.corrected import Corrected, basis, corrected_table, measured_elsewher
 from ..run.corrected import summary as corrected_summary
 from ..run.plan import Options, default_scale
 from ..run.reading import Joined, Problem, Reading, join
-from ..run.search import Search, searches
+from ..run.settings_search import Search, searches
 from ..run.verdict import FAILED, Verdict, judge_tables, ran_uncompiled
-from ..text import counted, figures, from_to, listing, percent, shell_words, size, tallied, were
 from .causes import Cause, causes
 from .figures import all_figures, further
 from .panels import Figure, in_order, machines

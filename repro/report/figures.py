@@ -7,13 +7,22 @@ from dataclasses import replace
 from statistics import fmean
 
 from .. import models
-from ..answer import feasible
+from ..formats import counted, from_to
 from ..money.breakeven import comment_reckonings, spending
 from ..money.choice import INSTEAD, Step, beaten_by, believed, doubts, steps_by_gpu, stops, stops_instead
 from ..money.days import expected_days
 from ..money.offers import cost_a_day, lifespan_years, machine_price
 from ..money.prices import gpu_prices, price_list
-from ..paper.findings import PYTHIA, analytic_days, by_place, gpu_days, paper_peak, recipe_of, speedups, training_flops
+from ..paper.arithmetic import (
+    PYTHIA,
+    analytic_days,
+    by_place,
+    gpu_days,
+    paper_peak,
+    recipe_of,
+    speedups,
+    training_flops,
+)
 from ..paper.gpus import paper_gpus
 from ..paper.settings import FREE_LUNCH, NAIVE, Settings
 from ..paper.tables import (
@@ -28,8 +37,8 @@ from ..paper.tables import (
     training_compute,
 )
 from ..record import BY_CLOCK, Record
-from ..run.search import Search
-from ..text import counted, from_to
+from ..run.settings_search import Search
+from ..validity import feasible
 from .panels import SEARCH, Curve, Figure, Mark, Origin, Panel, Point, Reference, State, Trade, measured_panels
 
 

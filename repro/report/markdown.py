@@ -7,9 +7,9 @@ from typing import Any
 
 from ..console import code, map_strings
 from ..console import markdown as escaped
+from ..formats import by_machine, render
 from ..predict.audit import WITHOUT_QUEUE
 from ..run.corrected import MEASURED_ELSEWHERE
-from ..text import by_machine, render
 from .content import CLAIMS, Content, Entry, Grid
 
 

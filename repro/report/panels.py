@@ -9,11 +9,11 @@ from itertools import cycle
 from typing import Any, Literal
 
 from .. import command, models
+from ..formats import from_to, listing
 from ..paper.gpus import paper_gpus
 from ..paper.settings import NAIVE, Settings, search_space
 from ..record import BY_CLOCK, Clock, OnMachine, Record
-from ..run.search import Search
-from ..text import from_to, listing
+from ..run.settings_search import Search
 
 Origin = Literal["measured", "published", "measured and published", "computed"]
 Draw = Literal["strips", "bars", "pairs", "grid", "trades", "lines"]

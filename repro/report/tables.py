@@ -8,12 +8,12 @@ from typing import Any, Literal, get_args
 
 from .. import models
 from ..console import UserError
+from ..formats import by_machine, figures, yes
 from ..money.prices import gpu_prices, parts, servers
 from ..paper.tables import TABLES, Place, Table, cells, printed, printed_recipes, published_settings
 from ..record import DEFAULT, Clock, Record, other
-from ..run.search import searches
+from ..run.settings_search import searches
 from ..run.verdict import Verdict, stands_for_cell
-from ..text import by_machine, figures, yes
 
 Number = Literal["1", "3", "4", "5", "6", "7", "j"]
 NUMBERS: tuple[Number, ...] = get_args(Number)

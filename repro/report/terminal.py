@@ -8,18 +8,18 @@ from dataclasses import asdict
 from typing import Any
 
 from .. import datafile, models
-from ..answer import Answer, cpu_disturbance
+from ..formats import Format, are, as_json, counted, first, from_to, listing, percent, render, were
 from ..machine.devices import Device
 from ..machine.environment import Environment
-from ..paper.findings import by_place, paper_gpu
+from ..paper.arithmetic import by_place, paper_gpu
 from ..paper.gpus import find, most_like, paper_gpus
 from ..paper.settings import NAIVE
 from ..paper.tables import TABLES, TOLERANCE, Table
 from ..record import BY_DAYS, DAYS, Record, other
 from ..run.reading import Reading
-from ..run.search import Search, searches
+from ..run.settings_search import Search, searches
 from ..run.verdict import FAILED, Verdict, Word, differing, explain
-from ..text import Format, are, as_json, counted, first, from_to, listing, percent, render, were
+from ..validity import Answer, cpu_disturbance
 
 _GIB = 2**30
 _NEARLY = 0.9  # least limit over the paper card's memory: CUDA takes part of a card's memory, but not of a limit

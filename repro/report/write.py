@@ -17,10 +17,10 @@ from pathlib import Path
 
 from .. import command, files
 from ..console import UserError, map_strings, visible
+from ..formats import end_of, shell_words
 from ..installation import way_to_install
 from ..record import DEFAULT
 from ..run.results import PAGE, REPORT, TRIALS, lack
-from ..text import end_of, shell_words
 from .content import WITHOUT_TRIALS, Content
 from .markdown import markdown
 

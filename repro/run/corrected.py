@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
+from ..formats import are, by_machine, cell_text, counted, first, from_to
 from ..paper.measured_days import measured
 from ..paper.tables import AtPlace, Cell, State, Table, cells, printed
 from ..predict.forecast import corrected
-from ..text import are, by_machine, cell_text, counted, first, from_to
 
 PAPER_STACK = "torch 2.3.1, transformers 4.42.3"  # as the authors' release v1.0.0 pins them; see locks/paper.lock
 MEASURED_ELSEWHERE = "Measured on other stacks, by both clocks (a dash: out of memory)"

@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import dataclass, replace
 
 from ..console import UserError
-from ..machine import rules
+from ..machine import support
 from ..models.recipe import Recipe
 from ..paper.gpus import Gpu, peak_flops
 from ..paper.settings import Settings
@@ -52,7 +52,7 @@ def estimate(trial: Trial, gpu: Gpu | None) -> float:
     examples and to run at a third of the GPU's peak.
     """
     recipe, settings = trial.recipe_and_settings
-    compiling = rules.compiles(recipe, settings)
+    compiling = support.compiles(recipe, settings)
     if trial.scale == "tiny":
         return 1.7 + 0.1 * trial.steps + (12.0 if compiling else 0.0)
     steps = _steps(trial, gpu)

@@ -13,7 +13,7 @@ from ..predict.calibration import load_probes as load_probes
 from ..predict.guide import Guide
 from ..predict.report import traced
 from ..predict.traces import nearest_here, why_here
-from .probe import probe
+from .calibrate import probe
 from .run import Run
 
 

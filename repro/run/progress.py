@@ -8,10 +8,10 @@ import sys
 import threading
 import time
 
-from ..answer import cpu_disturbance
 from ..console import visible
+from ..formats import duration, figures
 from ..record import Record, Trial
-from ..text import duration, figures
+from ..validity import cpu_disturbance
 
 
 class Progress:

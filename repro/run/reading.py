@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__, datafile, files
-from ..answer import Answer, believed, contradiction
 from ..console import UserError, say
 from ..datafile import NotAsDeclaredError
+from ..formats import are, counted, first, listing, path, percent, were
 from ..machine.devices import Device
 from ..machine.environment import FILE as ENVIRONMENT
 from ..machine.environment import Environment
@@ -26,7 +26,7 @@ from ..machine.environment import read as read_environment
 from ..paper.gpus import Gpu, find
 from ..paper.tables import TOLERANCE
 from ..record import DEFAULT, Clock, Record, reckoned
-from ..text import are, counted, first, listing, path, percent, were
+from ..validity import Answer, believed, contradiction
 from . import results
 from .plan import Options, trials
 from .verdict import Verdict, judge_tables

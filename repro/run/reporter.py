@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..console import say
+from ..formats import counted, duration
 from ..record import Record, Trial
-from ..text import counted, duration
 from .estimate import LOADING, REPORTING
 from .progress import Progress
 from .tracking import Tracker

@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..answer import Answer, believed, is_final, larger_may_fit
 from ..console import UserError, say
-from ..machine import environment, rules
+from ..formats import counted
+from ..machine import environment, support
 from ..machine.cluster import Node
 from ..machine.devices import Device, every_device, gpu_of
-from ..machine.imported import Imports
+from ..machine.imports import Imports
 from ..machine.packages import installed_packages
 from ..machine.stack import trial_environment
 from ..measure.launcher import ForkServer, ServerDiedError, StackError
@@ -26,7 +26,7 @@ from ..measure.trial import run as run_trial
 from ..paper.settings import Settings
 from ..paper.tables import Cell, all_cells, published_settings
 from ..record import Record, Trial
-from ..text import counted
+from ..validity import Answer, believed, is_final, larger_may_fit
 from .plan import Options, limited, trials
 from .reading import Problem, all_sound_records, environment_of, print_problems, sound_records
 from .results import BENCHMARK, PAGE, REPORT, TRAININGS, TRIALS, VERDICTS, Results
@@ -158,7 +158,7 @@ class Run:
         except ServerDiedError:
             return  # it fails again in the first trial, which records it
         self._keep_imports()
-        stopped: dict[rules.Obstacle, list[Trial]] = {}
+        stopped: dict[support.Obstacle, list[Trial]] = {}
         for trial in could_run:
             if (obstacle := self.bench.obstacle(trial)) is not None:
                 stopped.setdefault(obstacle, []).append(trial)
@@ -175,7 +175,7 @@ class Run:
         budget would not suffice."""
         settings = Settings.parse(trial.settings)
         guide = self.guides.get((trial.recipe, trial.count)) if self.can_run(trial) else None
-        tf32 = rules.uses_tf32(settings, self.bench.stack)
+        tf32 = support.uses_tf32(settings, self.bench.stack)
         if guide is not None and (skipped := guide.skips(settings)) is not None:
             bound, reason = skipped
             by_guide = {"reason": reason, "remedy": _EXHAUSTIVE, "bound": bound, "bound_clock": guide.clock}

@@ -27,9 +27,9 @@ from typing import Any, Literal, get_args
 
 from .. import files
 from ..console import one_line, say
+from ..formats import end_of, render
 from ..machine import environment
 from ..record import Record
-from ..text import end_of, render
 from . import results
 
 PROJECT = "repro"

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from ..answer import Answer, disturbance, feasible, larger_may_fit
-from ..machine import rules
-from ..paper.findings import recipe_of
+from ..formats import Interval, figures, listing
+from ..machine import support
+from ..paper.arithmetic import recipe_of
 from ..paper.gpus import paper_gpus
 from ..paper.settings import NAIVE, Settings, search_space
 from ..paper.tables import TOLERANCE, AtPlace, Cell, PublishedSettings, State, all_cells, published_settings
 from ..record import CLOCKS, DEFAULT, Clock, Record, days_text, other
-from ..text import Interval, figures, listing
-from .search import standing
+from ..validity import Answer, disturbance, feasible, larger_may_fit
+from .settings_search import standing
 
 Word = Literal["reproduced", "faster", "slower", "feasibility_differs", "no_reference", "not_measured"]
 FAILED: tuple[Word, ...] = ("faster", "slower", "feasibility_differs")
@@ -193,7 +193,7 @@ class _Judge:
         there_too = [
             record
             for record in ran
-            if self.cell.state != "infeasible" or rules.fits_papers_hosts(*record.recipe_and_settings, record.world)
+            if self.cell.state != "infeasible" or support.fits_papers_hosts(*record.recipe_and_settings, record.world)
         ]
         best = min(there_too or ran, key=lambda record: record.days_by(self.clock) or 0.0)
         measured = best.days_by(self.clock)
@@ -282,7 +282,7 @@ def _doubts(record: Record) -> str:
 
 def ran_uncompiled(record: Record) -> bool:
     """Return whether it was measured uncompiled although its settings ask for compiling."""
-    return Answer.of(record).ran and rules.compiles(*record.recipe_and_settings) and not record.compiled
+    return Answer.of(record).ran and support.compiles(*record.recipe_and_settings) and not record.compiled
 
 
 def differing(counts: Mapping[Word, int]) -> str:

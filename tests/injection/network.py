@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from repro.console import FAILED, INTERRUPTED, USAGE
-from repro.measure.turns import Turns
+from repro.measure.interleaving import Turns
 
 from .case import Case, Running, fault, finished
 

@@ -25,7 +25,7 @@ def build(
     """Build the recipe's model with random weights, wrapped as the settings say.
 
     `accumulation` divides each micro-step's loss, so that an update uses the mean over the batch. The caller checks
-    whether the recipe and the settings allow `compiled` and `tf32` (see repro/machine/rules.py).
+    whether the recipe and the settings allow `compiled` and `tf32` (see repro/machine/support.py).
     """
     return _ENGINES[settings.library](recipe, settings, rank, accumulation, compiled, tf32)
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from repro.machine import rules
+from repro.machine import support
 from repro.measure.rank import Rank
 from repro.paper.settings import Settings
 
@@ -66,7 +66,7 @@ class Engine(ABC):
         """Return the recipe's model in fp32, drawn on the host for engines where each rank keeps only a share of it."""
         on_device = self.settings.library == "torch"
         with torch.device(self.rank.device if on_device else "cpu"):
-            kernels = rules.uses_custom_kernels(self.recipe, self.settings, self.rank.cuda)
+            kernels = support.uses_custom_kernels(self.recipe, self.settings, self.rank.cuda)
             module = self.recipe.build(kernels, self.settings.attention)
         module.train()
         if self.settings.checkpointing:

@@ -8,11 +8,11 @@ from functools import cached_property
 from statistics import mean, median
 
 from .. import models
-from ..answer import Answer, feasible
-from ..machine.rules import compiles
+from ..machine.support import compiles
 from ..models.recipe import Scale
 from ..paper.settings import FREE_LUNCH, NAIVE, Settings, search_space
 from ..record import DEFAULT, Clock, OnMachine, Record, days_of_steps
+from ..validity import Answer, feasible
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Literal
 
 from ..console import ROOT, cut
-from ..text import first
+from ..formats import first
 from .packages import IMAGE_KERNELS, PACKAGES, TOOLS, image_target, normalised
 from .stack import LIBRARY_PATHS, callers_python_path
 

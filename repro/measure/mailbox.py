@@ -14,6 +14,7 @@ from repro.machine.cluster import Node
 if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+
 _TICK = 0.1  # seconds between two queries of the store
 _BEAT = 2.0  # seconds between two heartbeats
 SILENT = 45.0  # seconds without a heartbeat after which a node is gone: one that is short of memory may be slow

@@ -25,7 +25,7 @@ from itertools import pairwise
 from statistics import NormalDist, fmean, median
 from typing import Literal
 
-from ..text import Interval, counted
+from ..formats import Interval, counted
 
 Call = Literal["regressed", "improved", "unchanged", "inconclusive"]
 SMALLEST_CHANGE = 0.03

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from .. import models
 from ..datafile import Keyed, absent, read_once
+from ..formats import SECONDS_A_DAY, Interval
 from ..models.recipe import Precision, Recipe
-from ..text import SECONDS_A_DAY, Interval
 from .gpus import Gpu, by_name, peak_flops
 from .tables import AtPlace, Cell, Place, Table, analytic_peaks, cells, originals, training_compute
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Literal, NoReturn
 
 from repro.datafile import Positive, records
+from repro.formats import SECONDS_A_DAY, Interval
 from repro.paper.gpus import known_gpu
 from repro.paper.settings import Settings
-from repro.text import SECONDS_A_DAY, Interval
 
 from .. import models
 from ..models.recipe import Images, Recipe, Text
 from . import traces
 from .calibration import Calibration
 from .hardware import Machine, gpu_named
+from .launch_queue import authors_step
 from .memory import Moment, largest_micro_batch, usable, variant_of, workspace
-from .queue import authors_step
 from .time import micro_step, timed_step
 from .traces import Part, Trace, Variant
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from . import models
 from .console import UserError
+from .formats import listing, tallied
 from .machine.environment import Environment, RunGpu
-from .machine.rules import fits_papers_hosts
+from .machine.support import fits_papers_hosts
 from .paper.gpus import find
 from .paper.settings import Settings
 from .record import AS_TIMED, Record, Trial, reckoned
-from .text import listing, tallied
 
 
 class Answer(Enum):
