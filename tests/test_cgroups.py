@@ -14,6 +14,7 @@ from repro.machine import host as cgroups
 from repro.machine import nvml
 from repro.machine.host import host
 from repro.measure.rank import Rank
+from repro.measure.rank_reports import Report
 from tests.command_line import refusal
 
 CPU, MEMORY, NONE = "50000 100000\n", f"{2**28}\n", "9223372036854771712\n"
@@ -85,12 +86,12 @@ def test_a_rank_on_a_gpu_keeps_the_threads_it_was_given_and_tells_of_its_own_gpu
     told: list[Any] = []
     monkeypatch.setattr(torch, "set_num_threads", lambda number: told.append(("threads", number)))
     monkeypatch.setattr(torch.cuda, "set_device", lambda number: told.append(("takes", number)))
-    monkeypatch.setattr(nvml, "memory", lambda local: ("bytes", local))
+    monkeypatch.setattr(nvml, "memory", lambda local: (80, local))
     monkeypatch.setattr(os, "environ", {} if given is None else {"OMP_NUM_THREADS": given})
     rank = Rank(5, 8, 1, 2, cuda=True, rendezvous="", sent=0.0, turns=None)
-    monkeypatch.setattr(rank, "report", lambda **said: told.append(said), raising=False)
+    monkeypatch.setattr(rank, "report", told.append, raising=False)
     rank.prepare(None)
-    assert told == [*threads, {"gpu_memory": ("bytes", 1)}, ("takes", 1)]
+    assert told == [*threads, Report(gpu_memory=(80, 1)), ("takes", 1)]
     numbers = {name: os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE")}
     assert numbers == {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_SIZE": "2"}, "DeepSpeed reads them"
 
