@@ -66,14 +66,15 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What asks for a fixture that is slow is slow. Files with most that is slow go first, so that all processes have
-    something to do to the end."""
+    """What asks for a fixture that is slow is slow. The files that take longest go first, so that all processes have
+    something to do to the end: those of nodes, where minutes of silence are waited for, then those with most that is
+    slow."""
     for item in items:
         if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
     if hasattr(config, "workerinput"):
         slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-        items.sort(key=lambda item: -slow[item.path])
+        items.sort(key=lambda item: (item.path.name != "test_nodes.py", -slow[item.path]))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
