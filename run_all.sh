@@ -34,7 +34,9 @@ awkward=$'[][:space:]:\'"\\\\[]'
 if [[ $root =~ $awkward ]]; then
     links=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}/repro
     link=$links/$(printf %s "$root" | sha256sum | cut -c 1-16)
-    [[ $links == /?*/repro && ! $links =~ $awkward ]] && mkdir -p "$links" 2>/dev/null && ln -sfn "$root" "$link" 2>/dev/null ||
+    # In a folder of somebody else the link could be led to a program of theirs.
+    [[ $links == /?*/repro && ! $links =~ $awkward ]] && mkdir -p "$links" 2>/dev/null && [[ -O $links && ! -L $links ]] &&
+        { [[ -L $link && $link -ef $root ]] || ln -sfnT "$root" "$link" 2>/dev/null; } ||
         die "${root@Q} has what no compiler takes in a path, and no link to it can be made in $links: move the" \
             "checkout, or name a plain folder in XDG_CACHE_HOME"
     root=$link

@@ -6,6 +6,7 @@ scripts set a real virtual environment up in a second.
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Iterator
+from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -340,6 +342,19 @@ def test_a_checkout_whose_path_cannot_work_is_refused_before_anything_is_set_up(
         for words in (["cells"], ["--help"], ["--repair"]):
             assert_one_line(house.run(*words, XDG_CACHE_HOME=str(tmp_path / links)), why, "move the checkout")
         assert not list((house.root / ".venv").iterdir())
+
+
+def test_a_checkout_is_not_used_through_what_somebody_else_may_change(tmp_path: Path) -> None:
+    house = house_in(tmp_path, "a:b")
+    links = tmp_path / "cache" / "repro"
+    name = hashlib.sha256(os.fsencode(house.root)).hexdigest()[:16]
+    (links / name).mkdir(parents=True)  # where the link should be
+    refused = partial(house.run, "--help", XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert_one_line(refused(), "no link to it can be made", "name a plain folder")
+    assert not list((links / name).iterdir())
+    links.rename(tmp_path / "elsewhere")
+    links.symlink_to(tmp_path / "elsewhere")
+    assert_one_line(refused(), "no link to it can be made", "name a plain folder")
 
 
 def test_a_checkout_whose_run_bits_are_lost_sets_up_and_says_how_to_go_on(house: House) -> None:
