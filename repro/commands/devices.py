@@ -28,12 +28,7 @@ def add_devices(parser: argparse.ArgumentParser) -> None:
 
 def devices_and_counts(given: argparse.Namespace) -> tuple[list[Device], tuple[int, ...]]:
     """Return the chosen GPUs, empty for the CPU, and the numbers of GPUs or processes to run on."""
-    if given.gpus is not None and given.processes is not None:
-        raise UserError("--gpus and --processes exclude each other: processes run on the CPU")
-    if given.allow_cpu and given.gpus is None:
-        raise UserError(
-            "--allow-cpu changes nothing without --gpus: give --gpus all, or leave it out; --processes runs on the CPU"
-        )
+    _check_together(given)
     visible, asked = [] if given.processes is not None else nvml.visible_devices(), given.gpus
     if asked is not None and not visible and given.allow_cpu:
         _asked(asked)  # invalid values are still refused
@@ -41,7 +36,32 @@ def devices_and_counts(given: argparse.Namespace) -> tuple[list[Device], tuple[i
         asked = None
     devices = alike(asked, visible)
     processes = "1,2" if given.processes is None else given.processes
-    return devices, counts_up_to(len(devices)) if devices else _processes(processes)
+    if devices:
+        return devices, counts_up_to(len(devices))
+    counts, cpus = _processes(processes), usable_cpus()
+    if counts[-1] > (most := _PROCESSES_A_CPU * cpus):
+        raise UserError(f"--processes {processes}: at most {most}, {_PROCESSES_A_CPU} on each of the {cpus} CPUs here")
+    return devices, counts
+
+
+def counts_on(given: argparse.Namespace, gpus: int) -> tuple[int, ...]:
+    """Return the numbers of GPUs or processes to run on where a machine with so many GPUs is elsewhere."""
+    _check_together(given)
+    if given.processes is not None:
+        return _processes(given.processes)
+    try:
+        return counts_up_to(len(parse_gpus("all" if given.gpus is None else given.gpus, gpus)))
+    except UserError as error:
+        raise UserError(f"on a node of {gpus}: {error}") from None
+
+
+def _check_together(given: argparse.Namespace) -> None:
+    if given.gpus is not None and given.processes is not None:
+        raise UserError("--gpus and --processes exclude each other: processes run on the CPU")
+    if given.allow_cpu and given.gpus is None:
+        raise UserError(
+            "--allow-cpu changes nothing without --gpus: give --gpus all, or leave it out; --processes runs on the CPU"
+        )
 
 
 def alike(asked: str | None, visible: Sequence[Device]) -> list[Device]:
@@ -103,7 +123,4 @@ def _processes(text: str) -> tuple[int, ...]:
     found = tuple(dict.fromkeys(listed))
     if len(found) < len(listed):
         raise UserError(f"--processes {text}: a number is listed twice; list each once")
-    cpus = usable_cpus()
-    if found[-1] > (most := _PROCESSES_A_CPU * cpus):
-        raise UserError(f"--processes {text}: at most {most}, {_PROCESSES_A_CPU} on each of the {cpus} CPUs here")
     return found

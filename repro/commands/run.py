@@ -103,7 +103,6 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 @resumable("what is finished is kept")
 def main(given: argparse.Namespace) -> int:
-    check_packages("pytest", "pytest-benchmark")
     node = launched()
     if node is not None and node.rank:
         return _follow(node, given)
@@ -149,6 +148,7 @@ def _follow(node: Node, given: argparse.Namespace) -> int:
 def _ready(given: argparse.Namespace, node: Node | None) -> tuple[Options, list[Device], str]:
     """The run's options and GPUs, and in a container image the line that says what it is fit for. Raises UserError
     where the machine cannot run them."""
+    check_packages("pytest", "pytest-benchmark")
     options, devices = _checked(given, node)
     health = _image_health(devices)
     check_machine(devices)
@@ -167,52 +167,59 @@ def _image_health(devices: Sequence[Device]) -> str:
 
 def _checked(given: argparse.Namespace, node: Node | None = None) -> tuple[Options, list[Device]]:
     """The run's options and GPUs; a UserError for the first thing that is wrong."""
+    devices, counts = devices_and_counts(given)
+    options = options_of(given, bool(devices), counts, node.count if node is not None else 1)
+    if options.memory is not None:
+        _check_memory(given.memory, options.memory, devices)
+    if options.attention == "flash":
+        _check_flash(options, devices)
+    return options, devices
+
+
+def options_of(given: argparse.Namespace, cuda: bool, counts: tuple[int, ...], nodes: int) -> Options:
+    """Return the options of a run on so many GPUs, or processes of a CPU, on each node. Raise UserError for what is
+    wrong with them on any machine."""
     if given.k == "":  # pytest would take it for every case, whoever gives an unset variable meant a few
         raise UserError("-k: it is empty; name cases, as in pytest, or leave it out for all")
-    devices, counts = devices_and_counts(given)
     options = Options(
         models=models.listed(given.models),
         methods=given.methods,
-        scale=given.scale or default_scale(bool(devices)),
+        scale=given.scale or default_scale(cuda),
         counts=counts,
-        memory=_memory(given.memory, devices) if given.memory is not None else None,
+        memory=formats.bytes_(given.memory, "--memory") if given.memory is not None else None,
         steps=formats.count(given.steps, "--steps"),
         trial_timeout=_seconds(given.trial_timeout, "--trial-timeout"),
         budget=_seconds(given.budget, "--budget"),
         tolerance=_tolerance(given.tolerance),
         attention=given.attention,
         check_extrapolation=given.check_extrapolation,
-        nodes=node.count if node is not None else 1,
+        nodes=nodes,
         search=given.search,
         clock=given.clock,
     )
     if options.search == "guided":
         _check_guided(options)
-    check_counts(options)
-    if options.attention == "flash":
-        _check_flash(options, devices)
-    return options, devices
+    _check_counts(options)
+    return options
 
 
 def _seconds(text: str | None, option: str) -> float | None:
     return formats.seconds(text, option) if text is not None else None
 
 
-def _memory(asked: str, devices: Sequence[Device]) -> int:
-    """A limit of each rank's memory. Raises UserError for one above all that a rank has: it would limit nothing, and
-    its trials would stand for no cell. Ranks on a CPU share the machine's, and each may be given up to all of it: a
+def _check_memory(asked: str, limit: int, devices: Sequence[Device]) -> None:
+    """Raise UserError for a limit above all the memory that a rank has: it would limit nothing, and its trials could be
+    compared with no cell. Ranks on a CPU share the machine's, and each may be given up to all of it: a
     limit sets nothing aside, and most ranks take less."""
-    limit = formats.bytes_(asked, "--memory")
     most = min((device.memory_bytes for device in devices), default=host().memory_bytes)
     if limit > most:
         of = f"each {devices[0].name} here" if devices else "this machine"
         raise UserError(
             f"--memory {asked}: expected at most {most >> 20}MiB, the memory of {of}; name less, or leave it out"
         )
-    return limit
 
 
-def check_counts(options: Options) -> None:
+def _check_counts(options: Options) -> None:
     """Raises UserError where no trial could share its batch among the nodes, which would say so after they had met,
     or among so many processes."""
     batches = {models.find(id, options.scale).batch_size for id in options.models}

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import command, formats, models
+from .. import command, formats
 from ..console import UserError
 from ..formats import shell_words
-from ..run.plan import Options, counts_up_to, default_scale
+from .devices import counts_on
 
 _MARGIN = 300  # seconds of the job without trials: the nodes start, and the report is written
 _WARNING = 120  # seconds before the job's end at which SLURM sends SIGTERM to running tasks
@@ -119,7 +119,7 @@ def script(allocation: Allocation, words: Sequence[str]) -> str:
 def _check(words: Sequence[str], allocation: Allocation) -> None:
     """Raise UserError for a run that would refuse its words or its nodes, before it waits for hours in a queue."""
     from ..cli import parser
-    from .run import check_counts
+    from .run import options_of
 
     if not words or words[0] != "run":
         asked = f"{shlex.join(words)}: expected" if words else "expected"
@@ -128,9 +128,7 @@ def _check(words: Sequence[str], allocation: Allocation) -> None:
     given = parser("run").parse_args(words[1:])
     if given.budget is not None:
         raise UserError("--budget: the job's end sets it; leave it out, or shorten --time")
-    chosen, scale = models.listed(given.models), given.scale or default_scale(given.processes is None)
-    if given.processes is None:
-        check_counts(Options(chosen, None, scale, counts_up_to(allocation.gpus), nodes=allocation.nodes))
+    options_of(given, given.processes is None, counts_on(given, allocation.gpus), allocation.nodes)
 
 
 def _name(name: str, option: str) -> str:
