@@ -54,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         driver = driver_of(parser("run").parse_args([] if out is None else ["--out", out]))
     except UserError as error:
-        raise pytest.UsageError(str(error)) from None
+        raise pytest.UsageError(str(error) if out is None else f"REPRO_OUT={out}: {error}") from None
     config.pluginmanager.register(driver)
     config.pluginmanager.register(ByHand(driver))
 
