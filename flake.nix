@@ -118,7 +118,7 @@
         "tests/test_extrapolate.py"
         "tests/test_images.py"
         "tests/test_plan.py"
-        "tests/test_rules.py"
+        "tests/test_support.py"
         "tests/test_settings.py"
         "tests/test_verdict.py"
       ];

@@ -23,7 +23,7 @@ from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 from typing import NamedTuple
 
-_KERNELS = ("flash-attn", "mamba-ssm", "causal-conv1d")  # a stack's lock may pin them, kernels.lock installs them
+KERNELS = ("flash-attn", "mamba-ssm", "causal-conv1d")  # a stack's lock may pin them, kernels.lock installs them
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def damages() -> tuple[Damage, ...]:
     """Return this Python's damaged packages. A file is hashed only where it is newer than its package's RECORD."""
     owners, rows = _recorded()
     gone = {
-        name: "it has no RECORD" if _version(name) else "all of it is gone"
+        name: "it has no RECORD" if installed(name) else "all of it is gone"
         for name in installed_locks().difference(owners)
     }
     found = [Damage(name, what, missing=True) for name, what in sorted(gone.items())]
@@ -70,7 +70,7 @@ def installed_locks() -> set[str]:
     """Return the packages of the locks that locks/install.sh installed here; none where this was set up otherwise."""
     found = set[str]()
     for lock in Path(sys.prefix, "installed").glob("*.lock"):
-        found |= _pins(lock).keys() - (set() if lock.name == "kernels.lock" else {*_KERNELS})
+        found |= _pins(lock).keys() - (set() if lock.name == "kernels.lock" else {*KERNELS})
     return found
 
 
@@ -85,14 +85,16 @@ def way_to_install() -> str:
 
 def _pins(lock: Path) -> dict[str, str]:
     pins = re.findall(r"(?m)^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)", lock.read_text())
-    return {_normalised(name): version for name, version in pins}
+    return {normalised(name): version for name, version in pins}
 
 
-def _normalised(package: str) -> str:
+def normalised(package: str) -> str:
+    """Return a distribution's name as locks write it."""
     return re.sub(r"[-_.]+", "-", package).lower()
 
 
-def _version(package: str) -> str | None:
+def installed(package: str) -> str | None:
+    """Return the installed version of a distribution, or None."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -144,7 +146,7 @@ def _recorded() -> tuple[dict[str, _Recorded], dict[str, list[_Row]]]:
         except UnicodeDecodeError:
             continue
         own = re.search(r"(?m)^(([^/\n]+?)-[^-/\n]+\.dist-info/RECORD),,", text)
-        if own is None or (package := _normalised(own[2])) in owners:  # one in an earlier folder hides it
+        if own is None or (package := normalised(own[2])) in owners:  # one in an earlier folder hides it
             continue
         folder = str(distribution.locate_file(""))
         record = f"{folder}/{own[1]}"
@@ -209,7 +211,7 @@ def _not_as(lock: Path) -> list[Damage]:
     found = {
         name: Damage(name, f"{pinned} was installed and {here or 'none'} is there", missing=here is None)
         for name, pinned in pins.items()
-        if (here := _version(name)) != pinned
+        if (here := installed(name)) != pinned
     }
     for damage in _changed(*_recorded(), thoroughly=pins):
         if damage.package in pins:

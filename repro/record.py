@@ -98,7 +98,7 @@ def reckoned(record: Record, gpu: Gpu | None) -> dict[str, Any]:
     }
 
 
-# `not_measured` is no outcome of a trial: answer.py gives it to a record that the folder does not support.
+# `not_measured` is no outcome of a trial: validity.py gives it to a record that the folder does not support.
 Status = Literal["ok", "out_of_memory", "unsupported", "crashed", "timed_out", "interrupted", "skipped", "not_measured"]
 
 

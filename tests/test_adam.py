@@ -17,8 +17,9 @@ from repro.machine.devices import Device
 from repro.machine.support import Stack, obstacle
 from repro.measure.launcher import ForkServer
 from repro.measure.leader import Leader
+from repro.measure.phases import build_adam
 from repro.measure.server import Job, Outcome
-from repro.measure.trial import Bench, build, compile_adam, run
+from repro.measure.trial import Bench, compile_adam, run
 from repro.paper.settings import Settings
 from repro.record import Trial
 
@@ -208,7 +209,7 @@ def test_why_it_does_not_compile_is_what_a_compiler_or_linker_says(
     builders.FusedAdamBuilder = builders.CPUAdamBuilder = Builder
     monkeypatch.setitem(sys.modules, "deepspeed.ops.op_builder", builders)
     rank: Any = None
-    assert build(rank, host=False) == told
+    assert build_adam(rank, host=False) == told
 
 
 def test_of_several_nodes_the_one_that_cannot_compile_it_is_named(tmp_path: Path) -> None:
@@ -272,7 +273,7 @@ def test_the_adam_that_is_compiled_is_the_one_that_is_needed(monkeypatch: pytest
     builders.FusedAdamBuilder, builders.CPUAdamBuilder = OfGpu, OfHost
     monkeypatch.setitem(sys.modules, "deepspeed.ops.op_builder", builders)
     rank: Any = None
-    assert build(rank, host) is None
+    assert build_adam(rank, host) is None
     assert loaded == [host]
 
 

@@ -18,10 +18,9 @@ import psutil
 import pytest
 
 from repro.console import UserError
-from repro.machine.cluster import Node, first_host, launch, launched
+from repro.machine.cluster import Node, first_host, launch, launched, own_address
 from repro.machine.support import Stack
 from repro.measure import messages
-from repro.measure.leader import own_address
 from repro.measure.messages import Asked, ForeignError
 from repro.measure.rank import interface
 from repro.measure.rank_reports import Report

@@ -12,8 +12,7 @@ from typing import Any, cast, get_args
 from .. import models
 from ..console import UserError, say
 from ..formats import FOR_MACHINES, Format, add_format, count_if_given, listing, path, prose, render
-from ..installation import way_to_install
-from ..machine.packages import installed
+from ..installation import installed, way_to_install
 from ..models.recipe import Recipe
 from ..paper.tables import TABLES, Place, all_cells
 from ..predict import calibration, report, traces

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from .. import files
 from ..console import ROOT, UserError, cut, say
-from ..installation import Damage, damages
+from ..installation import KERNELS, Damage, damages, normalised
 from ..machine.build_cache import build_cache
-from ..machine.packages import KERNELS, TOOLS, installed_packages, matters, normalised
+from ..machine.packages import TOOLS, installed_packages, matters
 
 # The packages that a trial may import. Kernels built from source are left out: they would be built again.
 _ROOTS = (

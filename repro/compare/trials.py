@@ -24,7 +24,7 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 @dataclass(frozen=True)
 class Half:
     """One side of a trial: medians over its processes, of seconds, bytes and days; None where nothing was measured.
-    `discarded` counts samples that were measured but disturbed, see answer.py; `failed` counts processes without a
+    `discarded` counts samples that were measured but disturbed, see validity.py; `failed` counts processes without a
     sample."""
 
     processes: int

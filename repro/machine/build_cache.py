@@ -17,7 +17,8 @@ from pathlib import Path
 
 from .. import files
 from ..console import DISK_FULL, ROOT, UserError
-from .packages import installed, numbers
+from ..installation import installed
+from .packages import numbers
 
 # 64-bit ELF: the first bytes, the header's size, and the header's bytes that hold the section table's offset, the size
 # of its rows, and their number.

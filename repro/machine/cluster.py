@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -105,3 +106,15 @@ def _text(name: str, variables: Mapping[str, str]) -> str:
     if not (text := variables.get(name, "").strip()):
         raise UserError(f"{name} is not set: expected what torchrun and SLURM set it to")
     return text
+
+
+def own_address(host: str | None, port: int | None) -> str:
+    """Return this machine's own address in the network that leads to `host`; empty where it has none. Its host name may
+    mean 127.0.1.1, which other machines cannot reach."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as way:
+            way.connect(address)  # sends nothing
+            return str(way.getsockname()[0])
+    except (OSError, UnicodeError):
+        return ""

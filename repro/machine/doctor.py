@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from .. import installation
 from ..console import UserError
+from ..installation import KERNELS, installed
 from ..paper.gpus import GENERATIONS
 from . import build_cache, nvml, packages, support
 from .devices import Device, generation_of
-from .packages import KERNELS, installed
 
 # The Dockerfile's targets, and the GPU generations that the kernels and the torch of each support.
 SERVES: dict[str, tuple[str, ...]] = {

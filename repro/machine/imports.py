@@ -17,7 +17,8 @@ from typing import Literal
 
 from ..console import ROOT, cut
 from ..formats import first
-from .packages import IMAGE_KERNELS, PACKAGES, TOOLS, image_target, normalised
+from ..installation import normalised
+from .packages import IMAGE_KERNELS, PACKAGES, TOOLS, image_target
 from .stack import LIBRARY_PATHS, callers_python_path
 
 Place = Literal["site-packages", "kernels", "elsewhere"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from importlib.metadata import PackageNotFoundError, distributions, version
+from importlib.metadata import distributions
 
 from ..console import UserError
+from ..installation import normalised
 
 TOOLS = ("pytest", "pytest-benchmark", "tabulate")  # used to measure and report; no trial imports them
 # Packages that affect what is measured, or how.
@@ -25,21 +26,12 @@ PACKAGES = (
     "numpy",
     "nvidia-ml-py",
 )
-KERNELS = ("flash-attn", "mamba-ssm", "causal-conv1d")  # custom kernels, built from source
 LIBRARIES = "nvidia-"  # name prefix of CUDA's libraries: cuBLAS, cuDNN, NCCL and others that torch loads
 
 
 def matters(package: str) -> bool:
     """Return whether a package's version affects a measurement."""
     return package in PACKAGES or package.startswith(LIBRARIES)
-
-
-def installed(package: str) -> str | None:
-    """Return the installed version of a distribution, or None."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def installed_packages() -> dict[str, str]:
@@ -50,11 +42,6 @@ def installed_packages() -> dict[str, str]:
         if name:
             found.setdefault(normalised(name), distribution.version)
     return found
-
-
-def normalised(package: str) -> str:
-    """Return a distribution's name as locks write it."""
-    return re.sub(r"[-_.]+", "-", package).lower()
 
 
 def without_build(version: str) -> str:

@@ -15,11 +15,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..console import ROOT, one_line
+from ..installation import installed
 from . import nvml, packages
 from .build_cache import build_cache, is_awkward
 from .devices import Device
 from .host import instructions
-from .packages import installed
 from .support import MODEL_MODULES
 
 # Everything that trials import: a trial forked from a process that has loaded it starts in milliseconds.

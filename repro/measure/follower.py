@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from repro.console import FAILED, UserError, cut, say
-from repro.machine.cluster import Node
+from repro.machine.cluster import Node, own_address
 
 from . import messages
 from .launcher import ForkServer, ServerDiedError, StackError
-from .leader import alike, own_address
+from .leader import alike
 from .mailbox import GoneError, Post
 from .messages import Answer, End, ForeignError, Hello, Ready
 

@@ -10,10 +10,11 @@ from functools import partial
 from pathlib import Path
 
 from repro.console import FAILED, INTERRUPTED, USAGE, UserError, cut, say
-from repro.machine.cluster import Node
+from repro.installation import installed
+from repro.machine.cluster import Node, own_address
 from repro.machine.environment import commit
 from repro.machine.imports import Imports
-from repro.machine.packages import PACKAGES, installed
+from repro.machine.packages import PACKAGES
 
 from . import messages
 from .launcher import ForkServer, ServerDiedError, StackError
@@ -195,18 +196,6 @@ def alike(devices: str) -> dict[str, str]:
     """Return what must be equal on all nodes, as far as this one knows it: a record is of one device and one stack."""
     found = {"device": devices, "commit": commit(), "Python": platform.python_version()}
     return {name: value for name, value in (found | {name: installed(name) for name in PACKAGES}).items() if value}
-
-
-def own_address(host: str, port: int) -> str:
-    """Return this machine's own address in the network that leads to `host`; empty where it has none. Its host name may
-    mean 127.0.1.1, which other machines cannot reach."""
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as way:
-            way.connect(address)  # sends nothing
-            return str(way.getsockname()[0])
-    except (OSError, UnicodeError):
-        return ""
 
 
 def _free_port() -> int:

@@ -16,13 +16,12 @@ from repro.paper.settings import Settings
 
 from .. import models
 from ..models.recipe import Scale
-from .rank_reports import Measured, Report
+from .rank_reports import PARTS, Measured, Report
 from .server import Job, Outcome
 
 MOST_BYTES = 1 << 24  # of one message: hundreds of times those of the longest trial
 _MOST = 1 << 40  # upper bound of a count
 _ENDS = {"ok", "out_of_memory", "crashed", "timed_out", "stopped"}  # statuses of a rank
-_PARTS = {"without", "with", "update"}  # of a round; phases.py names them
 
 Phase = Literal["fit", "measure", "compile_anything", "build_adam"]
 
@@ -89,12 +88,7 @@ _ARGUMENTS: dict[Phase, type[Arguments]] = {
     "compile_anything": CompileAnything,
     "build_adam": BuildAdam,
 }
-_CALLS: dict[Phase, str] = {
-    "fit": "repro.measure.phases:fit",
-    "measure": "repro.measure.phases:measure",
-    "compile_anything": "repro.measure.phases:compile_anything",
-    "build_adam": "repro.measure.trial:build",
-}
+_CALLS: dict[Phase, str] = {phase: f"repro.measure.phases:{phase}" for phase in _ARGUMENTS}
 
 
 @dataclass(frozen=True)
@@ -224,7 +218,7 @@ def _checked(job: Job, plain: Any) -> Any:
             raise ForeignError(str(error)) from None
         steps = job.arguments["steps"]
         for times in (measured.host, measured.device, measured.synchronised):
-            _rounds(times, _PARTS, steps)
+            _rounds(times, {*PARTS}, steps)
         if job.arguments["check_extrapolation"] and len(measured.whole_steps) != steps:
             raise ForeignError(f"it timed {len(measured.whole_steps)} whole steps of {steps}")
         return asdict(measured)
@@ -279,4 +273,4 @@ def _name(log: str) -> str:
     return name
 
 
-assert {*get_args(Phase)} == _ARGUMENTS.keys() == _CALLS.keys()
+assert {*get_args(Phase)} == _ARGUMENTS.keys()

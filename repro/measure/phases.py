@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from statistics import median
@@ -12,7 +14,9 @@ from typing import Any
 
 import torch
 
+from repro.console import cut, one_line
 from repro.machine import nvml
+from repro.machine.build_cache import disk_full
 from repro.paper.settings import Settings
 
 from .. import models
@@ -22,12 +26,13 @@ from .clock import SLOW_SCAN, Clock, Watch, kernel_path, optimizer_path, synchro
 from .memory import Peak
 from .probes import NotCountedError, profiled
 from .rank import SEED, STACK_STARTED, Rank
-from .rank_reports import Measured, Report, WhatRan
+from .rank_reports import PARTS, Measured, Report, WhatRan
 
-_PARTS = ("without", "with", "update")  # of a round, each timed
 _UNCOMPILED = 3  # steps, of which the fastest counts
 _LOSSES = 4  # of the first micro-steps: enough to distinguish other numerics from rounding
 _SCALE_TRIES = 24  # the scale starts at 2^16 and halves with every skipped update
+# Error lines of compilers and linkers, whose last line only says that they failed.
+_COMPLAINT = re.compile(r"^.*(?:\b(?:error|fatal)\s*:|\bld: cannot find |undefined reference to ).*$", re.MULTILINE)
 
 
 def fit(
@@ -135,7 +140,7 @@ def measure(
     warm_up = timed.warm_up()
     if compiled:
         _end_compiler()
-    clocks = {name: Clock(rank.device) for name in _PARTS}
+    clocks = {name: Clock(rank.device) for name in PARTS}
 
     def tell_authors() -> None:
         """Report the authors' times: they stay valid if what follows, which keeps gradients, lacks memory."""
@@ -143,7 +148,7 @@ def measure(
 
     timed.rounds(lambda name, work: clocks[name].part(work), tell_authors)
     read = {name: clock.read() for name, clock in clocks.items()}
-    synced: dict[str, list[float]] = {name: [] for name in _PARTS}
+    synced: dict[str, list[float]] = {name: [] for name in PARTS}
     timed.rounds(lambda name, work: synced[name].append(synchronised(rank.device, work)))
     peak_bytes = peak.bytes()
     state = _state_at_work(rank, timed.micro_step(reduce=True), median(synced["with"]))
@@ -322,6 +327,22 @@ def _calls_a_graph(function: Any) -> bool:
 def compile_anything(rank: Rank) -> None:
     """Compile two operators. Where that fails, it is not the model's fault."""
     torch.compile(lambda x: (x.sin() * x).sum())(torch.ones(64, device=rank.device))
+
+
+def build_adam(rank: Rank, host: bool) -> str | None:
+    """Compile DeepSpeed's Adam, for the GPU or for the `host`; return why that failed, else None."""
+    from deepspeed.ops.op_builder import CPUAdamBuilder, FusedAdamBuilder
+
+    try:
+        (CPUAdamBuilder if host else FusedAdamBuilder)().load()
+    except Exception as error:
+        traceback.print_exc()
+        # torch passes on all output of its compilers, whole command lines first.
+        if disk_full(str(error)):
+            raise
+        complaint = _COMPLAINT.search(str(error))
+        return cut(complaint[0].strip()) if complaint else one_line(error)
+    return None
 
 
 def random_batch(recipe: Recipe, examples: int, seed: int = SEED) -> dict[str, torch.Tensor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from repro.machine import nvml
+from repro.machine.cluster import own_address
 from repro.machine.host import usable_cpus
 
 from .interleaving import Place
@@ -117,12 +117,6 @@ def interface(rendezvous: str) -> str | None:
     if _is_file(rendezvous):
         return "lo"
     place = urlsplit(rendezvous)
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(place.hostname, place.port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as way:
-            way.connect(address)  # sends nothing
-            own = way.getsockname()[0]
-    except OSError:
-        return None
+    own = own_address(place.hostname, place.port)
     names = (name for name, found in psutil.net_if_addrs().items() if own in {each.address for each in found})
     return next(names, None)

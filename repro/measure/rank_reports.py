@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+PARTS = ("without", "with", "update")  # of a round, each timed
 Times = dict[str, list[float]]  # by part of a step, one per round
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,7 +12,6 @@ from statistics import median
 from typing import Any
 
 from repro import files
-from repro.console import cut, one_line
 from repro.datafile import value
 from repro.formats import duration, figures
 from repro.machine import support
@@ -28,7 +25,6 @@ from repro.validity import gpu_disturbance, larger_may_fit
 from ..models.recipe import Recipe
 from .launcher import ForkServer, ServerDiedError
 from .leader import AGAIN, Leader
-from .rank import Rank
 from .rank_reports import Measured, Report, Times
 from .server import Job, Outcome
 
@@ -44,17 +40,17 @@ class Bench:
     gpu: Gpu | None
     logs: Path
     turns: str | None = None
-    adams: dict[bool, support.Obstacle | None] = field(default_factory=dict)
+    adams: dict[bool, Obstacle | None] = field(default_factory=dict)
 
     @property
     def cuda(self) -> bool:
         return self.stack.capability is not None
 
-    def obstacle(self, trial: Trial) -> support.Obstacle | None:
+    def obstacle(self, trial: Trial) -> Obstacle | None:
         """Return the first reason why a trial cannot run here: a lost node, a module that the started server could not
         import, or another rule; None where it can."""
         if isinstance(self.server, Leader) and self.server.lost:
-            return support.Obstacle(self.server.lost, AGAIN)
+            return Obstacle(self.server.lost, AGAIN)
         stack = replace(self.stack, broken=self.server.broken)
         return support.obstacle(*trial.recipe_and_settings, trial.world, stack)
 
@@ -75,6 +71,8 @@ _REMEDIES: dict[str, str] = {
     "disk": "free some space, or name a folder elsewhere in REPRO_CACHE or TMPDIR, and run the same command again",
     "crashed": "read the traceback in trials.jsonl and the log",
 }
+
+_BUILD_SECONDS = 1800.0
 
 Weigh = Callable[[Record, int], tuple[float, str] | None]
 
@@ -116,7 +114,7 @@ def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) 
     return record
 
 
-def _adam_obstacle(settings: Settings, bench: Bench) -> support.Obstacle | None:
+def _adam_obstacle(settings: Settings, bench: Bench) -> Obstacle | None:
     """Have DeepSpeed's Adam compiled once where these settings need it; return why that failed, else None."""
     if not bench.cuda or settings.library != "deepspeed":
         return None
@@ -431,19 +429,14 @@ def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -
         record.extrapolation_error = record.true_step / median(record.whole_steps) - 1
 
 
-_SECONDS = 1800.0
-# Error lines of compilers and linkers, whose last line only says that they failed.
-_COMPLAINT = re.compile(r"^.*(?:\b(?:error|fatal)\s*:|\bld: cannot find |undefined reference to ).*$", re.MULTILINE)
-
-
 def compile_adam(server: ForkServer | Leader, host: bool, logs: Path) -> Obstacle | None:
     """Compile DeepSpeed's Adam into each node's build cache, for the GPU or for the `host` with offloaded states.
 
     Return why compiling failed, else None. Any other failure is left to the trial, which reports it.
     """
     log = logs / "build.log"
-    call, arguments = "repro.measure.trial:build", {"host": host}
-    for outcome in server.call(Job(call, arguments, ranks=1, log=str(log), timeout=_SECONDS, cuda=True)):
+    call, arguments = "repro.measure.phases:build_adam", {"host": host}
+    for outcome in server.call(Job(call, arguments, ranks=1, log=str(log), timeout=_BUILD_SECONDS, cuda=True)):
         if outcome.status == "ok" and outcome.value is not None:
             where, whose = (f" on node {outcome.rank}", " of that node") if isinstance(server, Leader) else ("", "")
             return Obstacle(
@@ -451,20 +444,4 @@ def compile_adam(server: ForkServer | Leader, host: bool, logs: Path) -> Obstacl
                 f"read logs/{log.name}{whose}: the compilers have to know the GPU, and each other, and to find the "
                 "headers and libcudart.so of torch's CUDA, which nvcc alone may not bring",
             )
-    return None
-
-
-def build(rank: Rank, host: bool) -> str | None:
-    """Compile the Adam; return why that failed, else None."""
-    from deepspeed.ops.op_builder import CPUAdamBuilder, FusedAdamBuilder
-
-    try:
-        (CPUAdamBuilder if host else FusedAdamBuilder)().load()
-    except Exception as error:
-        traceback.print_exc()
-        # torch passes on all output of its compilers, whole command lines first.
-        if disk_full(str(error)):
-            raise
-        complaint = _COMPLAINT.search(str(error))
-        return cut(complaint[0].strip()) if complaint else one_line(error)
     return None

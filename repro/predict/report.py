@@ -11,7 +11,8 @@ from typing import Any
 from repro import command
 from repro.datafile import columns
 from repro.formats import by_machine, figures, size
-from repro.machine.packages import installed, without_build
+from repro.installation import installed
+from repro.machine.packages import without_build
 from repro.paper.tables import Cell, printed
 from repro.record import Record
 from repro.validity import Answer, larger_may_fit

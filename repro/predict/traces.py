@@ -14,7 +14,8 @@ from typing import Any, Literal, get_args
 from repro import command, files
 from repro.console import UserError
 from repro.datafile import columns
-from repro.machine.packages import installed, numbers, without_build
+from repro.installation import installed
+from repro.machine.packages import numbers, without_build
 
 from ..models.recipe import Scale
 

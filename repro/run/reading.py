@@ -82,7 +82,7 @@ def read(folder: Path, clock: Clock = DEFAULT) -> Reading:
     environment = environment_of(folder, problems)
     options = _options(environment.options, problems) if environment != Environment() else None
     earlier = tuple(filter(None, (_options(each, problems) for each in environment.earlier)))
-    records = sound_records(folder, environment, problems)
+    records = latest_of(all_sound_records(folder, problems), environment, problems)
     if lack := results.lack(folder):
         why = f"{lack}: no trial of the run ended, or the folder is not whole"
         problems.append(Problem(results.TRIALS, why, "the same command again measures what is missing"))
@@ -297,10 +297,10 @@ def _by_todays_catalogue(record: Record, gpus: dict[str, Gpu | None]) -> Record:
     return replace(record, utilisation=reckoned(record, gpus[record.device])["utilisation"])
 
 
-def sound_records(folder: Path, environment: Environment, problems: list[Problem]) -> list[Record]:
-    """Return the latest valid record of every trial of a folder, oldest first; one that `environment` does not support
-    becomes `not_measured`. Add all problems to `problems`. Raise UserError where the trials cannot be read."""
-    found = [believed(record, environment) for record in all_sound_records(folder, problems)]
+def latest_of(records: Iterable[Record], environment: Environment, problems: list[Problem]) -> list[Record]:
+    """Return the latest record of every trial, oldest first; one that `environment` does not support becomes
+    `not_measured`, and is added to `problems`."""
+    found = [believed(record, environment) for record in records]
     latest: dict[str, Record] = {}
     doubted: dict[str, dict[str, bool]] = {}  # by reason: the trials, and whether an earlier record is used for each
     for record in found:
@@ -318,7 +318,8 @@ def sound_records(folder: Path, environment: Environment, problems: list[Problem
 
 
 def all_sound_records(folder: Path, problems: list[Problem]) -> list[Record]:
-    """Return all valid records, oldest first; a trial that ran more than once has several. Add to `problems`."""
+    """Return all valid records, oldest first; a trial that ran more than once has several. Add to `problems`.
+    Raise UserError where the trials cannot be read."""
     found = sound(results.lines(folder), f"{results.TRIALS}, line", problems)
     if results.torn(folder):
         problems.append(Problem(results.TRIALS, "the last line is torn, its trial was stopped", "it was left out"))

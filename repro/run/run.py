@@ -28,7 +28,7 @@ from ..paper.tables import Cell, all_cells, published_settings
 from ..record import Record, Trial
 from ..validity import Answer, believed, is_final, larger_may_fit
 from .plan import Options, limited, trials
-from .reading import Problem, all_sound_records, environment_of, print_problems, sound_records
+from .reading import Problem, all_sound_records, environment_of, latest_of, print_problems
 from .results import BENCHMARK, PAGE, REPORT, TRAININGS, TRIALS, VERDICTS, Results
 from .verdict import Verdict, judge, judge_tables
 
@@ -80,9 +80,9 @@ class Run:
             opened.enter_context(self.results)
             folder, problems = self.results.folder, list[Problem]()
             then = environment_of(folder, [])
-            self._records = {record.id: record for record in sound_records(folder, then, problems)}
-            measured = all_sound_records(folder, [])  # believed or not
-            self._answered = any(map(is_final, measured))
+            measured = all_sound_records(folder, problems)
+            self._records = {record.id: record for record in latest_of(measured, then, problems)}
+            self._has_final = any(map(is_final, measured))  # believed or not
             print_problems(problems, folder)
             options = asdict(self.options)
             self.environment = environment.describe(self.devices, self._packages, SEED, options, self._variables)
@@ -95,7 +95,7 @@ class Run:
 
     def _keep_environment(self) -> None:
         """Writes environment.json. Raises UserError where the folder's trials were measured on another stack."""
-        if self._answered or any(map(is_final, self._records.values())):
+        if self._has_final or any(map(is_final, self._records.values())):
             environment.refuse_another(self.results.folder, self.environment)
         self.environment = environment.keep(self.environment, self.results.folder)
 
