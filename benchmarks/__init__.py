@@ -23,8 +23,8 @@ def asking(server: ForkServer, folder: Path) -> Ask:
     logs."""
     cuda = bool(visible_devices())
 
-    def ask(call: str, ranks: int = 1, turns: str | None = None, **arguments: Any) -> list[Outcome]:
-        job = Job(call, arguments, ranks, f"{folder}/log", timeout=600, cuda=cuda, turns=turns)
+    def ask(call: str, ranks: int = 1, scheduler: str | None = None, **arguments: Any) -> list[Outcome]:
+        job = Job(call, arguments, ranks, f"{folder}/log", timeout=600, cuda=cuda, scheduler=scheduler)
         outcomes = server.call(job)
         for outcome in outcomes:
             if outcome.status != "ok":

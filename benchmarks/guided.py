@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from repro.compare.decision import Ratio, of_pairs
-from repro.measure.interleaving import Turns
+from repro.measure.interleaving import Scheduler
 from repro.measure.launcher import ForkServer
 from repro.measure.trial import Bench
 from repro.measure.trial import run as run_trial
@@ -99,13 +99,13 @@ def _again(search: Search, settings: list[str], folder: Path) -> Ratio:
 
 def _ratio(pair: list[Trial], benches: tuple[Bench, Bench]) -> float:
     """Return the ratio of the step times of two interleaved trials."""
-    with Turns() as turns:
+    with Scheduler() as scheduler:
         works = [
-            partial(run_trial, trial, replace(bench, turns=turns.address), trial.micro_batch or 1)
+            partial(run_trial, trial, replace(bench, scheduler=scheduler.address), trial.micro_batch or 1)
             for trial, bench in zip(pair, benches, strict=True)
         ]
         stops = [bench.server.close for bench in benches if isinstance(bench.server, ForkServer)]
-        before, after = (record.authors_step for record in turns.run(works, stops))
+        before, after = (record.authors_step for record in scheduler.run(works, stops))
     assert before is not None, f"{pair[0].id} ran before"
     assert after is not None, f"{pair[1].id} ran before"
     return after / before

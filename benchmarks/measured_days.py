@@ -23,7 +23,7 @@ from repro.record import Record
 from repro.run.reading import Reading, read
 from repro.run.results import TRIALS
 from repro.run.settings_search import standing
-from repro.run.verdict import stands_for_cell
+from repro.run.verdict import comparable_with_cell
 from repro.validity import Answer
 
 from . import tell
@@ -67,7 +67,7 @@ def stack(record: Record, reading: Reading) -> str:
 
 
 def _counts(record: Record) -> bool:
-    at_cell = stands_for_cell(record) and record.device in paper_gpus() and record.count in COUNTS
+    at_cell = comparable_with_cell(record) and record.device in paper_gpus() and record.count in COUNTS
     return at_cell and Answer.of(record) in (Answer.RAN, Answer.DOES_NOT_FIT)
 
 

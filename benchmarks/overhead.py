@@ -164,13 +164,13 @@ def measure(ask: Ask, ranks: int, steps: int, loop: Loop = LOOPS["tiny"]) -> lis
     base = median(found["by hand"])
     return [
         {
-            "step": told,
+            "step": text,
             "median (ms)": median(found[name]) * 1e3,
             "over by hand (%)": (median(found[name]) / base - 1) * 100,
             "steps": len(found[name]),
             _DIFFER: differ * 100,
         }
-        for name, told in (
+        for name, text in (
             ("by hand", "by hand"),
             ("harness", "harness, with all around the step"),
             ("recorded", "harness, as its clock records it"),

@@ -29,7 +29,7 @@ from repro.compare.decision import of_pairs
 from repro.compare.upgrade import FORKS, rounds
 from repro.console import UserError
 from repro.formats import FORMATS, duration, render
-from repro.measure.interleaving import Turns
+from repro.measure.interleaving import Scheduler
 from repro.measure.launcher import ForkServer
 from repro.record import Parts, true_step
 
@@ -46,11 +46,11 @@ Fork = dict[str, float]  # seconds of a training step in a process of each arm, 
 Start = dict[str, float]  # ratio of a step's time to the stack's, by arm: the median of its forks
 
 
-def sample(ask: Ask, share: float, turns: str | None = None) -> float:
+def sample(ask: Ask, share: float, scheduler: str | None = None) -> float:
     """Return the seconds of a training step in its own process, slowed down by `share`: the median of rounds."""
     [outcome] = ask(
         "benchmarks.slower:measure",
-        turns=turns,
+        scheduler=scheduler,
         share=share,
         recipe="pythia-1b",
         scale="tiny",
@@ -68,7 +68,7 @@ def sample(ask: Ask, share: float, turns: str | None = None) -> float:
 def start(arms: Sequence[str] = tuple(ARMS)) -> Iterator[Fork]:
     """Start a stack for each arm, and yield the step times of interleaved processes of all arms, without end."""
     with tempfile.TemporaryDirectory(prefix="repro-") as folder, ExitStack() as stack:
-        turns = stack.enter_context(Turns())
+        scheduler = stack.enter_context(Scheduler())
         servers = {}
         for arm in arms:
             Path(folder, arm).mkdir()
@@ -79,8 +79,8 @@ def start(arms: Sequence[str] = tuple(ARMS)) -> Iterator[Fork]:
         stops = [server.stop for server in servers.values()]
         for order in itertools.cycle((arms, arms[::-1])):
             asks = {arm: asking(servers[arm], Path(folder, arm)) for arm in order}
-            works = [partial(sample, asks[arm], ARMS[arm], turns.address) for arm in order]
-            yield dict(zip(order, turns.run(works, stops), strict=True))
+            works = [partial(sample, asks[arm], ARMS[arm], scheduler.address) for arm in order]
+            yield dict(zip(order, scheduler.run(works, stops), strict=True))
 
 
 def collect(pool: Path, starts: int, start: Callable[[], Iterator[Fork]], seconds: float) -> None:

@@ -51,20 +51,20 @@ def read_uv() -> dict[str, str]:
         import tomllib
 
         with open(os.environ.get("UV_CONFIG_FILE") or os.path.join(home, "uv", "uv.toml"), "rb") as file:
-            told: dict[str, Any] = tomllib.load(file)
+            message: dict[str, Any] = tomllib.load(file)
     except (ImportError, OSError, ValueError):  # uv itself stops at a file that it cannot read; here it says nothing
         return {}
-    told |= told.get("pip", {})
-    indexes = told.get("index", [])
-    default = [each["url"] for each in indexes if each.get("default")] or [told.get("index-url", "")]
-    others = [each["url"] for each in indexes if not each.get("default")] + told.get("extra-index-url", [])
+    message |= message.get("pip", {})
+    indexes = message.get("index", [])
+    default = [each["url"] for each in indexes if each.get("default")] or [message.get("index-url", "")]
+    others = [each["url"] for each in indexes if not each.get("default")] + message.get("extra-index-url", [])
     found = {
         "UV_DEFAULT_INDEX": default[0],
         "UV_INDEX": " ".join(others),
-        "UV_FIND_LINKS": ",".join(told.get("find-links", [])),
-        "UV_NO_INDEX": "1" if told.get("no-index") else "",
-        "UV_INSECURE_HOST": " ".join(told.get("allow-insecure-host", [])),
-        "UV_NATIVE_TLS": "1" if told.get("native-tls") or told.get("system-certs") else "",
+        "UV_FIND_LINKS": ",".join(message.get("find-links", [])),
+        "UV_NO_INDEX": "1" if message.get("no-index") else "",
+        "UV_INSECURE_HOST": " ".join(message.get("allow-insecure-host", [])),
+        "UV_NATIVE_TLS": "1" if message.get("native-tls") or message.get("system-certs") else "",
     }
     return {variable: value for variable, value in found.items() if value}
 
@@ -83,10 +83,10 @@ def main() -> None:
             named = [os.environ[name] for name in BUNDLES if os.environ.get(name)] + values
             values = [os.path.expanduser(each) for each in named[:1]]
             if values and not os.path.exists(values[0]):
-                told = (
+                message = (
                     f"{values[0]}, where pip is told that certificates are, is not there: name the file that has them"
                 )
-                print(f"die {shlex.quote(told)}")
+                print(f"die {shlex.quote(message)}")
             variable = "SSL_CERT_DIR" if values and os.path.isdir(values[0]) else variable
         if values:
             exported.setdefault(variable, separator.join(values))

@@ -3,7 +3,7 @@ cell in the paper: the lab report's GAN, and Pythia-1.4B."""
 
 from collections.abc import Callable
 
-from repro.console import UserError, near
+from repro.console import UserError, suggest_names
 
 from . import convnext, gan, mamba, pythia, roberta, vit
 from .recipe import Recipe, Scale
@@ -60,6 +60,6 @@ def _find_among(known: tuple[str, ...], id: str) -> Recipe:
 
 
 def _unknown(id: str, known: tuple[str, ...]) -> str:
-    meant = near(id, known)
+    meant = suggest_names(id, known)
     hint = f"did you mean {', '.join(meant)}? It" if meant else "it"
     return f"unknown model {id!r}: {hint} is one of {', '.join(known)}"

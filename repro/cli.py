@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from . import command, console
 from .commands import HELP
-from .console import FAILED, INTERRUPTED, OK, USAGE, Unfailing, UserError, near, say, visible_lines
+from .console import FAILED, INTERRUPTED, OK, USAGE, Unfailing, UserError, say, suggest_names, visible_lines
 from .datafile import of_another
 from .machine.host import no_more_processes, process_limit
 
@@ -71,7 +71,7 @@ class _Parser(argparse.ArgumentParser):
             name = option.removeprefix("--")
             if name == option or " " in name or any(each.startswith(name) for each in known):  # argparse completes it
                 continue
-            if meant := near(name, known):
+            if meant := suggest_names(name, known):
                 raise UserError(f"unknown option {option}: did you mean {' or '.join(f'--{each}' for each in meant)}?")
         return super().parse_known_args(args, namespace)
 
@@ -158,7 +158,7 @@ def _command(name: str) -> ModuleType:
 def _run(words: list[str], output: _Output) -> int:
     if not words or words[0] not in (*HELP, "-h", "--help", "--version"):
         if words and not words[0].startswith("-"):
-            meant = near(words[0], HELP)
+            meant = suggest_names(words[0], HELP)
             hint = f"did you mean {' or '.join(meant)}?" if meant else f"it is one of {', '.join(HELP)}"
             raise UserError(f"unknown command {words[0]!r}: {hint}")
         words.insert(0, "run")

@@ -34,12 +34,12 @@ def one_line(error: BaseException) -> str:
     colon; NCCL's last error, which follows advice; or a C++ compiler's first error. Cut to 300 characters: some lines
     are whole commands. Library path variables that may have caused the error are added."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
-    told = " ".join(lines[:2] if lines[0].endswith(":") else lines[:1])
+    message = " ".join(lines[:2] if lines[0].endswith(":") else lines[:1])
     if _NCCLS_CAUSE in lines[:-1]:
-        told = f"{told.partition(',')[0]}: {' '.join(lines[lines.index(_NCCLS_CAUSE) + 1 :])}"
+        message = f"{message.partition(',')[0]}: {' '.join(lines[lines.index(_NCCLS_CAUSE) + 1 :])}"
     if cause := _COMPILERS_CAUSE.search(str(error)):
-        told = f"{lines[0]}: {cause[1]}"
-    line = cut(f"{type(error).__name__}: {told}")
+        message = f"{lines[0]}: {cause[1]}"
+    line = cut(f"{type(error).__name__}: {message}")
     if isinstance(error, (ImportError, OSError)) and _WRONG_LIBRARY.search(line):
         # Last, as `line` may have been cut: these variables replace libraries that the stack brings, or was built with.
         set_ = [name for name in ("LD_LIBRARY_PATH", "LD_PRELOAD") if os.environ.get(name)]
@@ -65,7 +65,7 @@ def fits(name: str, known: str) -> bool:
     return bool(words) and words <= _words(known)
 
 
-def near(name: str, known: Iterable[str]) -> list[str]:
+def suggest_names(name: str, known: Iterable[str]) -> list[str]:
     """Suggest known names: all that contain the words of `name`, else up to three of similar spelling, closest
     first."""
     folded = {each.casefold(): each for each in known}

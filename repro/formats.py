@@ -70,8 +70,8 @@ def by_machine(cells: Mapping[tuple[str, str, int], str]) -> list[dict[str, Any]
 
 def first(names: Sequence[str]) -> str:
     """Join the first three names and count the others: A; B; C; and 2 more."""
-    told = "; ".join(names[:3])
-    return told if len(names) <= 3 else f"{told}; and {len(names) - 3} more"
+    message = "; ".join(names[:3])
+    return message if len(names) <= 3 else f"{message}; and {len(names) - 3} more"
 
 
 def percent(share: float) -> str:
@@ -106,13 +106,14 @@ def render(
 
         raise UserError(f"tabulate is not installed: {way_to_install()}, or ask for --format csv or json") from None
 
-    def told(value: Any) -> str:
+    def message(value: Any) -> str:
         text = cell_text(value, digits)
         return console.markdown(text).replace("|", r"\|") if format == "markdown" else console.visible(text)
 
     keys = list(rows[0] if rows else ())
     columns = [
-        [told((headings or {}).get(key, key.replace("_", " "))), *(told(row[key]) for row in rows)] for key in keys
+        [message((headings or {}).get(key, key.replace("_", " "))), *(message(row[key]) for row in rows)]
+        for key in keys
     ]
     if format == "text" and (width := console.width()):
         columns = console.wrapped(columns, width)

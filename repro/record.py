@@ -125,7 +125,7 @@ class OnMachine:
         return f"{nodes}{self.count} x {self.device}{limit}"
 
     @property
-    def stands_for_paper(self) -> bool:
+    def comparable_with_paper(self) -> bool:
         """Return whether a cell of the paper can be compared with it: a full recipe on one node's GPUs, in full
         memory."""
         return self.scale == "paper" and self.device != "cpu" and self.nodes == 1 and self.memory_limit is None
@@ -307,7 +307,7 @@ class Record(OfSettings):
         return self.status == "skipped" and (self.bound_clock or "authors") == clock
 
     @property
-    def as_told(self) -> Record:
+    def as_published(self) -> Record:
         """Return the record for publication, without days for a tiny recipe: they have no meaning. Its steps stay."""
         if self.scale == "paper":
             return self

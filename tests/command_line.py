@@ -56,9 +56,9 @@ def drawing() -> Iterator[None]:
 def repro(*arguments: str, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
     """What `python -m repro` tells with these arguments, called in this process, which leaves out what starting one
     takes; tests/test_cli.py holds it to what a process tells. Of what measures, or of a process, take `process`."""
-    told, beside = io.StringIO(), io.StringIO()
+    output, beside = io.StringIO(), io.StringIO()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(told), redirect_stderr(beside):
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(output), redirect_stderr(beside):
         patch.chdir(cwd)
         patch.setattr(sys, "argv", ["repro", *arguments])
         patch.setattr(sys, "path", [*([] if _draws else [str(UNDRAWN)]), *sys.path])
@@ -71,7 +71,7 @@ def repro(*arguments: str, cwd: Path = ROOT, **variables: str) -> subprocess.Com
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-    return subprocess.CompletedProcess(["repro", *arguments], code, told.getvalue(), beside.getvalue())
+    return subprocess.CompletedProcess(["repro", *arguments], code, output.getvalue(), beside.getvalue())
 
 
 def process(*arguments: str, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -128,9 +128,9 @@ def one_line(done: subprocess.CompletedProcess[str]) -> str:
     """The one line that a command which refused bad input told."""
     assert (done.returncode, done.stdout) == (2, ""), done.stdout
     of_another = "(REPRO_EXPECTED), not those that come with repro\n"  # which each command says
-    told = [line for line in done.stderr.splitlines(keepends=True) if not line.endswith(of_another)]
-    assert len(told) == 1, done.stderr
-    return told[0]
+    output = [line for line in done.stderr.splitlines(keepends=True) if not line.endswith(of_another)]
+    assert len(output) == 1, done.stderr
+    return output[0]
 
 
 def slow_imports(*arguments: str) -> set[str]:

@@ -136,8 +136,8 @@ def _injected(plans: Sequence[Plan], jobs: int) -> Iterable[Result]:
         tasks = [pool.submit(_inject, plan) for plan in plans]
         for number, task in enumerate(as_completed(tasks), 1):
             result = task.result()
-            told = f"skipped: {result.skipped}" if result.skipped else f"{result.held} of {result.injected} held"
-            _say(f"[{number}/{len(plans)}] {result.name}: {told} ({result.seconds:.0f} s)")
+            output = f"skipped: {result.skipped}" if result.skipped else f"{result.held} of {result.injected} held"
+            _say(f"[{number}/{len(plans)}] {result.name}: {output} ({result.seconds:.0f} s)")
             for problem in result.problems:
                 _say(f"    {problem}")
             yield result

@@ -112,19 +112,19 @@ def test_one_that_is_built_in_needs_no_nvcc(machine: Callable[..., Path], tmp_pa
 def test_doctor_tells_of_both_adams_built_in_or_else_of_the_gpus(
     machine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def told(*devices: Device, deepspeed: str | None = "0.19.8") -> tuple[str, ...]:
+    def output(*devices: Device, deepspeed: str | None = "0.19.8") -> tuple[str, ...]:
         monkeypatch.setattr(doctor, "installed", {"deepspeed": deepspeed}.get)
         monkeypatch.setattr(nvml, "visible_devices", lambda: list(devices))
         return doctor.examine().kernels
 
     machine("'12.8'", "13.0")
     why = "nvcc is of CUDA 13.0, torch was built with 12.8"
-    assert told(GPU) == (f"DeepSpeed's Adam, not to be built: {why}",)
-    assert told(GPU, deepspeed=None) == told() == ()
+    assert output(GPU) == (f"DeepSpeed's Adam, not to be built: {why}",)
+    assert output(GPU, deepspeed=None) == output() == ()
     build_in(tmp_path / "deepspeed", "cuda", "fused_adam")
-    assert told(GPU) == ("DeepSpeed's Adam, built when needed",), "the host's is not there"
+    assert output(GPU) == ("DeepSpeed's Adam, built when needed",), "the host's is not there"
     build_in(tmp_path / "deepspeed", "cuda", "cpu_adam")
-    assert told(GPU) == told() == ("DeepSpeed's Adam, built in",)
+    assert output(GPU) == output() == ("DeepSpeed's Adam, built in",)
 
 
 @pytest.mark.parametrize("written", [True, False])
@@ -189,7 +189,7 @@ class Node:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "output"),
     [
         ("[1/2] nvcc -c adam.cu\nadam.cu(3): error: no such type\nninja: stopped", "adam.cu(3): error: no such type"),
         ("c++ -o adam.so\nld: cannot find -lcudart\ncollect2: error: 1", "ld: cannot find -lcudart"),
@@ -199,7 +199,7 @@ class Node:
     ],
 )
 def test_why_it_does_not_compile_is_what_a_compiler_or_linker_says(
-    monkeypatch: pytest.MonkeyPatch, said: str, told: str
+    monkeypatch: pytest.MonkeyPatch, said: str, output: str
 ) -> None:
     class Builder:
         def load(self) -> None:
@@ -209,7 +209,7 @@ def test_why_it_does_not_compile_is_what_a_compiler_or_linker_says(
     builders.FusedAdamBuilder = builders.CPUAdamBuilder = Builder
     monkeypatch.setitem(sys.modules, "deepspeed.ops.op_builder", builders)
     rank: Any = None
-    assert build_adam(rank, host=False) == told
+    assert build_adam(rank, host=False) == output
 
 
 def test_of_several_nodes_the_one_that_cannot_compile_it_is_named(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_of_several_nodes_the_one_that_cannot_compile_it_is_named(tmp_path: Path
     assert found.remedy.startswith("read logs/build.log of that node: ")
 
 
-def test_what_does_not_compile_is_tried_once_and_told_by_each_trial_that_needs_it(
+def test_what_does_not_compile_is_tried_once_and_reported_by_each_trial_that_needs_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     class Builder:

@@ -29,9 +29,9 @@ def said(folder: Path) -> str:
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words[:2]))
 def test_every_command_says_so_in_one_line_on_stderr(words: list[str], expected: Path, tmp_path: Path) -> None:
     given = [word.format(out=tmp_path) for word in words]
-    told = repro(*given).stderr.splitlines()
-    assert told.count(f"repro: {said(expected)}") == 1
-    assert sum("REPRO_EXPECTED" in line for line in told) == 1
+    output = repro(*given).stderr.splitlines()
+    assert output.count(f"repro: {said(expected)}") == 1
+    assert sum("REPRO_EXPECTED" in line for line in output) == 1
 
 
 def test_without_it_or_where_it_names_the_folder_that_comes_with_repro_nothing_is_said() -> None:

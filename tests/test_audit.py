@@ -148,10 +148,10 @@ def test_the_evidence_is_reckoned_from_the_cells() -> None:
     ]
     evidence = _peak(high).evidence_for
     assert "2 of the 3 H100 cells on tensor cores would be above 100 %" in evidence, "756 of 989.4 is 76.4 %"
-    told = " ".join(f"{cause.evidence_for} {cause.evidence_against}" for cause in causes(audit(), []))
+    output = " ".join(f"{cause.evidence_for} {cause.evidence_against}" for cause in causes(audit(), []))
     # Patches of 16 x 16 x 3 become 1024 numbers, 196 of them an image, in the forward pass and for the weights.
     patches = 2 * 2 * 196 * 768 * 1024 / models.find("vit").flops_per_example
-    assert f"has {patches:.1%} of its FLOPs" in told
+    assert f"has {patches:.1%} of its FLOPs" in output
 
 
 def test_the_evidence_counts_the_cells_that_it_names() -> None:
@@ -195,9 +195,9 @@ def test_where_consumer_boards_alone_are_impossible_no_other_is_held_against_it(
 def test_each_candidate_cause_has_evidence_for_and_against_and_what_would_settle_it() -> None:
     found = causes(audit(), [])
     assert len(found) >= 4
-    told = " ".join(f"{c.cause} {c.evidence_for} {c.evidence_against} {c.settled_by}" for c in found)
+    output = " ".join(f"{c.cause} {c.evidence_for} {c.evidence_against} {c.settled_by}" for c in found)
     for word in ("synchronise", "1695 MHz", "3344 MHz", "756", "989.4", "figure 9", "Mamba", "TF32"):
-        assert word in told
+        assert word in output
 
 
 def test_a_candidate_that_no_cell_speaks_of_is_left_out(expected: Path) -> None:
@@ -223,13 +223,13 @@ def test_measured_clocks_are_evidence() -> None:
 
 
 def test_people_see_counts_the_cells_in_question_and_the_causes() -> None:
-    told = repro("audit").stdout
-    assert "Table 1: of 140 numbers of days, 6 impossible" in told
-    assert "24 implausible" in told
-    assert "Table 4: of 91 numbers of days, 8 impossible" in told
-    assert "Candidate 1:" in told
-    assert "  Settled by: " in told
-    assert not re.search(r" plausible +[0-9]+%", told), "its verdict as printed"
+    output = repro("audit").stdout
+    assert "Table 1: of 140 numbers of days, 6 impossible" in output
+    assert "24 implausible" in output
+    assert "Table 4: of 91 numbers of days, 8 impossible" in output
+    assert "Candidate 1:" in output
+    assert "  Settled by: " in output
+    assert not re.search(r" plausible +[0-9]+%", output), "its verdict as printed"
 
 
 def test_a_run_without_paper_scale_days_says_so() -> None:
@@ -241,9 +241,9 @@ def test_a_run_without_paper_scale_days_says_so() -> None:
 
 def test_trials_that_cannot_be_audited_are_counted_beside_those_that_are(tmp_path: Path) -> None:
     known, unknown = record("pythia-1b", "free_lunch", 60.0), record("pythia-1b", "free_lunch", 60.0, gpu="Tesla T99")
-    told = repro("audit", "--measured", str(results_folder(tmp_path / "run", known, unknown))).stdout
-    assert "Measured: of 2 numbers of days" in told
-    assert f"Measured: 1 of the 2 trials in {tmp_path / 'run'} can be audited, which takes days at" in told
+    output = repro("audit", "--measured", str(results_folder(tmp_path / "run", known, unknown))).stdout
+    assert "Measured: of 2 numbers of days" in output
+    assert f"Measured: 1 of the 2 trials in {tmp_path / 'run'} can be audited, which takes days at" in output
     assert "of the 1 trial" not in repro("audit", "--measured", str(results_folder(tmp_path / "one", known))).stdout
 
 
@@ -271,13 +271,13 @@ def test_each_cell_has_what_it_implies_without_the_launch_queue() -> None:
 
 
 def test_people_see_how_many_impossible_cells_the_launch_queue_explains() -> None:
-    told = repro("audit").stdout
+    output = repro("audit").stdout
     before = [row for row in rows() if row["verdict"] == "impossible"]
     possible = sum(row["corrected_verdict"] != "impossible" for row in before)
     shares = [row["corrected_utilisation"] for row in before]
-    assert f"With the launch queue taken out, {possible} of the 14 impossible cells become possible" in told
-    assert f"({min(shares):.0%} to {max(shares):.0%})" in told
-    assert "without queue" in told
+    assert f"With the launch queue taken out, {possible} of the 14 impossible cells become possible" in output
+    assert f"({min(shares):.0%} to {max(shares):.0%})" in output
+    assert "without queue" in output
 
 
 def test_a_cell_that_stays_impossible_without_the_queue_is_named() -> None:
@@ -315,9 +315,9 @@ def test_one_of_the_five_causes_is_settled_by_the_kept_runs() -> None:
     )
     assert shown in clock.settled_by
     assert "impossible cells become possible" in clock.settled_by
-    told = repro("audit").stdout
-    assert "Settled by: results/h100/text" in told
-    assert told.count("Would settle it: ") == 4
+    output = repro("audit").stdout
+    assert "Settled by: results/h100/text" in output
+    assert output.count("Would settle it: ") == 4
 
 
 def test_the_rows_that_the_queue_explains_name_the_settled_cause() -> None:
@@ -331,9 +331,9 @@ def test_the_rows_that_the_queue_explains_name_the_settled_cause() -> None:
 def test_without_measured_trials_no_cause_is_settled(expected: Path) -> None:
     file = expected / "measured.csv"
     file.write_text(file.read_text().splitlines()[0] + "\n")
-    told = repro("audit").stdout
-    assert "Settled by: " not in told
-    assert "a run on any of the paper's GPUs" in told
+    output = repro("audit").stdout
+    assert "Settled by: " not in output
+    assert "a run on any of the paper's GPUs" in output
     assert {row["settled_cause"] for row in rows()} == {None}
 
 

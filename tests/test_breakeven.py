@@ -65,15 +65,15 @@ def test_the_answer_has_all_three_and_the_notes_what_was_wrong() -> None:
         assert part in " ".join(found["notes"])
 
 
-def test_what_is_told_of_the_comment_are_the_inputs_that_were_reckoned_with(expected: Path) -> None:
+def test_what_is_reported_of_the_comment_are_the_inputs_that_were_reckoned_with(expected: Path) -> None:
     file = expected / "quantities.csv"
     file.write_text(file.read_text().replace("\ncomment/minutes,44,", "\ncomment/minutes,30,"))
-    told = answer("breakeven")
-    assert any("its 30 min on 1,024 GPUs are 512 GPU-hours" in note for note in told["notes"])
-    assert any("30 min x 1,024 GPUs" in row["what"] for row in told["rows"])
+    output = answer("breakeven")
+    assert any("its 30 min on 1,024 GPUs are 512 GPU-hours" in note for note in output["notes"])
+    assert any("30 min x 1,024 GPUs" in row["what"] for row in output["rows"])
 
 
-def test_a_rent_that_the_comment_names_and_the_prices_lack_is_told(expected: Path) -> None:
+def test_a_rent_that_the_comment_names_and_the_prices_lack_is_reported(expected: Path) -> None:
     file = expected / "rental.csv"
     file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if "Google Cloud" not in line))
     assert f"{file}: found no row for V100, 1, Google Cloud, on-demand" in refusal("breakeven")
@@ -104,7 +104,7 @@ def test_at_the_break_even_the_two_lines_of_the_plot_meet() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "output"),
     [
         (
             ["--machine", "0"],
@@ -119,8 +119,8 @@ def test_at_the_break_even_the_two_lines_of_the_plot_meet() -> None:
         (["--machine", "4000..7000", "--hours", "1"], "from run 4,243 on (3,086 to 5,400): both"),
     ],
 )
-def test_what_pays_from_the_start_pays_from_the_first_run_on(arguments: list[str], told: str) -> None:
-    assert told in answer("breakeven", *arguments)["answer"]
+def test_what_pays_from_the_start_pays_from_the_first_run_on(arguments: list[str], output: str) -> None:
+    assert output in answer("breakeven", *arguments)["answer"]
 
 
 def test_the_bounds_of_the_first_run_that_pays_are_runs_as_it_is() -> None:
@@ -132,7 +132,7 @@ def test_the_bounds_of_the_first_run_that_pays_are_runs_as_it_is() -> None:
     assert "from run 5 on (4 to 6): both" in predicted
 
 
-def test_the_share_of_its_lifespan_is_told_of_the_break_even_and_not_of_whole_runs() -> None:
+def test_the_share_of_its_lifespan_is_reported_of_the_break_even_and_not_of_whole_runs() -> None:
     found = answer("breakeven", "--model", "pythia-2.8b", "--gpu", "A6000")
     assert found["rows"][0]["runs"] == 0.316, "a run takes half its lifespan"
     assert "from run 1 on: both have cost the same after 16% of its lifespan in use" in found["answer"]
@@ -160,7 +160,7 @@ def test_where_electricity_costs_more_than_the_rent_owning_never_pays() -> None:
         (("--rent", "0", "--power", "0"), "neither an hour of it nor one rented costs anything."),
     ],
 )
-def test_why_owning_never_pays_is_told_as_it_is(hour: tuple[str, ...], why: str) -> None:
+def test_why_owning_never_pays_is_reported_as_it_is(hour: tuple[str, ...], why: str) -> None:
     found = answer("breakeven", *hour)
     assert found["answer"].endswith(f"never pays against the rent (--rent): {why}")
     assert any("costs no less than the rent" in note for note in found["notes"])
@@ -178,7 +178,7 @@ def test_uncertain_inputs_bound_the_answer_at_their_corners() -> None:
     assert bounds == pytest.approx([5500, 7000, 8500], rel=1e-3)
 
 
-def test_a_bound_at_which_owning_never_pays_is_told() -> None:
+def test_a_bound_at_which_owning_never_pays_is_reported() -> None:
     found = answer("breakeven", "--rent", "0.05..1", "--electricity", "0.2")
     assert found["rows"][0]["runs_high"] is None
     assert "to never" in found["answer"]
@@ -218,7 +218,7 @@ def test_a_models_machine_stands_against_every_rental_of_it_by_the_hour() -> Non
     assert any("as often as the machine has GPUs" in note for note in found["notes"])
 
 
-def test_where_the_days_of_a_run_are_doubted_the_break_even_by_predicted_ones_is_told_too() -> None:
+def test_where_the_days_of_a_run_are_doubted_the_break_even_by_predicted_ones_is_reported_too() -> None:
     found = answer(*MACHINE)
     assert found["answer"].endswith("in use; hours of a run: predicted.")
     assert "With predicted days where the audit doubts the printed ones: owning 8 A100 for 162,500" in found["answer"]
@@ -228,9 +228,9 @@ def test_where_the_days_of_a_run_are_doubted_the_break_even_by_predicted_ones_is
         assert instead["hours_a_run"] == pytest.approx(24 * 16.1, rel=0.05)
     for sure in (("--gpu", "H100", "--gpus", "8"), ("--gpu", "A100", "--gpus", "8", "--hours", "216")):
         model = () if "--hours" in sure else ("--model", "pythia-1b")
-        told = answer("breakeven", *model, *sure)
-        assert "predicted" not in told["answer"]
-        assert told["with_predicted_days"] == []
+        output = answer("breakeven", *model, *sure)
+        assert "predicted" not in output["answer"]
+        assert output["with_predicted_days"] == []
 
 
 def test_spot_rents_are_left_out_for_what_they_cost_depends_on_interruptions() -> None:
@@ -278,10 +278,10 @@ def test_where_nobody_knows_the_power_neither_electricity_nor_co2_is_reckoned_un
     file.write_text(text.replace(",312,312,1410,2039,400,NVLink 600", ",312,312,1410,2039,,NVLink 600"))
     asked = (*MACHINE, "--electricity", "0.2", "--co2", "US")
     found = answer(*asked)
-    told = "The power of A100 is unknown, and so {} not counted; give --power KW."
-    assert told.format("electricity and CO2 are") in found["notes"]
-    assert told.format("electricity is") in answer(*MACHINE, "--electricity", "0.2")["notes"]
-    assert told.format("energy is") in answer(*MACHINE)["notes"]
+    output = "The power of A100 is unknown, and so {} not counted; give --power KW."
+    assert output.format("electricity and CO2 are") in found["notes"]
+    assert output.format("electricity is") in answer(*MACHINE, "--electricity", "0.2")["notes"]
+    assert output.format("energy is") in answer(*MACHINE)["notes"]
     assert "pays, before electricity, against" in found["answer"]
     assert "before electricity" not in answer(*asked, "--power", "3.2")["answer"]
     row, given = found["rows"][0], answer(*asked, "--power", "3.2")["rows"][0]
@@ -331,20 +331,20 @@ def test_a_rate_of_ones_own_goes_over_the_comments_and_the_note_says_which_it_wa
 
 
 def test_prices_that_change_nothing_of_the_comments_own_sum_are_refused(tmp_path: Path) -> None:
-    told = "changes nothing of the comment's own sum: give an input of your own too, such as --machine SUM"
-    assert told in refusal("breakeven", "--prices", prices(tmp_path, ""))
+    output = "changes nothing of the comment's own sum: give an input of your own too, such as --machine SUM"
+    assert output in refusal("breakeven", "--prices", prices(tmp_path, ""))
     mine = prices(tmp_path, rate_table("EUR", "GBP", 0.5))
-    told = "changes nothing of the comment's workstation, as no [[rate]] of it is needed; --gpu NAME takes"
-    assert told in refusal("breakeven", "--machine", "9000", "--prices", mine)
+    output = "changes nothing of the comment's workstation, as no [[rate]] of it is needed; --gpu NAME takes"
+    assert output in refusal("breakeven", "--machine", "9000", "--prices", mine)
 
 
 def test_a_rental_without_a_rate_is_said_to_be_left_out(tmp_path: Path) -> None:
-    told = "Rentals left out: no rate from EUR to USD, a [[rate]] in --prices brings one"
+    output = "Rentals left out: no rate from EUR to USD, a [[rate]] in --prices brings one"
     mine = prices(tmp_path, rental_table(currency="EUR"))
-    assert f"{told}." in answer(*MACHINE, "--prices", mine)["notes"]
-    assert f"{told}." not in answer(*MACHINE, "--prices", mine, "--rent", "20")["notes"]
+    assert f"{output}." in answer(*MACHINE, "--prices", mine)["notes"]
+    assert f"{output}." not in answer(*MACHINE, "--prices", mine, "--rent", "20")["notes"]
     mine = prices(tmp_path, rental_table(gpu="RTX 3090", currency="EUR"))
-    assert told in refusal("breakeven", "--gpu", "RTX 3090", "--gpus", "8", "--hours", "5", "--prices", mine)
+    assert output in refusal("breakeven", "--gpu", "RTX 3090", "--gpus", "8", "--hours", "5", "--prices", mine)
 
 
 def test_its_own_price_of_electricity_given_in_euros_changes_nothing() -> None:
@@ -416,6 +416,6 @@ BAD_INPUT = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "told"), BAD_INPUT, ids=lambda value: " ".join(value)[-30:])
-def test_bad_input_is_one_clear_line(arguments: list[str], told: str) -> None:
-    assert told in refusal("breakeven", *arguments)
+@pytest.mark.parametrize(("arguments", "output"), BAD_INPUT, ids=lambda value: " ".join(value)[-30:])
+def test_bad_input_is_one_clear_line(arguments: list[str], output: str) -> None:
+    assert output in refusal("breakeven", *arguments)

@@ -65,8 +65,8 @@ def test_a_torch_that_does_not_import_ends_a_run_before_its_first_trial(tmp_path
     done = process(*words.split(), PYTHONPATH=path, CUDA_VISIBLE_DEVICES="")
     assert (done.returncode, done.stdout) == (2, "")
     _, last = done.stderr.splitlines()
-    told = "the stack does not import: ImportError: libcudart.so.12: no such file"
-    assert last == f"repro: {told}; set up with ./run_all.sh, or install what it lacks with pip"
+    output = "the stack does not import: ImportError: libcudart.so.12: no such file"
+    assert last == f"repro: {output}; set up with ./run_all.sh, or install what it lacks with pip"
     assert not (tmp_path / out / "trials.jsonl").exists()
 
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from repro.console import UserError
-from repro.machine.build_cache import build_cache, cut_short, mend, wanted_cache
+from repro.machine.build_cache import build_cache, clean_build_caches, cut_short, wanted_cache
 from repro.machine.stack import server_environment
 from repro.measure.launcher import ForkServer
 from tests.command_line import ROOT, one_line, process_of, refusal
@@ -49,11 +49,11 @@ def test_what_was_cut_short_and_locks_of_nobody_are_removed_and_all_else_stays(t
     for file in (objects / "cut.so", objects / "linking.so", extensions / "lock", extensions / "fused_adam.so"):
         file.touch()
     with (objects / "linking.so").open("ab"):
-        assert mend(variables) == 2
+        assert clean_build_caches(variables) == 2
     assert {file.name for file in objects.iterdir()} == {"whole.so", "kernel.cpp", "linking.so"}
     assert {file.name for file in extensions.iterdir()} == {"fused_adam.so"}
-    assert mend(variables) == 1
-    assert mend({}) == 0
+    assert clean_build_caches(variables) == 1
+    assert clean_build_caches({}) == 0
 
 
 def test_a_build_that_another_process_is_at_is_waited_for(tmp_path: Path) -> None:
@@ -66,12 +66,12 @@ def test_a_build_that_another_process_is_at_is_waited_for(tmp_path: Path) -> Non
         try:
             while not lock.exists():
                 assert builder.poll() is None
-            assert mend(variables) == 0
+            assert clean_build_caches(variables) == 0
         finally:
             builder.kill()
             builder.wait()
     assert lock.exists()
-    assert mend(variables) == 1
+    assert clean_build_caches(variables) == 1
 
 
 def test_a_fork_server_mends_its_caches_before_it_starts(tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ def test_a_temporary_cache_that_compilers_do_not_take_is_refused(
 def test_a_cache_that_is_a_file_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
     file, out = tmp_path / "cache", tmp_path / "out"
     file.touch()
-    told = refusal("--models", "vit", "--processes", "1", "--out", str(out), REPRO_CACHE=str(file))
-    assert told == f"repro: {file}, where it would build, is no folder: move it, or name a folder in REPRO_CACHE\n"
+    output = refusal("--models", "vit", "--processes", "1", "--out", str(out), REPRO_CACHE=str(file))
+    assert output == f"repro: {file}, where it would build, is no folder: move it, or name a folder in REPRO_CACHE\n"
     assert not out.exists()
 
 
@@ -158,9 +158,9 @@ def test_a_planted_or_read_only_folder_of_builds_is_refused_before_anything_is_m
     run = process_of(
         WITHOUT_ROOT_S_RIGHTS, *wanted, REPRO_CACHE=nowhere, TMPDIR=str(temporary), CUDA_VISIBLE_DEVICES=""
     )
-    told = one_line(run)
-    assert told.startswith(f"repro: {place}, where it would build, is no folder that you")
-    assert "REPRO_CACHE" in told
+    output = one_line(run)
+    assert output.startswith(f"repro: {place}, where it would build, is no folder that you")
+    assert "REPRO_CACHE" in output
     assert not out.exists()
 
 

@@ -83,9 +83,9 @@ def test_one_that_is_interrupted_keeps_what_is_finished(tmp_path: Path) -> None:
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.05)
     run.send_signal(signal.SIGINT)
-    _, told = run.communicate(timeout=60)
-    assert run.returncode == 130, told
-    assert told.splitlines()[-1] == "repro: interrupted: what is finished is kept; the same command resumes"
+    _, output = run.communicate(timeout=60)
+    assert run.returncode == 130, output
+    assert output.splitlines()[-1] == "repro: interrupted: what is finished is kept; the same command resumes"
     assert (tmp_path / "report.md").is_file()
 
 

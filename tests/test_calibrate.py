@@ -57,10 +57,10 @@ def test_products_copies_launches_and_exchanges_are_measured(probes: Path) -> No
 
 def test_what_is_measured_is_reckoned_a_second(in_ranks: InRanks) -> None:
     """Where every probe takes 2 s. Products are of 512 x 512, copies of 64 MiB, exchanges of 16 MiB."""
-    for told in in_ranks("probed", world=2):
-        assert told["exchanging"] == 1, "all ranks do so equally often"
-        assert told["backward"] == 1
-        assert told["found"] == {
+    for output in in_ranks("probed", world=2):
+        assert output["exchanging"] == 1, "all ranks do so equally often"
+        assert output["backward"] == 1
+        assert output["found"] == {
             **dict.fromkeys(("fp32", "fp16", "bf16"), 512**3),
             "tf32": None,
             **dict.fromkeys(("copy", "host"), 2**26),  # read and written
@@ -73,13 +73,13 @@ def test_what_is_measured_is_reckoned_a_second(in_ranks: InRanks) -> None:
 
 @pytest.mark.parametrize("capability", [(7, 5), (8, 0)])
 def test_a_gpus_host_memory_and_arithmetics_are_measured_too(in_ranks: InRanks, capability: tuple[int, int]) -> None:
-    [told] = in_ranks("probed", capability=capability)
-    found, ampere = told["found"], capability == (8, 0)
+    [output] = in_ranks("probed", capability=capability)
+    found, ampere = output["found"], capability == (8, 0)
     assert (found["fp32"], found["fp16"], found["copy"]) == (512**3, 512**3, 2**26)
     assert found["tf32"] == found["bf16"] == (512**3 if ampere else None)
-    assert (found["host"], found["memory"], told["pinned"]) == (2**25, 7, 1)
+    assert (found["host"], found["memory"], output["pinned"]) == (2**25, 7, 1)
     assert (found["ring"], found["latency"]) == (None, None)
-    assert told["tf32"] == [False, ampere, False, False], "as each product is asked for"
+    assert output["tf32"] == [False, ampere, False, False], "as each product is asked for"
 
 
 def test_the_fastest_time_counts_after_a_warm_up_and_of_a_tenth_of_a_second_at_least(in_ranks: InRanks) -> None:
@@ -109,16 +109,16 @@ def test_on_a_cpu_deepspeed_and_fsdp_update_with_the_same_adam(probes: Path) -> 
         assert updates[f"free_lunch+zero_3{suffix}"] == pytest.approx(updates[f"free_lunch+fsdp_3{suffix}"])
 
 
-def test_that_others_kept_the_cpus_busy_is_told_of_what_was_probed_and_of_what_follows(
+def test_that_others_kept_the_cpus_busy_is_reported_of_what_was_probed_and_of_what_follows(
     probes: Path, tmp_path: Path
 ) -> None:
-    for crowd, told in ((1.25, "other processes kept about 1.2 CPUs busy"), (0.1, ""), (None, "")):
+    for crowd, output in ((1.25, "other processes kept about 1.2 CPUs busy"), (0.1, ""), (None, "")):
         file = tmp_path / "probes.json"
         replace(load_probes(probes), crowd=crowd).save(file)
         for more in ((), ("--models", "vit")):
             said = repro("predict", "--probes", str(file), "--gpus", "2", *more).stderr
-            assert ("While it was probed" in said) == bool(told)
-            assert told in said
+            assert ("While it was probed" in said) == bool(output)
+            assert output in said
 
 
 def test_a_crowd_is_counted_while_a_cpu_is_probed(probes: Path) -> None:
@@ -127,9 +127,9 @@ def test_a_crowd_is_counted_while_a_cpu_is_probed(probes: Path) -> None:
     assert 0 <= crowd <= len(os.sched_getaffinity(0))
 
 
-def test_a_file_that_cannot_be_written_is_told_before_anything_is_probed(tmp_path: Path) -> None:
-    told = refusal("calibrate", "--out", str(tmp_path))
-    assert f"--out {tmp_path}: it is a folder, expected a file such as {tmp_path}/probes.json" in told
+def test_a_file_that_cannot_be_written_is_reported_before_anything_is_probed(tmp_path: Path) -> None:
+    output = refusal("calibrate", "--out", str(tmp_path))
+    assert f"--out {tmp_path}: it is a folder, expected a file such as {tmp_path}/probes.json" in output
     for file in ("/proc/probes.json", "/proc/foo/probes.json"):
         assert refusal("calibrate", "--out", file, CUDA_VISIBLE_DEVICES="") == (
             f"repro: cannot write to {file}: No such file or directory; name another file with --out\n"
@@ -144,9 +144,9 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_probed(tmp_pat
 def test_a_stack_that_does_not_load_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('no luck')")
     paths = f"{tmp_path}{os.pathsep}{ROOT}"
-    told = process("calibrate", "--out", str(tmp_path / "probes.json"), PYTHONPATH=paths, CUDA_VISIBLE_DEVICES="")
-    assert (told.returncode, told.stdout) == (2, "")
-    assert told.stderr.endswith("repro: nothing can be probed: the stack does not import: ImportError: no luck\n")
+    output = process("calibrate", "--out", str(tmp_path / "probes.json"), PYTHONPATH=paths, CUDA_VISIBLE_DEVICES="")
+    assert (output.returncode, output.stdout) == (2, "")
+    assert output.stderr.endswith("repro: nothing can be probed: the stack does not import: ImportError: no luck\n")
 
 
 @pytest.mark.slow
@@ -167,10 +167,10 @@ def test_a_calibration_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_probe_that_fails_is_one_clear_line_and_keeps_its_log(tmp_path: Path) -> None:
     out, log = tmp_path / "probes.json", tmp_path / "probes.json.log"
-    told = process("calibrate", "--processes", "2", "--out", str(out), GLOO_SOCKET_IFNAME="nowhere")
-    assert (told.returncode, told.stdout) == (2, "")
-    assert "repro: probing 2 x cpu crashed: " in told.stderr
-    assert told.stderr.endswith(f"; see {log}\n")
+    output = process("calibrate", "--processes", "2", "--out", str(out), GLOO_SOCKET_IFNAME="nowhere")
+    assert (output.returncode, output.stdout) == (2, "")
+    assert "repro: probing 2 x cpu crashed: " in output.stderr
+    assert output.stderr.endswith(f"; see {log}\n")
     assert "nowhere" in log.read_text()
     assert not out.exists()
 
@@ -278,10 +278,10 @@ def test_bad_input_is_one_line(probes: Path, tmp_path: Path) -> None:
     assert "3 x cpu was not probed, only 1, 2" in refusal("predict", "--probes", str(probes), "--gpus", "3")
     assert "leave --gpu and --nodes out" in refusal("predict", "--probes", str(probes), "--gpu", "A100")
     broken = tmp_path / "broken.json"
-    told = refusal("predict", "--probes", str(broken))
+    output = refusal("predict", "--probes", str(broken))
     assert (
         "no probes of a machine (cannot be read (No such file or directory)); python -m repro calibrate --out FILE"
-        in told
+        in output
     )
     broken.write_text("{}")
     assert "(it lacks device, memory, capability, counts, seconds)" in refusal("predict", "--probes", str(broken))
@@ -298,7 +298,7 @@ def test_bad_input_is_one_line(probes: Path, tmp_path: Path) -> None:
     for far in (1e300, 1e-300):  # no days are reckoned from it
         found["counts"]["1"] |= {"bf16": 1e10, "launch": far}
         broken.write_text(json.dumps(found))
-        told = refusal("predict", "--probes", str(broken))
-        assert f"counts.1.launch is {far}, not a positive number from 1e-20 to 1e+20" in told
+        output = refusal("predict", "--probes", str(broken))
+        assert f"counts.1.launch is {far}, not a positive number from 1e-20 to 1e+20" in output
     broken.write_text(json.dumps(found | {"counts": []}))
     assert "counts is []" in refusal("predict", "--probes", str(broken))

@@ -73,7 +73,7 @@ def test_ranks_share_the_threads_that_these_cpus_can_run(monkeypatch: pytest.Mon
     threads: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", threads.append)
     monkeypatch.setattr(os, "environ", dict(os.environ))
-    Rank(0, 2, 0, 2, cuda=False, rendezvous="", sent=0.0, turns=None).prepare(None)
+    Rank(0, 2, 0, 2, cuda=False, rendezvous="", sent=0.0, scheduler=None).prepare(None)
     assert threads == [max(1, (host().usable_cpus or 0) // 2)]
 
 
@@ -83,15 +83,15 @@ def test_ranks_share_the_threads_that_these_cpus_can_run(monkeypatch: pytest.Mon
 def test_a_rank_on_a_gpu_keeps_the_threads_it_was_given_and_tells_of_its_own_gpu_before_it_takes_of_it(
     monkeypatch: pytest.MonkeyPatch, given: str | None, threads: list[Any]
 ) -> None:
-    told: list[Any] = []
-    monkeypatch.setattr(torch, "set_num_threads", lambda number: told.append(("threads", number)))
-    monkeypatch.setattr(torch.cuda, "set_device", lambda number: told.append(("takes", number)))
+    output: list[Any] = []
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: output.append(("threads", number)))
+    monkeypatch.setattr(torch.cuda, "set_device", lambda number: output.append(("takes", number)))
     monkeypatch.setattr(nvml, "memory", lambda local: (80, local))
     monkeypatch.setattr(os, "environ", {} if given is None else {"OMP_NUM_THREADS": given})
-    rank = Rank(5, 8, 1, 2, cuda=True, rendezvous="", sent=0.0, turns=None)
-    monkeypatch.setattr(rank, "report", told.append, raising=False)
+    rank = Rank(5, 8, 1, 2, cuda=True, rendezvous="", sent=0.0, scheduler=None)
+    monkeypatch.setattr(rank, "report", output.append, raising=False)
     rank.prepare(None)
-    assert told == [*threads, Report(gpu_memory=(80, 1)), ("takes", 1)]
+    assert output == [*threads, Report(gpu_memory=(80, 1)), ("takes", 1)]
     numbers = {name: os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE")}
     assert numbers == {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_SIZE": "2"}, "DeepSpeed reads them"
 

@@ -127,17 +127,17 @@ def test_a_bound_holds_as_far_as_it_is_printed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "relation", "told"),
+    ("value", "relation", "output"),
     [
         (2.67, "equals", "2.67 rounds to 3 x"),
         (3.0, "equals", "3 x, as published"),
         (3.0, "at_most", "3 is at most 3 x"),
     ],
 )
-def test_a_number_that_holds_is_told_beside_the_published_one_unless_it_is_that(
-    value: float, relation: Relation, told: str
+def test_a_number_that_holds_is_reported_beside_the_published_one_unless_it_is_that(
+    value: float, relation: Relation, output: str
 ) -> None:
-    assert judge(claim("3", 1, relation), Working(Interval.exact(value)))[1] == told
+    assert judge(claim("3", 1, relation), Working(Interval.exact(value)))[1] == output
 
 
 def test_a_difference_says_how_far_off_the_number_is() -> None:
@@ -356,8 +356,8 @@ def test_the_page_on_the_paper_has_the_verdicts_as_they_are() -> None:
     counts = Counter(checked.verdict for checked in CHECKED.values())
     page = documentation("docs/paper.md")
     assert f"`expected/claims.csv` lists {len(CHECKED)} of them" in page
-    told = f"{counts['holds']} hold, {counts['holds_by_rounding']} by rounding, and {counts['differs']} differ"
-    assert f"Without a run {told}:" in page
+    output = f"{counts['holds']} hold, {counts['holds_by_rounding']} by rounding, and {counts['differs']} differ"
+    assert f"Without a run {output}:" in page
 
 
 # --- What cannot be checked ---
@@ -378,8 +378,8 @@ def test_a_share_of_50_respondents_is_called_impossible_where_it_is() -> None:
     surveyed = [claim for claim in shares if claim.id.startswith("survey") and claim.id != "survey-data-center"]
     assert len(surveyed) >= 10
     for claim in surveyed:
-        told = claim.not_checkable or ""
-        assert ("no whole number" in told) == (int(claim.published) not in possible), claim.id
+        output = claim.not_checkable or ""
+        assert ("no whole number" in output) == (int(claim.published) not in possible), claim.id
 
 
 def test_the_numbers_in_reasons_follow_from_the_papers() -> None:
@@ -402,10 +402,10 @@ def test_every_recomputed_number_names_the_rows_it_came_from() -> None:
 
 
 def test_a_claim_shows_its_rows_and_its_arithmetic_step_by_step() -> None:
-    told = repro("claims", "pythia-1b-fewer-gpu-days").stdout
+    output = repro("claims", "pythia-1b-fewer-gpu-days").stdout
     for part in ("3x fewer", "holds", "figure6.csv", "64 A100 40 GB for 3 days", "table1.csv", "18 days",
                  "paper, Table 1", "3 x 64 = 192", "18 x 4 = 72", "192 / 72 = 2.6667"):  # fmt: skip
-        assert part in told
+        assert part in output
     row = answer("claims", "pythia-1b-fewer-gpu-days")[0]
     assert [used["file"] for used in row["rows"]] == ["figure6.csv", "table1.csv"]
     assert row["steps"][-1] == "192 / 72 = 2.6667"
@@ -414,24 +414,24 @@ def test_a_claim_shows_its_rows_and_its_arithmetic_step_by_step() -> None:
     assert traced[-1]["value"] == "differs"
 
 
-def test_numbers_are_told_as_people_write_them() -> None:
-    told = repro("claims", "parameters-convnext-in-figure-6").stdout
-    assert "published: 350 million parameters, its last printed place 10,000,000" in told
+def test_numbers_are_reported_as_people_write_them() -> None:
+    output = repro("claims", "parameters-convnext-in-figure-6").stdout
+    assert "published: 350 million parameters, its last printed place 10,000,000" in output
     assert "0 is less than 1 machine:" in CHECKED["review-50k-to-100k"].reason
-    everything = " ".join(f"{one.claim.told} {one.reason} {one.working}" for one in CHECKED.values())
+    everything = " ".join(f"{one.claim.text} {one.reason} {one.working}" for one in CHECKED.values())
     assert re.findall(r"(?<![\w.,-])1 (?:days|epochs|GPUs|machines|hours)\b", everything) == []
     assert "in Appendix J, 1 day in Table 1" in everything
 
 
 def test_each_of_several_published_numbers_stands_with_its_own_unit() -> None:
-    told = repro("claims").stdout
+    output = repro("claims").stdout
     for numbers in (
         "50 people; 35 institutions ",
         " 1 day; 1 GPU ",
         " 61 GB; 8 CPUs; 132 GB; 16 CPUs ",
         " 4; 8 to 16 GPUs ",
     ):
-        assert numbers in told
+        assert numbers in output
     assert "published: -\n" in repro("claims", "original-resources").stdout
 
 
@@ -470,8 +470,8 @@ def test_the_list_has_a_row_for_every_claim() -> None:
     text = repro("claims")
     assert text.returncode == 0  # what differs is a finding, no failure
     assert text.stderr == ""
-    for told in (text.stdout, repro("claims", "--format", "markdown").stdout):
-        answered, _, table = told.partition("\n\n")
+    for output in (text.stdout, repro("claims", "--format", "markdown").stdout):
+        answered, _, table = output.partition("\n\n")
         assert answered.startswith(f"{len(rows)} claims: holds ")
         assert len(answered.splitlines()) == 1
         assert len(table.splitlines()) == len(rows) + 2
@@ -490,16 +490,16 @@ BROKEN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("old", "new", "told"), BROKEN)
-def test_a_broken_list_is_told_in_one_line(old: str, new: str, told: str, expected: Path) -> None:
+@pytest.mark.parametrize(("old", "new", "output"), BROKEN)
+def test_a_broken_list_is_reported_in_one_line(old: str, new: str, output: str, expected: Path) -> None:
     file = expected / "claims.csv"
     assert file.read_text().count(old) == 1
     file.write_text(file.read_text().replace(old, new))
-    assert told in refusal("claims")
+    assert output in refusal("claims")
 
 
 @pytest.mark.parametrize(
-    ("file", "old", "new", "told"),
+    ("file", "old", "new", "output"),
     [
         ("lab.csv", "T4 node with 2 CPUs,-,2,1,", "XT4,-,2,1,", "no row for T4 node with 2 CPUs, 1,"),
         ("rental.csv", "RTX 4090,1,RunPod,on", "RTX 4090,1,Run,on", "no row for RTX 4090, 1, RunPod, on-demand,"),
@@ -507,23 +507,23 @@ def test_a_broken_list_is_told_in_one_line(old: str, new: str, told: str, expect
         ("table5.csv", "H100", "H200", "no row for H100,"),
     ],
 )
-def test_a_row_that_claims_need_and_a_file_lacks_is_told_in_one_line(
-    file: str, old: str, new: str, told: str, expected: Path
+def test_a_row_that_claims_need_and_a_file_lacks_is_reported_in_one_line(
+    file: str, old: str, new: str, output: str, expected: Path
 ) -> None:
     text = (expected / file).read_text()
     assert f"\n{old}" in text
     (expected / file).write_text(text.replace(f"\n{old}", f"\n{new}", 1))
-    assert f"{expected / file}: found {told}" in refusal("claims")
+    assert f"{expected / file}: found {output}" in refusal("claims")
 
 
-def test_a_table_4_without_days_is_told_in_one_line(expected: Path, tmp_path: Path) -> None:
+def test_a_table_4_without_days_is_reported_in_one_line(expected: Path, tmp_path: Path) -> None:
     file = expected / "table4.csv"
     file.write_text(re.sub("^([^,]+,[^,]+,[0-9]+),[0-9]+,", r"\1,-,", file.read_text(), flags=re.MULTILINE))
     for command in (("claims",), ("claims", "mean-speedup"), ("report", "--out", str(tmp_path / "out"))):
         assert f"{file}: found no days" in refusal(*command)
 
 
-def test_a_paper_that_is_none_of_the_five_and_an_empty_list_are_told(expected: Path) -> None:
+def test_a_paper_that_is_none_of_the_five_and_an_empty_list_are_reported(expected: Path) -> None:
     file = expected / "claims.csv"
     header, first, *_ = file.read_text().splitlines()
     file.write_text(f"{header}\n{first.replace('paper, title', 'newspaper, title')}\n")
@@ -604,7 +604,7 @@ def test_numbers_that_round_to_the_papers_hold() -> None:
     assert check("best-over-median", search(best=30 / 2.36)).verdict == "differs"
 
 
-def test_some_of_the_papers_gpus_leave_its_means_open_and_theirs_is_told() -> None:
+def test_some_of_the_papers_gpus_leave_its_means_open_and_theirs_is_reported() -> None:
     checked = check("best-over-worst", [*search("H100", best=10), *search("A100", best=8)])
     assert checked.working is not None
     assert checked.working.value.value == pytest.approx((40 / 10 + 40 / 8) / 2)
@@ -687,8 +687,8 @@ def test_where_nothing_that_saves_memory_fits_the_reason_says_so() -> None:
         for each in search_space(count)[1:]
     ]
     fits = [record(id, "free_lunch", 20.0, "H100", count) for id in PYTHIA for count in COUNTS[1:]]
-    told = check("best-over-median", [*records, *fits]).reason
-    assert "on H100 every memory-saving settings ran out of memory in every cell" in told
+    output = check("best-over-median", [*records, *fits]).reason
+    assert "on H100 every memory-saving settings ran out of memory in every cell" in output
 
 
 def test_what_differs_by_its_unit_or_its_budget_says_so() -> None:
@@ -789,13 +789,13 @@ def test_claims_go_by_true_days_and_say_what_the_authors_clock_gives() -> None:
     assert check("one-gpu-memory-saving", early).reason == check("one-gpu-memory-saving", gain).reason, "a ratio"
 
 
-def test_claims_on_the_h100_are_told_by_the_chosen_clock() -> None:
+def test_claims_on_the_h100_are_reported_by_the_chosen_clock() -> None:
     folder = str(ROOT / "results" / "h100" / "text")
 
-    def told(*clock: str) -> dict[str, Any]:
+    def output(*clock: str) -> dict[str, Any]:
         return {row["id"]: row for row in answer("claims", "--measured", folder, *clock)}
 
-    true, authors = told(), told("--clock", "authors")
+    true, authors = output(), output("--clock", "authors")
     assert (true["table-1-cells"]["recomputed"], authors["table-1-cells"]["recomputed"]) == (2, 4)
     assert "by the authors' clock 4 cells" in true["table-1-cells"]["reason"]
     assert "by true days 2 cells" in authors["table-1-cells"]["reason"]
@@ -814,7 +814,7 @@ def test_a_comparison_of_every_cell_confirms_a_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "output"),
     [
         ({"scale": "tiny"}, "of tiny recipes"),
         ({"gpu": "cpu"}, "of the CPU"),
@@ -822,7 +822,7 @@ def test_a_comparison_of_every_cell_confirms_a_table() -> None:
         ({"nodes": 2}, "on several nodes"),
     ],
 )
-def test_records_that_cannot_stand_for_the_papers_do_not_count(change: dict[str, Any], told: str) -> None:
+def test_records_that_cannot_stand_for_the_papers_do_not_count(change: dict[str, Any], output: str) -> None:
     given: dict[str, Any] = {"gpu": "H100", "count": 2}
     given |= {key: value for key, value in change.items() if key in ("scale", "gpu")}
     records = [record("pythia-1b", "free_lunch", 10.0, **given)]
@@ -832,7 +832,7 @@ def test_records_that_cannot_stand_for_the_papers_do_not_count(change: dict[str,
     for id in NEED_A_RUN:
         checked = check(id, records)
         assert checked.verdict == "needs_measurement"
-        assert f"none of the 1 records counts: 1 are {told}" in checked.reason
+        assert f"none of the 1 records counts: 1 are {output}" in checked.reason
         assert checked.working is None
 
 
@@ -846,9 +846,9 @@ def test_the_kept_run_of_tiny_recipes_is_no_measurement_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("format", ["text", "markdown", "csv", "json"])
-def test_a_run_of_which_nothing_counts_for_any_claim_is_told_with_the_way_out(tmp_path: Path, format: str) -> None:
-    told = repro("claims", "--measured", "results/cpu-2-cores", "--format", format).stderr
-    assert told == (
+def test_a_run_of_which_nothing_counts_for_any_claim_is_reported_with_the_way_out(tmp_path: Path, format: str) -> None:
+    output = repro("claims", "--measured", "results/cpu-2-cores", "--format", format).stderr
+    assert output == (
         "repro: results/cpu-2-cores: it settles no claim, as none of the 57 records counts: 57 are of tiny recipes, 57 "
         "are of the CPU; python -m repro --gpus all measures what does\n"
     )
@@ -868,7 +868,7 @@ def test_a_results_folder_is_checked_from_the_command_line(tmp_path: Path) -> No
     assert "trials.jsonl" in traced
 
 
-def test_a_damaged_folder_is_told_and_its_sound_records_are_used(tmp_path: Path) -> None:
+def test_a_damaged_folder_is_reported_and_its_sound_records_are_used(tmp_path: Path) -> None:
     folder = results_folder(tmp_path / "run", *search("H100", counts=(2, 4, 8), factor=100.0))
     lines = (folder / "trials.jsonl").read_text().splitlines(keepends=True)
     changed = json.loads(lines[1])

@@ -104,12 +104,12 @@ def test_machines_read_the_same_rows_and_names_in_csv_and_json_without_blanks_an
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.delenv("REPRO_IMAGE", raising=False)
-    told = []
+    output = []
     for format in ("csv", "json"):
         assert main([*command.split(), "--format", format]) in (0, 3)
-        told.append(capsys.readouterr().out)
-    heads, *lines = csv.reader(io.StringIO(told[0]))
-    found = json.loads(told[1])
+        output.append(capsys.readouterr().out)
+    heads, *lines = csv.reader(io.StringIO(output[0]))
+    found = json.loads(output[1])
     rows = found if isinstance(found, list) else found.get("rows") or found["trials"]
     assert list(rows[0]) == heads
     assert len(rows) == len(lines)
@@ -160,7 +160,7 @@ def test_json_is_never_made_of_what_it_has_no_number_for(value: float) -> None:
         render([{"sum": value}], "json")
 
 
-def test_help_tells_where_a_command_writes_unless_it_is_told_where() -> None:
+def test_help_tells_where_a_command_writes_unless_it_is_reported_where() -> None:
     for name in HELP:
         for action in parser(name)._actions:
             if action.dest == "out" and action.default is not None:
@@ -185,7 +185,7 @@ def test_a_stream_that_is_closed_or_full_changes_no_exit_code(closed: str, code:
         assert (done.returncode, done.stderr.count("Traceback")) == (expected, 0), words
 
 
-def test_what_a_terminal_cannot_show_is_told_in_other_words(tmp_path: Path) -> None:
+def test_what_a_terminal_cannot_show_is_reported_in_other_words(tmp_path: Path) -> None:
     done = process("report", "--out", str(tmp_path), "--format", "markdown", PYTHONIOENCODING="latin-1")
     assert done.returncode == 0, done.stderr
 
@@ -263,11 +263,11 @@ BAD_INPUT = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "told"), BAD_INPUT, ids=lambda value: " ".join(value)[:30])
-def test_bad_input_is_one_clear_line_and_exit_code_2(arguments: list[str], told: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("arguments", "output"), BAD_INPUT, ids=lambda value: " ".join(value)[:30])
+def test_bad_input_is_one_clear_line_and_exit_code_2(arguments: list[str], output: list[str], tmp_path: Path) -> None:
     out = [] if arguments == ["frobnicate"] else ["--out", str(tmp_path / "out")]
     refused = refusal(*arguments, *out)
-    for part in told:
+    for part in output:
         assert part in refused
     assert not (tmp_path / "out").exists()
 
@@ -314,11 +314,11 @@ def test_no_command_drops_the_first_of_two_values_of_an_option_without_a_word(co
     ],
 )
 def test_an_id_is_found_in_any_case(command: str, id: str, spelled: str, capsys: pytest.CaptureFixture[str]) -> None:
-    told = []
+    output = []
     for each in (id, spelled):
         assert main([*command.split(), each]) == 0
-        told.append(capsys.readouterr().out)
-    assert told[0] == told[1]
+        output.append(capsys.readouterr().out)
+    assert output[0] == output[1]
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_an_empty_path_is_not_the_current_folder(words: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["all", "1", "0,1", "device=0"])
-def test_a_gpu_asked_for_where_none_is_visible_is_told(wanted: str, tmp_path: Path) -> None:
+def test_a_gpu_asked_for_where_none_is_visible_is_reported(wanted: str, tmp_path: Path) -> None:
     refused = refusal("--gpus", wanted, "--out", str(tmp_path), CUDA_VISIBLE_DEVICES="")
     assert "no GPU is visible" in refused
 
@@ -360,7 +360,7 @@ def test_a_gpu_asked_for_where_none_is_visible_is_told(wanted: str, tmp_path: Pa
         ("/proc/foo", "No such file or directory; name another folder with --out"),
     ],
 )
-def test_an_unwritable_output_is_told_before_any_work(command: str, out: str, why: str, tmp_path: Path) -> None:
+def test_an_unwritable_output_is_reported_before_any_work(command: str, out: str, why: str, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("not a folder")
     place = out.format(file=file)
@@ -383,7 +383,7 @@ def test_looking_for_room_makes_nothing_that_another_run_may_stand_in(tmp_path: 
         ("upgrade-check --against torch==2.11.0", "check.json"),
     ],
 )
-def test_a_folder_in_the_place_of_a_file_is_told_before_any_work(command: str, name: str, tmp_path: Path) -> None:
+def test_a_folder_in_the_place_of_a_file_is_reported_before_any_work(command: str, name: str, tmp_path: Path) -> None:
     (tmp_path / name).mkdir()
     assert refusal(*command.split(), "--out", str(tmp_path), CUDA_VISIBLE_DEVICES="") == (
         f"repro: {tmp_path / name} is a folder, where a file is to be written: move it, or name another folder with "
@@ -406,7 +406,7 @@ def test_what_is_refused_leaves_no_folder_behind(command: str, tmp_path: Path) -
     assert [*tmp_path.iterdir()] == [], "neither there nor where it was started"
 
 
-def test_a_broken_table_is_told_with_file_line_and_column_before_any_trial(tmp_path: Path) -> None:
+def test_a_broken_table_is_reported_with_file_line_and_column_before_any_trial(tmp_path: Path) -> None:
     folder = tmp_path / "expected"
     shutil.copytree(ROOT / "expected", folder)
     table = folder / "table1.csv"
@@ -419,7 +419,7 @@ def test_a_broken_table_is_told_with_file_line_and_column_before_any_trial(tmp_p
     assert not (tmp_path / "out").exists()
 
 
-def test_an_old_python_is_told() -> None:
+def test_an_old_python_is_reported() -> None:
     code = (
         "import sys, runpy; sys.version_info = (3, 10, 0); sys.version = '3.10.0'; sys.argv = ['repro'];"
         "runpy.run_module('repro', run_name='__main__')"
@@ -429,7 +429,7 @@ def test_an_old_python_is_told() -> None:
     assert found.stderr == "repro: Python 3.10.0 is too old: 3.11 or newer is needed\n"
 
 
-def test_a_python_that_strips_what_libraries_read_is_told_before_any_work(tmp_path: Path) -> None:
+def test_a_python_that_strips_what_libraries_read_is_reported_before_any_work(tmp_path: Path) -> None:
     done = process("--out", str(tmp_path / "out"), PYTHONOPTIMIZE="2", CUDA_VISIBLE_DEVICES="")
     assert "PYTHONOPTIMIZE" in one_line(done)
     assert not (tmp_path / "out").exists()
@@ -473,7 +473,7 @@ MEASURING = ["run", "lab", "calibrate", "upgrade-check --against x==1"]
 
 
 @pytest.mark.parametrize("command", MEASURING)
-def test_a_place_that_compilers_do_not_take_is_told_before_any_work_and_left_unmade(
+def test_a_place_that_compilers_do_not_take_is_reported_before_any_work_and_left_unmade(
     command: str, tmp_path: Path
 ) -> None:
     place = tmp_path / "with blanks"
@@ -489,5 +489,5 @@ def test_a_package_that_measuring_needs_and_that_is_not_installed_is_named(
     for module in ("tqdm", "psutil"):
         monkeypatch.setitem(sys.modules, module, None)
     assert main([*command.split(), "--out", str(tmp_path / "out")]) == 2
-    told = capsys.readouterr()
-    assert (told.out, told.err) == ("", f"repro: tqdm, psutil are not installed: {way_to_install()}\n")
+    output = capsys.readouterr()
+    assert (output.out, output.err) == ("", f"repro: tqdm, psutil are not installed: {way_to_install()}\n")

@@ -91,7 +91,7 @@ def test_a_slower_step_in_both_halves_of_the_processes_regressed(tmp_path: Path)
     assert "pythia-1b" in found["verdict"]
 
 
-def test_days_are_told_of_what_somebody_would_train_and_not_of_its_tiny_twin(tmp_path: Path) -> None:
+def test_days_are_reported_of_what_somebody_would_train_and_not_of_its_tiny_twin(tmp_path: Path) -> None:
     tiny = record("vit", "naive", 0.1, scale="tiny")
     found, _ = compared(tmp_path, [*processes(), tiny], [*processes(), tiny])
     days = {row["scale"]: (row["before_days"], row["after_days"]) for row in found["trials"]}
@@ -203,20 +203,20 @@ def test_a_trial_that_fails_no_more_and_may_be_slower_is_not_called_fixed(tmp_pa
     assert row["reason"].startswith("1 of 8 processes crashed: no such kernel; 20.0% slower ")
 
 
-def test_where_both_sides_fail_both_counts_are_told_and_failing_more_often_is_not_unchanged(tmp_path: Path) -> None:
-    told = "before, {} of 8 processes crashed: no such kernel; after, {} of 8 processes crashed: no such kernel; "
+def test_where_both_sides_fail_both_counts_are_reported_and_failing_more_often_is_not_unchanged(tmp_path: Path) -> None:
+    output = "before, {} of 8 processes crashed: no such kernel; after, {} of 8 processes crashed: no such kernel; "
     row, code = of_starts(tmp_path / "less", [0, 5], [3])
     assert (row["status"], code) == ("unchanged", 0)
-    assert row["reason"].startswith(told.format(2, 1))
+    assert row["reason"].startswith(output.format(2, 1))
     row, code = of_starts(tmp_path / "as often", [0], [5])
     assert (row["status"], code) == ("unchanged", 0)
-    assert row["reason"].startswith(told.format(1, 1))
+    assert row["reason"].startswith(output.format(1, 1))
     row, code = of_starts(tmp_path / "more", [3], [0, 5])
     assert (row["status"], code) == ("inconclusive", 3)
-    assert row["reason"].startswith("fails more often: " + told.format(1, 2))
+    assert row["reason"].startswith("fails more often: " + output.format(1, 2))
 
 
-def test_failures_are_told_by_status_in_any_order() -> None:
+def test_failures_are_reported_by_status_in_any_order() -> None:
     known = Environment(host=Host("One"))
     failed = [
         record("pythia-1b", "naive", None, status="timed_out", reason="an hour"),
@@ -233,8 +233,8 @@ def test_what_was_measured_again_in_its_folder_is_no_start_of_its_own(tmp_path: 
     failed, again = (record("pythia-1b", "naive", None, status="crashed", reason=why) for why in ("once", "twice"))
     end = processes()[0] if last == "ok" else record("pythia-1b", "naive", None, status=last)
     results_folder(tmp_path / "1", failed, again, end)
-    told = [each.reason for each in read_side(tmp_path).records if each.status == "crashed"]
-    assert told == ([] if last == "ok" else ["twice"])
+    output = [each.reason for each in read_side(tmp_path).records if each.status == "crashed"]
+    assert output == ([] if last == "ok" else ["twice"])
 
 
 @pytest.mark.parametrize(
@@ -258,8 +258,8 @@ def test_a_side_of_two_recipes_is_incomparable(tmp_path: Path) -> None:
 
 def test_a_side_of_two_devices_is_incomparable(tmp_path: Path) -> None:
     mixed = [*processes(count=5), *processes(count=5, gpu="H100")]
-    told = ("incomparable", "another device: A100 or H100, then A100 or H100", 3)
-    assert status(tmp_path, mixed, mixed) == told
+    output = ("incomparable", "another device: A100 or H100, then A100 or H100", 3)
+    assert status(tmp_path, mixed, mixed) == output
 
 
 def sized(side: Sequence[Record], halved: Sequence[int]) -> list[Record]:
@@ -268,7 +268,7 @@ def sized(side: Sequence[Record], halved: Sequence[int]) -> list[Record]:
     return [half[number] if number in halved else each for number, each in enumerate(side)]
 
 
-def test_processes_that_had_to_halve_their_micro_batch_are_told_and_in_no_ratio(tmp_path: Path) -> None:
+def test_processes_that_had_to_halve_their_micro_batch_are_reported_and_in_no_ratio(tmp_path: Path) -> None:
     before, after, few = processes(count=12), processes(count=12, seed=2), [2, 5, 11]
     found, code = compared(tmp_path / "more", before, sized(after, few))
     [row] = found["trials"]
@@ -327,10 +327,10 @@ def test_a_measured_trial_that_is_incomparable_leaves_the_answer_open_and_is_nam
     other = [record("vit", "naive", 3.0, micro_batch=size) for size in (4, 2)]
     found, code = compared(tmp_path, [*processes(), other[0]], [*processes(seed=2), other[1]])
     assert ([row["status"] for row in found["trials"]], code) == (["unchanged", "incomparable"], 3)
-    told = (
+    output = (
         "inconclusive (1 unchanged, 1 incomparable): vit, naive, 4 x A100 incomparable (another largest micro batch: 4,"
     )
-    assert told in found["verdict"]
+    assert output in found["verdict"]
 
 
 def test_what_runs_on_neither_side_spoils_no_answer(tmp_path: Path) -> None:
@@ -348,10 +348,10 @@ def test_a_step_is_that_from_an_idle_device_to_an_idle_device() -> None:
 
 def test_separate_runs_are_judged_by_the_median_of_each_start_and_a_floor_of_the_first_stack() -> None:
     before, after = sides(synchronised_step=30.0)
-    told = [replace(each, stack_started=number // 3) for number, each in enumerate(before.records[:9])]
-    for each, seconds in zip(told, (1, 2, 9, 3, 3, 3, 7, 5, 6), strict=True):
+    output = [replace(each, stack_started=number // 3) for number, each in enumerate(before.records[:9])]
+    for each, seconds in zip(output, (1, 2, 9, 3, 3, 3, 7, 5, 6), strict=True):
         each.synchronised_step = seconds
-    assert medians_of_starts(told, step_seconds) == [2, 3, 6]
+    assert medians_of_starts(output, step_seconds) == [2, 3, 6]
     a = [step_seconds(each) for each in before.records]
     judged = judge_separate(before.records, after.records)
     assert judged.floor == noise_floor(of_separate(a[::2], a[1::2]))  # type: ignore[arg-type]
@@ -376,16 +376,16 @@ def test_a_peak_and_compiling_on_a_cpu_have_moved_only_where_their_starts_say_so
     def of(*values: int, device: str = "cpu") -> list[Record]:
         return [replace(processes(count=1, **{field: each * unit})[0], device=device) for each in values]
 
-    def told(before: list[Record], after: list[Record]) -> list[str]:
+    def output(before: list[Record], after: list[Record]) -> list[str]:
         return [found.what for found in changes(before, after)]
 
-    assert told(of(100), of(130)) == []
-    assert told(of(100, 101, 149, 151), of(150, 102, 153, 148)) == []
-    assert told(of(100, 101, 102, 103), of(130, 131, 132, 133)) == [what]
-    assert told(of(100, device="A100"), of(130, device="A100")) == [what]
+    assert output(of(100), of(130)) == []
+    assert output(of(100, 101, 149, 151), of(150, 102, 153, 148)) == []
+    assert output(of(100, 101, 102, 103), of(130, 131, 132, 133)) == [what]
+    assert output(of(100, device="A100"), of(130, device="A100")) == [what]
 
 
-def test_a_peak_that_cannot_be_one_is_told_as_it_is() -> None:
+def test_a_peak_that_cannot_be_one_is_reported_as_it_is() -> None:
     of = [replace(processes(count=1)[0], device="cpu", peak_memory=mib * 2**20) for mib in (100, -1)]
     assert [found.what for found in changes(of[:1], of[1:])] == ["peak memory"]
 
@@ -414,9 +414,9 @@ def baseline(folder: Path, **changed: Any) -> Path:
 
 
 def test_the_help_names_all_that_is_compared() -> None:
-    told = repro("compare", "--help").stdout
+    output = repro("compare", "--help").stdout
     for part in ("a results folder", "a folder of such folders", "pytest-benchmark's JSON", "upgrade-check --accept"):
-        assert part in told
+        assert part in output
 
 
 def test_a_baseline_of_a_recipe_that_was_another_is_incomparable(tmp_path: Path) -> None:
@@ -442,8 +442,8 @@ def test_samples_of_a_throttled_gpu_are_discarded_and_counted(tmp_path: Path) ->
 def test_memory_that_another_process_held_breaks_nothing(tmp_path: Path) -> None:
     full = record("pythia-1b", "naive", None, status="out_of_memory", reason="full", gpu_state=[{"processes": 2}])
     broken = record("pythia-1b", "naive", None, status="out_of_memory", reason="full", gpu_state=[{"processes": 1}])
-    told = "its one sample was discarded: another process used the GPU"
-    assert status(tmp_path / "all", processes(), [full]) == ("incomparable", told, 3)
+    output = "its one sample was discarded: another process used the GPU"
+    assert status(tmp_path / "all", processes(), [full]) == ("incomparable", output, 3)
     assert status(tmp_path / "alone", processes(), [broken])[::2] == ("broke", 1)
     for name, each in (("1", full), *((str(number), one) for number, one in enumerate(processes(count=10), 2))):
         results_folder(tmp_path / "some" / name, each)
@@ -496,7 +496,7 @@ def number_of(name: str) -> int:
     return len(name)
 
 
-def test_a_folder_without_trials_among_those_of_a_side_is_told(tmp_path: Path, benchmarks: Path) -> None:
+def test_a_folder_without_trials_among_those_of_a_side_is_reported(tmp_path: Path, benchmarks: Path) -> None:
     good = results_folder(tmp_path / "good", *processes())
     environment(good)
     for number, each in enumerate(processes(count=2)):
@@ -504,17 +504,17 @@ def test_a_folder_without_trials_among_those_of_a_side_is_told(tmp_path: Path, b
     environment(results_folder(tmp_path / "side" / "2"))
     (tmp_path / "side" / "3").mkdir()
     shutil.copy(benchmarks, tmp_path / "side" / "3")
-    told = repro("compare", str(tmp_path / "side"), str(good)).stderr.splitlines()
+    output = repro("compare", str(tmp_path / "side"), str(good)).stderr.splitlines()
     side = tmp_path / "side"
-    assert told == [f"repro: {side / name}: it holds no trials that can be used; it was left out" for name in "23"]
+    assert output == [f"repro: {side / name}: it holds no trials that can be used; it was left out" for name in "23"]
 
 
-def test_a_run_in_the_folder_of_another_is_told_and_an_upgrade_check_s_searches_are_not(tmp_path: Path) -> None:
+def test_a_run_in_the_folder_of_another_is_reported_and_an_upgrade_check_s_searches_are_not(tmp_path: Path) -> None:
     for folder in (tmp_path / "run", tmp_path / "run" / "2", tmp_path / "run" / "largest"):
         environment(results_folder(folder, *processes()))
     done = repro("compare", str(tmp_path / "run"), str(tmp_path / "run" / "2"), "--format", "json")
-    told = "its run lies in the folder of another run, which is the one compared; it was left out"
-    assert done.stderr.splitlines() == [f"repro: {tmp_path / 'run' / '2'}: {told}"]
+    output = "its run lies in the folder of another run, which is the one compared; it was left out"
+    assert done.stderr.splitlines() == [f"repro: {tmp_path / 'run' / '2'}: {output}"]
     assert json.loads(done.stdout)["trials"][0]["before_processes"] == 10
 
 
@@ -532,8 +532,8 @@ def test_trials_of_one_side_alone_are_left_out_and_named(tmp_path: Path) -> None
 
     found = json.loads(repro("compare", str(before), str(after), "--format", "json").stdout)
     left_out = [*found["only_before"], *found["only_after"]]
-    told = [tuple(row[name] for name in ("recipe", "status", "reason")) for row in left_out]
-    assert told == [
+    output = [tuple(row[name] for name in ("recipe", "status", "reason")) for row in left_out]
+    assert output == [
         ("vit", "only_before", "interrupted after"),
         ("roberta", "only_before", "not recorded after"),
         ("mamba", "only_after", "not recorded before"),
@@ -548,9 +548,9 @@ def test_of_many_trials_of_one_side_alone_the_first_are_named(tmp_path: Path) ->
     more = [record(id, settings, 3.0) for settings in ("naive", "free_lunch") for id in ids]
     before = results_folder(tmp_path / "before", *processes(), *more)
     after = results_folder(tmp_path / "after", *processes(seed=2))
-    told = repro("compare", str(before), str(after)).stdout
-    assert f"left out: {len(more)} trials: {ids[0]}, naive, 4 x A100; " in told
-    assert f"; and {len(more) - 8} more, named by --format json." in told
+    output = repro("compare", str(before), str(after)).stdout
+    assert f"left out: {len(more)} trials: {ids[0]}, naive, 4 x A100; " in output
+    assert f"; and {len(more) - 8} more, named by --format json." in output
 
 
 TAMPERED: list[dict[str, Any]] = [
@@ -564,7 +564,7 @@ TAMPERED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("changed", TAMPERED, ids=str)
-def test_a_record_that_was_tampered_with_is_left_out_and_told(changed: dict[str, Any], tmp_path: Path) -> None:
+def test_a_record_that_was_tampered_with_is_left_out_and_reported(changed: dict[str, Any], tmp_path: Path) -> None:
     folder = shutil.copytree(RUN, tmp_path / "run")
     content = benchmark_json(RUN)
     content["benchmarks"][0]["extra_info"] |= changed
@@ -577,18 +577,18 @@ def test_a_record_that_was_tampered_with_is_left_out_and_told(changed: dict[str,
         (folder / "benchmark.json", f"{folder / 'benchmark.json'}, benchmark 1", 0),
     ):
         done = repro("compare", str(RUN), str(place), "--format", "json")
-        told = done.stderr.splitlines()
-        assert told[0].startswith(f"repro: {where}: {rows[0]['id']} was tampered with or damaged: ")
-        assert told[0].endswith("; the record was left out")
-        assert len(told) == 1 + broken
+        output = done.stderr.splitlines()
+        assert output[0].startswith(f"repro: {where}: {rows[0]['id']} was tampered with or damaged: ")
+        assert output[0].endswith("; the record was left out")
+        assert len(output) == 1 + broken
         assert (len(json.loads(done.stdout)["trials"]), done.returncode) == (56, 3)
 
 
-def test_what_else_is_wrong_with_a_run_is_told_as_elsewhere(tmp_path: Path) -> None:
+def test_what_else_is_wrong_with_a_run_is_reported_as_elsewhere(tmp_path: Path) -> None:
     folder = shutil.copytree(RUN, tmp_path / "run")
     whole, trials = (RUN / "environment.json").read_text(), folder / "trials.jsonl"
     trials.write_text(trials.read_text() + '{"id": ')
-    for broken, told in (
+    for broken, output in (
         (whole.replace('"repro": "', '"repro": "0.'), "trials.jsonl: measured by repro 0."),
         ("{", "environment.json: it describes no run (not JSON ("),
     ):
@@ -597,7 +597,7 @@ def test_what_else_is_wrong_with_a_run_is_told_as_elsewhere(tmp_path: Path) -> N
         assert done.returncode == 3
         torn, other = done.stderr.splitlines()
         assert torn == f"repro: {trials}: the last line is torn, its trial was stopped; it was left out"
-        assert other.startswith(f"repro: {folder}/{told}")
+        assert other.startswith(f"repro: {folder}/{output}")
         beside = repro("table", "1", "--measured", str(folder)).stderr
         assert {torn, other} <= set(beside.splitlines())
 
@@ -650,7 +650,7 @@ def pair(folder: Path, *known: dict[str, Any]) -> Path:
     return folder
 
 
-def test_what_the_runs_of_a_side_do_not_agree_on_is_told(tmp_path: Path) -> None:
+def test_what_the_runs_of_a_side_do_not_agree_on_is_reported(tmp_path: Path) -> None:
     one, other = {"commit": "a", "host": {"kernel": "6.1"}}, {"commit": "b", "host": {"kernel": "6.2"}}
     mixed = pair(tmp_path / "mixed", one, other | {"variables": {"OMP_NUM_THREADS": "1"}})
     turned = pair(tmp_path / "turned", other, one)
@@ -667,8 +667,8 @@ def test_commits_are_those_of_the_records_as_a_folder_may_have_gone_on_at_anothe
     for name, records in (("resumed", [*one, *other]), ("later", other)):
         environment(results_folder(tmp_path / name, *records), commit="b")
     done = repro("compare", str(tmp_path / "resumed"), str(tmp_path / "later"), "--format", "json")
-    told = {row["what"]: (row["before"], row["after"]) for row in json.loads(done.stdout)["environment"]}
-    assert told["repro"] == ("a; b", "b")
+    output = {row["what"]: (row["before"], row["after"]) for row in json.loads(done.stdout)["environment"]}
+    assert output["repro"] == ("a; b", "b")
 
 
 def test_a_side_of_two_cpus_is_another_machine_than_a_side_of_one() -> None:
@@ -678,7 +678,7 @@ def test_a_side_of_two_cpus_is_another_machine_than_a_side_of_one() -> None:
     assert (found.status, found.reason) == ("incomparable", "another machine: One; Other, then One")
 
 
-def test_of_two_benchmarks_kernel_and_commit_are_compared_and_what_neither_records_is_told(
+def test_of_two_benchmarks_kernel_and_commit_are_compared_and_what_neither_records_is_reported(
     tmp_path: Path, benchmarks: Path
 ) -> None:
     content = benchmark_json(RUN)
@@ -688,8 +688,8 @@ def test_of_two_benchmarks_kernel_and_commit_are_compared_and_what_neither_recor
         case["extra_info"]["commit"] = None
     (tmp_path / "other.json").write_text(json.dumps(content))
     sides = str(benchmarks), str(tmp_path / "other.json")
-    told = json.loads(repro("compare", *sides, "--format", "json").stdout)["environment"]
-    rows = {row["what"]: row["after"] for row in told}
+    output = json.loads(repro("compare", *sides, "--format", "json").stdout)["environment"]
+    rows = {row["what"]: row["after"] for row in output}
     assert rows == {"kernel": "9.9", "repro": "0123-dirty", "packages": None, "CPU cores": None, "variables": None}
     assert "Recorded on neither side: packages, CPU cores, variables." in repro("compare", *sides).stdout
     assert "neither side" not in repro("compare", str(RUN), str(RUN)).stdout
@@ -708,8 +708,8 @@ def test_of_many_packages_that_one_side_has_alone_those_that_matter_are_named(tm
     environment(before)
     environment(after, packages=tools | {"flash-attn": "2.8.3"}, variables={"OMP_NUM_THREADS": "1"})
     text = repro("compare", str(before), str(after)).stdout
-    told = "Only after: flash-attn 2.8.3, variable OMP_NUM_THREADS 1, 8 other packages, named by --format json."
-    assert told in text
+    output = "Only after: flash-attn 2.8.3, variable OMP_NUM_THREADS 1, 8 other packages, named by --format json."
+    assert output in text
     rows = json.loads(repro("compare", str(before), str(after), "--format", "json").stdout)["environment"]
     assert {"what": "tool-7", "before": None, "after": "1.0"} in rows
 
@@ -726,7 +726,7 @@ def test_another_cpu_is_another_machine(tmp_path: Path) -> None:
         environment(
             results_folder(tmp_path / name, record("pythia-1b", "naive", 1.0, gpu="cpu", scale="tiny")), host=host
         )
-    for before, after, told in (
+    for before, after, output in (
         ("one", "other", "One, then Other"),
         ("one", "more", "2 cores, then 64 cores"),
         ("all", "few", "4 usable CPUs, then 1 usable CPU"),
@@ -734,11 +734,11 @@ def test_another_cpu_is_another_machine(tmp_path: Path) -> None:
         sides = str(tmp_path / before), str(tmp_path / after)
         found = json.loads(repro("compare", *sides, "--format", "json").stdout)
         [row] = found["trials"]
-        assert (row["status"], row["reason"]) == ("incomparable", f"another machine: {told}")
+        assert (row["status"], row["reason"]) == ("incomparable", f"another machine: {output}")
         assert ("CPU cores" in {each["what"] for each in found["environment"]}) == (after == "more")
 
 
-def test_what_changed_besides_speed_is_told(tmp_path: Path) -> None:
+def test_what_changed_besides_speed_is_reported(tmp_path: Path) -> None:
     known: dict[str, Any] = {
         "kernel_path": "flash attention",
         "optimizer": "torch Adam (foreach)",
@@ -772,7 +772,7 @@ def test_what_changed_besides_speed_is_told(tmp_path: Path) -> None:
     assert compared(tmp_path / "same", before, processes(seed=2, **known))[0]["trials"][0]["changes"] == []
 
 
-def test_a_machine_that_others_kept_busy_on_one_side_is_told(tmp_path: Path) -> None:
+def test_a_machine_that_others_kept_busy_on_one_side_is_reported(tmp_path: Path) -> None:
     found, code = compared(tmp_path, processes(crowd=0.02), processes(1.2, seed=2, crowd=1.31))
     [row] = found["trials"]
     assert (row["status"], code) == ("regressed", 1)
@@ -819,7 +819,7 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
     foreign.write_text(json.dumps({"benchmarks": [{"extra_info": {"size": 3}}]}))
     listed = tmp_path / "listed.json"
     listed.write_text(json.dumps({"benchmarks": [], "machine_info": [3]}))
-    for place, told in (
+    for place, output in (
         (listed, "machine_info is [3]"),
         (tmp_path / "nowhere", "is not there"),
         (empty, "trials.jsonl is missing, where a run keeps its trials: name the results folder"),
@@ -835,7 +835,7 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (2, ""), place
         (line,) = [line for line in done.stderr.splitlines() if "environment.json: missing: " not in line]
         assert str(place) in line
-        assert told in line
+        assert output in line
 
 
 def test_one_side_alone_is_refused() -> None:

@@ -14,7 +14,7 @@ RUN = ["run", "--models", "vit", "--processes", "1", "--out"]
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "told"),
+    ("variable", "value", "output"),
     [
         ("TORCHDYNAMO_DISABLE", "1", "turns torch.compile off, which free lunch is measured with: unset it"),
         ("TORCH_COMPILE_DISABLE", "1", "turns torch.compile off, which free lunch is measured with: unset it"),
@@ -24,14 +24,14 @@ RUN = ["run", "--models", "vit", "--processes", "1", "--out"]
 )
 @pytest.mark.parametrize("command", ["run", "upgrade-check"])
 def test_a_variable_that_stops_the_compiler_is_named(
-    tmp_path: Path, command: str, variable: str, value: str, told: str
+    tmp_path: Path, command: str, variable: str, value: str, output: str
 ) -> None:
     arguments = [*RUN, str(tmp_path / "out")]
     if command == "upgrade-check":
         arguments = [command, "--against", "timm==1.0.31", "--models", "vit", "--out", str(tmp_path / "out")]
     line = refusal(*arguments, cwd=command_line.ROOT, CUDA_VISIBLE_DEVICES="", **{variable: value})
     assert line.startswith(f"repro: {variable}={value}")
-    assert told in line
+    assert output in line
     assert not (tmp_path / "out").exists()
 
 

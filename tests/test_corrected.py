@@ -75,9 +75,9 @@ def test_infeasible_and_lost_cells_are_there_too() -> None:
     assert lost["feasible"]
     infeasible = next(row for row in rows("1") if row["printed_state"] == "infeasible")
     assert (infeasible["feasible"], infeasible["settings"]) == (False, None)
-    told = repro("table", "4", "--corrected").stdout
-    assert "- (-)" in told
-    assert "(?)" in told
+    output = repro("table", "4", "--corrected").stdout
+    assert "- (-)" in output
+    assert "(?)" in output
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -101,8 +101,8 @@ def test_what_other_stacks_took_stands_in_columns_of_its_own(table: Table) -> No
 
 
 def test_people_see_the_layout_of_the_paper_under_a_title_that_is_not_the_papers() -> None:
-    told = repro("table", "1", "--corrected").stdout
-    title, summary, cells, legend, measured = told.split("\n\n")[:5]
+    output = repro("table", "1", "--corrected").stdout
+    title, summary, cells, legend, measured = output.split("\n\n")[:5]
     assert title == "Table 1, corrected: predicted days that one would really wait (not the paper's numbers)"
     assert "times the printed days in the median" in summary
     header, _, *lines = cells.splitlines()
@@ -111,19 +111,19 @@ def test_people_see_the_layout_of_the_paper_under_a_title_that_is_not_the_papers
     assert lines[2].endswith("(4)"), "as printed for Pythia-1B on 8 H100"
     assert "torch 2.3.1, transformers 4.42.3 with Appendix J's settings" in legend
     assert measured.startswith("Measured on other stacks")
-    assert ON_H100 in told
+    assert ON_H100 in output
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_cells_whose_feasibility_differs_are_counted(table: Table) -> None:
     found = rows(table)
-    told = repro("table", table, "--corrected").stdout
+    output = repro("table", table, "--corrected").stdout
     for state, feasible, words in (
         ("days", False, "printed with days and predicted infeasible"),
         ("infeasible", True, "printed as infeasible and predicted to train"),
     ):
         number = sum((row["printed_state"], row["feasible"]) == (state, feasible) for row in found)
-        assert (f"{number} cell" in told and words in told) if number else words not in told
+        assert (f"{number} cell" in output and words in output) if number else words not in output
 
 
 def test_markdown_and_latex_are_laid_out_alike() -> None:
@@ -137,7 +137,7 @@ def test_markdown_and_latex_are_laid_out_alike() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "output"),
     [
         (["3"], "table 3 --corrected: Tables 1 and 4 alone hold days; name one of them"),
         (["5"], "table 5 --corrected"),
@@ -145,8 +145,8 @@ def test_markdown_and_latex_are_laid_out_alike() -> None:
         (["1", "--measured", "results/cpu-2-cores"], "leave --measured out"),
     ],
 )
-def test_what_has_no_days_to_correct_is_refused_in_one_line(arguments: list[str], told: str) -> None:
-    assert told in refusal("table", *arguments, "--corrected")
+def test_what_has_no_days_to_correct_is_refused_in_one_line(arguments: list[str], output: str) -> None:
+    assert output in refusal("table", *arguments, "--corrected")
 
 
 def test_the_measured_days_follow_from_the_kept_runs() -> None:
@@ -213,7 +213,7 @@ def test_a_run_that_does_not_name_its_stack_is_refused(tmp_path: Path) -> None:
         script.rows([folder])
 
 
-def test_a_broken_file_of_measured_days_is_told_by_line_and_column(expected: Path) -> None:
+def test_a_broken_file_of_measured_days_is_reported_by_line_and_column(expected: Path) -> None:
     file = expected / "measured.csv"
     file.write_text(file.read_text().replace("Pythia-160M", "Pythia-161M", 1))
     assert f"{file}, line 2, column 1 (model): found 'Pythia-161M'" in refusal("table", "1", "--corrected")
@@ -236,7 +236,7 @@ def test_the_report_has_the_corrected_tables_in_a_part_of_their_own(published: C
         one = cells["Pythia-1B", "H100", 8]
         if one.feasible:
             entry = by_model["Pythia-1B"][-1]
-            assert (entry.text, entry.told) == (f"{one.shown} ({one.printed})", one.told)
+            assert (entry.text, entry.message) == (f"{one.shown} ({one.printed})", one.message)
             assert entry.below.split("\u2013") == one.interval.split("-")
 
 

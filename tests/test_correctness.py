@@ -35,17 +35,17 @@ HALF = 0.03  # bf16 has 8 bits
 class Training:
     """What each rank told, the loss of each step, and the weights at the start and the end, (ranks, weights)."""
 
-    told: list[dict[str, Any]]
+    reported: list[dict[str, Any]]
     losses: numpy.ndarray
     start: numpy.ndarray
     end: numpy.ndarray
 
     @classmethod
-    def read(cls, told: list[dict[str, Any]], folder: Path) -> "Training":
-        saved = [numpy.load(folder / f"{rank}.npz") for rank in range(len(told))]
+    def read(cls, reported: list[dict[str, Any]], folder: Path) -> "Training":
+        saved = [numpy.load(folder / f"{rank}.npz") for rank in range(len(reported))]
         return cls(
-            told,
-            losses=numpy.mean([rank["losses"] for rank in told], axis=0),
+            reported,
+            losses=numpy.mean([rank["losses"] for rank in reported], axis=0),
             start=numpy.stack([weights["start"] for weights in saved]),
             end=numpy.stack([weights["end"] for weights in saved]),
         )
@@ -88,9 +88,9 @@ def alike(one: Training, other: Training) -> bool:
 def test_one_process_trains_as_written_by_hand(
     in_ranks: InRanks, alone: Callable[..., Training], tmp_path: Path, clip: float | None
 ) -> None:
-    told = in_ranks("train_by_hand", recipe="pythia-1b", folder=str(tmp_path), examples=8, clip=clip)
-    assert alike(alone(clip=clip), Training.read(told, tmp_path))
-    [rank] = alone(clip=clip).told
+    reported = in_ranks("train_by_hand", recipe="pythia-1b", folder=str(tmp_path), examples=8, clip=clip)
+    assert alike(alone(clip=clip), Training.read(reported, tmp_path))
+    [rank] = alone(clip=clip).reported
     assert rank["wrapper"] == "DistributedDataParallel", "as the authors' launcher has one process wrapped, too"
 
 
@@ -112,7 +112,7 @@ def test_a_mode_trains_as_one_process_does_and_is_what_it_is_called(
 
     words = settings.split("+")
     mode = next((word for word in words if word in MODES), "naive")
-    for rank in training.told:
+    for rank in training.reported:
         assert rank["training"], "dropout takes its time, too"
         assert not rank["gradients_left"], "the next micro-step has none to add to"
         assert rank["wrapper"] == MODES[mode]
@@ -129,7 +129,7 @@ def test_offloading_on_one_device_trains_the_same(
 ) -> None:
     training = train(settings, world=1, accumulation=4)
     assert alike(training, alone())
-    assert training.told[0]["offloads"]
+    assert training.reported[0]["offloads"]
 
 
 def test_zero_3_frees_the_weights_that_it_gathered(
@@ -138,7 +138,7 @@ def test_zero_3_frees_the_weights_that_it_gathered(
     training = train("zero_3", wide=True)
     assert alike(training, alone(wide=True))
     # DeepSpeed keeps weights below 100,000 elements whole on every rank.
-    assert all(rank["lying_around"] < 0.5 for rank in training.told)
+    assert all(rank["lying_around"] < 0.5 for rank in training.reported)
 
 
 @pytest.mark.parametrize("settings", ["naive", "zero_1", "zero_3", "fsdp_3"])
@@ -171,7 +171,7 @@ def test_half_precision_trains_the_same_within_its_rounding(
 ) -> None:
     training = train(settings, precision="bf16")
     assert EXACT < apart(training, alone()) < HALF
-    assert {(rank["ran_precision"], rank["scales_loss"]) for rank in training.told} == {("bf16", False)}
+    assert {(rank["ran_precision"], rank["scales_loss"]) for rank in training.reported} == {("bf16", False)}
 
 
 def test_pixels_reach_a_model_that_zero_made_half_precision_as_it_is(
@@ -186,7 +186,7 @@ def test_zero_runs_fp16_recipes_in_bf16_on_a_cpu_and_says_so(
 ) -> None:
     training = train(settings, precision="fp16")
     assert apart(training, alone()) < HALF
-    for rank in training.told:
+    for rank in training.reported:
         assert (rank["ran_precision"], rank["scales_loss"]) == (ran, ran == "fp16")
         assert rank["warnings"] == ([] if ran == "fp16" else ["DeepSpeed refuses fp16 on a CPU: asked fp16, ran bf16"])
 
@@ -202,16 +202,16 @@ def test_fp16_gradients_are_clipped_by_their_own_norm_not_the_scaled_ones(
 def test_fsdp_keeps_layers_gathered_in_stage_2_alone_all_else_always_and_gathers_and_reduces_in_half_precision(
     in_ranks: InRanks, settings: str, whole: bool
 ) -> None:
-    for told in in_ranks("fsdp_policy", world=2, settings=settings):
-        assert told == {"dtypes": [["torch.bfloat16", "torch.bfloat16"]], "layers": [whole], "around": [True]}
+    for reported in in_ranks("fsdp_policy", world=2, settings=settings):
+        assert reported == {"dtypes": [["torch.bfloat16", "torch.bfloat16"]], "layers": [whole], "around": [True]}
 
 
 def test_zeros_configuration_is_the_authors_on_a_gpu(in_ranks: InRanks) -> None:
-    def told(recipe: str, settings: str, cuda: bool = True) -> dict[str, Any]:
+    def reported(recipe: str, settings: str, cuda: bool = True) -> dict[str, Any]:
         asked = {"recipe": recipe, "settings": f"free_lunch+{settings}", "cuda": cuda, "accumulation": 4}
         return in_ranks("deepspeed_configuration", **asked)[0]
 
-    offloaded, host = told("pythia-1b", "zero_3+offloading"), {"device": "cpu", "pin_memory": True}
+    offloaded, host = reported("pythia-1b", "zero_3+offloading"), {"device": "cpu", "pin_memory": True}
     assert offloaded["zero_optimization"] == {
         "stage": 3,
         "overlap_comm": True,
@@ -227,7 +227,7 @@ def test_zeros_configuration_is_the_authors_on_a_gpu(in_ranks: InRanks) -> None:
     }
     assert (offloaded["gradient_accumulation_steps"], offloaded["gradient_clipping"]) == (4, 1.0)
     assert (offloaded["bf16"], "fp16" in offloaded) == ({"enabled": True}, False)
-    zero_2 = told("roberta", "zero_2+offloading")
+    zero_2 = reported("roberta", "zero_2+offloading")
     assert zero_2["zero_optimization"] == {
         "stage": 2,
         "allgather_partitions": True,
@@ -256,13 +256,13 @@ def test_zeros_configuration_is_the_authors_on_a_gpu(in_ranks: InRanks) -> None:
         "weight_decay": 0.0,
         "adam_w_mode": False,
     }
-    assert told("mamba", "zero_1")["optimizer"]["params"]["adam_w_mode"]
-    assert told("mamba", "zero_1")["zero_optimization"] == {"stage": 1}
+    assert reported("mamba", "zero_1")["optimizer"]["params"]["adam_w_mode"]
+    assert reported("mamba", "zero_1")["zero_optimization"] == {"stage": 1}
     widths = {"pythia-6.9b": 4096, "roberta": 1024, "mamba": 2560, "convnext": 2048, "vit": 1024}
-    assert {id: told(id, "zero_3")["zero_optimization"]["reduce_bucket_size"] for id in widths} == {
+    assert {id: reported(id, "zero_3")["zero_optimization"]["reduce_bucket_size"] for id in widths} == {
         id: width**2 for id, width in widths.items()
     }, "what the model's configuration calls its hidden size, of several the largest"
-    assert "optimizer" not in told("mamba", "zero_1", cuda=False), "torch's stands in for one that is built first"
+    assert "optimizer" not in reported("mamba", "zero_1", cuda=False), "torch's stands in for one that is built first"
 
 
 def test_checkpointing_runs_every_layer_of_every_recipe_twice(in_ranks: InRanks) -> None:

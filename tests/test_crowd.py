@@ -17,9 +17,9 @@ import pytest
 
 from repro.lab.report import Report
 from repro.measure import memory
-from repro.measure.interleaving import Turns
+from repro.measure.interleaving import Scheduler
 from repro.measure.launcher import ForkServer
-from repro.measure.memory import Crowd
+from repro.measure.memory import OtherCpuUse
 from repro.measure.server import Job
 from repro.record import Trial
 from repro.report.terminal import notes_on
@@ -41,7 +41,7 @@ def another_process() -> Iterator[None]:
 
 
 def test_another_process_keeps_a_cpu_busy_and_one_that_was_reaped_was_our_own() -> None:
-    watched = Crowd()
+    watched = OtherCpuUse()
     with another_process():
         time.sleep(1.0)
         beside = watched.others()
@@ -62,7 +62,7 @@ def test_only_work_on_our_cpus_counts_by_whomever_it_was_taken(tmp_path: Path, m
     monkeypatch.setattr(memory, "_own", iter((1.0, 5.0)).__next__)
     nothing = "0 0 0 0 0 0 0 0 0 0"
     stat.write_text(f"cpu {nothing}\ncpu0 {nothing}\ncpu1 {nothing}\ncpu3 {nothing}\nintr 7\n")
-    watched = Crowd()
+    watched = OtherCpuUse()
     # user, nice, system, idle, waiting for the disk, interrupts, soft ones, stolen, and guests, who are users too
     others, ours = f"cpu0 {nothing.replace('0', '900')}", "cpu1 200 100 100 500 100 50 50 100 200 100"
     stat.write_text(f"{others}\n{ours}\ncpu3 300 0 0 0 0 0 0 0 0 0\n")
@@ -76,23 +76,23 @@ def test_a_system_that_does_not_tell_says_nothing(
     if text is not None:
         (tmp_path / "stat").write_text(text)
     monkeypatch.setattr(memory, "_STAT", tmp_path / "stat")
-    assert Crowd().others() is None
+    assert OtherCpuUse().others() is None
     assert cpu_disturbance(None) is None
 
 
 def test_the_fork_server_tells_it_of_a_job_but_not_of_one_that_takes_turns_with_others(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    def others(turns: str | None) -> float | None:
-        job = Job("tests.ranks:answer", {"value": 1}, 1, str(tmp_path / "log"), 60.0, turns=turns)
+    def others(scheduler: str | None) -> float | None:
+        job = Job("tests.ranks:answer", {"value": 1}, 1, str(tmp_path / "log"), 60.0, scheduler=scheduler)
         [outcome] = fork_server.call(job)
         return outcome.crowd
 
-    told = others(None)
-    assert told is not None
-    assert 0 <= told <= len(os.sched_getaffinity(0))
-    with Turns() as turns:
-        assert others(turns.address) is None
+    output = others(None)
+    assert output is not None
+    assert 0 <= output <= len(os.sched_getaffinity(0))
+    with Scheduler() as scheduler:
+        assert others(scheduler.address) is None
 
 
 def test_a_trial_beside_others_says_so_while_it_runs_and_in_its_report() -> None:
@@ -114,6 +114,6 @@ def test_a_training_of_the_lab_beside_others_says_so_in_its_report() -> None:
     first, all = trained(1, 12.0, 12.0), trained(20, 12.0, 10.0)
     quiet = Report(first, all, None, None).text("markdown")
     assert "other processes" not in quiet
-    told = Report(first, replace(all, crowd=1.5), None, None).text("markdown")
+    output = Report(first, replace(all, crowd=1.5), None, None).text("markdown")
     said = "While 20 epochs ran, other processes kept about 1.5 CPUs busy: it may have taken longer than alone."
-    assert said in told
+    assert said in output

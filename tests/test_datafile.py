@@ -46,7 +46,7 @@ def test_an_object_becomes_a_data_class_and_what_is_unknown_is_left_out() -> Non
 
 
 @pytest.mark.parametrize(
-    ("plain", "told"),
+    ("plain", "output"),
     [
         ([1], "no JSON object"),
         (None, "no JSON object"),
@@ -70,14 +70,14 @@ def test_an_object_becomes_a_data_class_and_what_is_unknown_is_left_out() -> Non
         ({"count": 1, "done": 1}, "done is 1"),
     ],
 )
-def test_a_value_of_another_type_is_named_with_its_place(plain: Any, told: str) -> None:
+def test_a_value_of_another_type_is_named_with_its_place(plain: Any, output: str) -> None:
     with pytest.raises(NotAsDeclaredError) as why:
         datafile.value(Whole, plain)
-    assert str(why.value).startswith(told)
+    assert str(why.value).startswith(output)
 
 
 @pytest.mark.parametrize("text", [b"{", b"\xff", b"", b"[" * 100_000, b"1" * 5000])
-def test_what_is_no_json_is_told(text: bytes, tmp_path: Path) -> None:
+def test_what_is_no_json_is_reported(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "broken.json").write_bytes(text)
     with pytest.raises(NotAsDeclaredError, match="not JSON"):
         datafile.load(tmp_path / "broken.json")

@@ -122,9 +122,9 @@ def test_the_page_of_results_leads_to_each_that_is_kept() -> None:
     ],
 )
 def test_each_status_and_verdict_is_explained(page: str, words: Any) -> None:
-    told = (ROOT / page).read_text()
+    output = (ROOT / page).read_text()
     for word in get_args(words):
-        assert f"`{word}`" in told, word
+        assert f"`{word}`" in output, word
 
 
 def test_the_readme_begins_with_what_the_report_of_the_kept_h100_says(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_an_image_for_no_gpu_is_wrong_on_one_whatever_its_torch_was_built_for(mo
     assert complaint.startswith("this image, cpu, is for machines without a GPU, and ")
 
 
-def test_what_is_not_known_or_not_installed_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_known_or_not_installed_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml, "driver", lambda: None)
     assert here(monkeypatch, of("Hopper"), torch=None).line == (
         f"1 x {of('Hopper').name} (Hopper), driver unknown; no image; torch is not installed; kernels of torch alone; "
@@ -146,7 +146,7 @@ def test_an_image_that_was_compiled_for_some_gpus_alone_refuses_others(
         assert "has 8.6: docker build --target every --build-arg ARCHITECTURES=86 " in complaint
 
 
-def test_gpus_are_counted_by_type_and_the_one_that_an_image_is_not_for_is_told_last(
+def test_gpus_are_counted_by_type_and_the_one_that_an_image_is_not_for_is_reported_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(doctor, "_shared_memory", lambda: 2**26)
@@ -166,14 +166,14 @@ def test_outside_of_an_image_nothing_is_wrong_with_any_gpu(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("size", "gpus", "told"),
+    ("size", "gpus", "output"),
     [(2**26, 2, True), (2**30 - 1, 8, True), (2**30, 8, False), (2**26, 1, False)],
 )
-def test_several_gpus_with_a_containers_shared_memory_are_told_how_to_have_more(
-    size: int, gpus: int, told: bool
+def test_several_gpus_with_a_containers_shared_memory_are_reported_how_to_have_more(
+    size: int, gpus: int, output: bool
 ) -> None:
     advice = doctor.shared_memory_advice(size, gpus)
-    assert (advice is not None) == told
+    assert (advice is not None) == output
     if advice is not None:
         assert f"/dev/shm has {size / 2**20:.0f} MiB" in advice
         assert f"among {gpus} GPUs" in advice
@@ -189,14 +189,14 @@ def test_shared_memory_is_advice_in_the_line_and_no_complaint(monkeypatch: pytes
 
 
 def test_shared_memory_is_as_large_as_its_file_system_whatever_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def told() -> str | None:
+    def output() -> str | None:
         return here(monkeypatch, of("Hopper"), of("Hopper")).advice
 
     sizes = SimpleNamespace(f_frsize=4096, f_blocks=2**18, f_bavail=2**10)
     monkeypatch.setattr(os, "statvfs", {"/dev/shm": sizes}.__getitem__)
-    assert told() is None
+    assert output() is None
     sizes.f_blocks = 2**14
-    assert (told() or "").startswith("/dev/shm has 64 MiB")
+    assert (output() or "").startswith("/dev/shm has 64 MiB")
 
 
 def test_without_a_place_for_shared_memory_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +207,7 @@ def test_without_a_place_for_shared_memory_there_is_none(monkeypatch: pytest.Mon
     assert (here(monkeypatch, of("Hopper"), of("Hopper")).advice or "").startswith("/dev/shm has 0 MiB")
 
 
-def test_a_gpu_without_tf32_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_without_tf32_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     assert here(monkeypatch, of("Turing")).tf32 == "off, the GPU has none"
     assert here(monkeypatch, of("Turing"), tf32="on").tf32 == "off, the GPU has none"
     assert here(monkeypatch, of("Ampere"), tf32="off").tf32 == "off"
@@ -223,26 +223,26 @@ def test_an_unknown_gpu_has_the_generation_of_its_compute_capability(
     assert generation_of(Device(0, 0, "GPU-0", "NVIDIA New", None, 2**34, capability)) == generation
 
 
-def test_an_image_of_no_target_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_of_no_target_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="REPRO_IMAGE=pascal: expected one of volta, "):
         here(monkeypatch, of("Hopper"), image="pascal")
 
 
 @pytest.mark.parametrize("command", [["doctor"], ["run", "--models", "vit"]])
 @pytest.mark.parametrize(
-    ("variable", "value", "told"),
+    ("variable", "value", "output"),
     [
         ("REPRO_TF32", "maybe", "REPRO_TF32=maybe: expected one of auto, on, off"),
         ("REPRO_IMAGE", "pascal", "REPRO_IMAGE=pascal: expected one of volta, "),
         ("REPRO_ARCHITECTURES", "80 9.0", "REPRO_ARCHITECTURES: 9.0 is no compute capability such as 80"),
     ],
 )
-def test_a_variable_that_is_wrong_is_told_without_a_gpu_too(
-    tmp_path: Path, command: list[str], variable: str, value: str, told: str
+def test_a_variable_that_is_wrong_is_reported_without_a_gpu_too(
+    tmp_path: Path, command: list[str], variable: str, value: str, output: str
 ) -> None:
     place = ["--out", str(tmp_path / "out")] if "run" in command else []
     refused = refusal(*command, *place, cwd=command_line.ROOT, **{"REPRO_IMAGE": "every", variable: value})
-    assert refused.startswith(f"repro: {told}")
+    assert refused.startswith(f"repro: {output}")
 
 
 def test_in_an_image_a_gpu_asked_for_in_vain_is_one_line_with_docker_s_way(tmp_path: Path) -> None:

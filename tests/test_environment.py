@@ -202,7 +202,7 @@ def test_of_what_may_be_a_path_or_a_secret_it_counts_that_it_is_set(
     assert (environment.describe([], {}, 0, {}, {}).variables or {})[name] == "set"
 
 
-def test_a_variable_that_is_no_utf_8_is_told_by_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_is_no_utf_8_is_reported_by_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NCCL_DEBUG", os.fsdecode(b"b\xfc\xdfe"))
     described = environment.describe([], {}, 0, {}, {})
     environment.keep(described, tmp_path)
@@ -298,14 +298,14 @@ def test_a_folder_of_another_stack_is_refused_by_name(tmp_path: Path) -> None:
     with_gpu = replace(now, gpus=[RunGpu("A6000", "NVIDIA RTX A6000", 48 * 10**9)])
     with pytest.raises(UserError, match=r"the GPU was none, is NVIDIA RTX A6000"):
         environment.refuse_another(tmp_path, with_gpu)
-    for changed, told in (
+    for changed, output in (
         (replace(now, driver="570.2"), f"driver was {now.driver}, is 570.2"),
         (replace(now, python="3.9.0"), f"python was {now.python}, is 3.9.0"),
         (replace(now, host=replace(now.host, cpu="Another CPU")), f"the CPU was {now.host.cpu}, is Another CPU"),
         (_with_cores(now, 999), f"the number of cores was {now.host.physical_cores}, is 999"),
         (_with_usable(now, 999), f"the number of usable CPUs was {now.host.usable_cpus}, is 999"),
     ):
-        with pytest.raises(UserError, match=re.escape(f"({told})")):
+        with pytest.raises(UserError, match=re.escape(f"({output})")):
             environment.refuse_another(tmp_path, changed)
 
 
@@ -369,7 +369,7 @@ def test_a_description_that_tells_of_no_run_before_is_replaced(tmp_path: Path, t
         *('{"packages": {}, "gpus": []}', '{"packages": {}, "python": "3.11.9"}'),
     ],
 )
-def test_a_folder_whose_stack_cannot_be_told_is_refused(tmp_path: Path, broken: str) -> None:
+def test_a_folder_whose_stack_cannot_be_reported_is_refused(tmp_path: Path, broken: str) -> None:
     (tmp_path / "environment.json").write_text(broken)
     now = environment.describe([], {}, seed=7, options={}, variables={})
     with pytest.raises(UserError, match=r"environment\.json describes no run"):

@@ -8,7 +8,7 @@ from repro.console import one_line
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "output"),
     [
         ("out of memory\nTried to allocate 2 GiB", "RuntimeError: out of memory"),
         ("\n  out of memory", "RuntimeError: out of memory"),
@@ -35,12 +35,14 @@ from repro.console import one_line
         ("", "RuntimeError: no message"),
     ],
 )
-def test_an_error_is_told_by_its_first_line_and_the_next_where_that_only_announces_it(said: str, told: str) -> None:
-    assert one_line(RuntimeError(said)) == told
+def test_an_error_is_reported_by_its_first_line_and_the_next_where_that_only_announces_it(
+    said: str, output: str
+) -> None:
+    assert one_line(RuntimeError(said)) == output
 
 
 def test_a_line_that_holds_a_whole_command_is_cut() -> None:
-    told = one_line(RuntimeError("Error building extension: nvcc " + "-Iinclude " * 200))
-    assert told.startswith("RuntimeError: Error building extension: nvcc -Iinclude")
-    assert told.endswith(" ...")
-    assert len(told) < 320
+    output = one_line(RuntimeError("Error building extension: nvcc " + "-Iinclude " * 200))
+    assert output.startswith("RuntimeError: Error building extension: nvcc -Iinclude")
+    assert output.endswith(" ...")
+    assert len(output) < 320

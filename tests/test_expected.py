@@ -124,7 +124,7 @@ def test_a_lost_sharding_on_one_gpu_follows_from_offloading(offloading: bool, ex
 
 
 @pytest.mark.parametrize(
-    ("line", "old", "new", "told"),
+    ("line", "old", "new", "output"),
     [
         (2, ",41,", ",forty,", "line 2, column 4 (days): found 'forty', expected a whole number of days, -"),
         (2, ",41,", ",0,", "line 2, column 4 (days): found '0'"),
@@ -162,13 +162,15 @@ def test_a_lost_sharding_on_one_gpu_follows_from_offloading(offloading: bool, ex
         ),
     ],
 )
-def test_a_broken_table_1_is_told_by_line_and_column(expected: Path, line: int, old: str, new: str, told: str) -> None:
+def test_a_broken_table_1_is_reported_by_line_and_column(
+    expected: Path, line: int, old: str, new: str, output: str
+) -> None:
     breaks(expected, "table1.csv", line, old, new)
-    assert told in complaint(table1, expected)
+    assert output in complaint(table1, expected)
 
 
 @pytest.mark.parametrize(
-    ("line", "old", "new", "told"),
+    ("line", "old", "new", "output"),
     [
         (
             2,
@@ -204,15 +206,15 @@ def test_a_broken_table_1_is_told_by_line_and_column(expected: Path, line: int, 
         ),
     ],
 )
-def test_a_broken_appendix_j_is_told_by_line_and_column(
-    expected: Path, line: int, old: str, new: str, told: str
+def test_a_broken_appendix_j_is_reported_by_line_and_column(
+    expected: Path, line: int, old: str, new: str, output: str
 ) -> None:
     breaks(expected, "appendix_j.csv", line, old, new)
-    assert told in complaint(published_settings, expected)
+    assert output in complaint(published_settings, expected)
 
 
 @pytest.mark.parametrize(
-    ("line", "old", "new", "told"),
+    ("line", "old", "new", "output"),
     [
         (
             2,
@@ -230,13 +232,15 @@ def test_a_broken_appendix_j_is_told_by_line_and_column(
         ),
     ],
 )
-def test_a_broken_table_3_is_told_by_line_and_column(expected: Path, line: int, old: str, new: str, told: str) -> None:
+def test_a_broken_table_3_is_reported_by_line_and_column(
+    expected: Path, line: int, old: str, new: str, output: str
+) -> None:
     breaks(expected, "table3.csv", line, old, new)
-    assert told in complaint(printed_recipes, expected)
+    assert output in complaint(printed_recipes, expected)
 
 
 @pytest.mark.parametrize(
-    ("file", "line", "old", "new", "told"),
+    ("file", "line", "old", "new", "output"),
     [
         (
             "rental.csv",
@@ -257,15 +261,15 @@ def test_a_broken_table_3_is_told_by_line_and_column(expected: Path, line: int, 
         ("tiers.csv", 3, "A6000", "A600", "line 3, column 1 (gpu): found 'A600', expected a GPU of gpus.csv"),
     ],
 )
-def test_a_broken_price_is_told_by_line_and_column(
-    expected: Path, file: str, line: int, old: str, new: str, told: str
+def test_a_broken_price_is_reported_by_line_and_column(
+    expected: Path, file: str, line: int, old: str, new: str, output: str
 ) -> None:
     breaks(expected, file, line, old, new)
-    assert refusal("recommend", "--model", "pythia-1b").startswith(f"repro: {expected / file}, {told}")
+    assert refusal("recommend", "--model", "pythia-1b").startswith(f"repro: {expected / file}, {output}")
 
 
 @pytest.mark.parametrize(
-    ("command", "file", "line", "old", "new", "told"),
+    ("command", "file", "line", "old", "new", "output"),
     [
         (
             "audit",
@@ -301,10 +305,10 @@ def test_a_broken_price_is_told_by_line_and_column(
     ],
 )
 def test_what_is_divided_by_or_looked_up_is_checked_where_it_is_read(
-    expected: Path, command: str, file: str, line: int, old: str, new: str, told: str
+    expected: Path, command: str, file: str, line: int, old: str, new: str, output: str
 ) -> None:
     breaks(expected, file, line, old, new)
-    assert refusal(command).startswith(f"repro: {expected / file}, line {line}, {told}")
+    assert refusal(command).startswith(f"repro: {expected / file}, line {line}, {output}")
 
 
 @pytest.mark.parametrize(
@@ -325,27 +329,27 @@ def test_a_row_that_is_looked_up_and_is_not_there_is_named(
     assert refusal(*command).startswith(f"repro: {expected / file}: found no row for {named}, expected one; restore it")
 
 
-def test_a_price_at_which_a_claim_has_no_machine_left_is_told_with_its_file(expected: Path) -> None:
+def test_a_price_at_which_a_claim_has_no_machine_left_is_reported_with_its_file(expected: Path) -> None:
     breaks(expected, "table5.csv", 2, "1300", "130000")
-    told = f"repro: {expected / 'table5.csv'}: found no price that puts a machine in the range that the claim is of"
-    assert refusal("claims").startswith(f"{told} for RTX 3090, expected one; restore it")
+    output = f"repro: {expected / 'table5.csv'}: found no price that puts a machine in the range that the claim is of"
+    assert refusal("claims").startswith(f"{output} for RTX 3090, expected one; restore it")
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-1", "1_000", " 1", "1e400", "0x1"])
 def test_what_python_takes_for_a_number_and_people_do_not_is_none(expected: Path, number: str) -> None:
     breaks(expected, "figure9.csv", 2, "2.9e20", number)
-    told = complaint(training_compute, expected)
+    output = complaint(training_compute, expected)
     wanted = "a number above 0, from 1e-30 to 1e+30"
-    assert told == f"figure9.csv, line 2, column 2 (training_flops): found {number!r}, expected {wanted}"
+    assert output == f"figure9.csv, line 2, column 2 (training_flops): found {number!r}, expected {wanted}"
 
 
-def test_of_rows_named_by_several_columns_the_first_is_told_twice(expected: Path) -> None:
+def test_of_rows_named_by_several_columns_the_first_is_reported_twice(expected: Path) -> None:
     file = expected / "rental.csv"
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join([*lines, lines[1]]))
-    told = complaint(known_rentals, expected)
-    assert f"line {len(lines) + 1}, column 1 (gpu): found 'RTX 4090', expected RTX 4090, 1, RunPod, on-demand" in told
-    assert told.endswith("only once, and line 2 has it")
+    output = complaint(known_rentals, expected)
+    assert f"line {len(lines) + 1}, column 1 (gpu): found 'RTX 4090', expected RTX 4090, 1, RunPod, on-demand" in output
+    assert output.endswith("only once, and line 2 has it")
 
 
 def test_a_table_cut_short_is_missing_a_row(expected: Path) -> None:
@@ -364,11 +368,11 @@ def test_a_table_of_a_header_alone_is_missing_its_first_row(expected: Path) -> N
     )
 
 
-def test_table_3_without_one_of_the_models_is_told_itself(expected: Path) -> None:
+def test_table_3_without_one_of_the_models_is_reported_itself(expected: Path) -> None:
     file = expected / "table3.csv"
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
-    told = complaint(table1, expected)
-    assert told == "table3.csv, line 10, column 1 (model): found the end of the file, expected a row for ViT"
+    output = complaint(table1, expected)
+    assert output == "table3.csv, line 10, column 1 (model): found the end of the file, expected a row for ViT"
 
 
 def test_an_empty_file_lacks_its_first_column(expected: Path) -> None:
@@ -376,7 +380,7 @@ def test_an_empty_file_lacks_its_first_column(expected: Path) -> None:
     assert "table1.csv, line 1, column 1 (model): found no such column" in complaint(table1, expected)
 
 
-def test_a_file_that_is_not_utf8_is_told_by_line_and_column(expected: Path) -> None:
+def test_a_file_that_is_not_utf8_is_reported_by_line_and_column(expected: Path) -> None:
     file = expected / "table1.csv"
     file.write_bytes(file.read_bytes().replace(b"RTX 3090,2", b"RTX\xa03090,2", 1))
     assert "line 3, column 2 (gpu): found 'RTX\\udca03090', expected text in UTF-8" in complaint(table1, expected)

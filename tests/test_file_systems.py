@@ -57,7 +57,7 @@ def ended(run: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.parametrize("error", NO_SYNC)
-def test_a_sync_that_is_refused_drops_no_trial_and_is_told_once(error: str, tmp_path: Path) -> None:
+def test_a_sync_that_is_refused_drops_no_trial_and_is_reported_once(error: str, tmp_path: Path) -> None:
     finished, run = finishing(tmp_path, refusing("fsync", error), 3)
     assert ended(run) == (
         f"repro: {tmp_path} is on a file system that does not sync: a power cut may lose what was finished last\n"
@@ -76,8 +76,8 @@ def test_a_sync_that_fails_on_a_broken_disk_is_no_such_case(tmp_path: Path) -> N
 @pytest.mark.parametrize("error", NO_LOCKS)
 def test_a_folder_without_locks_is_written_to_with_a_line_that_says_so(error: str, tmp_path: Path) -> None:
     finished, run = finishing(tmp_path, refusing("flock", error), 3)
-    told = ended(run)
-    assert told == f"repro: {tmp_path} {WITHOUT_LOCKS}: see that no run of another machine writes there\n"
+    output = ended(run)
+    assert output == f"repro: {tmp_path} {WITHOUT_LOCKS}: see that no run of another machine writes there\n"
     assert all(finished)
     finished, run = finishing(tmp_path, refusing("flock", error), 1)  # what was killed holds nothing
     assert WITHOUT_LOCKS in ended(run)

@@ -102,8 +102,8 @@ NOTHING_CAME = "cannot be read (it is no file, and nothing came from it for 0.1 
     ],
 )
 def test_a_pipe_to_which_nobody_writes_is_one_line(command: str, pipe: Path) -> None:
-    assert f"{pipe}" in (told := refusal(*command.split(), str(pipe)))
-    assert NOTHING_CAME in told
+    assert f"{pipe}" in (output := refusal(*command.split(), str(pipe)))
+    assert NOTHING_CAME in output
 
 
 def test_a_pipe_in_the_place_of_reference_data_is_one_line(pipe: Path) -> None:

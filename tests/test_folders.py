@@ -81,9 +81,9 @@ def test_each_trial_is_predicted_by_the_traces_of_its_own_folders_stack(tmp_path
     assert rows == answer(*asked, "--measured", TEXT) + answer(*asked, "--measured", str(older))
     traced = {row["recipe"]: row["traced_transformers"] for row in rows}
     assert traced["vit"] != traced["roberta"]
-    told = repro(*asked, "--measured", TEXT, "--measured", str(older)).stdout
-    assert f"Trials of {TEXT} are predicted from traces of the models of transformers {traced['roberta']} " in told
-    assert f"Trials of {older} are predicted from traces of the models of transformers {traced['vit']}" in told
+    output = repro(*asked, "--measured", TEXT, "--measured", str(older)).stdout
+    assert f"Trials of {TEXT} are predicted from traces of the models of transformers {traced['roberta']} " in output
+    assert f"Trials of {older} are predicted from traces of the models of transformers {traced['vit']}" in output
 
 
 def test_days_name_the_folder_that_they_are_of() -> None:
@@ -110,10 +110,10 @@ def test_of_a_trial_that_several_folders_have_the_newer_record_counts_and_it_is_
         "(vit/paper/1xH100/free_lunch).\n"
     )
     for folders in ((older, newer), (newer, older)):
-        found, told = days(*folders)
+        found, output = days(*folders)
         assert found == pytest.approx(30.0)
-        assert told.endswith(said)
-        assert told.count("newest record counts") == 1
+        assert output.endswith(said)
+        assert output.count("newest record counts") == 1
     assert "newest" not in days(older)[1]
 
 
@@ -180,7 +180,7 @@ def test_a_folder_without_trials_is_named_among_several(tmp_path: Path) -> None:
         assert f"{empty}/trials.jsonl is missing, where a run keeps its trials" in repro(*words).stderr
 
 
-def test_who_names_the_folder_of_the_folders_is_told_of_one_in_it() -> None:
+def test_who_names_the_folder_of_the_folders_is_reported_of_one_in_it() -> None:
     assert refusal("report", "results/h100").endswith(
         f": name the results folder of a run (its --out), such as {TEXT}\n"
     )
@@ -255,9 +255,9 @@ def test_for_people_each_folder_has_its_table_of_trials_with_the_papers_gpu_that
         folder = results_folder(tmp_path / gpu, record("vit", "naive", 199.0, gpu=gpu, count=1))
         gpus = [{"name": gpu, "driver_name": driver_name, "memory_bytes": 10**10}]
         (folder / "environment.json").write_text(json.dumps(environment | {"gpus": gpus}))
-    told = repro("report", "A6000", "H100", cwd=tmp_path).stdout
+    output = repro("report", "A6000", "H100", cwd=tmp_path).stdout
     for gpu in cards:
-        heading = told.partition(f"TRIALS OF {gpu}\n\n")[2].partition("\n")[0]
+        heading = output.partition(f"TRIALS OF {gpu}\n\n")[2].partition("\n")[0]
         assert f"paper, {gpu} " in heading
     assert "Report of 2 runs on 1 x A6000 and 1 x H100" in (tmp_path / "results/report/report.md").read_text()
 

@@ -272,9 +272,9 @@ def seven(tmp_path: Path) -> str:
 def test_a_report_shows_what_it_does_not_believe_with_its_reason(format: str, seven: str, tmp_path: Path) -> None:
     done = repro("report", seven, "--out", str(tmp_path / "out"), "--format", format)
     assert done.returncode == 0, done.stderr
-    told = " ".join(done.stdout.split()).replace("\\_", "_")
-    assert "not_measured" in told
-    assert f"it was written by commit {'3' * 40}" in told
+    output = " ".join(done.stdout.split()).replace("\\_", "_")
+    assert "not_measured" in output
+    assert f"it was written by commit {'3' * 40}" in output
     assert "1 record is not believed" in done.stderr
     assert "none was compared" in done.stdout or format == "csv"
 

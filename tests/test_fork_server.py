@@ -168,8 +168,8 @@ def test_a_hung_rank_is_ended_at_the_deadline(fork_server: ForkServer, tmp_path:
 def test_a_killed_rank_is_crashed_and_names_the_signal(fork_server: ForkServer, tmp_path: Path, name: str) -> None:
     [outcome] = fork_server.call(job("report_then", tmp_path, what=name))
     assert outcome.status == "crashed"
-    told, _, cause = outcome.error.partition(", ")
-    assert told == f"the process was killed by {name}"
+    output, _, cause = outcome.error.partition(", ")
+    assert output == f"the process was killed by {name}"
     assert cause == ("as the kernel does where the host's memory runs out" if name == "SIGKILL" else "")
     assert outcome.reports == [Report(fits=1), Report(fits=2)]
 
@@ -188,9 +188,9 @@ def test_a_rank_that_the_kernel_killed_for_want_of_memory_ran_out_of_it(monkeypa
         return rank.outcome.status, rank.outcome.error, rank.outcome.of_host
 
     monkeypatch.setattr(server, "oom_kills", lambda: 4)
-    told = ("out_of_memory", "the kernel killed the process, as the host's memory ran out")
-    assert ended(signal.SIGKILL, 3) == (*told, False)
-    assert ended(signal.SIGKILL, 3, cuda=True) == (*told, True)
+    output = ("out_of_memory", "the kernel killed the process, as the host's memory ran out")
+    assert ended(signal.SIGKILL, 3) == (*output, False)
+    assert ended(signal.SIGKILL, 3, cuda=True) == (*output, True)
     assert ended(signal.SIGKILL, 4)[0] == "crashed"
     assert ended(signal.SIGTERM, 3)[0] == "crashed"
 
@@ -222,15 +222,15 @@ def test_a_compiler_that_the_kernel_killed_for_want_of_memory_ran_out_of_the_hos
     monkeypatch.setattr(server, "oom_kills", lambda: 4)
     wrapped = ValueError("backend failed")
     wrapped.__cause__ = lost_worker() if said is None else RuntimeError(said)
-    told = ("out_of_memory", "the kernel killed a compiler, as the host's memory ran out", True)
-    assert [_of_error(wrapped, 3, cuda) for cuda in (True, False)] == [told] * 2
+    output = ("out_of_memory", "the kernel killed a compiler, as the host's memory ran out", True)
+    assert [_of_error(wrapped, 3, cuda) for cuda in (True, False)] == [output] * 2
     assert _of_error(wrapped, 4, False) == ("crashed", "ValueError: backend failed", False), "by somebody else"
     assert _of_error(ValueError("no such operator"), 3, False)[0] == "crashed", "it was another process"
 
 
 def test_the_kernel_counts_what_it_killed() -> None:
-    [told] = [line for line in Path("/proc/vmstat").read_text().splitlines() if line.startswith("oom_kill ")]
-    assert oom_kills() >= int(told.split()[1])
+    [output] = [line for line in Path("/proc/vmstat").read_text().splitlines() if line.startswith("oom_kill ")]
+    assert oom_kills() >= int(output.split()[1])
 
 
 def test_where_memory_runs_out_the_kernel_is_to_kill_a_rank(fork_server: ForkServer, tmp_path: Path) -> None:
@@ -497,33 +497,33 @@ def serving(tmp_path: Path) -> Callable[..., ForkServer]:
     return server
 
 
-def test_a_server_that_ends_while_it_loads_is_told_with_the_end_of_its_log_which_keeps_all(
+def test_a_server_that_ends_while_it_loads_is_reported_with_the_end_of_its_log_which_keeps_all(
     serving: Callable[..., ForkServer], tmp_path: Path
 ) -> None:
     with serving("seq 1 20; printf '\\377\\n'") as server:
         for _ in range(2):
-            with pytest.raises(ServerDiedError) as told:
+            with pytest.raises(ServerDiedError) as output:
                 server.start()
-            assert told.value.reason == "the fork server has left"
-            assert told.value.remedy == ""
+            assert output.value.reason == "the fork server has left"
+            assert output.value.remedy == ""
             end = [*map(str, range(7, 21)), "\ufffd"]
-            assert str(told.value).splitlines() == ["the fork server has left", "the end of its log:", *end]
+            assert str(output.value).splitlines() == ["the fork server has left", "the end of its log:", *end]
     assert len((tmp_path / "server.log").read_bytes().splitlines()) == 2 * 21
 
 
 @pytest.mark.parametrize(
-    ("end", "told"),
+    ("end", "output"),
     [
         ("exit 3", "the fork server ended with exit code 3"),
         ("kill -SEGV $$", "the fork server was killed by SIGSEGV"),
         ("kill -KILL $$", "the fork server was killed by SIGKILL, as the kernel does where the host's memory runs out"),
     ],
 )
-def test_how_a_server_ended_is_told(serving: Callable[..., ForkServer], end: str, told: str) -> None:
+def test_how_a_server_ended_is_reported(serving: Callable[..., ForkServer], end: str, output: str) -> None:
     with serving(end) as server, pytest.raises(ServerDiedError) as error:
         server.start()
-    assert error.value.reason == told
-    assert ("memory" in error.value.remedy) == ("SIGKILL" in told)
+    assert error.value.reason == output
+    assert ("memory" in error.value.remedy) == ("SIGKILL" in output)
 
 
 def test_a_server_that_the_kernel_killed_for_want_of_memory_names_it_and_the_way_out(tmp_path: Path) -> None:
@@ -561,10 +561,10 @@ def test_a_server_that_does_not_load_in_time_is_ended_and_not_waited_for_again(
     for script, why in (("exec sleep 60", ""), ("kill -STOP $$", r": somebody has stopped it \(SIGSTOP\)")):
         with serving(script) as server:
             for _ in range(2):
-                told = rf"^the fork server did not load the stack within [^:]+{why}$"
+                output = rf"^the fork server did not load the stack within [^:]+{why}$"
                 with pytest.raises(StackError) as error:
                     server.start()
-                assert re.match(told, error.value.reason)
+                assert re.match(output, error.value.reason)
                 assert "network file system" in error.value.remedy
                 assert set(psutil.Process().children()) <= before
     assert time.monotonic() - began < 10
@@ -607,7 +607,7 @@ def test_a_server_that_ended_while_nobody_looked_is_started_again(
             time.sleep(0.02)
 
 
-def test_a_server_that_is_loaded_is_told_to_end_and_killed_where_it_does_not(
+def test_a_server_that_is_loaded_is_reported_to_end_and_killed_where_it_does_not(
     serving: Callable[..., ForkServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serving(f"{READY}; eval 'read word <&'$3; sleep 0.1; echo ended") as server:
@@ -624,8 +624,8 @@ def test_a_server_that_is_loaded_is_told_to_end_and_killed_where_it_does_not(
 def test_a_server_that_speaks_as_none_does_is_ended(serving: Callable[..., ForkServer]) -> None:
     before, began = set(psutil.Process().children()), time.monotonic()
     with serving(f"say {'nonsense' * 10}; exec sleep 60") as server:
-        told = f"the fork server speaks as none does: b'{'nonsense' * 5}'"
-        with pytest.raises(ServerDiedError, match=f"^{told}"):
+        output = f"the fork server speaks as none does: b'{'nonsense' * 5}'"
+        with pytest.raises(ServerDiedError, match=f"^{output}"):
             server.start()
         assert set(psutil.Process().children()) <= before
         assert time.monotonic() - began < 5, "it has forked nothing that it would have to end"
@@ -633,13 +633,13 @@ def test_a_server_that_speaks_as_none_does_is_ended(serving: Callable[..., ForkS
 
 def test_who_waits_for_a_stream_that_is_closed_is_woken() -> None:
     near, far = socket.socketpair()
-    told: list[str] = []
+    output: list[str] = []
 
     def wait() -> None:
         try:
             stream.receive(None)
         except ServerDiedError as error:
-            told.append(error.reason)
+            output.append(error.reason)
 
     with far:
         stream = Stream(near)
@@ -648,7 +648,7 @@ def test_who_waits_for_a_stream_that_is_closed_is_woken() -> None:
         time.sleep(0.1)
         stream.close()
         waiting.join(10)
-    assert told == ["the fork server has left"]
+    assert output == ["the fork server has left"]
 
 
 def test_a_stream_whose_far_end_broke_it_off_is_closed_without_a_word() -> None:
@@ -663,9 +663,9 @@ def test_a_stream_whose_far_end_broke_it_off_is_closed_without_a_word() -> None:
     stream.close()
 
 
-@pytest.mark.parametrize(("paths", "told"), [("", f"{ROOT}"), ("/somewhere", f"{ROOT}{os.pathsep}/somewhere")])
+@pytest.mark.parametrize(("paths", "output"), [("", f"{ROOT}"), ("/somewhere", f"{ROOT}{os.pathsep}/somewhere")])
 def test_a_server_has_its_own_variables_before_ours_this_checkout_and_a_session_of_its_own(
-    serving: Callable[..., ForkServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paths: str, told: str
+    serving: Callable[..., ForkServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paths: str, output: str
 ) -> None:
     for name, value in {"OURS": "ours", "BOTH": "ours", "PYTHONPATH": paths}.items():
         monkeypatch.setenv(name, value)
@@ -673,11 +673,13 @@ def test_a_server_has_its_own_variables_before_ours_this_checkout_and_a_session_
     script = f'echo "$OURS $BOTH $PYTHONPATH"; {session}; cat'
     with serving(script, BOTH="its own") as server, pytest.raises(ServerDiedError):
         server.start()
-    assert (tmp_path / "server.log").read_text() == f"ours its own {told}\nalone\n"
+    assert (tmp_path / "server.log").read_text() == f"ours its own {output}\nalone\n"
 
 
 @pytest.mark.slow
-def test_a_stack_without_what_ends_a_job_is_told_before_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stack_without_what_ends_a_job_is_reported_before_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "psutil.py").write_text("raise ModuleNotFoundError(\"No module named 'psutil'\")")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with (
@@ -704,7 +706,7 @@ def kill_as_it_hangs(server: ForkServer, hanging: Job, pids: Path, count: int) -
     return first
 
 
-def test_a_dead_server_is_told_and_the_next_job_starts_another(
+def test_a_dead_server_is_reported_and_the_next_job_starts_another(
     private_server: ForkServer, tmp_path: Path, pids: Path
 ) -> None:
     first = kill_as_it_hangs(private_server, job("hang", tmp_path, ranks=2, pids=str(pids)), pids, 2)

@@ -46,7 +46,7 @@ def test_recipes_says_what_table_3_prints_under_the_same_names() -> None:
         assert row["training_steps"] == pytest.approx(printed["training_steps"], rel=0.01)  # there rounded
 
 
-def test_nothing_is_predicted_of_it_and_that_is_told() -> None:
+def test_nothing_is_predicted_of_it_and_that_is_reported() -> None:
     assert refusal("predict", "--models", "gan").startswith("repro: gan is no model of the paper")
 
 

@@ -285,7 +285,7 @@ def test_gpus_that_cannot_be_had_are_refused_in_one_line(text: str, expected: st
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "0,-1", "0,0", "two"])
-def test_gpus_that_no_machine_has_are_told_before_what_this_one_lacks(text: str) -> None:
+def test_gpus_that_no_machine_has_are_reported_before_what_this_one_lacks(text: str) -> None:
     for available in (0, 4):
         with pytest.raises(UserError, match=r"^--gpus .*: (a bare|there is no GPU -1|GPU 0 is|expected all)"):
             parse_gpus(text, available)
@@ -301,7 +301,7 @@ def test_asking_for_a_gpu_where_none_is_visible_says_what_to_check(text: str) ->
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "output"),
     [
         (
             ",Ampere,8.6,24,",
@@ -340,11 +340,11 @@ def test_asking_for_a_gpu_where_none_is_visible_says_what_to_check(text: str) ->
         ),
     ],
 )
-def test_a_broken_catalogue_is_told_by_line_and_column(expected: Path, old: str, new: str, told: str) -> None:
+def test_a_broken_catalogue_is_reported_by_line_and_column(expected: Path, old: str, new: str, output: str) -> None:
     text = (expected / "gpus.csv").read_text()
     assert old in text
     (expected / "gpus.csv").write_text(text.replace(old, new, 1))
-    with pytest.raises(UserError, match=re.escape(told)):
+    with pytest.raises(UserError, match=re.escape(output)):
         catalogue()
 
 

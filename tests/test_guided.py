@@ -241,19 +241,19 @@ def test_what_is_slow_uncompiled_is_not_compiled() -> None:
     assert searching.weigh(tried(recipe, sharded, 22.0), size) is None  # 22 s, halved, less 10 %: 9.9 s
     assert searching.weigh(replace(tried(recipe, sharded, 23.0), uncompiled=[]), size) is None
     assert searching.weigh(tried(recipe, sharded, 23.0), 2 * size) is None, "nothing was timed at that micro batch"
-    told = searching.weigh(tried(recipe, sharded, 23.0), size)
-    assert told is not None
-    assert told[0] == pytest.approx(10.35)
-    assert told[1] == (
+    output = searching.weigh(tried(recipe, sharded, 23.0), size)
+    assert output is not None
+    assert output[0] == pytest.approx(10.35)
+    assert output[1] == (
         "took 23 s a training step uncompiled, compiled at best 10.3 s, "
         "free_lunch was measured at 10 s by the true clock"
     )
     losing = guide(recipe, Machine(paper_gpu("A100"), 4))
     losing.learn(tried(recipe, "free_lunch", 10.0, true_step=30.0))
     assert losing.weigh(tried(recipe, sharded, 33.0), size) is None, "that one lost by compiling is no other's bound"
-    told = losing.weigh(tried(recipe, sharded, 34.0), size)
-    assert told is not None
-    assert told[0] == pytest.approx(30.6), "as if compiling took nothing off, less 10 %"
+    output = losing.weigh(tried(recipe, sharded, 34.0), size)
+    assert output is not None
+    assert output[0] == pytest.approx(30.6), "as if compiling took nothing off, less 10 %"
 
 
 def test_what_does_more_than_one_that_could_not_be_compiled_is_taken_to_gain_nothing() -> None:
@@ -264,9 +264,9 @@ def test_what_does_more_than_one_that_could_not_be_compiled_is_taken_to_gain_not
     less = tried(recipe, "free_lunch+fsdp_2+offloading", 12.0)
     assert searching.weigh(more, size) is searching.weigh(less, size) is None, "half of it would win"
     searching.learn(tried(recipe, "free_lunch+checkpointing+fsdp_2", 30.0, compiled=False))
-    told = searching.weigh(more, size)
-    assert told is not None
-    assert told[0] == pytest.approx(0.9 * 12.0)
+    output = searching.weigh(more, size)
+    assert output is not None
+    assert output[0] == pytest.approx(0.9 * 12.0)
     assert searching.weigh(less, size) is None, "what failed may be of checkpointing"
     other = tried(recipe, "free_lunch+checkpointing", 12.0)
     assert searching.weigh(other, size) is None, "or of FSDP"
@@ -301,10 +301,10 @@ def test_the_clock_decides_what_is_the_fastest_and_so_what_is_skipped() -> None:
         searching = Guide(recipe, Machine(paper_gpu("A100"), 4), FITTED, PAPER_STACK, clock)
         searching.learn(replace(measured(recipe, FREE_LUNCH, 4, 4, 400.0), authors_step=300.0))
         searching.learn(replace(measured(recipe, zero, 4, 4, 300.0), authors_step=400.0))
-        told = searching.skips(Settings.parse("free_lunch+checkpointing+zero_1+offloading"))
-        assert told is not None
+        output = searching.skips(Settings.parse("free_lunch+checkpointing+zero_1+offloading"))
+        assert output is not None
         by = {"true": "the true clock", "authors": "the authors' clock"}[clock]
-        assert told[1].endswith(f", {fastest} was measured at 300 s by {by}")
+        assert output[1].endswith(f", {fastest} was measured at 300 s by {by}")
 
 
 def test_the_step_of_half_the_micro_batch_is_compared_with_a_prediction_of_that() -> None:
@@ -419,7 +419,7 @@ def trial(fork_server: ForkServer, tmp_path: Path) -> Callable[..., Record]:
     )
 
 
-def test_the_search_starts_where_it_is_told_and_goes_both_ways(trial: Callable[..., Record]) -> None:
+def test_the_search_starts_where_it_is_reported_and_goes_both_ways(trial: Callable[..., Record]) -> None:
     upwards = trial(2)
     assert (upwards.status, upwards.micro_batch) == ("ok", 8)
     assert [size for size, _ in upwards.peaks] == [2, 4, 8]
@@ -483,8 +483,8 @@ def test_a_guided_run_skips_with_its_bound_and_an_exhaustive_one_makes_up_for_it
     again = process(*common, "--search", "guided", "--format", "json", CUDA_VISIBLE_DEVICES="")
     assert again.returncode == 0, again.stderr
     assert len(history(Path(folder))) == len(records)
-    [told] = json.loads(again.stdout)["searches"]
-    assert (told["tried"], told["skipped"]) == (len(ran), len(skipped))
+    [output] = json.loads(again.stdout)["searches"]
+    assert (output["tried"], output["skipped"]) == (len(ran), len(skipped))
 
     words = skipped[0].settings.replace("free_lunch", "").strip("+").replace("+", " and ")
     made_up = process(*common, "--methods", "all", "-k", words, CUDA_VISIBLE_DEVICES="")
@@ -524,8 +524,8 @@ def test_a_recipe_that_a_gpu_cannot_run_is_left_unguided_and_the_others_are_guid
         guide_run(run)
         assert {trial.id for trial in run.trials} == planned
         assert list(run.guides) == [("pythia-160m", 1)]
-        told = capsys.readouterr().err
-        assert f"predicted from traces of the models of transformers {nearest_here().transformers}" in told
+        output = capsys.readouterr().err
+        assert f"predicted from traces of the models of transformers {nearest_here().transformers}" in output
         [first, *_] = run.trials
         found = run.record(first)
     assert found is not None
@@ -572,15 +572,15 @@ def test_a_skipped_settings_is_no_measurement_in_the_verdict(tmp_path: Path) -> 
 PAGE = ROOT / "docs" / "guided-search.md"
 
 
-def told() -> dict[str, list[str]]:
+def output() -> dict[str, list[str]]:
     """The cells of the page's table of searches, by recipe."""
     rows = (line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| "))
     return {recipe: cells for recipe, *cells in rows if recipe in models.IDS}
 
 
-def test_what_is_told_of_each_kept_search_is_what_is_kept() -> None:
-    assert list(told()) == list(models.IDS)
-    for recipe, (limit, ran, seconds, share, winners) in told().items():
+def test_what_is_reported_of_each_kept_search_is_what_is_kept() -> None:
+    assert list(output()) == list(models.IDS)
+    for recipe, (limit, ran, seconds, share, winners) in output().items():
         place = ROOT / "results" / "guided-2-cores" / recipe
         # They were searched by the authors' clock, before a run could choose.
         [guided], [exhaustive] = (searches(history(place / name), "authors") for name in ("guided", "exhaustive"))
@@ -596,7 +596,7 @@ def test_what_is_told_of_each_kept_search_is_what_is_kept() -> None:
 
 
 def test_the_page_on_guided_searches_begins_with_what_its_table_says() -> None:
-    rows = told().values()
+    rows = output().values()
     *shares, most = sorted(int(share.rstrip("%")) for _, _, _, share, _ in rows)
     ends = [tuple(map(float, re.findall(r"[-+][\d.]+", winners))) for *_, winners in rows if winners != "the same"]
     faster, slower = sum(high < 0 for *_, high in ends), sum(low > 0 for _, low, _ in ends)

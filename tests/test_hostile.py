@@ -76,8 +76,8 @@ def test_a_run_writes_through_no_link_that_leaves_its_folder(name: str, tmp_path
     target = victim if name == "logs" else victim / ".bashrc"
     (folder / name).symlink_to(target)
     before = contents(tmp_path)
-    told = refusal(*RUN, str(folder), CUDA_VISIBLE_DEVICES="")
-    assert f"{folder / name} is a link that leaves the folder, to {target}: remove it, or name another" in told
+    output = refusal(*RUN, str(folder), CUDA_VISIBLE_DEVICES="")
+    assert f"{folder / name} is a link that leaves the folder, to {target}: remove it, or name another" in output
     assert contents(tmp_path) == before
 
 
@@ -224,9 +224,9 @@ def test_a_price_list_is_text_too(tmp_path: Path) -> None:
     file = prices(tmp_path, rental_table(provider=FORMULA))
     found = repro("rent", "--model", "pythia-1b", "--prices", file, "--format", "csv")
     assert f",'{FORMULA}" in found.stdout
-    told = refusal("rent", "--model", "pythia-1b", "--prices", prices(tmp_path, gpu_table("A\\u202eB")))
-    assert "expected some text on one line" in told
-    assert not STEERS.search(told)
+    output = refusal("rent", "--model", "pythia-1b", "--prices", prices(tmp_path, gpu_table("A\\u202eB")))
+    assert "expected some text on one line" in output
+    assert not STEERS.search(output)
 
 
 # Drawing
@@ -262,7 +262,7 @@ def test_a_figure_that_cannot_be_drawn_is_one_line(tmp_path: Path) -> None:
     panel = Panel("computed", "costs", "trades", "cost", [Trade("A100", 1, 0.0, 9.0, "best")], "a file", y="days")
     written = write(replace(compose(), figures=[Figure("", "costs", "says", [panel])]), tmp_path)
     assert written.text.is_file()
-    assert "its page was not drawn: ZeroDivisionError: float division by zero; once" in written.told
+    assert "its page was not drawn: ZeroDivisionError: float division by zero; once" in written.message
     assert [path.name for path in tmp_path.iterdir()] == ["report.md"]
 
 
@@ -288,10 +288,10 @@ def test_what_is_built_is_never_taken_from_a_folder_that_others_may_write_to(pla
     found = process(
         *RUN, str(out), REPRO_CACHE="/proc/nothing-can-be-made-here", TMPDIR=str(tmp_path), CUDA_VISIBLE_DEVICES=""
     )
-    told = one_line(found)
-    assert f"{place}, where it would build, " in told
-    assert "name " in told
-    assert "REPRO_CACHE" in told
+    output = one_line(found)
+    assert f"{place}, where it would build, " in output
+    assert "name " in output
+    assert "REPRO_CACHE" in output
     assert not out.exists()
 
 

@@ -72,7 +72,7 @@ def test_kernels_are_compiled_for_every_gpu_that_an_image_is_for(name: str) -> N
     assert {word for word in re.findall(r"[a-z0-9-]+", text) if word in {*wanted, "flash-attn"}} == wanted
 
 
-def test_a_misspelt_kernel_is_told_before_anything_is_compiled(tmp_path: Path) -> None:
+def test_a_misspelt_kernel_is_reported_before_anything_is_compiled(tmp_path: Path) -> None:
     command = [str(ROOT / "images" / "kernels.sh"), sys.prefix, str(tmp_path / "kernels"), "locks/kernels.lock"]
     made = subprocess.run([*command, "causal-conv1d", "mamba"], cwd=ROOT, capture_output=True, text=True)
     assert (made.returncode, made.stdout) == (2, "")

@@ -288,8 +288,8 @@ def test_a_comparison_shows_what_came_from_elsewhere(sides: tuple[Path, Path]) -
     assert {"what": "timm", "before": version, "after": f"{version} (elsewhere)"} in found
     assert {"what": "sitecustomize", "before": None, "after": "unknown (elsewhere)"} in found
     assert {"what": "variable KMP_BLOCKTIME", "before": None, "after": "0"} in found
-    told = repro("compare", *map(str, sides)).stdout
-    assert "sitecustomize unknown (elsewhere)" in told
+    output = repro("compare", *map(str, sides)).stdout
+    assert "sitecustomize unknown (elsewhere)" in output
 
 
 def test_a_report_and_its_verdict_show_what_came_from_elsewhere(sides: tuple[Path, Path]) -> None:
@@ -301,12 +301,12 @@ def test_a_report_and_its_verdict_show_what_came_from_elsewhere(sides: tuple[Pat
     written = markdown(content)
     assert f"- packages: not a lock: {reason}\n" in written
     assert f"timm {pinned()['timm']} (elsewhere)" in written
-    told = report(other.records, content.verdicts, [], "text", environments=[other.environment])
-    assert verdict in told.partition("TRIALS")[0]
+    output = report(other.records, content.verdicts, [], "text", environments=[other.environment])
+    assert verdict in output.partition("TRIALS")[0]
     assert "not a lock" not in markdown(compose(lock))
 
 
-def test_a_lock_of_other_versions_is_told_as_before() -> None:
+def test_a_lock_of_other_versions_is_reported_as_before() -> None:
     one = replace(described().lock, is_the_lock=False, differences={"timm": {"lock": "1", "installed": "2"}})
     assert one.summary == "not a lock: 1 package differs from locks/cpu.lock"
     assert replace(one, reason="why").summary == "not a lock: why; 1 package differs from locks/cpu.lock"

@@ -20,21 +20,21 @@ import pytest
 
 from repro.console import UserError
 from repro.measure import interleaving as turns_module
-from repro.measure.interleaving import TURN_SECONDS, Place, Turns
+from repro.measure.interleaving import TURN_SECONDS, Scheduler, TimeSlot
 from repro.measure.launcher import ForkServer
 from repro.measure.server import Job, Outcome
 
 
-def player(turns: Turns, name: str, told: list[str], count: int = 3) -> Callable[[], str]:
+def player(scheduler: Scheduler, name: str, output: list[str], count: int = 3) -> Callable[[], str]:
     """A work that has so many turns, and tells when it computes and when it is done."""
 
     def work() -> str:
-        place = Place(turns.address)
+        place = TimeSlot(scheduler.address)
         for _ in range(count):
             place.turn()
-            told.append(name)
+            output.append(name)
             time.sleep(0.01)
-            told.append(f"{name} done")
+            output.append(f"{name} done")
         del place  # as the end of a process does
         return name
 
@@ -42,112 +42,112 @@ def player(turns: Turns, name: str, told: list[str], count: int = 3) -> Callable
 
 
 def test_one_computes_at_a_time_and_none_two_times_on_end() -> None:
-    told: list[str] = []
-    with Turns() as turns:
-        assert turns.run([player(turns, name, told) for name in "abc"], []) == ["a", "b", "c"]
-    assert told == [word for name in "abcabcabc" for word in (name, f"{name} done")]
+    output: list[str] = []
+    with Scheduler() as scheduler:
+        assert scheduler.run([player(scheduler, name, output) for name in "abc"], []) == ["a", "b", "c"]
+    assert output == [word for name in "abcabcabc" for word in (name, f"{name} done")]
 
 
 def test_none_is_built_while_another_is_timed() -> None:
-    told: list[str] = []
-    with Turns() as turns:
+    output: list[str] = []
+    with Scheduler() as scheduler:
 
         def slow_to_build() -> str:
             time.sleep(0.2)
-            told.append("built")
-            return player(turns, "slow", told)()
+            output.append("built")
+            return player(scheduler, "slow", output)()
 
-        turns.run([player(turns, "quick", told), slow_to_build], [])
-    assert told[0] == "built"
+        scheduler.run([player(scheduler, "quick", output), slow_to_build], [])
+    assert output[0] == "built"
 
 
 def test_one_that_ends_early_or_never_takes_a_turn_keeps_nobody_waiting() -> None:
-    told: list[str] = []
-    with Turns() as turns:
-        works = [player(turns, "a", told, 1), lambda: "no turn", player(turns, "b", told, 4)]
-        assert turns.run(works, []) == ["a", "no turn", "b"]
-    assert told.count("b") == 4
+    output: list[str] = []
+    with Scheduler() as scheduler:
+        works = [player(scheduler, "a", output, 1), lambda: "no turn", player(scheduler, "b", output, 4)]
+        assert scheduler.run(works, []) == ["a", "no turn", "b"]
+    assert output.count("b") == 4
 
 
 def test_who_has_had_its_turn_is_left_a_moment_before_the_next_one_begins() -> None:
     times: list[float] = []
-    with Turns() as turns:
+    with Scheduler() as scheduler:
 
         def work() -> None:
-            place = Place(turns.address)
+            place = TimeSlot(scheduler.address)
             for _ in range(3):
                 place.turn()
                 times.extend((time.monotonic(), time.monotonic()))
 
-        turns.run([work, work], [])
+        scheduler.run([work, work], [])
     ended_and_began = zip(times[1:-1:2], times[2::2], strict=True)
     assert all(began - ended > 0.004 for ended, began in ended_and_began)
 
 
 def test_one_that_ends_before_it_notices_its_turn_keeps_nobody_waiting() -> None:
-    told: list[str] = []
-    with Turns() as turns:
+    output: list[str] = []
+    with Scheduler() as scheduler:
 
         def leaves() -> str:
             with socket.socket(socket.AF_UNIX) as place:
-                place.connect(f"{turns.address}/turns")
+                place.connect(f"{scheduler.address}/turns")
                 select.select([place], [], [])
             return "left"
 
-        assert turns.run([leaves, player(turns, "b", told)], []) == ["left", "b"]
-    assert told.count("b") == 3
+        assert scheduler.run([leaves, player(scheduler, "b", output)], []) == ["left", "b"]
+    assert output.count("b") == 3
 
 
-def test_one_that_fails_is_told_once_the_others_have_ended() -> None:
-    told: list[str] = []
-    with Turns() as turns:
+def test_one_that_fails_is_reported_once_the_others_have_ended() -> None:
+    output: list[str] = []
+    with Scheduler() as scheduler:
 
         def fails() -> str:
-            place = Place(turns.address)
+            place = TimeSlot(scheduler.address)
             place.turn()
             del place
             raise ValueError("lost")
 
         with pytest.raises(ValueError, match="lost"):
-            turns.run([fails, player(turns, "b", told)], [])
-    assert told.count("b done") == 3
+            scheduler.run([fails, player(scheduler, "b", output)], [])
+    assert output.count("b done") == 3
 
 
 def test_one_that_comes_again_is_let_in() -> None:
-    told: list[str] = []
-    with Turns() as turns:
+    output: list[str] = []
+    with Scheduler() as scheduler:
 
         def twice() -> str:
-            player(turns, "first", told, 1)()
-            return player(turns, "again", told, 1)()
+            player(scheduler, "first", output, 1)()
+            return player(scheduler, "again", output, 1)()
 
-        assert turns.run([twice, player(turns, "b", told)], []) == ["again", "b"]
-    assert told.count("again") == 1
+        assert scheduler.run([twice, player(scheduler, "b", output)], []) == ["again", "b"]
+    assert output.count("again") == 1
 
 
 def test_one_that_comes_again_after_a_while_is_let_in_where_nobody_else_waits() -> None:
-    told: list[str] = []
-    with Turns() as turns:
+    output: list[str] = []
+    with Scheduler() as scheduler:
 
         def twice() -> None:
-            player(turns, "first", told, 1)()
+            player(scheduler, "first", output, 1)()
             time.sleep(0.1)
-            player(turns, "again", told, 1)()
+            player(scheduler, "again", output, 1)()
 
-        turns.run([twice], [])
-    assert told.count("again") == 1
+        scheduler.run([twice], [])
+    assert output.count("again") == 1
 
 
 def test_one_that_keeps_its_turn_for_too_long_loses_it_and_keeps_nobody_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(turns_module, "TURN_SECONDS", 0.3)
-    told: list[str] = []
+    output: list[str] = []
     over = threading.Event()
-    with Turns() as turns:
+    with Scheduler() as scheduler:
 
         def silent() -> str:
-            place = Place(turns.address)
+            place = TimeSlot(scheduler.address)
             place.turn()
             over.wait(30)
             with pytest.raises(ConnectionError, match=r"nobody gives turns any more: .* took more than 0 s"):
@@ -155,12 +155,12 @@ def test_one_that_keeps_its_turn_for_too_long_loses_it_and_keeps_nobody_waiting(
             return "silent"
 
         def other() -> str:
-            player(turns, "b", told)()
+            player(scheduler, "b", output)()
             over.set()
             return "b"
 
-        assert turns.run([silent, other], []) == ["silent", "b"]
-    assert told.count("b") == 3
+        assert scheduler.run([silent, other], []) == ["silent", "b"]
+    assert output.count("b") == 3
 
 
 def test_one_that_was_done_while_the_run_was_stopped_has_had_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,10 +175,10 @@ def test_one_that_was_done_while_the_run_was_stopped_has_had_its_turn(monkeypatc
         return [], [], []
 
     monkeypatch.setattr(select, "select", stopped)
-    told: list[str] = []
-    with Turns() as turns:
-        turns.run([player(turns, "a", told)], [])
-    assert told.count("a") == 3
+    output: list[str] = []
+    with Scheduler() as scheduler:
+        scheduler.run([player(scheduler, "a", output)], [])
+    assert output.count("a") == 3
     assert TURN_SECONDS in looked
 
 
@@ -188,14 +188,14 @@ def test_processes_meet_in_a_folder_of_their_user_alone_whatever_its_name(
 ) -> None:
     (tmp_path / name).mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / name))
-    told: list[str] = []
+    output: list[str] = []
     sockets = Path("/proc/net/unix").read_text().count("@")
-    with Turns() as turns:
+    with Scheduler() as scheduler:
         [folder] = (tmp_path / name).iterdir()
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert Path("/proc/net/unix").read_text().count("@") <= sockets, "one without a folder is everybody's"
-        turns.run([player(turns, each, told) for each in "ab"], [])
-    assert told.count("a") == told.count("b") == 3
+        scheduler.run([player(scheduler, each, output) for each in "ab"], [])
+    assert output.count("a") == output.count("b") == 3
     assert list((tmp_path / name).iterdir()) == []
 
 
@@ -206,7 +206,7 @@ def test_where_no_socket_can_be_made_the_folder_is_named(monkeypatch: pytest.Mon
     monkeypatch.setattr(socket, "socket", type("Unsupported", (socket.socket,), {"bind": bind}))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(UserError, match=rf"^{tmp_path}: no folder and socket .*not supported.* in TMPDIR$"):
-        Turns()
+        Scheduler()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -218,17 +218,17 @@ def test_an_interruption_ends_who_waits_and_lets_nobody_in() -> None:
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    with Turns() as turns:
+    with Scheduler() as scheduler:
 
         def endless() -> None:
-            place = Place(turns.address)
+            place = TimeSlot(scheduler.address)
             try:
                 while not stopped.is_set():
                     place.turn()
             except OSError as error:
                 sent_home.append(str(error))
             try:
-                Place(turns.address).turn()
+                TimeSlot(scheduler.address).turn()
             except ConnectionError as error:
                 refused.append(str(error))
 
@@ -236,7 +236,7 @@ def test_an_interruption_ends_who_waits_and_lets_nobody_in() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0.3)
         try:
             with pytest.raises(KeyboardInterrupt):
-                turns.run([endless, endless], [stopped.set])
+                scheduler.run([endless, endless], [stopped.set])
         finally:
             signal.signal(signal.SIGALRM, before)
     assert stopped.is_set()
@@ -247,11 +247,13 @@ def test_an_interruption_ends_who_waits_and_lets_nobody_in() -> None:
 
 def test_the_ranks_of_a_job_take_their_turn_together(tmp_path: Path) -> None:
     def job(server: ForkServer) -> list[Outcome]:
-        return server.call(Job("tests.ranks:take_turns", {}, 2, f"{tmp_path}/log", timeout=60, turns=turns.address))
+        return server.call(
+            Job("tests.ranks:take_turns", {}, 2, f"{tmp_path}/log", timeout=60, scheduler=scheduler.address)
+        )
 
     a, b = (ForkServer(tmp_path / f"{name}.log", {}, modules=("torch",)) for name in "ab")
-    with a, b, Turns() as turns:
-        jobs = turns.run([partial(job, a), partial(job, b)], [])
+    with a, b, Scheduler() as scheduler:
+        jobs = scheduler.run([partial(job, a), partial(job, b)], [])
     spans = []
     for ranks in jobs:
         for one, other in zip(*(rank.value for rank in ranks), strict=True):

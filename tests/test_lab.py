@@ -99,7 +99,7 @@ def test_a_slow_epoch_of_another_process_makes_no_later_epoch_shorter() -> None:
         assert (row.first, row.later) == (90.0, 10.0)
 
 
-def test_the_first_epochs_surplus_is_told_by_what_it_went_into() -> None:
+def test_the_first_epochs_surplus_is_reported_by_what_it_went_into() -> None:
     first, all = trained(1, 16.0, 10.0), trained(20, 16.0, 10.0)
     surplus, parts, *rest = why(first, all)
     assert "+6 s (+60.0%)" in surplus
@@ -108,17 +108,17 @@ def test_the_first_epochs_surplus_is_told_by_what_it_went_into() -> None:
     assert not any("not out of their line" in line for line in rest)
 
 
-def test_epochs_of_few_batches_are_told_by_those_that_there_are() -> None:
+def test_epochs_of_few_batches_are_reported_by_those_that_there_are() -> None:
     first, all = trained(1, 16.0, 10.0), trained(20, 16.0, 10.0)
     short = replace(all, reading=[[*times[:4]] for times in all.reading], training=[[*t[:4]] for t in all.training])
     assert "training on its first 4 batches took" in why(first, short)[1]
     assert "training on its first 10 batches took" in why(first, all)[1]
 
 
-def test_epochs_of_hours_are_told_in_plain_digits() -> None:
-    told = " ".join(why(trained(1, 16_000.0, 10_000.0), trained(20, 16_000.0, 10_000.0)))
-    assert "took 16000 s, a later one 10000 s: +6000 s" in told
-    assert "e+" not in told
+def test_epochs_of_hours_are_reported_in_plain_digits() -> None:
+    output = " ".join(why(trained(1, 16_000.0, 10_000.0), trained(20, 16_000.0, 10_000.0)))
+    assert "took 16000 s, a later one 10000 s: +6000 s" in output
+    assert "e+" not in output
 
 
 def test_a_first_epoch_within_the_later_ones_spread_is_called_so() -> None:
@@ -154,7 +154,7 @@ def test_each_epoch_takes_every_image_once_in_an_order_of_its_own(in_ranks: InRa
     assert sorted(one) == sorted(two) == [*range(40)]
     assert len({tuple(one), tuple(two), tuple(range(40))}) == 3
     batch = ["read", "wait", "step", "update", "wait"]
-    assert found["told"] == ["started", *batch * 6]
+    assert found["output"] == ["started", *batch * 6]
     assert [len(batch) for batch in found["reads"]] == [16, 16, 8] * 2
     assert found["asked"] == ["gan", 16, "naive", 1, {"compiled": False, "tf32": False}]
     assert found["bar"] == 6, "a byte a batch"
@@ -169,7 +169,7 @@ def test_a_warm_up_reads_all_images_batch_by_batch_and_trains_on_ten_before_the_
     assert [image for batch in found["reads"][:13] for image in batch] == [*range(200)]
     epoch = [16] * 12 + [8]
     assert [len(batch) for batch in found["reads"]] == epoch + [16] * 10 + epoch, "memory has no room for all of them"
-    before = found["told"][: found["told"].index("started")]
+    before = found["output"][: found["output"].index("started")]
     assert (before.count("read"), before.count("update")) == (13 + 10, 10)
     assert [len(times[0]) for times in (found["reading"], found["training"])] == [13, 13]
     assert found["bar"] == 10 + 13
@@ -191,7 +191,7 @@ def test_images_are_random_colours_in_a_file_that_the_page_cache_has_forgotten(
         "different": 1100,
         "overlap": False,
         "as_chosen": True,
-        "told": ["written", "forgotten"],
+        "output": ["written", "forgotten"],
         "left": [],
         "closed": True,
     }
@@ -266,7 +266,7 @@ def test_an_interrupted_experiment_leaves_no_process_and_says_how_to_resume(tmp_
             time.sleep(0.05)
         family = psutil.Process(run.pid).children(recursive=True)
         run.send_signal(signal.SIGTERM)  # as Ctrl-C does
-        out, told = run.communicate(timeout=60)
+        out, output = run.communicate(timeout=60)
     finally:
         run.kill()
     _, alive = psutil.wait_procs(family, timeout=10)
@@ -274,7 +274,7 @@ def test_an_interrupted_experiment_leaves_no_process_and_says_how_to_resume(tmp_
     assert alive == []
     assert run.returncode == 130
     assert out == ""
-    assert "resume with: " in told
+    assert "resume with: " in output
     assert not list(tmp_path.glob("*-images_*.json"))
 
 
@@ -299,13 +299,13 @@ def test_the_lab_and_a_run_leave_each_others_folders_as_they_are(finished: Finis
     (run / "environment.json").write_text("{}")
     with (run / "trials.jsonl").open("a") as trials:
         trials.write('{"id": ')  # torn: only a run may mend it
-    for arguments, folder, told in [
+    for arguments, folder, output in [
         (["lab", *SMALL], run, "holds a run's trials; name another folder with --out"),
         (["run", "--models", "vit", "--processes", "1"], trainings, "holds trainings of repro lab; name another"),
     ]:
         kept = _contents(folder)
         refused = process(*arguments, "--out", str(folder), CUDA_VISIBLE_DEVICES="")
-        assert f"{folder} {told}" in one_line(refused)
+        assert f"{folder} {output}" in one_line(refused)
         assert kept == _contents(folder)
 
 
@@ -322,7 +322,7 @@ def test_the_kept_experiments_report_is_what_its_times_give() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "output"),
     [
         ({"seconds": [1.0, "long"]}, 'seconds[1] is "long"'),
         ({"what": {"machine": "cpu"}}, "what lacks scale, batch, images, epochs"),
@@ -334,7 +334,7 @@ def test_the_kept_experiments_report_is_what_its_times_give() -> None:
         ({"what": asdict(Training("cpu", "tiny", 16, 48, 2))}, "they are of cpu_tiny_48-images_2-epochs"),
     ],
 )
-def test_a_kept_training_that_is_none_is_one_clear_line(changed: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_a_kept_training_that_is_none_is_one_clear_line(changed: dict[str, Any], output: str, tmp_path: Path) -> None:
     what = Training("cpu", "tiny", 16, 32, 2)
     kept = asdict(Trained(what, 0.5, [[0.1, 0.1]] * 2, [[0.2, 0.2]] * 2, [0.6, 0.6]))
     with Experiment(tmp_path, []) as experiment:
@@ -344,11 +344,11 @@ def test_a_kept_training_that_is_none_is_one_clear_line(changed: dict[str, Any],
         path.write_text(json.dumps(kept | changed))
         with pytest.raises(UserError) as refused:
             experiment.run(what)
-    assert str(refused.value) == f"{path}: not a training's times ({told}); remove the file"
+    assert str(refused.value) == f"{path}: not a training's times ({output}); remove the file"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "output"),
     [
         (["--epochs", "1"], ["--epochs 1: expected a whole number from 2 to 1,000,000,000: one epoch predicts "]),
         (["--epochs", "-3"], ["--epochs -3", "from 2 to "]),
@@ -359,9 +359,9 @@ def test_a_kept_training_that_is_none_is_one_clear_line(changed: dict[str, Any],
         (["--scale", "huge"], ["--scale", "tiny"]),
     ],
 )
-def test_bad_input_is_one_clear_line(arguments: list[str], told: list[str], tmp_path: Path) -> None:
+def test_bad_input_is_one_clear_line(arguments: list[str], output: list[str], tmp_path: Path) -> None:
     refused = refusal("lab", *arguments, "--out", str(tmp_path / "out"), CUDA_VISIBLE_DEVICES="")
-    for part in told:
+    for part in output:
         assert part in refused
     assert not (tmp_path / "out").exists()
 
@@ -383,21 +383,21 @@ def test_where_the_images_have_no_room_nothing_is_left_behind(
 
 
 @pytest.mark.parametrize(
-    ("outcome", "told"),
+    ("outcome", "output"),
     [
         (Outcome(0, "crashed", error="ValueError: no luck"), "crashed, ValueError: no luck"),
         (Outcome(0, "timed_out"), "timed_out, no reason given"),
     ],
 )
-def test_a_training_that_fails_is_told_with_its_log_and_nothing_is_kept_of_it(
-    outcome: Outcome, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_a_training_that_fails_is_reported_with_its_log_and_nothing_is_kept_of_it(
+    outcome: Outcome, output: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(nvml, "visible_devices", list)
     monkeypatch.setattr(ForkServer, "start", lambda server: None)
     monkeypatch.setattr(ForkServer, "call", lambda server, job: [outcome])
     assert main(["lab", "--out", str(tmp_path)]) == 1
     out, beside = capsys.readouterr()
-    [log] = re.findall(rf"_1-epoch: {re.escape(told)}; see (.*_1-epoch\.log)\n$", beside)
+    [log] = re.findall(rf"_1-epoch: {re.escape(output)}; see (.*_1-epoch\.log)\n$", beside)
     assert (out, Path(log).parent) == ("", tmp_path / "logs")
     assert not [*tmp_path.glob("*-images_*.json")]
 
@@ -411,7 +411,7 @@ def test_what_is_refused_is_refused_without_loading_torch() -> None:
     assert found.stdout == "False\n"
 
 
-def test_a_broken_training_file_is_told(finished: Finished) -> None:
+def test_a_broken_training_file_is_reported(finished: Finished) -> None:
     folder, _ = finished
     path = next(folder.glob("*_1-epoch.json"))
     kept = path.read_text()

@@ -41,14 +41,14 @@ def test_a_trial_needs_neither_its_launcher_s_variables_nor_its_signals(tmp_path
     assert "DS_ACCELERATOR" not in json.loads((tmp_path / "environment.json").read_text())["variables"]
 
 
-def test_a_library_that_another_one_hides_is_told_with_the_variable(tmp_path: Path) -> None:
+def test_a_library_that_another_one_hides_is_reported_with_the_variable(tmp_path: Path) -> None:
     libraries = tmp_path / "libraries"
     libraries.mkdir()
     hiding = ["gcc", "-shared", "-x", "c", "/dev/null", "-o", str(libraries / "libstdc++.so.6")]
     subprocess.run([*hiding, "-Wl,-soname,libstdc++.so.6"], check=True)
-    told = refusal_of_run(tmp_path / "out", LD_LIBRARY_PATH=str(libraries))
-    assert "undefined symbol" in told
-    assert "; LD_LIBRARY_PATH is set, which may name another such library: unset it; " in told
+    output = refusal_of_run(tmp_path / "out", LD_LIBRARY_PATH=str(libraries))
+    assert "undefined symbol" in output
+    assert "; LD_LIBRARY_PATH is set, which may name another such library: unset it; " in output
     environment = (tmp_path / "out" / "environment.json").read_text()
     assert json.loads(environment)["variables"]["LD_LIBRARY_PATH"] == "set", "and no path of this machine"
 
@@ -57,8 +57,8 @@ def test_without_the_loopback_interface_nothing_is_measured(tmp_path: Path) -> N
     alone = ["unshare", "--net", "--map-root-user"]
     if subprocess.run([*alone, "true"], capture_output=True).returncode:
         pytest.skip("no network namespace may be made here")
-    told = refusal_of_run(tmp_path / "out", *alone)
-    assert told.startswith("repro: the loopback interface, lo, is down: ")
+    output = refusal_of_run(tmp_path / "out", *alone)
+    assert output.startswith("repro: the loopback interface, lo, is down: ")
     assert not (tmp_path / "out").exists()
 
 

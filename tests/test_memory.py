@@ -168,7 +168,7 @@ def test_on_a_gpu_a_limit_is_its_allocators_share_and_peaks_are_the_allocators(
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_running_out_of_memory_is_recognised_however_it_is_told(error: Exception) -> None:
+def test_running_out_of_memory_is_recognised_however_it_is_reported(error: Exception) -> None:
     assert is_out_of_memory(error)
     wrapped = ValueError("something failed")
     wrapped.__cause__ = error
@@ -258,7 +258,7 @@ OF_TORCH = type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory. Tr
     ],
     ids=str,
 )
-def test_beside_a_gpu_it_is_told_whose_memory_ran_out(error: Exception | None, hosts: bool) -> None:
+def test_beside_a_gpu_it_is_reported_whose_memory_ran_out(error: Exception | None, hosts: bool) -> None:
     assert is_the_hosts(error) is hosts
 
 
@@ -319,9 +319,9 @@ def test_what_has_no_memory_to_add_to_gradients_is_timed_as_the_authors_did_who_
     ]
     assert record.step_rounds == pytest.approx(rounds)
     assert contradiction(record) is None
-    told = f"timing ran out of memory at micro batch 8; it was halved to {halved}"
+    output = f"timing ran out of memory at micro batch 8; it was halved to {halved}"
     assert record.warnings == [
-        *([told] if halved < 8 else []),
+        *([output] if halved < 8 else []),
         f"micro batch {starting} fits only where no gradients accumulate, as none did in the authors' timing: their "
         "clock is of it, all else of micro batch 2",
     ]
@@ -354,10 +354,10 @@ def test_a_library_that_dies_in_any_case_is_a_crash(measure: Callable[..., Recor
 
 
 @pytest.mark.parametrize(
-    ("killed", "told"), [(True, "the process was killed by SIGSEGV"), (False, "ValueError: broken")]
+    ("killed", "output"), [(True, "the process was killed by SIGSEGV"), (False, "ValueError: broken")]
 )
-def test_the_rank_that_failed_first_is_told_and_not_what_others_say_of_it(
-    measure: Callable[..., Record], killed: bool, told: str
+def test_the_rank_that_failed_first_is_reported_and_not_what_others_say_of_it(
+    measure: Callable[..., Record], killed: bool, output: str
 ) -> None:
     record = measure(None, change=through("broken_second", killed=killed))
-    assert (record.status, record.reason) == ("crashed", told)
+    assert (record.status, record.reason) == ("crashed", output)

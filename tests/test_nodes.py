@@ -21,7 +21,7 @@ from repro.console import UserError
 from repro.machine.cluster import Node, first_host, launch, launched, own_address
 from repro.machine.support import Stack
 from repro.measure import messages
-from repro.measure.messages import Asked, ForeignError
+from repro.measure.messages import ForeignError, PhaseRequest
 from repro.measure.rank import interface
 from repro.measure.rank_reports import Report
 from repro.measure.server import Job, Outcome
@@ -170,11 +170,11 @@ def test_three_nodes_run_a_phase_together_and_the_first_to_fail_stops_the_others
     tasks = step(start, str(tmp_path), tasks=3, module="tests.three_nodes")
     said = ends(*tasks, within=300)
     assert [code for code, _ in said] == [7, 7, 7], said
-    told = json.loads((tmp_path / "told.json").read_text())
-    assert told["fit"] == [[rank, "ok", ""] for rank in range(3)]
-    assert [rank for rank, *_ in told["measure"]] == [0, 1, 2]
-    assert {status for _, status, _ in told["measure"]} <= {"crashed", "stopped"}, "nobody waited for the time limit"
-    assert [rank for rank, _, error in told["measure"] if "was killed by SIGKILL" in error] == [2]
+    output = json.loads((tmp_path / "told.json").read_text())
+    assert output["fit"] == [[rank, "ok", ""] for rank in range(3)]
+    assert [rank for rank, *_ in output["measure"]] == [0, 1, 2]
+    assert {status for _, status, _ in output["measure"]} <= {"crashed", "stopped"}, "nobody waited for the time limit"
+    assert [rank for rank, _, error in output["measure"] if "was killed by SIGKILL" in error] == [2]
 
 
 # What goes wrong
@@ -259,8 +259,8 @@ def test_a_network_that_goes_down_ends_all_nodes_and_is_named(start: Start, tmp_
         pytest.skip("no network namespace may be made here")
     variables = as_task(0, 2, 1) | {"MASTER_ADDR": "10.9.0.1", "out": str(tmp_path)}
     nodes = start(*alone, script, "bash", sys.executable, "-m", "tests.impatient", *LONG, **variables)
-    told, _ = nodes.communicate(timeout=300)
-    assert told.split()[-2:] == ["1", "1"], [(tmp_path / f"{node}.err").read_text() for node in (0, 1)]
+    output, _ = nodes.communicate(timeout=300)
+    assert output.split()[-2:] == ["1", "1"], [(tmp_path / f"{node}.err").read_text() for node in (0, 1)]
     naive, free_lunch = records(tmp_path / "0")
     assert (naive["status"], free_lunch["status"]) == ("crashed", "unsupported")
     assert naive["reason"] == f"node 1 ({socket.gethostname()}) has left: it was silent for 8 s"
@@ -279,17 +279,19 @@ def test_nodes_that_are_not_alike_are_refused_in_one_line_on_each(start: Start, 
         )
         for rank in range(2)
     ]
-    told = f"node 1 ({socket.gethostname()}): its commit is 0123abc, that of node 0 is 4567def; give all nodes the same"
+    output = (
+        f"node 1 ({socket.gethostname()}): its commit is 0123abc, that of node 0 is 4567def; give all nodes the same"
+    )
     lines = [(code, said.splitlines()[-1]) for code, said in ends(*nodes)]
-    assert lines == [(2, f"repro: {told}"), (2, f"repro: node 0 ended the run: {told}")]
+    assert lines == [(2, f"repro: {output}"), (2, f"repro: node 0 ended the run: {output}")]
     assert not (tmp_path / "trials.jsonl").exists()
 
 
 def test_a_usage_error_is_one_line_on_each_node(start: Start, tmp_path: Path) -> None:
     """Three nodes share no batch."""
     nodes = step(start, *VIT, "--out", str(tmp_path), tasks=3)
-    told = "repro: launched on 3 nodes: no replication batch here divides by 3 nodes of 1; take 2 or 4 nodes\n"
-    assert ends(*nodes) == [(2, told)] * 3
+    output = "repro: launched on 3 nodes: no replication batch here divides by 3 nodes of 1; take 2 or 4 nodes\n"
+    assert ends(*nodes) == [(2, output)] * 3
 
 
 # How it was launched
@@ -354,8 +356,8 @@ def test_the_first_host_of_a_list_is_found(listed: str, first: str) -> None:
 def test_guided_search_is_refused_on_several_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in as_task(0, 2, 1).items():
         monkeypatch.setenv(name, value)
-    told = refusal("run", "--search", "guided", CUDA_VISIBLE_DEVICES="")
-    assert "--search guided knows one node only, this run was launched on 2" in told
+    output = refusal("run", "--search", "guided", CUDA_VISIBLE_DEVICES="")
+    assert "--search guided knows one node only, this run was launched on 2" in output
 
 
 def test_a_report_says_how_several_nodes_are_launched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,18 +376,18 @@ FIT = Job(
     log="/somewhere/logs/vit.log",
     timeout=60.0,
 )
-ASKED = json.loads(messages.encode(Asked.of(FIT, "10.0.0.1", 4000)))
+ASKED = json.loads(messages.encode(PhaseRequest.of(FIT, "10.0.0.1", 4000)))
 
 
 def test_a_job_is_asked_for_by_the_name_of_its_phase() -> None:
     assert ASKED["phase"] == "fit"
     assert "module" not in json.dumps(ASKED)
     assert "phases" not in json.dumps(ASKED)
-    job = messages.asked(json.dumps(ASKED).encode(), 1, False).job(1, 2, "/mine")
+    job = messages.phase_request(json.dumps(ASKED).encode(), 1, False).job(1, 2, "/mine")
     assert (job.call, job.arguments, job.log) == (FIT.call, FIT.arguments, "/mine/vit.log")
     assert (job.first, job.world, job.rendezvous) == (1, 2, "tcp://10.0.0.1:4000")
     with pytest.raises(ValueError, match="not enough values"):
-        Asked.of(Job("os:system", {"command": "true"}, 1, "a.log", 1.0), "10.0.0.1", 4000)
+        PhaseRequest.of(Job("os:system", {"command": "true"}, 1, "a.log", 1.0), "10.0.0.1", 4000)
 
 
 @pytest.mark.parametrize(
@@ -416,12 +418,12 @@ def test_a_job_is_asked_for_by_the_name_of_its_phase() -> None:
 )
 def test_a_node_refuses_what_no_run_asks_for(changed: dict[str, Any]) -> None:
     with pytest.raises(ForeignError):
-        messages.asked(json.dumps({**ASKED, **changed}).encode(), 1, False)
+        messages.phase_request(json.dumps({**ASKED, **changed}).encode(), 1, False)
 
 
 @pytest.mark.parametrize("text", [b"[" * 100_000, b"\xff", b"null", b"[]", b"{}", b" " * (messages.MOST_BYTES + 1)])
 def test_a_message_that_is_none_is_refused(text: bytes) -> None:
-    for read in (lambda: messages.asked(text, 1, False), lambda: messages.outcomes(text, FIT, 1)):
+    for read in (lambda: messages.phase_request(text, 1, False), lambda: messages.outcomes(text, FIT, 1)):
         with pytest.raises(ForeignError):
             read()
 
@@ -438,12 +440,12 @@ MEASURE = Job(
 
 
 def answer(*outcomes: Outcome, error: str = "") -> bytes:
-    return messages.encode(messages.Answer([*outcomes], error))
+    return messages.encode(messages.PhaseOutcomes([*outcomes], error))
 
 
 def test_an_answer_is_taken_for_what_its_phase_answers() -> None:
-    told = answer(Outcome(1, "ok", TIMED, reports=[Report(fits=4, peak=9)]))
-    [found] = messages.outcomes(told, MEASURE, 1)
+    output = answer(Outcome(1, "ok", TIMED, reports=[Report(fits=4, peak=9)]))
+    [found] = messages.outcomes(output, MEASURE, 1)
     assert found.value["host"] == ROUNDS
     assert "unknown" not in found.value
     assert found.reports == [Report(fits=4, peak=9)]

@@ -134,7 +134,7 @@ def test_a_slice_has_processes_of_its_own_and_the_clocks_of_its_gpu(monkeypatch:
 
 
 @pytest.mark.usefixtures("in_mig_mode")
-def test_each_rank_is_told_of_its_own_gpu_in_the_order_that_the_process_has_them(
+def test_each_rank_is_reported_of_its_own_gpu_in_the_order_that_the_process_has_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     of_h100 = {"sm_mhz": 1980, "memory_mhz": 2619, "power_w": 700, "temperature_c": 70, "throttle_reasons": 4}
@@ -146,7 +146,7 @@ def test_each_rank_is_told_of_its_own_gpu_in_the_order_that_the_process_has_them
 
 
 @pytest.mark.usefixtures("in_mig_mode")
-def test_each_rank_is_told_of_its_own_memory_and_what_of_it_others_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_rank_is_reported_of_its_own_memory_and_what_of_it_others_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-12,0")
     assert [nvml.memory(local) for local in (0, 1, 2)] == [(40 * 2**30, 12 * 2**30), (80 * 2**30, 0), None]
 
@@ -253,14 +253,14 @@ def nvmlInit():
     ("command", "code"),
     [("run --models vit", 2), ("run --gpus all --allow-cpu", 2), ("lab", 2), ("doctor", 1)],
 )
-def test_a_driver_of_another_version_than_its_library_is_told_and_nothing_is_measured(
+def test_a_driver_of_another_version_than_its_library_is_reported_and_nothing_is_measured(
     tmp_path: Path, command: str, code: int
 ) -> None:
     (tmp_path / "pynvml.py").write_text(_OF_ANOTHER_VERSION)
     found = process(*command.split(), PYTHONPATH=f"{tmp_path}:{ROOT}", CUDA_VISIBLE_DEVICES="0", cwd=tmp_path)
-    told = found.stdout if command == "doctor" else found.stderr
-    assert (found.returncode, len(told.splitlines())) == (code, 1), found
-    assert "driver does not tell of its GPUs: Driver/library version mismatch (NVML); nvidia-smi should list" in told
+    output = found.stdout if command == "doctor" else found.stderr
+    assert (found.returncode, len(output.splitlines())) == (code, 1), found
+    assert "driver does not tell of its GPUs: Driver/library version mismatch (NVML); nvidia-smi should list" in output
     assert not (tmp_path / "results").exists()
 
 
@@ -271,14 +271,14 @@ def test_the_catalogue_is_listed_beside_a_driver_that_does_not_answer(tmp_path: 
     assert found.stderr.startswith("repro: the NVIDIA driver does not tell of its GPUs: ")
 
 
-def test_a_driver_that_hangs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_hangs_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hanging = "import time\n" + _OF_ANOTHER_VERSION.replace("raise", "time.sleep(100); raise")
     (tmp_path / "pynvml.py").write_text(hanging)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "pynvml", raising=False)
     monkeypatch.setattr(nvml, "_SECONDS", 0.2, raising=False)
     for command in (["run", "--models", "vit"], ["lab"]):
-        told = refusal(*command, "--out", str(tmp_path / "out"), CUDA_VISIBLE_DEVICES="0")
-        assert "the NVIDIA driver has not answered within 0 s, so it hangs: " in told
+        output = refusal(*command, "--out", str(tmp_path / "out"), CUDA_VISIBLE_DEVICES="0")
+        assert "the NVIDIA driver has not answered within 0 s, so it hangs: " in output
     found = repro("doctor", CUDA_VISIBLE_DEVICES="0")
     assert (found.returncode, found.stdout.count("so it hangs")) == (1, 1)

@@ -131,7 +131,7 @@ def test_trials_take_what_was_asked_of_the_run() -> None:
     assert (trial.steps, trial.memory_limit, trial.nodes, trial.world) == (5, 2**30, 2, 2)
 
 
-def test_a_trial_gets_an_hour_or_thrice_its_estimate_unless_told_how_long() -> None:
+def test_a_trial_gets_an_hour_or_thrice_its_estimate_unless_reported_how_long() -> None:
     def limit(model: str, settings: str, **more: object) -> float:
         asked = options(models=(model,), methods="all", counts=(1,), **more)
         [found] = [trial for trial in trials(asked, gpus("A100 80 GB", 1)) if trial.settings == settings]
@@ -189,7 +189,7 @@ def test_flash_attention_is_asked_for_with_free_lunch_only() -> None:
         ("V100 16 GB", "--models pythia-1b", True),
     ],
 )
-def test_flash_attention_that_would_serve_no_trial_is_refused_and_whom_it_does_not_serve_is_told(
+def test_flash_attention_that_would_serve_no_trial_is_refused_and_whom_it_does_not_serve_is_reported(
     gpu: str, words: str, refused: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(nvml, "visible_devices", lambda: gpus(gpu, 1))
@@ -199,11 +199,11 @@ def test_flash_attention_that_would_serve_no_trial_is_refused_and_whom_it_does_n
             _checked(given)
     else:
         _checked(given)
-        told = capsys.readouterr().err
-        assert told == "repro: --attention flash serves Pythia alone, without it run vit, gan\n"
+        output = capsys.readouterr().err
+        assert output == "repro: --attention flash serves Pythia alone, without it run vit, gan\n"
 
 
-def test_a_torch_without_cuda_is_told_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_without_cuda_is_reported_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     check_cuda([])
     monkeypatch.setattr(doctor, "installed", lambda package: "2.13.0+cpu")
     with pytest.raises(
@@ -286,12 +286,12 @@ def test_the_page_on_the_paper_has_the_estimates_for_one_and_for_eight_of_its_gp
     methods: Methods, command: str
 ) -> None:
     [line] = [each for each in (ROOT / "docs" / "paper.md").read_text().splitlines() if f"| {command} |" in each]
-    told = re.findall(r"on (one|eight) (\d+) to (\d+) (minutes|hours)", line)
-    assert [count for count, *_ in told] == ["one", "eight"]
+    output = re.findall(r"on (one|eight) (\d+) to (\d+) (minutes|hours)", line)
+    assert [count for count, *_ in output] == ["one", "eight"]
     if methods == "published":
-        _, low, high, unit = told[0]
+        _, low, high, unit = output[0]
         assert f"{low} to {high} {unit} on one of the paper's GPUs" in documentation("README.md")
-    for count, low, high, unit in told:
+    for count, low, high, unit in output:
         counts = counts_up_to(8 if count == "eight" else 1)
         for name in paper_gpus():
             planned = trials(options(methods=methods, counts=counts), gpus(name, counts[-1]))
@@ -301,6 +301,6 @@ def test_the_page_on_the_paper_has_the_estimates_for_one_and_for_eight_of_its_gp
 
 def test_the_readme_tells_the_estimate_without_a_gpu() -> None:
     planned = trials(options(scale="tiny", counts=(1, 2)), [])
-    told = duration(LOADING + sum(estimate(trial, None) for trial in planned) + REPORTING)
+    output = duration(LOADING + sum(estimate(trial, None) for trial in planned) + REPORTING)
     readme = documentation("README.md")
-    assert f"tiny twins of the recipes on the CPU, in about {told.replace('min', 'minutes')}" in readme
+    assert f"tiny twins of the recipes on the CPU, in about {output.replace('min', 'minutes')}" in readme

@@ -98,7 +98,7 @@ def test_a_pool_goes_on_where_it_was_cut_short(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"start": 0, "forks": []}', '{"start": 0, "seconds": {"stack": 0.02}}'])
-def test_a_line_that_is_no_start_is_told_with_its_place(tmp_path: Path, line: str) -> None:
+def test_a_line_that_is_no_start_is_reported_with_its_place(tmp_path: Path, line: str) -> None:
     pool = tmp_path / "pool.jsonl"
     pool.write_text(power.POOL.read_text().splitlines()[0] + "\n" + line + "\n")
     command = [sys.executable, "-m", "benchmarks.power", "--pool", str(pool)]
@@ -125,8 +125,8 @@ def test_the_largest_windows_are_what_the_default_budget_buys_for_one_trial() ->
     alone = [Trial("pythia-1b", "tiny", "naive", "cpu", 1, steps=rounds([]))]
     budget = parser("upgrade-check").get_default("budget")
     assert chosen_within(budget, alone, [], None) == (alone, power.PAIRS[-1])
-    told = (ROOT / "docs" / "upgrades.md").read_text()
-    assert f"{power.PAIRS[-1]} pairs, the default for one trial in 15 minutes" in told
+    output = (ROOT / "docs" / "upgrades.md").read_text()
+    assert f"{power.PAIRS[-1]} pairs, the default for one trial in 15 minutes" in output
 
 
 def test_the_documentation_tells_what_the_rule_calls_on_the_committed_pool() -> None:
@@ -134,7 +134,7 @@ def test_the_documentation_tells_what_the_rule_calls_on_the_committed_pool() -> 
     assert len(starts) * FORKS >= 150, "processes a side"
     rows = power.rows(starts)
     assert all(row["improved"] == 0 for row in rows)
-    told = (ROOT / "docs" / "upgrades.md").read_text()
+    output = (ROOT / "docs" / "upgrades.md").read_text()
     readme = documentation("README.md")
     names = {
         "10 % slower": ("10 % slower", "a slowdown of 10 % is called"),
@@ -144,5 +144,5 @@ def test_the_documentation_tells_what_the_rule_calls_on_the_committed_pool() -> 
     for arm, (name, sentence) in names.items():
         found = [f"{row['regressed']} of {row['windows']}" for row in rows if row["arm"] == arm]
         cells = [f"{disjoint}, {drawn}" for disjoint, drawn in zip(found[::2], found[1::2], strict=True)]
-        assert f"| {name} | {' | '.join(cells)} |" in told
+        assert f"| {name} | {' | '.join(cells)} |" in output
         assert f"{sentence} in {found[-1]}" in readme, "the default budget's"

@@ -45,7 +45,7 @@ def test_both_tables_are_predicted_beside_the_printed_days() -> None:
             assert row["predicted_settings"] == "naive"
 
 
-def test_people_are_told_that_numbers_are_predicted_and_how_sure_they_are() -> None:
+def test_people_are_reported_that_numbers_are_predicted_and_how_sure_they_are() -> None:
     tables = repro("predict").stdout
     assert "printed (predicted true days; by the authors' clock)" in tables
     assert "Predicted, not measured" in tables
@@ -88,10 +88,10 @@ def test_people_see_memory_in_gib_and_times_as_shares_of_the_step() -> None:
         assert float(shown[f"{name} (%)"]) == pytest.approx(share, rel=0.01)
 
 
-def test_a_stack_without_traces_of_its_own_is_told_beside_the_nearest_and_one_with_them_is_not_called_near(
+def test_a_stack_without_traces_of_its_own_is_reported_beside_the_nearest_and_one_with_them_is_not_called_near(
     tmp_path: Path,
 ) -> None:
-    def told(*command: str, **versions: str) -> str:
+    def output(*command: str, **versions: str) -> str:
         for package, version in versions.items():
             folder = tmp_path / f"{package}-{version}.dist-info"
             folder.mkdir()
@@ -99,22 +99,22 @@ def test_a_stack_without_traces_of_its_own_is_told_beside_the_nearest_and_one_wi
         return " ".join(process("predict", *command, PYTHONPATH=f"{tmp_path}:{ROOT}").stdout.split())
 
     on_a100 = ("--gpu", "A100", "--models", "vit")
-    newer = told(*on_a100, transformers="4.45.0", timm="1.0.31", torch="2.13.0")
+    newer = output(*on_a100, transformers="4.45.0", timm="1.0.31", torch="2.13.0")
     assert "of transformers 4.42.3, the paper's (timm 1.0.31, torch 2.13.0), nearest to what is installed here" in newer
     assert "; installed is transformers 4.45.0, which " in newer
-    assert "installed is" not in told(), "printed days are of the paper's stack"
+    assert "installed is" not in output(), "printed days are of the paper's stack"
     shutil.rmtree(tmp_path / "transformers-4.45.0.dist-info")
-    of_its_own = told(*on_a100, transformers="4.42.3")
+    of_its_own = output(*on_a100, transformers="4.42.3")
     assert "of transformers 4.42.3, the paper's (timm 1.0.31, torch 2.13.0), exactly what is installed" in of_its_own
     shutil.rmtree(tmp_path / "transformers-4.42.3.dist-info")
     (tmp_path / "torch-2.13.0.dist-info" / "METADATA").unlink()
-    older = told(*on_a100, transformers="4.46.0", torch="2.3.1")
+    older = output(*on_a100, transformers="4.46.0", torch="2.3.1")
     assert "; installed is transformers 4.46.0, torch 2.3.1." in older
     refused = one_line(process("predict", "--rebuild-traces", PYTHONPATH=f"{tmp_path}:{ROOT}"))
     assert refused == "repro: tracing needs torch 2.4 or newer, this is 2.3.1\n"
 
 
-def test_every_reason_why_settings_are_infeasible_is_told() -> None:
+def test_every_reason_why_settings_are_infeasible_is_reported() -> None:
     none = repro("predict", "--gpu", "H100", "--models", "pythia-6.9b").stdout
     assert (
         "infeasible with every combination of settings: not even a micro batch of 1 fits (3 settings); "
@@ -126,8 +126,8 @@ def test_every_reason_why_settings_are_infeasible_is_told() -> None:
 
 
 def test_the_fastest_of_what_cannot_train_is_none() -> None:
-    told = repro("predict", "--gpu", "T4", "--models", "pythia-1b,vit").stdout
-    answers, _, tables = told.partition("The fastest of each:")
+    output = repro("predict", "--gpu", "T4", "--models", "pythia-1b,vit").stdout
+    answers, _, tables = output.partition("The fastest of each:")
     assert answers.startswith("Pythia-1B on 1 x T4: predicted infeasible with every combination of settings: ")
     assert "ViT on 1 x T4: predicted " in answers
     lines = tables.partition("\n\n\n")[0].splitlines()[:6]
@@ -166,7 +166,7 @@ def test_the_name_of_a_recipe_and_its_id_have_the_columns_that_they_have_in_tabl
         assert {(row["recipe"], row["model"]) for row in answer(*command)} == {("pythia-1b", "Pythia-1B")}
 
 
-def test_a_run_of_none_of_the_tables_cells_is_told(tmp_path: Path) -> None:
+def test_a_run_of_none_of_the_tables_cells_is_reported(tmp_path: Path) -> None:
     tiny = results_folder(tmp_path / "run", record("vit", "naive", 1.0, scale="tiny"))
     found = repro("predict", "--measured", str(tiny))
     assert (found.returncode, found.stdout) == (2, "")
@@ -200,11 +200,11 @@ def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> No
     assert [row["predicted_over_measured"] for row in rows] == [pytest.approx(1 / 1.99), pytest.approx(1), None, None]
     assert [row["inside_interval"] for row in rows] == [False, True, None, None]
     assert rows[0]["predicted_micro_batch"] == first["micro_batch"]
-    told = repro(*asked, "--measured", str(folder)).stdout
-    assert "off by 25% in the median; of 2 it is within 25 % in 1, within 2x in 2, " in told
-    assert "Feasible or not as predicted: 3 of 4." in told
-    assert "GiB" in told
-    assert f", {why_here()}" in told, "where the folder does not say what it had"
+    output = repro(*asked, "--measured", str(folder)).stdout
+    assert "off by 25% in the median; of 2 it is within 25 % in 1, within 2x in 2, " in output
+    assert "Feasible or not as predicted: 3 of 4." in output
+    assert "GiB" in output
+    assert f", {why_here()}" in output, "where the folder does not say what it had"
     on_two = answer(*asked, "--nodes", "2", "--measured", str(folder))
     assert [row["settings"] for row in on_two] == ["free_lunch+checkpointing"]
     elsewhere = repro("predict", "--gpu", "H200", "--measured", str(folder))
@@ -229,11 +229,11 @@ def test_what_ran_is_held_against_its_prediction_by_true_steps_and_where_it_shou
     assert (row["predicted_over_measured"], row["inside_interval"]) == (pytest.approx(1), True)
     assert row["measured_authors_step"] == pytest.approx(10 * row["predicted_authors_step"])
     assert (limited["predicted_step"], limited["predicted_over_measured"]) == (None, None)
-    told = repro(*asked, "--measured", folder).stdout
+    output = repro(*asked, "--measured", folder).stdout
     assert (
-        "; of 1 it is within 25 % in 1, within 2x in 1, the measured days are within the interval in 1 of 1, " in told
+        "; of 1 it is within 25 % in 1, within 2x in 1, the measured days are within the interval in 1 of 1, " in output
     )
-    assert "Feasible or not as predicted: 1 of 2." in told
+    assert "Feasible or not as predicted: 1 of 2." in output
     infeasible = record("vit", "naive", None, status="out_of_memory", memory=2**30)
     both = str(results_folder(tmp_path / "both", by_clock, infeasible))
     assert "micro batch is as predicted in 0 of 1. " in repro(*asked, "--measured", both).stdout
@@ -290,7 +290,7 @@ def test_every_settings_is_ranked_with_memory_and_time_by_part() -> None:
     ("fits", "why"),
     [("{", "not JSON"), ("{}", "it lacks everything, pythia-160m"), ('{"everything": 1}', "everything is 1")],
 )
-def test_a_broken_calibration_is_told_with_the_way_out(
+def test_a_broken_calibration_is_reported_with_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fits: str, why: str
 ) -> None:
     monkeypatch.setattr(calibration, "FILE", tmp_path / "calibration.json")
@@ -359,10 +359,10 @@ BAD_INPUT = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "told"), BAD_INPUT, ids=lambda value: " ".join(value)[:40])
-def test_bad_input_is_one_clear_line_and_exit_code_2(arguments: list[str], told: list[str]) -> None:
+@pytest.mark.parametrize(("arguments", "output"), BAD_INPUT, ids=lambda value: " ".join(value)[:40])
+def test_bad_input_is_one_clear_line_and_exit_code_2(arguments: list[str], output: list[str]) -> None:
     refused = refusal("predict", *arguments)
-    for part in told:
+    for part in output:
         assert part in refused
 
 
@@ -456,9 +456,9 @@ def test_people_see_what_was_to_be_reached_first_and_then_a_row_a_subset(
     [[_, tables, split, subset, _, target, _]] = [row for row in cells if row[:1] == ["seconds to predict both tables"]]
     assert (tables, split, subset, target) == ("1 and 4", "in sample", "all", "1 s")
     assert ["feasibility right", "1", "all", "144 of 144"] in [row[:4] for row in cells]
-    [told] = [line for line in lines[:40] if " targets are met" in line]
-    assert told.startswith(f"{sum(bool(score['met']) for score in aimed)} of {len(aimed)} targets are met; ")
-    assert told.count(", target ") == sum(not score["met"] for score in aimed), "a missed target is named"
+    [output] = [line for line in lines[:40] if " targets are met" in line]
+    assert output.startswith(f"{sum(bool(score['met']) for score in aimed)} of {len(aimed)} targets are met; ")
+    assert output.count(", target ") == sum(not score["met"] for score in aimed), "a missed target is named"
     for subset in {str(score["subset"]) for score in scores if score["metric"] == "within 2x"}:
         name, _, baseline = subset.partition(": baseline, ")
         assert len([row for row in cells if row[:1] == [baseline or name]]) >= (2 if baseline else 3), subset
@@ -484,9 +484,9 @@ DOCUMENTED = [
 ]
 
 
-@pytest.mark.parametrize(("told", "metric", "table", "subsets"), DOCUMENTED)
+@pytest.mark.parametrize(("output", "metric", "table", "subsets"), DOCUMENTED)
 def test_the_page_on_predictions_has_these_scores_and_targets(
-    scores: list[dict[str, object]], told: str, metric: str, table: str, subsets: list[str]
+    scores: list[dict[str, object]], output: str, metric: str, table: str, subsets: list[str]
 ) -> None:
     def number(value: object) -> str:
         if metric in validate.COUNTED:
@@ -507,8 +507,8 @@ def test_the_page_on_predictions_has_these_scores_and_targets(
         targets |= {float(str(found[subset]["target"])) for subset in subsets if found and found[subset]["target"]}
 
     lines = [line.strip("| ").split(" | ") for line in PREDICTION.read_text().splitlines()]
-    ((*told_of_splits, aim),) = (cells for name, *cells in lines if name == told)
-    assert told_of_splits == expected
+    ((*of_splits_text, aim),) = (cells for name, *cells in lines if name == output)
+    assert of_splits_text == expected
     aims = {float(number) for number in re.findall(r"^[\d.]+", aim)}
     percent = metric not in validate.COUNTED and validate.WORST not in metric
     assert {aim / 100 if percent else aim for aim in aims} == targets
@@ -549,8 +549,8 @@ def test_the_page_on_predictions_has_every_target_but_of_seconds(scores: list[di
     assert aimed - {(metric, table) for _, metric, table, _ in DOCUMENTED} == {(validate.SECONDS, "1 and 4")}
     met = 1 + sum(bool(score["met"]) for score in scores if score["metric"] != validate.SECONDS)
     targets = sum(score["target"] is not None for score in scores)
-    told = f"{met} of {targets} targets are met. The one that is missed: 20 of 23 trainings"
-    assert told in documentation("docs/prediction.md")
+    output = f"{met} of {targets} targets are met. The one that is missed: 20 of 23 trainings"
+    assert output in documentation("docs/prediction.md")
 
 
 def test_the_page_on_predictions_compares_with_a_fit_to_plausible_cells(scores: list[dict[str, object]]) -> None:
@@ -566,13 +566,13 @@ def test_the_page_on_predictions_compares_with_a_fit_to_plausible_cells(scores: 
     page = PREDICTION.read_text()
     error = "median error"
     lines = [line.strip("| ").split(" | ") for line in page.splitlines()]
-    told = {name: first for name, first, *_ in (line for line in lines if len(line) == 3)}
+    output = {name: first for name, first, *_ in (line for line in lines if len(line) == 3)}
     for table in ("1", "4"):
-        assert told[f"Table {table}, median error"] == values(error, table, "all")
-        assert told[f"plausible cells of Table {table}, median error"] == values(error, table, "plausible")
-    assert told["the 45 impossible or implausible cells, median error"] == values(error, "1 and 4", DOUBTED)
-    assert told["true steps of the 13 trials, median error"] == values(error, "measured", "all")
-    assert told["cells inside the interval, nominally 80 %"] == values(validate.COVERAGE, "1 and 4", "all", 0)
+        assert output[f"Table {table}, median error"] == values(error, table, "all")
+        assert output[f"plausible cells of Table {table}, median error"] == values(error, table, "plausible")
+    assert output["the 45 impossible or implausible cells, median error"] == values(error, "1 and 4", DOUBTED)
+    assert output["true steps of the 13 trials, median error"] == values(error, "measured", "all")
+    assert output["cells inside the interval, nominally 80 %"] == values(validate.COVERAGE, "1 and 4", "all", 0)
     four, one = (
         f"{100 * float(str(score['value'])):.0f} %"
         for table in "41"
@@ -685,9 +685,9 @@ def test_a_trial_that_is_no_fair_sample_is_named_beside_its_prediction_and_its_c
     taken = {"memory_bytes": 80e9, "taken_bytes": 20e9}
     crowded = record("pythia-1b", "naive", 160.0, count=1, full=[taken])
     run = str(results_folder(tmp_path / "run", crowded))
-    told = repro("predict", "--gpu", "A100", "--measured", run).stdout
-    assert f"No fair sample: {crowded.id}, a larger micro batch ran out of memory as others had 20.0 GB" in told
-    assert "micro batch is as predicted" not in told
+    output = repro("predict", "--gpu", "A100", "--measured", run).stdout
+    assert f"No fair sample: {crowded.id}, a larger micro batch ran out of memory as others had 20.0 GB" in output
+    assert "micro batch is as predicted" not in output
 
 
 def test_cells_that_the_audit_doubts_are_fitted_to_as_others_are() -> None:

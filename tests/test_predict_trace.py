@@ -127,10 +127,10 @@ def test_what_compiling_leaves_is_what_the_compiler_counts(in_rank: InRank, reci
         assert ours < eager
 
 
-def test_what_cannot_be_traced_is_told_with_its_operator(in_rank: InRank) -> None:
-    told = in_rank("what_cannot_be_traced")
-    assert "cannot trace aten::_local_scalar_dense" in told
-    assert "\n" not in told
+def test_what_cannot_be_traced_is_reported_with_its_operator(in_rank: InRank) -> None:
+    output = in_rank("what_cannot_be_traced")
+    assert "cannot trace aten::_local_scalar_dense" in output
+    assert "\n" not in output
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_traces_of_another_torch_or_timm_stand_beside_those_there_are(tmp_path: 
     assert set(traces.shipped(tmp_path)) == set(others)
 
 
-def test_broken_traces_are_told_with_the_way_out(tmp_path: Path) -> None:
+def test_broken_traces_are_reported_with_the_way_out(tmp_path: Path) -> None:
     broken = Traced("9.9", "1.0", "2.0")
     traces._file(broken, tmp_path).write_text('[{"recipe": "vit"}]')
     with pytest.raises(UserError, match=r"no traces .*--rebuild-traces makes them"):

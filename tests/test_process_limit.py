@@ -37,9 +37,9 @@ def limited_group(most: int) -> Iterator[list[str]]:
 
 def test_a_control_group_of_a_few_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
     with limited_group(8) as limited:
-        told = one_line(process_of(limited, *VIT, "--out", str(tmp_path / "out"), CUDA_VISIBLE_DEVICES=""))
-    assert told.startswith("repro: pids.max of this control group is 8, which leaves ")
-    assert "processes and threads: trials here take about " in told
+        output = one_line(process_of(limited, *VIT, "--out", str(tmp_path / "out"), CUDA_VISIBLE_DEVICES=""))
+    assert output.startswith("repro: pids.max of this control group is 8, which leaves ")
+    assert "processes and threads: trials here take about " in output
     assert not (tmp_path / "out").exists()
 
 
@@ -50,8 +50,8 @@ def test_a_user_s_limit_of_a_few_is_refused_too(tmp_path: Path) -> None:
     limited = [*user, "prlimit", "--nproc=20"]
     if subprocess.run([*limited, "true"], capture_output=True).returncode:
         pytest.skip("no other user may be taken here")
-    told = one_line(process_of(limited, *VIT, "--out", str(tmp_path / "out"), CUDA_VISIBLE_DEVICES=""))
-    assert told.startswith("repro: ulimit -u is 20, which leaves ")
+    output = one_line(process_of(limited, *VIT, "--out", str(tmp_path / "out"), CUDA_VISIBLE_DEVICES=""))
+    assert output.startswith("repro: ulimit -u is 20, which leaves ")
     assert not (tmp_path / "out").exists()
 
 
@@ -83,12 +83,12 @@ def test_a_server_that_cannot_be_started_names_the_limit(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("told", "lacks"),
+    ("output", "lacks"),
     [
         ("RuntimeError: can't start new thread", True),
         ("libgomp: Thread creation failed: Resource temporarily unavailable", True),
         ("ValueError: no such operator", False),
     ],
 )
-def test_what_lacks_processes_is_told_by_its_words(told: str, lacks: bool) -> None:
-    assert host.no_more_processes(told) == lacks
+def test_what_lacks_processes_is_reported_by_its_words(output: str, lacks: bool) -> None:
+    assert host.no_more_processes(output) == lacks

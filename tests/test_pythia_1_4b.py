@@ -56,7 +56,7 @@ def test_predict_finds_the_micro_batch_that_the_authors_search_found_and_what_do
     assert not sizes["free_lunch"]
 
 
-def test_tables_1_and_4_have_no_cell_of_it_and_the_way_out_is_told() -> None:
+def test_tables_1_and_4_have_no_cell_of_it_and_the_way_out_is_reported() -> None:
     refused = refusal("predict", "--models", "vit,pythia-1.4b")
     assert refused.startswith("repro: pythia-1.4b is no model of the paper, so no days of it are printed")
     assert "predict --gpu" in refused

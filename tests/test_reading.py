@@ -40,7 +40,7 @@ def change(folder: Path, number: int, how: Callable[[Row], Row]) -> Row:
     return was
 
 
-def told(folder: Path) -> list[str]:
+def output(folder: Path) -> list[str]:
     return [str(problem) for problem in read(folder).problems]
 
 
@@ -74,7 +74,7 @@ def test_a_line_that_is_no_record_is_named_and_left_out(folder: Path, broken: st
     lines = trials.read_text().splitlines()
     lines.insert(16, broken)
     trials.write_text("\n".join(lines) + "\n")
-    (problem,) = told(folder)
+    (problem,) = output(folder)
     assert problem.startswith("trials.jsonl, line 17: not a trial's record (")
     assert problem.endswith("; the line was left out")
     assert len(read(folder).records) == 57
@@ -107,7 +107,7 @@ def test_a_record_that_contradicts_itself_is_named_as_tampered_and_not_used(
     folder: Path, field: str, value: object
 ) -> None:
     was = change(folder, 1, lambda row: row | {field: value})
-    tampered, missing = told(folder)
+    tampered, missing = output(folder)
     assert tampered.startswith(f"trials.jsonl, line 1: {was['id']} was tampered with or damaged: ")
     assert tampered.endswith("; the record was left out")
     assert "1 of the 57 trials that the last command asked for has no sound record" in missing
@@ -122,7 +122,7 @@ def test_a_record_that_contradicts_itself_is_named_as_tampered_and_not_used(
         (lambda line: line.replace('"true_days": ', '"true_days": 9'), "was tampered with or damaged: true_days is 9"),
     ],
 )
-def test_who_needs_every_record_is_told_of_the_line_that_is_none(
+def test_who_needs_every_record_is_reported_of_the_line_that_is_none(
     folder: Path, how: Callable[[str], str], what: str
 ) -> None:
     trials = folder / "trials.jsonl"
@@ -138,7 +138,7 @@ def test_who_needs_every_record_is_told_of_the_line_that_is_none(
     assert "\n" not in message
 
 
-def test_who_needs_every_record_is_told_of_all_lines_that_are_none_at_once(folder: Path) -> None:
+def test_who_needs_every_record_is_reported_of_all_lines_that_are_none_at_once(folder: Path) -> None:
     trials = folder / "trials.jsonl"
     _, second, third, *others = trials.read_text().splitlines()
     trials.write_text("\n".join(["null", second, third[:20], *others, ""]))
@@ -150,9 +150,9 @@ def test_who_needs_every_record_is_told_of_all_lines_that_are_none_at_once(folde
     assert "\n" not in message
 
 
-def test_what_is_wrong_with_a_number_is_told_with_both_values(folder: Path) -> None:
+def test_what_is_wrong_with_a_number_is_reported_with_both_values(folder: Path) -> None:
     was = change(folder, 3, lambda row: row | {"true_step": 0.5})
-    assert f"true_step is 0.5, the raw times give {was['true_step']};" in told(folder)[0]
+    assert f"true_step is 0.5, the raw times give {was['true_step']};" in output(folder)[0]
 
 
 @pytest.mark.parametrize(
@@ -167,24 +167,24 @@ def test_what_is_wrong_with_a_number_is_told_with_both_values(folder: Path) -> N
 )
 def test_a_value_of_the_wrong_kind_makes_a_line_no_record(folder: Path, field: str, value: object) -> None:
     change(folder, 2, lambda row: row | {field: value})
-    assert f"trials.jsonl, line 2: not a trial's record ({field} is " in told(folder)[0]
+    assert f"trials.jsonl, line 2: not a trial's record ({field} is " in output(folder)[0]
 
 
 def test_what_a_gpu_said_of_itself_is_numbers(folder: Path) -> None:
     change(folder, 2, lambda row: row | {"gpu_state": [{"power_w": "x"}]})
-    assert 'line 2: not a trial\'s record (gpu_state[0].power_w is "x");' in told(folder)[0]
+    assert 'line 2: not a trial\'s record (gpu_state[0].power_w is "x");' in output(folder)[0]
 
 
 def test_a_line_says_which_fields_it_lacks(folder: Path) -> None:
     change(folder, 2, lambda row: {"id": row["id"], "recipe": row["recipe"], "scale": row["scale"]})
-    assert "line 2: not a trial's record (it lacks settings, device, count, status);" in told(folder)[0]
+    assert "line 2: not a trial's record (it lacks settings, device, count, status);" in output(folder)[0]
 
 
 def test_an_earlier_sound_record_of_the_trial_stands(folder: Path) -> None:
     trials = folder / "trials.jsonl"
     again = json.loads(trials.read_text().splitlines()[4]) | {"true_days": 0.5}
     trials.write_text(trials.read_text() + json.dumps(again) + "\n")
-    (problem,) = told(folder)
+    (problem,) = output(folder)
     assert problem.startswith("trials.jsonl, line 58: ")
     assert problem.endswith("line 5 stands for the trial")
     assert len(read(folder).records) == 57
@@ -199,10 +199,10 @@ def test_the_latest_sound_record_of_a_trial_counts(tmp_path: Path) -> None:
     assert read(results_folder(tmp_path / "run", *runs)).records == (runs[-1],)
 
 
-def test_a_torn_last_line_is_told(folder: Path) -> None:
+def test_a_torn_last_line_is_reported(folder: Path) -> None:
     trials = folder / "trials.jsonl"
     trials.write_bytes(trials.read_bytes()[:-40])
-    torn, missing = told(folder)
+    torn, missing = output(folder)
     assert torn == "trials.jsonl: the last line is torn, its trial was stopped; it was left out"
     assert "1 of the 57 trials" in missing
 
@@ -210,21 +210,21 @@ def test_a_torn_last_line_is_told(folder: Path) -> None:
 def test_a_run_that_was_stopped_says_how_much_of_it_there_is(folder: Path) -> None:
     trials = folder / "trials.jsonl"
     trials.write_text("".join(trials.read_text().splitlines(keepends=True)[:10]))
-    (problem,) = told(folder)
+    (problem,) = output(folder)
     assert (
         "47 of the 57 trials that the last command asked for have no sound record, the first is pythia-1b/tiny/2xcpu"
         in problem
     )
     assert "10 records were used" in problem
     trials.write_text(trials.read_text().splitlines(keepends=True)[0])
-    assert "1 record was used" in told(folder)[0]
+    assert "1 record was used" in output(folder)[0]
 
 
 def test_a_run_that_only_began_can_be_read(folder: Path) -> None:
     trials = folder / "trials.jsonl"
     trials.write_text("")
     for lack in ("empty", "missing"):
-        assert told(folder) == [
+        assert output(folder) == [
             f"trials.jsonl: {lack}: no trial of the run ended, or the folder is not whole; the same command again "
             "measures what is missing"
         ]
@@ -250,11 +250,11 @@ def test_a_run_that_only_began_can_be_read(folder: Path) -> None:
 )
 def test_a_missing_or_broken_file_is_named(folder: Path, name: str, broken: str, missing: str) -> None:
     (folder / name).write_text("{")
-    assert told(folder)[0].startswith(f"{name}: {broken}")
+    assert output(folder)[0].startswith(f"{name}: {broken}")
     (folder / name).write_text("null")
-    assert told(folder)[0].startswith(f"{name}: it ")
+    assert output(folder)[0].startswith(f"{name}: it ")
     (folder / name).unlink()
-    (problem,) = told(folder)
+    (problem,) = output(folder)
     assert problem == f"{name}: missing: {missing}"
     assert len(read(folder).records) == 57
 
@@ -281,22 +281,22 @@ def test_a_missing_or_broken_file_is_named(folder: Path, name: str, broken: str,
 def test_a_run_of_another_version_is_read_as_far_as_it_goes(folder: Path, changed: Row, what: str) -> None:
     path = folder / "environment.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
-    (problem,) = told(folder)
+    (problem,) = output(folder)
     assert problem.startswith(what)
     assert len(read(folder).records) == 57
     compose(read(folder))
 
 
-def test_verdicts_that_do_not_follow_from_the_records_are_told_and_not_used(folder: Path) -> None:
+def test_verdicts_that_do_not_follow_from_the_records_are_reported_and_not_used(folder: Path) -> None:
     path = folder / "verdicts.json"
     rows = json.loads(path.read_text())
     rows[1]["verdict"] = "reproduced"
     path.write_text(json.dumps(rows))
-    (problem,) = told(folder)
+    (problem,) = output(folder)
     assert "1 of its 288 rows do not follow from the records, first Table 1, Pythia-160M on 2 RTX 3090" in problem
     assert {verdict.verdict for verdict in read(folder).verdicts} == {"not_measured"}
     path.write_text(json.dumps(rows[:5]))
-    assert "it does not hold a row for each of the 288 cells" in told(folder)[0]
+    assert "it does not hold a row for each of the 288 cells" in output(folder)[0]
 
 
 def test_verdicts_of_version_0_4_0_which_judged_by_the_authors_clock_alone_are_not_damaged(tmp_path: Path) -> None:
@@ -343,8 +343,8 @@ def test_a_utilisation_is_of_the_peak_that_the_catalogue_has_today(
     assert a100.fp16_tflops is not None
     folder = results_folder(tmp_path / "run", record("pythia-1b", "free_lunch+zero_1", 18.0, true_days=22.0))
     [before] = read(folder).records
-    mended = replace(a100, fp16_tflops=a100.fp16_tflops / 1.2, bf16_tflops=a100.bf16_tflops / 1.2)
-    monkeypatch.setattr("repro.run.reading.find", lambda device: mended)
+    cleaned = replace(a100, fp16_tflops=a100.fp16_tflops / 1.2, bf16_tflops=a100.bf16_tflops / 1.2)
+    monkeypatch.setattr("repro.run.reading.find", lambda device: cleaned)
     after = read(folder)
     assert before.utilisation is not None
     assert after.records[0].utilisation == pytest.approx(1.2 * before.utilisation)
@@ -358,13 +358,13 @@ def test_records_without_times_are_read(tmp_path: Path) -> None:
 def test_what_follows_from_raw_times_follows_to_the_last_digits() -> None:
     sound = record("pythia-1b", "free_lunch+zero_1", 18.0)
     assert sound.authors_days is not None
-    told = contradiction(replace(sound, authors_days=sound.authors_days * (1 + 1e-5)))
-    assert str(told).startswith("authors_days is 18.00018")
+    output = contradiction(replace(sound, authors_days=sound.authors_days * (1 + 1e-5)))
+    assert str(output).startswith("authors_days is 18.00018")
     rounds = sound.step_rounds
     assert rounds is not None
     for changed in ([*rounds[:-1], rounds[-1] * 2], [*rounds, rounds[-1]]):
-        told = contradiction(replace(sound, step_rounds=changed))
-        assert str(told).startswith("step_rounds is "), "each of them, and no more"
+        output = contradiction(replace(sound, step_rounds=changed))
+        assert str(output).startswith("step_rounds is "), "each of them, and no more"
 
 
 @pytest.mark.parametrize("unknown", [{"wrapper": ""}, {"weights_held": None}, {"micro_batch": None}])
@@ -378,8 +378,8 @@ def test_a_record_that_ran_says_what_ran(unknown: dict[str, Any]) -> None:
 def test_a_record_has_the_raw_times_of_every_rank_and_all_are_positive(clock: str) -> None:
     sound = record("pythia-1b", "free_lunch+zero_1", 18.0)
     ranks = getattr(sound, clock)
-    told = contradiction(replace(sound, **{clock: ranks[:1]}))
-    assert told == f"{clock} has the times of 1 ranks, 4 took part"
+    output = contradiction(replace(sound, **{clock: ranks[:1]}))
+    assert output == f"{clock} has the times of 1 ranks, 4 took part"
     stopped: Any = [*ranks[:3], ranks[3] | {"without": [0.0, 1.0, 1.0]}]
     assert contradiction(replace(sound, **{clock: stopped})) == "a raw time of it is not positive"
 
@@ -409,14 +409,14 @@ def test_a_record_whose_id_names_a_memory_limit_had_one() -> None:
     sound = record("pythia-1b", "free_lunch+zero_1", 18.0, memory=2**30)
     for more in ("", "/8-rounds", "/checked", "/micro-batch-4", "/8-rounds/checked/micro-batch-4"):
         assert contradiction(replace(sound, id=sound.id + more)) is None
-    told = contradiction(replace(sound, memory_limit=None))
-    assert told == f"its id is {sound.id}, what it says of itself makes {sound.id.removesuffix('/1GiB')}"
+    output = contradiction(replace(sound, memory_limit=None))
+    assert output == f"its id is {sound.id}, what it says of itself makes {sound.id.removesuffix('/1GiB')}"
 
 
 def test_a_record_of_settings_that_there_are_not_is_none() -> None:
     sound = record("pythia-1b", "free_lunch", 18.0)
-    told = contradiction(replace(sound, settings="sorcery", id=sound.id.replace("free_lunch", "sorcery")))
-    assert str(told).startswith("unknown settings 'sorcery'")
+    output = contradiction(replace(sound, settings="sorcery", id=sound.id.replace("free_lunch", "sorcery")))
+    assert str(output).startswith("unknown settings 'sorcery'")
 
 
 def test_devices_of_several_nodes_all_took_part() -> None:
@@ -473,8 +473,8 @@ def test_whoever_reads_a_folder_names_its_environment_where_it_is_missing_or_dam
 ) -> None:
     environment = folder / "environment.json"
     broken(environment)
-    told = repro(*command.format(folder).split()).stderr.splitlines()
-    (line,) = [line for line in told if str(environment) in line]
+    output = repro(*command.format(folder).split()).stderr.splitlines()
+    (line,) = [line for line in output if str(environment) in line]
     assert line.startswith(
         (f"repro: {environment}: missing: the folder", f"repro: {environment}: it describes no run (")
     )
@@ -485,17 +485,17 @@ def test_a_report_of_a_run_without_trials_names_the_file_that_it_lacks(folder: P
     trials = folder / "trials.jsonl"
     trials.unlink()
     (folder / "report.md").unlink()
-    told = repro("report", str(folder)).stderr.splitlines()
-    assert told[0].startswith(f"repro: {trials}: missing: no trial of the run ended, or the folder is not whole; ")
-    assert len(told) == 2, "and where the report is"
+    output = repro("report", str(folder)).stderr.splitlines()
+    assert output[0].startswith(f"repro: {trials}: missing: no trial of the run ended, or the folder is not whole; ")
+    assert len(output) == 2, "and where the report is"
 
 
 def test_a_comparison_says_what_it_reads_in_place_of_missing_trials(folder: Path) -> None:
     trials = folder / "trials.jsonl"
     trials.unlink()
     (folder / "benchmark.json").write_text(json.dumps(benchmark_json(KEPT)))
-    (told,) = repro("compare", str(KEPT), str(folder)).stderr.splitlines()
-    assert told == f"repro: {trials}: missing; benchmark.json was read in its place"
+    (output,) = repro("compare", str(KEPT), str(folder)).stderr.splitlines()
+    assert output == f"repro: {trials}: missing; benchmark.json was read in its place"
 
 
 def test_a_folder_of_lab_is_no_runs_and_keeps_its_own_report(tmp_path: Path) -> None:

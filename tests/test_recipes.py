@@ -109,9 +109,9 @@ def test_hyper_parameters_are_the_authors(id: str) -> None:
 @pytest.mark.parametrize("id", ["roberta", "mamba"])
 def test_weights_do_not_decay_as_in_the_authors_trainings(in_ranks: InRanks, id: str) -> None:
     wanted = TRAINING[id][0]
-    [(name, told)] = in_ranks("optimizer_of", recipe=id)
+    [(name, output)] = in_ranks("optimizer_of", recipe=id)
     assert name == wanted.name
-    assert told == {"lr": wanted.rate, "betas": list(wanted.betas), "eps": wanted.eps, "weight_decay": 0.0}
+    assert output == {"lr": wanted.rate, "betas": list(wanted.betas), "eps": wanted.eps, "weight_decay": 0.0}
 
 
 @pytest.mark.parametrize("printed", printed_recipes().values(), ids=lambda printed: printed.model)
@@ -153,7 +153,7 @@ def test_random_inputs_fill_their_whole_range(in_ranks: InRanks, recipe: str, ra
     assert {name: found[name] for name in ranges} == ranges
 
 
-def test_an_unknown_model_is_told_with_the_nine_there_are() -> None:
+def test_an_unknown_model_is_reported_with_the_nine_there_are() -> None:
     with pytest.raises(UserError) as error:
         models.find("pythia-1.5b")
     message = str(error.value)

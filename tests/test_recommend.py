@@ -39,7 +39,7 @@ def test_for_40k_the_paper_buys_8_rtx_3090_and_trains_in_30_days() -> None:
 
 
 @pytest.mark.parametrize("budget", ["40,000", "40k", "40K", "40,000.00"])
-def test_a_budget_is_read_as_sums_are_told_and_said(budget: str) -> None:
+def test_a_budget_is_read_as_sums_are_reported_and_said(budget: str) -> None:
     assert "the fastest within the budget of 40,000 USD" in answer(*PYTHIA, "--budget", budget)["answer"]
 
 
@@ -122,7 +122,7 @@ def test_equals_do_not_beat_each_other() -> None:
     assert pareto_front(twins) == twins
 
 
-def test_of_what_is_told_the_same_the_sooner_done_comes_first_and_then_that_of_fewer_gpus() -> None:
+def test_of_what_is_reported_the_same_the_sooner_done_comes_first_and_then_that_of_fewer_gpus() -> None:
     slow, fast = offer("slow", 3064.31, 16), offer("fast", 3064.32, 8)
     assert choose([slow, fast], None, 20).ranked == (fast, slow), "a cent decides nothing"
     dear, cheap = offer("dear", 90, 30.1), offer("cheap", 10, 30.2)
@@ -142,7 +142,7 @@ def test_of_equals_the_order_is_the_names_whatever_that_of_the_offers() -> None:
         assert choose([one, other], *limits).ranked == choose([other, one], *limits).ranked == (one, other)
 
 
-def test_predicted_days_and_what_they_cost_are_told_to_three_figures_and_with_their_interval() -> None:
+def test_predicted_days_and_what_they_cost_are_reported_to_three_figures_and_with_their_interval() -> None:
     for command, key in (("recommend", "cost_per_experiment_usd"), ("rent", "rent_usd")):
         terms = ("--rent",) if command == "recommend" else ()
         found = answer(command, "--model", "pythia-1b", *terms, "--predicted")
@@ -176,13 +176,13 @@ def test_all_predicted_days_of_an_answer_are_of_the_stack_that_the_papers_are_of
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"), [(("mamba",), False), (("mamba", "--predicted"), True), (("pythia-160m",), True)]
+    ("asked", "output"), [(("mamba",), False), (("mamba", "--predicted"), True), (("pythia-160m",), True)]
 )
-def test_whose_traces_they_are_is_told_where_days_are_predicted_beside_the_papers_or_in_place_of_doubted_ones(
-    asked: tuple[str, ...], told: bool
+def test_whose_traces_they_are_is_reported_where_days_are_predicted_beside_the_papers_or_in_place_of_doubted_ones(
+    asked: tuple[str, ...], output: bool
 ) -> None:
     notes = answer("rent", "--model", *asked)["notes"]
-    assert any("Predicted days are from traces" in note for note in notes) == told
+    assert any("Predicted days are from traces" in note for note in notes) == output
 
 
 def test_rows_are_ranked_best_first_and_say_what_fits() -> None:
@@ -245,10 +245,10 @@ def test_a_rent_that_is_gone_does_not_rule_out_what_costs_less_an_experiment(mod
     }
 
 
-def test_machines_that_can_only_be_rented_are_told_beside_those_to_buy(tmp_path: Path) -> None:
+def test_machines_that_can_only_be_rented_are_reported_beside_those_to_buy(tmp_path: Path) -> None:
     found = answer(*PYTHIA, "--either", "--prices", prices(tmp_path, system_table(4, 9000, "EUR")))
-    (told,) = (note for note in found["notes"] if "not here to buy" in note)
-    assert "so not here to buy: 4 RTX 3090; 4 A6000; 4 A100; 4 H100;" in told
+    (output,) = (note for note in found["notes"] if "not here to buy" in note)
+    assert "so not here to buy: 4 RTX 3090; 4 A6000; 4 A100; 4 H100;" in output
     assert any((row["gpus"], row["gpu"]) == (4, "A100") for row in found["rows"]), "for rent"
 
 
@@ -266,36 +266,36 @@ def test_a_price_for_one_gpu_stands_for_more_only_where_it_is_known_to_rise_in_p
 
 
 def test_the_answer_is_one_sentence_with_cost_days_their_origin_and_the_rule() -> None:
-    told = repro(*PYTHIA, "--budget", "40000").stdout.splitlines()[0]
+    output = repro(*PYTHIA, "--budget", "40000").stdout.splitlines()[0]
     for part in ("8 RTX 3090", "20,900 USD", "30 days", "expected: paper, Table 1", "the fastest within", "40,000 USD"):
-        assert part in told
-    assert told.count(".") == 1
-    assert told.endswith(".")
+        assert part in output
+    assert output.count(".") == 1
+    assert output.endswith(".")
 
 
-def test_days_that_the_audit_doubts_are_told_in_the_answer_and_below() -> None:
+def test_days_that_the_audit_doubts_are_reported_in_the_answer_and_below() -> None:
     found = answer(*PYTHIA, "--budget", "40000")
     assert "(expected: paper, Table 1, audit: impossible, 127% of the peak, predicted 58 days)" in found["answer"]
     [note] = [note for note in found["notes"] if "audit" in note]
     assert "2 A100, implausible, 97% of the peak, predicted 64 days" in note
     assert "H100" not in note
     undoubted = answer("recommend", "--model", "pythia-2.8b")
-    assert not any("audit" in told for told in (undoubted["answer"], *undoubted["notes"]))
+    assert not any("audit" in output for output in (undoubted["answer"], *undoubted["notes"]))
 
 
 def test_of_several_runs_the_doubt_tells_what_is_predicted_for_all_of_them() -> None:
     found = answer(*PYTHIA, "--budget", "40000", "--runs", "7")
-    told = (
+    output = (
         "7 runs of pythia-1b in 210 days (expected: paper, Table 1, audit: impossible, 127% of the peak, predicted 407"
     )
-    assert told in found["answer"]
+    assert output in found["answer"]
     assert found["answer"].endswith(": buy 1 H100 for 31,000 USD, 238 days.")
     [note] = [note for note in found["notes"] if "audit doubts" in note]
     assert note.startswith("Printed days of one training")
     assert "8 RTX 3090, impossible, 127% of the peak, predicted 58 days" in note
 
 
-def test_where_the_audit_doubts_days_that_decide_the_choice_by_predicted_ones_is_told_too() -> None:
+def test_where_the_audit_doubts_days_that_decide_the_choice_by_predicted_ones_is_reported_too() -> None:
     instead = "With predicted days where the audit doubts the printed ones: "
     found = answer(*PYTHIA, "--budget", "40000")
     assert found["answer"].endswith(f". {instead}buy 1 H100 for 31,000 USD, 34 days.")
@@ -320,16 +320,18 @@ def test_where_no_doubted_days_decide_nothing_is_said_of_predicted_ones(asked: t
 
 
 def test_a_machine_that_wears_out_before_the_training_ends_is_taken_only_where_all_do_and_that_leads() -> None:
-    told = answer("recommend", "--model", "pythia-6.9b", "--budget", "5000")["answer"]
-    assert told.startswith("No machine that fits ends within the 5 years that it lasts; of these 2 RTX 3090 for 4,100")
-    assert "pythia-6.9b in 7,157 days" in told
+    output = answer("recommend", "--model", "pythia-6.9b", "--budget", "5000")["answer"]
+    assert output.startswith(
+        "No machine that fits ends within the 5 years that it lasts; of these 2 RTX 3090 for 4,100"
+    )
+    assert "pythia-6.9b in 7,157 days" in output
     found = answer("recommend", "--model", "vit", "--runs", "100")
     assert found["best"]["days"] <= 5 * 365
     assert found["answer"].startswith("Buy ")
     assert "of those that end within the 5 years a machine lasts" in found["answer"]
     none = answer("recommend", "--model", "vit", "--runs", "1000")["answer"]
     assert none.startswith("No machine ends within")
-    assert "of those that end" not in none + told
+    assert "of those that end" not in none + output
     lasts, worn = offer("lasts", 20, 5), offer("worn", 10, 2000)
     assert choose([worn, lasts], 100, None).rule == "the fastest within the budget of 100 USD", "it is the best anyway"
 
@@ -391,7 +393,7 @@ def test_measured_days_are_of_a_folder_by_the_bytes_of_its_name(tmp_path: Path) 
     assert os.fsencode(folder) in done.stdout
 
 
-def test_a_folder_that_measured_nothing_of_the_model_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_measured_nothing_of_the_model_is_reported(tmp_path: Path) -> None:
     folder = results_folder(tmp_path / "out", record("pythia-1b", "naive", 1.0, gpu="cpu", count=1, scale="tiny"))
     found = repro(*PYTHIA, "--measured", str(folder))
     assert (found.returncode, found.stdout) == (2, "")
@@ -422,25 +424,25 @@ def test_a_price_of_a_gpu_whose_days_nobody_knows_is_not_passed_over_in_silence(
     hired = rental_table(gpu="RTX 4090") + rental_table(gpu="T4")
     file = prices(tmp_path, gpu_table("RTX 4090") + gpu_table("T4") + hired)
     asked = (*words.split(), "--model", "pythia-1b", "--prices", file)
-    told = "In --prices, but nobody knows how long pythia-1b takes there: "
-    assert f"{told}RTX 4090 and T4; --predicted brings predicted days on RTX 4090." in answer(*asked)["notes"]
-    assert f"{told}T4." in answer(*asked, "--predicted")["notes"]
+    output = "In --prices, but nobody knows how long pythia-1b takes there: "
+    assert f"{output}RTX 4090 and T4; --predicted brings predicted days on RTX 4090." in answer(*asked)["notes"]
+    assert f"{output}T4." in answer(*asked, "--predicted")["notes"]
     if words in ("scaling", "rent"):  # of another GPU nobody asked
-        assert not any(told in note for note in answer(*asked, "--gpu", "A100")["notes"])
+        assert not any(output in note for note in answer(*asked, "--gpu", "A100")["notes"])
 
 
 @pytest.mark.parametrize("words", ["recommend", "scaling"])
 def test_a_price_of_a_system_that_no_machine_has_is_not_passed_over_in_silence(tmp_path: Path, words: str) -> None:
     file = prices(tmp_path, "".join(system_table(gpus) for gpus in (1, 3, 8)))
     asked = (words, "--model", "pythia-6.9b", "--prices", file)
-    told = "In --prices, but nobody knows how long pythia-6.9b takes there: machines with "
+    output = "In --prices, but nobody knows how long pythia-6.9b takes there: machines with "
     assert (
-        f"{told}1 GPU and machines with 3 GPUs; --predicted brings predicted days on machines with 1 GPU."
+        f"{output}1 GPU and machines with 3 GPUs; --predicted brings predicted days on machines with 1 GPU."
         in answer(*asked)["notes"]
     )
-    assert f"{told}3 GPUs." in answer(*asked, "--predicted")["notes"]
+    assert f"{output}3 GPUs." in answer(*asked, "--predicted")["notes"]
     apart = ("--rent",) if words == "recommend" else ("--gpu", "A100")  # of machines to own, or of all, nobody asked
-    assert not any(told in note for note in answer(*asked, *apart)["notes"])
+    assert not any(output in note for note in answer(*asked, *apart)["notes"])
 
 
 @pytest.mark.parametrize("words", ["recommend --rent", "rent"])
@@ -451,17 +453,17 @@ def test_a_rent_of_so_many_gpus_that_nobody_knows_days_for_is_not_passed_over_in
     hired = "".join(rental_table(gpus=gpus) for gpus in (1, 3, 8))
     asked = (*words.split(), "--model", "pythia-6.9b", "--prices", prices(tmp_path, hired))
     full, unknown = (f"In --prices, but {so}" for so in ("pythia-6.9b does not fit there: ", "nobody knows how long "))
-    told = f"{unknown}pythia-6.9b takes there: "
-    assert {f"{full}1 A100.", f"{told}3 A100."} <= {*answer(*asked)["notes"]}
+    output = f"{unknown}pythia-6.9b takes there: "
+    assert {f"{full}1 A100.", f"{output}3 A100."} <= {*answer(*asked)["notes"]}
     known = hired.replace('"shop"', f'"{next(iter(in_proportion()))}"')
     notes = answer(*asked[:-1], prices(tmp_path, known))["notes"]
-    assert f"{told}3 A100." in notes
+    assert f"{output}3 A100." in notes
     assert not any(full in note for note in notes)
     of_many = prices(tmp_path, rental_table(gpu="L40S", gpus=3))
     asked = (*words.split(), "--model", "pythia-1b", "--prices", of_many)
-    told = f"{unknown}pythia-1b takes there: "
-    assert f"{told}L40S." in answer(*asked)["notes"], "predicted are days on 1, 2, 4 and 8 of them"
-    assert f"{told}3 L40S." in answer(*asked, "--predicted")["notes"]
+    output = f"{unknown}pythia-1b takes there: "
+    assert f"{output}L40S." in answer(*asked)["notes"], "predicted are days on 1, 2, 4 and 8 of them"
+    assert f"{output}3 L40S." in answer(*asked, "--predicted")["notes"]
 
 
 def test_what_the_price_file_says_of_rents_is_no_matter_to_who_buys(tmp_path: Path) -> None:
@@ -517,7 +519,7 @@ def test_a_machine_is_as_old_as_its_oldest_price(tmp_path: Path) -> None:
         "breakeven --machine 7000EUR",
     ],
 )
-def test_the_rate_between_two_currencies_is_told_and_flagged_where_it_is_old(tmp_path: Path, words: str) -> None:
+def test_the_rate_between_two_currencies_is_reported_and_flagged_where_it_is_old(tmp_path: Path, words: str) -> None:
     for quoted in (str(date.today()), "2024-11-01"):
         euros = [gpu_table(name, currency='"EUR"') for name in ("RTX 3090", "A100")]
         text = "".join(euros) + rental_table(currency="EUR") + rate_table("EUR", "USD", quoted=quoted)
@@ -556,12 +558,12 @@ def test_another_currency_needs_a_rate_and_is_never_mixed(tmp_path: Path) -> Non
 
 
 def test_a_rental_without_a_rate_is_said_to_be_left_out_where_one_may_rent(tmp_path: Path) -> None:
-    told = "Rentals left out: no rate from EUR to USD, a [[rate]] in --prices brings one."
+    output = "Rentals left out: no rate from EUR to USD, a [[rate]] in --prices brings one."
     for terms, rate, said in (("--rent", False, 1), ("--either", False, 1), ("--own", False, 0), ("--rent", True, 0)):
         text = rental_table(currency="EUR") + (rate_table("EUR", "USD") if rate else "")
-        assert answer(*PYTHIA, terms, "--prices", prices(tmp_path, text))["notes"].count(told) == said
+        assert answer(*PYTHIA, terms, "--prices", prices(tmp_path, text))["notes"].count(output) == said
     spot = prices(tmp_path, rental_table("spot", currency="EUR"))
-    assert told not in answer(*PYTHIA, "--rent", "--prices", spot)["notes"], (
+    assert output not in answer(*PYTHIA, "--rent", "--prices", spot)["notes"], (
         "spot is left to rent, whatever its currency"
     )
 
@@ -623,21 +625,21 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("text", "told"), BROKEN, ids=[told[-1] for _, told in BROKEN])
-def test_a_broken_price_file_is_told_with_its_place(text: str, told: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("text", "output"), BROKEN, ids=[output[-1] for _, output in BROKEN])
+def test_a_broken_price_file_is_reported_with_its_place(text: str, output: list[str], tmp_path: Path) -> None:
     line = refusal(*PYTHIA, "--prices", prices(tmp_path, text))
-    for part in ("my.toml", *told):
+    for part in ("my.toml", *output):
         assert part in line
 
 
-def test_a_price_of_a_day_to_come_is_told_with_todays(tmp_path: Path) -> None:
+def test_a_price_of_a_day_to_come_is_reported_with_todays(tmp_path: Path) -> None:
     before = date.today()
     line = refusal(*PYTHIA, "--prices", prices(tmp_path, gpu_table(quoted="9999-12-31")))
     days = {before, date.today()}  # two, where midnight passes meanwhile
     assert any(f"[[gpu]] 1, quoted: found 9999-12-31, expected a day up to today, {day}" in line for day in days)
 
 
-def test_a_price_file_that_is_not_there_is_told() -> None:
+def test_a_price_file_that_is_not_there_is_reported() -> None:
     assert "nowhere.toml: cannot be read" in refusal(*PYTHIA, "--prices", "nowhere.toml")
 
 
@@ -651,7 +653,7 @@ def test_a_deadline_that_nothing_meets_names_the_nearest_that_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("deadline", "told"),
+    ("deadline", "output"),
     [
         ("1h", "1 h"),
         ("90m", "90 min"),
@@ -663,8 +665,8 @@ def test_a_deadline_that_nothing_meets_names_the_nearest_that_does() -> None:
         ("31h", "1.29167 days"),
     ],
 )
-def test_a_deadline_is_told_as_people_say_it(deadline: str, told: str) -> None:
-    assert f" no machine trains it within {told}; " in refusal(*PYTHIA, "--deadline", deadline)
+def test_a_deadline_is_reported_as_people_say_it(deadline: str, output: str) -> None:
+    assert f" no machine trains it within {output}; " in refusal(*PYTHIA, "--deadline", deadline)
 
 
 def test_a_budget_that_buys_nothing_names_the_cheapest() -> None:
@@ -672,7 +674,7 @@ def test_a_budget_that_buys_nothing_names_the_cheapest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "told"),
+    ("limits", "output"),
     [
         (["--deadline", "95h"], "within 3.95833 days; the nearest is 8 H100 in 4 days"),
         (["--budget", "22000", "--deadline", "713h"], "within 29.7083 days and the budget of 22,000 USD; the nearest"),
@@ -681,8 +683,8 @@ def test_a_budget_that_buys_nothing_names_the_cheapest() -> None:
     ],
     ids=str,
 )
-def test_a_limit_is_not_rounded_to_what_would_meet_it(limits: list[str], told: str) -> None:
-    assert told in refusal(*PYTHIA, *limits)
+def test_a_limit_is_not_rounded_to_what_would_meet_it(limits: list[str], output: str) -> None:
+    assert output in refusal(*PYTHIA, *limits)
 
 
 def test_what_exceeds_a_limit_is_not_rounded_to_what_would_meet_it() -> None:
@@ -741,21 +743,21 @@ BAD_INPUT = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "told"), BAD_INPUT, ids=lambda value: " ".join(value)[:30])
-def test_bad_input_is_one_clear_line(arguments: list[str], told: str) -> None:
-    assert told in refusal(*PYTHIA, *arguments)
+@pytest.mark.parametrize(("arguments", "output"), BAD_INPUT, ids=lambda value: " ".join(value)[:30])
+def test_bad_input_is_one_clear_line(arguments: list[str], output: str) -> None:
+    assert output in refusal(*PYTHIA, *arguments)
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "output"),
     [
         ("pythia1b", "did you mean pythia-1b"),
         ("gan", "gan is no model of the paper"),
         ("gan --predicted", "gan is no model of the paper"),
     ],
 )
-def test_a_model_without_days_is_one_clear_line(asked: str, told: str) -> None:
-    assert told in refusal("recommend", "--model", *asked.split())
+def test_a_model_without_days_is_one_clear_line(asked: str, output: str) -> None:
+    assert output in refusal("recommend", "--model", *asked.split())
 
 
 def test_a_model_that_only_the_lab_has_is_not_offered_where_it_is_of_no_use() -> None:
@@ -775,7 +777,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_people_are_told_the_answer_and_columns_that_machines_are_told(command: list[str]) -> None:
+def test_people_are_reported_the_answer_and_columns_that_machines_are_reported(command: list[str]) -> None:
     found = answer(*command)
     header = repro(*command, "--format", "markdown").stdout.split("\n\n")[1].splitlines()[0]
     names = {key.replace("_", " ") for key in found["rows"][0]}

@@ -40,7 +40,9 @@ def test_every_row_names_its_source(file: str) -> None:
 
 
 @pytest.mark.parametrize(("file", "read"), READERS)
-def test_a_broken_value_is_told_by_file_line_and_column(file: str, read: Callable[[], object], expected: Path) -> None:
+def test_a_broken_value_is_reported_by_file_line_and_column(
+    file: str, read: Callable[[], object], expected: Path
+) -> None:
     with (expected / file).open(newline="") as lines:
         header, first, *rest = list(csv.reader(lines))
     first[header.index("source")] = " "
@@ -50,7 +52,7 @@ def test_a_broken_value_is_told_by_file_line_and_column(file: str, read: Callabl
         read()
 
 
-def test_a_number_that_is_none_and_a_row_that_stands_twice_are_told(expected: Path) -> None:
+def test_a_number_that_is_none_and_a_row_that_stands_twice_are_reported(expected: Path) -> None:
     file = expected / "systems.csv"
     good = file.read_text()
     file.write_text(good.replace(",1500,", ",cheap,"))
@@ -78,7 +80,7 @@ def test_machines_cost_what_section_4_1_says() -> None:
     assert [cost and cost[0] for cost in costs] == [4 * 19_000 + 7_500, 2_300]
 
 
-def test_speedups_are_told_for_the_cells_that_both_tables_have() -> None:
+def test_speedups_are_reported_for_the_cells_that_both_tables_have() -> None:
     found = arithmetic.speedups()
     assert len(found) == 91
     pythia_1b = next(row for row in found if (row.model, row.gpu, row.gpus) == ("Pythia-1B", "A100", 4))

@@ -121,11 +121,11 @@ def test_the_interval_of_predicted_days_is_interrupted_as_they_are() -> None:
     for key in ("days_low", "days", "days_high"):
         assert faced[key] / plain[key] == pytest.approx(faced["days"] / plain["days"], rel=0.01)
         assert faced[key] > plain[key]
-    told = f"{faced['days_low']:.0f} to {faced['days_high']:.0f} days"
-    assert told in answer(*asked, *SPOT)["answer"]
+    output = f"{faced['days_low']:.0f} to {faced['days_high']:.0f} days"
+    assert output in answer(*asked, *SPOT)["answer"]
 
 
-def test_a_rent_is_told_in_the_currency_asked_for() -> None:
+def test_a_rent_is_reported_in_the_currency_asked_for() -> None:
     rental = next(row for row in price_list().rentals if row.gpu == "RTX 4090" and row.terms == "on-demand")
     rates = [Rate("EUR", "USD", 1.25, date(2026, 11, 1), "bank")]
     [row] = rented_runs([given_hours("RTX 4090", 1, 100)], [rental], "EUR", rates)
@@ -167,14 +167,14 @@ def test_a_reserved_machine_is_paid_for_in_whole_terms(hours: float, terms: int)
     assert [row.rent for row in rented_runs([foretold], [term], "USD", [])] == [terms * 3000.5], "known to the cent"
 
 
-def test_a_run_as_long_as_a_term_pays_for_one_and_the_term_is_told_to_the_hour_and_below(tmp_path: Path) -> None:
+def test_a_run_as_long_as_a_term_pays_for_one_and_the_term_is_reported_to_the_hour_and_below(tmp_path: Path) -> None:
     term = rental_table("reserved", "770.4", gpus=1, provider="campus", price=98.5)
     own = ("--gpu", "A100", "--prices", prices(tmp_path, term))
     assert 770.4 / 24 * 24 > 770.4, "floats of the run's days make a little more of its hours"
     assert by_terms("rent", "--hours", "770.4", *own)["campus reserved"]["cost_usd"] == 98.5
-    told = "98.50 USD for 770.4 hours, used or not"
-    assert any(told in note for note in answer("rent", *own)["notes"])
-    assert any(told in note for note in answer("breakeven", "--hours", "1", *own)["notes"])
+    output = "98.50 USD for 770.4 hours, used or not"
+    assert any(output in note for note in answer("rent", *own)["notes"])
+    assert any(output in note for note in answer("breakeven", "--hours", "1", *own)["notes"])
     offers = answer("recommend", "--model", "vit", "--rent", *own[2:])["rows"]
     assert "rent, campus reserved for 770.4 h" in {row["terms"] for row in offers}
 
@@ -269,17 +269,17 @@ def simulated(work: float, every: float, faced: Interruptions, seed: int, runs: 
 )
 def test_the_closed_form_is_what_a_simulation_gives(work: float, every: float, faced: Interruptions) -> None:
     times, counts = simulated(work, every, faced, seed=7, runs=4000)
-    told = expected(work, every, faced)
-    for simulation, closed in ((times, told.time), (counts, told.interruptions)):
+    output = expected(work, every, faced)
+    for simulation, closed in ((times, output.time), (counts, output.interruptions)):
         error = statistics.stdev(simulation) / len(simulation) ** 0.5
         assert abs(statistics.mean(simulation) - closed) < 4 * error
         assert error < 0.05 * closed  # tight enough to tell a wrong form from a right one
 
 
 def test_without_interruptions_only_the_checkpoints_are_added() -> None:
-    told = expected(100.0, 10.0, Interruptions(1e9, 0.5, 1.0))
-    assert told.time == pytest.approx(105, rel=1e-6)
-    assert told.interruptions == pytest.approx(0, abs=1e-6)
+    output = expected(100.0, 10.0, Interruptions(1e9, 0.5, 1.0))
+    assert output.time == pytest.approx(105, rel=1e-6)
+    assert output.interruptions == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize(("between", "best"), [(24 * 60, 117), (6 * 60, 57), (15, 9.1)])
@@ -308,10 +308,10 @@ def test_no_other_interval_beats_dalys_by_much_and_young_is_no_better(between: f
     assert time(daly(faced)) <= time(young(faced)) * (1 + 1e-4)
 
 
-def test_days_between_two_checkpoints_are_told_in_all_their_minutes() -> None:
+def test_days_between_two_checkpoints_are_reported_in_all_their_minutes() -> None:
     seldom = ("--interrupted-every", "365d", "--checkpoint-time", "30m", "--restart-time", "1h")
-    told = " ".join(answer(*RUN, *seldom)["notes"])
-    assert "Best is a checkpoint every 5616 min by Young (1974), 5596 min by Daly (2006)." in told
+    output = " ".join(answer(*RUN, *seldom)["notes"])
+    assert "Best is a checkpoint every 5616 min by Young (1974), 5596 min by Daly (2006)." in output
 
 
 def test_checkpoints_slower_than_interruptions_leave_daly_at_the_mean_time_between() -> None:
@@ -320,11 +320,11 @@ def test_checkpoints_slower_than_interruptions_leave_daly_at_the_mean_time_betwe
 
 def test_a_spot_run_has_expected_days_cost_and_interruptions() -> None:
     faced = Interruptions(12.0, 2 / 60, 10 / 60)
-    told = Spot(faced, "daly").expected(100.0)
+    output = Spot(faced, "daly").expected(100.0)
     row = by_terms(*RUN, *SPOT)["RunPod spot"]
-    assert row["days"] == pytest.approx(told.time / 24, abs=1e-3)
-    assert row["cost_usd"] == pytest.approx(told.time * 0.35, abs=0.01)
-    assert row["interruptions"] == pytest.approx(told.interruptions, abs=0.01)
+    assert row["days"] == pytest.approx(output.time / 24, abs=1e-3)
+    assert row["cost_usd"] == pytest.approx(output.time * 0.35, abs=0.01)
+    assert row["interruptions"] == pytest.approx(output.interruptions, abs=0.01)
     assert row["checkpoint_every_h"] == pytest.approx(daly(faced), abs=1e-3)
     on_demand = by_terms(*RUN, *SPOT)["RunPod on-demand"]
     assert (on_demand["cost_usd"], on_demand["interruptions"]) == (69, None)
@@ -365,19 +365,19 @@ HOPELESS = (
 
 @pytest.mark.parametrize("storage", [(), ("--storage", "900GB", "--storage-price", "0.07")], ids=["without", "with"])
 def test_an_offer_on_which_the_run_never_ends_comes_last_and_has_no_days_and_no_cost(storage: tuple[str, ...]) -> None:
-    told = answer("rent", "--model", "pythia-1b", *HOPELESS, *storage)
-    costs = [row["cost_usd"] for row in told["rows"]]
+    output = answer("rent", "--model", "pythia-1b", *HOPELESS, *storage)
+    costs = [row["cost_usd"] for row in output["rows"]]
     ending = [cost for cost in costs if cost is not None]
     assert costs == sorted(ending) + [None] * (len(costs) - len(ending))
-    assert f"{ending[0]:,.0f} USD" in told["answer"]
-    assert {row["days"] for row in told["rows"] if row["cost_usd"] is None} == {None}
-    assert {row["terms"] for row in told["rows"] if row["cost_usd"] is None} == {"spot"}
-    assert any("not to be expected to finish" in note for note in told["notes"])
+    assert f"{ending[0]:,.0f} USD" in output["answer"]
+    assert {row["days"] for row in output["rows"] if row["cost_usd"] is None} == {None}
+    assert {row["terms"] for row in output["rows"] if row["cost_usd"] is None} == {"spot"}
+    assert any("not to be expected to finish" in note for note in output["notes"])
 
 
 def test_where_the_run_ends_on_no_offer_none_is_called_the_cheapest(tmp_path: Path) -> None:
-    told = answer(*spot_alone(tmp_path), *HOPELESS)
-    assert "None of these ends" in told["answer"]
+    output = answer(*spot_alone(tmp_path), *HOPELESS)
+    assert "None of these ends" in output["answer"]
 
 
 def spot_alone(tmp_path: Path) -> tuple[str, ...]:
@@ -399,9 +399,9 @@ def test_what_breaks_a_line_or_steers_a_terminal_is_no_name_of_a_provider(tmp_pa
     command = spot_alone(tmp_path)
     own = Path(command[-1])
     own.write_text(own.read_text().replace("a friend", text))
-    told = refusal(*command)
-    assert told.startswith(f"repro: {own}, [[rental]] 1, provider: found 'a")
-    assert told.endswith(", expected some text on one line\n")
+    output = refusal(*command)
+    assert output.startswith(f"repro: {own}, [[rental]] 1, provider: found 'a")
+    assert output.endswith(", expected some text on one line\n")
 
 
 def test_a_spot_price_that_is_the_only_one_is_taken_and_not_said_to_be_passed_over(tmp_path: Path) -> None:
@@ -423,7 +423,7 @@ def test_where_no_spot_price_serves_the_run_its_interruptions_are_said_to_change
     assert not any("No spot price" in note for note in answer(*RUN, *SPOT)["notes"])
 
 
-def test_half_a_cent_is_told_as_a_whole_one_in_the_answer_and_in_the_rows() -> None:
+def test_half_a_cent_is_reported_as_a_whole_one_in_the_answer_and_in_the_rows() -> None:
     found = answer("rent", "--gpu", "V100", "--hours", "3")
     row = found["rows"][0]
     assert row["price_per_gpu_hour_usd"] * 3 == 4.125
@@ -431,9 +431,9 @@ def test_half_a_cent_is_told_as_a_whole_one_in_the_answer_and_in_the_rows() -> N
     assert row["rent_usd"] == row["cost_usd"] == 4.13
 
 
-@pytest.mark.parametrize(("hours", "told"), [("300", "13 days"), ("324", "14 days"), ("222", "9.3 days")])
-def test_half_a_day_is_told_as_a_whole_one_and_half_a_tenth_as_one(hours: str, told: str) -> None:
-    assert f" USD in {told} (" in answer("rent", "--gpu", "V100", "--hours", hours)["answer"]
+@pytest.mark.parametrize(("hours", "output"), [("300", "13 days"), ("324", "14 days"), ("222", "9.3 days")])
+def test_half_a_day_is_reported_as_a_whole_one_and_half_a_tenth_as_one(hours: str, output: str) -> None:
+    assert f" USD in {output} (" in answer("rent", "--gpu", "V100", "--hours", hours)["answer"]
 
 
 # --- Bad input ---
@@ -481,6 +481,6 @@ BAD_INPUT = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "told"), BAD_INPUT, ids=lambda value: " ".join(value)[-30:])
-def test_bad_input_is_one_clear_line(arguments: list[str], told: str) -> None:
-    assert told in refusal("rent", *arguments)
+@pytest.mark.parametrize(("arguments", "output"), BAD_INPUT, ids=lambda value: " ".join(value)[-30:])
+def test_bad_input_is_one_clear_line(arguments: list[str], output: str) -> None:
+    assert output in refusal("rent", *arguments)

@@ -104,8 +104,8 @@ def test_a_report_is_written_beside_the_records_and_says_where(tmp_path: Path) -
         found = repro("report", str(folder))
     assert found.returncode == 0, found.stderr
     assert found.stderr.splitlines()[-1] == f"repro: the report is {folder / 'report.html'}"
-    told = "Table 1: of 1 cell compared 1 is reproduced by true days and 1 by the authors' clock; 143 not measured"
-    assert told in found.stdout
+    output = "Table 1: of 1 cell compared 1 is reproduced by true days and 1 by the authors' clock; 143 not measured"
+    assert output in found.stdout
     assert (folder / "report.html").read_text().startswith("<!doctype html>")
     assert (folder / "report.md").read_text().startswith("# Report of a run on 4 x A100\n\n> Of the 288 cells")
 
@@ -131,11 +131,11 @@ def test_without_a_trial_csv_has_a_row_for_each_cell(tmp_path: Path) -> None:
 
 def test_days_of_tiny_twins_stand_for_nothing_and_no_format_tells_them(tmp_path: Path) -> None:
     full, tiny = record("vit", "naive", 80.0), record("vit", "naive", 0.1, scale="tiny")
-    told = ("report", str(results_folder(tmp_path, full, tiny)), "--format")
+    output = ("report", str(results_folder(tmp_path, full, tiny)), "--format")
     clocks = ("authors", "true", "synchronised")
     for rows, nothing in (
-        (list(csv.DictReader(io.StringIO(repro(*told, "csv").stdout))), ""),
-        (json.loads(repro(*told, "json").stdout)["trials"], None),
+        (list(csv.DictReader(io.StringIO(repro(*output, "csv").stdout))), ""),
+        (json.loads(repro(*output, "json").stdout)["trials"], None),
     ):
         days = {row["scale"]: [row[f"{clock}_days"] for clock in clocks] for row in rows}
         assert [float(value) for value in days["paper"]] == pytest.approx([80.0] * 3)
@@ -166,18 +166,18 @@ def test_the_kept_report_is_what_the_front_door_writes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "output"),
     [
         (["nowhere"], "nowhere holds no trials, there is no such folder"),
         (["{empty}"], "empty/trials.jsonl is missing, where a run keeps its trials: name the results folder"),
         ([str(KEPT), "--out", "{file}/out"], "file is a file, not a folder; name another place"),
     ],
 )
-def test_bad_input_is_one_clear_line(arguments: list[str], told: str, tmp_path: Path) -> None:
+def test_bad_input_is_one_clear_line(arguments: list[str], output: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
     places = {"empty": tmp_path / "empty", "file": tmp_path / "file"}
-    assert told in refusal("report", *[argument.format(**places) for argument in arguments])
+    assert output in refusal("report", *[argument.format(**places) for argument in arguments])
 
 
 @pytest.mark.slow
@@ -250,7 +250,9 @@ def test_a_report_of_trials_does_not_give_way_to_one_of_none(
     assert (other / "report.md").is_file()
 
 
-def test_where_the_drawing_libraries_are_missing_the_markdown_is_written_and_the_way_out_told(tmp_path: Path) -> None:
+def test_where_the_drawing_libraries_are_missing_the_markdown_is_written_and_the_way_out_reported(
+    tmp_path: Path,
+) -> None:
     stack = tmp_path / "stack"
     stack.mkdir()
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
@@ -264,18 +266,18 @@ def test_where_the_drawing_libraries_are_missing_the_markdown_is_written_and_the
     )
     assert found.returncode == 0, found.stderr
     (line,) = found.stderr.splitlines()
-    told = "install altair, vl-convert-python (set up with ./run_all.sh, or install it with pip), then run: "
-    assert told in line
+    output = "install altair, vl-convert-python (set up with ./run_all.sh, or install it with pip), then run: "
+    assert output in line
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["report.md"]
 
 
 def test_a_page_that_is_not_drawn_does_not_stay_from_before(kept: Content, tmp_path: Path) -> None:
     (tmp_path / "report.html").write_text("of an earlier run")
     written = write(kept, tmp_path, draw=False)
-    assert written.told.endswith(f"for the page with the figures run: {command()} report {tmp_path}")
+    assert written.message.endswith(f"for the page with the figures run: {command()} report {tmp_path}")
     assert [path.name for path in tmp_path.iterdir()] == ["report.md"]
     spaced = write(kept, tmp_path / "my run", draw=False)
-    assert spaced.told.endswith(f"{command()} report '{tmp_path}/my run'")
+    assert spaced.message.endswith(f"{command()} report '{tmp_path}/my run'")
 
 
 def test_a_page_of_before_that_cannot_be_removed_is_one_line(kept: Content, tmp_path: Path) -> None:
@@ -321,8 +323,8 @@ def test_report_opens_with_a_sentence_for_each_clock_the_chosen_one_first(tmp_pa
     by_authors = "By the authors' clock, of 1 cell: 0 reproduced, 1 differing (1 faster)."
     text, drawn = (tmp_path / "run" / name for name in ("report.md", "report.html"))
     with drawing():
-        told = repro("report", folder).stdout
-    assert told.startswith(f"VERDICT\n\n{true} measured.\n{by_authors}\n")
+        output = repro("report", folder).stdout
+    assert output.startswith(f"VERDICT\n\n{true} measured.\n{by_authors}\n")
     assert f"> {true} measured.\n>\n> {by_authors}\n" in text.read_text()
     assert by_authors in unescape(drawn.read_text())
     again = repro("report", folder, "--clock", "authors")
@@ -345,7 +347,7 @@ def test_the_h100_report_has_the_true_days_and_small_beside_them_the_authors() -
     table_1, table_4 = content.grids
     roberta = dict(table_1.lines)["RoBERTa"][12]
     assert (roberta.text, roberta.below, roberta.beside, roberta.kind) == ("175", "248", "231", "slower")
-    assert "by the authors' clock slower, 230.5 days" in roberta.told
+    assert "by the authors' clock slower, 230.5 days" in roberta.message
     naive = dict(table_4.lines)["Pythia-160M"][12]
     assert (naive.below, naive.beside) == ("55.5", "36.5")
     assert "42 (55.5 / 36.5) ▲" in markdown(content)
@@ -356,8 +358,8 @@ def test_the_headline_counts_what_ran_uncompiled_and_not_what_did_not_run(tmp_pa
     uncompiled = record("pythia-1b", "free_lunch", 20.0, compiled=False)
     full = record("pythia-1b", "free_lunch", None, count=8, status="out_of_memory", compiled=False)
     ended = uncompiled, record("pythia-1b", "naive", 40.0), full
-    told = compose(read(results_folder(tmp_path / "run", *ended))).headline.behind[-1]
-    assert told == (
+    output = compose(read(results_folder(tmp_path / "run", *ended))).headline.behind[-1]
+    assert output == (
         "The run has 3 trials at paper scale: 2 ok, 1 out of memory, 1 of them uncompiled, as compiling crashed."
     )
 
@@ -366,8 +368,8 @@ def test_a_run_on_a_gpu_of_the_paper_that_stands_for_no_cell_says_why() -> None:
     name = "NVIDIA A100-SXM4-80GB"
     device = Device(0, 0, "GPU-0", name, find(name), 80 * 10**9, (8, 0))
     limited = replace(record("pythia-1b", "naive", 100.0, count=1), memory_limit=40 * 2**30)
-    told = summary(judge_tables([limited], 0.15), [device], [limited])
-    assert told[-1].startswith("Why not: a trial stands for a cell at the paper's scale, on one node, with all of")
+    output = summary(judge_tables([limited], 0.15), [device], [limited])
+    assert output[-1].startswith("Why not: a trial stands for a cell at the paper's scale, on one node, with all of")
     naive, best = (record("pythia-1b", settings, 30.0) for settings in ("naive", "free_lunch+zero_1"))
     of_one = summary(judge_tables([naive], 0.15), [device], [naive])
     assert of_one[-1].startswith("Why not of Table 1: a trial stands for a cell at the paper's scale")
@@ -376,7 +378,9 @@ def test_a_run_on_a_gpu_of_the_paper_that_stands_for_no_cell_says_why() -> None:
     assert not any("Why not" in line for line in summary(judge_tables(both, 0.15), [device], both))
 
 
-def test_a_cell_without_a_reference_is_told_in_words_true_of_a_lost_mark_and_of_larger_hosts(tmp_path: Path) -> None:
+def test_a_cell_without_a_reference_is_reported_in_words_true_of_a_lost_mark_and_of_larger_hosts(
+    tmp_path: Path,
+) -> None:
     on_a_larger_host = [
         record("pythia-6.9b", each.id, 900.0, count=1)
         if each.offloading
@@ -429,7 +433,7 @@ def test_days_and_steps_by_the_thousand_are_written_out(tmp_path: Path) -> None:
     assert dict(content.grids[1].lines)["Pythia-6.9B"][12].below == "1234"
     (place,) = content.places
     assert "1208 s a training step" in " ".join(place.says)
-    assert "the fastest apart from naive takes 1208 s a step by the true clock" in place.told
+    assert "the fastest apart from naive takes 1208 s a step by the true clock" in place.message
 
 
 def test_the_clocks_have_one_ratio(tmp_path: Path) -> None:
@@ -443,10 +447,10 @@ def test_the_clocks_have_one_ratio(tmp_path: Path) -> None:
     (row,) = content.places[0].trials
     assert row["authors/true"] == uneven.clocks_ratio == pytest.approx(40 / 50)
     assert row["authors/true"] == pytest.approx(row["days (authors)"] / row["days (true)"])
-    assert "authors' clock 0.80 of the true one" in content.places[0].told
+    assert "authors' clock 0.80 of the true one" in content.places[0].message
 
 
-def test_a_step_that_is_faster_than_the_gpu_can_be_is_told(tmp_path: Path) -> None:
+def test_a_step_that_is_faster_than_the_gpu_can_be_is_reported(tmp_path: Path) -> None:
     possible, impossible = (
         record("pythia-1b", settings, days, gpu="A100", count=4)
         for settings, days in (("naive", 20.0), ("free_lunch", 5.0))
@@ -457,7 +461,7 @@ def test_a_step_that_is_faster_than_the_gpu_can_be_is_told(tmp_path: Path) -> No
     assert "(pythia-1b, 4 x A100, free_lunch)" in note
 
 
-def test_rounds_that_disagree_are_told_and_so_are_the_clocks_of_a_cpu() -> None:
+def test_rounds_that_disagree_are_reported_and_so_are_the_clocks_of_a_cpu() -> None:
     quiet = record("vit", "naive", 1.0, gpu="cpu", count=1, scale="tiny")
     assert not any("what else ran" in note for note in notes([quiet]))
     slow = record("vit", "naive", 1.0, gpu="cpu", count=1, scale="tiny", true_days=1.0)
@@ -485,8 +489,8 @@ def test_every_trial_is_there_with_its_status_and_both_clocks(kept: Content, on_
         assert row["authors/true"] is None, "a CPU has one clock"
     naive = next(place for place in on_gpus.places if place.title == "Pythia-1B on 4 x A100")
     assert naive.trials[0]["authors/true"] == pytest.approx(30 / 41.5)
-    told = "reproduced with free_lunch+zero_1, 18.2 true days; by the authors' clock faster, 14.0 days."
-    assert f"Table 1, Pythia-1B on 4 A100: {told}" in naive.says
+    output = "reproduced with free_lunch+zero_1, 18.2 true days; by the authors' clock faster, 14.0 days."
+    assert f"Table 1, Pythia-1B on 4 A100: {output}" in naive.says
     vit = next(place for place in on_gpus.places if place.title == "ViT on 1 x A100")
     assert vit.notes == ["naive: out_of_memory, <b>none</b> fits; offload"]
 
@@ -541,7 +545,7 @@ def test_several_nodes_and_limited_memory_are_said_of_every_trial_and_no_other_v
 
 
 def test_the_papers_days_stand_beside_machines_like_the_papers_alone() -> None:
-    for other, told in (
+    for other, output in (
         ({}, "41 (Table 4)"),
         ({"nodes": 2}, None),
         ({"memory": 2**30}, None),
@@ -554,7 +558,7 @@ def test_the_papers_days_stand_beside_machines_like_the_papers_alone() -> None:
     ):
         given: dict[str, Any] = {"gpu": "L40S", **other}
         (row,) = trial_rows([record("pythia-1b", "naive", 60.0, **given)], "A100")
-        assert row["paper, A100"] == told
+        assert row["paper, A100"] == output
 
 
 def test_a_gpu_stands_beside_the_papers_that_its_settings_are_of() -> None:
@@ -572,10 +576,10 @@ def test_the_legend_explains_the_columns_that_are_there_and_no_other(
     of_a_cpu = [True] * 6 + [False, True, False, False]
     of_gpus = [True] * 8 + [False, True]
     for content, drawn, there in zip((kept, on_gpus), pages, (of_a_cpu, of_gpus), strict=True):
-        told = "\n".join(content.legend)
-        assert [word in told for word in words] == there
+        output = "\n".join(content.legend)
+        assert [word in output for word in words] == there
         assert all(line in unescape(drawn) for line in content.legend)
-        assert told.count("true: device time") == 1, "the clocks' key comes once"
+        assert output.count("true: device time") == 1, "the clocks' key comes once"
     printed = repro("report", str(KEPT), "--out", str(tmp_path)).stdout
     of_the_terminal = [True, True, False, False, False, True, False, True, True, False]
     assert [word in printed for word in words] == of_the_terminal
@@ -624,10 +628,10 @@ def test_a_folder_whose_name_is_no_utf_8_has_a_report_whose_commands_name_it(tmp
     with drawing():
         done = process("report", str(folder), "--format", "markdown")
     assert done.returncode == 0, done.stderr
-    told = re.search(r" report (.*)`: this report", (folder / "report.md").read_text(encoding="utf-8"))
-    assert told is not None
-    assert told[1] in unescape((folder / "report.html").read_text(encoding="utf-8"))
-    named = subprocess.run(["bash", "-c", f"printf %s {told[1]}"], capture_output=True, check=True).stdout
+    output = re.search(r" report (.*)`: this report", (folder / "report.md").read_text(encoding="utf-8"))
+    assert output is not None
+    assert output[1] in unescape((folder / "report.html").read_text(encoding="utf-8"))
+    named = subprocess.run(["bash", "-c", f"printf %s {output[1]}"], capture_output=True, check=True).stdout
     assert named == os.fsencode(folder)
 
 
@@ -654,9 +658,9 @@ def test_of_a_folder_that_lost_its_environment_nothing_is_said_but_what_its_reco
     folder = results_folder(tmp_path / "run", record("pythia-1b", "naive", 160.0, count=1))
     text = repro("report", str(folder)).stdout
     assert "no GPU took part" not in text
-    told = (folder / "report.md").read_text()
-    assert "no GPU took part" not in told
-    assert f"report {folder}`: this report" in told
+    output = (folder / "report.md").read_text()
+    assert "no GPU took part" not in output
+    assert f"report {folder}`: this report" in output
 
 
 def test_what_is_unsupported_was_not_tried(tmp_path: Path) -> None:
@@ -690,7 +694,7 @@ def test_what_ran_out_of_memory_that_another_process_held_is_not_called_infeasib
     assert "10" not in {each.number for each in content.figures}
 
 
-def test_trials_of_other_rounds_are_told_apart(tmp_path: Path) -> None:
+def test_trials_of_other_rounds_are_reported_apart(tmp_path: Path) -> None:
     once = record("vit", "naive", 10.0, gpu="cpu", count=1, scale="tiny", crowd=1.0)
     [place] = compose(read(results_folder(tmp_path / "run", once, of_more_rounds(once)))).places
     assert [row["settings"] for row in place.trials] == ["naive", "naive (9-rounds)"]
@@ -731,7 +735,7 @@ def test_a_runs_options_can_be_typed_again(words: str, monkeypatch: pytest.Monke
     assert options_of(again) == options
 
 
-def test_a_run_before_the_last_is_told_with_as_many_gpus_as_it_took() -> None:
+def test_a_run_before_the_last_is_reported_with_as_many_gpus_as_it_took() -> None:
     of_last = Environment(gpus=[RunGpu("A100", "NVIDIA A100-SXM4-80GB", 80 * 10**9)])
     before = Options(("vit",), None, "paper", (1, 2, 4, 8))
     assert run_words(before, of_last, Path("results/local")).startswith("--gpus 8 ")
@@ -749,12 +753,12 @@ def test_the_audit_is_laid_out_like_table_1_with_its_causes(published: Content) 
 
 
 def test_the_claims_are_counted_and_those_that_differ_come_first(published: Content) -> None:
-    assert re.match(r"Of \d+ claims \d+ hold, \d+ hold by rounding, \d+ differ, ", published.claims_told)
+    assert re.match(r"Of \d+ claims \d+ hold, \d+ hold by rounding, \d+ differ, ", published.claims_text)
     title, differing = published.claims[0]
     assert title == "What differs"
     assert {row["verdict"] for row in differing} == {"differs"}
     every = [row for title, rows in published.claims[1:] for row in rows]
-    assert published.claims_told.startswith(f"Of {len(every)} claims ")
+    assert published.claims_text.startswith(f"Of {len(every)} claims ")
     assert [row for row in every if row["verdict"] == "differs"] == differing
 
 
@@ -847,10 +851,10 @@ def test_free_lunch_with_flash_attention_is_free_lunch_alone(tmp_path: Path) -> 
     assert "2.00 times as fast as the worst" in faster.says
     assert "averages over its searches, of Pythia on several GPUs," in faster.lacking, "ours are over all of them"
     several = [record("pythia-1b", *each, count=2) for each in product([each.id for each in search_space(2)], [240.0])]
-    told = figure(compose(read(results_folder(tmp_path / "several", *run, *several))), "5").says
+    output = figure(compose(read(results_folder(tmp_path / "several", *run, *several))), "5").says
     assert (
         "memory-saving settings are 1.50 times (mean of 2 pairs of model and machine, 1.00 to 2.00) as fast as the"
-        in told
+        in output
     )
     alone = compose(read(results_folder(tmp_path / "alone", *run[:2])))
     (mark,) = next(panel for panel in figure(alone, "10").panels if panel.origin == "measured").rows
@@ -1029,13 +1033,13 @@ def test_a_legend_names_means_and_the_dashed_line(published: Content, on_gpus: C
     (pythia,) = figure(published, "2").panels
     here, _ = figure(on_gpus, "2").panels
     scaling = next(each for each in published.figures if each.title == "What more GPUs bring").panels[0]
-    for panel, told in (
+    for panel, output in (
         (pythia, ["mean", "naive settings"]),
         (here, ["naive settings"]),  # one dot has no mean
         (scaling, ["proportional"]),
     ):
         drawn = svg(panel)
-        assert [name for name in ("mean", "naive settings", "proportional") if f">{name}</text>" in drawn] == told
+        assert [name for name in ("mean", "naive settings", "proportional") if f">{name}</text>" in drawn] == output
 
 
 # The files

@@ -39,8 +39,8 @@ A4: ViewportSize = {"width": 703, "height": 1016}  # within its margins
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     if _CHROMIUM is None or find_spec("playwright") is None:
-        told = "needs Chromium (Debian: apt-get install chromium) and playwright (./run_all.sh test installs it)"
-        pytest.fail(told) if os.environ.get("CI") else pytest.skip(told)
+        output = "needs Chromium (Debian: apt-get install chromium) and playwright (./run_all.sh test installs it)"
+        pytest.fail(output) if os.environ.get("CI") else pytest.skip(output)
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
@@ -174,8 +174,8 @@ def test_the_number_of_a_bar_below_zero_is_clear_of_axis_and_labels(browser: Bro
         edges = "all => all.map(text => [text.getBoundingClientRect().left, text.getBoundingClientRect().right])"
         labels = tab.locator("text", has_text="A100").evaluate_all(edges)
         for _, value in rows:
-            told = f"{value:g}".replace("-", "\N{MINUS SIGN}")
-            ((left, right),) = tab.get_by_text(told, exact=True).evaluate_all(edges)
+            output = f"{value:g}".replace("-", "\N{MINUS SIGN}")
+            ((left, right),) = tab.get_by_text(output, exact=True).evaluate_all(edges)
             assert left > max(end for _, end in labels) + 8, "the axis stands between"
             assert right < PHONE["width"]
     tab.close()

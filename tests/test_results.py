@@ -140,7 +140,7 @@ def test_a_last_record_that_an_editor_left_without_its_newline_is_kept(
 
 
 @pytest.mark.parametrize("torn", [b'{"id": "x", "reci', '{"id": "é'.encode()[:-1], b"{}", b"\0" * 100])
-def test_a_torn_last_line_loses_that_trial_only_and_is_told(
+def test_a_torn_last_line_loses_that_trial_only_and_is_reported(
     tmp_path: Path, torn: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Results(tmp_path) as results:
@@ -153,8 +153,8 @@ def test_a_torn_last_line_loses_that_trial_only_and_is_told(
     assert capsys.readouterr().err == ""
     with Results(tmp_path) as results:
         assert trials.read_bytes() == whole
-        told = f"repro: {trials}: the last line was torn, its trial was stopped; it was cut off\n"
-        assert capsys.readouterr().err == told
+        printed = f"repro: {trials}: the last line was torn, its trial was stopped; it was cut off\n"
+        assert capsys.readouterr().err == printed
         results.append(record("checkpointing"))
     assert [found and found.settings for found in records(tmp_path)] == ["naive", "free_lunch", "checkpointing"]
 
@@ -266,8 +266,8 @@ def test_the_second_run_in_a_folder_says_who_holds_it(tmp_path: Path) -> None:
     holder.stdout.readline()
     os.kill(holder.pid, signal.SIGSTOP)  # it holds the folder, and finishes no more
     try:
-        told = rf"{tmp_path} is held by process {holder.pid} on {socket.gethostname()}; wait for it"
-        with pytest.raises(UserError, match=told):
+        printed = rf"{tmp_path} is held by process {holder.pid} on {socket.gethostname()}; wait for it"
+        with pytest.raises(UserError, match=printed):
             Results(tmp_path).__enter__()
     finally:
         holder.kill()
@@ -291,17 +291,17 @@ def test_a_run_whose_folder_was_moved_writes_there_and_not_into_another_runs(tmp
             with pytest.raises(UserError) as error:
                 first.append(record("free_lunch"))
             second.append(record("fsdp_3"))
-    told = (
+    printed = (
         f"{folder} was moved while the run went on: what is finished is kept in {moved}; name that with --out to go on"
     )
-    assert str(error.value) == told
+    assert str(error.value) == printed
     assert [found and found.settings for found in records(moved)] == ["naive", "free_lunch"]
     assert [found and found.settings for found in records(folder)] == ["checkpointing", "fsdp_3"]
     assert (folder / ".lock").read_bytes() == (moved / ".lock").read_bytes() == b"", "each freed its own"
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_a_moved_folder_is_told_before_anything_is_written_by_its_name(tmp_path: Path, again: bool) -> None:
+def test_a_moved_folder_is_reported_before_anything_is_written_by_its_name(tmp_path: Path, again: bool) -> None:
     folder, moved = tmp_path / "run", tmp_path / "moved"
     with Results(folder) as results:
         results.check()
@@ -353,15 +353,17 @@ def test_a_run_whose_folder_is_moved_while_it_measures_ends_with_one_line(tmp_pa
     folder, moved = tmp_path / "run", tmp_path / "moved"
     wanted = ["--models", "vit", "--methods", "all", "--processes", "1", "--steps", "1", "-k", "naive or checkpointing"]
     with started(*wanted, "--out", str(folder)) as run:
-        told = []
+        printed = []
         for line in stderr_of(run):
-            told.append(line)
+            printed.append(line)
             if line.startswith("[1/"):
                 folder.rename(moved)
                 folder.mkdir()
         output, _ = run.communicate()
-    assert (run.returncode, output) == (2, ""), told
-    assert told[-1].startswith(f"repro: {folder} was moved while the run went on: what is finished is kept in {moved}")
+    assert (run.returncode, output) == (2, ""), printed
+    assert printed[-1].startswith(
+        f"repro: {folder} was moved while the run went on: what is finished is kept in {moved}"
+    )
     assert records(moved)
     assert list(folder.iterdir()) == []
 

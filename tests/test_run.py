@@ -96,7 +96,7 @@ def test_a_cell_is_judged_after_its_trials_also_in_the_first_run_of_a_folder(
         assert (done.returncode, done.stdout) == (code, f"{verdicts}\n"), done.stderr
 
 
-def test_a_folder_that_is_removed_between_two_trials_is_told_and_does_not_come_back(tmp_path: Path) -> None:
+def test_a_folder_that_is_removed_between_two_trials_is_reported_and_does_not_come_back(tmp_path: Path) -> None:
     removing = MEASURED.replace("    return", "    if run.ran:\n        shutil.rmtree(folder)\n    return")
     done = measured(tmp_path / "run", "published", "1", "true", "72", "72", program=f"import shutil\n{removing}")
     assert done.stderr.splitlines()[-1].startswith(f"repro.console.UserError: {tmp_path / 'run'} was removed, ")
@@ -152,9 +152,9 @@ def test_a_disk_that_is_full_at_the_end_is_one_line_and_leaves_the_file_of_pytes
     folder: Path,
 ) -> None:
     file = folder / "benchmark.json"
-    told = json.loads(file.read_text())
-    told["benchmarks"][0]["extra_info"]["padding"] = "x" * 2**19  # of a trial that is not gone through again
-    file.write_text(json.dumps(told))
+    output = json.loads(file.read_text())
+    output["benchmarks"][0]["extra_info"]["padding"] = "x" * 2**19  # of a trial that is not gone through again
+    file.write_text(json.dumps(output))
     whole = file.read_bytes()
     done = subprocess.run(
         ["bash", "-c", 'ulimit -f 400; exec "$@"', "bash", sys.executable, "-m", "repro", *ONE, "--out", str(folder)],
@@ -185,8 +185,8 @@ def test_time_left_goes_by_how_long_trials_take_here(capsys: pytest.CaptureFixtu
     with Progress(seconds, 4.0) as bar:
         for trial, took in zip(trials, (10.0, 99.0, 2.0, 2.0), strict=True):
             bar.tell(trial, Record.of(trial, "crashed", reason="as told", wall_seconds=took), took == 99.0)
-    told = re.findall(r"about (.*) left", capsys.readouterr().err)
-    assert told == ["33 s", "16 s"], "10.6 / 2.6 x (2 + 2 + 4), then 12.6 / 4.6 x (2 + 4)"
+    output = re.findall(r"about (.*) left", capsys.readouterr().err)
+    assert output == ["33 s", "16 s"], "10.6 / 2.6 x (2 + 2 + 4), then 12.6 / 4.6 x (2 + 4)"
 
 
 def test_on_a_terminal_the_bar_moves_while_a_trial_runs_and_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,8 +198,8 @@ def test_on_a_terminal_the_bar_moves_while_a_trial_runs_and_names_it(monkeypatch
         with Progress({trial.id: 4.0 for trial in trials}, 2.0) as bar:
             bar.tell(trials[0], None, False)
             time.sleep(2.5)
-        told = seen.read(1 << 16).decode()
-    moved = re.findall(r"([0-9]+)% [^%]*?about ([0-9]+) s left; roberta/tiny/1xcpu/naive", told)
+        output = seen.read(1 << 16).decode()
+    moved = re.findall(r"([0-9]+)% [^%]*?about ([0-9]+) s left; roberta/tiny/1xcpu/naive", output)
     assert moved[0] == ("40", "6"), "2 of the report, 4 of the trial"
     assert int(moved[-1][0]) >= 50, "a second later at least"
 
@@ -253,9 +253,9 @@ def test_on_a_terminal_a_bar_moves_by_what_was_reckoned_and_is_gone_at_the_end()
     assert re.search(r"\r +\r$", terminal.getvalue())
 
 
-def _lines_and_bars(told: str) -> list[tuple[str, str]]:
+def _lines_and_bars(output: str) -> list[tuple[str, str]]:
     """What is told of each part, and the bar below it."""
-    return re.findall(r"\[[0-9]/4\] (one.*|two.*)\n\r?(.*\|)", told)
+    return re.findall(r"\[[0-9]/4\] (one.*|two.*)\n\r?(.*\|)", output)
 
 
 def test_the_report_says_what_was_measured_and_that_nothing_of_the_paper_was_verified(finished: Finished) -> None:
@@ -330,23 +330,23 @@ def test_another_run_into_the_folder_keeps_what_was_measured_asked_and_where(
     found = json.loads((folder / "environment.json").read_text())
     assert [options["models"] for options in found["earlier"]] == [["convnext", "vit"]]
     assert found["options"]["models"] == ["vit"]
-    told = (folder / "report.md").read_text()
-    assert re.search(r"`.* --models convnext,vit .*`: a run before this one, into the same folder", told)
-    assert re.search(r"`.* --models vit .*`: this run: it resumes", told)
+    output = (folder / "report.md").read_text()
+    assert re.search(r"`.* --models convnext,vit .*`: a run before this one, into the same folder", output)
+    assert re.search(r"`.* --models vit .*`: this run: it resumes", output)
     chosen = repro(*FOUR, "-k", "convnext", "--out", str(folder))
     assert chosen.returncode == 0, chosen.stderr
     assert len(json.loads((folder / "benchmark.json").read_text())["benchmarks"]) == 5
 
 
-def test_trials_of_other_rounds_are_told_apart(finished: Finished, extended: Finished) -> None:
+def test_trials_of_other_rounds_are_reported_apart(finished: Finished, extended: Finished) -> None:
     assert "4-rounds" not in finished[1].stdout
     folder, run = extended
-    for told in (run.stdout, (folder / "report.md").read_text()):
-        [row] = [line for line in told.splitlines() if "(4-rounds)" in line and " ok " in line]
+    for output in (run.stdout, (folder / "report.md").read_text()):
+        [row] = [line for line in output.splitlines() if "(4-rounds)" in line and " ok " in line]
         assert "naive (4-rounds)" in row
 
 
-def test_what_is_no_sound_record_is_told_kept_and_measured_again(folder: Path) -> None:
+def test_what_is_no_sound_record_is_reported_kept_and_measured_again(folder: Path) -> None:
     whole = (folder / "trials.jsonl").read_text().splitlines()
     edited = json.dumps(json.loads(whole[2]) | {"authors_days": 1.0})
     (folder / "trials.jsonl").write_text("\n".join([*whole[:2], edited, "{broken"]) + "\n")
@@ -442,11 +442,11 @@ def test_k_chooses_cases_as_pytest_does(folder: Path) -> None:
     assert "1 passed" in found.stderr
     assert "repro: 1 trial, 1 of them done by an earlier run; about 4 s to go" in found.stderr, "for the report"
     assert "[1/1] vit/tiny/2xcpu" in found.stderr
-    for expression, told in (("nonsense", "no case matches"), ("vit cell", "pytest does not understand this")):
+    for expression, output in (("nonsense", "no case matches"), ("vit cell", "pytest does not understand this")):
         nothing = repro(*FOUR, "--out", str(folder), "-k", expression)
         assert nothing.returncode == 2
         (line,) = nothing.stderr.splitlines()
-        assert line.startswith(f"repro: -k {expression}: {told}")
+        assert line.startswith(f"repro: -k {expression}: {output}")
 
 
 def test_an_empty_k_is_no_choice_of_every_case(tmp_path: Path) -> None:
@@ -466,9 +466,9 @@ def test_an_empty_k_is_no_choice_of_every_case(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
-def test_what_is_told_to_pytest_of_other_tests_is_not_for_a_run(folder: Path) -> None:
-    told = {"PYTEST_ADDOPTS": "--nonsense", "PYTEST_PLUGINS": "nonsense", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    found = repro(*FOUR, "--out", str(folder), "-k", "test_trial and vit and 2xcpu", cwd=ROOT, **told)
+def test_what_is_reported_to_pytest_of_other_tests_is_not_for_a_run(folder: Path) -> None:
+    output = {"PYTEST_ADDOPTS": "--nonsense", "PYTEST_PLUGINS": "nonsense", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    found = repro(*FOUR, "--out", str(folder), "-k", "test_trial and vit and 2xcpu", cwd=ROOT, **output)
     assert found.returncode == 0, found.stderr
     assert "1 passed" in found.stderr
 
@@ -555,7 +555,7 @@ def test_another_stack_may_measure_again_what_ran_out_of_memory_that_was_not_its
         assert len(run.waiting) == 1
 
 
-def test_a_second_run_in_the_same_folder_is_told_who_holds_it(tmp_path: Path) -> None:
+def test_a_second_run_in_the_same_folder_is_reported_who_holds_it(tmp_path: Path) -> None:
     first = started(*FOUR, "--out", str(tmp_path))
     try:
         wait_for(lambda: (tmp_path / "environment.json").is_file())
@@ -596,10 +596,12 @@ def test_a_run_that_is_asked_to_stop_five_times_says_how_to_resume(
     for _ in range(5):
         run.send_signal(ending)
         time.sleep(pause)
-    _, told = run.communicate(timeout=60)
-    assert run.returncode == 130, told
-    assert "KeyboardInterrupt" not in told
-    assert told.splitlines()[-1].startswith("repro: interrupted: what is finished is kept; resume with: ./run_all.sh ")
+    _, output = run.communicate(timeout=60)
+    assert run.returncode == 130, output
+    assert "KeyboardInterrupt" not in output
+    assert output.splitlines()[-1].startswith(
+        "repro: interrupted: what is finished is kept; resume with: ./run_all.sh "
+    )
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -610,14 +612,14 @@ def test_a_run_that_is_stopped_leaves_no_process_and_resumes_where_it_was(
     wait_for(lambda: len(records(tmp_path)) >= 1)
     family = psutil.Process(run.pid).children(recursive=True)
     run.send_signal(ending)
-    _, told = run.communicate(timeout=30)
+    _, output = run.communicate(timeout=30)
     if ending != signal.SIGKILL:
         assert run.returncode == 130
-        assert "interrupted: what is finished is kept; resume with: ./run_all.sh " in told
-        assert "KeyboardInterrupt" not in told
-        assert f"for the page with the figures run: ./run_all.sh report {tmp_path}" in told
+        assert "interrupted: what is finished is kept; resume with: ./run_all.sh " in output
+        assert "KeyboardInterrupt" not in output
+        assert f"for the page with the figures run: ./run_all.sh report {tmp_path}" in output
         assert (tmp_path / "report.md").is_file()
-        assert " --models convnext,vit" in told
+        assert " --models convnext,vit" in output
     _, alive = psutil.wait_procs(family, timeout=10)
     assert alive == []
     if ending == signal.SIGTERM:

@@ -55,7 +55,7 @@ def test_its_bounds_are_those_of_the_rounded_days() -> None:
     assert row["efficiency_high"] == pytest.approx(34.5 / 3.5 / 8, abs=1e-3)
 
 
-def test_more_than_proportional_scaling_of_published_cells_is_told_where_rounding_does_not_explain_it() -> None:
+def test_more_than_proportional_scaling_of_published_cells_is_reported_where_rounding_does_not_explain_it() -> None:
     found = answer("scaling", "--model", "pythia-1b")
     note = next(note for note in found["notes"] if "More than proportional" in note)
     assert "2 RTX 3090 (1.70)" in note
@@ -119,12 +119,12 @@ def test_a_day_saved_costs_what_the_larger_machine_costs_more() -> None:
 def test_what_rounding_leaves_open_is_not_decided() -> None:
     rows = rows_of("A100")
     assert rows[8]["pays"] == "within bounds"
-    told = answer("scaling", "--model", "pythia-1b", "--gpu", "A100")["answer"]
-    assert "cheapest on 2" in told
-    assert "within the days' bounds 1 and 8 may cost no more" in told
+    output = answer("scaling", "--model", "pythia-1b", "--gpu", "A100")["answer"]
+    assert "cheapest on 2" in output
+    assert "within the days' bounds 1 and 8 may cost no more" in output
 
 
-def test_the_bounds_of_predicted_days_are_their_interval_and_are_told_as_such(tmp_path: Path) -> None:
+def test_the_bounds_of_predicted_days_are_their_interval_and_are_reported_as_such(tmp_path: Path) -> None:
     own = prices(tmp_path, gpu_table("RTX 4090", "1600"))
     asked = ("--model", "pythia-1b", "--gpu", "RTX 4090", "--predicted", "--prices", own)
     found = answer("scaling", *asked)
@@ -149,12 +149,12 @@ def test_an_experiment_costs_as_much_as_recommend_says_under_the_same_name() -> 
 def test_two_rtx_3090_are_where_pythia_1b_stops_paying() -> None:
     rows = rows_of("RTX 3090")
     assert [rows[gpus]["pays"] for gpus in (2, 4)] == ["yes", "no"]
-    told = answer("scaling", "--model", "pythia-1b", "--gpu", "RTX 3090")["answer"]
-    assert "cheapest on 2" in told
-    assert "more do not pay" in told
+    output = answer("scaling", "--model", "pythia-1b", "--gpu", "RTX 3090")["answer"]
+    assert "cheapest on 2" in output
+    assert "more do not pay" in output
 
 
-def test_where_the_cheapest_stands_on_doubted_days_that_of_predicted_ones_is_told_too() -> None:
+def test_where_the_cheapest_stands_on_doubted_days_that_of_predicted_ones_is_reported_too() -> None:
     found = answer("scaling", "--model", "pythia-1b")
     rtx_3090, _, _, h100 = found["answer"].split(". ")
     assert "; with predicted days where the audit doubts the printed ones it is cheapest on 1, at 522 USD" in rtx_3090
@@ -164,7 +164,7 @@ def test_where_the_cheapest_stands_on_doubted_days_that_of_predicted_ones_is_tol
     assert {row["origin"] for row in instead} == {"predicted"}
 
 
-def test_where_one_more_stops_paying_by_believed_days_is_told_where_they_change_it_or_what_it_stands_on() -> None:
+def test_where_one_more_stops_paying_by_believed_days_is_reported_where_they_change_it_or_what_it_stands_on() -> None:
     found, believed = scaled({1: 10.0, 2: 6.0}), scaled({1: 10.0, 2: 4.0})
     assert stops_instead({"A100": found}, {"A100": believed}, {"2 A100"}) == {"A100": believed[1]}
     assert stops_instead({"A100": found}, {"A100": found}, {"1 A100"}) == {"A100": found[0]}
@@ -173,8 +173,8 @@ def test_where_one_more_stops_paying_by_believed_days_is_told_where_they_change_
 
 def test_the_largest_number_of_gpus_that_is_known_is_not_said_to_be_where_more_stop_paying() -> None:
     assert rows_of("A100", model="pythia-6.9b")[8]["pays"] == "yes"
-    told = answer("scaling", "--model", "pythia-6.9b", "--gpu", "A100")["answer"]
-    assert "cheapest on 8, at 6,856 USD; what it costs on more is not known; with predicted" in told
+    output = answer("scaling", "--model", "pythia-6.9b", "--gpu", "A100")["answer"]
+    assert "cheapest on 8, at 6,856 USD; what it costs on more is not known; with predicted" in output
 
 
 def test_a_model_that_is_not_the_papers_has_the_days_that_were_measured_and_no_others(tmp_path: Path) -> None:
@@ -192,8 +192,8 @@ def test_measured_days_are_exact_and_without_a_price_nothing_is_said_of_paying(t
     rows = rows_of("H200", "--measured", str(folder))
     assert rows[2]["efficiency_low"] == rows[2]["efficiency_high"] == pytest.approx(20 / 11 / 2, abs=1e-3)
     assert (rows[2]["origin"], rows[2]["cost_usd"], rows[2]["pays"]) == ("measured", None, None)
-    told = answer("scaling", "--model", "pythia-1b", "--gpu", "H200", "--measured", str(folder))["answer"]
-    assert "without a price in USD" in told
+    output = answer("scaling", "--model", "pythia-1b", "--gpu", "H200", "--measured", str(folder))["answer"]
+    assert "without a price in USD" in output
     larger = rows_of("A100", "--measured", str(folder))[16]
     assert (larger["cost_usd"], larger["day_saved_usd"], larger["pays"]) == (None, None, None), "8 have a price"
 
@@ -202,8 +202,8 @@ def test_of_a_larger_machine_without_a_price_it_is_not_said_that_it_does_not_pay
     days = {1: 160.0, 2: 72.0, 4: 64.0, 8: 60.0, 16: 5.0}  # nobody prices a system for 16
     trials = [record("pythia-1b", "free_lunch", days[gpus], gpu="A100", count=gpus) for gpus in days]
     folder = str(results_folder(tmp_path / "out", *trials))
-    told = answer("scaling", "--model", "pythia-1b", "--gpu", "A100", "--measured", folder)["answer"]
-    assert "cheapest on 2, at 1,558 USD; more do not pay, and what it costs on 16 is not known." in told
+    output = answer("scaling", "--model", "pythia-1b", "--gpu", "A100", "--measured", folder)["answer"]
+    assert "cheapest on 2, at 1,558 USD; more do not pay, and what it costs on 16 is not known." in output
 
 
 def test_where_no_machine_has_a_price_in_the_currency_the_way_to_one_is_named() -> None:
@@ -228,6 +228,6 @@ BAD_INPUT = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "told"), BAD_INPUT, ids=lambda value: " ".join(value)[-30:])
-def test_bad_input_is_one_clear_line(arguments: list[str], told: str) -> None:
-    assert told in refusal("scaling", *arguments)
+@pytest.mark.parametrize(("arguments", "output"), BAD_INPUT, ids=lambda value: " ".join(value)[-30:])
+def test_bad_input_is_one_clear_line(arguments: list[str], output: str) -> None:
+    assert output in refusal("scaling", *arguments)

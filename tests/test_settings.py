@@ -78,7 +78,7 @@ def test_an_id_is_read_back_as_the_settings_it_names() -> None:
         "free_lunch+none",  # no sharding has no name
     ],
 )
-def test_unknown_settings_are_told_in_one_line_with_the_words_there_are(id: str) -> None:
+def test_unknown_settings_are_reported_in_one_line_with_the_words_there_are(id: str) -> None:
     with pytest.raises(UserError) as error:
         Settings.parse(id)
     message = str(error.value)

@@ -267,7 +267,7 @@ def test_a_gpu_that_only_the_driver_names_takes_the_gpu_stack(house: House, tmp_
         assert json.loads(house.run(*more, "cells", PATH=path).stdout)["arguments"] == ["cells"], more
 
 
-def test_a_driver_that_hangs_is_told_and_not_asked_by_what_needs_no_gpu(house: House, tmp_path: Path) -> None:
+def test_a_driver_that_hangs_is_reported_and_not_asked_by_what_needs_no_gpu(house: House, tmp_path: Path) -> None:
     path = command(tmp_path / "bin", "nvidia-smi", "exec sleep 100")
     started = time.monotonic()
     assert house.run("--help", PATH=path).returncode == 0, "also before a set-up"
@@ -649,9 +649,9 @@ def test_a_package_that_is_gone_is_named_with_the_command_that_puts_it_back(real
     file = stone(real)
     assert file.stat().st_nlink == 1, "a link would change with other environments"
     file.unlink()
-    told = refused_to_measure(real, tmp_path)
-    assert "stone is not as it was installed" in told
-    assert "stone.py is gone; ./run_all.sh --repair puts it back" in told
+    output = refused_to_measure(real, tmp_path)
+    assert "stone is not as it was installed" in output
+    assert "stone.py is gone; ./run_all.sh --repair puts it back" in output
     assert is_the_lock(real) == [False, {"stone": "stone.py is gone"}]
     file.symlink_to(real.root / "cache" / "that was cleaned")
     assert "stone.py is gone" in refused_to_measure(real, tmp_path)

@@ -155,7 +155,7 @@ def test_measured_days_by_the_thousand_are_written_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "output"),
     [
         (["2"], ["2", "1", "j"]),
         ([], ["required: {1,3,4,5,6,7,j};"]),
@@ -163,7 +163,7 @@ def test_measured_days_by_the_thousand_are_written_out() -> None:
         (["1", "--format", "pdf"], ["pdf", "latex"]),
     ],
 )
-def test_bad_input_is_one_clear_line(arguments: list[str], told: list[str]) -> None:
+def test_bad_input_is_one_clear_line(arguments: list[str], output: list[str]) -> None:
     refused = refusal("table", *arguments)
-    for word in told:
+    for word in output:
         assert word in refused

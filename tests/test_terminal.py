@@ -83,13 +83,13 @@ def test_a_table_whose_words_are_wider_than_the_terminal_holds_every_cell() -> N
 
 
 @pytest.mark.parametrize("command", [["audit"], ["breakeven"], ["table", "1"], ["--help"], ["doctor"]], ids=" ".join)
-def test_what_is_told_between_tables_wraps_too_and_in_a_pipe_does_not(command: list[str]) -> None:
+def test_what_is_reported_between_tables_wraps_too_and_in_a_pipe_does_not(command: list[str]) -> None:
     piped = process(*command, COLUMNS="80").stdout
     assert max(map(len, piped.splitlines())) > 80
     lines = on_a_terminal(80, *command)
     assert max(len(line) for line in lines if "  " not in line.strip()) <= 80
-    told = [line for line in piped.splitlines() if len(line) > 80 and "  " not in line.strip()]
-    assert [line for line in told if " ".join(line.split()) not in " ".join(" ".join(lines).split())] == []
+    output = [line for line in piped.splitlines() if len(line) > 80 and "  " not in line.strip()]
+    assert [line for line in output if " ".join(line.split()) not in " ".join(" ".join(lines).split())] == []
 
 
 def test_what_wraps_goes_on_below_its_beginning() -> None:
@@ -117,7 +117,7 @@ def test_an_answer_that_the_table_below_it_would_scroll_off_a_terminal_comes_las
     assert on_a_terminal(300, *asked, "--format", "markdown", height=20)[0] == tall[0]
 
 
-def test_machines_are_told_the_same_on_a_terminal() -> None:
+def test_machines_are_reported_the_same_on_a_terminal() -> None:
     assert (
         on_a_terminal(40, "table", "1", "--format", "csv")
         == process("table", "1", "--format", "csv").stdout.splitlines()
@@ -126,8 +126,8 @@ def test_machines_are_told_the_same_on_a_terminal() -> None:
 
 def test_the_widest_column_wraps_first_and_words_stay_whole() -> None:
     word = "free_lunch+checkpointing+fsdp_2+offloading"
-    what, told = wrapped([["what", "a", "b"], ["told", "word " * 20, "short"]], 40)
+    what, output = wrapped([["what", "a", "b"], ["output", "word " * 20, "short"]], 40)
     assert what == ["what", "a", "b"]
-    assert max(map(len, told[1].splitlines())) <= 40 - len("what  ") - 2
-    assert told[1].split() == ["word"] * 20
+    assert max(map(len, output[1].splitlines())) <= 40 - len("what  ") - 2
+    assert output[1].split() == ["word"] * 20
     assert wrapped([["settings", word], ["days", "1"]], 20) == [["settings", word], ["days", "1"]]

@@ -48,7 +48,7 @@ def test_it_is_off_whatever_is_asked_on_a_gpu_that_has_none(monkeypatch: pytest.
     ]
 
 
-def test_another_word_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_word_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPRO_TF32", "yes")
     with pytest.raises(UserError, match="REPRO_TF32=yes: expected one of auto, on, off"):
         support.tf32_allowed(None)

@@ -27,11 +27,13 @@ def quote(content: Content) -> str:
     return content.headline.quote
 
 
-@pytest.mark.parametrize(("tolerance", "told"), [(0.5, "50%"), (0.125, "12.5%"), (0.1501, "15.01%"), (0.999, "99.9%")])
-def test_it_stands_in_the_headline(tolerance: float, told: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("tolerance", "output"), [(0.5, "50%"), (0.125, "12.5%"), (0.1501, "15.01%"), (0.999, "99.9%")]
+)
+def test_it_stands_in_the_headline(tolerance: float, output: str, tmp_path: Path) -> None:
     found = quote(compose(read(run(tmp_path / "run", tolerance))))
     assert found.startswith("Of the 288 cells of Tables 1 and 4, 1 was compared by true days: ")
-    assert found.endswith(f". The tolerance is {told}, not the default of 15%.")
+    assert found.endswith(f". The tolerance is {output}, not the default of 15%.")
 
 
 def test_the_default_does_not(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ class init:
 
 
 @pytest.mark.parametrize(("scale", "days"), [("tiny", set()), ("paper", {"authors", "true", "synchronised"})])
-def test_a_tracker_is_told_no_days_of_a_tiny_twin_which_nobody_trains(
+def test_a_tracker_is_reported_no_days_of_a_tiny_twin_which_nobody_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scale: Scale, days: set[str]
 ) -> None:
     library(tmp_path, PRINTS)
@@ -196,13 +196,13 @@ FAILURES = {
 
 @pytest.mark.parametrize("when", FAILURES)
 def test_a_tracker_that_fails_costs_one_warning_and_no_result(measured: Path, tmp_path: Path, when: str) -> None:
-    body, told = FAILURES[when]
+    body, output = FAILURES[when]
     folder = tmp_path / "out"
     found = tracked("wandb", measured, folder, PYTHONPATH=library(tmp_path, body))
     assert found.returncode == 0, found.stderr
     [warning] = [line for line in found.stderr.splitlines() if "warning" in line]
     assert warning.startswith("repro: warning: --track wandb: ")
-    assert told in warning
+    assert output in warning
     assert "the run goes on untracked" in warning
     assert (folder / "trials.jsonl").read_bytes() == (measured / "trials.jsonl").read_bytes()
     assert "not_measured" in (folder / "verdicts.json").read_text()
@@ -268,15 +268,15 @@ def test_a_run_that_is_stopped_while_it_waits_for_its_tracker_leaves_none_behind
             time.sleep(0.5)
         [tracker] = waiting.children()
         run.send_signal(signal.SIGINT)
-        _, told = run.communicate(timeout=20)
+        _, output = run.communicate(timeout=20)
     finally:
         run.kill()
     assert not tracker.is_running()
     assert run.returncode == 130
-    assert "warning: --track wandb: interrupted before it had finished" in told
+    assert "warning: --track wandb: interrupted before it had finished" in output
 
 
-def test_an_unknown_tracker_is_told_with_those_there_are(tmp_path: Path) -> None:
+def test_an_unknown_tracker_is_reported_with_those_there_are(tmp_path: Path) -> None:
     refused = refusal(*RUN, "--out", str(tmp_path / "out"), "--track", "mlflow")
     for name in NAMES:
         assert name in refused

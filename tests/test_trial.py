@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from repro import models
-from repro.machine.build_cache import mend
+from repro.machine.build_cache import clean_build_caches
 from repro.machine.packages import installed_packages
 from repro.machine.support import Stack
 from repro.measure.launcher import ForkServer
@@ -55,8 +55,8 @@ class InEnvironment:
         self.jobs.append(job)
         return self.server.call(within(self.variables, job))
 
-    def mend(self) -> int:
-        return mend(self.variables)
+    def clean_build_caches(self) -> int:
+        return clean_build_caches(self.variables)
 
 
 Measure = Callable[..., Record]
@@ -171,8 +171,8 @@ def test_the_optimizer_that_updates_is_read_off_what_ran_within_all_that_wraps_i
     measure: Measure, in_ranks: Callable[..., list[Any]]
 ) -> None:
     assert ok(measure("mamba", "zero_1", 2)).optimizer == "torch AdamW (tensor by tensor)"
-    [told] = in_ranks("ways_to_update")
-    assert told == [
+    [output] = in_ranks("ways_to_update")
+    assert output == [
         "torch Adam (tensor by tensor)",
         "torch Adam (foreach)",
         "torch Adam (fused)",
@@ -180,7 +180,7 @@ def test_the_optimizer_that_updates_is_read_off_what_ran_within_all_that_wraps_i
     ]
 
 
-def test_a_precision_that_cannot_run_is_told(measure: Measure) -> None:
+def test_a_precision_that_cannot_run_is_reported(measure: Measure) -> None:
     record = ok(measure("pythia-160m", "zero_1", 2))
     assert (record.precision, record.ran_precision) == ("fp16", "bf16")
     assert record.warnings == ["DeepSpeed refuses fp16 on a CPU: asked fp16, ran bf16"]
@@ -200,7 +200,7 @@ def test_inputs_are_copied_outside_of_every_clock_and_the_authors_sequence_comes
     known = {"recipe": "pythia-1b", "settings": "naive", "micro_batch": 2, "accumulation": 3, "steps": 2}
     both = in_ranks("played", 2, phase="measure", compiled=True, check_extrapolation=True, **known)
     for rank in both:
-        assert rank["told"] == " ".join(
+        assert rank["output"] == " ".join(
             [
                 "copy alone copy reduce update copy wait ended",  # the warm-up, inputs in case its update is skipped
                 *[
@@ -235,7 +235,7 @@ def test_on_a_gpu_events_time_the_device_and_nothing_waits_for_it_before_they_ar
 
 def test_a_gpu_is_asked_for_its_state_halfway_through_its_work(in_ranks: Callable[..., list[Any]]) -> None:
     [found] = in_ranks("asked_at_work", seconds=8.0)
-    assert found == {"told": {"local": 3}, "slept": [4.0], "during": [True]}
+    assert found == {"output": {"local": 3}, "slept": [4.0], "during": [True]}
 
 
 def test_the_search_takes_a_step_at_each_size_and_two_where_it_starts_above_1(
@@ -243,10 +243,10 @@ def test_the_search_takes_a_step_at_each_size_and_two_where_it_starts_above_1(
 ) -> None:
     known = {"recipe": "pythia-1b", "settings": "naive", "largest": 4}
     [from_1], [from_2] = (in_ranks("played", phase="fit", start=start, **known) for start in (1, 2))
-    assert from_1["told"] == " ".join(["copy reduce update wait"] * 3), "a size fits once the device has done it"
-    assert from_2["told"] == "copy reduce update reduce update wait copy reduce update wait"
+    assert from_1["output"] == " ".join(["copy reduce update wait"] * 3), "a size fits once the device has done it"
+    assert from_2["output"] == "copy reduce update reduce update wait copy reduce update wait"
     [timed] = in_ranks("played", phase="fit", start=4, timed=True, **known)
-    assert timed["told"] == " ".join(["copy reduce update reduce update wait", *["[ reduce ] [ update ]"] * 3])
+    assert timed["output"] == " ".join(["copy reduce update reduce update wait", *["[ reduce ] [ update ]"] * 3])
     assert timed["reports"]["peak"] == "limited", "what a size took is counted as a limit counts it"
 
 
@@ -267,12 +267,12 @@ def test_no_update_is_timed_or_looked_at_before_the_loss_scale_lets_one_through(
 ) -> None:
     [found] = in_ranks("overflowing", phase=phase, **arguments)
     assert found["skipped"] >= 2
-    assert not found["told"], "what the warm-up skips is no warning"
+    assert not found["output"], "what the warm-up skips is no warning"
 
 
 def test_what_the_loss_scale_skips_between_timed_updates_is_no_warning(in_ranks: Callable[..., list[Any]]) -> None:
     [found] = in_ranks("overflowing_when_accumulated")
-    assert found == {"skipped": 2, "told": 0}, "both that clear what accumulated, none that is timed"
+    assert found == {"skipped": 2, "output": 0}, "both that clear what accumulated, none that is timed"
 
 
 # --- What follows from it ---
@@ -353,7 +353,7 @@ def test_the_extrapolation_is_held_against_whole_steps(accumulated: Record, shar
     assert (sharded.whole_steps, sharded.extrapolation_error) == (None, None)
 
 
-def test_ranks_are_told_as_one() -> None:
+def test_ranks_are_reported_as_one() -> None:
     def rank(status: str, *fits: tuple[int, int]) -> Outcome:
         return Outcome(0, status, reports=[Report(fits=size, peak=peak) for size, peak in fits])
 
@@ -484,8 +484,8 @@ def test_a_micro_batch_that_others_left_no_room_for_may_fit_another_time(
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
     attempt = partial(search_of, "out_of_memory", taken=taken, gpu_state={"processes": processes})
     assert _fit(attempt, 16, start, record) == 2
-    told = f"a larger micro batch ran out of memory as {beside}" if beside else None
-    assert (record.status, larger_may_fit(record), disturbance(record)) == ("ok", told, told)
+    output = f"a larger micro batch ran out of memory as {beside}" if beside else None
+    assert (record.status, larger_may_fit(record), disturbance(record)) == ("ok", output, output)
     assert Answer.of(record) is (Answer.DISTURBED if beside else Answer.RAN)
 
 
@@ -544,13 +544,13 @@ def test_the_rank_that_takes_most_tells_memory_warm_up_and_whole_steps(tmp_path:
     assert (record.losses, record.warnings) == ([6.0], []), "the first rank's"
 
 
-def test_timed_updates_that_the_loss_scale_skipped_are_told_for_they_count_too_short(tmp_path: Path) -> None:
+def test_timed_updates_that_the_loss_scale_skipped_are_reported_for_they_count_too_short(tmp_path: Path) -> None:
     record = Record.of(Trial("pythia-160m", "tiny", "naive", "cpu", 2), "ok", micro_batch=4, accumulation=2)
     take([timed(number, skipped=2) for number in range(2)], record, tmp_path)
     assert record.warnings == ["2 timed updates were skipped by the fp16 loss scale, and count too short"]
 
 
-def test_a_gpu_that_was_held_down_while_it_was_timed_is_told(tmp_path: Path) -> None:
+def test_a_gpu_that_was_held_down_while_it_was_timed_is_reported(tmp_path: Path) -> None:
     record = Record.of(Trial("pythia-160m", "tiny", "naive", "H100", 1), "ok", micro_batch=4, accumulation=4)
     outcome = timed(0)
     outcome.value["gpu_state"] = {"throttle_reasons": 0x40}
@@ -568,7 +568,7 @@ def test_a_gpu_that_was_held_down_while_it_was_timed_is_told(tmp_path: Path) -> 
         (2, True, "fits: no more", "needs more memory of the host: "),
     ],
 )
-def test_memory_that_ran_out_on_a_gpu_that_another_process_used_is_told(
+def test_memory_that_ran_out_on_a_gpu_that_another_process_used_is_reported(
     processes: int, of_host: bool, ends: str, remedy: str
 ) -> None:
     def attempt(start: int, largest: int) -> tuple[Status, list[Outcome]]:
@@ -629,7 +629,7 @@ def test_a_crash_keeps_its_traceback(measure: Measure) -> None:
     assert "traceback" in record.remedy
 
 
-def test_a_search_that_crashes_where_it_was_told_to_start_starts_once_more_at_1(
+def test_a_search_that_crashes_where_it_was_reported_to_start_starts_once_more_at_1(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
     server: Any = InEnvironment(fork_server, {"GLOO_SOCKET_IFNAME": "nowhere"})
@@ -672,7 +672,7 @@ def test_graphs_their_breaks_and_what_is_compiled_again_are_counted(in_ranks: Ca
     assert in_ranks("graphs_made") == [{"compiled": 4, "breaks": 2, "recompilations": 2}]
 
 
-def test_sharded_layers_that_are_left_as_they_were_are_told(tmp_path: Path) -> None:
+def test_sharded_layers_that_are_left_as_they_were_are_reported(tmp_path: Path) -> None:
     record = Record.of(Trial("roberta", "tiny", "free_lunch+fsdp_3", "cpu", 2), "ok", micro_batch=4, accumulation=1)
     graphs = {"compiled": 2, "breaks": 4, "recompilations": 0, "layers": 0}
     take([timed(number, graphs) for number in range(2)], record, tmp_path)
@@ -680,13 +680,15 @@ def test_sharded_layers_that_are_left_as_they_were_are_told(tmp_path: Path) -> N
     assert warning.startswith("torch.compile left the sharded layers as they are")
 
 
-@pytest.mark.parametrize(("count", "graphs", "told"), [(1, 18, True), (1, 1, False), (2, 1, False)])
-def test_a_model_that_torch_compile_breaks_up_is_told(count: int, graphs: int, told: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("count", "graphs", "output"), [(1, 18, True), (1, 1, False), (2, 1, False)])
+def test_a_model_that_torch_compile_breaks_up_is_reported(
+    count: int, graphs: int, output: bool, tmp_path: Path
+) -> None:
     record = Record.of(Trial("pythia-1b", "tiny", "free_lunch", "cpu", count), "ok", micro_batch=4, accumulation=1)
     made = {"compiled": graphs, "breaks": 3, "recompilations": 0}  # DDP breaks around the model, not in it
     take([timed(number, made) for number in range(count)], record, tmp_path)
     said = f"torch.compile broke the model into {graphs} graphs: what lies between them ran uncompiled"
-    assert record.warnings == ([said] if told else [])
+    assert record.warnings == ([said] if output else [])
 
 
 def without_a_compiler(folder: Path) -> dict[str, str]:
@@ -742,7 +744,7 @@ class LacksMemory(InEnvironment):
         return self.server.call(job)
 
 
-def test_a_host_that_lacks_memory_while_timing_is_told_and_no_smaller_micro_batch_is_timed_for_it(
+def test_a_host_that_lacks_memory_while_timing_is_reported_and_no_smaller_micro_batch_is_timed_for_it(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
     trial = Trial("vit", "tiny", "naive", "cpu", 1)
@@ -777,7 +779,7 @@ def test_where_nothing_can_be_compiled_free_lunch_is_unsupported(measure: Measur
     assert record.authors_step is None
 
 
-def test_tf32_that_is_asked_for_and_does_not_run_is_told(fork_server: ForkServer, tmp_path: Path) -> None:
+def test_tf32_that_is_asked_for_and_does_not_run_is_reported(fork_server: ForkServer, tmp_path: Path) -> None:
     known = {"recipe": "vit", "scale": "tiny", "settings": "naive", "start": 1, "largest": 1}
     for tf32 in (True, False):
         job = Job("repro.measure.phases:fit", known | {"tf32": tf32}, 1, str(tmp_path / "log"), timeout=60)
@@ -788,7 +790,7 @@ def test_tf32_that_is_asked_for_and_does_not_run_is_told(fork_server: ForkServer
 
 
 @pytest.mark.parametrize(
-    ("search", "told"),
+    ("search", "output"),
     [
         ("search_in_unasked_tf32", "in TF32 unasked"),
         ("search_with_another_share", "naive should hold about"),
@@ -796,9 +798,9 @@ def test_tf32_that_is_asked_for_and_does_not_run_is_told(fork_server: ForkServer
     ],
 )
 def test_what_runs_otherwise_than_asked_fits_nothing(
-    fork_server: ForkServer, tmp_path: Path, search: str, told: str
+    fork_server: ForkServer, tmp_path: Path, search: str, output: str
 ) -> None:
     """Or the trial would take its crash for memory running out near the end, and time what fitted before."""
     [outcome] = fork_server.call(Job(f"tests.training:{search}", {}, 1, str(tmp_path / "log"), timeout=60))
-    assert (outcome.status, told in outcome.error) == ("crashed", True), outcome.error
+    assert (outcome.status, output in outcome.error) == ("crashed", True), outcome.error
     assert not any(report.fits is not None for report in outcome.reports)

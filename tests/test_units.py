@@ -28,7 +28,7 @@ def test_a_size_is_in_powers_of_1000_or_with_an_i_of_1024(given: str, size: int)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "output"),
     [
         (0.4, "0 s"),
         (89, "89 s"),
@@ -39,8 +39,8 @@ def test_a_size_is_in_powers_of_1000_or_with_an_i_of_1024(given: str, size: int)
         (86_400, "24.0 h"),
     ],
 )
-def test_a_duration_is_told_in_the_unit_in_which_it_is_short(seconds: float, told: str) -> None:
-    assert formats.duration(seconds) == told
+def test_a_duration_is_reported_in_the_unit_in_which_it_is_short(seconds: float, output: str) -> None:
+    assert formats.duration(seconds) == output
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_what_is_no_number_and_no_bounds_is_refused(given: str) -> None:
         formats.interval(given, "--electricity")
 
 
-def test_bounds_in_the_wrong_order_are_told_in_the_right_one() -> None:
+def test_bounds_in_the_wrong_order_are_reported_in_the_right_one() -> None:
     with pytest.raises(UserError, match=r"^--electricity 0\.2\.\.0\.1: expected the lower bound first, 0\.1\.\.0\.2$"):
         formats.interval("0.2..0.1", "--electricity")
 

@@ -106,13 +106,13 @@ def test_a_stack_that_cannot_run_a_trial_broke_it(tmp_path: Path) -> None:
     gone = "import sys; sys.modules['transformers.models.gpt_neox'] = None"
     found = check(tmp_path, lock(tmp_path, linked(tmp_path / "wheels", "without_gpt_neox", start=gone)), "--accept")
     assert found.returncode == 1, found.stderr
-    told = json.loads((tmp_path / "out" / "check.json").read_text())
-    [row], [note] = told["trials"], told["notes"]
+    output = json.loads((tmp_path / "out" / "check.json").read_text())
+    [row], [note] = output["trials"], output["notes"]
     assert note in (tmp_path / "out" / "report.md").read_text()
     assert row["status"] == "broke"
     assert row["reason"].startswith("unsupported: transformers does not import: ModuleNotFoundError")
     assert "slower or broken (1 broke): pythia-1b, naive, 1 x cpu unsupported" in found.stdout.splitlines()[0]
-    assert {"what": "without-gpt-neox", "before": None, "after": "1.0"} in told["environment"]
+    assert {"what": "without-gpt-neox", "before": None, "after": "1.0"} in output["environment"]
     assert (tmp_path / "out" / "report.md").read_text().startswith("**Verdict on ")
     assert "the baseline stays as it is" in found.stderr
     assert re.search(r": pythia-1b naive; about [0-9]+ min in all, by estimate$", found.stderr, re.MULTILINE)
@@ -145,7 +145,7 @@ def test_nothing_measured_is_a_result_without_rows_and_no_baseline(
     monkeypatch.setattr(candidate, "build", lambda against, first: replace(first, name=against))
     monkeypatch.setenv("REPRO_EXPECTED", str(tmp_path / "expected"))
 
-    def told(format: str, *words: str) -> Any:
+    def output(format: str, *words: str) -> Any:
         assert main([*words, "--format", format]) in ([3] if "--accept" in words else [0, 3])
         out, err = capsys.readouterr()
         assert ("--accept: nothing was measured, so the baseline stays as it is" in err) == ("--accept" in words)
@@ -153,8 +153,8 @@ def test_nothing_measured_is_a_result_without_rows_and_no_baseline(
 
     of_one = ["upgrade-check", "--against", "tqdm==4", "--out", str(tmp_path), "--accept", "--bisect"]
     of_rows = ["compare", str(RUN), str(RUN)]
-    assert told("csv", *of_one) == told("csv", *of_rows)[:1]
-    nothing, rows = told("json", *of_one), told("json", *of_rows)
+    assert output("csv", *of_one) == output("csv", *of_rows)[:1]
+    nothing, rows = output("json", *of_one), output("json", *of_rows)
     assert list(nothing) == list(rows)
     assert (nothing["trials"], nothing["exit_code"], set(nothing["counts"].values())) == ([], 0, {0})
     assert [*tmp_path.iterdir()] == []
@@ -207,9 +207,9 @@ def test_a_lock_of_a_part_of_a_stack_is_refused_before_anything_is_measured(tmp_
     """Before anything is built where it names some of the models' packages, with hashes, and so lacks the others."""
     found = check(tmp_path, lock(tmp_path, wheel(tmp_path / "wheels", name, "1.0", {f"{name}.py": ""})))
     assert (found.returncode, found.stdout) == (2, "")
-    *built, told = found.stderr.splitlines()
-    assert f"--against {tmp_path / 'lock'}: it is no whole stack, without " in told
-    assert told.endswith("such as --against torch==2.11.0")
+    *built, output = found.stderr.splitlines()
+    assert f"--against {tmp_path / 'lock'}: it is no whole stack, without " in output
+    assert output.endswith("such as --against torch==2.11.0")
     assert bool(built) == (name == "nothing")
     assert not (tmp_path / "out").exists()
 
@@ -236,39 +236,39 @@ def test_a_second_stack_that_was_changed_since_is_built_again(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "output"),
     [
         ("nowhere-to-be-found==1.0\n", "Because nowhere-to-be-found was not found in the "),
         ("this is no lock\n", "Couldn't parse requirement in `{lock}` at position 0"),
     ],
 )
-def test_a_lock_that_cannot_be_installed_is_one_clear_line(tmp_path: Path, content: str, told: str) -> None:
+def test_a_lock_that_cannot_be_installed_is_one_clear_line(tmp_path: Path, content: str, output: str) -> None:
     (tmp_path / "lock").write_text(content)
     (tmp_path / "wheels").mkdir()
     found = check(tmp_path, tmp_path / "lock")
     assert (found.returncode, found.stdout) == (2, "")
     *_, last = found.stderr.splitlines()
-    assert last.startswith(f"repro: --against {tmp_path / 'lock'}: {told.format(lock=tmp_path / 'lock')}")
+    assert last.startswith(f"repro: --against {tmp_path / 'lock'}: {output.format(lock=tmp_path / 'lock')}")
     assert "second" not in last
 
 
 def test_that_another_set_up_was_waited_for_is_no_part_of_what_went_wrong() -> None:
-    told = "second.sh: another set-up is running: waiting for it\nerror: no such wheel\nsecond.sh: X, see above\n"
-    assert candidate._one_line(told, "key", "a lock") == "no such wheel"
+    output = "second.sh: another set-up is running: waiting for it\nerror: no such wheel\nsecond.sh: X, see above\n"
+    assert candidate._one_line(output, "key", "a lock") == "no such wheel"
 
 
 @pytest.mark.parametrize(
-    ("content", "told"), [(b"\n", "it is empty"), (b"PK\x03\x04\xff\x1b[2J a wheel", "it is no text")]
+    ("content", "output"), [(b"\n", "it is empty"), (b"PK\x03\x04\xff\x1b[2J a wheel", "it is no text")]
 )
-def test_a_lock_without_a_word_is_refused_before_anything_is_built(tmp_path: Path, content: bytes, told: str) -> None:
+def test_a_lock_without_a_word_is_refused_before_anything_is_built(tmp_path: Path, content: bytes, output: str) -> None:
     (tmp_path / "lock").write_bytes(content)
     found = refusal("upgrade-check", "--against", str(tmp_path / "lock"), "--out", str(tmp_path / "out"))
-    assert f"{told}, expected a lock file" in found
+    assert f"{output}, expected a lock file" in found
     assert "\x1b" not in found
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "output"),
     [
         (["--against", "no/such/lock"], ["no such file", "torch==2.11.0"]),
         (["--against", ""], ["expected a lock file"]),
@@ -283,21 +283,21 @@ def test_a_lock_without_a_word_is_refused_before_anything_is_built(tmp_path: Pat
         (["--against", "torch==2.0.0", "--budget", "10s"], ["--budget 10s: ", "with --pairs 6; raise the budget\n"]),
     ],
 )
-def test_bad_input_is_one_clear_line(arguments: list[str], told: list[str], tmp_path: Path) -> None:
+def test_bad_input_is_one_clear_line(arguments: list[str], output: list[str], tmp_path: Path) -> None:
     refused = refusal("upgrade-check", *arguments, "--out", str(tmp_path / "out"), CUDA_VISIBLE_DEVICES="")
-    for part in told:
+    for part in output:
         assert part in refused
 
 
 def test_the_check_that_is_kept_lists_the_changes_that_its_samples_show_by_the_rule() -> None:
     kept = ROOT / "results" / "upgrade-transformers-4.57"
-    told = json.loads((kept / "check.json").read_text())
+    output = json.loads((kept / "check.json").read_text())
     sides = str(kept / "before"), str(kept / "after")
     found = json.loads(repro("compare", *sides, "--format", "json").stdout)
-    assert [row["changes"] for row in told["trials"]] == [row["changes"] for row in found["trials"]]
+    assert [row["changes"] for row in output["trials"]] == [row["changes"] for row in found["trials"]]
     report = (kept / "report.md").read_text()
-    assert all(note in report for note in told["notes"])
-    assert ("Nothing that is recorded." in report) == (not any(row["changes"] for row in told["trials"]))
+    assert all(note in report for note in output["notes"])
+    assert ("Nothing that is recorded." in report) == (not any(row["changes"] for row in output["trials"]))
 
 
 # --- Interleaving ---
@@ -404,7 +404,7 @@ class Rehearsal:
         self.measured: Callable[[str, Trial, int], Record] = lambda arm, trial, before: self.of(trial, 1.0)
         self.stacks = this_stack(), Stack("its twin", "/second/bin/python", this_stack().packages, "a-key")
         self.events: list[str] = []
-        self.told: list[str] = []
+        self.message: list[str] = []
         self.servers: dict[str, Any] = {}
         self.imported: dict[str, Imports] = {}
         self.benches: list[Bench] = []
@@ -447,7 +447,7 @@ class Rehearsal:
     def check(self, pairs: int = 6, budget: float = 1e9) -> Check:
         def tell(part: str, took: float | None) -> None:
             if took is not None:
-                self.told.append(part)
+                self.message.append(part)
 
         return Check(self.folder, self.trials, self.stacks, self.devices, pairs, budget, tell)
 
@@ -479,7 +479,9 @@ def test_where_a_larger_micro_batch_fits_on_one_stack_alone_both_take_the_smalle
     assert Change("largest micro batch", "8", "4") in compared.changes
 
 
-def test_a_trial_that_one_stack_has_no_memory_for_is_told_and_not_repeated(rehearsal: Callable[..., Rehearsal]) -> None:
+def test_a_trial_that_one_stack_has_no_memory_for_is_reported_and_not_repeated(
+    rehearsal: Callable[..., Rehearsal],
+) -> None:
     on_gpus = rehearsal()
 
     def measured(arm: str, trial: Trial, _: int) -> Record:
@@ -578,7 +580,7 @@ def test_only_what_a_first_round_leaves_unsettled_is_measured_in_a_second(rehear
     assert (same.status, on_gpus.taken(0)) == ("unchanged", [6, 6, 6])
     assert not any(change.what == "largest micro batch" for change in same.changes)
     assert (other.status, on_gpus.taken(1)) == ("regressed", [12, 12, 12])
-    assert on_gpus.told == left == [part for parts in upgrade.parts(6) for part in parts]
+    assert on_gpus.message == left == [part for parts in upgrade.parts(6) for part in parts]
     first = on_gpus.events.index("before loads")
     assert on_gpus.events[first + 1 : first + 3] == ["after loads", "again loads"], "all of them before one is timed"
 
@@ -657,7 +659,7 @@ def test_kernels_that_no_second_stack_gets_break_nothing_there(
     ours = replace(this_stack(), packages=this_stack().packages | kernels)
     monkeypatch.setattr(candidate, "this_stack", lambda: ours)
 
-    def told(transformers: str, methods: str, code: int) -> tuple[Any, str]:
+    def output(transformers: str, methods: str, code: int) -> tuple[Any, str]:
         there = {**ours.packages, "transformers": transformers}
         other = replace(ours, packages={name: there[name] for name in there.keys() - kernels.keys()})
         words = "--format", "json", "--pairs", "6"
@@ -666,13 +668,16 @@ def test_kernels_that_no_second_stack_gets_break_nothing_there(
         return json.loads(out or "{}"), err
 
     left_out = "its kernels are built from source, and no second stack by requirements has them"
-    found, err = told("4.0.0", "all", 0)
+    found, err = output("4.0.0", "all", 0)
     assert found["trials"]
     assert not any("free_lunch" in row["settings"] for row in found["trials"])
     assert re.search(rf"^repro: left out mamba free_lunch, .*: {left_out}$", err, re.MULTILINE)
-    assert told(ours.packages["transformers"], "naive", 0)[0]["trials"] == [], "nothing that the other may have differs"
+    assert output(ours.packages["transformers"], "naive", 0)[0]["trials"] == [], (
+        "nothing that the other may have differs"
+    )
     assert (
-        told("4.0.0", "free-lunch", 2)[1] == f"repro: mamba free_lunch: {left_out}; name other --models or --methods\n"
+        output("4.0.0", "free-lunch", 2)[1]
+        == f"repro: mamba free_lunch: {left_out}; name other --models or --methods\n"
     )
     assert candidate.left_behind(str(Path(__file__)), ours) == frozenset(), "a lock says what it has"
     assert candidate.left_behind("mamba-ssm==2.3.0", ours) == {"causal-conv1d"}
@@ -699,7 +704,7 @@ def test_what_is_measured_already_is_no_part_of_the_time_that_is_announced(
 
 
 @pytest.mark.parametrize(
-    ("ratios", "took", "code", "told"),
+    ("ratios", "took", "code", "output"),
     [
         ((1.2, 1.2), 1.0, 1, "the baseline is now "),  # who accepts that knows it
         ((1.0, 1.06), 1.0, 3, "--accept: pythia-1b naive is inconclusive, more --pairs or a quieter machine may"),
@@ -711,7 +716,7 @@ def test_what_a_check_could_not_tell_is_no_baseline(
     ratios: tuple[float, float],
     took: float,
     code: int,
-    told: str,
+    output: str,
     rehearsal: Callable[..., Rehearsal],
     monkeypatch: pytest.MonkeyPatch,
     expected: Path,
@@ -725,7 +730,7 @@ def test_what_a_check_could_not_tell_is_no_baseline(
 
     on_gpus.measured = measured
     assert command(on_gpus, monkeypatch, "--pairs", "9", "--budget", "14m", "--accept") == code
-    assert capsys.readouterr().err.splitlines()[-1].startswith(f"repro: {told}")
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"repro: {output}")
     assert baselines.exists() == (code == 1)
 
 
@@ -787,14 +792,14 @@ def test_processes_take_turns_where_memory_holds_all_of_them(rehearsal: Callable
         check.trials = [replace(check.trials[0], scale=scale, device=device)]
         check.devices = check.devices if device == "H200" else []
         check.run(pairs=1)
-        [told] = {bench.turns is not None for bench in check.benches[2:]}
-        return told
+        [output] = {bench.scheduler is not None for bench in check.benches[2:]}
+        return output
 
     assert [in_turns("tiny", "cpu"), in_turns("paper", "cpu"), in_turns("tiny", "H200")] == [True, False, False]
 
 
 @pytest.mark.parametrize(
-    ("then", "now", "told"),
+    ("then", "now", "output"),
     [
         ({}, {"torch": "2.0.0"}, r"torch was .*, is 2\.0\.0"),
         ({}, {"tqdm": "4.0.0"}, r"tqdm was .*, is 4\.0\.0"),
@@ -802,14 +807,14 @@ def test_processes_take_turns_where_memory_holds_all_of_them(rehearsal: Callable
     ],
 )
 def test_a_check_whose_stacks_differ_otherwise_than_they_did_is_refused_also_after_its_searches_alone(
-    rehearsal: Callable[..., Rehearsal], then: dict[str, str], now: dict[str, str], told: str
+    rehearsal: Callable[..., Rehearsal], then: dict[str, str], now: dict[str, str], output: str
 ) -> None:
     on_gpus = rehearsal()
     ours, other = on_gpus.stacks
     on_gpus.stacks = ours, replace(other, packages=ours.packages | then)
     on_gpus.run(budget=-1.0)
     on_gpus.stacks = ours, replace(other, packages=ours.packages | now)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=output):
         on_gpus.run()
     assert on_gpus.taken() == [0, 0, 0]
 
@@ -830,18 +835,18 @@ def test_starts_are_judged_as_pairs() -> None:
     assert judged.floor == pytest.approx(0.001, rel=0.1)
 
 
-def test_a_noise_floor_is_told_as_a_range_only_where_its_ends_print_unlike(tmp_path: Path) -> None:
+def test_a_noise_floor_is_reported_as_a_range_only_where_its_ends_print_unlike(tmp_path: Path) -> None:
     stack = Stack("one", sys.executable, {})
     check = Check(tmp_path, [], (stack, stack), [], pairs=6, budget=60.0, tell=unheard)
 
-    def told(*floors: float) -> str:
+    def output(*floors: float) -> str:
         one = compare_trial(samples(1.0), samples(1.0))
         assert one.judged is not None
         each = [replace(one, judged=replace(one.judged, floor=floor)) for floor in floors]
         return upgrade_check._note(Namespace(budget="1m"), check, each).partition(",")[0]
 
-    assert told(0.0151, 0.0149) == "Noise floor: 1.5%"
-    assert told(0.02, 0.01) == "Noise floor: 1.0% to 2.0%"
+    assert output(0.0151, 0.0149) == "Noise floor: 1.5%"
+    assert output(0.02, 0.01) == "Noise floor: 1.0% to 2.0%"
 
 
 def test_a_second_round_that_was_cut_short_neither_confirms_nor_denies() -> None:
@@ -894,7 +899,7 @@ def test_without_a_fair_sample_of_the_copy_there_is_no_floor() -> None:
     assert some.floor == pytest.approx(0.001, rel=0.1), "that of those that there are"
 
 
-def test_where_no_pair_is_fair_what_there_is_of_each_stack_is_told_and_decides_nothing() -> None:
+def test_where_no_pair_is_fair_what_there_is_of_each_stack_is_reported_and_decides_nothing() -> None:
     hot = samples(9.0, gpu_state=[{"throttle_reasons": 0x40}])
     judge = judge_pairs(samples(1.0, 1.0), 2, 1)
     judged = judge([*samples(1.0), *hot], [*hot, *samples(1.2)], 4)
@@ -1020,7 +1025,7 @@ def building(to_build: Callable[[str], Path]) -> Callable[[str], Stack]:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "output"),
     [
         (
             "  \u00d7 No solution found when resolving dependencies:\n  \u2570\u2500\u25b6 Because"
@@ -1037,12 +1042,12 @@ def building(to_build: Callable[[str], Path]) -> Callable[[str], Stack]:
     ],
 )
 def test_why_a_stack_cannot_be_built_is_one_line_of_what_the_resolver_says(
-    building: Callable[[str], Stack], tmp_path: Path, said: str, told: str
+    building: Callable[[str], Stack], tmp_path: Path, said: str, output: str
 ) -> None:
     text = said.replace("`", "\\`").replace("{{", "{").replace("}}", "}")
     with pytest.raises(UserError) as refused:
         building(f'echo "{text}" >&2; exit 2')
-    assert str(refused.value) == f"--against {tmp_path / 'a lock'}: {told.format(lock=tmp_path / 'a lock')}"
+    assert str(refused.value) == f"--against {tmp_path / 'a lock'}: {output.format(lock=tmp_path / 'a lock')}"
 
 
 def test_a_stack_that_two_checks_want_at_once_is_built_once(
@@ -1076,11 +1081,11 @@ def test_a_stack_whose_interpreter_has_gone_is_built_once_more(building: Callabl
         building("exit 1")  # half a stack is none
 
 
-@pytest.mark.parametrize(("said", "told"), [("one\ntwo\n", "two"), ("", "no message")])
-def test_an_interpreter_that_does_not_run_is_told_by_its_last_line(
-    building: Callable[[str], Stack], said: str, told: str
+@pytest.mark.parametrize(("said", "output"), [("one\ntwo\n", "two"), ("", "no message")])
+def test_an_interpreter_that_does_not_run_is_reported_by_its_last_line(
+    building: Callable[[str], Stack], said: str, output: str
 ) -> None:
-    with pytest.raises(UserError, match=rf"/venv/bin/python does not run: {told}$"):
+    with pytest.raises(UserError, match=rf"/venv/bin/python does not run: {output}$"):
         building(
             f"mkdir -p $2/bin; printf '#!/bin/sh\\nprintf \"{said}\" >&2; exit 1\\n' > $2/bin/python\n"
             "chmod +x $2/bin/python"
@@ -1119,12 +1124,12 @@ def test_a_lock_that_does_not_pin_means_what_is_there_now(
         assert locked(tmp_path / "lock").packages == {"thing": version}
     pinned = pin(newest).replace(" --", " \\\n    --")
     (tmp_path / "lock").write_text(f"# made by hand\n--find-links {wheels}\n{pinned}")
-    told = []
+    output = []
     for _ in range(2):
         capsys.readouterr()
         assert locked(tmp_path / "lock").packages == {"thing": "2.0"}
-        told.append(capsys.readouterr().err)
-    assert told == [f"repro: building the stack of {tmp_path / 'lock'}\n", ""]
+        output.append(capsys.readouterr().err)
+    assert output == [f"repro: building the stack of {tmp_path / 'lock'}\n", ""]
 
 
 # --- The culprit ---
@@ -1154,15 +1159,15 @@ def test_a_stack_that_cannot_be_built_ends_bisecting_and_not_the_check(
     check = Check(tmp_path, [trial], stacks, [], pairs=6, budget=60.0, tell=unheard)
     slower = compare_trial(samples(*[1.0] * 12), samples(*[1.1] * 12), judge=judge_pairs(samples(*[1.0] * 12), 6, 1))
     assert slower.status == "regressed"
-    told = upgrade_check._bisect(Namespace(out=tmp_path), check, [slower], stacks, [], 60.0)
-    assert told == "Bisecting pythia-1b, naive ended without an answer: --against a==2: a 2 needs b 2."
+    output = upgrade_check._bisect(Namespace(out=tmp_path), check, [slower], stacks, [], 60.0)
+    assert output == "Bisecting pythia-1b, naive ended without an answer: --against a==2: a 2 needs b 2."
 
 
 @pytest.fixture
 def bisected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str], Compared]], str]:
     """What bisecting four packages says of a trial that regressed, where it is so with these of them swapped."""
 
-    def told(look: Callable[[str], Compared]) -> str:
+    def output(look: Callable[[str], Compared]) -> str:
         first, other = (Stack(name, sys.executable, dict.fromkeys("abcd", name)) for name in "12")
 
         def pinned(wanted: dict[str, str], first: Stack) -> Stack:
@@ -1175,7 +1180,7 @@ def bisected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Calla
         given = Namespace(out=tmp_path, budget="1m")
         return upgrade_check._bisect(given, check, [slower(12)], (first, other), [], 60.0)
 
-    return told
+    return output
 
 
 def slower(starts: int, by: float = 0.1) -> Compared:
@@ -1189,13 +1194,13 @@ def test_a_half_of_the_packages_that_breaks_is_not_taken_for_one_that_is_as_fast
     crashed = [replace(each, status="crashed", reason="no such symbol") for each in samples(1.0)]
     broken = compare_trial(samples(1.0), crashed)
     assert (slower(12).status, broken.status) == ("regressed", "broke")
-    told = bisected(lambda names: broken)
-    assert told.startswith("Bisecting pythia-1b, naive ended without an answer: with a, b of 2 in place of 1's, ")
-    assert "no such symbol" in told
+    output = bisected(lambda names: broken)
+    assert output.startswith("Bisecting pythia-1b, naive ended without an answer: with a, b of 2 in place of 1's, ")
+    assert "no such symbol" in output
 
 
 @pytest.mark.parametrize(
-    ("look", "told"),
+    ("look", "output"),
     [
         (lambda names: slower(12, 0.1 if "b" in names else 0.0), "Culprit: b 1 to 2: pythia-1b, naive regressed with "),
         (
@@ -1211,13 +1216,13 @@ def test_a_half_of_the_packages_that_breaks_is_not_taken_for_one_that_is_as_fast
     ids=["one", "two together", "cut short"],
 )
 def test_what_is_left_by_bisecting_is_called_what_the_rule_calls_it(
-    bisected: Callable[[Callable[[str], Compared]], str], look: Callable[[str], Compared], told: str
+    bisected: Callable[[Callable[[str], Compared]], str], look: Callable[[str], Compared], output: str
 ) -> None:
-    assert bisected(look).startswith(told)
+    assert bisected(look).startswith(output)
 
 
 @pytest.mark.parametrize(
-    ("starts", "told"),
+    ("starts", "output"),
     [
         (4, "ended without an answer: the budget of 1m ended the check of a, b early, the same command goes on."),
         (12, "Culprit: b 1 to 2: "),
@@ -1225,10 +1230,10 @@ def test_what_is_left_by_bisecting_is_called_what_the_rule_calls_it(
     ids=["undecided", "decided"],
 )
 def test_what_the_budget_left_undecided_names_no_package(
-    bisected: Callable[[Callable[[str], Compared]], str], monkeypatch: pytest.MonkeyPatch, starts: int, told: str
+    bisected: Callable[[Callable[[str], Compared]], str], monkeypatch: pytest.MonkeyPatch, starts: int, output: str
 ) -> None:
     monkeypatch.setattr(Check, "complete", property(lambda check: False, lambda check, value: None), raising=False)
-    assert told in bisected(lambda names: slower(starts, 0.1 if "b" in names else 0.0))
+    assert output in bisected(lambda names: slower(starts, 0.1 if "b" in names else 0.0))
 
 
 @pytest.mark.parametrize("size", range(1, 17))

@@ -14,7 +14,7 @@ from repro.paper.tables import Cell, PublishedSettings, State, Table, cells, pub
 from repro.predict.forecast import corrected
 from repro.record import Clock, Record, Status
 from repro.run.reading import read
-from repro.run.verdict import Verdict, explain, judge, stands_for_cell, within
+from repro.run.verdict import Verdict, comparable_with_cell, explain, judge, within
 from tests.command_line import ROOT
 
 PYTHIA = ("pythia-1b", "Pythia-1B")
@@ -210,8 +210,8 @@ def test_of_several_readings_one_that_is_slower_settles_nothing_while_another_di
     found = verdict_of(cell(), slow, crashed, elsewhere, *others, published=readings)
     assert found.verdict == "not_measured"
     lacking = "of other readings of Appendix J 1 did not run (crashed: for a reason)"
-    told = f"free_lunch+fsdp_2 takes 25.0 true days, and {lacking}"
-    assert found.reason == told
+    output = f"free_lunch+fsdp_2 takes 25.0 true days, and {lacking}"
+    assert found.reason == output
     alone = verdict_of(cell(), slow, published=readings)
     assert alone.verdict == "not_measured"
     assert alone.reason.endswith(f", and of other readings of Appendix J {len(others) + 1} did not run")
@@ -271,8 +271,8 @@ def test_what_needs_more_system_memory_than_the_papers_hosts_have_says_nothing_o
     printed = replace(infeasible, days=900, state="days")
     assert verdict_of(printed, *whole).verdict == "reproduced", "the paper's hosts had enough of it"
     ran = [replace(each, status="ok", true_days=950.0) for each in whole if each.settings == "free_lunch"]
-    told = verdict_of(infeasible, *whole, *ran)
-    assert (told.verdict, told.true.settings) == ("feasibility_differs", "free_lunch")
+    output = verdict_of(infeasible, *whole, *ran)
+    assert (output.verdict, output.true.settings) == ("feasibility_differs", "free_lunch")
 
 
 def test_a_host_with_less_memory_than_the_papers_says_nothing_of_feasibility() -> None:
@@ -351,8 +351,8 @@ def test_where_the_papers_hosts_have_too_little_memory_as_well_running_out_of_it
 )
 def test_a_cell_says_what_its_gpu_lets_doubt(known: dict[str, Any], why: str) -> None:
     slow = verdict_of(cell(), clocks("free_lunch+zero_1", true=80.0, authors=30.0, **known))
-    told = "; ".join(filter(None, ["nothing known explains it", why]))
-    assert (slow.verdict, slow.reason) == ("slower", told)
+    output = "; ".join(filter(None, ["nothing known explains it", why]))
+    assert (slow.verdict, slow.reason) == ("slower", output)
 
 
 def test_feasibility_can_differ_both_ways() -> None:
@@ -361,7 +361,7 @@ def test_feasibility_can_differ_both_ways() -> None:
     did_not = verdict_of(cell("4", 41), record("naive", None, "out_of_memory"))
     assert did_not.verdict == "feasibility_differs"
     assert "41 days" in explain(did_not)
-    told = explain(ran)
+    output = explain(ran)
     for part in (
         "expected infeasible",
         "measured 30.0 true days",
@@ -370,7 +370,7 @@ def test_feasibility_can_differ_both_ways() -> None:
         "MBS 16",
         "trials.jsonl",
     ):
-        assert part in told
+        assert part in output
 
 
 @pytest.mark.parametrize("status", ["crashed", "timed_out", "unsupported", "interrupted", "skipped"])
@@ -402,15 +402,15 @@ def test_free_lunch_without_tf32_and_naive_with_it_are_never_compared(table: Tab
 
 def test_a_gpu_that_the_paper_has_not_stands_for_itself_whether_or_not_it_has_tf32() -> None:
     for device, stands in (("T4", True), ("A100", False)):
-        assert stands_for_cell(record("free_lunch", 18.0, device=device, tf32=False)) == stands
+        assert comparable_with_cell(record("free_lunch", 18.0, device=device, tf32=False)) == stands
 
 
-def test_what_became_of_settings_is_told_once_each_and_in_one_order() -> None:
+def test_what_became_of_settings_is_reported_once_each_and_in_one_order() -> None:
     ends: tuple[Status, ...] = ("timed_out", "crashed", "unsupported", "interrupted")
     space = [settings.id for settings in search_space(4)][: 2 * len(ends)]
     tried = [record(settings, None, status) for settings, status in zip(space, 2 * ends, strict=True)]
-    told = "; ".join(f"{status}: for a reason" for status in sorted(ends))
-    assert verdict_of(cell(), *tried, published=appendix_j(gpus=8)).reason == told
+    output = "; ".join(f"{status}: for a reason" for status in sorted(ends))
+    assert verdict_of(cell(), *tried, published=appendix_j(gpus=8)).reason == output
 
 
 def test_without_records_no_cell_passes() -> None:
@@ -448,13 +448,13 @@ def test_the_h100_cells_say_what_explains_their_difference() -> None:
     assert verdicts["1", "RoBERTa"].reason == "nothing known explains it"
 
 
-def test_a_failing_cell_is_told_in_one_line_with_all_one_needs() -> None:
-    told = explain(verdict_of(cell(), record("free_lunch+zero_1", 30.0)))
-    assert "\n" not in told
+def test_a_failing_cell_is_reported_in_one_line_with_all_one_needs() -> None:
+    output = explain(verdict_of(cell(), record("free_lunch+zero_1", 30.0)))
+    assert "\n" not in output
     for part in ("Table 1, Pythia-1B on 4 A100", "expected 18 days", "measured 30.0 true days",
                  "(20.0 days by the authors' clock)", "slower", "free_lunch+zero_1", "MBS 16, the launch queue",
                  "; raw times in trials.jsonl"):  # fmt: skip
-        assert part in told
+        assert part in output
 
 
 def test_a_cell_says_that_its_model_was_measured_uncompiled() -> None:

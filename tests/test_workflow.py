@@ -45,7 +45,7 @@ def test_its_scripts_are_valid_bash_and_their_options_exist() -> None:
             subprocess.run(["bash", "-n"], input=step["run"], text=True, check=True)
 
 
-def test_a_regression_is_told_and_a_stack_that_cannot_be_built_fails(tmp_path: Any) -> None:
+def test_a_regression_is_reported_and_a_stack_that_cannot_be_built_fails(tmp_path: Any) -> None:
     for code, fails in ((0, False), (1, False), (3, False), (2, True), (130, True)):
         (tmp_path / "run_all.sh").write_text(f"#!/bin/sh\necho report\nexit {code}\n")
         (tmp_path / "run_all.sh").chmod(0o755)

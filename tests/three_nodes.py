@@ -34,13 +34,13 @@ def main(folder: Path) -> int:
     model = {"recipe": "vit", "scale": "tiny", "settings": "naive", "tf32": False}
     fit = model | {"start": 1, "largest": 1, "timed": False}
     steps = {"compiled": False, "micro_batch": 1, "accumulation": 1, "steps": 10**6, "check_extrapolation": False}
-    told = {}
+    output = {}
     with Leader(node, server, "cpu") as leader:
         for name, arguments in (("fit", fit), ("measure", model | steps)):
             job = Job(f"repro.measure.phases:{name}", arguments, 1, str(logs / f"{name}.log"), timeout=300)
-            told[name] = [[each.rank, each.status, each.error] for each in leader.call(job)]
+            output[name] = [[each.rank, each.status, each.error] for each in leader.call(job)]
         leader.code = CODE
-    (folder / "told.json").write_text(json.dumps(told))
+    (folder / "told.json").write_text(json.dumps(output))
     return CODE
 
 

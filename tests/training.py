@@ -159,7 +159,7 @@ def train_by_hand(
 
 def ways_to_update(rank: Rank) -> list[str]:
     """What is said of each optimizer's update."""
-    told = []
+    output = []
     for kind, wanted in (
         ("Adam", {}),
         ("Adam", {"foreach": True}),
@@ -171,8 +171,8 @@ def ways_to_update(rank: Rank) -> list[str]:
         optimizer = getattr(torch.optim, kind)([weight], **wanted)
         with Watch() as watch:
             optimizer.step()
-        told.append(optimizer_path(optimizer, watch))
-    return told
+        output.append(optimizer_path(optimizer, watch))
+    return output
 
 
 def deepspeed_configuration(rank: Rank, recipe: str, settings: str, cuda: bool, accumulation: int) -> dict[str, Any]:
@@ -594,7 +594,7 @@ def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
     where a clock starts and stops; what losses are divided by; those it tells of, where each micro-step loses its
     number; whose times it takes for whose, and which peak. Nothing is compiled: that takes long, and is not looked at
     here."""
-    told: list[str] = []
+    output: list[str] = []
     reports: dict[str, Any] = {}
     inputs: list[int] = []
     divisors: list[int] = []
@@ -602,15 +602,15 @@ def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
 
     def noted(word: str, function: Callable[..., Any], end: str = "") -> Callable[..., Any]:
         def noting(*given: Any, **named: Any) -> Any:
-            told.append(word)
+            output.append(word)
             found = function(*given, **named)
-            told.extend([end] if end else [])
+            output.extend([end] if end else [])
             return found
 
         return noting
 
     def copied(batch: dict[str, torch.Tensor], rank: Rank) -> dict[str, torch.Tensor]:
-        told.append("copy")
+        output.append("copy")
         inputs.append(int(batch["input_ids"].sum()))
         return batch
 
@@ -620,7 +620,7 @@ def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
         micro_step, built.update = built.micro_step, noted("update", built.update)
 
         def stepped(batch: dict[str, torch.Tensor], reduce: bool) -> torch.Tensor:
-            told.append("reduce" if reduce else "alone")
+            output.append("reduce" if reduce else "alone")
             micro_step(batch, reduce)
             return torch.tensor(float(next(numbers)))
 
@@ -639,36 +639,36 @@ def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
     rank.report = lambda report: reports.update(_said(report))
     torch.compile = lambda module: module  # type: ignore[assignment]
     result = getattr(phases, phase)(rank, scale="tiny", tf32=False, **arguments)
-    played = {"told": " ".join(told), "inputs": sorted(set(inputs)), "divisors": divisors, "reports": reports}
+    played = {"output": " ".join(output), "inputs": sorted(set(inputs)), "divisors": divisors, "reports": reports}
     return played | {name: getattr(result, name, None) for name in ("losses", "host", "device", "peak_memory")}
 
 
 def clocked(rank: Rank) -> dict[str, Any]:
     """What clocks do on a GPU, one that stands in for it, around some `work`, and the device's seconds of two parts
     whose events are 1,500 ms apart."""
-    told: list[str] = []
+    output: list[str] = []
 
     class Event:
         def __init__(self, enable_timing: bool) -> None:
             assert enable_timing
 
         def record(self) -> None:
-            told.append("event")
+            output.append("event")
 
         def elapsed_time(self, end: Any) -> float:
-            told.append("read")
+            output.append("read")
             return 1500.0
 
     cuda: Any = torch.cuda
-    cuda.Event, cuda.synchronize = Event, lambda: told.append("wait")
+    cuda.Event, cuda.synchronize = Event, lambda: output.append("wait")
     device = torch.device("cuda")
     clock = Clock(device)
     for _ in range(2):
-        clock.part(lambda: told.append("work"))
+        clock.part(lambda: output.append("work"))
     _, seconds = clock.read()
-    parts, told = told, []
-    synchronised(device, lambda: told.append("work"))
-    return {"parts": " ".join(parts), "seconds": seconds, "synchronised": " ".join(told)}
+    parts, output = output, []
+    synchronised(device, lambda: output.append("work"))
+    return {"parts": " ".join(parts), "seconds": seconds, "synchronised": " ".join(output)}
 
 
 def asked_at_work(rank: Rank, seconds: float) -> dict[str, Any]:
@@ -684,8 +684,8 @@ def asked_at_work(rank: Rank, seconds: float) -> dict[str, Any]:
     patched.time, patched.nvml = SimpleNamespace(sleep=slept.append), SimpleNamespace(state=state)
     rank.cuda, rank.index, rank.local = True, 7, 3
     during: list[bool] = []
-    told = phases._state_at_work(rank, lambda: during.append(asked.wait(60)), seconds)
-    return {"told": told, "slept": slept, "during": during}
+    output = phases._state_at_work(rank, lambda: during.append(asked.wait(60)), seconds)
+    return {"output": output, "slept": slept, "during": during}
 
 
 def uncompiled(rank: Rank, times: list[float]) -> tuple[float, float]:
@@ -716,7 +716,7 @@ def overflowing(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
 
     engine.build = kept
     result = getattr(phases, phase)(rank, recipe="", scale="tiny", settings="naive", tf32=False, **arguments)
-    return {"skipped": engines[0].skipped_updates(), "told": getattr(result, "skipped_updates", None)}
+    return {"skipped": engines[0].skipped_updates(), "output": getattr(result, "skipped_updates", None)}
 
 
 def overflowing_when_accumulated(rank: Rank) -> dict[str, Any]:
@@ -744,15 +744,15 @@ def overflowing_when_accumulated(rank: Rank) -> dict[str, Any]:
 
     engine.build = kept
     asked: dict[str, Any] = {"micro_batch": 1, "accumulation": 1, "steps": 3, "check_extrapolation": False}
-    told = phases.measure(rank, recipe="vit", scale="tiny", settings="naive", tf32=False, compiled=False, **asked)
-    return {"skipped": skipped, "told": told.skipped_updates}
+    output = phases.measure(rank, recipe="vit", scale="tiny", settings="naive", tf32=False, compiled=False, **asked)
+    return {"skipped": skipped, "output": output.skipped_updates}
 
 
 def lab_training(rank: Rank, folder: str, **arguments: Any) -> dict[str, Any]:
     """What a training of the lab's GAN reads, image by image, and does, with a second for a reading and three for a
     step; which engine it asks for, how far its bar is at the end, and its times."""
     clock = [0.0]
-    told: list[str] = []
+    output: list[str] = []
     reads: list[list[int]] = []
     asked: list[Any] = []
     read = epochs._ImageFile.read
@@ -762,10 +762,10 @@ def lab_training(rank: Rank, folder: str, **arguments: Any) -> dict[str, Any]:
             clock[0] += 3.0
             assert reduce
             assert [*batch["latents"].shape] == [len(batch["pixels"]), 100]
-            told.append("step")
+            output.append("step")
 
         def update(self) -> None:
-            told.append("update")
+            output.append("update")
 
     def build(*given: Any, **named: Any) -> Engine:
         asked.extend([given[0].id, given[0].batch_size, given[1].id, *given[3:], named])
@@ -773,29 +773,29 @@ def lab_training(rank: Rank, folder: str, **arguments: Any) -> dict[str, Any]:
 
     def noted(file: Any, chosen: torch.Tensor) -> torch.Tensor:
         clock[0] += 1.0
-        told.append("read")
+        output.append("read")
         reads.append(chosen.tolist())
         return read(file, chosen)
 
     patched: Any = epochs
     patched.engine.build, patched._ImageFile.read = build, noted
-    patched.wait, patched.time = lambda device: told.append("wait"), SimpleNamespace(perf_counter=lambda: clock[0])
-    rank.report = lambda report: told.append(*_said(report))
+    patched.wait, patched.time = lambda device: output.append("wait"), SimpleNamespace(perf_counter=lambda: clock[0])
+    rank.report = lambda report: output.append(*_said(report))
     progress = Path(folder, "progress")
     times = epochs.train(rank, "gan", "tiny", folder=folder, progress=str(progress), **arguments)
-    return {"told": told, "reads": reads, "asked": asked, "bar": progress.stat().st_size, **times}
+    return {"output": output, "reads": reads, "asked": asked, "bar": progress.stat().st_size, **times}
 
 
 def image_file(rank: Rank, folder: str, images: int) -> dict[str, Any]:
     """What a file of images of 2 x 2 pixels holds, and what becomes of it and of what the page cache has of it."""
-    told: list[str] = []
+    output: list[str] = []
     patched: Any = epochs
     patched.os = SimpleNamespace(
-        posix_fadvise=lambda file, *what: told.append("forgotten" if what == (0, 0, os.POSIX_FADV_DONTNEED) else ""),
+        posix_fadvise=lambda file, *what: output.append("forgotten" if what == (0, 0, os.POSIX_FADV_DONTNEED) else ""),
         POSIX_FADV_DONTNEED=os.POSIX_FADV_DONTNEED,
         pread=os.pread,
     )
-    patched.files = SimpleNamespace(sync=lambda file: told.append("written"))
+    patched.files = SimpleNamespace(sync=lambda file: output.append("written"))
     with epochs._ImageFile(folder, images, 2, torch.Generator().manual_seed(0)) as file:
         pixels, some = file.read(torch.arange(images)), file.read(torch.tensor([images - 1, 3]))
         left = os.listdir(folder)
@@ -805,7 +805,7 @@ def image_file(rank: Rank, folder: str, images: int) -> dict[str, Any]:
         "different": len(pixels.flatten(1).unique(dim=0)),
         "overlap": bool((pixels[1].flatten()[:-1] == pixels[0].flatten()[1:]).all()),
         "as_chosen": bool((some == pixels[[images - 1, 3]]).all()),
-        "told": told,
+        "output": output,
         "left": left,
         "closed": file._file.closed,
     }
@@ -850,8 +850,8 @@ def probed(rank: Rank, capability: tuple[int, int] | None = None) -> dict[str, A
         cuda.get_device_properties = lambda device: SimpleNamespace(total_memory=7)
         where = SimpleNamespace(cuda=True, device=torch.device("cpu"), world=1)
     found = probes.probe(where)
-    told = {"exchanging": sum(exchanging), "tf32": tf32[:4], "pinned": sum(pinned), "backward": len(backward_passes)}
-    return {"found": found, **told}
+    output = {"exchanging": sum(exchanging), "tf32": tf32[:4], "pinned": sum(pinned), "backward": len(backward_passes)}
+    return {"found": found, **output}
 
 
 def best_of(rank: Rank, times: list[float], exchanges: bool) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import command
-from ..console import UserError, near
+from ..console import UserError, suggest_names
 from ..datafile import expected_folder
 from ..record import BY_DAYS, DEFAULT, Clock, Record, other
 from . import measured, others, paper  # noqa: F401  # importing them registers their functions
@@ -67,7 +67,7 @@ def check(id: str, records: Sequence[Record] | None = None, clock: Clock = DEFAU
     """Return the verdict on one claim. Raises UserError for an unknown id, with suggestions."""
     claims = {claim.id: claim for claim in listed()}
     if id not in claims:
-        meant = near(id, claims)[:_NEAREST]
+        meant = suggest_names(id, claims)[:_NEAREST]
         hint = f"did you mean {', '.join(meant)}? " if meant else ""
         raise UserError(f"unknown claim {id!r}: {hint}{command()} claims lists all {len(claims)}")
     return _check(claims[id], records or (), clock)
@@ -87,8 +87,8 @@ def _check(claim: Claim, records: Sequence[Record], clock: Clock) -> Checked:
     if checked.working is None or beside.working is None or checked.working.value == beside.working.value:
         return checked
     number, verdict = claim.with_unit(shown(beside.working.value.value)), beside.verdict.replace("_", " ")
-    told = f"{BY_DAYS[other(clock)]} {number}{f' ({verdict})' if beside.verdict != checked.verdict else ''}"
-    return replace(checked, reason=f"{checked.reason}; {told}")
+    text = f"{BY_DAYS[other(clock)]} {number}{f' ({verdict})' if beside.verdict != checked.verdict else ''}"
+    return replace(checked, reason=f"{checked.reason}; {text}")
 
 
 def _measured(claim: Claim, found: Working | Missing) -> Checked:

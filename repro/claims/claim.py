@@ -47,7 +47,7 @@ class Claim:
         return self.source.split(", ", 1)[1]
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """Return the published number with its unit, for display; of several, each with its own unit."""
         if self.published == "-":
             return self.published

@@ -187,7 +187,7 @@ class Working:
         """Return a copy with one more step, in words."""
         return replace(self, steps=(*self.steps, step))
 
-    def told(self, note: str) -> Working:
+    def with_note(self, note: str) -> Working:
         """Return a copy with a note."""
         return replace(self, note=note)
 

@@ -14,7 +14,7 @@ from ..paper.tables import COUNTS, TOLERANCE, Table
 from ..record import DAYS, Clock, Record, days_text
 from ..run.results import TRIALS
 from ..run.settings_search import Search, Spread, searches
-from ..run.verdict import FAILED, Verdict, explain, judge_tables, stands_for_cell
+from ..run.verdict import FAILED, Verdict, comparable_with_cell, explain, judge_tables
 from .claim import Missing, measures
 from .facts import Row, Working, count, mean, shown
 
@@ -38,7 +38,7 @@ def differing(records: Sequence[Record], clock: Clock, table: Table) -> Working 
         if compared:
             reason = f"{len(compared)} of its {len(cells)} cells were compared, and hold"
         return Missing(f"{reason}; {RUN} measures others, on the GPUs that there are", found)
-    return found.told(f"{len(compared)} of its {len(cells)} cells were compared")
+    return found.with_note(f"{len(compared)} of its {len(cells)} cells were compared")
 
 
 @measures("timed-passes")
@@ -52,7 +52,7 @@ def timed_passes(records: Sequence[Record], clock: Clock) -> Working | Missing:
     middle = median(ratio.value.value for ratio in ratios)
     low, high = (shown(ratio.value.value) for ratio in (ordered[0], ordered[-1]))
     found = Working(Interval.exact(middle)).after(*ordered)
-    return found.saying(f"the median of the {len(ratios)} trials: {shown(middle)}").told(f"from {low} to {high}")
+    return found.saying(f"the median of the {len(ratios)} trials: {shown(middle)}").with_note(f"from {low} to {high}")
 
 
 def unsettling(records: Sequence[Record]) -> str:
@@ -62,8 +62,8 @@ def unsettling(records: Sequence[Record]) -> str:
 
 def _compared(cell: Verdict) -> Working:
     days = "nothing fitted" if cell.chosen.days is None else days_text(cell.chosen.days, cell.clock)
-    told = (explain(cell),) if cell.verdict in FAILED else ()
-    return Working(Interval.exact(bool(told)), (Row(TRIALS, cell.cell, days, "this run"),), told)
+    reasons = (explain(cell),) if cell.verdict in FAILED else ()
+    return Working(Interval.exact(bool(reasons)), (Row(TRIALS, cell.cell, days, "this run"),), reasons)
 
 
 def _clocks(record: Record) -> Working | None:
@@ -131,7 +131,7 @@ def _mean(
         ratios.append(Working(Interval.exact(over / under), rows(cell), (f"{step} = {shown(over / under)}",)))
     if not ratios:
         return _none(found)
-    average = mean(ratios).told(found.where)
+    average = mean(ratios).with_note(found.where)
     return Missing(_so_far(found, average, "x"), average) if found.missing else average
 
 
@@ -140,11 +140,11 @@ def _largest(found: Searched, numbers: list[Working], settled: bool) -> Working 
     if not numbers:
         return _none(found)
     largest = max(numbers, key=lambda number: number.value.value)
-    told = largest.after(*numbers).saying(f"the largest of the {len(numbers)}: {shown(largest.value.value)} %")
-    told = told.told(found.where)
+    worked = largest.after(*numbers).saying(f"the largest of the {len(numbers)}: {shown(largest.value.value)} %")
+    worked = worked.with_note(found.where)
     if not found.missing:
-        return told
-    return Missing(_so_far(found, told, "%"), told, largest_so_far=settled and found.of_paper)
+        return worked
+    return Missing(_so_far(found, worked, "%"), worked, largest_so_far=settled and found.of_paper)
 
 
 def _so_far(found: Searched, number: Working, unit: str) -> str:
@@ -155,8 +155,8 @@ def _none(found: Searched) -> Missing:
     if found.untried:
         return Missing(found.untried)
     full = "every memory-saving settings" if found.cells else "free lunch alone"
-    told = f"on {listing(found.devices)} {full} ran out of memory in every cell"
-    return Missing("; ".join(filter(None, [told, found.missing])))
+    text = f"on {listing(found.devices)} {full} ran out of memory in every cell"
+    return Missing("; ".join(filter(None, [text, found.missing])))
 
 
 def _bars(cells: Iterable[Search]) -> list[Working]:
@@ -203,8 +203,8 @@ class Searched:
     @property
     def where(self) -> str:
         """Describe how many cells were measured, and on which GPUs."""
-        told = f"measured in {counted(len(self.cells), 'cell')} of {listing(self.devices)}"
-        return told if self.of_paper else f"{told}, none of the paper's GPUs"
+        text = f"measured in {counted(len(self.cells), 'cell')} of {listing(self.devices)}"
+        return text if self.of_paper else f"{text}, none of the paper's GPUs"
 
     @property
     def missing(self) -> str:
@@ -247,7 +247,7 @@ def _of_paper(devices: Sequence[str]) -> Sequence[str]:
 
 def at_scale(records: Sequence[Record]) -> list[Record]:
     """Return the valid records that can be compared with the paper's cells."""
-    return [record for record in records if stands_for_cell(record) and record.status != "not_measured"]
+    return [record for record in records if comparable_with_cell(record) and record.status != "not_measured"]
 
 
 def nothing_counts(records: Sequence[Record], run: str) -> str:
@@ -265,11 +265,11 @@ def why_none_counts(records: Sequence[Record]) -> str:
         "under a memory limit": sum(record.memory_limit is not None for record in records),
         "on several nodes": sum(record.nodes > 1 for record in records),
     }
-    told = (
+    text = (
         ", ".join(f"{number} are {kind}" for kind, number in kinds.items() if number)
         or "they are of other models or settings, or did not run"
     )
-    return f"none of the {len(records)} records counts: {told}"
+    return f"none of the {len(records)} records counts: {text}"
 
 
 def name(cell: Search) -> str:
@@ -299,5 +299,5 @@ def _untried(cells: Sequence[Search]) -> str:
     if len(lacking) > _NAMED:
         named.append(f"{counted(len(lacking) - _NAMED, 'other')} likewise")
     searched = len(cells) - len(lacking)
-    told = f"{searched} of the {len(cells)} cells of {cells[0].device} {are(searched)} searched"
-    return f"{told}: {', '.join(named)}; {COMMAND} measures them"
+    text = f"{searched} of the {len(cells)} cells of {cells[0].device} {are(searched)} searched"
+    return f"{text}: {', '.join(named)}; {COMMAND} measures them"

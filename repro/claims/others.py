@@ -19,7 +19,7 @@ def saved() -> Working:
     renting, machine = facts.rental("A100", 8, "AWS", "reserved"), facts.machine("A100", 8)
     more = shown(renting.value.value - machine.value.value)
     saving = renting - facts.quantity("paper/owned_8_a100")
-    return saving.told(f"with the machine's own price, {shown(machine.value.value)} USD, it would be {more}")
+    return saving.with_note(f"with the machine's own price, {shown(machine.value.value)} USD, it would be {more}")
 
 
 @recomputes("review-budget-160k")
@@ -35,7 +35,7 @@ def cheaper_and_as_fast() -> Working:
     numbers = [days.after(cost) for cost, days in machines.values()]
     found = count(len(better), numbers, "machines are cheaper than 8 A100 and as fast")
     here = f"8 A100 at {shown(cost.value.value)} USD, above that budget, in {shown(days.value.value)} days"
-    return found.told(f"{here}; {' and '.join(sorted(better)) or 'no other'}")
+    return found.with_note(f"{here}; {' and '.join(sorted(better)) or 'no other'}")
 
 
 @recomputes("review-under-50k", gpus=("RTX 3090",), least=0, most=50_000)
@@ -61,7 +61,7 @@ def a6000_machines() -> Working:
     there = sum(50_000 <= cost.value.value <= 100_000 for cost in costs.values())
     dearest = max(cost.value.value for cost in costs.values())
     found = count(there, list(costs.values()), "machines with A6000 cost 50,000 to 100,000 USD")
-    return found.told(f"the dearest of them costs {shown(dearest)} USD")
+    return found.with_note(f"the dearest of them costs {shown(dearest)} USD")
 
 
 @recomputes("review-original-gpus")
@@ -77,7 +77,7 @@ def gpu_hours() -> Working:
     minutes = facts.quantity("comment/gpus") * facts.quantity("comment/minutes", rounded_to=1)
     found = (minutes / _MINUTES_AN_HOUR).called("GPU-hours of a run")
     days = found.value.value / _HOURS_A_DAY
-    return found.told(f"that is also what one such card takes alone: {shown(days)} days without a pause")
+    return found.with_note(f"that is also what one such card takes alone: {shown(days)} days without a pause")
 
 
 @recomputes("comment-google-cost", provider="Google Cloud")
@@ -90,7 +90,7 @@ def rent(provider: str) -> Working:
 @recomputes("comment-google-cost-of-44-minutes", provider="Google Cloud")
 @recomputes("comment-exoscale-cost-of-44-minutes", provider="Exoscale")
 def rent_of_44_minutes(provider: str) -> Working:
-    return _rent(gpu_hours(), provider).told("1,024 GPUs for a whole hour are 1,024 GPU-hours")
+    return _rent(gpu_hours(), provider).with_note("1,024 GPUs for a whole hour are 1,024 GPU-hours")
 
 
 def _rent(hours: Working, provider: str) -> Working:
@@ -110,7 +110,7 @@ def card_power() -> Working:
     card, v100, pcie = (
         facts.figure(gpu, "board_power_w", "W") for gpu in ("Quadro RTX 6000", "V100 32 GB", "V100 32 GB PCIe")
     )
-    return (card - v100).told(f"the PCIe part of the V100 takes {shown(pcie.value.value)} W, which is less")
+    return (card - v100).with_note(f"the PCIe part of the V100 takes {shown(pcie.value.value)} W, which is less")
 
 
 @recomputes("comment-card-memory-over-16-gb")
@@ -132,7 +132,7 @@ def electricity() -> Working:
 
 @recomputes("comment-electricity-of-44-minutes")
 def electricity_of_44_minutes() -> Working:
-    return _electricity(gpu_hours()).told("for the hours that one such card takes for the same work")
+    return _electricity(gpu_hours()).with_note("for the hours that one such card takes for the same work")
 
 
 def _electricity(hours: Working) -> Working:
@@ -163,7 +163,7 @@ def break_even_of_44_minutes() -> Working:
     electricity = _dollars(electricity_of_44_minutes())
     found = _whole(_equation(rent_of_44_minutes("Exoscale"), electricity))
     days = found.value.value * gpu_hours().value.value / _HOURS_A_DAY
-    return found.told(f"they keep the one card busy for {shown(round(days))} days")
+    return found.with_note(f"they keep the one card busy for {shown(round(days))} days")
 
 
 def _dollars(euros: Working) -> Working:
@@ -189,7 +189,7 @@ _SECONDS = {"min": 60, "h": 3600}
 @recomputes("lab-v100-double-precision")
 def v100_double() -> Working:
     s_single, s_double = (facts.quantity(f"v100s/{precision}_tflops") for precision in ("fp32", "fp64"))
-    return facts.quantity("v100/fp64_tflops").told(
+    return facts.quantity("v100/fp64_tflops").with_note(
         f"{shown(s_single.value.value)} TFLOP/s are the V100S's in single precision, which the DGX has not; in double "
         f"precision that part has {shown(s_double.value.value)}"
     )
@@ -210,7 +210,7 @@ def specification_ratio() -> Working:
 @recomputes("lab-specification-ratio-in-single-precision")
 def single_precision_ratio() -> Working:
     v100, t4 = (facts.figure(gpu, "fp32_tflops", "TFLOP/s") for gpu in ("V100 32 GB", "T4"))
-    return (v100 / t4).told("both in single precision, the V100 of a DGX")
+    return (v100 / t4).with_note("both in single precision, the V100 of a DGX")
 
 
 @recomputes("lab-observed-ratio")
@@ -239,7 +239,7 @@ def measured(resources: str) -> Working:
     run, _ = facts.lab(resources, 20)
     assert run.predicted_seconds is not None  # lab_runs checks this for several epochs
     error = run.predicted_seconds / run.seconds - 1
-    return _seconds(resources).told(f"the prediction is {abs(error):.1%} too {'long' if error > 0 else 'short'}")
+    return _seconds(resources).with_note(f"the prediction is {abs(error):.1%} too {'long' if error > 0 else 'short'}")
 
 
 @recomputes("lab-cpus-underestimated", sign=-1, resources=(T4_2_CPUS, T4_16_CPUS))
@@ -309,7 +309,7 @@ def stamps(resources: str, epochs: int) -> Working:
     if not run.clock_change_seconds:
         return found
     elapsed = (found - run.clock_change_seconds).called("summer time began that night")
-    return elapsed.told(f"the stamps read as they stand give {shown(between)} s, an hour more: summer time began")
+    return elapsed.with_note(f"the stamps read as they stand give {shown(between)} s, an hour more: summer time began")
 
 
 def _seconds(resources: str, epochs: int = 20) -> Working:
@@ -358,4 +358,4 @@ def two_gpus() -> Working:
 def per_gpu_hour() -> Working:
     """Return the US dollars of a GPU-hour on the instance with two GPUs."""
     instance = facts.rental("RTX 4090", 2, "RunPod", "on-demand")
-    return (instance / 2).told(f"{shown(instance.value.value)} USD are the price of an hour of the whole instance")
+    return (instance / 2).with_note(f"{shown(instance.value.value)} USD are the price of an hour of the whole instance")

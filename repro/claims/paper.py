@@ -35,7 +35,7 @@ def days(gpu: str, gpus: int, table: Table = "1", model: str = "Pythia-1B") -> W
 @recomputes("two-h100-in-the-same-time")
 def two_h100() -> Working:
     other = days("A100", 4).value.value
-    return days("H100", 2).told(f"4 A100 take {shown(other)} days, so the advice stands all the more")
+    return days("H100", 2).with_note(f"4 A100 take {shown(other)} days, so the advice stands all the more")
 
 
 @recomputes("original-pythia-1b", model="Pythia-1B")
@@ -58,7 +58,7 @@ def fewer_gpu_days() -> Working:
 def clip_lag() -> Working:
     """Return the years from CLIP to its study; each was published at some time within its year."""
     lag = facts.quantity("paper/clip_study_year", rounded_to=1) - facts.quantity("paper/clip_year", rounded_to=1)
-    return lag.told("from the years in the paper's own references, at whose two ends the works may have appeared")
+    return lag.with_note("from the years in the paper's own references, at whose two ends the works may have appeared")
 
 
 @recomputes("less-compute-than-originals")
@@ -69,7 +69,7 @@ def less_compute() -> Working:
     ratios = {row.model: _gpu_days(row) for row in gpu_days()}
     data_center = mean([ratio for model, ratio in ratios.items() if model != "ViT"])
     without = f"without ViT, whose original ran on TPUs, the mean of 7 is {shown(data_center.value.value)}"
-    return mean(list(ratios.values())).told(without)
+    return mean(list(ratios.values())).with_note(without)
 
 
 def _gpu_days(row: GpuDays) -> Working:
@@ -84,7 +84,7 @@ def mean_speedup() -> Working:
     rows = speedups()
     pythia = mean([_speedup(row) for row in rows if row.model in PYTHIA])
     every = mean([_speedup(row) for row in rows])
-    return pythia.told(f"over all {len(rows)} cells of all models it is {shown(every.value.value)}")
+    return pythia.with_note(f"over all {len(rows)} cells of all models it is {shown(every.value.value)}")
 
 
 def _speedup(row: Speedup) -> Working:
@@ -95,7 +95,7 @@ def _speedup(row: Speedup) -> Working:
 @recomputes("analytic-optimism")
 def analytic_optimism() -> Working:
     """Return the mean of naive days over analytic ones, for the Pythia models of Figure 2."""
-    return _optimism({}).told("H100 at 756 TFLOP/s, the peak of the PCIe part; the nodes had the SXM part")
+    return _optimism({}).with_note("H100 at 756 TFLOP/s, the peak of the PCIe part; the nodes had the SXM part")
 
 
 @recomputes("analytic-optimism-with-sxm-peak")
@@ -103,7 +103,7 @@ def analytic_optimism_sxm() -> Working:
     sxm = facts.figure("H100", "fp16_tflops", "TFLOP/s")
     pcie = analytic_peaks()["H100"].fp16_tflops
     found = _optimism({"H100": sxm})
-    return found.told(
+    return found.with_note(
         f"H100 at {shown(sxm.value.value)} TFLOP/s in place of {shown(pcie)}: its analytic days are fewer"
     )
 
@@ -189,7 +189,7 @@ def machine(gpu: str, gpus: int) -> Working:
 @recomputes("budget-40k-cost")
 @recomputes("review-eight-rtx-3090-cost")
 def eight_rtx_3090() -> Working:
-    return facts.machine("RTX 3090", 8).told("$40k is a budget that holds it, no price")
+    return facts.machine("RTX 3090", 8).with_note("$40k is a budget that holds it, no price")
 
 
 @recomputes("budget-40k-days", budget=40_000)
@@ -247,7 +247,7 @@ def server_8_gpus() -> Working:
     """Return the server's price, printed to $100; the note rounds it to the unit of section 4.1's systems."""
     cost, unit = server(8), facts.quantity("rounding/system").value.value
     rounded = round(cost.value.value / unit) * unit
-    return cost.told(f"to the nearest {shown(unit)} USD, as the other systems are too, it is {shown(rounded)}")
+    return cost.with_note(f"to the nearest {shown(unit)} USD, as the other systems are too, it is {shown(rounded)}")
 
 
 @recomputes("parameters-pythia-160m", model="Pythia-160M")
@@ -273,7 +273,7 @@ def original_parameters(model: str) -> Working:
     recipe = recipe_of(model)
     assert isinstance(recipe.inputs, Images)
     with_1000 = recipe.parameters - (recipe.inputs.classes - 1000) * (recipe.width + 1)
-    return parameters(model).told(f"with 1,000 classes it would have {with_1000:,}")
+    return parameters(model).with_note(f"with 1,000 classes it would have {with_1000:,}")
 
 
 @recomputes("vit-sequence")
@@ -287,7 +287,7 @@ def vit_sequence() -> Working:
     side = (image / patch).called("patches a side")
     found = side * side
     of_14 = (size // 14) ** 2
-    return found.told(
+    return found.with_note(
         f"a class token makes it {shown(found.value.value + 1)}; {of_14} are the patches of 14 pixels a side, ViT-L/14"
     )
 
@@ -344,12 +344,12 @@ def flops_mamba() -> Working:
     recipe = recipe_of("Mamba")
     assert isinstance(recipe.inputs, Text)
     rule = 6.0 * recipe.parameters * recipe.inputs.sequence * recipe.batch_size * recipe.training_steps
-    return facts.flops("Mamba").told(f"the rule of thumb, 6 FLOPs a parameter and token, gives {shown(rule)}")
+    return facts.flops("Mamba").with_note(f"the rule of thumb, 6 FLOPs a parameter and token, gives {shown(rule)}")
 
 
 @recomputes("flops-convnext")
 def flops_convnext() -> Working:
-    return facts.flops("ConvNeXt").told(
+    return facts.flops("ConvNeXt").with_note(
         "torch's counter, which takes grouped convolutions for full ones, gives three times as much "
         "(tests/test_flops.py)"
     )

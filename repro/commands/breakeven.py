@@ -14,9 +14,9 @@ from ..console import UserError
 from ..formats import Interval, counted
 from ..money import breakeven
 from ..money.breakeven import Case, Given, Reckoned, Tariff, first_run
-from ..money.choice import INSTEAD, believed, doubts, told_doubts
+from ..money.choice import INSTEAD, believed, doubts, doubts_text
 from ..money.days import TrainingDays, days_on
-from ..money.prices import PriceList, amount, rates_used, told, told_prices, worth
+from ..money.prices import PriceList, amount, money_text, prices_text, rates_used, worth
 from ..money.renting import given_hours
 from ..paper.tables import quantities
 from .money import add_shared, check_run, given_in, read_gpu, read_prices, read_sum
@@ -118,14 +118,14 @@ def _of_inputs(
     asked = breakeven.of_machine(run, inputs, prices, unit) if run else breakeven.of_comment(inputs, unit, prices.rates)
     _check_resale(given, asked.reckoned[0].case, unit)
     rows, notes = asked.reckoned, asked.notes
-    sentences, instead = [_told(rows, unit)], list[Reckoned]()
+    sentences, instead = [_sentence(rows, unit)], list[Reckoned]()
     doubted = doubts(given.model, [run]) if run and given.model else {}
     predicted = believed([run], doubted)[0] if run else None
     if predicted and predicted is not run:
         instead = breakeven.of_machine(predicted, inputs, prices, unit).reckoned
-        told_instead = _told(instead, unit)
-        sentences.append(f"{INSTEAD.capitalize()}: {told_instead[0].lower()}{told_instead[1:]}")
-    notes += told_doubts(doubted, [run] if run else [])
+        instead_text = _sentence(instead, unit)
+        sentences.append(f"{INSTEAD.capitalize()}: {instead_text[0].lower()}{instead_text[1:]}")
+    notes += doubts_text(doubted, [run] if run else [])
     paid = asked.paid_in | given_in(given, _SUMS, unit)
     if given.prices is not None and run is None and not rates_used(paid, unit, prices.rates):
         raise UserError(
@@ -133,7 +133,7 @@ def _of_inputs(
             "needed; --gpu NAME takes the prices of that machine"
         )
     notes += _apart(rows[0], unit)
-    notes += told_prices(asked.quoted, paid, unit, prices.rates, date.today())
+    notes += prices_text(asked.quoted, paid, unit, prices.rates, date.today())
     if any(math.isinf(row.answer.runs.high) for row in rows):
         notes.append("No number of runs: there owning never pays, as its electricity costs no less than the rent.")
     return _Answer(rows, sentences, notes, instead)
@@ -193,14 +193,14 @@ def _inputs(given: argparse.Namespace, prices: PriceList, unit: str, grams: Inte
 def _check_resale(given: argparse.Namespace, case: Case, unit: str) -> None:
     """Raise UserError where the machine may sell for more than it costs: it would pay without a run."""
     if case.resale.high > case.machine.low:
-        least = told(case.machine.low, unit)
+        least = money_text(case.machine.low, unit)
         raise UserError(f"--resale {given.resale}: expected no more than the machine costs, {least}")
 
 
-def _told(rows: list[Reckoned], unit: str) -> str:
+def _sentence(rows: list[Reckoned], unit: str) -> str:
     row = min(rows, key=lambda row: row.case.rent.value)
     runs, whole, use = row.answer.runs, row.answer.whole_runs, row.answer.utilisation.value
-    owning = f"Owning {row.what} for {told(row.case.machine.value, unit)}"
+    owning = f"Owning {row.what} for {money_text(row.case.machine.value, unit)}"
     rent = f"{'the rent' if len(rows) == 1 else 'the least rent'} ({row.provider})"
     if whole is None:
         return f"{owning} never pays against {rent}: {_why_never(row.case)}."

@@ -40,8 +40,8 @@ def main(given: argparse.Namespace) -> int:
         print(render([one.row() for one in checked], given.format))
         return 0
     counts = Counter(one.verdict.replace("_", " ") for one in checked)
-    told = ", ".join(f"{verdict} {number}" for verdict, number in counts.most_common())
-    answer = f"{len(checked)} claims: {told}. {command()} claims ID shows what a verdict stands on."
+    text = ", ".join(f"{verdict} {number}" for verdict, number in counts.most_common())
+    answer = f"{len(checked)} claims: {text}. {command()} claims ID shows what a verdict stands on."
     print(answered(answer, [render([_people(one, given.format) for one in checked], given.format)], given.format))
     return 0
 
@@ -51,7 +51,7 @@ def _people(one: Checked, format: Format) -> dict[str, Any]:
     row = {
         "id": claim.id,
         "verdict": one.verdict.replace("_", " "),
-        "published": claim.told,
+        "published": claim.text,
         "recomputed": shown(one.working.value.value) if one.working else None,
         "statement": claim.statement,
     }
@@ -72,7 +72,7 @@ def _traced(one: Checked, format: Format) -> str:
         return render([*read, *did, verdict], format)
     claim, mark = one.claim, "- " if format == "markdown" else "  "
     lines = [f"{claim.id}: {claim.statement} ({claim.source})"]
-    lines.append(f"{mark}published: {claim.told}{_place(one)}")
+    lines.append(f"{mark}published: {claim.text}{_place(one)}")
     lines.append(f"{mark}verdict: {one.verdict.replace('_', ' ')}; {one.reason}")
     parts = [prose(line, format) for line in lines]
     if rows:

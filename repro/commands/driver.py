@@ -64,9 +64,9 @@ class Driver:
             if format == "markdown":
                 print(written.markdown(), flush=True)
             else:
-                told = report(run.records(), verdicts, run.devices, format, environments=[run.environment])
-                print(told, flush=True)
-            say(written.told)
+                text = report(run.records(), verdicts, run.devices, format, environments=[run.environment])
+                print(text, flush=True)
+            say(written.message)
             if code == OK and require_comparison and not any(verdict.compared for verdict in verdicts):
                 say("no cell of the paper could be compared (--require-comparison)")
                 code = NOTHING_COMPARED
@@ -148,10 +148,10 @@ class Driver:
         from pytest_benchmark.utils import safe_dumps
 
         output_json["commit_info"] = _commit_info(self.run.environment.commit)
-        told = output_json["benchmarks"]
-        standing = {_case(id) for id in self.run.ran} - {case["name"] for case in told}
+        kept_cases = output_json["benchmarks"]
+        standing = {_case(id) for id in self.run.ran} - {case["name"] for case in kept_cases}
         file = self.run.results.folder.resolve() / BENCHMARK
-        told += [case for case in _cases(file) if case["name"] in standing]
+        kept_cases += [case for case in _cases(file) if case["name"] in standing]
         try:
             self.run.results.check()
             files.replace(file, safe_dumps(output_json, ensure_ascii=True, indent=4))

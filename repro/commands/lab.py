@@ -69,12 +69,12 @@ def main(given: argparse.Namespace) -> int:
                 beside = "" if others is None else f", while {others}"
                 again = " (from an earlier run)" if earlier else ""
                 say(f"took {figures(sum(done[name].seconds), 4)} s{again}{beside}")
-            told = Report(done["first"], done["all"], done.get("warm"), gpu_of(devices))
-            files.replace(given.out / REPORT, told.text("markdown") + "\n")
+            found_report = Report(done["first"], done["all"], done.get("warm"), gpu_of(devices))
+            files.replace(given.out / REPORT, found_report.text("markdown") + "\n")
     except (TrainingFailedError, ServerDiedError) as error:
         say(str(error).splitlines()[0])
         return FAILED
-    print(told.text(given.format))
+    print(found_report.text(given.format))
     return OK
 
 

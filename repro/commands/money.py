@@ -58,8 +58,8 @@ def unpriced(machines: Sequence[str], unit: str, so: str) -> list[str]:
     for machine in machines:
         count, _, gpu = machine.partition(" ")
         counts.setdefault(gpu, []).append(count)
-    told = "; ".join(f"{listing(each)} {gpu}" for gpu, each in counts.items())
-    return [f"Without a price in {unit}, and so {so}: {told}; {way_out(unit)}."] if machines else []
+    message = "; ".join(f"{listing(each)} {gpu}" for gpu, each in counts.items())
+    return [f"Without a price in {unit}, and so {so}: {message}; {way_out(unit)}."] if machines else []
 
 
 def without_days(
@@ -82,7 +82,7 @@ def without_days(
             hired | {(gpu, 0) for gpu in set(gpus) - there} | {("", n) for n in set(systems) - {r.gpus for r in rows}}
         )
 
-    def told(machines: set[tuple[str, int]]) -> str:
+    def message(machines: set[tuple[str, int]]) -> str:
         whole = sorted({gpu for gpu, _ in machines if gpu and gpu not in known})
         numbered = [f"{number} {gpu}" for gpu, number in sorted(machines) if gpu in known]
         return listing(
@@ -93,15 +93,15 @@ def without_days(
     if given.model in models.IDS:
         full = {(c.gpu, c.gpus) for c in cells("1") if c.state == "infeasible" and recipe_of(c.model).id == given.model}
         if too_large := found & full:
-            sentences.append(f"In --prices, but {given.model} does not fit there: {told(too_large)}.")
+            sentences.append(f"In --prices, but {given.model} does not fit there: {message(too_large)}.")
         found -= full
     if found:
         foretold = set[tuple[str, int]]()
         if not given.predicted and given.model in models.IDS:
             foretold = found - lacking([*days, *predicted_days(given.model)])
-        predicted = f"; --predicted brings predicted days on {told(foretold)}" if foretold else ""
+        predicted = f"; --predicted brings predicted days on {message(foretold)}" if foretold else ""
         unknown = f"In --prices, but nobody knows how long {given.model} takes there"
-        sentences.append(f"{unknown}: {told(found)}{predicted}.")
+        sentences.append(f"{unknown}: {message(found)}{predicted}.")
     return sentences
 
 

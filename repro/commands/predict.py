@@ -19,7 +19,7 @@ from ..predict import calibration, report, traces
 from ..predict.calibration import here, load_probes
 from ..predict.forecast import forecast, predicted, ranked
 from ..predict.hardware import Machine, gpu_named
-from ..predict.report import Beside, beside, told
+from ..predict.report import Comparison, accuracy_text, compared_trials
 from ..record import Record
 from ..run.plan import Methods, settings_for
 from ..run.reading import Reading, add_measured
@@ -132,11 +132,13 @@ def _beside(
 ) -> int:
     """Print the trials measured on this machine, each with its prediction by the traces of its run's stack."""
     runs = read_measured(given.measured)
-    found, rows = list[Beside](), list[dict[str, Any]]()
+    found, rows = list[Comparison](), list[dict[str, Any]]()
     sources: dict[str, list[str]] = {}
     for run in runs.runs:
         stack, why = _traced_for(run)
-        there = beside([record for record in run.records if record.recipe in ids], device, machine, fitted, stack)
+        there = compared_trials(
+            [record for record in run.records if record.recipe in ids], device, machine, fitted, stack
+        )
         found += there
         rows += [report.beside_row(each, stack) for each in there]
         if there:
@@ -158,7 +160,7 @@ def _beside(
         )
     )
     table = render([report.beside_line(row) for row in rows], given.format)
-    print(answered(told(found), [table, prose(about, given.format)], given.format))
+    print(answered(accuracy_text(found), [table, prose(about, given.format)], given.format))
     return 0
 
 
@@ -203,8 +205,8 @@ def _tables(given: argparse.Namespace, names: set[str]) -> int:
         return 0
     for table in TABLES:
         what = "the best of the search" if table == "1" else "naive settings"
-        told = render(report.grid(row for row in rows if row["table"] == table), given.format)
-        print(f"Table {table}, days with {what}: printed (predicted true days; by the authors' clock)\n\n{told}\n")
+        grid = render(report.grid(row for row in rows if row["table"] == table), given.format)
+        print(f"Table {table}, days with {what}: printed (predicted true days; by the authors' clock)\n\n{grid}\n")
     hbm, gddr = (f"{low:.2f} and {high:.2f}" for low, high in (fitted.hbm, fitted.gddr))
     print(
         "A dash is infeasible, ? a mark that the copy at hand has lost; with --measured a measured number follows a "

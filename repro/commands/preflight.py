@@ -37,8 +37,8 @@ _Main = Callable[[argparse.Namespace], int]
 
 def add_out(parser: argparse.ArgumentParser, default: str) -> None:
     """Add the option that names the folder."""
-    told = f"results folder (default {default})"
-    parser.add_argument("--out", type=path, default=Path(default), metavar="DIR", help=told)
+    text = f"results folder (default {default})"
+    parser.add_argument("--out", type=path, default=Path(default), metavar="DIR", help=text)
 
 
 def check_packages(*more: str) -> None:

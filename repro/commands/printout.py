@@ -26,8 +26,8 @@ def printout(
         return as_json(data)
     if format == "csv":
         return render(rows, "csv")
-    told = [key for key in rows[0] if any(row[key] is not None for row in rows)]
-    people = [{key: row[key] for key in told} for row in rows]
+    filled = [key for key in rows[0] if any(row[key] is not None for row in rows)]
+    people = [{key: row[key] for key in filled} for row in rows]
     rest = [render(people, format, digits=6), *(["\n".join(f"- {prose(n, format)}" for n in notes)] if notes else [])]
     return answered("\n".join(sentences), rest, format)
 
@@ -50,7 +50,7 @@ def bounds(days: tuple[float, float] | None) -> dict[str, float | None]:
     return {"days_low": finite(low, 3), "days_high": finite(high, 3)}
 
 
-def told_bounds(rows: Iterable[tuple[float, float] | None]) -> list[str]:
+def interval_text(rows: Iterable[tuple[float, float] | None]) -> list[str]:
     """Return a sentence on these columns; none where no row has any."""
-    told = "Days low and high: between them lie 8 of 10 unseen cells of the paper, predicted without them."
-    return [told] if any(rows) else []
+    message = "Days low and high: between them lie 8 of 10 unseen cells of the paper, predicted without them."
+    return [message] if any(rows) else []

@@ -12,13 +12,13 @@ from .. import command, formats, models
 from ..console import UserError
 from ..formats import counted
 from ..money import choice, offers
-from ..money.choice import INSTEAD, Choice, Doubt, believed, doubts, told_doubts
+from ..money.choice import INSTEAD, Choice, Doubt, believed, doubts, doubts_text
 from ..money.days import TrainingDays, training_days
 from ..money.offers import Offer
-from ..money.prices import PriceList, old, told_prices
-from ..money.renting import told_in_proportion
+from ..money.prices import PriceList, old, prices_text
+from ..money.renting import in_proportion_text
 from .money import add_shared, read_prices, unpriced, way_out, without_days
-from .printout import bounds, finite, printout, told_bounds
+from .printout import bounds, finite, interval_text, printout
 
 _RANKED = "Ranked by cost per experiment: first what lasts until the runs end, of it first what no other offer beats."
 _SPOT = f"Spot instances are left to {command()} rent, which reckons with their interruptions."
@@ -98,7 +98,7 @@ def _answer(chosen: Choice, model: str, predicted: Sequence[Offer], doubted: Map
     best = chosen.ranked[0]
     doubt = doubted.get(best.machine)
     same = next((offer.days for offer in predicted if offer.how == best.how and offer.origin == "predicted"), None)
-    return choice.answer(chosen, model, doubt.told(same) if doubt else None)
+    return choice.answer(chosen, model, doubt.message(same) if doubt else None)
 
 
 def _instead(
@@ -133,9 +133,9 @@ def _notes(
         f"instance its share of the term. Electricity is not counted ({command()} breakeven --electricity SUM counts "
         "it).",
         *([_RANKED] if asked.budget is asked.deadline is None else []),
-        *told_bounds(offer.bounds for offer in found),
-        *told_doubts(doubted, found),
-        *([told_in_proportion(), _SPOT] if asked.rents else []),
+        *interval_text(offer.bounds for offer in found),
+        *doubts_text(doubted, found),
+        *([in_proportion_text(), _SPOT] if asked.rents else []),
         *(offers.rentals_left_out(days, prices, unit) if asked.rents else []),
         *unpriced(without, unit, "not here to buy" if asked.buys and asked.rents else "not here"),
         *without_days(
@@ -145,7 +145,7 @@ def _notes(
             prices.own_systems if asked.buys else (),
             prices.own_rentals if asked.rents else (),
         ),
-        *told_prices((_oldest(offer, prices) for offer in found), paid, unit, prices.rates, today),
+        *prices_text((_oldest(offer, prices) for offer in found), paid, unit, prices.rates, today),
     ]
 
 

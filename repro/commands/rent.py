@@ -12,14 +12,14 @@ from .. import formats, models
 from ..console import UserError
 from ..formats import are, figures
 from ..money import renting
-from ..money.choice import INSTEAD, believed, doubts, told_doubts
+from ..money.choice import INSTEAD, believed, doubts, doubts_text
 from ..money.days import TrainingDays, days_on
 from ..money.offers import machine_paid_in, machine_price, older_price
-from ..money.prices import PriceList, bounds_told, days_told, old, told, told_prices
+from ..money.prices import PriceList, bounds_text, money_text, old, prices_text, short_days
 from ..money.renting import Interruptions, Rented, Spot, daly, young
 from ..paper.tables import quantities
 from .money import add_shared, check_run, given_in, read_gpu, read_prices, read_sum, without_days
-from .printout import bounds, finite, printout, told_bounds
+from .printout import bounds, finite, interval_text, printout
 
 Row = dict[str, Any]
 Printed = tuple[list[str], list[Row], list[str]]  # sentences, rows, notes
@@ -91,21 +91,21 @@ def _prices(prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> 
         }
         for rental in listed
     ]
-    notes = [renting.told_in_proportion()] if any(rental.gpus < (gpus or 1) for rental in listed) else []
+    notes = [renting.in_proportion_text()] if any(rental.gpus < (gpus or 1) for rental in listed) else []
     quoted, paid = [(f"{row.gpu} at {row.provider}", row.quoted) for row in listed], set[str]()
     for rental in filter(renting.committed, listed):
-        paid_for = renting.told_whole(rental, rental.price, rental.currency)
+        paid_for = renting.whole_text(rental, rental.price, rental.currency)
         note = f"{rental.machine}, {rental.terms} at {rental.provider}: {paid_for}"
         price = machine_price(rental.gpu, rental.gpus, prices, unit)
         if price is not None:
-            note += f"; to own the machine costs {told(price[0], unit)}"
+            note += f"; to own the machine costs {money_text(price[0], unit)}"
             quoted.append(older_price(rental.gpu, rental.gpus, prices, f"{rental.machine} to buy"))
             paid |= machine_paid_in(rental.gpu, rental.gpus, prices)
         if (rental.gpu, rental.gpus) == ("A100", 8):
             ceiling = quantities()["paper/owned_8_a100"]
             note += f", at most {ceiling.value:,.0f} {ceiling.unit} ({ceiling.source})"
         notes.append(f"{note}.")
-    notes += told_prices(quoted, paid, unit, prices.rates, today)
+    notes += prices_text(quoted, paid, unit, prices.rates, today)
     return ["Prices per GPU and hour, each in its own currency; --model or --hours reckons a run."], rows, notes
 
 
@@ -123,24 +123,24 @@ def _runs(
     predicted = renting.rented_runs(believed(runs, doubted), prices.rentals, unit, prices.rates, spot, storage)
     doubt, instead = doubted.get(best.run.machine), None
     same = next(row.days for row in predicted if (row.run.machine, row.rental) == (best.run.machine, best.rental))
-    sentences = [_cheapest(best, unit, spot, doubt.told(same if doubt.instead else None) if doubt else "")]
+    sentences = [_cheapest(best, unit, spot, doubt.message(same if doubt.instead else None) if doubt else "")]
     if doubted and math.isfinite(best.cost):
         other = _best(predicted, spot)
         if doubt or (other.run.machine, other.rental) != (best.run.machine, best.rental):
-            between = f" ({bounds_told(other.bounds)})" if other.bounds else ""
+            between = f" ({bounds_text(other.bounds)})" if other.bounds else ""
             sentences.append(f"{INSTEAD.capitalize()}: {_taken(other, unit)}{between}.")
             instead = _row(other, unit, today)
-    notes = renting.told_unrated(lacking)
+    notes = renting.unrated_text(lacking)
     notes += _notes(found, spot)
     one = {rental.gpu for rental in prices.rentals if rental.gpus == 1}
-    notes += [renting.told_in_proportion()] if any(run.gpus > 1 and run.gpu in one for run in runs) else []
-    notes += told_bounds(row.bounds for row in found)
-    notes += told_doubts(doubted, (row.run for row in found))
+    notes += [renting.in_proportion_text()] if any(run.gpus > 1 and run.gpu in one for run in runs) else []
+    notes += interval_text(row.bounds for row in found)
+    notes += doubts_text(doubted, (row.run for row in found))
     every = given.model is not None and gpu is None and gpus is None
     notes += without_days(runs, given, rentals=prices.own_rentals if every else ())
     paid = {row.rental.currency for row in found} | given_in(given, ["storage_price"], unit)
     quoted = [(f"{row.rental.gpu} at {row.rental.provider}", row.rental.quoted) for row in found]
-    notes += told_prices(quoted, paid, unit, prices.rates, today)
+    notes += prices_text(quoted, paid, unit, prices.rates, today)
     return (sentences, [_row(row, unit, today) for row in found], notes), instead
 
 
@@ -155,7 +155,7 @@ def _cheapest(best: Rented, unit: str, spot: Spot | None, doubt: str) -> str:
         return "None of these ends: interrupted so often, the run is not to be expected to finish on any."
     uninterrupted = "without interruptions" if best.rental.terms == "spot" and spot is None else ""
     audit = f"audit: {doubt}" if doubt else ""
-    days = [f"{best.run.origin}: {best.run.source}", bounds_told(best.bounds), audit, uninterrupted]
+    days = [f"{best.run.origin}: {best.run.source}", bounds_text(best.bounds), audit, uninterrupted]
     return f"The cheapest is {_taken(best, unit)} ({', '.join(filter(None, days))})."
 
 
@@ -164,7 +164,7 @@ def _taken(row: Rented, unit: str) -> str:
         return "none of these ends"
     return (
         f"{row.run.machine} at {row.rental.provider}, {row.rental.terms}"
-        f"{renting.reckoned_from_one(row.rental, row.run.gpus)}: {told(row.cost, unit)} in {days_told(row.days)}"
+        f"{renting.reckoned_from_one(row.rental, row.run.gpus)}: {money_text(row.cost, unit)} in {short_days(row.days)}"
     )
 
 

@@ -56,5 +56,5 @@ def main(given: argparse.Namespace) -> int:
         print_problems(reading.problems, reading.folder)
     for note in runs.notes if runs else ():
         say(note)
-    say(written.told)
+    say(written.message)
     return 0

@@ -9,12 +9,12 @@ from typing import Any
 from .. import models
 from ..formats import listing
 from ..money import choice
-from ..money.choice import INSTEAD, Step, believed, doubts, stops, told_doubts
+from ..money.choice import INSTEAD, Step, believed, doubts, doubts_text, stops
 from ..money.days import days_on
 from ..money.offers import lifespan_years, machine_paid_in, older_price
-from ..money.prices import told, told_prices
+from ..money.prices import money_text, prices_text
 from .money import add_shared, read_gpu, read_prices, unpriced, without_days
-from .printout import bounds, finite, printout, told_bounds
+from .printout import bounds, finite, interval_text, printout
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -40,18 +40,18 @@ def main(given: argparse.Namespace) -> int:
     more = [f"{step.machine} ({step.efficiency.value:.2f})" for step in listed if step.efficiency.low > 1]
     if more:
         notes.append(f"More than proportional, whatever the days within their bounds: {', '.join(more)}.")
-    notes += told_bounds(step.bounds for step in listed)
-    notes += told_doubts(doubted, days)
+    notes += interval_text(step.bounds for step in listed)
+    notes += doubts_text(doubted, days)
     notes += unpriced([step.machine for step in listed if step.cost is None], unit, "without costs")
     if given.gpu is None:
         notes += without_days(days, given, prices.own_to_buy, prices.own_systems)
     priced = [step for step in listed if step.cost is not None]
     paid = {each for step in priced for each in machine_paid_in(step.gpu, step.gpus, prices)}
     quoted = [older_price(step.gpu, step.gpus, prices, step.gpu) for step in priced]
-    notes += told_prices(quoted, paid, unit, prices.rates, date.today())
+    notes += prices_text(quoted, paid, unit, prices.rates, date.today())
     print(
         printout(
-            [_told(given.model, steps, unit, instead.get(name)) for name, steps in by_gpu.items()],
+            [_sentence(given.model, steps, unit, instead.get(name)) for name, steps in by_gpu.items()],
             [_row(step, unit) for step in listed],
             notes,
             given.format,
@@ -62,7 +62,7 @@ def main(given: argparse.Namespace) -> int:
     return 0
 
 
-def _told(model: str, steps: list[Step], unit: str, instead: Step | None) -> str:
+def _sentence(model: str, steps: list[Step], unit: str, instead: Step | None) -> str:
     gpu, origins = steps[0].gpu, {f"{step.origin}: {step.source}" for step in steps}
     if len(origins) > 1:  # the settings of each count are in the rows
         origins = {origin.partition(", ")[0] for origin in origins}
@@ -78,10 +78,10 @@ def _told(model: str, steps: list[Step], unit: str, instead: Step | None) -> str
     undecided = f"; within the days' bounds {' and '.join(equals)} may cost no more" if equals else ""
     predicted = ""
     if instead is not None and instead.experiment is not None:
-        predicted = f"; {INSTEAD} it is cheapest on {instead.gpus}, at {told(instead.experiment.value, unit)}"
+        predicted = f"; {INSTEAD} it is cheapest on {instead.gpus}, at {money_text(instead.experiment.value, unit)}"
     return (
         f"{model} on {gpu} ({days}): an experiment is cheapest on {best.gpus}, at "
-        f"{told(best.experiment.value, unit)}; {_of_more(best, steps)}{undecided}{predicted}."
+        f"{money_text(best.experiment.value, unit)}; {_of_more(best, steps)}{undecided}{predicted}."
     )
 
 

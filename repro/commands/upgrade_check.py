@@ -93,16 +93,16 @@ def main(given: argparse.Namespace) -> int:
     short = f"; --budget {given.budget} will cut it short" if sum(seconds[part] for part in left) > budget else ""
     say(
         f"{len(chosen)} of {len(candidates)} trials, twice {pairs} starts of each stack: {names}; "
-        f"{_time_told(seconds, left)}{short}"
+        f"{_time_text(seconds, left)}{short}"
     )
     notes: list[str] = []
 
-    def told(format: Format) -> str:
+    def text(format: Format) -> str:
         return report.report(compared, found, before.name, after.name, notes, format)
 
     def keep() -> None:
-        files.replace(given.out / REPORT, told("markdown") + "\n")
-        files.replace(given.out / _CHECK, told("json") + "\n")
+        files.replace(given.out / REPORT, text("markdown") + "\n")
+        files.replace(given.out / _CHECK, text("json") + "\n")
 
     with bar:
         compared = check.run()
@@ -116,7 +116,7 @@ def main(given: argparse.Namespace) -> int:
     code = report.exit_code(compared)
     if given.accept and not _accepted(given, check, compared, after):
         code = code or INCONCLUSIVE
-    print(told(given.format))
+    print(text(given.format))
     return code
 
 
@@ -147,14 +147,14 @@ def _carried(
     lost = [trial for trial in candidates if runs(trial, first.packages) and not runs(trial, rest)]
     if lost:
         names = ", ".join(f"{trial.recipe} {trial.settings}" for trial in lost)
-        told = f"{names}: its kernels are built from source, and no second stack by requirements has them"
+        text = f"{names}: its kernels are built from source, and no second stack by requirements has them"
         if len(lost) == len(candidates):
-            raise UserError(f"{told}; name other --models or --methods")
-        say(f"left out {told}")
+            raise UserError(f"{text}; name other --models or --methods")
+        say(f"left out {text}")
     return [trial for trial in candidates if trial not in lost]
 
 
-def _time_told(seconds: Mapping[str, float], left: Sequence[str]) -> str:
+def _time_text(seconds: Mapping[str, float], left: Sequence[str]) -> str:
     """Return how long the remaining parts of a check take, of all its parts."""
     if not left:
         return "all of it was measured before"
@@ -166,10 +166,10 @@ def _time_told(seconds: Mapping[str, float], left: Sequence[str]) -> str:
 
 def _note(given: argparse.Namespace, check: Check, compared: Sequence[Compared]) -> str:
     floors = [each.judged.floor for each in compared if each.judged and each.judged.floor is not None]
-    told = f"Noise floor: {from_to(floors, '.1%')}, of this stack against itself. " if floors else ""
+    text = f"Noise floor: {from_to(floors, '.1%')}, of this stack against itself. " if floors else ""
     short = "" if check.complete else f" The budget of {given.budget} ended it early: the same command goes on."
     return (
-        f"{told}Each process is a fresh one, interleaved with the other stack's; {check.pairs} starts of each stack "
+        f"{text}Each process is a fresh one, interleaved with the other stack's; {check.pairs} starts of each stack "
         f"make a round, and a second round confirms what the first suspects. Times are seconds of a training step, the "
         f"median process's; the ratio is of interleaved starts, in which what the machine did meanwhile cancels.{short}"
     )
@@ -224,4 +224,4 @@ def _bisect(
             raise UserError(f"{why}, the same command goes on")
         return found
 
-    return bisect.Swaps(*stacks, target, measure).told()
+    return bisect.Swaps(*stacks, target, measure).message()

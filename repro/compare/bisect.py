@@ -58,7 +58,7 @@ class Swaps:
     measure: Callable[[Sequence[str], Stack], Compared]
     built: dict[frozenset[str], Stack] = field(default_factory=dict)
 
-    def told(self) -> str:
+    def message(self) -> str:
         """Return a sentence that names the package, or says why none can be named."""
         trial = f"{self.found.trial.recipe}, {self.found.trial.settings}"
         if not (suspects := self._suspects):

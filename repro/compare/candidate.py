@@ -232,12 +232,12 @@ def _build(place: Path, name: str, files: Mapping[Path, str | None]) -> None:
         raise UserError(f"--against {name}: {_one_line(made.stderr, place.name, name)}")
 
 
-def _one_line(told: str, key: str, name: str) -> str:
+def _one_line(message: str, key: str, name: str) -> str:
     """Return the resolver's message, which uv draws as a tree, in one line. Where uv prints nothing it is our script's
     message. The path of our copy of a lock is replaced by the name that the user gave."""
     script, aside = f"{_SCRIPT.name}: ", (", see above", ": waiting for it")
-    lines = [line for line in told.splitlines() if not (line.startswith(script) and line.endswith(aside))]
-    line = " ".join(re.sub(r"[\u00d7\u2500-\u25ff]", " ", "\n".join(lines) or told).replace(script, "").split())
+    lines = [line for line in message.splitlines() if not (line.startswith(script) and line.endswith(aside))]
+    line = " ".join(re.sub(r"[\u00d7\u2500-\u25ff]", " ", "\n".join(lines) or message).replace(script, "").split())
     line = re.sub(r"^(error: )?(No solution found when resolving dependencies:? (cause: )?)?", "", line)
     return cut(re.sub(rf"[^\s`']*/{key}/(lock|wanted\.in)", lambda _: name, line), 400)
 

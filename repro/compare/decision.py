@@ -65,22 +65,22 @@ def decide(rounds: Sequence[Ratio], together: Ratio, floor: float | None) -> Dec
     """Return the decision. `rounds` are one or two ratios of disjoint samples, `together` is that of all of them."""
     limit = threshold(floor)
     said = [suspected(round, limit) for round in rounds]
-    told = f"{change(together.value)} ({_bounds(together)})"
+    text = f"{change(together.value)} ({_bounds(together)})"
     if any(round.interval is None for round in rounds):
         samples = min(round.samples for round in rounds)
         p = max(round.smallest_p for round in rounds)
         few = f"with {counted(samples, 'sample')} a side no p below {p:.2g} is attained, {ALPHA} is needed"
-        return Decision("inconclusive", f"{told}; {few}", limit)
+        return Decision("inconclusive", f"{text}; {few}", limit)
     if len(rounds) > 1 and said[0] and all(word == said[0] for word in said):
         call: Call = "regressed" if said[0] > 0 else "improved"
-        return Decision(call, f"{told}, in each of {len(rounds)} rounds; the threshold is {limit:.1%}", limit)
+        return Decision(call, f"{text}, in each of {len(rounds)} rounds; the threshold is {limit:.1%}", limit)
     if any(said):
-        return Decision("inconclusive", f"{told}{_unconfirmed(said, limit)}", limit)
+        return Decision("inconclusive", f"{text}{_unconfirmed(said, limit)}", limit)
     if settled(together):
-        return Decision("unchanged", f"{told}: a change of {SMALLEST_CHANGE:.0%} is excluded", limit)
+        return Decision("unchanged", f"{text}: a change of {SMALLEST_CHANGE:.0%} is excluded", limit)
     return Decision(
         "inconclusive",
-        f"{told}: neither a change above the threshold of {limit:.1%} nor within {SMALLEST_CHANGE:.0%}; take more "
+        f"{text}: neither a change above the threshold of {limit:.1%} nor within {SMALLEST_CHANGE:.0%}; take more "
         "samples, or a quieter machine",
         limit,
     )

@@ -70,9 +70,9 @@ def verdict(
     if not compared:
         return f"Verdict on {after} after {before}: no package that a trial may import differs, nothing was measured."
     counts = Counter(each.status for each in compared)
-    told = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
+    message = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
     for side, alone in (("before", only_before), ("after", only_after)):
-        told += f"; {counted(len(alone), 'trial')} only {side}" if alone else ""
+        message += f"; {counted(len(alone), 'trial')} only {side}" if alone else ""
     code = exit_code(compared)
     word = {FAILED: "slower or broken", INCONCLUSIVE: "inconclusive", OK: "nothing regressed"}[code]
     telling = [each for each in compared if each.status in ("regressed", "broke")]
@@ -80,7 +80,7 @@ def verdict(
     if code == OK:
         telling = [each for each in compared if each.status == "improved"]
     named = first([f"{_name(each)} {_how(each)}" for each in telling])
-    return f"Verdict on {after} after {before}: {word} ({told}){': ' if named else ''}{named}."
+    return f"Verdict on {after} after {before}: {word} ({message}){': ' if named else ''}{named}."
 
 
 def report(
@@ -141,8 +141,8 @@ def _row_of_one(each: Alone, side: Literal["before", "after"]) -> dict[str, Any]
     """Return the row of a trial that only one side has, with no measurements on the other."""
     nothing = Half(0, 0, None, None, None)
     halves, other = ((each.half, nothing), "after") if side == "before" else ((nothing, each.half), "before")
-    told = Compared(each.trial, *halves, "incomparable", f"{each.there or 'not recorded'} {other}")
-    return _row(told) | {"status": f"only_{side}"}
+    compared = Compared(each.trial, *halves, "incomparable", f"{each.there or 'not recorded'} {other}")
+    return _row(compared) | {"status": f"only_{side}"}
 
 
 def _left_out(found: Sequence[Alone]) -> str:
@@ -175,10 +175,10 @@ def _alone(found: Sequence[tuple[str, str]]) -> str:
     ]
     if len(found) <= _FEW:
         named = list(found)
-    told = [f"{what} {said}" for what, said in named]
+    message = [f"{what} {said}" for what, said in named]
     if len(named) < len(found):
-        told.append(f"{counted(len(found) - len(named), 'other package')}, named by --format json")
-    return ", ".join(told)
+        message.append(f"{counted(len(found) - len(named), 'other package')}, named by --format json")
+    return ", ".join(message)
 
 
 def _reasons(compared: Sequence[Compared]) -> list[str]:

@@ -20,12 +20,12 @@ from ..machine.host import Host
 from ..record import Record
 from ..run.reading import (
     Problem,
-    all_sound_records,
+    all_valid_records,
     environment_of,
     print_problems,
     refuse_without_trials,
-    sound,
     unusable,
+    valid_records,
 )
 from ..run.results import BENCHMARK, TRIALS, Line, lack
 from ..validity import Answer
@@ -130,19 +130,21 @@ def _folders(place: Path) -> list[Path]:
 
 def _of_run(folder: Path) -> tuple[list[Record], Environment]:
     problems: list[Problem] = []
-    found = _unmended(all_sound_records(folder, problems)), environment_of(folder, problems)
+    found = _without_repeated(all_valid_records(folder, problems)), environment_of(folder, problems)
     print_problems(problems, folder)
     return found
 
 
-def _unmended(records: Sequence[Record]) -> list[Record]:
+def _without_repeated(records: Sequence[Record]) -> list[Record]:
     """Return the records of a folder without failures that were measured again later, in any number of rounds: they
     were no starts of their own. Of a trial that still fails, the latest failure stays."""
     of_id = {record.id: record for record in records if Answer.of(record).ended}
     latest = [record for record in records if of_id.get(record.id) is record]
     stands = {key(record): record for record in latest}
     stands |= {key(record): record for record in latest if Answer.of(record).ran}
-    return [each for each in records if (told := Answer.of(each)).ran or not told.ended or each is stands[key(each)]]
+    return [
+        each for each in records if (answer := Answer.of(each)).ran or not answer.ended or each is stands[key(each)]
+    ]
 
 
 _NO_COMMIT = (None, "unversioned", "unknown")  # what pytest-benchmark writes outside of a checkout
@@ -198,20 +200,20 @@ def _of_benchmark(path: Path, name: str) -> Side:
     if "baseline_of" in content:
         return _of_baseline(path, content)
     try:
-        told = datafile.value(_Benchmarks, content)
-        for number, case in enumerate(told.benchmarks, 1):
+        benchmarks = datafile.value(_Benchmarks, content)
+        for number, case in enumerate(benchmarks.benchmarks, 1):
             if "recipe" in case.extra_info:
                 found.append(Line(number, datafile.value(Record, case.extra_info)))
     except NotAsDeclaredError as error:
         raise UserError(f"{path} is not pytest-benchmark's JSON of a run, with its extra_info ({error})") from None
     problems: list[Problem] = []
-    records = sound(found, f"{path.name}, benchmark", problems)
+    records = valid_records(found, f"{path.name}, benchmark", problems)
     print_problems(problems, path.parent)
     if not records:
         raise UserError(
             f"{path} holds no trials that can be used: expected pytest-benchmark's JSON of a run, with its extra_info"
         )
-    machine, commit = told.machine_info or _Machine(), told.commit_info or _Commit()
+    machine, commit = benchmarks.machine_info or _Machine(), benchmarks.commit_info or _Commit()
     cpu = machine.cpu.brand_raw if machine.cpu else None
     known = Environment(
         commit=None if commit.id in _NO_COMMIT else str(commit),
@@ -223,13 +225,13 @@ def _of_benchmark(path: Path, name: str) -> Side:
 
 def _of_baseline(path: Path, content: dict[str, Any]) -> Side:
     try:
-        told = datafile.value(_Baseline, content)
+        baseline = datafile.value(_Baseline, content)
     except NotAsDeclaredError as error:
         raise UserError(f"{path} is no baseline ({error}): {command()} upgrade-check --accept writes one") from None
-    records = tuple(_checked(record, path) for record in told.records)
+    records = tuple(_checked(record, path) for record in baseline.records)
     if not records:
         raise UserError(f"{path} holds no trials: {command()} upgrade-check --accept writes some")
-    return Side(str(path), records, told.environment, told.baseline_of)
+    return Side(str(path), records, baseline.environment, baseline.baseline_of)
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -347,8 +349,8 @@ def _variables(side: Side) -> dict[str, Said] | None:
     """Return the environment variables; None where no run records them."""
     known = [each.variables for each in side.environments if each.variables is not None]
     names = sorted({name for each in known for name in each})
-    told = {f"variable {name}": tuple(sorted({each.get(name, "not set") for each in known})) for name in names}
-    return told if known else None
+    variables = {f"variable {name}": tuple(sorted({each.get(name, "not set") for each in known})) for name in names}
+    return variables if known else None
 
 
 def _clock(side: Side, name: str) -> Said:

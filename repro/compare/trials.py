@@ -112,50 +112,50 @@ def compare_trial(
     before and runs in no process now, or fails in some where none failed before, for any reason; `fixed` is the
     reverse. `obstacle` says why the machines cannot be compared. Processes that ran out of memory which another process
     used are discarded. `judge` gets all records that ran, as it may pair them by their order."""
-    told = Compared(_shown(before), _half(before), _half(after), "incomparable", obstacle)
+    compared = Compared(_shown(before), _half(before), _half(after), "incomparable", obstacle)
     if obstacle:
-        return told
+        return compared
     sides = [[record for record in side if Answer.of(record) is not Answer.MAY_FIT] for side in (before, after)]
     for side, kept in zip((before, after), sides, strict=True):
         if not kept:
-            return replace(told, reason=_all_discarded(side))
+            return replace(compared, reason=_all_discarded(side))
     ran = [[record for record in side if Answer.of(record).ran] for side in sides]
     shares = [1 - len(runs) / len(side) for runs, side in zip(ran, sides, strict=True)]
     failures = _failures(*sides)
     if not any(ran):
-        return replace(told, reason=f"ran on neither side: {_failed(sides[1])}")
+        return replace(compared, reason=f"ran on neither side: {_failed(sides[1])}")
     if not ran[1] or (shares[1] and not shares[0]):
-        return replace(told, status="broke", reason=failures)
+        return replace(compared, status="broke", reason=failures)
     if not ran[0]:
-        return replace(told, status="fixed", reason=failures)
-    found = _of_what_ran(told, ran, judge)
+        return replace(compared, status="fixed", reason=failures)
+    found = _of_what_ran(compared, ran, judge)
     if not failures:
         return found
     more = "fails more often: " if shares[1] > shares[0] else ""
     return replace(found, status=_beside(found, *shares), reason=f"{more}{failures}; {found.reason}")
 
 
-def _of_what_ran(told: Compared, ran: Sequence[Sequence[Record]], judge: Judge | None) -> Compared:
+def _of_what_ran(compared: Compared, ran: Sequence[Sequence[Record]], judge: Judge | None) -> Compared:
     """Compare a trial by the times of both sides, each of which has some."""
     if obstacle := _another_recipe(*ran):
-        return replace(told, reason=obstacle)
+        return replace(compared, reason=obstacle)
     fair = [[record for record in side if Answer.of(record) is Answer.RAN] for side in ran]
     for side, kept in zip(ran, fair, strict=True):
         if not kept:
-            return replace(told, reason=_all_discarded(side))
+            return replace(compared, reason=_all_discarded(side))
     sizes = [Counter(record.micro_batch or 0 for record in side) for side in fair]
     common = sizes[0].keys() & sizes[1].keys()
     if not common:
         what = f"another largest micro batch: {_listed(sizes[0])}, then {_listed(sizes[1])}"
-        return replace(told, reason=what)
+        return replace(compared, reason=what)
     # The micro batch of both sides with the most samples: a mix of two could not be compared.
     size = max(common, key=lambda one: (min(side[one] for side in sizes), one))
     alike = [[record for record in side if (record.micro_batch or 0) == size] for side in fair]
     judged = judge(ran[0], ran[1], alike[0][-1].micro_batch) if judge else judge_separate(*alike)
     found = Compared(
         alike[0][-1],
-        replace(_half(alike[0]), discarded=told.before.discarded, failed=told.before.failed),
-        replace(_half(alike[1]), discarded=told.after.discarded, failed=told.after.failed),
+        replace(_half(alike[0]), discarded=compared.before.discarded, failed=compared.before.failed),
+        replace(_half(alike[1]), discarded=compared.after.discarded, failed=compared.after.failed),
         judged.decision.call,
         judged.decision.reason,
         judged,
@@ -167,15 +167,15 @@ def _of_what_ran(told: Compared, ran: Sequence[Sequence[Record]], judge: Judge |
 def _of_one_size(found: Compared, size: int, before: Mapping[int, int], after: Mapping[int, int]) -> Compared:
     """Return the comparison of one micro batch, where some processes had to take another and are left out of the ratio.
     A side that takes a smaller one more often than before has changed, whatever the ratio is."""
-    smaller, told = [], []
+    smaller, shown_sizes = [], []
     for side in (before, after):
         smaller.append(sum(count for one, count in side.items() if one < size) / sum(side.values()))
-        told.append(" and ".join(f"{one} in {side[one]}" for one in sorted(side, reverse=True)))
+        shown_sizes.append(" and ".join(f"{one} in {side[one]}" for one in sorted(side, reverse=True)))
     why = (
         f"of all processes those of micro batch {size} alone are compared, {before[size]} of {sum(before.values())} "
-        f"before and {after[size]} of {sum(after.values())} after (micro batch {told[0]}; then {told[1]})"
+        f"before and {after[size]} of {sum(after.values())} after (micro batch {shown_sizes[0]}; then {shown_sizes[1]})"
     )
-    changed = (Change("micro batch", *(f"{each} processes" for each in told)),) if before != after else ()
+    changed = (Change("micro batch", *(f"{each} processes" for each in shown_sizes)),) if before != after else ()
     status = found.status
     if smaller[1] > smaller[0]:
         why = f"a smaller micro batch more often: {why}"
@@ -194,8 +194,8 @@ def _beside(found: Compared, before: float, after: float) -> Status:
 
 def _failures(before: Sequence[Record], after: Sequence[Record]) -> str:
     """Describe how often and why either side failed; empty where none did."""
-    told = [_failed(side) for side in (before, after)]
-    return f"before, {told[0]}; after, {told[1]}" if all(told) else "".join(told)
+    failed = [_failed(side) for side in (before, after)]
+    return f"before, {failed[0]}; after, {failed[1]}" if all(failed) else "".join(failed)
 
 
 def _failed(side: Sequence[Record]) -> str:
@@ -272,9 +272,9 @@ def _another_recipe(before: Sequence[Record], after: Sequence[Record]) -> str:
         "batch": _batch,
     }
     for what, take in takes.items():
-        told = [sorted({str(said) for said in map(take, side) if said is not None}) for side in (before, after)]
-        if all(told) and (told[0] != told[1] or len(told[0]) > 1):
-            return f"another recipe: {what} {' or '.join(told[0])}, then {' or '.join(told[1])}"
+        values = [sorted({str(said) for said in map(take, side) if said is not None}) for side in (before, after)]
+        if all(values) and (values[0] != values[1] or len(values[0]) > 1):
+            return f"another recipe: {what} {' or '.join(values[0])}, then {' or '.join(values[1])}"
     return ""
 
 

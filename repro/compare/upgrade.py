@@ -26,7 +26,7 @@ from ..machine.devices import Device, gpu_of
 from ..machine.environment import Environment
 from ..machine.imports import Imports, complaint
 from ..machine.stack import PRELOADED, trial_environment
-from ..measure.interleaving import Turns
+from ..measure.interleaving import Scheduler
 from ..measure.launcher import ForkServer, ServerDiedError
 from ..measure.rank import SEED
 from ..measure.trial import Bench
@@ -182,7 +182,7 @@ class Check:
         it fails, all of them once the time is up."""
         began = time.monotonic()
         with ExitStack() as stack:
-            turns = stack.enter_context(Turns())
+            scheduler = stack.enter_context(Scheduler())
             arms: dict[str, _Opened] = {}
             for fork in forks:
                 self.complete = began + self._longest <= self._deadline
@@ -195,18 +195,18 @@ class Check:
                 for trial in list(trials):
                     order = (ARMS, ARMS[::-1])[fork % 2]
                     waiting = [arms[arm] for arm in order if taken[arm, trial.id] <= fork]
-                    if waiting and not self._measure(trial, waiting, turns):
+                    if waiting and not self._measure(trial, waiting, scheduler):
                         self._failed.add(trial.id)
                         trials.remove(trial)
                 self._longest = max(self._longest, time.monotonic() - began)
                 began = time.monotonic()
 
-    def _measure(self, trial: Trial, arms: Sequence[_Opened], turns: Turns) -> bool:
+    def _measure(self, trial: Trial, arms: Sequence[_Opened], scheduler: Scheduler) -> bool:
         """Measure a trial once in these arms, and keep the records; return False where one failed."""
         if self._devices or trial.scale == "paper":  # memory may not hold three processes
             return all(Answer.of(arm.keep(arm.measure(trial))).ran for arm in arms)
-        works = [partial(arm.measure, trial, turns.address) for arm in arms]
-        records = turns.run(works, [arm.server.stop for arm in arms])
+        works = [partial(arm.measure, trial, scheduler.address) for arm in arms]
+        records = scheduler.run(works, [arm.server.stop for arm in arms])
         for arm, record in zip(arms, records, strict=True):
             arm.keep(record)
         return all(Answer.of(record).ran for record in records)
@@ -336,10 +336,10 @@ class _Opened:
                 why = error.reason
             raise UserError(f"{self.stack}: {why}; what was measured is kept in {self.kept}") from None
 
-    def measure(self, trial: Trial, turns: str | None = None) -> Record:
+    def measure(self, trial: Trial, scheduler: str | None = None) -> Record:
         """Run a trial in a process of its own; `turns` is the address for interleaving."""
         self.load()
-        return run_trial(trial, replace(self.bench, turns=turns), trial.micro_batch or 1)
+        return run_trial(trial, replace(self.bench, scheduler=scheduler), trial.micro_batch or 1)
 
     def keep(self, record: Record) -> Record:
         """Write a record to the arm's results, and return it."""

@@ -179,7 +179,7 @@ def why(first: Trained, all: Trained) -> list[str]:
     surplus, reading = begin.total - later.total, begin.reading - later.reading
     early = slice(0, min(_FIRST_BATCHES, len(all.training[0])))
     warm_up = sum(all.training[0][early]) - mean(sum(times[early]) for times in all.training[1:])
-    told = [
+    reasons = [
         f"The first of {len(all.seconds)} epochs took {figures(begin.total)} s, a later one {figures(later.total)} s: "
         f"{_signed(surplus)} s ({surplus / later.total:+.1%}).",
         f"Warm-up: training on its first {early.stop} batches took {_signed(warm_up)} s against a later epoch's, "
@@ -188,12 +188,14 @@ def why(first: Trained, all: Trained) -> list[str]:
     ]
     spread = max(all.seconds[1:]) - min(all.seconds[1:])
     if abs(surplus) <= spread:
-        told.append(
+        reasons.append(
             f"Later epochs differ by up to {figures(spread, 2)} s among themselves: the first is not out of their line."
         )
     apart = alone.total - begin.total
-    told.append(f"The epoch that predicted, in a process of its own, took {_signed(apart)} s against that first one.")
-    return told
+    reasons.append(
+        f"The epoch that predicted, in a process of its own, took {_signed(apart)} s against that first one."
+    )
+    return reasons
 
 
 def _signed(seconds: float) -> str:

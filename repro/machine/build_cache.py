@@ -109,7 +109,7 @@ def _refuse_awkward(path: str, way_out: str) -> None:
         )
 
 
-def mend(variables: Mapping[str, str]) -> int:
+def clean_build_caches(variables: Mapping[str, str]) -> int:
     """Remove what killed compilers left in the caches that these variables name; return the number of removed files.
 
     In the compiler's cache these are truncated shared objects, which the next process would load; among DeepSpeed's

@@ -54,7 +54,7 @@ def usable_cpus() -> int:
 
 def instructions() -> str:
     """Return a hash of the instruction sets that this computer's processor has."""
-    return hashlib.sha256(_cpu_told("flags").encode()).hexdigest()[:8]
+    return hashlib.sha256(_cpu_text("flags").encode()).hexdigest()[:8]
 
 
 def _memory_bytes() -> int:
@@ -63,10 +63,10 @@ def _memory_bytes() -> int:
 
 
 def _cpu_model() -> str:
-    return _cpu_told("model name") or platform.processor() or platform.machine()
+    return _cpu_text("model name") or platform.processor() or platform.machine()
 
 
-def _cpu_told(what: str) -> str:
+def _cpu_text(what: str) -> str:
     """Return a field of the first processor in /proc/cpuinfo; empty where it is not there."""
     try:
         found = re.search(rf"^{what}\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
@@ -97,23 +97,28 @@ def cgroup_cpus() -> float | None:
     """Return the CPU time quota of this process's cgroups in CPUs; None without one."""
     found = []
     for folder in _folders("cpu"):
-        told = _told(folder / "cpu.max") or [*_told(folder / "cpu.cfs_quota_us"), *_told(folder / "cpu.cfs_period_us")]
-        if len(told) == 2 and told[0] not in ("max", "-1"):
-            found.append(int(told[0]) / int(told[1]))
+        quota = _words(folder / "cpu.max") or [
+            *_words(folder / "cpu.cfs_quota_us"),
+            *_words(folder / "cpu.cfs_period_us"),
+        ]
+        if len(quota) == 2 and quota[0] not in ("max", "-1"):
+            found.append(int(quota[0]) / int(quota[1]))
     return min(found, default=None)
 
 
 def cgroup_memory() -> int | None:
     """Return the cgroups' memory limit in bytes; None without one. Version 1 then gives a huge number."""
-    told = [_told(folder / name) for folder in _folders("memory") for name in ("memory.max", "memory.limit_in_bytes")]
-    return min((int(each[0]) for each in told if each and each[0] != "max"), default=None)
+    limits = [
+        _words(folder / name) for folder in _folders("memory") for name in ("memory.max", "memory.limit_in_bytes")
+    ]
+    return min((int(each[0]) for each in limits if each and each[0] != "max"), default=None)
 
 
 def cgroup_pids() -> tuple[int, int] | None:
     """Return the tightest cgroup limit of processes and threads, and how many are left; None without one."""
     found = []
     for folder in _folders("pids"):
-        most, current = _told(folder / "pids.max"), _told(folder / "pids.current")
+        most, current = _words(folder / "pids.max"), _words(folder / "pids.current")
         if most and current and most[0] != "max":
             found.append((int(most[0]), int(most[0]) - int(current[0])))
     return min(found, key=lambda each: each[1], default=None)
@@ -131,7 +136,7 @@ def oom_kills() -> int:
 
 def _counted(controller: str, file: str, name: str) -> int:
     """Return the sum of a named counter over the files of this process's cgroups."""
-    counts = [_told(folder / file) for folder in _folders(controller)]
+    counts = [_words(folder / file) for folder in _folders(controller)]
     return sum(int(value) for each in counts for key, value in zip(each[::2], each[1::2], strict=False) if key == name)
 
 
@@ -148,7 +153,7 @@ def _folders(controller: str) -> Iterator[Path]:
             yield from (each for each in (group, *group.parents) if each.is_relative_to(top))
 
 
-def _told(file: Path) -> list[str]:
+def _words(file: Path) -> list[str]:
     """Return the words in a file; none where it cannot be read."""
     try:
         return file.read_text().split()

@@ -106,12 +106,12 @@ def memory(local: int) -> tuple[int, int] | None:
         nvml.nvmlInit()  # a forked process has to initialise NVML itself
         handle, _ = _named(nvml, os.environ.get("CUDA_VISIBLE_DEVICES"), local)
         try:
-            told = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+            info = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
         except Exception:  # drivers before 510 count their own reserve as used
-            told = nvml.nvmlDeviceGetMemoryInfo(handle)
+            info = nvml.nvmlDeviceGetMemoryInfo(handle)
     except Exception:  # as above
         return None
-    return int(told.total), int(told.used)
+    return int(info.total), int(info.used)
 
 
 def _in_time(ask: Callable[[], _T]) -> _T:

@@ -97,19 +97,19 @@ def answers_of_the_driver() -> Iterator[None]:
         yield
         return
     major, minor = devices[0].compute_capability
-    told: dict[str, Any] = {
+    answers: dict[str, Any] = {
         "get_device_properties": SimpleNamespace(major=major, minor=minor),
         "current_device": 0,
     }
     if devices[0].sliced:
-        told |= {"device_count": len(devices), "is_available": torch.backends.cuda.is_built()}
-    own = {name: getattr(torch.cuda, name) for name in told}
+        answers |= {"device_count": len(devices), "is_available": torch.backends.cuda.is_built()}
+    own = {name: getattr(torch.cuda, name) for name in answers}
     importing = True
 
     def in_place_of(name: str) -> Callable[..., Any]:
-        return lambda *asked, **named: told[name] if importing else own[name](*asked, **named)
+        return lambda *asked, **named: answers[name] if importing else own[name](*asked, **named)
 
-    for name in told:
+    for name in answers:
         setattr(torch.cuda, name, in_place_of(name))
     try:
         yield

@@ -12,8 +12,8 @@ from repro.machine.cluster import Node, own_address
 from . import messages
 from .launcher import ForkServer, ServerDiedError, StackError
 from .leader import alike
-from .mailbox import GoneError, Post
-from .messages import Answer, End, ForeignError, Hello, Ready
+from .mailbox import GoneError, Mailbox
+from .messages import End, ForeignError, Hello, PhaseOutcomes, Ready
 
 _END = "repro/end"
 
@@ -21,7 +21,7 @@ _END = "repro/end"
 def follow(node: Node, server: ForkServer, logs: Path, devices: str, most_ranks: int, cuda: bool) -> int:
     """Take part in the run of node 0 until it ends, and return its exit code. `devices` must be equal on all nodes,
     `most_ranks` is how many processes node 0 may ask for. Raises UserError where the run does not accept this node."""
-    with Post(node, lambda rank, why: server.stop()) as post, server:
+    with Mailbox(node, lambda rank, why: server.stop()) as post, server:
         try:
             server.launch()  # it loads while the nodes connect
             code = _Follower(node, server, post, logs, most_ranks, cuda).run(devices)
@@ -36,7 +36,7 @@ def follow(node: Node, server: ForkServer, logs: Path, devices: str, most_ranks:
 
 
 class _Follower:
-    def __init__(self, node: Node, server: ForkServer, post: Post, logs: Path, most_ranks: int, cuda: bool) -> None:
+    def __init__(self, node: Node, server: ForkServer, post: Mailbox, logs: Path, most_ranks: int, cuda: bool) -> None:
         self._node, self._server, self._post, self._logs = node, server, post, logs
         self._most_ranks, self._cuda = most_ranks, cuda
 
@@ -68,20 +68,20 @@ class _Follower:
         """Run a job here, and return the answer to send."""
         stop = f"repro/stop/{number}"
         try:
-            job = messages.asked(text, self._most_ranks, self._cuda).job(
+            job = messages.phase_request(text, self._most_ranks, self._cuda).job(
                 self._node.rank, self._node.count, str(self._logs)
             )
-            self._server.mend()
+            self._server.clean_build_caches()
             self._server.begin(job)
             self._post.watch(stop, lambda _: self._server.stop())
             self._post.watch(_END, lambda _: self._server.stop())
             if self._post.gone:  # gone before the start, so that the stop had no effect
                 self._server.stop()
-            return messages.encode(Answer(self._server.outcomes(job)))
+            return messages.encode(PhaseOutcomes(self._server.outcomes(job)))
         except ForeignError as error:
-            return messages.encode(Answer(error=f"this node was asked for what no run asks for: {error}"))
+            return messages.encode(PhaseOutcomes(error=f"this node was asked for what no run asks for: {error}"))
         except ServerDiedError as error:
-            return messages.encode(Answer(error=cut(error.reason)))
+            return messages.encode(PhaseOutcomes(error=cut(error.reason)))
         finally:
             self._post.unwatch(stop, _END)
 

@@ -33,7 +33,7 @@ _TURN, _DONE = b"t", b"d"
 T = TypeVar("T")
 
 
-class Turns:
+class Scheduler:
     """The scheduler of interleaved processes. A context manager; the processes connect to its `address`."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Turns:
                 "which processes take turns; name another folder for temporary files in TMPDIR"
             ) from None
 
-    def __enter__(self) -> Turns:
+    def __enter__(self) -> Scheduler:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -128,7 +128,7 @@ def _socket_in(folder: str) -> Iterator[str]:
         os.close(opened)
 
 
-class Place:
+class TimeSlot:
     """A process's connection to the scheduler. Each call of `turn` ends one computation and waits for the next."""
 
     def __init__(self, address: str) -> None:

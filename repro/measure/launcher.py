@@ -21,7 +21,7 @@ from typing import Any
 
 from repro import datafile, files
 from repro.formats import duration, end_of
-from repro.machine.build_cache import mend
+from repro.machine.build_cache import clean_build_caches
 from repro.machine.host import host, process_limit
 from repro.machine.imports import Imports
 from repro.machine.stack import process_environment
@@ -40,8 +40,8 @@ class ServerDiedError(RuntimeError):
     """An error of a fork server that ended on its own: how, in its first line, and the end of its log. `remedy` is
     empty where only the log helps."""
 
-    def __init__(self, told: str, remedy: str = "") -> None:
-        super().__init__(told)
+    def __init__(self, text: str, remedy: str = "") -> None:
+        super().__init__(text)
         self.remedy = remedy
 
     @property
@@ -146,7 +146,7 @@ class ForkServer:
         """Start the server without waiting for it to load the stack; do nothing where it runs already."""
         if self._process is not None and self._process.poll() is None:
             return
-        self.mend()
+        self.clean_build_caches()
         self._oom_kills = oom_kills()
         near, far = socket.socketpair()
         with open(self._opened(self._log), "ab") as log, far:
@@ -223,9 +223,9 @@ class ForkServer:
         if self._stream is not None:
             self._stream.stop()
 
-    def mend(self) -> int:
+    def clean_build_caches(self) -> int:
         """Clean the build caches, see repro/machine/build_cache.py; return the number of removed files."""
-        return mend(self._environment)
+        return clean_build_caches(self._environment)
 
     def close(self) -> None:
         """End the server and all that it forked: close its connection, and kill it where it does not end then."""

@@ -18,7 +18,7 @@ from repro.machine.packages import PACKAGES
 
 from . import messages
 from .launcher import ForkServer, ServerDiedError, StackError
-from .mailbox import GoneError, Post
+from .mailbox import GoneError, Mailbox
 from .messages import End, ForeignError, Hello, Ready
 from .server import Job, Outcome
 
@@ -37,7 +37,7 @@ class Leader:
     def __init__(self, node: Node, here: ForkServer, devices: str) -> None:
         self._node, self._here, self._alike = node, here, alike(devices)
         self._others = range(1, node.count)
-        self._post = Post(node, self._gone)
+        self._post = Mailbox(node, self._gone)
         self._hosts: dict[int, str] = {}
         self._address = own_address(node.host, node.port)
         self._broken: dict[str, str] = {}
@@ -130,7 +130,7 @@ class Leader:
         self.start()
         self._refuse_lost()
         self._number += 1
-        number, asked = self._number, messages.Asked.of(job, self._address, _free_port())
+        number, phase_request = self._number, messages.PhaseRequest.of(job, self._address, _free_port())
         stop, keys = f"repro/stop/{number}", {rank: f"repro/outcomes/{number}/{rank}" for rank in self._others}
         found: dict[int, list[Outcome]] = {}
         wrong: dict[int, str] = {}
@@ -145,10 +145,10 @@ class Leader:
                 self._post.send(stop, b"1")
 
         # On this node first: a stop before the start would be lost.
-        self._here.begin(replace(asked.job(0, self._node.count, str(Path(job.log).parent)), sent=job.sent))
+        self._here.begin(replace(phase_request.job(0, self._node.count, str(Path(job.log).parent)), sent=job.sent))
         for rank, key in keys.items():
             self._post.watch(key, partial(answered, rank))
-        self._post.send(f"repro/job/{number}", messages.encode(asked))
+        self._post.send(f"repro/job/{number}", messages.encode(phase_request))
         if self.lost:  # lost before the start, so that the stop had no effect
             self._here.stop()
         try:
@@ -168,10 +168,10 @@ class Leader:
                 raise ServerDiedError(f"{self._name(rank)}: {wrong.get(rank, 'does not answer')}", "read its log")
         return [outcome for rank in sorted(found) for outcome in found[rank]]
 
-    def mend(self) -> int:
+    def clean_build_caches(self) -> int:
         """Clean this node's build caches, see repro/machine/build_cache.py; return the number of removed files. The
         other nodes do so before each job."""
-        return self._here.mend()
+        return self._here.clean_build_caches()
 
     def _refuse_lost(self) -> None:
         if self.lost:

@@ -26,7 +26,7 @@ class GoneError(RuntimeError):
     """An error of a node that is gone, with the reason in one line."""
 
 
-class Post:
+class Mailbox:
     """A sender and receiver of messages by key. A context manager. `on_gone` is called once for each other node that is
     gone, with its number and the reason.
 
@@ -48,7 +48,7 @@ class Post:
         self._beats: dict[int, bytes] = {}
         self.gone: dict[int, str] = {}
 
-    def __enter__(self) -> Post:
+    def __enter__(self) -> Mailbox:
         import torch.distributed  # noqa: F401, in this thread, which gets interruptions
 
         self._threads = [threading.Thread(target=each, daemon=True) for each in (self._carry, self._guard)]

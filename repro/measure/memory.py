@@ -93,8 +93,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 def _says(error: BaseException, signs: tuple[str, ...]) -> bool:
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    told = isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in signs)
-    return told or isinstance(error, MemoryError)
+    matches = isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in signs)
+    return matches or isinstance(error, MemoryError)
 
 
 def _pins(error: BaseException) -> bool:
@@ -153,7 +153,7 @@ _STAT = Path("/proc/stat")
 _IDLE, _WAITING, _STOLEN = 3, 4, 7  # columns of /proc/stat; 8 and 9 are part of 0 and 1
 
 
-class Crowd:
+class OtherCpuUse:
     """The CPU use by other processes from now on, on the CPUs that this process may use."""
 
     def __init__(self) -> None:

@@ -119,7 +119,7 @@ class End:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PhaseRequest:
     """A request to all nodes to run one phase, each with `ranks` processes, which meet at `host`:`port`."""
 
     phase: Phase
@@ -133,7 +133,7 @@ class Asked:
     port: int
 
     @classmethod
-    def of(cls, job: Job, host: str, port: int) -> Asked:
+    def of(cls, job: Job, host: str, port: int) -> PhaseRequest:
         """Return the request for a job."""
         [phase] = (phase for phase, call in _CALLS.items() if call == job.call)
         arguments = asdict(_arguments(phase, job.arguments))
@@ -156,7 +156,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Answer:
+class PhaseOutcomes:
     """The result of a phase on a node: an outcome for each rank, or an error."""
 
     outcomes: list[Outcome] = field(default_factory=list)
@@ -178,9 +178,9 @@ def decode(kind: type[Any], text: bytes) -> Any:
         raise ForeignError(str(error)) from None
 
 
-def asked(text: bytes, most_ranks: int, cuda: bool) -> Asked:
+def phase_request(text: bytes, most_ranks: int, cuda: bool) -> PhaseRequest:
     """Return a request, checked against this node's device and process limit. Raises ForeignError."""
-    found: Asked = decode(Asked, text)
+    found: PhaseRequest = decode(PhaseRequest, text)
     _arguments(found.phase, found.arguments)
     _counts(found.ranks, *([] if found.memory is None else [found.memory]))
     if not is_address(found.host):
@@ -195,7 +195,7 @@ def asked(text: bytes, most_ranks: int, cuda: bool) -> Asked:
 def outcomes(text: bytes, job: Job, rank: int) -> list[Outcome]:
     """Return node `rank`'s outcomes of a job. Raises ForeignError where it answers with anything else, or with an
     error."""
-    answer: Answer = decode(Answer, text)
+    answer: PhaseOutcomes = decode(PhaseOutcomes, text)
     if answer.error:
         raise ForeignError(answer.error)
     if [each.rank for each in answer.outcomes] != list(range(job.ranks * rank, job.ranks * (rank + 1))):

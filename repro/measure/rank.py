@@ -13,7 +13,7 @@ from repro.machine import nvml
 from repro.machine.cluster import own_address
 from repro.machine.host import usable_cpus
 
-from .interleaving import Place
+from .interleaving import TimeSlot
 from .memory import limit_memory
 from .rank_reports import Report
 
@@ -39,11 +39,11 @@ class Rank:
         cuda: bool,
         rendezvous: str,
         sent: float,
-        turns: str | None,
+        scheduler: str | None,
     ) -> None:
         self.index, self.world, self.local, self.locals = index, world, local, locals
         self.cuda, self.rendezvous, self.sent = cuda, rendezvous, sent
-        self._place = Place(turns) if turns is not None else None
+        self._place = TimeSlot(scheduler) if scheduler is not None else None
 
     @property
     def device(self) -> torch.device:

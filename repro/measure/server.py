@@ -33,7 +33,7 @@ from repro.machine import host, nvml, stack
 from repro.machine.host import no_more_processes, process_limit
 from repro.machine.imports import imports
 
-from .memory import Crowd, is_out_of_memory, is_the_hosts, lost_a_compiler, oom_kills
+from .memory import OtherCpuUse, is_out_of_memory, is_the_hosts, lost_a_compiler, oom_kills
 from .processes import adopt_orphans, end_with, go_on_without_parent
 from .rank import Rank
 from .rank_reports import Report
@@ -62,7 +62,7 @@ class Job:
     timeout: float
     cuda: bool = False
     memory: int | None = None
-    turns: str | None = None
+    scheduler: str | None = None
     rendezvous: str = ""
     world: int = 0
     first: int = 0
@@ -120,7 +120,7 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kill
                 job.cuda,
                 job.rendezvous,
                 job.sent,
-                job.turns,
+                job.scheduler,
             )
             rank.report = lambda report: send("report", report)
             rank.prepare(job.memory)
@@ -128,11 +128,11 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kill
             send("ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))
             code = 0
         except BaseException as error:
-            status, told, of_host = _of_error(error, kills, job.cuda)
+            status, sentence, of_host = _of_error(error, kills, job.cuda)
             send(
                 status,
                 {
-                    "error": told,
+                    "error": sentence,
                     "traceback": _traceback(),
                     "failed": time.time() - job.sent,
                     "of_host": of_host,
@@ -260,7 +260,7 @@ def _end(group: int) -> None:
         time.sleep(_GLANCE_SECONDS)
 
 
-def _told_to_stop(stream: socket.socket) -> bool:
+def _stop_requested(stream: socket.socket) -> bool:
     """Return whether the client has sent a message, which ends the job. Raises ConnectionError if it has left."""
     try:
         if not stream.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
@@ -292,7 +292,7 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
 
     Raises ConnectionError where the stream ends instead. Nothing that was forked outlives this.
     """
-    server, group, ranks, kills, crowd, log = os.getpid(), 0, [], oom_kills(), Crowd(), _Log(job.log)
+    server, group, ranks, kills, crowd, log = os.getpid(), 0, [], oom_kills(), OtherCpuUse(), _Log(job.log)
     selector = selectors.DefaultSelector()
     selector.register(stream, selectors.EVENT_READ)
     try:
@@ -313,13 +313,13 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
                 os.close(writing)
                 ranks.append(_Forked(job.first + local, pid, reading, job.cuda, kills, log))
                 selector.register(reading, selectors.EVENT_READ, ranks[-1])
-            _told_to_stop(stream)  # only the stream's end is handled before all are forked
+            _stop_requested(stream)  # only the stream's end is handled before all are forked
 
         deadline, ending = time.monotonic() + job.timeout, "timed_out"
         while not all(rank.ended for rank in ranks) and (left := deadline - time.monotonic()) > 0:
             leaving = any(rank.hung_up and not rank.ended for rank in ranks)
             ready = [key.data for key, _ in selector.select(min(left, _GLANCE_SECONDS if leaving else _LOOK_SECONDS))]
-            if _told_to_stop(stream):
+            if _stop_requested(stream):
                 ending = "stopped"
                 break
             for rank in ready:
@@ -336,7 +336,7 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
         _end(group)
         for rank in ranks:
             os.close(rank.pipe)
-    others = None if job.cuda or job.turns is not None else crowd.others()
+    others = None if job.cuda or job.scheduler is not None else crowd.others()
     lacking = process_limit() if ending == "timed_out" and log.lacks_processes() else ""
     for rank in ranks:
         if not rank.outcome.status:
@@ -371,8 +371,8 @@ def _jobs(stream: socket.socket, modules: Sequence[str]) -> Iterator[Job]:
         broken = stack.preload(modules)
         importlib.import_module("psutil")  # needed to end what a job leaves behind
     except Exception as error:
-        told = _line(error)
-        stream.sendall(json.dumps({"error": told, "traceback": traceback.format_exc()}).encode() + b"\n")
+        sentence = _line(error)
+        stream.sendall(json.dumps({"error": sentence, "traceback": traceback.format_exc()}).encode() + b"\n")
         return
     gc.collect()
     gc.freeze()  # the collector in a forked rank then does not copy shared pages

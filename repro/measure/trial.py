@@ -39,7 +39,7 @@ class Bench:
     stack: support.Stack
     gpu: Gpu | None
     logs: Path
-    turns: str | None = None
+    scheduler: str | None = None
     adams: dict[bool, Obstacle | None] = field(default_factory=dict)
 
     @property
@@ -149,7 +149,7 @@ class _Ranks:
                 timeout=max(0.0, self.deadline - time.monotonic()),
                 cuda=self.bench.cuda,
                 memory=memory,
-                turns=self.bench.turns,
+                scheduler=self.bench.scheduler,
             )
         )
 
@@ -182,7 +182,7 @@ def _measure(
     files.inside(bench.logs.parent, f"{bench.logs.name}/{ranks.log.name}")
     ranks.log.unlink(missing_ok=True)
     if bench.cuda and settings.library == "deepspeed":
-        bench.server.mend()  # a rank killed while it builds DeepSpeed's operators leaves a lock
+        bench.server.clean_build_caches()  # a rank killed while it builds DeepSpeed's operators leaves a lock
     share = recipe.batch_size // trial.world
     if not record.compiled:
         weigh = None
@@ -199,7 +199,7 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
     the model cannot be compiled, and at half the micro batch as long as it runs out of memory. The host's memory,
     around GPUs or for a compiler, does not depend on the micro batch. The authors' sequence comes first and keeps no
     gradients: its times stay those of the largest micro batch that completed it."""
-    trial, mended = ranks.trial, False
+    trial, cleaned = ranks.trial, False
     while micro_batch:
         status, outcomes = ranks.attempt(
             "measure",
@@ -213,8 +213,8 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
             status = "out_of_memory"
         record.crowd = max((outcome.crowd for outcome in outcomes if outcome.crowd is not None), default=None)
         if status == "crashed" and record.compiled and not _short_of_disk(_failure(outcomes)):
-            if not mended and ranks.bench.server.mend():
-                mended = True
+            if not cleaned and ranks.bench.server.clean_build_caches():
+                cleaned = True
             elif not _go_uncompiled(ranks, record, _failure(outcomes)):
                 return
         elif status == "out_of_memory" and not _failure(outcomes).of_host:
@@ -323,14 +323,14 @@ def _authors(outcome: Outcome) -> Times:
 
 def _gpu_memory(outcome: Outcome) -> dict[str, float | None]:
     """Return the memory of a rank's GPU, and how much was in use before the rank began; empty where unknown."""
-    told = next((report.gpu_memory for report in outcome.reports if report.gpu_memory is not None), None)
-    return {} if told is None else dict(zip(("memory_bytes", "taken_bytes"), told, strict=True))
+    reported = next((report.gpu_memory for report in outcome.reports if report.gpu_memory is not None), None)
+    return {} if reported is None else dict(zip(("memory_bytes", "taken_bytes"), reported, strict=True))
 
 
 def _full(failure: Outcome) -> list[dict[str, float | None]]:
     """Return what a GPU reported as its memory ran out; empty where it did not."""
-    told = _gpu_memory(failure) | (failure.gpu_state or {})
-    return [told] if told and failure.status == "out_of_memory" and not failure.of_host else []
+    state = _gpu_memory(failure) | (failure.gpu_state or {})
+    return [state] if state and failure.status == "out_of_memory" and not failure.of_host else []
 
 
 def _peaks(outcomes: list[Outcome], fitting: int) -> list[list[int]]:

@@ -18,8 +18,8 @@ from ..paper.gpus import find
 from ..paper.tables import quantities
 from .days import TrainingDays
 from .offers import lifespan_years, machine_paid_in, machine_price, older_price, rentals_left_out
-from .prices import PriceList, Rate, Rental, Terms, known_rentals, told, worth
-from .renting import per_hour, priced, reckoned_from_one, serving, told_in_proportion, told_whole
+from .prices import PriceList, Rate, Rental, Terms, known_rentals, money_text, worth
+from .renting import in_proportion_text, per_hour, priced, reckoned_from_one, serving, whole_text
 
 
 @dataclass(frozen=True)
@@ -234,9 +234,11 @@ def of_comment(given: Given, currency: str, rates: Iterable[Rate]) -> Asked:
     """Compare by the comment's own inputs, corrected, or the given ones in their place."""
     if currency != "USD" and None in (given.machine, given.rent):
         raise UserError(f"--currency {currency}: the comment's sums are in USD; give --machine and --rent, or --gpu")
-    mended = comment_use()
-    use = Use(given.kilowatts or mended.kilowatts, given.pue or mended.pue, given.tariff or mended.tariff, given.grams)
-    its, tariff, notes = mended.tariff, use.tariff, list[str]()
+    comment = comment_use()
+    use = Use(
+        given.kilowatts or comment.kilowatts, given.pue or comment.pue, given.tariff or comment.tariff, given.grams
+    )
+    its, tariff, notes = comment.tariff, use.tariff, list[str]()
     assert its is not None
     assert tariff is not None
     if tariff.currency != currency:
@@ -293,7 +295,7 @@ def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str
         notes.append(f"Power: {power.source}." if power else _without_power(run.gpu, given))
     if given.tariff is None:
         notes.append("Electricity is not counted; --electricity SUM, the price of a kWh, counts it.")
-    notes += [told_in_proportion()] if any(rental.gpus < run.gpus for rental, _ in rentals) else []
+    notes += [in_proportion_text()] if any(rental.gpus < run.gpus for rental, _ in rentals) else []
     notes += left_out
     reserved = _rentals(run, prices, currency, "reserved")
     notes += [_against(rental, rental.price * each, machine, currency) for rental, each in reserved]
@@ -324,8 +326,8 @@ def _against(rental: Rental, price: float, machine: Interval, currency: str) -> 
     """Describe a reservation. It has no break-even: one sum, paid as a whole, is the lesser from the first hour on."""
     less = "Owning costs less from the first hour" if machine.high < price else "It may cost less than owning"
     return (
-        f"{rental.provider}, {rental.terms}: {told_whole(rental, price, currency)}, against "
-        f"{told(machine.value, currency)} for the machine. {less}, before electricity."
+        f"{rental.provider}, {rental.terms}: {whole_text(rental, price, currency)}, against "
+        f"{money_text(machine.value, currency)} for the machine. {less}, before electricity."
     )
 
 

@@ -23,12 +23,12 @@ from .days import Origin, TrainingDays, foretold
 from .offers import Offer, cost_a_day, lifespan_years, machine_price
 from .prices import (
     PriceList,
-    bounds_told,
+    bounds_text,
     days_read,
-    days_told,
-    deadline_told,
+    deadline_text,
+    money_text,
+    short_days,
     sum_read,
-    told,
 )
 
 
@@ -75,15 +75,15 @@ def choose(offers: Sequence[Offer], budget: float | None, deadline: float | None
     Budget, in the offers' currency, and deadline, in days, are for all runs together. Raises UserError where nothing
     fits, naming the nearest offers.
     """
-    budget_told = f"the budget of {told(budget, offers[0].currency, exact=True)}" if budget is not None else ""
-    by_told = deadline_told(deadline) if deadline is not None else ""
+    budget_text = f"the budget of {money_text(budget, offers[0].currency, exact=True)}" if budget is not None else ""
+    by_text = deadline_text(deadline) if deadline is not None else ""
     fits = [o for o in offers if (budget is None or o.cost <= budget) and (deadline is None or o.days <= deadline)]
     if not fits:
-        raise UserError(_nearest(offers, budget, deadline, budget_told, by_told))
+        raise UserError(_nearest(offers, budget, deadline, budget_text, by_text))
     if deadline is not None:
-        rule = f"the cheapest within {by_told}" + (f" and {budget_told}" if budget_told else "")
+        rule = f"the cheapest within {by_text}" + (f" and {budget_text}" if budget_text else "")
     elif budget is not None:
-        rule = f"the fastest within {budget_told}"
+        rule = f"the fastest within {budget_text}"
     else:
         rule = "the least cost per experiment, as no budget or deadline is given"
     front = pareto_front(offers) if budget is deadline is None else []
@@ -109,24 +109,24 @@ def answer(choice: Choice, model: str, doubt: str | None = None) -> str:
     best = choice.ranked[0]
     runs = "" if best.runs == 1 else f"{best.runs:,} runs of "
     audit = f"audit: {doubt}" if doubt else ""
-    days = ", ".join(filter(None, [f"{best.origin}: {best.source}", bounds_told(best.bounds), audit]))
+    days = ", ".join(filter(None, [f"{best.origin}: {best.source}", bounds_text(best.bounds), audit]))
     return (
-        f"{_taken(choice)}: {runs}{model} in {days_told(best.days)} ({days}), {choice.rule}; "
-        f"{told(best.cost_per_experiment, best.currency)} an experiment."
+        f"{_taken(choice)}: {runs}{model} in {short_days(best.days)} ({days}), {choice.rule}; "
+        f"{money_text(best.cost_per_experiment, best.currency)} an experiment."
     )
 
 
 def brief(choice: Choice) -> str:
     """Return the choice in a few words, in lower case, to append to a sentence."""
     taken, best = _taken(choice), choice.ranked[0]
-    between = f" ({bounds_told(best.bounds)})" if best.bounds else ""
-    return f"{taken[0].lower()}{taken[1:]}, {days_told(best.days)}{between}"
+    between = f" ({bounds_text(best.bounds)})" if best.bounds else ""
+    return f"{taken[0].lower()}{taken[1:]}, {short_days(best.days)}{between}"
 
 
 def _taken(choice: Choice) -> str:
     best = choice.ranked[0]
     terms = "" if best.owned else f" ({best.terms.removeprefix('rent, ')})"
-    machine = f"{best.machine}{terms} for {told(best.cost, best.currency)}"
+    machine = f"{best.machine}{terms} for {money_text(best.cost, best.currency)}"
     if best.wears_out:
         fits = " that fits" if choice.fitting < len(choice.ranked) else ""
         return f"No machine{fits} ends within the {lifespan_years():g} years that it lasts; of these {machine}"
@@ -134,14 +134,14 @@ def _taken(choice: Choice) -> str:
 
 
 def _nearest(
-    offers: Sequence[Offer], budget: float | None, deadline: float | None, budget_told: str, by_told: str
+    offers: Sequence[Offer], budget: float | None, deadline: float | None, budget_text: str, by_text: str
 ) -> str:
     def short(offer: Offer) -> str:
         terms = "" if offer.owned else f" ({offer.terms})"
         late = deadline is not None and days_read(offer.days) <= deadline < offer.days
         dear = budget is not None and sum_read(offer.cost) <= budget < offer.cost
-        cost = told(offer.cost, offer.currency, exact=dear)
-        return f"{offer.machine}{terms} in {days_told(offer.days, exact=late)} for {cost}"
+        cost = money_text(offer.cost, offer.currency, exact=dear)
+        return f"{offer.machine}{terms} in {short_days(offer.days, exact=late)} for {cost}"
 
     # Nothing fits: with a budget alone nothing is affordable, with a deadline alone nothing is timely.
     affordable = [o for o in offers if budget is None or o.cost <= budget]
@@ -150,13 +150,13 @@ def _nearest(
     fastest = min(affordable, key=lambda o: (o.days, o.cost), default=None)
     hints = []
     if fastest is not None:
-        hints.append(f"the nearest{' within the budget' if budget_told else ''} is {short(fastest)}")
+        hints.append(f"the nearest{' within the budget' if budget_text else ''} is {short(fastest)}")
     if cheapest is not None:
-        hints.append(f"the cheapest{' in time' if by_told else ''} is {short(cheapest)}")
+        hints.append(f"the cheapest{' in time' if by_text else ''} is {short(cheapest)}")
     if not hints:
         hints = [f"the fastest is {short(min(offers, key=lambda o: (o.days, o.cost)))}"]
         hints.append(f"the cheapest {short(min(offers, key=lambda o: (o.cost, o.days)))}")
-    limits = " and ".join(filter(None, (by_told, budget_told)))
+    limits = " and ".join(filter(None, (by_text, budget_text)))
     return f"no machine trains it within {limits}; {', '.join(hints)}"
 
 
@@ -170,9 +170,9 @@ class Doubt:
     why: str
     instead: TrainingDays | None
 
-    def told(self, predicted: float | None) -> str:
+    def message(self, predicted: float | None) -> str:
         """Return the reason with the days that are predicted instead, None where there are none."""
-        return self.why if predicted is None else f"{self.why}, predicted {days_told(predicted)}"
+        return self.why if predicted is None else f"{self.why}, predicted {short_days(predicted)}"
 
 
 def doubts(model: str, machines: Iterable[TrainingDays | Offer]) -> dict[str, Doubt]:
@@ -198,20 +198,20 @@ def believed(days: Iterable[TrainingDays], doubts: Mapping[str, Doubt]) -> list[
     ]
 
 
-def told_doubts(doubts: Mapping[str, Doubt], days: Iterable[TrainingDays | Offer]) -> list[str]:
+def doubts_text(doubts: Mapping[str, Doubt], days: Iterable[TrainingDays | Offer]) -> list[str]:
     """Return a sentence on the doubts, and one on the traces of predicted days, whether given or in place of doubted
     ones; empty where there are none."""
-    told = "; ".join(
-        f"{machine}, {doubt.told(doubt.instead.days.value if doubt.instead else None)}"
+    listed = "; ".join(
+        f"{machine}, {doubt.message(doubt.instead.days.value if doubt.instead else None)}"
         for machine, doubt in doubts.items()
     )
-    found = [f"Printed days of one training that the audit doubts ({command()} audit): {told}."] if told else []
+    found = [f"Printed days of one training that the audit doubts ({command()} audit): {listed}."] if listed else []
     if any(row.origin == "predicted" for row in days) or any(doubt.instead for doubt in doubts.values()):
-        found.append(_told_traces())
+        found.append(_traces_text())
     return found
 
 
-def _told_traces() -> str:
+def _traces_text() -> str:
     """Return a sentence on the traces of predicted days, and on where `repro predict` has others."""
     here = nearest_here()
     others = f"; {command()} predict --gpu takes those of {here.transformers}, {why_here()}"

@@ -127,7 +127,7 @@ def measured_days(model: str, folders: Sequence[Path]) -> list[TrainingDays]:
     """Return the true days of the fastest trial on each machine: at the paper's scale, on one node, with the whole
     memory; for the paper's recipes without naive settings, as in Table 1. Raises UserError where there are none."""
     runs = read_measured(folders)
-    there = searches(each for each in runs.records if each.recipe == model and each.stands_for_paper)
+    there = searches(each for each in runs.records if each.recipe == model and each.comparable_with_paper)
     best = [
         min(ran, key=lambda one: one[0])
         for search in there
@@ -158,6 +158,6 @@ def _counts(record: Record) -> bool:
 
 def _watts(record: Record) -> float | None:
     """Return the ranks' power together, each read once in a training step; None where a GPU did not report it."""
-    told = [state.get("power_w") if state else None for state in record.gpu_state or []]
-    drawn = [watts for watts in told if watts is not None]
-    return sum(drawn) if told and len(drawn) == len(told) else None
+    readings = [state.get("power_w") if state else None for state in record.gpu_state or []]
+    drawn = [watts for watts in readings if watts is not None]
+    return sum(drawn) if readings and len(drawn) == len(readings) else None

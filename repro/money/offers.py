@@ -12,7 +12,7 @@ from ..paper.gpus import OfGpus, known_gpu
 from ..paper.tables import quantities
 from .days import Origin, TrainingDays
 from .prices import PriceList, Rental, days_read, half_up, sum_read, worth
-from .renting import committed, reckoned_from_one, rented_runs, serving, told_unrated, unrated
+from .renting import committed, reckoned_from_one, rented_runs, serving, unrated, unrated_text
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def rented(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs:
 
 def rentals_left_out(days: Iterable[TrainingDays], prices: PriceList, currency: str) -> list[str]:
     """Return a sentence on the rentals without an exchange rate to the currency; empty where there are none."""
-    return told_unrated(unrated(days, _steady(prices), currency, prices.rates))
+    return unrated_text(unrated(days, _steady(prices), currency, prices.rates))
 
 
 def _steady(prices: PriceList) -> list[Rental]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar, get_type_hints
 
 from .. import command, files
-from ..console import UserError, cut, near
+from ..console import UserError, cut, suggest_names
 from ..datafile import VALUE, ContradictionError, Currency, Positive, Row, named, read_once, reader, records
 from ..formats import SECONDS_A_DAY, Interval, bounds
 from ..paper.gpus import OfGpus, by_name, find, known_gpu
@@ -207,7 +207,7 @@ def canonical_gpu(name: str, place: str) -> str:
     }
     if name.casefold() in by_folded:
         return by_folded[name.casefold()]
-    meant = near(name, by_folded.values())
+    meant = suggest_names(name, by_folded.values())
     hint = f"did you mean {', '.join(meant)}?" if meant else f"{command()} gpus lists those we know"
     raise UserError(f"{place}: unknown GPU {name!r}; {hint}")
 
@@ -393,13 +393,13 @@ def _value(value: Any, kind: Any, place: str) -> Any:
     return found
 
 
-def told_prices(
+def prices_text(
     quoted: Iterable[tuple[str, date]], paid_in: Iterable[str], to: str, rates: Iterable[Rate], today: date
 ) -> list[str]:
     """Return a sentence on each exchange rate that was used from `paid_in` to `to`, and one on what is older than a
     year, of these rates and of `quoted`, which has names of prices and their days."""
     used = rates_used(paid_in, to, rates)
-    told = [
+    sentences = [
         f"{each} become {to} at the rate in --prices, {worth:g} ({by.source}, {by.quoted})." for each, worth, by in used
     ]
     late: dict[date, dict[str, None]] = {}
@@ -407,7 +407,7 @@ def told_prices(
         if old(day, today):
             late.setdefault(day, {})[what] = None
     listed = "; ".join(f"{day.isoformat()} ({', '.join(late[day])})" for day in sorted(late))
-    return [*told, f"Prices older than a year: {listed}. --prices FILE brings newer ones."] if late else told
+    return [*sentences, f"Prices older than a year: {listed}. --prices FILE brings newer ones."] if late else sentences
 
 
 _FIGURES = 3  # significant figures of a prediction
@@ -436,29 +436,29 @@ def days_read(days: float) -> float:
     return half_up(days, 0 if days >= 10 else 1 - math.floor(math.log10(days)))
 
 
-def told(sum_: float, currency: str, exact: bool = False) -> str:
+def money_text(sum_: float, currency: str, exact: bool = False) -> str:
     """Format a sum of money; `exact` in all its digits, so that rounding moves neither a limit nor what exceeds it to
     the other side."""
     rounded = sum_read(sum_)
     return f"{sum_:,.15g} {currency}" if exact and rounded != sum_ else f"{rounded:,.{_places(sum_)}f} {currency}"
 
 
-def days_told(days: float, exact: bool = False) -> str:
-    """Format days; `exact` like `told`."""
+def short_days(days: float, exact: bool = False) -> str:
+    """Format days; `exact` like `money_text`."""
     number = f"{days:,.6g}" if exact and days_read(days) != days else _number(days)
     return f"{number} day{'' if number == '1' else 's'}"
 
 
-def deadline_told(days: float) -> str:
+def deadline_text(days: float) -> str:
     """Format a deadline; below a day in a smaller unit, such as 20 h."""
     if days >= 1 or days_read(days) == days:
-        return days_told(days, exact=True)
+        return short_days(days, exact=True)
     seconds = round(days * SECONDS_A_DAY, 6)
     unit, name = next((each for each in ((3600, "h"), (60, "min")) if seconds % each[0] == 0), (1, "s"))
     return f"{seconds / unit:,.15g} {name}"
 
 
-def bounds_told(bounds: tuple[float, float] | None) -> str:
+def bounds_text(bounds: tuple[float, float] | None) -> str:
     """Format the bounds of predicted days, such as 172 to 294 days; "" without bounds."""
     return "" if bounds is None else f"{_number(bounds[0])} to {_number(bounds[1])} days"
 

@@ -18,7 +18,7 @@ from typing import Literal
 from ..formats import DAYS_A_YEAR, Interval
 from . import prices
 from .days import TrainingDays
-from .prices import Rate, Rental, days_read, sum_read, told, worth
+from .prices import Rate, Rental, days_read, money_text, sum_read, worth
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def reckoned_from_one(rental: Rental, gpus: int) -> str:
     return "" if rental.gpus == gpus else ", in proportion"
 
 
-def told_in_proportion() -> str:
+def in_proportion_text() -> str:
     """Return a sentence on the providers whose price of one GPU is multiplied."""
     known = "; ".join(f"{row.provider} ({row.source})" for row in prices.in_proportion().values())
     return (
@@ -109,9 +109,9 @@ def committed(rental: Rental) -> bool:
     return rental.terms == "reserved"
 
 
-def told_whole(rental: Rental, price: float, currency: str) -> str:
+def whole_text(rental: Rental, price: float, currency: str) -> str:
     """Describe a reservation, with its price in a currency."""
-    return f"{told(price, currency)} for {rental.hours:,.15g} hours, used or not"
+    return f"{money_text(price, currency)} for {rental.hours:,.15g} hours, used or not"
 
 
 def per_gpu_hour(rental: Rental) -> float:
@@ -157,7 +157,7 @@ def unrated(runs: Iterable[TrainingDays], rentals: Sequence[Rental], currency: s
     return f"no rate from {', '.join(foreign)} to {currency}, a [[rate]] in --prices brings one" if foreign else ""
 
 
-def told_unrated(lacking: str) -> list[str]:
+def unrated_text(lacking: str) -> list[str]:
     """Return that reason as a sentence; empty where no rental is left out."""
     return [f"Rentals left out: {lacking}."] if lacking else []
 

@@ -120,7 +120,7 @@ def measured_observations(records: Iterable[Record], stack: traces.Traced) -> li
     """Return every undisturbed trial of a paper's recipe on one node of GPUs of the catalogue, with all of their
     memory. Skip trials without days."""
     found = []
-    of_paper = (each for each in records if each.recipe in models.IDS and each.stands_for_paper)
+    of_paper = (each for each in records if each.recipe in models.IDS and each.comparable_with_paper)
     for record in (each for each in of_paper if Answer.of(each) is Answer.RAN):
         gpu, size, days = find(record.device), record.micro_batch, record.true_days
         if gpu is None or days is None or size is None:

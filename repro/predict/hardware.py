@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 from repro import command
-from repro.console import UserError, fits, near
+from repro.console import UserError, fits, suggest_names
 from repro.paper.gpus import Gpu, catalogue, catalogue_file, find, names, peak_flops
 from repro.paper.tables import COUNTS
 
@@ -173,6 +173,6 @@ def gpu_named(name: str) -> Gpu:
     meant = [gpu.name for gpu in catalogue() if fits(name, " ".join(names(gpu)))]
     if len(meant) > 1:
         raise UserError(f"GPU {name!r} may be any of {', '.join(meant)}: name one of these")
-    meant = meant or near(name, [gpu.name for gpu in catalogue()])
+    meant = meant or suggest_names(name, [gpu.name for gpu in catalogue()])
     hint = f"did you mean {', '.join(meant)}? " if meant else ""
     raise UserError(f"unknown GPU {name!r}: {hint}{command()} gpus lists all, and a row in {catalogue_file()} adds one")

@@ -85,8 +85,8 @@ def sentence(ranked: Sequence[Forecast]) -> str:
     if best.bounds:
         low, high = map(figures, best.bounds)
         sure = f"{low} to {high}: 8 of 10 unseen cells and trials lie in such an interval"
-    told = f"{cell}: predicted {figures(best.days.value)} days ({sure}) with {best.settings.id}."
-    return f"{told} A dash is infeasible: {why}." if why else told
+    answer = f"{cell}: predicted {figures(best.days.value)} days ({sure}) with {best.settings.id}."
+    return f"{answer} A dash is infeasible: {why}." if why else answer
 
 
 def _reasons(ranked: Sequence[Forecast]) -> str:
@@ -137,7 +137,7 @@ def grid(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return by_machine({(row["model"], row["gpu"], row["gpus"]): shown(row) for row in rows})
 
 
-def beside_row(each: Beside, stack: Traced) -> dict[str, Any]:
+def beside_row(each: Comparison, stack: Traced) -> dict[str, Any]:
     """Return a row of a trial and its prediction."""
     forecast, record = each.forecast, each.record
     return {
@@ -182,12 +182,12 @@ def traced(stack: Traced, why: str) -> str:
 def from_traces(stack: Traced) -> str:
     """Name the traced stack."""
     whose = ", the paper's" if stack == PAPER_STACK else ""
-    beside = f"timm {stack.timm}, torch {stack.torch}"
-    return f"from traces of the models of transformers {stack.transformers}{whose} ({beside})"
+    versions = f"timm {stack.timm}, torch {stack.torch}"
+    return f"from traces of the models of transformers {stack.transformers}{whose} ({versions})"
 
 
 @dataclass(frozen=True)
-class Beside:
+class Comparison:
     """A measured trial and its prediction, at the predicted micro batch."""
 
     forecast: Forecast
@@ -219,9 +219,9 @@ class Beside:
         return self.forecast.feasible == Answer.of(self.record).ran
 
 
-def beside(
+def compared_trials(
     records: Iterable[Record], device: str, machine: Machine, calibration: Calibration, stack: Traced
-) -> list[Beside]:
+) -> list[Comparison]:
     """Predict all of the device's records on as many GPUs and nodes that ran, or ran out of memory that no other
     process used, each with its memory limit."""
 
@@ -231,14 +231,14 @@ def beside(
         return forecast(recipe, there, settings, fitted, stack, papers_hosts=False)
 
     return [
-        Beside(predicted(record), record)
+        Comparison(predicted(record), record)
         for record in records
         if (record.device, record.count, record.nodes) == (device, machine.gpus, machine.nodes)
         and Answer.of(record) in (Answer.RAN, Answer.DISTURBED, Answer.DOES_NOT_FIT)  # no host's memory is predicted
     ]
 
 
-def told(found: Sequence[Beside]) -> str:
+def accuracy_text(found: Sequence[Comparison]) -> str:
     """Summarise in a sentence how accurate the predictions are."""
     ratios = [each.ratio for each in found if each.ratio is not None]
     feasible = sum(each.feasible_as_predicted for each in found)
@@ -249,11 +249,11 @@ def told(found: Sequence[Beside]) -> str:
     sizes = [each.forecast.micro_batch == each.record.compared_micro_batch for each in ran]
     errors = [abs(ratio - 1) for ratio in ratios]
     near, within = sum(error <= 0.25 for error in errors), sum(0.5 <= ratio <= 2 for ratio in ratios)
-    told = [each.inside for each in found if each.inside is not None]
+    inside = [each.inside for each in found if each.inside is not None]
     step = f"The predicted step is off by {median(errors):.0%} in the median; of {len(ratios)} it is within 25 %"
     parts = [f"{step} in {near}", f"within 2x in {within}"]
-    if told:
-        parts.append(f"the measured days are within the interval in {sum(told)} of {len(told)}")
+    if inside:
+        parts.append(f"the measured days are within the interval in {sum(inside)} of {len(inside)}")
     if sizes:
         parts.append(f"the micro batch is as predicted in {sum(sizes)} of {len(sizes)}")
     return f"{', '.join(parts)}. {words}"

@@ -91,7 +91,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Segment:
     """One segment of a micro-step on one GPU, such as a layer's forward pass. `arithmetic` is (operator class, FLOPs,
     bytes), `moved` the bytes of operators that only move memory, `tensors` the number of weight tensors whose gradients
     are ready."""
@@ -122,7 +122,7 @@ class Workload:
 class Timed:
     """A stretch with its predicted seconds, by part."""
 
-    stretch: Stretch
+    stretch: Segment
     compute: float
     memory: float
     launches: float
@@ -196,12 +196,12 @@ class TimedStep:
 
 
 @cache
-def stretches(trace: Trace, settings: Settings, examples: int, compiled: bool) -> tuple[Stretch, ...]:
+def stretches(trace: Trace, settings: Settings, examples: int, compiled: bool) -> tuple[Segment, ...]:
     """Return a micro-step's stretches in order: the layers forward, the rest of the model forward and backward, the
     layers backward, each after its recomputation by checkpointing. FSDP supplies weights in half precision."""
     skipped = {"memory" if compiled else "fused", "weight_cast" if settings.library == "fsdp" else ""}
 
-    def stretch(part: Part, *phases: str) -> Stretch:
+    def stretch(part: Part, *phases: str) -> Segment:
         flops: dict[str, float] = defaultdict(float)
         moved: dict[str, float] = defaultdict(float)
         kernels = 0.0
@@ -221,7 +221,7 @@ def stretches(trace: Trace, settings: Settings, examples: int, compiled: bool) -
         arithmetic = tuple((kind, flops[kind], moved[kind]) for kind in sorted(moved) if "/" in kind)
         backward = "backward" in phases
         tensors = part.count * part.cost("tensors").fixed if backward else 0.0
-        return Stretch(arithmetic, only_moved, kernels, tensors, backward)
+        return Segment(arithmetic, only_moved, kernels, tensors, backward)
 
     forward = ("forward",) if settings.checkpointing else ("forward", "returned")
     found = [stretch(part, *forward) for part in trace.layers]

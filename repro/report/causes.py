@@ -89,11 +89,11 @@ def _settled(rows: Sequence[Audited]) -> tuple[str, tuple[str, ...]]:
         return would, ()
     ratios = [row.shown_by_authors_clock or 0.0 for row in trials]
     gpus = listing(sorted({row.gpu for row in trials}))
-    told = (
+    text = (
         f"{listing(folders)}: in {counted(len(trials), 'trial')} on {gpus} the authors' clock shows "
         f"{from_to(ratios, '.0%')} of the true days, as the host runs ahead of the GPU by a fixed number of launches"
     )
-    return "; ".join([told, *(f"{line[0].lower()}{line[1:-1]}" for line in queue_summary(rows))]), folders
+    return "; ".join([text, *(f"{line[0].lower()}{line[1:-1]}" for line in queue_summary(rows))]), folders
 
 
 def _above_peak(rows: Sequence[Audited]) -> str:

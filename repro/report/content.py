@@ -39,7 +39,7 @@ from .terminal import (
     nearest_paper_gpu,
     notes_on,
     sentences,
-    settings_told,
+    settings_text,
     summary,
     trial_rows,
 )
@@ -88,9 +88,9 @@ class Content:
     figures: Sequence[Figure] = ()
     audit: Sequence[str] = ()
     corrected: Sequence[Grid] = ()
-    corrected_told: Sequence[str] = ()
+    corrected_text: Sequence[str] = ()
     measured_elsewhere: Sequence[dict[str, Any]] = ()
-    claims_told: str = ""
+    claims_text: str = ""
     claims: Sequence[tuple[str, Sequence[dict[str, Any]]]] = ()
     audit_without_queue: Sequence[dict[str, Any]] = ()
     audit_grids: Sequence[Grid] = ()
@@ -124,14 +124,14 @@ def _published() -> Content:
     return replace(
         _judged(judge_tables((), TOLERANCE, DEFAULT), (), DEFAULT),
         corrected=[corrected_grid(table, rows) for table, rows in corrected.items()],
-        corrected_told=[
+        corrected_text=[
             f"Table {table}: {line}" for table, rows in corrected.items() for line in corrected_summary(rows)
         ],
         measured_elsewhere=[
             {"table": table} | row for table, rows in corrected.items() for row in measured_elsewhere(rows)
         ],
         figures=[*all_figures(()), *further()],
-        claims_told=counts_told(checked),
+        claims_text=counts_text(checked),
         claims=tables(checked),
         audit=[*audit_summary(rows), *queue_summary(rows)],
         audit_without_queue=queue_rows(rows),
@@ -175,12 +175,12 @@ def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], runs: Joined | 
     behind = list(lines)
     if runs and (records := runs.records):
         statuses = Counter(record.status.replace("_", " ") for record in records)
-        told = ", ".join(f"{count} {status}" for status, count in statuses.items())
+        message = ", ".join(f"{count} {status}" for status, count in statuses.items())
         scales = " and ".join(sorted({f"{record.scale} scale" for record in records}))
         uncompiled = sum(map(ran_uncompiled, records))
         crashed = f", {uncompiled} of them uncompiled, as compiling crashed" if uncompiled else ""
         subject = f"The {len(runs.runs)} runs have" if runs.several else "The run has"
-        behind.append(f"{subject} {counted(len(records), 'trial')} at {scales}: {told}{crashed}.")
+        behind.append(f"{subject} {counted(len(records), 'trial')} at {scales}: {message}{crashed}.")
         behind += runs.notes
     return Headline(quote, beside, behind, reproduced + failed, reproduced, failed, counts["not_measured"])
 
@@ -246,11 +246,11 @@ _PAPERS = {
 }
 
 
-def counts_told(checked: Sequence[Checked]) -> str:
+def counts_text(checked: Sequence[Checked]) -> str:
     """Return a sentence on how many claims hold, differ, and so on."""
     counts = Counter(one.verdict for one in checked)
-    told = ", ".join(f"{counts[verdict]} {words}" for verdict, (_, words) in CLAIMS.items())
-    return f"Of {len(checked)} claims {told}."
+    message = ", ".join(f"{counts[verdict]} {words}" for verdict, (_, words) in CLAIMS.items())
+    return f"Of {len(checked)} claims {message}."
 
 
 def tables(checked: Sequence[Checked]) -> list[tuple[str, list[dict[str, Any]]]]:
@@ -266,7 +266,7 @@ def _claim(one: Checked) -> dict[str, Any]:
     return {
         "claim": claim.statement,
         "verdict": one.verdict,
-        "published": claim.told,
+        "published": claim.text,
         "recomputed": claim.with_unit(shown(one.working.value.value)) if one.working else None,
         "why": one.reason,
         "where": claim.source,
@@ -277,13 +277,13 @@ def _claim(one: Checked) -> dict[str, Any]:
 @dataclass(frozen=True)
 class Entry:
     """A field of a grid: the printed value, the line `below` it and the small text `beside`, the word that selects its
-    colour and the word's symbol. `told` is the complete text."""
+    colour and the word's symbol. `message` is the complete text."""
 
     text: str
     below: str
     kind: str
     symbol: str
-    told: str
+    message: str
     beside: str = ""
 
 
@@ -358,14 +358,14 @@ def verdict_entry(verdict: Verdict) -> Entry:
     elif chosen.verdict != "not_measured":
         measured = "-"
     symbol, _ = VERDICTS[chosen.verdict]
-    told = f"{verdict.cell}: {chosen.verdict.replace('_', ' ')}"
-    told += f" with {chosen.settings}" if chosen.settings else ""
-    told += f", {days_text(chosen.days, verdict.clock)}" if chosen.days is not None else ""
-    told += f", {chosen.reason}" if chosen.reason else ""
+    message = f"{verdict.cell}: {chosen.verdict.replace('_', ' ')}"
+    message += f" with {chosen.settings}" if chosen.settings else ""
+    message += f", {days_text(chosen.days, verdict.clock)}" if chosen.days is not None else ""
+    message += f", {chosen.reason}" if chosen.reason else ""
     if chosen.days is not None and beside.days is not None:
-        told += f"; {BY_DAYS[clock]} {beside.verdict.replace('_', ' ')}, {beside.days:.1f} days"
+        message += f"; {BY_DAYS[clock]} {beside.verdict.replace('_', ' ')}, {beside.days:.1f} days"
     small = figures(beside.days) if measured and beside.days is not None else ""
-    return Entry(printed(verdict.expected, verdict.expected_days), measured, chosen.verdict, symbol, told, small)
+    return Entry(printed(verdict.expected, verdict.expected_days), measured, chosen.verdict, symbol, message, small)
 
 
 def audit_grid(table: Table, rows: Sequence[Audited]) -> Grid:
@@ -384,13 +384,13 @@ def audit_grid(table: Table, rows: Sequence[Audited]) -> Grid:
 def _audit_entry(row: Audited) -> Entry:
     share = row.utilisation
     symbol, _ = AUDIT[row.verdict]
-    told = (
+    message = (
         f"Table {row.table}, {row.model} on {row.machine}: {row.days:g} days are {share.value:.0%} of peak "
         f"({share.low:.0%} to {share.high:.0%}), {row.verdict}"
     )
     if row.corrected_share:
-        told += f"; with the launch queue taken out {row.corrected_share}, {row.corrected_verdict}"
-    return Entry(f"{share.value:.0%}".rstrip("%"), "", row.verdict, symbol, told)
+        message += f"; with the launch queue taken out {row.corrected_share}, {row.corrected_verdict}"
+    return Entry(f"{share.value:.0%}".rstrip("%"), "", row.verdict, symbol, message)
 
 
 def corrected_grid(table: Table, rows: Sequence[Corrected]) -> Grid:
@@ -402,7 +402,7 @@ def corrected_grid(table: Table, rows: Sequence[Corrected]) -> Grid:
 def _corrected_entry(row: Corrected) -> Entry:
     kind = "predicted" if row.feasible else "predicted_infeasible"
     interval = row.interval.replace("-", "\u2013")  # a page may break a line after an en dash
-    return Entry(f"{row.shown} ({row.printed})", interval, kind, "", row.told)
+    return Entry(f"{row.shown} ({row.printed})", interval, kind, "", row.message)
 
 
 def _grid(
@@ -415,10 +415,10 @@ def _grid(
 
 @dataclass(frozen=True)
 class Place:
-    """One recipe on one machine: the settings that were searched, and every trial. `told` is a one-line summary."""
+    """One recipe on one machine: the settings that were searched, and every trial. `message` is a one-line summary."""
 
     title: str
-    told: str
+    message: str
     says: Sequence[str]
     trials: Sequence[dict[str, Any]]
     notes: Sequence[str]
@@ -439,21 +439,21 @@ def place_of(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Place
         best = f"{search.fastest}: {figures(search.steps[search.fastest])} s a training step {BY_CLOCK[search.clock]}"
         slower = "" if search.naive is None else f"; naive settings take {figures(search.naive)} s"
         says.append(f"The fastest apart from naive settings is {best}{slower}.")
-    for verdict in verdicts if search.stands_for_paper else ():
+    for verdict in verdicts if search.comparable_with_paper else ():
         if verdict.place == (search.model, search.device, search.count):
-            says.append(f"{verdict_entry(verdict).told}.")
+            says.append(f"{verdict_entry(verdict).message}.")
     if runs.several:
         says.append(f"Measured in {_folders(search, runs)}.")
     nearest = nearest_paper_gpu(runs.run_of(search.trials[0]).devices)
     rows = [_trial(*both) for both in zip(search.trials, trial_rows(search.trials, nearest), strict=True)]
-    return Place(f"{search.model}{twin} on {search.machine}", _told(search), says, rows, _notes(search))
+    return Place(f"{search.model}{twin} on {search.machine}", _summary(search), says, rows, _notes(search))
 
 
 def _folders(search: Search, runs: Joined) -> str:
     """Return the folder in which the trials were measured; with several, the settings in each."""
     found: dict[str, list[str]] = {}
     for trial in search.trials:
-        found.setdefault(str(runs.run_of(trial).folder), []).append(settings_told(trial))
+        found.setdefault(str(runs.run_of(trial).folder), []).append(settings_text(trial))
     if len(found) == 1:
         return next(iter(found))
     return listing([f"{folder} ({', '.join(settings)})" for folder, settings in found.items()])
@@ -463,19 +463,19 @@ def _notes(search: Search) -> list[str]:
     found: dict[str, list[str]] = {}
     for trial in search.trials:
         for note in notes_on(trial):
-            found.setdefault(note, []).append(settings_told(trial))
+            found.setdefault(note, []).append(settings_text(trial))
     return [f"{', '.join(settings)}: {note}" for note, settings in found.items()]
 
 
-def _told(search: Search) -> str:
+def _summary(search: Search) -> str:
     statuses = Counter(trial.status.replace("_", " ") for trial in search.trials)
-    told = [", ".join(f"{count} {status}" for status, count in statuses.items())]
+    message = [", ".join(f"{count} {status}" for status, count in statuses.items())]
     if search.best is not None:
-        told.append(f"the fastest apart from naive takes {figures(search.best)} s a step {BY_CLOCK[search.clock]}")
+        message.append(f"the fastest apart from naive takes {figures(search.best)} s a step {BY_CLOCK[search.clock]}")
     ratios = [ratio for trial in search.trials if (ratio := trial.clocks_ratio) is not None]
     if ratios:
-        told.append(f"authors' clock {from_to(ratios, '.2f')} of the true one")
-    return "; ".join(told)
+        message.append(f"authors' clock {from_to(ratios, '.2f')} of the true one")
+    return "; ".join(message)
 
 
 def _trial(record: Record, row: dict[str, Any]) -> dict[str, Any]:
@@ -537,10 +537,10 @@ def run_words(options: Options, environment: Environment, folder: Path) -> str:
         value = getattr(options, name)
         if value is not None and value != flags.get(name):
             unit = "s" if name in ("budget", "trial_timeout") else ""
-            told = size(value) if name == "memory" else str(value)
+            message = size(value) if name == "memory" else str(value)
             if isinstance(value, float):
-                told = f"{Decimal(told):f}".removesuffix(".0") + unit  # options take no exponents
-            words += [f"--{name.replace('_', '-')}", told]
+                message = f"{Decimal(message):f}".removesuffix(".0") + unit  # options take no exponents
+            words += [f"--{name.replace('_', '-')}", message]
     if options.check_extrapolation:
         words.append("--check-extrapolation")
     return shell_words([*words, "--out", folder])

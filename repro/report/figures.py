@@ -106,10 +106,10 @@ def _speedups(searches: Sequence[Search]) -> Figure:
 
 def _times(ratios: Sequence[float]) -> str:
     """Return a ratio as text, or the mean and the range of several."""
-    told = f"{fmean(ratios):.2f} times"
+    text = f"{fmean(ratios):.2f} times"
     if len(ratios) == 1:
-        return told
-    return f"{told} (mean of {len(ratios)} pairs of model and machine, {from_to(ratios, '.2f')})"
+        return text
+    return f"{text} (mean of {len(ratios)} pairs of model and machine, {from_to(ratios, '.2f')})"
 
 
 def _gains(searches: Sequence[Search]) -> Figure:
@@ -284,7 +284,7 @@ def costs(searches: Sequence[Search]) -> list[Figure]:
     measured: dict[str, dict[tuple[str, int], float]] = {}
     priced = gpu_prices().keys()
     for search in searches:
-        if search.best_days is None or not search.stands_for_paper or search.device not in priced:
+        if search.best_days is None or not search.comparable_with_paper or search.device not in priced:
             continue
         measured.setdefault(search.model, {})[search.device, search.count] = search.best_days
     one = "Pythia-1B"
@@ -450,22 +450,22 @@ def further() -> list[Figure]:
 
 
 def _break_even() -> Figure:
-    first, *mended = comment_reckonings()
-    panels, told = [], []
-    for reckoned in (first, mended[1]):
+    first, *others = comment_reckonings()
+    panels, sentences = [], []
+    for reckoned in (first, others[1]):
         spent = spending(reckoned.case, _RUNS)
         rows = [Curve("owning", row.runs, row.owning) for row in spent]
         rows += [Curve("renting", row.runs, row.renting) for row in spent]
         title = reckoned.what[0].upper() + reckoned.what[1:]
         source = "rent-or-buy comment, quantities.csv and rental.csv"
         panels.append(Panel("computed", title, "lines", "runs of BERT", rows, source, y="US dollars spent"))
-        told.append(f"from run {reckoned.answer.whole_runs} on ({reckoned.what})")
-    says = f"A workstation against {first.provider}'s V100s by the hour. Owning is cheaper {', or '.join(told)}."
+        sentences.append(f"from run {reckoned.answer.whole_runs} on ({reckoned.what})")
+    says = f"A workstation against {first.provider}'s V100s by the hour. Owning is cheaper {', or '.join(sentences)}."
     return Figure("", "When owning beats renting", says, panels)
 
 
 def _scaling() -> Figure:
-    panels, told, told_instead = [], [], []
+    panels, sentences, instead_text = [], [], []
     prices = price_list()
     for id in ("pythia-1b", "pythia-6.9b", "vit"):
         name = models.find(id).name
@@ -487,14 +487,14 @@ def _scaling() -> Figure:
             )
         )
         last = [stop for found in by_gpu.values() if (stop := stops(found)) is not None]
-        told.append(_cheapest(name, last))
-        told_instead += [_cheapest(name, list(instead.values()))] if instead else []
+        sentences.append(_cheapest(name, last))
+        instead_text += [_cheapest(name, list(instead.values()))] if instead else []
     says = (
         "Speed-up over the fewest GPUs that train the model, as a share of the GPUs' ratio: 1 is proportional. An "
-        f"experiment is cheapest with {'; '.join(told)} (prices of {max(p.quoted for p in prices.gpus.values())})."
+        f"experiment is cheapest with {'; '.join(sentences)} (prices of {max(p.quoted for p in prices.gpus.values())})."
     )
-    if told_instead:
-        says += f" {INSTEAD.capitalize()}: {'; '.join(told_instead)}."
+    if instead_text:
+        says += f" {INSTEAD.capitalize()}: {'; '.join(instead_text)}."
     return Figure("", "What more GPUs bring", says, panels)
 
 

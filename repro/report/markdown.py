@@ -42,7 +42,7 @@ def markdown(content: Content) -> str:
         rows = render(place.trials, "markdown")
         parts += [f"### {place.title}", " ".join(place.says), rows, _bullets(place.notes)]
     if content.corrected:
-        parts += ["## Days that one would really wait", *content.corrected_told]
+        parts += ["## Days that one would really wait", *content.corrected_text]
     for grid in content.corrected:
         parts += _grid(grid)
     if content.measured_elsewhere:
@@ -57,7 +57,7 @@ def markdown(content: Content) -> str:
         title = ", ".join(filter(None, (figure.name, figure.title)))
         parts.append(f"**{title}** ({origins}). {' '.join(said)}")
     if content.claims:
-        parts += ["## Claims", content.claims_told]
+        parts += ["## Claims", content.claims_text]
     for title, claims in content.claims:
         parts += [f"### {title}", _bullets([_claim(row) for row in claims])]
     if content.audit:
@@ -85,8 +85,8 @@ def _grid(grid: Grid) -> list[str]:
 def _claim(row: dict[str, Any]) -> str:
     verdict = f"{CLAIMS[row['verdict']][0]} {row['verdict'].replace('_', ' ')}"
     recomputed = f", recomputed {row['recomputed']}" if row["recomputed"] else ""
-    told = f"{row['claim']}: {verdict}. Published {row['published']}{recomputed}; {row['why']}"
-    return f"{told} ({row['where']}; {row['id']})"
+    text = f"{row['claim']}: {verdict}. Published {row['published']}{recomputed}; {row['why']}"
+    return f"{text} ({row['where']}; {row['id']})"
 
 
 def _entry(entry: Entry) -> str:

@@ -13,7 +13,7 @@ from ..money.prices import gpu_prices, parts, servers
 from ..paper.tables import TABLES, Place, Table, cells, printed, printed_recipes, published_settings
 from ..record import DEFAULT, Clock, Record, other
 from ..run.settings_search import searches
-from ..run.verdict import Verdict, stands_for_cell
+from ..run.verdict import Verdict, comparable_with_cell
 
 Number = Literal["1", "3", "4", "5", "6", "7", "j"]
 NUMBERS: tuple[Number, ...] = get_args(Number)
@@ -97,7 +97,7 @@ def _best(records: Sequence[Record], clock: Clock) -> dict[Place, Record]:
     """Return the fastest record of the search space on each machine, by this clock."""
     return {
         (search.model, search.device, search.count): search.standing[search.fastest]
-        for search in searches(filter(stands_for_cell, records), clock)
+        for search in searches(filter(comparable_with_cell, records), clock)
         if search.fastest is not None
     }
 

@@ -52,8 +52,11 @@ _EXPLAINED = {
 def legend(columns: Iterable[str]) -> list[str]:
     """Return explanations of these columns of trials, a line each."""
     there = {column.partition(",")[0] for column in columns}  # the paper's column contains its GPU's name
-    told = dict.fromkeys(told for column, told in _EXPLAINED.items() if column in there)
-    return ["Times are extrapolated from one training step. Vision models are timm's. A dash: not measured.", *told]
+    explained = dict.fromkeys(explained for column, explained in _EXPLAINED.items() if column in there)
+    return [
+        "Times are extrapolated from one training step. Vision models are timm's. A dash: not measured.",
+        *explained,
+    ]
 
 
 _IN_CSV = (
@@ -75,19 +78,19 @@ def report(
     """Return the report as text, Markdown, CSV or JSON. `devices` is None where there was no run. CSV has one row a
     trial or, without any, one a cell; JSON has trials, verdicts and summary. With several `runs`, each trial has its
     folder. `environments` are those of the runs."""
-    told = [record.as_told for record in records]
+    published = [record.as_published for record in records]
     tables = [("TRIALS", records, devices)]
     folders: dict[str, dict[str, str]] = {}
     if len(runs) > 1:
         tables = [(f"TRIALS OF {run.folder}", run.records, run.devices) for run in runs]
         folders = {record.id: {"folder": str(run.folder)} for run in runs for record in run.records}
     if format == "csv":
-        of_trials = [{name: getattr(each, name) for name in _IN_CSV} | folders.get(each.id, {}) for each in told]
+        of_trials = [{name: getattr(each, name) for name in _IN_CSV} | folders.get(each.id, {}) for each in published]
         return render(of_trials or [verdict.row() for verdict in verdicts], "csv")
     if format == "json":
         return as_json(
             {
-                "trials": [asdict(record) | folders.get(record.id, {}) for record in told],
+                "trials": [asdict(record) | folders.get(record.id, {}) for record in published],
                 "verdicts": [verdict.row() for verdict in verdicts],
                 "headline": " ".join(filter(None, sentences(verdicts))),
                 "tolerance": verdicts[0].tolerance,
@@ -95,8 +98,8 @@ def report(
                 "searches": [_search(each) for each in searches(records) if each.guided],
             }
         )
-    told_of_all = summary(verdicts, devices, records, environments)
-    parts = ["VERDICT", "\n".join(filter(None, sentences(verdicts))), *told_of_all]
+    text_of_all = summary(verdicts, devices, records, environments)
+    parts = ["VERDICT", "\n".join(filter(None, sentences(verdicts))), *text_of_all]
     compared = compared_rows(verdicts)
     if compared:
         parts += ["CELLS COMPARED WITH THE PAPER", render(compared, "text"), *_bullets(failures(verdicts))]
@@ -116,7 +119,7 @@ def report(
     return "\n\n".join(parts)
 
 
-def settings_told(record: Record) -> str:
+def settings_text(record: Record) -> str:
     """Return the settings and the optional parts of the id, such as other rounds, which distinguish trials of a
     search."""
     words = record.id.partition(f"/{record.settings}/")[2].split("/")
@@ -179,15 +182,15 @@ def summary(
         counts, beside = (Counter(verdict.by(each).verdict for verdict in rows) for each in (clock, other(clock)))
         reproduced, compared = counts["reproduced"], _compared(counts)
         if compared == 0:
-            told = f"Table {table}: none of its {len(rows)} cells was verified"
+            text = f"Table {table}: none of its {len(rows)} cells was verified"
         else:
-            told = f"Table {table}: of {counted(compared, 'cell')} compared {reproduced} {are(reproduced)} reproduced "
-            told += f"{BY_DAYS[clock]}{f' ({differing(counts)})' if reproduced < compared else ''} and "
-            told += f"{beside['reproduced']} {BY_DAYS[other(clock)]}"
-        told += f"; {counts['not_measured']} not measured"
+            text = f"Table {table}: of {counted(compared, 'cell')} compared {reproduced} {are(reproduced)} reproduced "
+            text += f"{BY_DAYS[clock]}{f' ({differing(counts)})' if reproduced < compared else ''} and "
+            text += f"{beside['reproduced']} {BY_DAYS[other(clock)]}"
+        text += f"; {counts['not_measured']} not measured"
         if counts["no_reference"]:  # of measured cells: an unmeasured cell with a lost mark counts as not measured
-            told += f", {counts['no_reference']} without a reference"
-        lines.append(f"{told}.")
+            text += f", {counts['no_reference']} without a reference"
+        lines.append(f"{text}.")
     unverified = [table for table in TABLES if not any(v.compared for v in verdicts if v.table == table)]
     if devices is None:
         lines.append("Why not: there is no run here, these are the published numbers alone.")
@@ -223,14 +226,14 @@ def trial_rows(records: Sequence[Record], nearest: str | None) -> list[dict[str,
     """Return a row for each trial, all with the same columns, with the paper's days on its GPU `nearest`."""
     paper = any(record.scale == "paper" for record in records)
     utilised = paper or any(record.utilisation is not None for record in records)
-    return [_trial_row(record.as_told, nearest, paper, utilised) for record in records]
+    return [_trial_row(record.as_published, nearest, paper, utilised) for record in records]
 
 
 def _trial_row(record: Record, nearest: str | None, paper: bool, utilised: bool) -> dict[str, Any]:
     row: dict[str, Any] = {
         "model": record.recipe,
         "machine": record.machine,
-        "settings": settings_told(record),
+        "settings": settings_text(record),
         "status": record.status,
         "MBS": record.micro_batch,
         "GAS": record.accumulation,
@@ -255,7 +258,7 @@ def _trial_row(record: Record, nearest: str | None, paper: bool, utilised: bool)
 def _paper_days(record: Record, gpu: str) -> str | None:
     """Return the paper's days in the table for these settings on its GPU, for display beside the measured ones; they
     are never compared. None for a machine unlike the paper's; a larger card with a memory limit can be similar."""
-    if not record.stands_for_paper and not _is_larger_under_limit(record, gpu):
+    if not record.comparable_with_paper and not _is_larger_under_limit(record, gpu):
         return None
     table: Table = "4" if record.settings == NAIVE.id else "1"
     name = models.find(record.recipe).name
@@ -301,7 +304,7 @@ def notes(records: Sequence[Record]) -> list[str]:
     found: dict[str, list[str]] = {}
     for record in records:
         for note in [*notes_on(record), *_clocks_note(record)]:
-            found.setdefault(note, []).append(f"{record.recipe}, {record.machine}, {settings_told(record)}")
+            found.setdefault(note, []).append(f"{record.recipe}, {record.machine}, {settings_text(record)}")
     return [f"{note} ({first(trials)})" for note, trials in found.items()]
 
 

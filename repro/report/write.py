@@ -29,10 +29,10 @@ _DRAWING = {"altair": "altair", "vl_convert": "vl-convert-python", "jinja2": "ji
 
 @dataclass(frozen=True)
 class Written:
-    """The path of a report's Markdown; `told` says where the page is, or why it is not drawn."""
+    """The path of a report's Markdown; `message` says where the page is, or why it is not drawn."""
 
     text: Path
-    told: str
+    message: str
 
     def markdown(self) -> str:
         """Return the report's Markdown."""

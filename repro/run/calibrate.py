@@ -53,8 +53,8 @@ def _outcomes(server: ForkServer | Leader, devices: Sequence[Device], count: int
     outcomes = server.call(job)
     for outcome in outcomes:
         if outcome.status not in ("ok", "stopped"):
-            told = outcome.error or f"did not end within {_SECONDS:.0f} s"
-            raise UserError(f"probing {count} x {name_of(devices)} {outcome.status}: {told}; see {log}")
+            text = outcome.error or f"did not end within {_SECONDS:.0f} s"
+            raise UserError(f"probing {count} x {name_of(devices)} {outcome.status}: {text}; see {log}")
     return outcomes
 
 

@@ -63,13 +63,13 @@ class Corrected(AtPlace):
         return "" if self.days is None else f"{cell_text(self.days_low, 2)}-{cell_text(self.days_high, 2)}"
 
     @property
-    def told(self) -> str:
+    def message(self) -> str:
         """Return the cell as a sentence."""
         where = f"Table {self.table}, {self.model} on {self.machine}"
         if self.days is None:
             return f"{where}: predicted infeasible ({self.reason}); printed {self.printed}"
-        told = f"{where}: predicted {self.shown} days ({self.interval}) with {self.settings}; printed {self.printed}"
-        return f"{told}; {self._measured}" if self.measured_stack else told
+        text = f"{where}: predicted {self.shown} days ({self.interval}) with {self.settings}; printed {self.printed}"
+        return f"{text}; {self._measured}" if self.measured_stack else text
 
     @property
     def _measured(self) -> str:

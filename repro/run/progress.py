@@ -53,7 +53,7 @@ class Progress:
     def tell(self, trial: Trial, record: Record | None, earlier: bool) -> None:
         """A trial is done: says so in one line, and moves the bar."""
         self._count(trial.id, None if record is None or earlier else record.wall_seconds)
-        self._write(f"{trial.id}: {_told(record, earlier)}", time_left=not earlier)
+        self._write(f"{trial.id}: {_summary(record, earlier)}", time_left=not earlier)
 
     def tell_part(self, part: str, took: float | None) -> None:
         """The same of a part that took so many seconds; None where an earlier check had done it, which needs no line
@@ -97,20 +97,20 @@ class Progress:
             self._move()
             self._bar.refresh()
 
-    def _write(self, told: str, time_left: bool) -> None:
+    def _write(self, text: str, time_left: bool) -> None:
         total, done = len(self._seconds), len(self._seconds) - len(self._waiting)
         if self._bar.disable and time_left and self._waiting:
-            told += f"; about {duration(self._left()[1])} left"
-        self._bar.write(f"[{done:>{len(str(total))}}/{total}] {visible(told)}", file=sys.stderr)
+            text += f"; about {duration(self._left()[1])} left"
+        self._bar.write(f"[{done:>{len(str(total))}}/{total}] {visible(text)}", file=sys.stderr)
         sys.stderr.flush()
 
 
-def _told(record: Record | None, earlier: bool) -> str:
+def _summary(record: Record | None, earlier: bool) -> str:
     if record is None:
         return "not measured, the time budget would not suffice"
     again = " (from an earlier run)" if earlier else f" ({record.wall_seconds:.1f} s)"
     if record.true_step is None:
         return f"{record.status}, {record.reason}{again}"
     others = cpu_disturbance(record.crowd)
-    told = f"{figures(record.true_step)} s a training step, MBS {record.micro_batch}{again}"
-    return told if others is None else f"{told}, while {others}"
+    text = f"{figures(record.true_step)} s a training step, MBS {record.micro_batch}{again}"
+    return text if others is None else f"{text}, while {others}"

@@ -82,7 +82,7 @@ def read(folder: Path, clock: Clock = DEFAULT) -> Reading:
     environment = environment_of(folder, problems)
     options = _options(environment.options, problems) if environment != Environment() else None
     earlier = tuple(filter(None, (_options(each, problems) for each in environment.earlier)))
-    records = latest_of(all_sound_records(folder, problems), environment, problems)
+    records = latest_of(all_valid_records(folder, problems), environment, problems)
     if lack := results.lack(folder):
         why = f"{lack}: no trial of the run ended, or the folder is not whole"
         problems.append(Problem(results.TRIALS, why, "the same command again measures what is missing"))
@@ -168,11 +168,11 @@ def join(*runs: Reading) -> Joined:
         if number != newest[record.id]:
             older.setdefault((newest[record.id], number), []).append(record.id)
     if older:
-        told = [
+        counted_texts = [
             f"{counted(len(ids), 'record')} of {runs[new].folder}, not of {runs[old].folder} ({first(ids)})"
             for (new, old), ids in older.items()
         ]
-        notes.append(f"Of a trial that several folders have the newest record counts: {', '.join(told)}.")
+        notes.append(f"Of a trial that several folders have the newest record counts: {', '.join(counted_texts)}.")
     if len(tolerances := _tolerances(runs)) > 1:
         shares = [percent(tolerance) for tolerance in sorted(tolerances)]
         notes.append(f"The runs asked for tolerances of {listing(shares)}: cells are judged within {shares[0]}.")
@@ -265,7 +265,7 @@ def located(problem: Problem, folder: Path) -> Problem:
     return replace(problem, where=str(folder / problem.where))
 
 
-def sound(lines: Iterable[results.Line], place: str, problems: list[Problem]) -> list[Record]:
+def valid_records(lines: Iterable[results.Line], place: str, problems: list[Problem]) -> list[Record]:
     """Return every valid record, oldest first, with its utilisation updated to today's catalogue. Add a problem for
     each other line, located by `place` and its line number."""
     found: list[Record] = []
@@ -317,10 +317,10 @@ def latest_of(records: Iterable[Record], environment: Environment, problems: lis
     return [record for record in found if latest[record.id] is record]
 
 
-def all_sound_records(folder: Path, problems: list[Problem]) -> list[Record]:
+def all_valid_records(folder: Path, problems: list[Problem]) -> list[Record]:
     """Return all valid records, oldest first; a trial that ran more than once has several. Add to `problems`.
     Raise UserError where the trials cannot be read."""
-    found = sound(results.lines(folder), f"{results.TRIALS}, line", problems)
+    found = valid_records(results.lines(folder), f"{results.TRIALS}, line", problems)
     if results.torn(folder):
         problems.append(Problem(results.TRIALS, "the last line is torn, its trial was stopped", "it was left out"))
     return found
@@ -330,13 +330,13 @@ def history(folder: Path) -> list[Record]:
     """Return every record of a folder, oldest first; a trial that ran more than once has several. A torn last line is
     ignored. Raise UserError, which names all invalid lines, where there are any."""
     problems: list[Problem] = []
-    found = sound(results.lines(folder), "line", problems)
+    found = valid_records(results.lines(folder), "line", problems)
     if problems:
-        told = "; ".join(f"{problem.where}: {problem.what}" for problem in problems)
+        text = "; ".join(f"{problem.where}: {problem.what}" for problem in problems)
         way_out = "remove the line, and its trial is measured again"
         if len(problems) > 1:
             way_out = f"remove these {len(problems)} lines, and their trials are measured again"
-        raise UserError(f"{folder / results.TRIALS}, {told}; {way_out}")
+        raise UserError(f"{folder / results.TRIALS}, {text}; {way_out}")
     return found
 
 
@@ -417,21 +417,23 @@ def _look_at_verdicts(folder: Path, verdicts: Sequence[Verdict], clock: Clock, p
     if not isinstance(found, list) or len(found) != len(rows):
         problems.append(Problem(results.VERDICTS, f"it does not hold a row for each of the {len(rows)} cells", used))
         return
-    different = [verdict for verdict, row, told in zip(verdicts, rows, found, strict=True) if not _follows(told, row)]
+    different = [
+        verdict for verdict, row, kept_row in zip(verdicts, rows, found, strict=True) if not _follows(kept_row, row)
+    ]
     if different:
         what = f"{len(different)} of its {len(rows)} rows do not follow from the records, first {different[0].cell}"
         problems.append(Problem(results.VERDICTS, what, used))
 
 
-def _follows(told: Any, row: dict[str, Any]) -> bool:
+def _follows(kept: Any, row: dict[str, Any]) -> bool:
     """Return whether a row of verdicts.json equals this one. Version 0.4.0 judged by the authors' clock alone and
     explained no difference: its rows are compared with the judgement by that clock."""
-    if not isinstance(told, dict) or "measured_days" not in told:
-        return bool(told == row)
+    if not isinstance(kept, dict) or "measured_days" not in kept:
+        return bool(kept == row)
     cell = ("table", "model", "gpu", "gpus", "expected", "expected_days")
     named = {name: row[name] for name in cell} | {"measured_days": row["authors_days"]}
     named |= {name: row[f"authors_{name}"] for name in ("verdict", "settings", "micro_batch")}
-    return {name: told.get(name) for name in named} == named
+    return {name: kept.get(name) for name in named} == named
 
 
 def _devices(environment: Environment) -> list[Device]:

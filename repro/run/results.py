@@ -71,7 +71,7 @@ class Results:
         try:
             self._opened = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
             self._tells = self._is_here and self._is_held
-            self._mend()
+            self._repair()
             _remove_parts(self.folder)
         except BaseException:
             self.__exit__()
@@ -161,7 +161,7 @@ class Results:
                     os.ftruncate(file.fileno(), found.st_size)
                 raise
 
-    def _mend(self) -> None:
+    def _repair(self) -> None:
         """Cut off a last line torn by a kill or a full disk: its trial runs again. Add a newline that an editor
         omitted."""
         found = _bytes(self.folder)

@@ -28,7 +28,7 @@ from ..paper.tables import Cell, all_cells, published_settings
 from ..record import Record, Trial
 from ..validity import Answer, believed, is_final, larger_may_fit
 from .plan import Options, limited, trials
-from .reading import Problem, all_sound_records, environment_of, latest_of, print_problems
+from .reading import Problem, all_valid_records, environment_of, latest_of, print_problems
 from .results import BENCHMARK, PAGE, REPORT, TRAININGS, TRIALS, VERDICTS, Results
 from .verdict import Verdict, judge, judge_tables
 
@@ -80,7 +80,7 @@ class Run:
             opened.enter_context(self.results)
             folder, problems = self.results.folder, list[Problem]()
             then = environment_of(folder, [])
-            measured = all_sound_records(folder, problems)
+            measured = all_valid_records(folder, problems)
             self._records = {record.id: record for record in latest_of(measured, then, problems)}
             self._has_final = any(map(is_final, measured))  # believed or not
             print_problems(problems, folder)
@@ -190,8 +190,8 @@ class Run:
             weigh = guide.weigh if guide is not None else None
             record = run_trial(replace(trial, timeout=min(trial.timeout, left)), self.bench, max(1, size), weigh)
         except KeyboardInterrupt:
-            told = {"reason": "the run was interrupted", "remedy": "run it again"}
-            self._keep(Record.of(trial, "interrupted", tf32=tf32, **told))
+            why = {"reason": "the run was interrupted", "remedy": "run it again"}
+            self._keep(Record.of(trial, "interrupted", tf32=tf32, **why))
             raise
         self._keep_imports()
         if record.status == "timed_out" and left < trial.timeout:

@@ -239,7 +239,7 @@ class Tracker:
         with contextlib.suppress(OSError):
             self._near.shutdown(socket.SHUT_WR)
         try:
-            told = self._answer()
+            answer = self._answer()
             self._process.wait(_PATIENCE)
         except (TimeoutError, subprocess.TimeoutExpired):
             self._give_up(f"it did not finish within {_PATIENCE:g} s")
@@ -247,15 +247,15 @@ class Tracker:
         except KeyboardInterrupt:  # an interrupted run leaves no process behind
             self._give_up("interrupted before it had finished")
             raise
-        if "at" in told:
+        if "at" in answer:
             self._near.close()
-            say(f"tracked with {told['at']}")
+            say(f"tracked with {answer['at']}")
         else:
-            self._give_up(told.get("error") or f"its process {end_of(self._process.returncode)}")
+            self._give_up(answer.get("error") or f"its process {end_of(self._process.returncode)}")
 
     def trial(self, record: Record) -> None:
         """Send a trial whose record is on disk."""
-        self._send({"trial": asdict(record.as_told)})
+        self._send({"trial": asdict(record.as_published)})
 
     def end(self) -> None:
         """Announce that the run's verdicts.json and report.md are on disk."""
@@ -269,8 +269,8 @@ class Tracker:
         except TimeoutError:
             self._give_up(f"it did not listen for {_PATIENCE:g} s")
         except OSError:  # it has ended
-            told = self._answer()
-            self._give_up(told.get("error") or f"its process {end_of(self._process.wait())}")
+            answer = self._answer()
+            self._give_up(answer.get("error") or f"its process {end_of(self._process.wait())}")
 
     def _answer(self) -> dict[str, str]:
         """Return the tracker's answer: `at`, the tracker and where its data is, or `error`; empty if there was none."""

@@ -101,12 +101,12 @@ def judge_tables(records: Iterable[Record], tolerance: float, clock: Clock = DEF
     return judge(all_cells(), records, published_settings(), tolerance, clock)
 
 
-def stands_for_cell(record: Record) -> bool:
+def comparable_with_cell(record: Record) -> bool:
     """Return whether a record can be compared with a cell of the paper: on a machine like the paper's, with its
     attention and, on the paper's GPUs, with TF32 exactly where free lunch is on (all of them have TF32)."""
     settings = Settings.parse(record.settings)
     as_asked = record.tf32 == settings.free_lunch or record.device not in paper_gpus()
-    return record.stands_for_paper and settings == settings.base and as_asked
+    return record.comparable_with_paper and settings == settings.base and as_asked
 
 
 def judge(
@@ -118,7 +118,7 @@ def judge(
 ) -> list[Verdict]:
     """Return a verdict for every cell by `clock`, from the records that can be compared with a cell."""
     by_place: dict[tuple[str, str, int], list[Record]] = {}
-    for record in filter(stands_for_cell, records):
+    for record in filter(comparable_with_cell, records):
         by_place.setdefault((record.recipe, record.device, record.count), []).append(record)
     rows = {row.place: row for row in published}
 
@@ -209,11 +209,11 @@ class _Judge:
         if word == "reproduced":
             return _judgement(word, _doubts(best), best, measured)
         if word == "slower" and tried.unsettled:
-            told = f"{best.settings} takes {days_text(measured, self.clock)}, {_lacking(tried)}"
-            return _judgement("not_measured", told)
+            text = f"{best.settings} takes {days_text(measured, self.clock)}, {_lacking(tried)}"
+            return _judgement("not_measured", text)
         if word == "slower" and (beside := larger_may_fit(best)):
-            told = f"{best.settings} takes {days_text(measured, self.clock)} at MBS {best.compared_micro_batch}"
-            return _judgement("not_measured", f"{told}, and {beside}")
+            text = f"{best.settings} takes {days_text(measured, self.clock)} at MBS {best.compared_micro_batch}"
+            return _judgement("not_measured", f"{text}, and {beside}")
         return _judgement(word, "; ".join(filter(None, [self._explained(best), _doubts(best)])), best, measured)
 
     def _held(self, measured: float) -> Literal["reproduced", "faster", "slower"]:

@@ -22,30 +22,30 @@ def ran(rows: Rows, number: int) -> int:
     assert len(rows) == number, f"{len(rows)} trials, {number} were asked for"
     lacking = 0
     for (recipe, count, settings), row in rows.items():
-        told = f"{count} x {recipe} {settings}: {row['status']} {row['reason']} {row['warnings']}"
+        output = f"{count} x {recipe} {settings}: {row['status']} {row['reason']} {row['warnings']}"
         if row["status"] == "unsupported" and "zero" in settings and "offloading" not in settings:
-            assert row["reason"].startswith("DeepSpeed cannot compile its Adam"), told
+            assert row["reason"].startswith("DeepSpeed cannot compile its Adam"), output
             lacking += 1
             continue
-        assert row["status"] == "ok", told
-        assert not any("crashed" in warning for warning in row["warnings"]), told
-        assert all(seconds > 0 for part in row["device_times"][0].values() for seconds in part), told
-        assert [peak for _, peak in row["peaks"]] == sorted(peak for _, peak in row["peaks"]), told
-        assert row["gpu_state"], told
+        assert row["status"] == "ok", output
+        assert not any("crashed" in warning for warning in row["warnings"]), output
+        assert all(seconds > 0 for part in row["device_times"][0].values() for seconds in part), output
+        assert [peak for _, peak in row["peaks"]] == sorted(peak for _, peak in row["peaks"]), output
+        assert row["gpu_state"], output
         plain = "DistributedDataParallel"
         wrapper = "DeepSpeedEngine" if "zero" in settings else "FSDPModule" if "fsdp" in settings else plain
-        assert row["wrapper"].startswith(wrapper), f"{told}: {row['wrapper']}"
+        assert row["wrapper"].startswith(wrapper), f"{output}: {row['wrapper']}"
         adam = "torch AdamW" if recipe == "convnext" else "torch Adam"
         if "zero" in settings:
             adam = f"deepspeed {'DeepSpeedCPUAdam' if 'offloading' in settings else 'FusedAdam'}"
         else:
             adam += f" ({'tensor by tensor' if 'offloading' in settings else 'foreach'})"
-        assert row["optimizer"] == adam, f"{told}: {row['optimizer']}"
+        assert row["optimizer"] == adam, f"{output}: {row['optimizer']}"
         compiled = settings != "naive" and "zero" not in settings
-        assert row["compiled"] == compiled, told
-        assert not compiled or row["graphs"]["compiled"] > 0, told
-        assert not any("torch.compile" in warning for warning in row["warnings"]), told
-        assert row["kernel_path"].startswith("flash_attn::") == ("flash" in settings), f"{told}: {row['kernel_path']}"
+        assert row["compiled"] == compiled, output
+        assert not compiled or row["graphs"]["compiled"] > 0, output
+        assert not any("torch.compile" in warning for warning in row["warnings"]), output
+        assert row["kernel_path"].startswith("flash_attn::") == ("flash" in settings), f"{output}: {row['kernel_path']}"
     return lacking
 
 

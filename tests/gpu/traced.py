@@ -101,11 +101,11 @@ def main() -> None:
         # Mamba's slow scan launches a kernel for each of 2048 tokens.
         if scale == "paper" and id in wanted and (id, trace.variant) != ("mamba", "naive"):
             held = hold(models.find(id, scale), trace, _EXAMPLES[id])
-            told = str(held)
-            assert abs(held.traced_saved / held.saved - 1) < 0.01, told
-            assert abs(held.traced_peak / held.peak - 1) < 0.03, told
+            output = str(held)
+            assert abs(held.traced_saved / held.saved - 1) < 0.01, output
+            assert abs(held.traced_peak / held.peak - 1) < 0.03, output
             # Not all of ConvNeXt's: cuDNN adds a bias in a kernel of its own.
-            assert 0.85 < held.forward_operators / held.forward_launches <= 1.0, told
+            assert 0.85 < held.forward_operators / held.forward_launches <= 1.0, output
             found.append(asdict(held))
     writer = csv.DictWriter(sys.stdout, [field.name for field in fields(Held)], lineterminator="\n")
     writer.writeheader()

@@ -104,7 +104,7 @@ class Ended:
     stderr: str
 
     @property
-    def told(self) -> str:
+    def message(self) -> str:
         return self.stdout + self.stderr
 
     @property
@@ -193,7 +193,7 @@ class Running:
             time.sleep(0.01)
         return False
 
-    def told(self) -> str:
+    def message(self) -> str:
         return self._err.read_text(errors="replace")
 
     def end(self, seconds: float) -> Ended | None:
@@ -203,7 +203,7 @@ class Running:
         except subprocess.TimeoutExpired:
             self.kill()
             return None
-        return Ended(self.process.returncode, self._out.read_text(errors="replace"), self.told())
+        return Ended(self.process.returncode, self._out.read_text(errors="replace"), self.message())
 
     def left(self) -> list[str]:
         """The processes that outlive it, which get some seconds to end."""
@@ -212,9 +212,9 @@ class Running:
             if time.monotonic() > deadline:
                 break
             time.sleep(0.05)
-        told = [f"{each.pid} {' '.join(each.cmdline()[:4])}" for each in family]
+        output = [f"{each.pid} {' '.join(each.cmdline()[:4])}" for each in family]
         self.kill()
-        return told
+        return output
 
     def kill(self) -> None:
         for each in self.family():
@@ -256,7 +256,7 @@ class Case:
     # --- Injections ---
 
     @contextlib.contextmanager
-    def injection(self, told: object = "") -> Iterator[None]:
+    def injection(self, output: object = "") -> Iterator[None]:
         """One injection; it holds where no check of it fails."""
         self._problems = []
         try:
@@ -272,11 +272,11 @@ class Case:
             self._runs.clear()
         self.result.injected += 1
         self.result.held += not self._problems
-        self.result.problems += [f"{told}: {problem}" if told else problem for problem in self._problems]
+        self.result.problems += [f"{output}: {problem}" if output else problem for problem in self._problems]
 
-    def check(self, holds: object, told: object) -> None:
+    def check(self, holds: object, output: object) -> None:
         if not holds:
-            self._problems.append(" ".join(str(told).split())[:600])
+            self._problems.append(" ".join(str(output).split())[:600])
 
     def moment(self, share: float = 1.0) -> float:
         """A random moment of a run, in seconds from its start."""
@@ -328,10 +328,10 @@ class Case:
         seconds = self.patience if seconds is None else seconds
         ended = running.end(seconds)
         if ended is None:
-            self.check(False, f"hangs after {seconds:.0f} s, having said {running.told()[-300:]!r}")
-            return Ended(OK, "", running.told())
+            self.check(False, f"hangs after {seconds:.0f} s, having said {running.message()[-300:]!r}")
+            return Ended(OK, "", running.message())
         self.check(ended.code in codes, f"exit code {ended.code}, not one of {codes}: {ended.stderr[-300:]!r}")
-        self.check("Traceback (most recent call last)" not in ended.told, f"a traceback: {ended.told[-500:]!r}")
+        self.check("Traceback (most recent call last)" not in ended.message, f"a traceback: {ended.message[-500:]!r}")
         self.check(not (left := running.left()), f"left behind: {left}")
         if says:
             line = re.compile(says)

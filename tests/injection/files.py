@@ -117,16 +117,16 @@ def _edit_file(case: Case, file: Path) -> str:
     text = file.read_text()
     if file.name != TRIALS:
         row = json.loads(text)
-        told = _edit(case, row)
+        output = _edit(case, row)
         file.write_text(json.dumps(row))
-        return told
+        return output
     found = text.splitlines()
     number = case.random.randrange(len(found))
     row = json.loads(found[number])
-    told = _edit(case, row)
+    output = _edit(case, row)
     found[number] = json.dumps(row)
     file.write_text("\n".join(found) + "\n")
-    return f"line {number + 1}, {told}"
+    return f"line {number + 1}, {output}"
 
 
 def _days(folder: Path) -> set[tuple[str, float | None, float]]:
@@ -144,8 +144,8 @@ def edit_a_value(case: Case) -> None:
         kept = case.random.choice(KEPT)
         folder = case.folder(kept)
         file = folder / case.random.choice([each for each in FILES if (folder / each).is_file()])
-        told = _edit_file(case, file)
-        with case.injection(f"{kept.name}/{file.name}, {told}"):
+        output = _edit_file(case, file)
+        with case.injection(f"{kept.name}/{file.name}, {output}"):
             found = _days(folder)
             case.check(found <= whole[kept], f"new days: {sorted(map(str, found - whole[kept]))}")
             lacking = len(whole[kept]) - len(found)
@@ -190,7 +190,7 @@ def something_else_in_the_place_of_a_file(case: Case) -> None:
                 file.symlink_to(links[kind])
             words = [word.format(folder) for word in case.random.choice(READING)]
             ended = case.ended(case.start(*words), (OK, FAILED, USAGE, 3))
-            case.check(not STEERS.search(ended.told), "it steers a terminal")
+            case.check(not STEERS.search(ended.message), "it steers a terminal")
         shutil.rmtree(folder)
 
 
@@ -393,7 +393,7 @@ def hostile_names(case: Case) -> None:
             out = case.folder()
             ended = case.ended(case.start("report", str(folder), "--out", str(out)), (OK, FAILED))
             case.check((out / "report.html").is_file(), f"no page: {ended.stderr[-200:]}")
-            for text in (ended.told, *(each.read_text() for each in out.iterdir())):
+            for text in (ended.message, *(each.read_text() for each in out.iterdir())):
                 case.check(not STEERS.search(text) and "\n# All is" not in text, "it steers a terminal or adds a line")
             assert_plain((out / "report.md").read_text())
             page = Elements()

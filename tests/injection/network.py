@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from repro.console import FAILED, INTERRUPTED, USAGE
-from repro.measure.interleaving import Turns
+from repro.measure.interleaving import Scheduler
 
 from .case import Case, Running, fault, finished
 
@@ -45,7 +45,7 @@ def _steps(case: Case, folders: Sequence[Path]) -> list[Running]:
 def _measuring(case: Case, runs: Sequence[Running]) -> None:
     """Wait until each node has a rank at work."""
     for run in runs:
-        case.check(run.wait_for(partial(Running.ranks, run), case.patience), f"no rank: {run.told()[-300:]}")
+        case.check(run.wait_for(partial(Running.ranks, run), case.patience), f"no rank: {run.message()[-300:]}")
     time.sleep(case.random.uniform(0.0, 2.0))
 
 
@@ -84,7 +84,7 @@ def torchrun_of_a_node_dies(case: Case) -> None:
             _measuring(case, runs)
             runs[case.random.randrange(2)].process.kill()
             for run in runs:  # what torchrun says of it, tracebacks among it, is its own
-                case.check(run.end(GONE_SECONDS) is not None, f"hangs, having said {run.told()[-300:]!r}")
+                case.check(run.end(GONE_SECONDS) is not None, f"hangs, having said {run.message()[-300:]!r}")
                 case.check(not (left := run.left()), f"left behind: {left}")
 
 
@@ -99,7 +99,7 @@ def words_of_a_stranger(case: Case) -> None:
         known = {"TORCHELASTIC_RUN_ID": "1", "WORLD_SIZE": "2", "RANK": "0", "LOCAL_WORLD_SIZE": "1"}
         known |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         run = case.start(*LONG, "--out", str(folder), variables=known)
-        case.check(run.wait_for(lambda: _listens(port), case.patience), f"nothing listens: {run.told()[-300:]}")
+        case.check(run.wait_for(lambda: _listens(port), case.patience), f"nothing listens: {run.message()[-300:]}")
         for words in (b"[" * 100_000, b"", b"GET / HTTP/1.0\r\n\r\n", case.random.randbytes(4096)):
             with socket.create_connection(("127.0.0.1", port), timeout=10) as stranger:
                 stranger.sendall(words)
@@ -124,6 +124,6 @@ def command_that_joins_a_run(case: Case) -> None:
 @fault("network", times=1, fast=1)
 def place_where_processes_take_turns(case: Case) -> None:
     """No other user reaches it."""
-    with case.injection(), Turns() as turns:
+    with case.injection(), Scheduler() as turns:
         place = Path(turns.address)
         case.check(place.exists() and not place.stat().st_mode & 0o077, f"others reach {turns.address!r}")

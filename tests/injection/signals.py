@@ -183,7 +183,7 @@ def _asked(case: Case, number: signal.Signals) -> None:
             before = finished(folder)
             run = case.start_run(folder)
             run.wait_for(lambda: False, moment)
-            began = "to go, by" in run.told() or number == signal.SIGHUP
+            began = "to go, by" in run.message() or number == signal.SIGHUP
             ran = run.alive
             run.process.send_signal(number)
             allowed = (OK,) if not ran else (INTERRUPTED, OK) if began else (*NAMED, of_signal(number))

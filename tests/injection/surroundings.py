@@ -43,7 +43,9 @@ def _environment(case: Case, variables: Mapping[str, str]) -> dict[str, Any]:
     folder = case.folder()
     file = folder / "environment.json"
     run = case.start_run(folder, *NOTHING_TO_MEASURE, variables=variables)
-    case.check(run.wait_for(file.is_file, case.patience) or file.is_file(), f"nothing is written: {run.told()[-300:]}")
+    case.check(
+        run.wait_for(file.is_file, case.patience) or file.is_file(), f"nothing is written: {run.message()[-300:]}"
+    )
     run.kill()
     found: dict[str, Any] = json.loads(file.read_text())
     return found
@@ -145,7 +147,9 @@ def fork_of_a_package_on_the_path(case: Case) -> None:
         path = {"PYTHONPATH": f"{ROOT}{os.pathsep}{place}"}
         folder = case.folder()
         run = case.start_run(folder, variables=path)
-        case.check(run.wait_for(lambda: "elsewhere" in run.told(), case.patience), f"not told: {run.told()[-300:]}")
+        case.check(
+            run.wait_for(lambda: "elsewhere" in run.message(), case.patience), f"not told: {run.message()[-300:]}"
+        )
         run.kill()
         text = (folder / "environment.json").read_text()
         case.check(not json.loads(text)["lock"]["is_the_lock"], "it is recorded as the lock")
@@ -350,9 +354,9 @@ def installed_files_that_changed(case: Case) -> None:
                 case.check(not finished(out), "it was measured")
                 continue
             run = case.start_run(out, prefix=prefix)
-            case.check(run.wait_for((out / "environment.json").is_file, case.patience), run.told())
+            case.check(run.wait_for((out / "environment.json").is_file, case.patience), run.message())
             run.kill()
-            case.check("--repair" in run.told(), f"not told: {run.told()}")
+            case.check("--repair" in run.message(), f"not told: {run.message()}")
             found = json.loads((out / "environment.json").read_text())
             case.check(not found["lock"]["is_the_lock"], "it is recorded as the lock")
 
