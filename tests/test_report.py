@@ -975,8 +975,8 @@ def test_every_chart_is_valid_vega_lite(kept: Content, published: Content) -> No
         TopLevelSpec.validate(vega_lite(panel))
         drawn = svg(panel)
         assert drawn.startswith("<svg ")
-        assert ' role="img" aria-labelledby="panel-name" aria-describedby="panel-told"><title id="panel-name">' in drawn
-        assert f'<desc id="panel-told">{described(panel).split(":")[0]}: ' in drawn
+        assert ' role="img" aria-labelledby="panel-name" aria-describedby="panel-text"><title id="panel-name">' in drawn
+        assert f'<desc id="panel-text">{described(panel).split(":")[0]}: ' in drawn
         assert "undefined" not in drawn
         assert "NaN" not in drawn
         label = re.search("<title[^>]*>([^<]*)</title>", drawn)

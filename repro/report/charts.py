@@ -65,8 +65,8 @@ def svg(panel: Panel, id: str = "panel") -> str:
     axes = " by ".join(filter(None, (panel.y, panel.x)))
     name = escape(": ".join(filter(None, (panel.title, axes))) + f" ({panel.origin})")
     return (
-        f'{opening} role="img" aria-labelledby="{id}-name" aria-describedby="{id}-told">'
-        f'<title id="{id}-name">{name}</title><desc id="{id}-told">{escape(described(panel))}</desc>{rest}'
+        f'{opening} role="img" aria-labelledby="{id}-name" aria-describedby="{id}-text">'
+        f'<title id="{id}-name">{name}</title><desc id="{id}-text">{escape(described(panel))}</desc>{rest}'
     )
 
 
