@@ -85,7 +85,7 @@ def row(recipe: str, memory: str | None, folder: Path) -> dict[str, Any]:
 def _again(search: Search, settings: list[str], folder: Path) -> Ratio:
     """Measure how much longer a step takes with the second settings than with the first, a process of each interleaved
     round by round. A search takes the least of many noisy times, which by itself is too short."""
-    sizes = {trial.settings: trial.micro_batch for trial in search.trials}
+    sizes = {trial.settings: trial.batch.micro_batch for trial in search.trials}
     options = Options((search.recipe,), "all", search.scale, (search.count,), search.memory_limit, _ROUNDS)
     os.environ["REPRO_CACHE"] = str(folder / "cache")
     first = Trial(search.recipe, search.scale, settings[0], "cpu", search.count, search.memory_limit, _ROUNDS)
@@ -105,7 +105,7 @@ def _ratio(pair: list[Trial], benches: tuple[Bench, Bench]) -> float:
             for trial, bench in zip(pair, benches, strict=True)
         ]
         stops = [bench.server.close for bench in benches if isinstance(bench.server, ForkServer)]
-        before, after = (record.authors_step for record in scheduler.run(works, stops))
+        before, after = (record.derived.authors_step for record in scheduler.run(works, stops))
     assert before is not None, f"{pair[0].id} ran before"
     assert after is not None, f"{pair[1].id} ran before"
     return after / before

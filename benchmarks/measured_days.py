@@ -89,9 +89,9 @@ def _row(record: Record, on: str, source: str) -> dict[str, Any]:
         "gpu": record.device,
         "gpus": record.count,
         "settings": record.settings,
-        "micro_batch": record.micro_batch or "-",
-        "true_days": _days(record.true_days),
-        "authors_days": _days(record.authors_days if record.authors_micro_batch is None else None),
+        "micro_batch": record.batch.micro_batch or "-",
+        "true_days": _days(record.derived.true_days),
+        "authors_days": _days(record.derived.authors_days if record.batch.authors_micro_batch is None else None),
         "stack": on,
         "source": f"{source}, {record.id}",
     }

@@ -84,10 +84,10 @@ def judged() -> list[Judged]:
 def page(found: Sequence[Judged]) -> str:
     """Return the page, in Markdown."""
     ran = [each for each in found if Answer.of(each.record).ran]
-    sizes = sum(each.predicted.micro_batch == each.record.micro_batch for each in ran)
+    sizes = sum(each.predicted.micro_batch == each.record.batch.micro_batch for each in ran)
     feasible = sum(each.feasible_as_predicted for each in found)
-    true = [(each, each.ratio(each.record.true_step)) for each in ran]
-    authors = [(each, each.ratio(each.record.authors_step)) for each in ran]
+    true = [(each, each.ratio(each.record.derived.true_step)) for each in ran]
+    authors = [(each, each.ratio(each.record.derived.authors_step)) for each in ran]
     started = min(each.record.stack_started for each in ran if each.record.stack_started is not None)
     measured = datetime.fromtimestamp(started, UTC)
     farthest = sorted(true, key=lambda pair: _error(pair[1]), reverse=True)[:3]
@@ -119,17 +119,17 @@ Steps are seconds of a whole training step. MBS is the micro batch. A dash: it d
 
 def _row(each: Judged) -> dict[str, str | None]:
     record, predicted = each.record, each.predicted
-    true, authors = each.ratio(record.true_step), each.ratio(record.authors_step)
+    true, authors = each.ratio(record.derived.true_step), each.ratio(record.derived.authors_step)
     return {
         "recipe": record.recipe,
         "settings": record.settings,
         "fits: predicted": yes(predicted.feasible),
         "measured": yes(Answer.of(record).ran),
         "MBS: predicted": _shown(predicted.micro_batch),
-        "measured ": _shown(record.micro_batch),
+        "measured ": _shown(record.batch.micro_batch),
         "step: predicted": _seconds(predicted.step),
-        "true": _seconds(record.true_step),
-        "authors' clock": _seconds(record.authors_step),
+        "true": _seconds(record.derived.true_step),
+        "authors' clock": _seconds(record.derived.authors_step),
         "predicted/true": None if true is None else f"{true:.2f}",
         "predicted/authors'": None if authors is None else f"{authors:.2f}",
     }
@@ -153,7 +153,7 @@ def _median_error(ratios: Iterable[tuple[Judged, float | None]]) -> str:
 
 
 def _inside(ran: Iterable[Judged], days: str) -> str:
-    answers = [each.inside(getattr(each.record, days)) for each in ran]
+    answers = [each.inside(getattr(each.record.derived, days)) for each in ran]
     known = [answer for answer in answers if answer is not None]
     return f"{sum(known)} of {len(known)}"
 

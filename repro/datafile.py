@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass
 from datetime import date, datetime
 from functools import cache, wraps
 from math import isfinite
@@ -304,6 +304,7 @@ _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
 
 Kind = TypeVar("Kind")
 Lines = Annotated[str, "on several lines"]
+FLAT = {"flat": True}  # metadata of a field that is a data class: in a file its fields stand beside the others
 _HALF = re.compile("[\ud800-\udfff]")
 _BITS = 64  # of whole numbers: NVML's masks have as many; unbounded numbers would overflow a float
 
@@ -333,6 +334,19 @@ def parse(content: bytes) -> Any:
 def read(path: Path, kind: type[Kind]) -> Kind:
     """Return a file's JSON as `kind`, converted by `value`. Raises NotAsDeclaredError."""
     return value(kind, load(path))
+
+
+def plain(content: Any) -> dict[str, Any]:
+    """Return a data class as the JSON object that `value` converts back."""
+    return _flattened(type(content), asdict(content))
+
+
+def _flattened(kind: type, nested: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for each in fields(kind):
+        item = nested[each.name]
+        found |= _flattened(_types(kind)[each.name], item) if _is_flat(each) else {each.name: item}
+    return found
 
 
 def write(path: Path, plain: Any, named: bool = False) -> Path:
@@ -383,12 +397,20 @@ def _value(kind: Any, plain: Any, name: str) -> Any:
 def _object(kind: Any, plain: Any, name: str) -> Any:
     if not isinstance(plain, dict):
         raise NotAsDeclaredError(f"{name} is {json.dumps(plain)[:60]}" if name else "no JSON object")
-    known = _types(kind)
-    found = {field: _value(known[field], item, _within(name, field)) for field, item in plain.items() if field in known}
-    needed = [each.name for each in fields(kind) if each.default is each.default_factory is MISSING]
-    if lacking := [field for field in needed if field not in found]:
+    known = _in_file(kind)
+    found = {
+        field: _value(known[field][0], item, _within(name, field)) for field, item in plain.items() if field in known
+    }
+    if lacking := [field for field, (_, needed) in known.items() if needed and field not in found]:
         raise NotAsDeclaredError(f"{name or 'it'} lacks {', '.join(lacking)}")
-    return kind(**found)
+    return _built(kind, found)
+
+
+def _built(kind: Any, found: dict[str, Any]) -> Any:
+    """Return a data class of the values found for its fields and those of its flat parts."""
+    types = _types(kind)
+    own = {field.name: found[field.name] for field in fields(kind) if field.name in found and not _is_flat(field)}
+    return kind(**own, **{field.name: _built(types[field.name], found) for field in fields(kind) if _is_flat(field)})
 
 
 def _within(name: str, field: str) -> str:
@@ -415,6 +437,21 @@ def _is_of(kind: type, plain: Any) -> bool:
     return isinstance(plain, kind)
 
 
+def _is_flat(field: Field[Any]) -> bool:
+    return field.metadata == FLAT
+
+
 @cache
 def _types(kind: type) -> dict[str, Any]:
     return get_type_hints(kind, include_extras=True)
+
+
+@cache
+def _in_file(kind: type) -> dict[str, tuple[Any, bool]]:
+    """Return each field of a data class in a file, with its type and whether it is needed."""
+    found: dict[str, tuple[Any, bool]] = {}
+    for each in fields(kind):
+        declared = _types(kind)[each.name]
+        needed = each.default is each.default_factory is MISSING
+        found |= _in_file(declared) if _is_flat(each) else {each.name: (declared, needed)}
+    return found

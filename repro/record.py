@@ -9,14 +9,16 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, field, replace
 from statistics import mean, median
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from . import models
-from .datafile import Lines
+from .datafile import FLAT, Lines
 from .formats import SECONDS_A_DAY, size
 from .models.recipe import Recipe, Scale
 from .paper.gpus import Gpu, peak_flops
 from .paper.settings import Settings
+
+Times = dict[str, list[float]]  # seconds by part of a step, one per round
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Parts:
     update: tuple[float, ...]
 
     @classmethod
-    def of(cls, times: dict[str, list[float]]) -> Parts:
+    def of(cls, times: Times) -> Parts:
         """Build from a record's raw times. `without` is empty where only the authors' sequence was timed."""
         return cls(tuple(times.get("without", ())), tuple(times["with"]), tuple(times["update"]))
 
@@ -67,35 +69,36 @@ def utilisation(flops_per_step: float, step_seconds: float, count: int, peak: fl
     return flops_per_step / step_seconds / (count * peak)
 
 
-def reckoned(record: Record, gpu: Gpu | None) -> dict[str, Any]:
-    """Return the derived values by field name, steps in seconds. `gpu` is the device's catalogue entry; without one
-    `utilisation` is None.
+def derive(record: Record, gpu: Gpu | None) -> Derived:
+    """Return the derived values, steps in seconds. `gpu` is the device's catalogue entry; without one `utilisation` is
+    None.
 
     The record must have an accumulation and the raw times of every rank. Raise KeyError, IndexError or ValueError where
     the raw times are incomplete.
     """
-    assert record.accumulation is not None
-    assert record.compared_accumulation is not None
-    recipe, accumulation = models.find(record.recipe, record.scale), record.accumulation
+    accumulation, compared = record.batch.accumulation, record.batch.compared_accumulation
+    assert accumulation is not None
+    assert compared is not None
+    recipe, raw = models.find(record.recipe, record.scale), record.times
     host, device, synchronised = (
-        [Parts.of(times) for times in clock] for clock in (record.host, record.device_times, record.synchronised)
+        [Parts.of(times) for times in clock] for clock in (raw.host, raw.device_times, raw.synchronised)
     )
-    authors = authors_step(host[0], record.compared_accumulation)
+    authors = authors_step(host[0], compared)
     true = true_step(device, accumulation)
     waited = true_step(synchronised, accumulation)
-    peak = peak_flops(gpu, recipe.precision, record.in_tf32)
+    peak = peak_flops(gpu, recipe.precision, record.ran.in_tf32)
     flops, count = recipe.flops_per_example * recipe.batch_size, record.world
-    return {
-        "authors_step": authors,
-        "step_rounds": true_steps(device, accumulation),
-        "true_step": true,
-        "synchronised_step": waited,
-        "authors_days": days_of_steps(authors, recipe.training_steps),
-        "true_days": days_of_steps(true, recipe.training_steps),
-        "synchronised_days": days_of_steps(waited, recipe.training_steps),
-        "examples_per_second": recipe.batch_size / true,
-        "utilisation": utilisation(flops, true, count, peak) if peak else None,
-    }
+    return Derived(
+        step_rounds=true_steps(device, accumulation),
+        authors_step=authors,
+        true_step=true,
+        synchronised_step=waited,
+        authors_days=days_of_steps(authors, recipe.training_steps),
+        true_days=days_of_steps(true, recipe.training_steps),
+        synchronised_days=days_of_steps(waited, recipe.training_steps),
+        examples_per_second=recipe.batch_size / true,
+        utilisation=utilisation(flops, true, count, peak) if peak else None,
+    )
 
 
 # `not_measured` is no outcome of a trial: validity.py gives it to a record that the folder does not support.
@@ -180,23 +183,145 @@ class Trial(OfSettings):
 
 
 @dataclass
-class Record(OfSettings):
-    """The result of a trial with any outcome. Times are in seconds, memory in bytes, rates per second. A field is None
-    where nothing was measured.
+class BatchSearch:
+    """The search for the largest micro batch that fits, and how it divides the batch.
 
-    `host`, `device_times` and `synchronised` have, for each rank, the raw times of every round and part. `losses` are
-    those of the first rank's first micro-steps, None where not finite. `authors_micro_batch` is the micro batch of
-    `host`, and so of the authors' clock, where it is larger than `micro_batch`: their sequence accumulates no
-    gradients, and so it fitted. `reason` and `remedy` explain a status other than `ok` and what to do. `host_ran_out`
-    is true where the host's memory ran out, not the GPU's. `peaks` are the micro batches that fitted and the bytes that
-    they took; `full` is the GPU's state each time that a larger one ran out of memory. A guided search adds its
-    predictions. `uncompiled` has the micro batch and the seconds of a micro-step and of an update of a model before it
-    is compiled. For a skipped trial `bound` is the shortest possible training step, in seconds, by `bound_clock` (None
-    in older records: the authors'). `crowd` is the number of CPUs that other processes used while the model was built
-    and timed, None on a GPU and for interleaved measurements. `launches` counts the kernels, copies and memory sets
-    that the first rank's GPU ran in one micro-step `with` reduction and in one `update`, outside the timed rounds; None
-    on a CPU. `commit` is that of the checkout that measured. `stack_started` is the start time (epoch) of the server
-    that the ranks were forked from: they share what its start decided, such as the layout of memory.
+    `authors_micro_batch` is the micro batch of the raw times `host`, and so of the authors' clock, where it is larger
+    than `micro_batch`: their sequence accumulates no gradients, and so it fitted. `halvings` counts those that timing
+    needed. `peaks` are the micro batches that fitted and the bytes that they took; `full` is the GPU's state each time
+    that a larger one ran out of memory.
+    """
+
+    micro_batch: int | None = None
+    accumulation: int | None = None
+    authors_micro_batch: int | None = None
+    halvings: int = 0
+    peaks: list[list[int]] = field(default_factory=list)
+    full: list[dict[str, float | None]] = field(default_factory=list)
+
+    @property
+    def compared_micro_batch(self) -> int | None:
+        """Return the micro batch of the authors' clock, which is compared with the paper and with predictions."""
+        return self.authors_micro_batch or self.micro_batch
+
+    @property
+    def compared_accumulation(self) -> int | None:
+        """Return the accumulation steps of `compared_micro_batch`."""
+        if not self.authors_micro_batch or self.micro_batch is None or self.accumulation is None:
+            return self.accumulation
+        return self.accumulation * self.micro_batch // self.authors_micro_batch
+
+
+@dataclass
+class Guidance:
+    """What a guided search predicted, and what it skipped the trial for.
+
+    `uncompiled` has the micro batch and the seconds of a micro-step and of an update of a model before it is compiled.
+    For a skipped trial `bound` is the shortest possible training step, in seconds, by `bound_clock` (None in older
+    records: the authors').
+    """
+
+    predicted_micro_batch: int | None = None
+    predicted_step: float | None = None
+    uncompiled: list[list[float]] = field(default_factory=list)
+    bound: float | None = None
+    bound_clock: Clock | None = None
+
+
+@dataclass(frozen=True)
+class WhatRan:
+    """What ran, as the first rank found it after its first training step, beside what was asked for: `precision`,
+    `compiled`, `tf32` and `reduction`.
+
+    `compiled` is false where compiling failed. `graphs` counts those of torch.compile. `weights` counts the model's,
+    `weights_held` and `moments_held` the first rank's.
+    """
+
+    precision: str = ""
+    ran_precision: str = ""
+    wrapper: str = ""
+    optimizer: str = ""
+    kernel_path: str = ""
+    compiled: bool = False
+    graphs: dict[str, int] | None = None
+    tf32: bool = False
+    ran_tf32: bool | None = None
+    reduction: str = ""
+    weights: int | None = None
+    weights_held: int | None = None
+    moments_held: int | None = None
+
+    @classmethod
+    def asked(cls, recipe: Recipe, settings: Settings, compiled: bool, tf32: bool) -> WhatRan:
+        """Return what is to run, before it does."""
+        return cls(
+            precision=recipe.precision,
+            compiled=compiled,
+            tf32=tf32,
+            reduction="every micro-step" if settings.reduces_every_micro_step else "last micro-step",
+        )
+
+    @property
+    def in_tf32(self) -> bool:
+        """Return whether fp32 products ran in TF32 or, where that was not checked, whether TF32 was asked for."""
+        return self.tf32 if self.ran_tf32 is None else self.ran_tf32
+
+
+@dataclass(frozen=True)
+class RawTimes:
+    """The seconds of every round and part, of each rank: by the host's clock, by the device's, and synchronised."""
+
+    host: list[Times] = field(default_factory=list)
+    device_times: list[Times] = field(default_factory=list)
+    synchronised: list[Times] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Derived:
+    """The values that follow from the raw times: seconds of a training step, days of the training, and rates."""
+
+    step_rounds: list[float] = field(default_factory=list)
+    authors_step: float | None = None
+    true_step: float | None = None
+    synchronised_step: float | None = None
+    authors_days: float | None = None
+    true_days: float | None = None
+    synchronised_days: float | None = None
+    examples_per_second: float | None = None
+    utilisation: float | None = None
+
+
+@dataclass
+class Observed:
+    """What was observed around the timed rounds: memory, the start, the first losses, and the state of the machine.
+
+    `losses` are those of the first rank's first micro-steps, None where not finite. `extrapolation_error` is that of
+    the derived step against `whole_steps`, relative. `crowd` is the number of CPUs that other processes used while the
+    model was built and timed, None on a GPU and for interleaved measurements. `launches` counts the kernels, copies and
+    memory sets that the first rank's GPU ran in one micro-step `with` reduction and in one `update`, outside the timed
+    rounds; None on a CPU.
+    """
+
+    peak_memory: int | None = None
+    start_seconds: float | None = None
+    warm_up_seconds: float | None = None
+    losses: list[float | None] | None = None
+    whole_steps: list[float] | None = None
+    extrapolation_error: float | None = None
+    gpu_state: list[dict[str, float | None] | None] | None = None
+    crowd: float | None = None
+    launches: dict[str, int] | None = None
+
+
+@dataclass
+class Record(OfSettings):
+    """The result of a trial with any outcome, in parts. Times are in seconds, memory in bytes, rates per second. A
+    field is None where nothing was measured. In a file the fields of the parts stand beside the record's own.
+
+    `reason` and `remedy` explain a status other than `ok` and what to do. `host_ran_out` is true where the host's
+    memory ran out, not the GPU's. `commit` is that of the checkout that measured. `stack_started` is the start time
+    (epoch) of the server that the ranks were forked from: they share what its start decided, such as the layout of
+    memory.
     """
 
     id: str
@@ -212,51 +337,12 @@ class Record(OfSettings):
     host_ran_out: bool = False
     nodes: int = 1
     memory_limit: int | None = None
-    micro_batch: int | None = None
-    accumulation: int | None = None
-    authors_micro_batch: int | None = None
-    halvings: int = 0
-    peaks: list[list[int]] = field(default_factory=list)
-    full: list[dict[str, float | None]] = field(default_factory=list)
-    predicted_micro_batch: int | None = None
-    predicted_step: float | None = None
-    uncompiled: list[list[float]] = field(default_factory=list)
-    bound: float | None = None
-    bound_clock: Clock | None = None
-    precision: str = ""
-    ran_precision: str = ""
-    wrapper: str = ""
-    optimizer: str = ""
-    kernel_path: str = ""
-    compiled: bool = False
-    graphs: dict[str, int] | None = None
-    tf32: bool = False
-    ran_tf32: bool | None = None
-    reduction: str = ""
-    weights: int | None = None
-    weights_held: int | None = None
-    moments_held: int | None = None
-    host: list[dict[str, list[float]]] = field(default_factory=list)
-    device_times: list[dict[str, list[float]]] = field(default_factory=list)
-    synchronised: list[dict[str, list[float]]] = field(default_factory=list)
-    step_rounds: list[float] = field(default_factory=list)
-    authors_step: float | None = None
-    true_step: float | None = None
-    synchronised_step: float | None = None
-    authors_days: float | None = None
-    true_days: float | None = None
-    synchronised_days: float | None = None
-    examples_per_second: float | None = None
-    utilisation: float | None = None
-    peak_memory: int | None = None
-    start_seconds: float | None = None
-    warm_up_seconds: float | None = None
-    losses: list[float | None] | None = None
-    whole_steps: list[float] | None = None
-    extrapolation_error: float | None = None
-    gpu_state: list[dict[str, float | None] | None] | None = None
-    crowd: float | None = None
-    launches: dict[str, int] | None = None
+    batch: BatchSearch = field(default_factory=BatchSearch, metadata=FLAT)
+    guidance: Guidance = field(default_factory=Guidance, metadata=FLAT)
+    ran: WhatRan = field(default_factory=WhatRan, metadata=FLAT)
+    times: RawTimes = field(default_factory=RawTimes, metadata=FLAT)
+    derived: Derived = field(default_factory=Derived, metadata=FLAT)
+    observed: Observed = field(default_factory=Observed, metadata=FLAT)
     warnings: list[str] = field(default_factory=list)
     wall_seconds: float = 0.0
     commit: str | None = None
@@ -264,58 +350,54 @@ class Record(OfSettings):
     log: str = ""
 
     @property
-    def in_tf32(self) -> bool:
-        """Return whether fp32 products ran in TF32 or, where that was not checked, whether TF32 was asked for."""
-        return self.tf32 if self.ran_tf32 is None else self.ran_tf32
-
-    @property
-    def compared_micro_batch(self) -> int | None:
-        """Return the micro batch of the authors' clock, which is compared with the paper and with predictions."""
-        return self.authors_micro_batch or self.micro_batch
-
-    @property
-    def compared_accumulation(self) -> int | None:
-        """Return the accumulation steps of `compared_micro_batch`."""
-        if not self.authors_micro_batch or self.micro_batch is None or self.accumulation is None:
-            return self.accumulation
-        return self.accumulation * self.micro_batch // self.authors_micro_batch
-
-    @property
     def clocks_ratio(self) -> float | None:
         """Return the authors' step over the true one, which is also the ratio of their days: below 1 where the authors'
         clock shows less than the time that a user waits. The authors' step is the mean of the rounds, the true one
         their median. None on a CPU, where both use one clock, and where the two micro batches differ."""
-        if self.device == "cpu" or self.authors_micro_batch or not self.authors_step or not self.true_step:
+        if (
+            self.device == "cpu"
+            or self.batch.authors_micro_batch
+            or not self.derived.authors_step
+            or not self.derived.true_step
+        ):
             return None
-        return self.authors_step / self.true_step
+        return self.derived.authors_step / self.derived.true_step
 
     def step_by(self, clock: Clock) -> float | None:
         """Return the seconds of a training step by this clock; None where nothing was measured."""
-        return self.true_step if clock == "true" else self.authors_step
+        return self.derived.true_step if clock == "true" else self.derived.authors_step
 
     def days_by(self, clock: Clock) -> float | None:
         """Return the days of the whole training by this clock; None where nothing was measured."""
-        return self.true_days if clock == "true" else self.authors_days
+        return self.derived.true_days if clock == "true" else self.derived.authors_days
 
     def micro_batch_by(self, clock: Clock) -> int | None:
         """Return the micro batch that this clock timed. The authors' may be larger: their sequence accumulates no
         gradients, and fits where the true one needs half. Appendix J's is compared with `compared_micro_batch`."""
-        return self.micro_batch if clock == "true" else self.compared_micro_batch
+        return self.batch.micro_batch if clock == "true" else self.batch.compared_micro_batch
 
     def skipped_by(self, clock: Clock) -> bool:
         """Return whether a guided search skipped it because it could not be the fastest by this clock."""
-        return self.status == "skipped" and (self.bound_clock or "authors") == clock
+        return self.status == "skipped" and (self.guidance.bound_clock or "authors") == clock
 
     @property
     def as_published(self) -> Record:
         """Return the record for publication, without days for a tiny recipe: they have no meaning. Its steps stay."""
         if self.scale == "paper":
             return self
-        return replace(self, authors_days=None, true_days=None, synchronised_days=None)
+        return replace(self, derived=replace(self.derived, authors_days=None, true_days=None, synchronised_days=None))
 
     @classmethod
-    def of(cls, trial: Trial | Record, status: Status, **known: Any) -> Record:
-        """Build the record of a trial, or of another record's trial, from the fields that are known."""
+    def of(
+        cls,
+        trial: Trial | Record,
+        status: Status,
+        reason: str = "",
+        remedy: str = "",
+        ran: WhatRan | None = None,
+        guidance: Guidance | None = None,
+    ) -> Record:
+        """Build the record of a trial, or of another record's trial, from what is known at once."""
         return cls(
             trial.id,
             trial.recipe,
@@ -324,9 +406,12 @@ class Record(OfSettings):
             trial.device,
             trial.count,
             status,
+            reason,
+            remedy,
             nodes=trial.nodes,
             memory_limit=trial.memory_limit,
-            **known,
+            guidance=guidance or Guidance(),
+            ran=ran or WhatRan(),
         )
 
 

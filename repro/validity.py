@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
 from enum import Enum, auto
 from typing import Any
 
@@ -16,7 +17,7 @@ from .machine.environment import Environment, RunGpu
 from .machine.support import fits_papers_hosts
 from .paper.gpus import find
 from .paper.settings import Settings
-from .record import AS_TIMED, Record, Trial, reckoned
+from .record import AS_TIMED, Record, Trial, WhatRan, derive
 
 
 class Answer(Enum):
@@ -85,7 +86,7 @@ def disturbance(record: Record) -> str | None:
 
 def gpu_disturbance(record: Record) -> str | None:
     """Describe what disturbed the GPU as the record was timed, or as nothing fitted; None where nothing is known."""
-    for state in filter(None, record.gpu_state or []):
+    for state in filter(None, record.observed.gpu_state or []):
         held = int(state.get("throttle_reasons") or 0) if record.status == "ok" else 0
         for bit, words in _THROTTLED.items():
             if held & bit:
@@ -99,7 +100,7 @@ def larger_may_fit(record: Record) -> str | None:
     """Describe why a larger micro batch than the one that ran may fit; None where nothing is known."""
     if record.status != "ok":
         return None
-    used = next(filter(None, map(_used_by_others, record.full)), None)
+    used = next(filter(None, map(_used_by_others, record.batch.full)), None)
     return used and f"a larger micro batch ran out of memory as {used}"
 
 
@@ -143,36 +144,38 @@ def contradiction(record: Record) -> str | None:
     if record.status == "not_measured":
         return "its status is not_measured, which no trial leaves"
     if record.status != "ok":
-        derived = [name for name in ("authors_step", "true_step", "true_days") if getattr(record, name) is not None]
-        return f"its status is {record.status}, and yet it has {derived[0]}" if derived else None
-    micro_batch, accumulation = record.micro_batch, record.accumulation
+        derived = asdict(record.derived)
+        has = [name for name in ("authors_step", "true_step", "true_days") if derived[name] is not None]
+        return f"its status is {record.status}, and yet it has {has[0]}" if has else None
+    micro_batch, accumulation = record.batch.micro_batch, record.batch.accumulation
     if micro_batch is None or accumulation is None or trial.world * micro_batch * accumulation != recipe.batch_size:
         return (
             f"{trial.world} devices x MBS {micro_batch} x GAS {accumulation} is not the batch size, {recipe.batch_size}"
         )
-    if not record.wrapper or record.weights_held is None:
+    if not record.ran.wrapper or record.ran.weights_held is None:
         return "it does not say what ran"
     return _contradiction_of_times(record)
 
 
 def _contradiction_of_times(record: Record) -> str | None:
     """Describe a contradiction in the raw times, or with what is derived from them."""
-    for name in ("host", "device_times", "synchronised"):
-        if len(getattr(record, name)) != record.world:
-            return f"{name} has the times of {len(getattr(record, name))} ranks, {record.world} took part"
-    clocks = (record.host, record.device_times, record.synchronised)
+    by_clock = {clock.name: getattr(record.times, clock.name) for clock in fields(record.times)}
+    for name, ranks in by_clock.items():
+        if len(ranks) != record.world:
+            return f"{name} has the times of {len(ranks)} ranks, {record.world} took part"
+    clocks = by_clock.values()
     if not all(time > 0 for clock in clocks for rank in clock for times in rank.values() for time in times):
         return "a raw time of it is not positive"
     rounds = sorted({len(times) for clock in clocks for rank in clock for times in rank.values()})
     if len(rounds) > 1:  # values derived from them take the number of the first rank
         return f"its raw times are of {listing([*map(str, rounds)])} rounds, every rank times as many of each part"
     try:
-        numbers = reckoned(record, None)
+        numbers = asdict(derive(record, None))
     except (KeyError, IndexError, ValueError):
         return "its raw times are not complete"
     del numbers["utilisation"]  # it depends on the catalogue, too, in which a peak may have been corrected since
     for name, value in numbers.items():
-        recorded = getattr(record, name)
+        recorded = getattr(record.derived, name)
         if not _agree(recorded, value):
             return f"{name} is {json.dumps(recorded)}, the raw times give {json.dumps(value)}"
     return None
@@ -193,8 +196,8 @@ def believed(record: Record, environment: Environment) -> Record:
     `not_measured`, with the reason."""
     if (why := _doubt(record, environment)) is None:
         return record
-    known = {"tf32": record.tf32, "commit": record.commit, "stack_started": record.stack_started}
-    return Record.of(record, "not_measured", reason=why, remedy=_REMEDY, **known)
+    found = Record.of(record, "not_measured", why, _REMEDY, ran=WhatRan(tf32=record.ran.tf32))
+    return replace(found, commit=record.commit, stack_started=record.stack_started)
 
 
 def _doubt(record: Record, environment: Environment) -> str | None:
@@ -208,17 +211,17 @@ def _doubt(record: Record, environment: Environment) -> str | None:
         return f"its machine is {record.count} x {record.device}, and environment.json {there}"
     if why := _doubt_of_commit(record, environment):
         return why
-    if record.crowd is not None:
+    if record.observed.crowd is not None:
         return "it says how busy other processes kept the CPUs, which only a trial on a CPU records"
-    sizes = [pair[1] for pair in record.peaks if len(pair) == 2]
-    memory, most = max(gpu.memory_bytes for gpu in listed), max([record.peak_memory or 0, *sizes])
+    sizes = [pair[1] for pair in record.batch.peaks if len(pair) == 2]
+    memory, most = max(gpu.memory_bytes for gpu in listed), max([record.observed.peak_memory or 0, *sizes])
     if most > memory:
         return f"it took {most:,} bytes of a GPU that has {memory:,} by environment.json"
     if record.status == "ok":
         return _doubt_of_gpu(record)
     if record.status == "out_of_memory" and not any(size > 0 for size in sizes):
         return _doubt_of_full_gpu(record, listed)
-    if record.status == "skipped" and not (record.bound and record.bound > 0):
+    if record.status == "skipped" and not (record.guidance.bound and record.guidance.bound > 0):
         return "it was skipped without a bound: the seconds that a training step would have taken at best"
     return None
 
@@ -239,23 +242,26 @@ def _doubt_of_commit(record: Record, environment: Environment) -> str | None:
 
 def _doubt_of_gpu(record: Record) -> str | None:
     """Describe why a trial that was timed did not run on a GPU."""
-    states = record.gpu_state or []
+    states = record.observed.gpu_state or []
     known = any(value is not None for state in states for value in (state or {}).values())
     if not known or len(states) != record.world:
         return "it does not say in which state the GPU of each rank was as it was timed"
-    if any(host["with"] == device["with"] for host, device in zip(record.host, record.device_times, strict=True)):
+    if any(
+        host["with"] == device["with"]
+        for host, device in zip(record.times.host, record.times.device_times, strict=True)
+    ):
         return "its device's clock read exactly what the host's did, as on a CPU"
-    if record.utilisation is not None and record.utilisation > 1:
+    if record.derived.utilisation is not None and record.derived.utilisation > 1:
         return (
-            f"by the true clock it made {record.utilisation:.0%} of the GPU's dense peak, more than there is: its "
-            "clock is wrong, or its GPU's row in expected/gpus.csv"
+            f"by the true clock it made {record.derived.utilisation:.0%} of the GPU's dense peak, more than there is: "
+            "its clock is wrong, or its GPU's row in expected/gpus.csv"
         )
     return None
 
 
 def _doubt_of_full_gpu(record: Record, listed: list[RunGpu]) -> str | None:
     """Describe why nothing shows that memory ran out of a listed GPU, where no micro batch fitted before."""
-    states = [*record.full, *filter(None, record.gpu_state or [])]
+    states = [*record.batch.full, *filter(None, record.observed.gpu_state or [])]
     said = [memory for state in states if (memory := state.get("memory_bytes"))]
     if not said:
         return "it ran out of memory without what the GPU said of its memory, and without a size that fitted before"

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +19,7 @@ import pytest
 
 from repro import __version__, datafile, models
 from repro.cli import main
+from repro.datafile import FLAT
 from repro.machine import environment
 from repro.machine.environment import Environment, RunGpu
 from repro.machine.host import Host
@@ -26,7 +27,7 @@ from repro.machine.support import compiles
 from repro.models.recipe import Recipe, Scale
 from repro.paper.gpus import find
 from repro.paper.settings import Settings
-from repro.record import Record, Status, Trial, reckoned
+from repro.record import RawTimes, Record, Status, Trial, derive
 from repro.run.results import TRIALS, Results
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -138,6 +139,7 @@ def slow_imports(*arguments: str) -> set[str]:
     code = f"""
 import sys
 from repro.cli import main
+from repro.datafile import FLAT
 try:
     main(sys.argv[1:])
 finally:
@@ -173,21 +175,32 @@ def record(
     elif status == "skipped":
         known = {"bound": 1.0, **known}
     trial = Trial(model, scale, Settings.parse(settings).id, gpu, count, memory, nodes=nodes)
-    found = Record.of(trial, status, **known)
+    found = altered(Record.of(trial, status), **known)
     if days is None:
         return found
     recipe = models.find(model, scale)
-    found.micro_batch = found.micro_batch or min(4, recipe.batch_size // trial.world)
-    found.accumulation = recipe.batch_size // found.micro_batch // trial.world
-    found.host = [_times(days, recipe, found.compared_accumulation or 1)] * trial.world
-    found.device_times = found.synchronised = [_times(true_days or days, recipe, found.accumulation)] * trial.world
+    found.batch.micro_batch = found.batch.micro_batch or min(4, recipe.batch_size // trial.world)
+    found.batch.accumulation = recipe.batch_size // found.batch.micro_batch // trial.world
+    host = [_times(days, recipe, found.batch.compared_accumulation or 1)] * trial.world
+    device = [_times(true_days or days, recipe, found.batch.accumulation)] * trial.world
     if gpu != "cpu":  # whose clock never reads the same as the host's
-        time = found.host[0]["with"][0]
+        time = host[0]["with"][0]
         around = [math.nextafter(time, 0.0), time, math.nextafter(time, math.inf)]  # whose mean it is
-        found.host = [found.host[0] | {"with": around}] * trial.world
-    for name, value in reckoned(found, find(gpu)).items():
-        setattr(found, name, value)
+        host = [host[0] | {"with": around}] * trial.world
+    found.times = RawTimes(host, device, device)
+    found.derived = derive(found, find(gpu))
     return found
+
+
+def altered(one: Record, **known: Any) -> Record:
+    """The record with other values in these fields, of its own or of its parts."""
+    own = {name: known.pop(name) for name in [*known] if name in vars(one)}
+    for each in fields(one):
+        if each.metadata == FLAT:
+            part = own.get(each.name, getattr(one, each.name))
+            own[each.name] = replace(part, **{name: known.pop(name) for name in [*known] if name in vars(part)})
+    assert not known, "a record has no such fields"
+    return replace(one, **own)
 
 
 def of_more_rounds(one: Record) -> Record:
@@ -222,7 +235,7 @@ def results_folder(folder: Path, *records: Record, **described: Any) -> Path:
     """A results folder that holds these records, and lists their GPUs where there are any. `described` is what else its
     environment.json holds."""
     with Results(folder), (folder / TRIALS).open("a", encoding="utf-8") as file:
-        file.writelines(f"{json.dumps(asdict(each))}\n" for each in records)
+        file.writelines(f"{json.dumps(datafile.plain(each))}\n" for each in records)
     if described or any(each.device != "cpu" for each in records):
         own = {name: value for name, value in asdict(listed(*records)).items() if name in ("gpus", "commits")}
         datafile.write(folder / environment.FILE, {"repro": __version__} | described | own)

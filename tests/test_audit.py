@@ -26,9 +26,9 @@ from repro.predict.audit import (
     verdict,
     without_queue,
 )
-from repro.record import reckoned
+from repro.record import derive
 from repro.report.causes import _peak, causes
-from tests.command_line import ROOT, answer, record, repro, results_folder
+from tests.command_line import ROOT, altered, answer, record, repro, results_folder
 
 PYTHIA_1B_FLOPS = 1.282e13 * 1024 * 143_000
 
@@ -130,10 +130,11 @@ def test_gpus_of_several_nodes_all_count() -> None:
 
 def test_a_measured_share_is_of_the_peak_of_what_ran_and_not_of_the_tf32_asked_for() -> None:
     asked = record("vit", "free_lunch", 300.0, tf32=True, ran_tf32=True)
-    shares = [audit_measured([replace(asked, ran_tf32=ran)])[0] for ran in (True, False)]
+    shares = [audit_measured([altered(asked, ran_tf32=ran)])[0] for ran in (True, False)]
     assert [(row.precision, row.peak_tflops) for row in shares] == [("TF32", 156), ("fp32", 19.5)]
-    of_peak = [reckoned(replace(asked, ran_tf32=ran), find("A100"))["utilisation"] for ran in (True, False)]
-    assert of_peak[1] == pytest.approx(of_peak[0] * 156 / 19.5)
+    of_tf32, of_fp32 = (derive(altered(asked, ran_tf32=ran), find("A100")).utilisation for ran in (True, False))
+    assert of_tf32 is not None
+    assert of_fp32 == pytest.approx(of_tf32 * 156 / 19.5)
 
 
 def test_measured_days_are_summed_up_under_that_name() -> None:

@@ -30,7 +30,7 @@ from repro.paper.arithmetic import recipe_of
 from repro.paper.settings import Settings, search_space
 from repro.paper.tables import COUNTS, cells, quantities
 from repro.record import Record, Status
-from tests.command_line import ROOT, answer, documentation, record, refusal, repro, results_folder
+from tests.command_line import ROOT, altered, answer, documentation, record, refusal, repro, results_folder
 
 CHECKED = {checked.claim.id: checked for checked in check_all()}
 PYTHIA = ("pythia-160m", "pythia-410m", "pythia-1b", "pythia-2.8b", "pythia-6.9b")
@@ -632,7 +632,7 @@ def test_what_stands_for_no_cell_refutes_no_search(otherwise: str) -> None:
         if otherwise == "flash":
             each.settings = replace(Settings.parse(each.settings), attention="flash").id
         else:
-            each.tf32 = False
+            each.ran = replace(each.ran, tf32=False)
     checked = check("best-over-median", records)
     assert checked.verdict == "needs_measurement"
     assert "they are of other models or settings" in checked.reason
@@ -785,7 +785,7 @@ def test_claims_go_by_true_days_and_say_what_the_authors_clock_gives() -> None:
     assert authors.verdict == "needs_measurement"
     assert authors.reason.endswith("; by true days 1 cell (differs)")
     gain = search(best=20.1, counts=(1,))
-    early = [replace(one, authors_step=one.authors_step and one.authors_step / 2) for one in gain]
+    early = [altered(one, authors_step=one.derived.authors_step and one.derived.authors_step / 2) for one in gain]
     assert check("one-gpu-memory-saving", early).reason == check("one-gpu-memory-saving", gain).reason, "a ratio"
 
 

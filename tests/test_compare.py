@@ -26,7 +26,7 @@ from repro.console import UserError
 from repro.machine.environment import Environment
 from repro.machine.host import Host
 from repro.record import Record
-from tests.command_line import ROOT, benchmark_json, record, repro, results_folder
+from tests.command_line import ROOT, altered, benchmark_json, record, repro, results_folder
 
 RUN = ROOT / "results" / "cpu-2-cores"
 KEYS = {
@@ -298,7 +298,7 @@ def test_of_two_micro_batches_that_both_sides_had_the_one_of_most_processes_is_c
 def sides(**changed: Any) -> list[Side]:
     """Ten processes twice, those of the second side changed."""
     known = Environment(host=Host("One"))
-    later = [replace(each, **changed) for each in processes(seed=2)]
+    later = [altered(each, **changed) for each in processes(seed=2)]
     return [Side("before", tuple(processes()), known), Side("after", tuple(later), known)]
 
 
@@ -341,16 +341,16 @@ def test_what_runs_on_neither_side_spoils_no_answer(tmp_path: Path) -> None:
 
 
 def test_a_step_is_that_from_an_idle_device_to_an_idle_device() -> None:
-    waited = replace(processes(count=1)[0], synchronised_step=3.0, true_step=2.0)
+    waited = altered(processes(count=1)[0], synchronised_step=3.0, true_step=2.0)
     assert step_seconds(waited) == 3.0
-    assert step_seconds(replace(waited, synchronised_step=None)) == 2.0
+    assert step_seconds(altered(waited, synchronised_step=None)) == 2.0
 
 
 def test_separate_runs_are_judged_by_the_median_of_each_start_and_a_floor_of_the_first_stack() -> None:
     before, after = sides(synchronised_step=30.0)
     output = [replace(each, stack_started=number // 3) for number, each in enumerate(before.records[:9])]
     for each, seconds in zip(output, (1, 2, 9, 3, 3, 3, 7, 5, 6), strict=True):
-        each.synchronised_step = seconds
+        each.derived = replace(each.derived, synchronised_step=seconds)
     assert medians_of_starts(output, step_seconds) == [2, 3, 6]
     a = [step_seconds(each) for each in before.records]
     judged = judge_separate(before.records, after.records)
@@ -361,8 +361,8 @@ def test_separate_runs_are_judged_by_the_median_of_each_start_and_a_floor_of_the
 
 def test_small_warm_ups_and_the_last_digits_of_a_loss_are_no_change() -> None:
     [one] = processes(count=1, warm_up_seconds=0.3, losses=[1000.0, 0.01])
-    assert changes([one], [replace(one, warm_up_seconds=0.9, losses=[1000.9, 0.01])]) == []
-    assert [str(found) for found in changes([one], [replace(one, losses=[1000.0, 0.0101])])] == [
+    assert changes([one], [altered(one, warm_up_seconds=0.9, losses=[1000.9, 0.01])]) == []
+    assert [str(found) for found in changes([one], [altered(one, losses=[1000.0, 0.0101])])] == [
         "loss of micro-step 2: 0.01, then 0.0101"
     ]
 
@@ -386,7 +386,7 @@ def test_a_peak_and_compiling_on_a_cpu_have_moved_only_where_their_starts_say_so
 
 
 def test_a_peak_that_cannot_be_one_is_reported_as_it_is() -> None:
-    of = [replace(processes(count=1)[0], device="cpu", peak_memory=mib * 2**20) for mib in (100, -1)]
+    of = [altered(processes(count=1)[0], device="cpu", peak_memory=mib * 2**20) for mib in (100, -1)]
     assert [found.what for found in changes(of[:1], of[1:])] == ["peak memory"]
 
 
@@ -755,7 +755,7 @@ def test_what_changed_besides_speed_is_reported(tmp_path: Path) -> None:
     }
     before, after = processes(**known), [*processes(seed=2, **other)]
     for each in after:
-        each.peak_memory = 2 * 10**9
+        each.observed.peak_memory = 2 * 10**9
     found, _ = compared(tmp_path, before, after)
     assert found["trials"][0]["changes"] == [
         "kernel path: flash attention, then math attention",

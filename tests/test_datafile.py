@@ -45,6 +45,31 @@ def test_an_object_becomes_a_data_class_and_what_is_unknown_is_left_out() -> Non
     assert datafile.value(dict[str, Part], {"a": {"name": "b"}}) == {"a": Part("b")}
 
 
+@dataclass(frozen=True)
+class Times:
+    rounds: list[float] = field(default_factory=list)
+    warm_up: float = 0.0
+
+
+@dataclass(frozen=True)
+class Measurement:
+    name: str
+    times: Times = field(default_factory=Times, metadata=datafile.FLAT)
+    part: Part | None = None
+
+
+def test_the_fields_of_a_flat_part_stand_beside_the_others_in_their_order() -> None:
+    one = Measurement("a", Times([1.0, 2.0], 3.0), Part("b"))
+    plain = {"name": "a", "rounds": [1.0, 2.0], "warm_up": 3.0, "part": {"name": "b", "share": None}}
+    assert [*datafile.plain(one).items()] == [*plain.items()]
+    assert datafile.value(Measurement, plain | {"times": "unknown"}) == one
+    assert datafile.value(Measurement, {"name": "a"}) == Measurement("a")
+    with pytest.raises(datafile.NotAsDeclaredError, match=r"^rounds\[1\] is null$"):
+        datafile.value(Measurement, plain | {"rounds": [1.0, None]})
+    with pytest.raises(datafile.NotAsDeclaredError, match=r"^it lacks name$"):
+        datafile.value(Measurement, {"warm_up": 3.0})
+
+
 @pytest.mark.parametrize(
     ("plain", "output"),
     [

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from repro import datafile
 from repro.machine.environment import Environment, keep
 from repro.machine.environment import read as read_environment
 from repro.paper.gpus import find
-from repro.record import Record, Trial, reckoned
+from repro.record import Record, Trial, derive
 from repro.run.reading import join, read
 from repro.run.results import TRIALS
 from tests.command_line import ROOT, answer, listed, record, repro, results_folder
@@ -43,10 +44,10 @@ def verified(folder: Path) -> list[str]:
     return [verdict.cell for verdict in read(folder).verdicts if verdict.verdict in WORDS]
 
 
-def derive(found: dict[str, Any]) -> dict[str, Any]:
+def derived_again(found: dict[str, Any]) -> dict[str, Any]:
     """The record with all derived numbers redone from what it says now."""
-    one = Record(**found)
-    return asdict(replace(one, **reckoned(one, find(one.device))))
+    one = datafile.value(Record, found)
+    return datafile.plain(replace(one, derived=derive(one, find(one.device))))
 
 
 def named(found: dict[str, Any]) -> dict[str, Any]:
@@ -159,7 +160,11 @@ FORGED: dict[str, tuple[str, Forge, str]] = {
     "a busy CPU": (OK, set_(crowd=0.0), "busy other processes kept the CPUs"),
     "a peak beyond the GPU": (OK, set_(peak_memory=10**11), "it took 100,000,000,000 bytes of a GPU that has"),
     "a size beyond the GPU": (OK, set_(peaks=[[4, 10**11]]), "it took 100,000,000,000 bytes of a GPU that has"),
-    "the host's clock": (OK, lambda one, _: one.update(derive(one | {"device_times": one["host"]})), "as on a CPU"),
+    "the host's clock": (
+        OK,
+        lambda one, _: one.update(derived_again(one | {"device_times": one["host"]})),
+        "as on a CPU",
+    ),
     "full, no GPU": (FULL, around(gpus=[]), "lists no GPU"),
     "full, no commit": (FULL, set_(commit=None), "it was written by no known commit"),
     "full, nothing said": (FULL, set_(full=[], gpu_state=None), "without what the GPU said of its memory"),
@@ -186,7 +191,12 @@ def test_what_its_folder_does_not_support_is_not_measured_and_says_why(what: str
     reading = read(folder)
     assert verified(folder) == []
     (left,) = reading.records
-    assert (left.status, left.true_days, left.authors_days, left.utilisation) == ("not_measured", None, None, None)
+    assert (left.status, left.derived.true_days, left.derived.authors_days, left.derived.utilisation) == (
+        "not_measured",
+        None,
+        None,
+        None,
+    )
     assert why in left.reason
     assert any(f"1 record is not believed, as {left.reason} ({id})" in str(problem) for problem in reading.problems)
     assert any(left.reason in verdict.reason for verdict in reading.verdicts)
@@ -198,7 +208,7 @@ def test_more_than_the_gpus_peak_by_the_true_clock_is_not_measured(factor: float
     found["device_times"] = [
         {part: [factor * s for s in times] for part, times in one.items()} for one in found["device_times"]
     ]
-    folder = forged(tmp_path / "run", [derive(found)], environment)
+    folder = forged(tmp_path / "run", [derived_again(found)], environment)
     (left,) = read(folder).records
     assert left.status == "not_measured"
     assert "of the GPU's dense peak, more than there is" in left.reason
@@ -208,12 +218,12 @@ def test_more_than_the_gpus_peak_by_the_true_clock_is_not_measured(factor: float
 def test_by_the_authors_clock_alone_an_honest_record_may_exceed_the_peak(tmp_path: Path) -> None:
     found, environment = kept("h100/text", "pythia-160m/paper/1xH100/free_lunch")
     found["host"] = [{part: [s / 5 for s in times] for part, times in one.items()} for one in found["host"]]
-    (left,) = read(forged(tmp_path / "run", [derive(found)], environment)).records
+    (left,) = read(forged(tmp_path / "run", [derived_again(found)], environment)).records
     assert left.status == "ok"
-    assert left.utilisation is not None
-    assert left.true_step is not None
-    assert left.authors_step is not None
-    assert left.utilisation * left.true_step / left.authors_step > 1
+    assert left.derived.utilisation is not None
+    assert left.derived.true_step is not None
+    assert left.derived.authors_step is not None
+    assert left.derived.utilisation * left.derived.true_step / left.derived.authors_step > 1
 
 
 def test_a_count_that_the_machine_does_not_have_is_not_measured(tmp_path: Path) -> None:
@@ -221,7 +231,7 @@ def test_a_count_that_the_machine_does_not_have_is_not_measured(tmp_path: Path) 
     for name in ("host", "device_times", "synchronised", "gpu_state"):
         found[name] *= 4
     found |= {"count": 4, "accumulation": found["accumulation"] // 4}
-    folder = forged(tmp_path / "run", [derive(named(found))], environment)
+    folder = forged(tmp_path / "run", [derived_again(named(found))], environment)
     (left,) = read(folder).records
     assert left.reason == "its machine is 4 x H100, and environment.json lists 1 x H100"
     assert verified(folder) == []
@@ -234,7 +244,7 @@ def renamed(**more: Any) -> dict[str, Any]:
     """A record that a CPU left, as one of an H100 at the paper's scale."""
     found, _ = kept("cpu-2-cores", "pythia-410m/tiny/1xcpu/naive")
     recipe_size = {"scale": "paper", "accumulation": 1024 // found["micro_batch"], "tf32": False}
-    return derive(named(found | recipe_size | {"device": "H100"}) | more)
+    return derived_again(named(found | recipe_size | {"device": "H100"}) | more)
 
 
 @pytest.mark.parametrize(

@@ -108,8 +108,8 @@ def test_it_runs_in_the_benchmark_and_stands_for_no_cell(tmp_path: Path) -> None
     found = process(*options, "--processes", "2", "--format", "json", CUDA_VISIBLE_DEVICES="")
     assert found.returncode == 0, found.stderr
     [record] = history(tmp_path)
-    assert (record.recipe, record.status, record.micro_batch) == ("gan", "ok", 8)
-    assert record.weights == record.moments_held
-    assert record.true_step is not None
-    assert record.true_step > 0
+    assert (record.recipe, record.status, record.batch.micro_batch) == ("gan", "ok", 8)
+    assert record.ran.weights == record.ran.moments_held
+    assert record.derived.true_step is not None
+    assert record.derived.true_step > 0
     assert {row["verdict"] for row in json.loads(found.stdout)["verdicts"]} == {"not_measured"}

@@ -35,7 +35,7 @@ from repro.run.plan import Options
 from repro.run.reading import history
 from repro.run.run import Run
 from repro.run.settings_search import searches
-from tests.command_line import ROOT, documentation, process, process_of, record, refusal, results_folder
+from tests.command_line import ROOT, altered, documentation, process, process_of, record, refusal, results_folder
 
 FITTED = calibrations()[EVERYTHING]
 
@@ -46,7 +46,7 @@ def guide(recipe: Recipe, machine: Machine) -> Guide:
 
 def measured(recipe: Recipe, settings: Settings, count: int, size: int, seconds: float, *peaks: list[int]) -> Record:
     trial = Trial(recipe.id, recipe.scale, settings.id, "A100", count)
-    return Record.of(trial, "ok", micro_batch=size, true_step=seconds, peaks=list(peaks))
+    return altered(Record.of(trial, "ok"), micro_batch=size, true_step=seconds, peaks=list(peaks))
 
 
 # --- On simulated machines ---
@@ -226,7 +226,7 @@ def tried(recipe: Recipe, settings: str, uncompiled: float, **own: Any) -> Recor
     """On 4 GPUs, at a micro batch of 4; `own` is how it ended."""
     found = measured(recipe, Settings.parse(settings), 4, 4, uncompiled, [4, 10**9])
     rounds = recipe.batch_size // 4 // 4
-    return replace(found, **{"compiled": True, "uncompiled": [[4, (uncompiled - 0.5) / rounds, 0.5]], **own})
+    return altered(found, **{"compiled": True, "uncompiled": [[4, (uncompiled - 0.5) / rounds, 0.5]], **own})
 
 
 def test_what_is_slow_uncompiled_is_not_compiled() -> None:
@@ -239,7 +239,7 @@ def test_what_is_slow_uncompiled_is_not_compiled() -> None:
     searching.learn(tried(recipe, "free_lunch", 20.0, true_step=10.0))
     assert searching.weigh(tried(recipe, "free_lunch", 1000.0), size) is None
     assert searching.weigh(tried(recipe, sharded, 22.0), size) is None  # 22 s, halved, less 10 %: 9.9 s
-    assert searching.weigh(replace(tried(recipe, sharded, 23.0), uncompiled=[]), size) is None
+    assert searching.weigh(altered(tried(recipe, sharded, 23.0), uncompiled=[]), size) is None
     assert searching.weigh(tried(recipe, sharded, 23.0), 2 * size) is None, "nothing was timed at that micro batch"
     output = searching.weigh(tried(recipe, sharded, 23.0), size)
     assert output is not None
@@ -290,7 +290,7 @@ def test_what_was_not_worth_compiling_bounds_what_does_more_also_where_a_run_goe
         assert searching.skips(settings) is not None
     assert searching._by == "free_lunch", "a bound is no measured step"
     unmeasured = guide(recipe, Machine(paper_gpu("A100"), 4))
-    unmeasured.learn(replace(skipped, uncompiled=[], peaks=[]))  # skipped for what is predicted: nothing new
+    unmeasured.learn(altered(skipped, uncompiled=[], peaks=[]))  # skipped for what is predicted: nothing new
     assert unmeasured.bound(fsdp_3) == guide(recipe, Machine(paper_gpu("A100"), 4)).bound(fsdp_3)
 
 
@@ -299,8 +299,8 @@ def test_the_clock_decides_what_is_the_fastest_and_so_what_is_skipped() -> None:
     pairs: list[tuple[Clock, str]] = [("true", "free_lunch+zero_1"), ("authors", "free_lunch")]
     for clock, fastest in pairs:
         searching = Guide(recipe, Machine(paper_gpu("A100"), 4), FITTED, PAPER_STACK, clock)
-        searching.learn(replace(measured(recipe, FREE_LUNCH, 4, 4, 400.0), authors_step=300.0))
-        searching.learn(replace(measured(recipe, zero, 4, 4, 300.0), authors_step=400.0))
+        searching.learn(altered(measured(recipe, FREE_LUNCH, 4, 4, 400.0), authors_step=300.0))
+        searching.learn(altered(measured(recipe, zero, 4, 4, 300.0), authors_step=400.0))
         output = searching.skips(Settings.parse("free_lunch+checkpointing+zero_1+offloading"))
         assert output is not None
         by = {"true": "the true clock", "authors": "the authors' clock"}[clock]
@@ -310,7 +310,7 @@ def test_the_clock_decides_what_is_the_fastest_and_so_what_is_skipped() -> None:
 def test_the_step_of_half_the_micro_batch_is_compared_with_a_prediction_of_that() -> None:
     """The authors' sequence accumulates no gradients, and fitted."""
     recipe, machine = models.find("pythia-1b"), Machine(paper_gpu("A100"), 4)
-    halved = replace(measured(recipe, FREE_LUNCH, 4, 4, 30.0), authors_micro_batch=8, authors_step=20.0)
+    halved = altered(measured(recipe, FREE_LUNCH, 4, 4, 30.0), authors_micro_batch=8, authors_step=20.0)
     sizes = []
     for clock in CLOCKS:
         searching = Guide(recipe, machine, FITTED, PAPER_STACK, clock)
@@ -322,8 +322,10 @@ def test_the_step_of_half_the_micro_batch_is_compared_with_a_prediction_of_that(
 def test_what_was_skipped_by_one_clock_waits_for_a_guided_run_by_the_other(tmp_path: Path) -> None:
     trial = Trial("vit", "tiny", "free_lunch+checkpointing", "cpu", 1)
     skipped = [
-        Record.of(trial, "skipped", bound=2.5, bound_clock="true"),
-        Record.of(replace(trial, settings="free_lunch+zero_1+offloading"), "skipped", bound=2.5),  # of an older run
+        altered(Record.of(trial, "skipped"), bound=2.5, bound_clock="true"),
+        altered(
+            Record.of(replace(trial, settings="free_lunch+zero_1+offloading"), "skipped"), bound=2.5
+        ),  # of an older run
     ]
     for each in skipped:
         each.commit = environment.commit()
@@ -371,7 +373,7 @@ def test_peaks_count_under_their_own_library_and_torchs_where_nothing_ran() -> N
         """Of a trial that then ran out of memory: it has no step."""
         trial = Trial(recipe.id, recipe.scale, settings.id, "A100", 2)
         peaks = [[size, round(times * searching._tensors(settings, size))] for size in (1, 4)]
-        searching.learn(Record.of(trial, "out_of_memory", peaks=peaks))
+        searching.learn(altered(Record.of(trial, "out_of_memory"), peaks=peaks))
 
     learn(FREE_LUNCH, 2.0)
     assert {settings: searching.size(settings) for settings in expected} == {
@@ -421,17 +423,17 @@ def trial(fork_server: ForkServer, tmp_path: Path) -> Callable[..., Record]:
 
 def test_the_search_starts_where_it_is_reported_and_goes_both_ways(trial: Callable[..., Record]) -> None:
     upwards = trial(2)
-    assert (upwards.status, upwards.micro_batch) == ("ok", 8)
-    assert [size for size, _ in upwards.peaks] == [2, 4, 8]
-    assert upwards.peaks[0][1] < upwards.peaks[2][1]
+    assert (upwards.status, upwards.batch.micro_batch) == ("ok", 8)
+    assert [size for size, _ in upwards.batch.peaks] == [2, 4, 8]
+    assert upwards.batch.peaks[0][1] < upwards.batch.peaks[2][1]
     # A CPU process maps more than a limit counts, by chance more or less: the first limit that 8 do not fit in.
-    limits = (upwards.peaks[2][1] * percent // 100 for percent in range(95, 0, -5))
-    downwards = next(found for limit in limits if (found := trial(8, memory_limit=limit)).micro_batch != 8)
+    limits = (upwards.batch.peaks[2][1] * percent // 100 for percent in range(95, 0, -5))
+    downwards = next(found for limit in limits if (found := trial(8, memory_limit=limit)).batch.micro_batch != 8)
     assert downwards.status == "ok"
-    assert downwards.micro_batch in (1, 2, 4)
-    assert downwards.wrapper == upwards.wrapper
-    assert downwards.weights_held == upwards.weights_held
-    assert len(downwards.peaks) == 1
+    assert downwards.batch.micro_batch in (1, 2, 4)
+    assert downwards.ran.wrapper == upwards.ran.wrapper
+    assert downwards.ran.weights_held == upwards.ran.weights_held
+    assert len(downwards.batch.peaks) == 1
 
 
 def test_a_trial_ends_before_it_is_compiled_where_that_is_not_worth_it(trial: Callable[..., Record]) -> None:
@@ -439,16 +441,16 @@ def test_a_trial_ends_before_it_is_compiled_where_that_is_not_worth_it(trial: Ca
 
     def weigh(found: Record, size: int) -> tuple[float, str]:
         asked.append(size)
-        assert [timed for timed, *_ in found.uncompiled] == [4, 8]
-        assert all(0 < seconds < 60 for _, *steps in found.uncompiled for seconds in steps)
+        assert [timed for timed, *_ in found.guidance.uncompiled] == [4, 8]
+        assert all(0 < seconds < 60 for _, *steps in found.guidance.uncompiled for seconds in steps)
         return 2.5, "slow"
 
     found = trial(4, weigh, settings="free_lunch+fsdp_2")
-    assert (found.status, found.bound, found.reason, asked) == ("skipped", 2.5, "slow", [8])
-    assert (found.host, found.graphs, found.wrapper) == ([], None, "FSDPModule")
-    assert [size for size, _ in found.peaks] == [4, 8]
+    assert (found.status, found.guidance.bound, found.reason, asked) == ("skipped", 2.5, "slow", [8])
+    assert (found.times.host, found.ran.graphs, found.ran.wrapper) == ([], None, "FSDPModule")
+    assert [size for size, _ in found.batch.peaks] == [4, 8]
     never = trial(8, weigh)  # naive: nothing is compiled
-    assert (never.status, never.uncompiled, asked) == ("ok", [], [8])
+    assert (never.status, never.guidance.uncompiled, asked) == ("ok", [], [8])
 
 
 @pytest.mark.slow
@@ -462,17 +464,17 @@ def test_a_guided_run_skips_with_its_bound_and_an_exhaustive_one_makes_up_for_it
     assert set(records) == {"naive", *(settings.id for settings in search_space(2))}
     skipped = [record for record in records.values() if record.status == "skipped"]
     ran = [record for record in records.values() if record.status == "ok"]
-    best = min(record.true_step or 1e9 for record in ran if record.settings != "naive")
+    best = min(record.derived.true_step or 1e9 for record in ran if record.settings != "naive")
     assert len(skipped) > len(ran)
     for one in skipped:
-        assert one.bound is not None
-        assert one.bound > best * 0.999
-        assert one.bound_clock == "true"
+        assert one.guidance.bound is not None
+        assert one.guidance.bound > best * 0.999
+        assert one.guidance.bound_clock == "true"
         assert "predicted at best" in one.reason
-        assert one.true_step is None
+        assert one.derived.true_step is None
     for one in ran:
-        assert one.predicted_micro_batch
-        assert one.predicted_step
+        assert one.guidance.predicted_micro_batch
+        assert one.guidance.predicted_step
     [search] = searches(records.values())
     assert search.exhaustive_seconds > search.seconds > 0
     assert not search.whole
@@ -540,7 +542,9 @@ def test_what_is_skipped_says_whether_it_would_have_run_in_tf32(
     with on("A100", "roberta", tmp_path) as run:
         guide_run(run)
         records = [run.record(trial) for trial in run.trials]
-    assert {(each.status, each.tf32) for each in records if each and each.settings != "naive"} == {("skipped", True)}
+    assert {(each.status, each.ran.tf32) for each in records if each and each.settings != "naive"} == {
+        ("skipped", True)
+    }
 
 
 @pytest.mark.slow

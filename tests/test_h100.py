@@ -24,7 +24,8 @@ Row = dict[str, Any]
 def fastest(model: str) -> Record:
     """The trial of the least true days of a model, naive settings left out."""
     return min(
-        (one for one in RAN if one.recipe == model and one.settings != "naive"), key=lambda one: one.true_step or 0
+        (one for one in RAN if one.recipe == model and one.settings != "naive"),
+        key=lambda one: one.derived.true_step or 0,
     )
 
 
@@ -49,14 +50,14 @@ def test_every_record_is_valid_and_what_is_missing_is_named() -> None:
 def test_thirteen_trials_ran_and_two_ran_out_of_memory() -> None:
     assert len(RAN) == 13
     assert [one.id for one in FULL] == ["mamba/paper/1xH100/naive", "pythia-2.8b/paper/1xH100/naive"]
-    assert all(one.full for one in FULL), "what the GPU said of itself"
+    assert all(one.batch.full for one in FULL), "what the GPU said of itself"
 
 
 @pytest.mark.parametrize("one", RAN, ids=lambda one: one.id)
 def test_device_time_is_the_time_that_passes(one: Record) -> None:
-    assert one.true_step == pytest.approx(one.synchronised_step, rel=0.01)
-    assert one.utilisation is not None
-    assert 0 < one.utilisation < 0.7, "of the GPU's peak"
+    assert one.derived.true_step == pytest.approx(one.derived.synchronised_step, rel=0.01)
+    assert one.derived.utilisation is not None
+    assert 0 < one.derived.utilisation < 0.7, "of the GPU's peak"
 
 
 def test_the_authors_clock_shows_a_part_of_it() -> None:
@@ -84,7 +85,7 @@ def test_a_table_has_their_days_beside_the_papers(table: str, cells: int) -> Non
     assert {(row["gpu"], row["gpus"]) for row in rows.values()} == {("H100", 1)}
     for row in rows.values():
         ran = [one for one in RAN if one.recipe == row["model"].lower() and one.settings == row["true_settings"]]
-        assert [row["true_days"]] == ([one.true_days for one in ran] or [None])
+        assert [row["true_days"]] == ([one.derived.true_days for one in ran] or [None])
     if table == "4":
         assert rows["ConvNeXt"]["verdict"] == "no_reference", "the printed days are lost"
         assert {rows[model]["verdict"] for model in ("Pythia-2.8B", "Mamba")} == {"reproduced"}, (
@@ -97,7 +98,7 @@ def test_appendix_j_has_their_micro_batches() -> None:
     assert len(rows) == 7
     for row in rows:
         [one] = [one for one in RAN if (one.recipe, one.settings) == (row["model"].lower(), row["measured_settings"])]
-        assert (row["measured_mbs"], row["measured_gas"]) == (one.micro_batch, one.accumulation)
+        assert (row["measured_mbs"], row["measured_gas"]) == (one.batch.micro_batch, one.batch.accumulation)
 
 
 def test_table_3_has_the_size_of_what_was_built() -> None:
@@ -128,7 +129,7 @@ def test_an_audit_finds_their_true_days_plausible(folder: str) -> None:
     rows = [
         row for row in answer("audit", "--measured", folder) if (row["table"], row["clock"]) == ("measured", "true")
     ]
-    assert {row["days"] for row in rows} == {one.true_days for one in RECORDS[folder] if one.status == "ok"}
+    assert {row["days"] for row in rows} == {one.derived.true_days for one in RECORDS[folder] if one.status == "ok"}
     assert {row["verdict"] for row in rows} == {"plausible"}
 
 
@@ -149,7 +150,7 @@ def test_each_trial_stands_beside_its_prediction(machine: tuple[str, ...]) -> No
     assert len(there) == len(rows) == 15
     for one in (*RAN, *FULL):
         row = there[one.recipe, one.settings]
-        assert (row["status"], row["measured_micro_batch"]) == (one.status, one.micro_batch)
+        assert (row["status"], row["measured_micro_batch"]) == (one.status, one.batch.micro_batch)
 
 
 def test_the_papers_tables_are_predicted_beside_them() -> None:
@@ -185,7 +186,7 @@ def test_the_two_runs_are_of_other_trials_and_of_other_stacks() -> None:
 def test_rent_is_for_the_days_that_one_waits(model: str) -> None:
     rows = answer("rent", "--model", model, "--gpu", "H100", "--gpus", "1", *BOTH)["rows"]
     assert {row["origin"] for row in rows} == {"measured"}
-    assert {row["days"] for row in rows} == {round(fastest(model).true_days or 0, 3)}
+    assert {row["days"] for row in rows} == {round(fastest(model).derived.true_days or 0, 3)}
 
 
 def test_a_recommendation_takes_their_days_in_place_of_the_papers() -> None:

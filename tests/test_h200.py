@@ -73,7 +73,7 @@ def test_no_cell_of_a_table_is_verified_by_them(table: str) -> None:
 
 def test_an_audit_finds_their_days_plausible() -> None:
     found = [row for row in answer("audit", *MEASURED) if row["table"] == "measured" and row["clock"] == "true"]
-    assert {row["days"] for row in found} == {one.true_days for one in RAN}
+    assert {row["days"] for row in found} == {one.derived.true_days for one in RAN}
     assert {row["verdict"] for row in found} == {"plausible"}
 
 
@@ -91,9 +91,9 @@ def test_each_trial_stands_beside_its_prediction() -> None:
 
 @pytest.mark.parametrize("one", RAN, ids=lambda one: one.recipe + " " + one.settings)
 def test_the_page_has_what_each_trial_measured(one: Record) -> None:
-    true, authors, peak = one.true_days or 0, one.authors_days or 0, one.peak_memory or 0
+    true, authors, peak = one.derived.true_days or 0, one.derived.authors_days or 0, one.observed.peak_memory or 0
     cells = f"{true:.1f}", f"{authors:.1f}", f"{authors / true:.2f}", f"{peak / 2**30:.0f} GiB"
-    assert line(label(one.recipe, one.settings), str(one.micro_batch), *cells) in PAGE
+    assert line(label(one.recipe, one.settings), str(one.batch.micro_batch), *cells) in PAGE
 
 
 def test_the_page_judges_the_predictions_made_before() -> None:
@@ -102,22 +102,26 @@ def test_the_page_judges_the_predictions_made_before() -> None:
     pairs = [(one, predicted[one.recipe, one.settings]) for one in RECORDS]
     feasible = sum((row["feasible"] == "True") == (one.status == "ok") for one, row in pairs)
     ran = [(one, row) for one, row in pairs if one.status == "ok"]
-    sizes = sum(int(row["micro_batch"]) == one.micro_batch for one, row in ran)
-    error = median(abs(float(row["days"]) / (one.true_days or 0) - 1) for one, row in ran)
+    sizes = sum(int(row["micro_batch"]) == one.batch.micro_batch for one, row in ran)
+    error = median(abs(float(row["days"]) / (one.derived.true_days or 0) - 1) for one, row in ran)
     assert f"right in {feasible} of {len(pairs)} trials, the micro batch in {sizes} of {len(ran)} that fit" in PROSE
     assert f"{error:.0%} off".replace("%", " %") in PROSE
 
 
 def test_the_page_has_the_error_of_an_extrapolated_step() -> None:
-    [one] = [one for one in RAN if one.whole_steps]
-    [whole] = one.whole_steps or []
-    extrapolated, synchronised, error = one.true_step or 0, one.synchronised_step or 0, one.extrapolation_error or 0
+    [one] = [one for one in RAN if one.observed.whole_steps]
+    [whole] = one.observed.whole_steps or []
+    extrapolated, synchronised, error = (
+        one.derived.true_step or 0,
+        one.derived.synchronised_step or 0,
+        one.observed.extrapolation_error or 0,
+    )
     assert error == pytest.approx(extrapolated / whole - 1)
     assert abs(error) < 0.05
     assert f"by the true clock {extrapolated:.2f} s, a whole step {whole:.2f} s" in PROSE
     assert f"The error is {100 * error:.1f} %" in PROSE
     assert f"it is +{100 * (synchronised / whole - 1):.1f} %" in PROSE
-    assert f"{one.accumulation} micro-steps" in PROSE
+    assert f"{one.batch.accumulation} micro-steps" in PROSE
 
 
 def test_the_page_has_what_the_harness_adds() -> None:
@@ -173,7 +177,13 @@ def tensors(in_ranks: Callable[..., list[Any]]) -> dict[str, int]:
 def test_the_page_has_the_launches_beside_those_that_the_traces_count(tensors: dict[str, int]) -> None:
     [*_, whole] = [row for row in rows("kernels-convnext.csv") if row["part"] == "micro-step"]
     counted = [
-        (one.recipe, Settings.parse(one.settings), one.micro_batch, one.compiled, (one.launches or {})["with"])
+        (
+            one.recipe,
+            Settings.parse(one.settings),
+            one.batch.micro_batch,
+            one.ran.compiled,
+            (one.observed.launches or {})["with"],
+        )
         for one in RAN
     ]
     counted.append(("convnext", FREE_LUNCH, 128, True, int(whole["launches"])))
@@ -204,7 +214,8 @@ def test_a_gradient_takes_two_launches_in_the_profile(tensors: dict[str, int]) -
 
 def test_the_page_has_the_launches_that_were_queued_were_all_equally_long() -> None:
     queued = [
-        (one.launches or {})["with"] * (1 - mean(one.host[0]["with"]) / mean(one.device_times[0]["with"]))
+        (one.observed.launches or {})["with"]
+        * (1 - mean(one.times.host[0]["with"]) / mean(one.times.device_times[0]["with"]))
         for one in RAN
     ]
     assert f"scatters from {min(queued):,.0f} to {max(queued):,.0f}" in PROSE

@@ -85,10 +85,10 @@ def test_launches_are_about_as_many_as_a_profiler_counted(folder: str, recipe: s
         for each in read(ROOT / "results" / "h200" / folder).records
         if (each.recipe, each.settings) == (recipe, settings)
     ]
-    assert record.launches is not None
-    assert record.micro_batch is not None
-    taken = step(recipe, Settings.parse(settings), examples=record.micro_batch, stack=OURS)
-    assert launches(taken) == pytest.approx(record.launches["with"], rel=0.1)
+    assert record.observed.launches is not None
+    assert record.batch.micro_batch is not None
+    taken = step(recipe, Settings.parse(settings), examples=record.batch.micro_batch, stack=OURS)
+    assert launches(taken) == pytest.approx(record.observed.launches["with"], rel=0.1)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 import torch
 from torch._C._autograd import DeviceType
 
+from repro import datafile
 from repro.machine.packages import installed_packages
 from repro.machine.support import Stack
 from repro.measure.launcher import ForkServer
@@ -19,6 +19,7 @@ from repro.measure.probes import NotCountedError, launched, profiled
 from repro.measure.trial import Bench, _take, run
 from repro.record import Record, Trial
 from repro.validity import contradiction
+from tests.command_line import altered
 from tests.test_trial import timed
 
 
@@ -51,7 +52,7 @@ def test_without_a_gpu_the_work_is_done_and_the_failure_to_count_named() -> None
 def test_a_cpu_trial_has_no_count_and_no_warning_of_it(fork_server: ForkServer, tmp_path: Path) -> None:
     bench = Bench(fork_server, Stack(installed_packages(), None), None, tmp_path)
     record = run(Trial("pythia-160m", "tiny", "naive", "cpu", 2, steps=1, micro_batch=2), bench)
-    assert (record.status, record.launches, contradiction(record)) == ("ok", None, None), record.reason
+    assert (record.status, record.observed.launches, contradiction(record)) == ("ok", None, None), record.reason
     assert not any("launches" in warning for warning in record.warnings)
 
 
@@ -59,7 +60,7 @@ def taken(uncounted: str | None, folder: Path) -> Record:
     """The record of one rank's timing, of which the launches were counted or not."""
 
     trial = Trial("pythia-160m", "tiny", "naive", "H100", 1)
-    record = Record.of(trial, "ok", micro_batch=4, accumulation=4)
+    record = altered(Record.of(trial, "ok"), micro_batch=4, accumulation=4)
     server: Any = None  # what it answered is here
     _take(
         [timed(0, uncounted=uncounted)], trial, Bench(server, Stack(installed_packages(), (9, 0)), None, folder), record
@@ -69,14 +70,14 @@ def taken(uncounted: str | None, folder: Path) -> Record:
 
 def test_the_record_keeps_the_counts_of_a_micro_step_and_of_an_update(tmp_path: Path) -> None:
     record = taken(None, tmp_path)
-    assert (record.launches, record.warnings) == ({"with": 700, "update": 90}, [])
-    assert json.loads(json.dumps(asdict(record)))["launches"] == {"with": 700, "update": 90}
+    assert (record.observed.launches, record.warnings) == ({"with": 700, "update": 90}, [])
+    assert json.loads(json.dumps(datafile.plain(record)))["launches"] == {"with": 700, "update": 90}
 
 
 def test_a_profiler_that_fails_leaves_a_warning_and_the_measurement(tmp_path: Path) -> None:
     record = taken("torch's profiler saw no kernel", tmp_path)
-    assert (record.status, record.launches) == ("ok", None)
-    assert record.true_step is not None
+    assert (record.status, record.observed.launches) == ("ok", None)
+    assert record.derived.true_step is not None
     assert record.warnings == ["kernel launches were not counted: torch's profiler saw no kernel"]
 
 

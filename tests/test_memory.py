@@ -267,13 +267,13 @@ def test_beside_a_gpu_it_is_reported_whose_memory_ran_out(error: Exception | Non
 
 def test_with_less_memory_the_search_stops_at_a_smaller_micro_batch(measure: Callable[..., Record]) -> None:
     free, tight = measure(None), measure(64 * MIB)
-    assert (free.status, free.micro_batch, free.accumulation, free.memory_limit) == ("ok", 8, 1, None)
+    assert (free.status, free.batch.micro_batch, free.batch.accumulation, free.memory_limit) == ("ok", 8, 1, None)
     assert (tight.status, tight.memory_limit) == ("ok", 64 * MIB)
-    assert tight.micro_batch in (1, 2, 4)
-    assert tight.accumulation == 8 // tight.micro_batch
-    assert tight.peak_memory is not None
-    assert free.peak_memory is not None
-    assert tight.peak_memory < free.peak_memory
+    assert tight.batch.micro_batch in (1, 2, 4)
+    assert tight.batch.accumulation == 8 // tight.batch.micro_batch
+    assert tight.observed.peak_memory is not None
+    assert free.observed.peak_memory is not None
+    assert tight.observed.peak_memory < free.observed.peak_memory
 
 
 def test_where_not_even_one_example_fits_there_is_a_reason_and_a_remedy(
@@ -284,22 +284,22 @@ def test_where_not_even_one_example_fits_there_is_a_reason_and_a_remedy(
     assert (record.status, record.reason) == ("out_of_memory", "not even a micro batch of 1 fits")
     assert "activation checkpointing, sharding" in record.remedy
     assert "allocate memory" in record.traceback
-    assert (record.micro_batch, record.host, record.true_days) == (None, [], None)
+    assert (record.batch.micro_batch, record.times.host, record.derived.true_days) == (None, [], None)
 
 
 def test_all_ranks_take_what_fits_on_the_tightest(measure: Callable[..., Record]) -> None:
     even = measure(256 * MIB)
     uneven = measure(256 * MIB, change=through("crowded", megabytes=180, hungry=1))
-    assert (even.status, even.micro_batch) == ("ok", 8)
+    assert (even.status, even.batch.micro_batch) == ("ok", 8)
     assert uneven.status == "ok", uneven.reason
-    assert uneven.micro_batch in (1, 2, 4)
-    assert len(uneven.host) == 2
+    assert uneven.batch.micro_batch in (1, 2, 4)
+    assert len(uneven.times.host) == 2
 
 
 def test_timing_that_runs_out_of_memory_is_halved_until_it_fits(measure: Callable[..., Record]) -> None:
     record = measure(256 * MIB, change=through("greedy", ("measure",), megabytes=80))
     assert record.status == "ok", record.reason
-    assert (record.micro_batch, record.accumulation, record.halvings) == (2, 4, 2)
+    assert (record.batch.micro_batch, record.batch.accumulation, record.batch.halvings) == (2, 4, 2)
     assert record.warnings == ["timing ran out of memory at micro batch 8; it was halved to 2"]
 
 
@@ -309,15 +309,15 @@ def test_what_has_no_memory_to_add_to_gradients_is_timed_as_the_authors_did_who_
 ) -> None:
     record = measure(None, change=through("hoarding", ("measure",), starting=starting, adding=2))
     assert record.status == "ok", record.reason
-    assert (record.authors_micro_batch, record.micro_batch, record.accumulation) == (starting, 2, 4)
-    step = mean(record.host[0]["with"]) * 8 / starting + mean(record.host[0]["update"])
-    assert record.authors_step == pytest.approx(step)
-    assert [sorted(times) for times in record.host] == [["update", "with"]] * 2
+    assert (record.batch.authors_micro_batch, record.batch.micro_batch, record.batch.accumulation) == (starting, 2, 4)
+    step = mean(record.times.host[0]["with"]) * 8 / starting + mean(record.times.host[0]["update"])
+    assert record.derived.authors_step == pytest.approx(step)
+    assert [sorted(times) for times in record.times.host] == [["update", "with"]] * 2
     rounds = [
-        max(3 * times["without"][n] + times["with"][n] + times["update"][n] for times in record.device_times)
+        max(3 * times["without"][n] + times["with"][n] + times["update"][n] for times in record.times.device_times)
         for n in range(3)
     ]
-    assert record.step_rounds == pytest.approx(rounds)
+    assert record.derived.step_rounds == pytest.approx(rounds)
     assert contradiction(record) is None
     output = f"timing ran out of memory at micro batch 8; it was halved to {halved}"
     assert record.warnings == [
@@ -331,7 +331,7 @@ def test_what_has_no_memory_to_add_to_gradients_of_one_example_is_out_of_memory(
     measure: Callable[..., Record],
 ) -> None:
     record = measure(None, change=through("hoarding", ("measure",), starting=8, adding=0))
-    assert (record.status, record.authors_micro_batch, record.host) == ("out_of_memory", None, [])
+    assert (record.status, record.batch.authors_micro_batch, record.times.host) == ("out_of_memory", None, [])
     assert contradiction(record) is None
 
 
@@ -339,13 +339,13 @@ def test_timing_for_which_nothing_fits_is_out_of_memory(measure: Callable[..., R
     record = measure(256 * MIB, change=through("greedy", ("measure",), megabytes=300))
     assert record.status == "out_of_memory"
     assert "sharding" in record.remedy
-    assert (record.micro_batch, record.true_days) == (None, None)
+    assert (record.batch.micro_batch, record.derived.true_days) == (None, None)
 
 
 def test_a_library_that_dies_of_too_little_memory_is_out_of_memory(measure: Callable[..., Record]) -> None:
     record = measure(64 * MIB, change=through("brittle"))
     assert record.status == "ok", record.reason
-    assert record.micro_batch in (1, 2, 4)
+    assert record.batch.micro_batch in (1, 2, 4)
 
 
 def test_a_library_that_dies_in_any_case_is_a_crash(measure: Callable[..., Record]) -> None:

@@ -653,7 +653,7 @@ def test_a_run_is_fitted_to_as_the_papers_cells_are(tmp_path: Path) -> None:
             found = forecast(models.find(model), machine, settings, slow, stack)
             assert found.days is not None
             records.append(record(model, settings.id, found.days.value, gpu="H200", count=1))
-            records[-1].micro_batch = found.micro_batch
+            records[-1].batch.micro_batch = found.micro_batch
     skipped = (
         record("vit", "naive", 10.0, gpu="H200", scale="tiny"),
         record("vit", "naive", 10.0, gpu="nobody's GPU"),
@@ -661,7 +661,7 @@ def test_a_run_is_fitted_to_as_the_papers_cells_are(tmp_path: Path) -> None:
     )
     measured = fit.measured_observations([*records, *skipped], stack)
     assert [(each.recipe.id, each.gpu, each.days) for each in measured] == [
-        (each.recipe, "H200", each.true_days) for each in records
+        (each.recipe, "H200", each.derived.true_days) for each in records
     ]
     assert fit.folds(measured)[-1] == "H200"
     rates, *_ = fit.fit(measured)

@@ -17,7 +17,17 @@ from repro.record import Trial
 from repro.report.content import compose
 from repro.run.reading import history, read
 from repro.validity import contradiction
-from tests.command_line import ROOT, answer, benchmark_json, of_more_rounds, record, refusal, repro, results_folder
+from tests.command_line import (
+    ROOT,
+    altered,
+    answer,
+    benchmark_json,
+    of_more_rounds,
+    record,
+    refusal,
+    repro,
+    results_folder,
+)
 
 KEPT = ROOT / "results" / "cpu-2-cores"
 OPTIONS = json.loads((KEPT / "environment.json").read_text())["options"]
@@ -346,8 +356,8 @@ def test_a_utilisation_is_of_the_peak_that_the_catalogue_has_today(
     cleaned = replace(a100, fp16_tflops=a100.fp16_tflops / 1.2, bf16_tflops=a100.bf16_tflops / 1.2)
     monkeypatch.setattr("repro.run.reading.find", lambda device: cleaned)
     after = read(folder)
-    assert before.utilisation is not None
-    assert after.records[0].utilisation == pytest.approx(1.2 * before.utilisation)
+    assert before.derived.utilisation is not None
+    assert after.records[0].derived.utilisation == pytest.approx(1.2 * before.derived.utilisation)
 
 
 def test_records_without_times_are_read(tmp_path: Path) -> None:
@@ -357,13 +367,13 @@ def test_records_without_times_are_read(tmp_path: Path) -> None:
 
 def test_what_follows_from_raw_times_follows_to_the_last_digits() -> None:
     sound = record("pythia-1b", "free_lunch+zero_1", 18.0)
-    assert sound.authors_days is not None
-    output = contradiction(replace(sound, authors_days=sound.authors_days * (1 + 1e-5)))
+    assert sound.derived.authors_days is not None
+    output = contradiction(altered(sound, authors_days=sound.derived.authors_days * (1 + 1e-5)))
     assert str(output).startswith("authors_days is 18.00018")
-    rounds = sound.step_rounds
+    rounds = sound.derived.step_rounds
     assert rounds is not None
     for changed in ([*rounds[:-1], rounds[-1] * 2], [*rounds, rounds[-1]]):
-        output = contradiction(replace(sound, step_rounds=changed))
+        output = contradiction(altered(sound, step_rounds=changed))
         assert str(output).startswith("step_rounds is "), "each of them, and no more"
 
 
@@ -371,17 +381,17 @@ def test_what_follows_from_raw_times_follows_to_the_last_digits() -> None:
 def test_a_record_that_ran_says_what_ran(unknown: dict[str, Any]) -> None:
     sound = record("pythia-1b", "free_lunch+zero_1", 18.0)
     assert contradiction(sound) is None
-    assert contradiction(replace(sound, **unknown)) is not None
+    assert contradiction(altered(sound, **unknown)) is not None
 
 
 @pytest.mark.parametrize("clock", ["host", "device_times", "synchronised"])
 def test_a_record_has_the_raw_times_of_every_rank_and_all_are_positive(clock: str) -> None:
     sound = record("pythia-1b", "free_lunch+zero_1", 18.0)
-    ranks = getattr(sound, clock)
-    output = contradiction(replace(sound, **{clock: ranks[:1]}))
+    ranks = getattr(sound.times, clock)
+    output = contradiction(altered(sound, **{clock: ranks[:1]}))
     assert output == f"{clock} has the times of 1 ranks, 4 took part"
     stopped: Any = [*ranks[:3], ranks[3] | {"without": [0.0, 1.0, 1.0]}]
-    assert contradiction(replace(sound, **{clock: stopped})) == "a raw time of it is not positive"
+    assert contradiction(altered(sound, **{clock: stopped})) == "a raw time of it is not positive"
 
 
 @pytest.mark.parametrize("clock", ["host", "device_times", "synchronised"])
@@ -389,19 +399,19 @@ def test_a_record_has_the_raw_times_of_every_rank_and_all_are_positive(clock: st
 @pytest.mark.parametrize(("rank", "times"), [(0, 4), (3, 4), (3, 2)])
 def test_every_rank_has_as_many_rounds_of_every_part(clock: str, part: str, rank: int, times: int) -> None:
     sound = record("pythia-1b", "free_lunch+zero_1", 18.0)
-    ranks = list(getattr(sound, clock))
+    ranks = list(getattr(sound.times, clock))
     ranks[rank] = ranks[rank] | {part: ranks[rank][part][:1] * times}
     changed: dict[str, Any] = {clock: ranks}
     both = " and ".join(map(str, sorted((3, times))))
-    assert contradiction(replace(sound, **changed)) == (
+    assert contradiction(altered(sound, **changed)) == (
         f"its raw times are of {both} rounds, every rank times as many of each part"
     )
 
 
 def test_utilisation_is_of_the_peak_with_tf32_only_where_it_ran() -> None:
     naive, free_lunch = (record("vit", settings, 100.0) for settings in ("naive", "free_lunch"))
-    assert free_lunch.utilisation is not None
-    assert naive.utilisation == pytest.approx(free_lunch.utilisation * 156 / 19.5)
+    assert free_lunch.derived.utilisation is not None
+    assert naive.derived.utilisation == pytest.approx(free_lunch.derived.utilisation * 156 / 19.5)
 
 
 def test_a_record_whose_id_names_a_memory_limit_had_one() -> None:

@@ -36,7 +36,7 @@ from repro.paper.arithmetic import paper_gpu
 from repro.paper.gpus import find
 from repro.paper.settings import NAIVE, search_space
 from repro.paper.tables import cells
-from repro.record import Status, reckoned
+from repro.record import Status, derive
 from repro.report.charts import beside, svg, vega_lite
 from repro.report.content import Content, Entry, compose, run_words
 from repro.report.markdown import markdown
@@ -47,7 +47,7 @@ from repro.report.write import write
 from repro.run.plan import Options
 from repro.run.reading import read
 from repro.run.verdict import judge_tables
-from tests.command_line import ROOT, drawing, of_more_rounds, process, record, refusal, repro, results_folder
+from tests.command_line import ROOT, altered, drawing, of_more_rounds, process, record, refusal, repro, results_folder
 
 KEPT = ROOT / "results" / "cpu-2-cores"
 
@@ -439,10 +439,9 @@ def test_days_and_steps_by_the_thousand_are_written_out(tmp_path: Path) -> None:
 def test_the_clocks_have_one_ratio(tmp_path: Path) -> None:
     """Of the authors' mean round to the true median round, one of which took long."""
     uneven = record("pythia-1b", "naive", 40.0, true_days=50.0)
-    for times in uneven.device_times:
+    for times in uneven.times.device_times:
         times["with"][0] *= 9
-    for name, value in reckoned(uneven, find("A100")).items():
-        setattr(uneven, name, value)
+    uneven.derived = derive(uneven, find("A100"))
     content = compose(read(results_folder(tmp_path / "run", uneven)))
     (row,) = content.places[0].trials
     assert row["authors/true"] == uneven.clocks_ratio == pytest.approx(40 / 50)
@@ -457,7 +456,9 @@ def test_a_step_that_is_faster_than_the_gpu_can_be_is_reported(tmp_path: Path) -
     )
     records = read(results_folder(tmp_path / "run", possible, impossible)).records
     (note,) = (note for note in notes(records) if "more than there is" in note)
-    assert note.startswith(f"not_measured, by the true clock it made {impossible.utilisation:.0%} of the GPU's dense")
+    assert note.startswith(
+        f"not_measured, by the true clock it made {impossible.derived.utilisation:.0%} of the GPU's dense"
+    )
     assert "(pythia-1b, 4 x A100, free_lunch)" in note
 
 
@@ -465,15 +466,14 @@ def test_rounds_that_disagree_are_reported_and_so_are_the_clocks_of_a_cpu() -> N
     quiet = record("vit", "naive", 1.0, gpu="cpu", count=1, scale="tiny")
     assert not any("what else ran" in note for note in notes([quiet]))
     slow = record("vit", "naive", 1.0, gpu="cpu", count=1, scale="tiny", true_days=1.0)
-    slow.device_times = [{part: [3 * seconds for seconds in times] for part, times in slow.device_times[0].items()}]
-    slow.host = slow.device_times
+    tripled = [{part: [3 * seconds for seconds in times] for part, times in slow.times.device_times[0].items()}]
+    slow = altered(slow, host=tripled, device_times=tripled)
     uneven = record("pythia-1b", "naive", 40.0)
-    assert uneven.accumulation is not None
-    for times in uneven.device_times:
-        times["with"][1] *= 3 * uneven.accumulation
+    assert uneven.batch.accumulation is not None
+    for times in uneven.times.device_times:
+        times["with"][1] *= 3 * uneven.batch.accumulation
     for one, device in ((slow, None), (uneven, find("A100"))):
-        for name, value in reckoned(one, device).items():
-            setattr(one, name, value)
+        one.derived = derive(one, device)
         assert any(note.startswith("its steps took ") for note in notes([one]))
 
 
@@ -811,7 +811,9 @@ def test_what_naive_settings_cannot_train_is_9_of_20(published: Content) -> None
 
 def test_gains_and_spread_come_from_whole_searches_alone(kept: Content, on_gpus: Content) -> None:
     records = [record for record in read(KEPT).records if (record.recipe, record.count) == ("pythia-1b", 2)]
-    steps = {r.settings: r.true_step for r in records if r.settings != "naive" and r.true_step is not None}
+    steps = {
+        r.settings: r.derived.true_step for r in records if r.settings != "naive" and r.derived.true_step is not None
+    }
     saving = min(step for settings, step in steps.items() if settings != "free_lunch")
     (gain,) = points(figure(kept, "4, 11").panels[0]).values()
     assert gain == pytest.approx(100 * (1 - saving / steps["free_lunch"]))

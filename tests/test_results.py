@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,13 @@ from repro import datafile
 from repro.console import UserError
 from repro.record import Record, Trial
 from repro.run.results import Results, lines
-from tests.command_line import started, stderr_of
+from tests.command_line import altered, started, stderr_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def record(settings: str = "naive", **known: Any) -> Record:
-    return Record.of(Trial("pythia-160m", "tiny", settings, "cpu", 1), "ok", **known)
+    return altered(Record.of(Trial("pythia-160m", "tiny", settings, "cpu", 1), "ok"), **known)
 
 
 def records(folder: Path) -> list[Record | None]:
@@ -75,7 +74,7 @@ def test_a_record_is_on_disk_before_the_next_trial(tmp_path: Path) -> None:
             results.append(record(settings, host=[{"with": [0.125, 0.25]}], warnings=["tight, très tight"]))
             [*_, last] = records(tmp_path)
             assert last is not None
-            assert last.host == [{"with": [0.125, 0.25]}]
+            assert last.times.host == [{"with": [0.125, 0.25]}]
 
 
 def test_a_record_is_synced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,10 +112,22 @@ def test_a_folder_without_trials_has_no_records(tmp_path: Path) -> None:
 
 
 def test_an_older_record_is_read_and_what_it_lacks_is_a_default() -> None:
-    row = asdict(record(micro_batch=8))
+    row = datafile.plain(record(micro_batch=8))
     del row["true_days"], row["warnings"], row["host"]
     old = datafile.value(Record, row | {"dropped_since": 1})
-    assert (old.micro_batch, old.true_days, old.warnings, old.host) == (8, None, [], [])
+    assert (old.batch.micro_batch, old.derived.true_days, old.warnings, old.times.host) == (8, None, [], [])
+
+
+@pytest.mark.parametrize(
+    "kept", sorted((ROOT / "results").glob("*/**/trials.jsonl")), ids=lambda path: path.parent.name
+)
+def test_a_record_that_is_written_again_has_the_fields_of_the_kept_file_in_their_order(kept: Path) -> None:
+    for line in kept.read_text().splitlines():
+        read = json.loads(line)
+        again = datafile.plain(datafile.value(Record, read))
+        assert [(name, again[name]) for name in again if name in read] == [
+            (name, value) for name, value in read.items() if name in again
+        ]
 
 
 # --- After a kill ---
@@ -247,7 +258,7 @@ def test_trials_that_cannot_be_read_are_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_where_trials_cannot_be_mended_the_folder_is_free_again(tmp_path: Path) -> None:
-    text = json.dumps(asdict(record()))  # without its newline
+    text = json.dumps(datafile.plain(record()))  # without its newline
     (tmp_path / "trials.jsonl").write_text(text)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(text), limits[1]))
@@ -335,7 +346,7 @@ def test_where_the_lock_was_removed_the_record_is_kept_beside_what_another_run_m
     aside = tmp_path / f"trials-of-process-{os.getpid()}.jsonl"
     assert str(error.value).startswith(f"{tmp_path}/.lock was removed or replaced while the run went on")
     assert str(error.value).endswith(f"; the last trial is in {aside}, for trials.jsonl")
-    assert json.loads(aside.read_text()) == asdict(record("free_lunch"))
+    assert json.loads(aside.read_text()) == datafile.plain(record("free_lunch"))
     assert [found and found.settings for found in records(tmp_path)] == ["naive", "checkpointing"]
 
 

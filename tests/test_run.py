@@ -33,7 +33,7 @@ from repro.run.reading import read
 from repro.run.results import Results
 from repro.run.run import Run
 from tests import command_line
-from tests.command_line import ROOT, drawing, record, refusal, results_folder, started
+from tests.command_line import ROOT, altered, drawing, record, refusal, results_folder, started
 
 pytestmark = pytest.mark.slow
 
@@ -184,7 +184,7 @@ def test_time_left_goes_by_how_long_trials_take_here(capsys: pytest.CaptureFixtu
     seconds = dict.fromkeys((trial.id for trial in trials), 2.0) | {trials[1].id: 0.0}
     with Progress(seconds, 4.0) as bar:
         for trial, took in zip(trials, (10.0, 99.0, 2.0, 2.0), strict=True):
-            bar.tell(trial, Record.of(trial, "crashed", reason="as told", wall_seconds=took), took == 99.0)
+            bar.tell(trial, altered(Record.of(trial, "crashed"), reason="as told", wall_seconds=took), took == 99.0)
     output = re.findall(r"about (.*) left", capsys.readouterr().err)
     assert output == ["33 s", "16 s"], "10.6 / 2.6 x (2 + 2 + 4), then 12.6 / 4.6 x (2 + 4)"
 
@@ -207,14 +207,14 @@ def test_on_a_terminal_the_bar_moves_while_a_trial_runs_and_names_it(monkeypatch
 def test_what_takes_no_time_says_nothing_of_the_pace(capsys: pytest.CaptureFixture[str]) -> None:
     trials = [Trial(recipe, "tiny", "naive", "cpu", 1) for recipe in ("vit", "mamba")]
     with Progress({trial.id: 30.0 for trial in trials}, 4.0) as bar:
-        bar.tell(trials[0], Record.of(trials[0], "unsupported", reason="as told", wall_seconds=0.0), False)
+        bar.tell(trials[0], altered(Record.of(trials[0], "unsupported"), reason="as told", wall_seconds=0.0), False)
     assert "about 34 s left" in capsys.readouterr().err
 
 
 def test_no_more_time_is_left_than_the_budget_allows(capsys: pytest.CaptureFixture[str]) -> None:
     trials = [Trial(recipe, "tiny", "naive", "cpu", 1) for recipe in ("vit", "roberta", "mamba")]
     with Progress({trial.id: 3000.0 for trial in trials}, 4.0, budget=1800.0) as bar:
-        bar.tell(trials[0], Record.of(trials[0], "crashed", reason="as told", wall_seconds=6000.0), False)
+        bar.tell(trials[0], altered(Record.of(trials[0], "crashed"), reason="as told", wall_seconds=6000.0), False)
         bar.tell(trials[1], None, False)
     assert re.findall(r"about (.*) left", capsys.readouterr().err) == ["30 min", "30 min"]
 
@@ -230,11 +230,11 @@ def test_on_a_terminal_a_line_a_trial_tells_what_became_of_it() -> None:
     with redirect_stderr(Terminal()) as terminal, Progress({trial.id: 10.0 for trial in trials}, 0.0) as bar:
         bar.tell(trials[0], measured, earlier=True)
         bar.tell(trials[1], measured, earlier=False)
-        bar.tell(trials[2], Record.of(trials[2], "crashed", reason="as told", wall_seconds=2.0), earlier=False)
+        bar.tell(trials[2], altered(Record.of(trials[2], "crashed"), reason="as told", wall_seconds=2.0), earlier=False)
         bar.tell(trials[3], None, earlier=False)
     assert re.findall(r"\[./4\] .*", terminal.getvalue()) == [
-        f"[1/4] {trials[0].id}: {measured.true_step:.3g} s a training step, MBS 4 (from an earlier run)",
-        f"[2/4] {trials[1].id}: {measured.true_step:.3g} s a training step, MBS 4 (12.3 s)",
+        f"[1/4] {trials[0].id}: {measured.derived.true_step:.3g} s a training step, MBS 4 (from an earlier run)",
+        f"[2/4] {trials[1].id}: {measured.derived.true_step:.3g} s a training step, MBS 4 (12.3 s)",
         f"[3/4] {trials[2].id}: crashed, as told (2.0 s)",
         f"[4/4] {trials[3].id}: not measured, the time budget would not suffice",
     ]
@@ -371,9 +371,7 @@ def test_what_is_no_sound_record_is_reported_kept_and_measured_again(folder: Pat
 def test_what_ran_out_of_memory_that_was_not_its_own_is_measured_again(
     known: dict[str, Any], waits: bool, tmp_path: Path
 ) -> None:
-    full = Record.of(Trial("vit", "tiny", "naive", "cpu", 1), "out_of_memory")
-    for name, value in known.items():
-        setattr(full, name, value)
+    full = altered(Record.of(Trial("vit", "tiny", "naive", "cpu", 1), "out_of_memory"), **known)
     options = Options(models=("vit",), methods="naive", scale="tiny", counts=(1,))
     with Run(results_folder(tmp_path / "run", full), options, []) as run:
         assert bool(run.waiting) == waits
@@ -391,8 +389,7 @@ def test_a_micro_batch_that_others_left_no_larger_room_for_is_measured_again(
 
 @pytest.mark.parametrize("days", [1.0, None])
 def test_a_run_judges_by_the_records_that_its_report_takes(days: float | None, tmp_path: Path) -> None:
-    edited = record("vit", "naive", 7.0)
-    edited.authors_days = days
+    edited = altered(record("vit", "naive", 7.0), authors_days=days)
     folder = results_folder(tmp_path / "run", edited)
     options = Options(models=("vit",), methods="naive", scale="tiny", counts=(1,))
     with Run(folder, options, []) as run:

@@ -117,7 +117,7 @@ def test_the_best_measured_settings_stand_beside_appendix_j(measured: str) -> No
 def test_beside_the_paper_and_predictions_stands_the_micro_batch_of_the_authors_clock(tmp_path: Path) -> None:
     known: dict[str, Any] = {"micro_batch": 2, "authors_micro_batch": 16, "true_days": 25.0}
     one = record("pythia-1b", "free_lunch+zero_1", 18.0, **known)
-    assert [one.authors_days, one.true_days] == pytest.approx([18, 25])
+    assert [one.derived.authors_days, one.derived.true_days] == pytest.approx([18, 25])
     assert one.clocks_ratio is None
     folder = str(results_folder(tmp_path / "run", one))
     (found,) = [row for row in rows("j", "--measured", folder) if row["measured_settings"]]

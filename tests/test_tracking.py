@@ -62,7 +62,7 @@ def test_wandb_gets_trials_verdicts_and_report_offline(measured: Path, tmp_path:
     logged, summary = _wandb_records(next(run.glob("run-*.wandb")))
     trial = next(row for row in logged if row.get("id") == record.id)
     assert trial["status"] == "ok"
-    assert trial["true_step"] == pytest.approx(record.true_step)
+    assert trial["true_step"] == pytest.approx(record.derived.true_step)
     assert summary["cells/not_measured"] == 288
     [table] = (run / "files" / "media" / "table").glob("verdicts*.json")
     assert len(json.loads(table.read_text())["data"]) == 288
@@ -117,14 +117,14 @@ def test_tensorboard_gets_trials_verdicts_and_report(measured: Path, tmp_path: P
     [record] = history(measured)
     events = accumulator.EventAccumulator(str(place)).Reload()
     rounds = events.Scalars(f"step_seconds/{record.id}")
-    assert [event.value for event in rounds] == pytest.approx(record.step_rounds)
+    assert [event.value for event in rounds] == pytest.approx(record.derived.step_rounds)
     assert events.Scalars("cells/not_measured")[0].value == 288
     texts = {tag: events.Tensors(tag)[0].tensor_proto.string_val[0].decode() for tag in events.Tags()["tensors"]}
     assert texts["report/text_summary"] == (folder / "report.md").read_text()
     assert texts["verdicts/text_summary"].count("\n") >= 288
     [trial] = (path for path in place.iterdir() if path.is_dir())
     metrics = accumulator.EventAccumulator(str(trial)).Reload()
-    assert metrics.Scalars("true_step")[0].value == pytest.approx(record.true_step)
+    assert metrics.Scalars("true_step")[0].value == pytest.approx(record.derived.true_step)
 
 
 def test_trackio_gets_trials_verdicts_and_report(measured: Path, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_trackio_gets_trials_verdicts_and_report(measured: Path, tmp_path: Path)
         rows = [json.loads(row) for (row,) in database.execute("SELECT metrics FROM metrics ORDER BY step")]
     [record] = history(measured)
     trial = next(row for row in rows if row.get("id") == record.id)
-    assert trial["true_step"] == pytest.approx(record.true_step)
+    assert trial["true_step"] == pytest.approx(record.derived.true_step)
     end = next(row for row in rows if "cells/not_measured" in row)
     assert end["cells/not_measured"] == 288
     assert "# Report" in json.dumps(end["report"])

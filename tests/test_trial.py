@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from repro import models
+from repro import datafile, models
 from repro.machine.build_cache import clean_build_caches
 from repro.machine.packages import installed_packages
 from repro.machine.support import Stack
@@ -22,8 +22,9 @@ from repro.measure.rank_reports import Report
 from repro.measure.server import Job, Outcome
 from repro.measure.trial import Bench, _fit, _fitting, _peaks, _status, _take, run
 from repro.paper import gpus
-from repro.record import Record, Status, Trial, reckoned
+from repro.record import Record, Status, Trial, derive
 from repro.validity import Answer, disturbance, larger_may_fit
+from tests.command_line import altered
 
 PACKAGES = installed_packages()
 DAY = 24 * 60 * 60
@@ -75,7 +76,7 @@ def measure(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -
         )
         if record.log:
             assert (logs / record.log).is_file()
-        assert json.loads(json.dumps(asdict(record))) == asdict(record)
+        assert json.loads(json.dumps(datafile.plain(record))) == datafile.plain(record)
         return record
 
     return measured
@@ -103,7 +104,7 @@ def sharded(measure: Measure) -> Record:
 
 @pytest.mark.parametrize("clock", ["host", "device_times", "synchronised"])
 def test_every_raw_time_of_every_rank_is_in_the_record(accumulated: Record, clock: str) -> None:
-    ranks = getattr(accumulated, clock)
+    ranks = getattr(accumulated.times, clock)
     assert len(ranks) == 2
     for parts in ranks:
         assert {name: len(times) for name, times in parts.items()} == {"without": 3, "with": 3, "update": 3}
@@ -111,15 +112,15 @@ def test_every_raw_time_of_every_rank_is_in_the_record(accumulated: Record, cloc
 
 
 def test_a_trial_measures_as_many_rounds_as_asked(sharded: Record) -> None:
-    assert {len(times) for parts in sharded.host for times in parts.values()} == {2}
-    assert len(sharded.step_rounds) == 2
+    assert {len(times) for parts in sharded.times.host for times in parts.values()} == {2}
+    assert len(sharded.derived.step_rounds) == 2
 
 
 def test_ranks_accumulate_up_to_the_replication_batch(accumulated: Record) -> None:
-    assert accumulated.micro_batch is not None
-    assert accumulated.accumulation is not None
-    assert accumulated.accumulation > 1
-    assert accumulated.micro_batch * accumulated.accumulation * 2 == 16
+    assert accumulated.batch.micro_batch is not None
+    assert accumulated.batch.accumulation is not None
+    assert accumulated.batch.accumulation > 1
+    assert accumulated.batch.micro_batch * accumulated.batch.accumulation * 2 == 16
 
 
 def test_a_micro_batch_that_is_asked_for_is_taken_though_a_larger_one_fits(
@@ -128,41 +129,41 @@ def test_a_micro_batch_that_is_asked_for_is_taken_though_a_larger_one_fits(
     server: Any = InEnvironment(fork_server)
     trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1, micro_batch=4, steps=1)
     record = ok(run(trial, Bench(server, Stack(PACKAGES, None), None, tmp_path)))
-    assert (record.micro_batch, record.accumulation) == (4, 4)
-    assert [size for size, _ in record.peaks] == [1, 2, 4]
+    assert (record.batch.micro_batch, record.batch.accumulation) == (4, 4)
+    assert [size for size, _ in record.batch.peaks] == [1, 2, 4]
     assert server.jobs[-1].arguments["accumulation"] == 4, "whole steps have as many micro-steps as the record says"
     search, timing = (job.timeout for job in server.jobs)
     assert trial.timeout >= search > timing, "the time limit is that of both together"
 
 
 def test_what_ran_is_in_the_record(accumulated: Record, sharded: Record) -> None:
-    assert accumulated.wrapper == "DistributedDataParallel"
-    assert sharded.wrapper == "FSDPModule"
+    assert accumulated.ran.wrapper == "DistributedDataParallel"
+    assert sharded.ran.wrapper == "FSDPModule"
     for record in (accumulated, sharded):
-        assert (record.precision, record.ran_precision) == ("bf16", "bf16")
-        assert record.kernel_path == "eager attention"
-        assert record.optimizer == "torch Adam (tensor by tensor)"
-        assert (record.compiled, record.graphs, record.tf32) == (False, None, False)
-        assert record.start_seconds is not None
-        assert 0 < record.start_seconds < record.wall_seconds
-        assert record.peak_memory is not None
-        assert record.peak_memory > 2**20
+        assert (record.ran.precision, record.ran.ran_precision) == ("bf16", "bf16")
+        assert record.ran.kernel_path == "eager attention"
+        assert record.ran.optimizer == "torch Adam (tensor by tensor)"
+        assert (record.ran.compiled, record.ran.graphs, record.ran.tf32) == (False, None, False)
+        assert record.observed.start_seconds is not None
+        assert 0 < record.observed.start_seconds < record.wall_seconds
+        assert record.observed.peak_memory is not None
+        assert record.observed.peak_memory > 2**20
         assert record.stack_started is not None
     assert accumulated.stack_started == sharded.stack_started  # they are forked from one server
 
 
 def test_each_rank_holds_its_share(accumulated: Record, sharded: Record) -> None:
-    weights = accumulated.weights
+    weights = accumulated.ran.weights
     assert weights
-    assert (accumulated.weights_held, accumulated.moments_held) == (weights, weights)
-    assert sharded.weights == weights
-    assert (sharded.weights_held, sharded.moments_held) == pytest.approx((weights / 2, weights / 2), rel=0.01)
+    assert (accumulated.ran.weights_held, accumulated.ran.moments_held) == (weights, weights)
+    assert sharded.ran.weights == weights
+    assert (sharded.ran.weights_held, sharded.ran.moments_held) == pytest.approx((weights / 2, weights / 2), rel=0.01)
 
 
 def test_custom_kernels_are_read_off_what_ran(measure: Measure) -> None:
-    assert "scaled_dot_product" in ok(measure("pythia-1b", "free_lunch+zero_1", 2)).kernel_path
+    assert "scaled_dot_product" in ok(measure("pythia-1b", "free_lunch+zero_1", 2)).ran.kernel_path
     mamba = ok(measure("mamba", "free_lunch", 2))
-    assert mamba.kernel_path == "slow scan (transformers)"
+    assert mamba.ran.kernel_path == "slow scan (transformers)"
     [warning] = mamba.warnings
     assert warning.startswith("a CPU has none of Mamba's custom kernels: ")
 
@@ -170,7 +171,7 @@ def test_custom_kernels_are_read_off_what_ran(measure: Measure) -> None:
 def test_the_optimizer_that_updates_is_read_off_what_ran_within_all_that_wraps_it(
     measure: Measure, in_ranks: Callable[..., list[Any]]
 ) -> None:
-    assert ok(measure("mamba", "zero_1", 2)).optimizer == "torch AdamW (tensor by tensor)"
+    assert ok(measure("mamba", "zero_1", 2)).ran.optimizer == "torch AdamW (tensor by tensor)"
     [output] = in_ranks("ways_to_update")
     assert output == [
         "torch Adam (tensor by tensor)",
@@ -182,15 +183,15 @@ def test_the_optimizer_that_updates_is_read_off_what_ran_within_all_that_wraps_i
 
 def test_a_precision_that_cannot_run_is_reported(measure: Measure) -> None:
     record = ok(measure("pythia-160m", "zero_1", 2))
-    assert (record.precision, record.ran_precision) == ("fp16", "bf16")
+    assert (record.ran.precision, record.ran.ran_precision) == ("fp16", "bf16")
     assert record.warnings == ["DeepSpeed refuses fp16 on a CPU: asked fp16, ran bf16"]
 
 
 def test_free_lunch_is_compiled_and_says_into_what(measure: Measure) -> None:
     record = ok(measure("vit", "free_lunch"))
-    assert record.compiled
-    assert record.graphs is not None
-    assert record.graphs["compiled"] >= 1
+    assert record.ran.compiled
+    assert record.ran.graphs is not None
+    assert record.ran.graphs["compiled"] >= 1
     assert record.warnings == []
 
 
@@ -279,11 +280,11 @@ def test_what_the_loss_scale_skips_between_timed_updates_is_no_warning(in_ranks:
 
 
 def test_the_authors_clock_charges_reduction_to_every_micro_step(accumulated: Record) -> None:
-    host, accumulation = accumulated.host[0], accumulated.accumulation
+    host, accumulation = accumulated.times.host[0], accumulated.batch.accumulation
     assert accumulation is not None
     step = mean(host["with"]) * accumulation + mean(host["update"])
-    assert accumulated.authors_step == pytest.approx(step)
-    assert accumulated.authors_days == pytest.approx(step * PYTHIA_STEPS / DAY)
+    assert accumulated.derived.authors_step == pytest.approx(step)
+    assert accumulated.derived.authors_days == pytest.approx(step * PYTHIA_STEPS / DAY)
 
 
 @pytest.mark.parametrize(
@@ -296,46 +297,46 @@ def test_the_authors_clock_charges_reduction_to_every_micro_step(accumulated: Re
 def test_the_true_clock_charges_it_once_and_waits_for_the_slowest_rank(
     accumulated: Record, clock: str, step: str, days: str
 ) -> None:
-    accumulation = accumulated.accumulation
+    accumulation = accumulated.batch.accumulation
     assert accumulation is not None
     rounds = [
         max(
             (accumulation - 1) * parts["without"][number] + parts["with"][number] + parts["update"][number]
-            for parts in getattr(accumulated, clock)
+            for parts in getattr(accumulated.times, clock)
         )
         for number in range(3)
     ]
-    assert getattr(accumulated, step) == pytest.approx(median(rounds))
-    assert getattr(accumulated, days) == pytest.approx(median(rounds) * PYTHIA_STEPS / DAY)
+    assert getattr(accumulated.derived, step) == pytest.approx(median(rounds))
+    assert getattr(accumulated.derived, days) == pytest.approx(median(rounds) * PYTHIA_STEPS / DAY)
 
 
 def test_sharded_gradients_are_reduced_every_time(accumulated: Record, sharded: Record) -> None:
-    assert (accumulated.reduction, sharded.reduction) == ("last micro-step", "every micro-step")
-    accumulation = sharded.accumulation
+    assert (accumulated.ran.reduction, sharded.ran.reduction) == ("last micro-step", "every micro-step")
+    accumulation = sharded.batch.accumulation
     assert accumulation is not None
     assert accumulation > 1
     rounds = [
         max(
             (accumulation - 1) * parts["without"][number] + parts["with"][number] + parts["update"][number]
-            for parts in sharded.device_times
+            for parts in sharded.times.device_times
         )
         for number in range(2)
     ]
-    assert sharded.step_rounds == pytest.approx(rounds)
+    assert sharded.derived.step_rounds == pytest.approx(rounds)
 
 
 def test_throughput_is_the_replication_batch_over_the_true_step(accumulated: Record) -> None:
-    assert accumulated.true_step is not None
-    assert accumulated.examples_per_second == pytest.approx(16 / accumulated.true_step)
+    assert accumulated.derived.true_step is not None
+    assert accumulated.derived.examples_per_second == pytest.approx(16 / accumulated.derived.true_step)
 
 
 def test_utilisation_is_by_the_true_clock_over_the_peak_of_the_precision_that_ran() -> None:
     def found(device: str, recipe: str, tf32: bool) -> float | None:
         times = {name: {"without": [2.0], "with": [3.0], "update": [1.0]} for name in ("device_times", "synchronised")}
-        record = Record.of(Trial(recipe, "paper", "naive", device, 2), "ok", accumulation=4, tf32=tf32)
+        record = altered(Record.of(Trial(recipe, "paper", "naive", device, 2), "ok"), accumulation=4, tf32=tf32)
         hurried = {"without": [1.0], "with": [1.0], "update": [1.0]}
         raw: dict[str, Any] = {name: [parts] * 2 for name, parts in (times | {"host": hurried}).items()}
-        return reckoned(replace(record, **raw), gpus.find(device))["utilisation"]
+        return derive(altered(record, **raw), gpus.find(device)).utilisation
 
     step, of_both = 3 * 2.0 + 3.0 + 1.0, 2e12
     pythia, vit = (models.find(id).flops_per_example * models.find(id).batch_size for id in ("pythia-1b", "vit"))
@@ -346,11 +347,13 @@ def test_utilisation_is_by_the_true_clock_over_the_peak_of_the_precision_that_ra
 
 
 def test_the_extrapolation_is_held_against_whole_steps(accumulated: Record, sharded: Record) -> None:
-    assert accumulated.true_step is not None
-    assert accumulated.whole_steps is not None
-    assert len(accumulated.whole_steps) == 3
-    assert accumulated.extrapolation_error == pytest.approx(accumulated.true_step / median(accumulated.whole_steps) - 1)
-    assert (sharded.whole_steps, sharded.extrapolation_error) == (None, None)
+    assert accumulated.derived.true_step is not None
+    assert accumulated.observed.whole_steps is not None
+    assert len(accumulated.observed.whole_steps) == 3
+    assert accumulated.observed.extrapolation_error == pytest.approx(
+        accumulated.derived.true_step / median(accumulated.observed.whole_steps) - 1
+    )
+    assert (sharded.observed.whole_steps, sharded.observed.extrapolation_error) == (None, None)
 
 
 def test_ranks_are_reported_as_one() -> None:
@@ -436,7 +439,7 @@ def test_a_search_that_crashes_far_from_the_end_of_the_memory_is_a_crash_whereve
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
     assert _fit(attempt, 16, start, record) == 0
     assert (record.status, record.reason, record.warnings) == ("crashed", "NCCL error", [])
-    assert record.gpu_state is None, "what else is on the GPU has no part in it"
+    assert record.observed.gpu_state is None, "what else is on the GPU has no part in it"
     assert Answer.of(record) is Answer.FAILED
     limited = Record.of(Trial("vit", "tiny", "naive", "H100", 1, memory_limit=70), "ok")
     assert _fit(attempt, 16, start, limited) == 1, "of what it may take it is the end"
@@ -536,22 +539,22 @@ def take(outcomes: list[Outcome], record: Record, folder: Path) -> None:
 
 
 def test_the_rank_that_takes_most_tells_memory_warm_up_and_whole_steps(tmp_path: Path) -> None:
-    record = Record.of(Trial("pythia-1b", "tiny", "naive", "cpu", 2), "ok", micro_batch=4, accumulation=2)
+    record = altered(Record.of(Trial("pythia-1b", "tiny", "naive", "cpu", 2), "ok"), micro_batch=4, accumulation=2)
     take([timed(0), timed(1)], record, tmp_path)
-    assert (record.peak_memory, record.warm_up_seconds) == (101, 3.0)
-    assert record.whole_steps == [4.0, 3.0, 5.0]
-    assert (record.true_step, record.extrapolation_error) == (3.0, 3 / 4 - 1)
-    assert (record.losses, record.warnings) == ([6.0], []), "the first rank's"
+    assert (record.observed.peak_memory, record.observed.warm_up_seconds) == (101, 3.0)
+    assert record.observed.whole_steps == [4.0, 3.0, 5.0]
+    assert (record.derived.true_step, record.observed.extrapolation_error) == (3.0, 3 / 4 - 1)
+    assert (record.observed.losses, record.warnings) == ([6.0], []), "the first rank's"
 
 
 def test_timed_updates_that_the_loss_scale_skipped_are_reported_for_they_count_too_short(tmp_path: Path) -> None:
-    record = Record.of(Trial("pythia-160m", "tiny", "naive", "cpu", 2), "ok", micro_batch=4, accumulation=2)
+    record = altered(Record.of(Trial("pythia-160m", "tiny", "naive", "cpu", 2), "ok"), micro_batch=4, accumulation=2)
     take([timed(number, skipped=2) for number in range(2)], record, tmp_path)
     assert record.warnings == ["2 timed updates were skipped by the fp16 loss scale, and count too short"]
 
 
 def test_a_gpu_that_was_held_down_while_it_was_timed_is_reported(tmp_path: Path) -> None:
-    record = Record.of(Trial("pythia-160m", "tiny", "naive", "H100", 1), "ok", micro_batch=4, accumulation=4)
+    record = altered(Record.of(Trial("pythia-160m", "tiny", "naive", "H100", 1), "ok"), micro_batch=4, accumulation=4)
     outcome = timed(0)
     outcome.value["gpu_state"] = {"throttle_reasons": 0x40}
     server: Any = None  # what it told is here
@@ -580,7 +583,7 @@ def test_memory_that_ran_out_on_a_gpu_that_another_process_used_is_reported(
     assert _fit(attempt, 16, 1, record) == 0
     assert (record.status, record.reason) == ("out_of_memory", f"not even a micro batch of 1 {ends}")
     assert record.remedy.startswith(remedy)
-    assert (record.full == []) == of_host, "the GPU had room"
+    assert (record.batch.full == []) == of_host, "the GPU had room"
 
 
 def test_a_rank_that_was_killed_as_memory_ran_out_tells_why_none_is_left_to_tell_its_traceback() -> None:
@@ -588,15 +591,15 @@ def test_a_rank_that_was_killed_as_memory_ran_out_tells_why_none_is_left_to_tell
     record = Record.of(Trial("vit", "tiny", "naive", "cpu", 1), "ok")
     assert _fit(lambda start, largest: ("out_of_memory", [Outcome(0, "out_of_memory", error=said)]), 16, 1, record) == 0
     assert (record.status, record.reason) == ("out_of_memory", f"not even a micro batch of 1 fits: {said}")
-    assert (record.full, record.gpu_state) == ([], None)
+    assert (record.batch.full, record.observed.gpu_state) == ([], None)
 
 
 def test_a_model_that_was_to_be_compiled_and_has_no_graph_is_no_measurement(tmp_path: Path) -> None:
     for graphs in (None, {"compiled": 0, "breaks": 3, "recompilations": 0}):
-        record = Record.of(Trial("vit", "tiny", "free_lunch", "cpu", 1), "ok", micro_batch=4, accumulation=4)
-        record.compiled = True
+        record = altered(Record.of(Trial("vit", "tiny", "free_lunch", "cpu", 1), "ok"), micro_batch=4, accumulation=4)
+        record.ran = replace(record.ran, compiled=True)
         take([timed(0, graphs)], record, tmp_path)
-        assert (record.status, record.authors_days, record.true_days) == ("crashed", None, None)
+        assert (record.status, record.derived.authors_days, record.derived.true_days) == ("crashed", None, None)
         assert "the model ran uncompiled" in record.reason
 
 
@@ -608,7 +611,7 @@ def test_what_the_stack_lacks_is_unsupported(measure: Measure) -> None:
     record = measure("pythia-1b", "zero_1", packages=lacking)
     assert (record.status, record.reason) == ("unsupported", "deepspeed is not installed")
     assert "run_all.sh" in record.remedy
-    assert record.host == []
+    assert record.times.host == []
 
 
 def test_a_trial_over_its_time_is_timed_out(measure: Measure) -> None:
@@ -616,7 +619,7 @@ def test_a_trial_over_its_time_is_timed_out(measure: Measure) -> None:
     assert (record.status, record.remedy) == ("timed_out", "raise --trial-timeout")
     assert record.reason == "the trial did not end within its time limit of 0.5 s"
     assert record.wall_seconds < 10
-    assert (record.true_days, record.authors_days) == (None, None)
+    assert (record.derived.true_days, record.derived.authors_days) == (None, None)
 
 
 def test_a_crash_keeps_its_traceback(measure: Measure) -> None:
@@ -657,9 +660,9 @@ def test_the_compilers_processes_are_gone_before_anything_is_timed(in_ranks: Cal
 )
 def test_torch_compile_reaches_into_the_layers_that_fsdp_shards(measure: Measure, recipe: str, settings: str) -> None:
     record = ok(measure(recipe, settings, 2))
-    assert record.compiled
-    assert record.graphs is not None
-    assert record.graphs["layers"] == 2
+    assert record.ran.compiled
+    assert record.ran.graphs is not None
+    assert record.ran.graphs["layers"] == 2
     assert record.warnings == []
 
 
@@ -673,7 +676,9 @@ def test_graphs_their_breaks_and_what_is_compiled_again_are_counted(in_ranks: Ca
 
 
 def test_sharded_layers_that_are_left_as_they_were_are_reported(tmp_path: Path) -> None:
-    record = Record.of(Trial("roberta", "tiny", "free_lunch+fsdp_3", "cpu", 2), "ok", micro_batch=4, accumulation=1)
+    record = altered(
+        Record.of(Trial("roberta", "tiny", "free_lunch+fsdp_3", "cpu", 2), "ok"), micro_batch=4, accumulation=1
+    )
     graphs = {"compiled": 2, "breaks": 4, "recompilations": 0, "layers": 0}
     take([timed(number, graphs) for number in range(2)], record, tmp_path)
     [warning] = record.warnings
@@ -684,7 +689,9 @@ def test_sharded_layers_that_are_left_as_they_were_are_reported(tmp_path: Path) 
 def test_a_model_that_torch_compile_breaks_up_is_reported(
     count: int, graphs: int, output: bool, tmp_path: Path
 ) -> None:
-    record = Record.of(Trial("pythia-1b", "tiny", "free_lunch", "cpu", count), "ok", micro_batch=4, accumulation=1)
+    record = altered(
+        Record.of(Trial("pythia-1b", "tiny", "free_lunch", "cpu", count), "ok"), micro_batch=4, accumulation=1
+    )
     made = {"compiled": graphs, "breaks": 3, "recompilations": 0}  # DDP breaks around the model, not in it
     take([timed(number, made) for number in range(count)], record, tmp_path)
     said = f"torch.compile broke the model into {graphs} graphs: what lies between them ran uncompiled"
@@ -706,7 +713,7 @@ def test_what_cannot_be_compiled_is_measured_uncompiled_and_says_so(fork_server:
     server: Any = FailsAtTheModel(fork_server)
     bench = Bench(server, Stack(PACKAGES, None), None, tmp_path)
     record = ok(run(Trial("vit", "tiny", "free_lunch", "cpu", 1), bench))
-    assert (record.compiled, record.graphs) == (False, None)
+    assert (record.ran.compiled, record.ran.graphs) == (False, None)
     [warning] = record.warnings
     assert warning.startswith("crashed while compiled, measured uncompiled: ")
     assert "\n" not in warning
@@ -726,8 +733,10 @@ def test_convolutions_that_lack_memory_while_timing_are_tried_at_half_the_size(
 
     server: Any = LacksEngines(fork_server)
     record = ok(run(Trial("convnext", "tiny", "naive", "cpu", 1), Bench(server, Stack(PACKAGES, None), None, tmp_path)))
-    assert record.micro_batch == 2
-    assert record.warnings == [f"timing ran out of memory at micro batch {2 << record.halvings}; it was halved to 2"]
+    assert record.batch.micro_batch == 2
+    assert record.warnings == [
+        f"timing ran out of memory at micro batch {2 << record.batch.halvings}; it was halved to 2"
+    ]
 
 
 @dataclass
@@ -750,14 +759,14 @@ def test_a_host_that_lacks_memory_while_timing_is_reported_and_no_smaller_micro_
     trial = Trial("vit", "tiny", "naive", "cpu", 1)
     lacking: list[Any] = [LacksMemory(fork_server, of_host=of_host) for of_host in (True, False)]
     of_host, own = (run(trial, Bench(server, Stack(PACKAGES, None), None, tmp_path)) for server in lacking)
-    assert (of_host.status, of_host.host_ran_out, of_host.halvings) == ("out_of_memory", True, 0)
+    assert (of_host.status, of_host.host_ran_out, of_host.batch.halvings) == ("out_of_memory", True, 0)
     assert re.fullmatch(
         r"the host's memory ran out while timing micro batch \d+: the kernel killed the process, .* ran out",
         of_host.reason,
     )
     assert of_host.remedy.startswith("needs more memory of the host: ")
-    assert (of_host.micro_batch, of_host.true_days, of_host.warnings) == (None, None, [])
-    assert (ok(own).micro_batch, own.host_ran_out) == (2, False)
+    assert (of_host.batch.micro_batch, of_host.derived.true_days, of_host.warnings) == (None, None, [])
+    assert (ok(own).batch.micro_batch, own.host_ran_out) == (2, False)
 
 
 def test_what_a_killed_compiler_left_is_compiled_again(measure: Measure, tmp_path: Path) -> None:
@@ -766,7 +775,7 @@ def test_what_a_killed_compiler_left_is_compiled_again(measure: Measure, tmp_pat
     cut = max(tmp_path.rglob("*.main.so"), key=lambda file: file.stat().st_size)
     cut.write_bytes(b"")
     again = ok(measure("vit", "free_lunch", variables=variables))
-    assert (again.compiled, again.warnings) == (True, [])
+    assert (again.ran.compiled, again.warnings) == (True, [])
     assert cut.stat().st_size > 0
 
 
@@ -776,7 +785,7 @@ def test_where_nothing_can_be_compiled_free_lunch_is_unsupported(measure: Measur
     assert record.reason.startswith("torch.compile compiles nothing here: ")
     assert "C++ compiler" in record.remedy
     assert record.traceback.startswith("Traceback")
-    assert record.authors_step is None
+    assert record.derived.authors_step is None
 
 
 def test_tf32_that_is_asked_for_and_does_not_run_is_reported(fork_server: ForkServer, tmp_path: Path) -> None:
@@ -784,9 +793,9 @@ def test_tf32_that_is_asked_for_and_does_not_run_is_reported(fork_server: ForkSe
     for tf32 in (True, False):
         job = Job("repro.measure.phases:fit", known | {"tf32": tf32}, 1, str(tmp_path / "log"), timeout=60)
         [outcome] = fork_server.call(job)
-        [ran] = [report.ran for report in outcome.reports if report.ran is not None]
-        assert not ran.ran_tf32, "a CPU has none"
-        assert [warning.partition(",")[0] for warning in ran.warnings] == ["asked for TF32"] * tf32
+        [step] = [report.first_step for report in outcome.reports if report.first_step is not None]
+        assert not step.ran.ran_tf32, "a CPU has none"
+        assert [warning.partition(",")[0] for warning in step.warnings] == ["asked for TF32"] * tf32
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,14 @@ from argparse import Namespace
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from repro import models
+from repro import datafile, models
 from repro.cli import main
 from repro.commands import upgrade_check
 from repro.compare import bisect, candidate, upgrade
@@ -40,7 +40,7 @@ from repro.paper.gpus import find
 from repro.record import Record, Status, Trial
 from repro.run.reading import history
 from repro.run.results import TRIALS, Results
-from tests.command_line import ROOT, process, record, refusal, repro, results_folder
+from tests.command_line import ROOT, altered, process, record, refusal, repro, results_folder
 from tests.wheels import linked, pin, wheel
 
 RUN = ROOT / "results" / "cpu-2-cores"
@@ -341,8 +341,8 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(
     assert [len(done.samples(arm, trial)) for arm in ("before", "after", "again")] == [2 * 2] * 3
     assert said[2:] == ["start 1", "start 2"]
     sample = done.samples("after", trial)[0]
-    assert sample.micro_batch == largest[0][0].micro_batch
-    assert sample.losses == done.samples("before", trial)[0].losses
+    assert sample.batch.micro_batch == largest[0][0].batch.micro_batch
+    assert sample.observed.losses == done.samples("before", trial)[0].observed.losses
     [compared] = done.compared()
     assert compared.status == "inconclusive"
     assert compared.judged is not None
@@ -376,7 +376,7 @@ def test_a_stack_that_goes_while_it_is_checked_is_one_clear_line(tmp_path: Path)
 @pytest.mark.slow
 def test_what_failed_is_measured_again_by_the_same_command(tmp_path: Path) -> None:
     trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1, steps=1)
-    failed = Record.of(trial, "crashed", reason="a compiler was missing", stack_started=1.0)
+    failed = altered(Record.of(trial, "crashed"), reason="a compiler was missing", stack_started=1.0)
     for arm in ("before", "after"):
         results_folder(tmp_path / arm / "largest", failed)
     stacks = this_stack(), Stack("its twin", sys.executable, this_stack().packages)
@@ -385,7 +385,7 @@ def test_what_failed_is_measured_again_by_the_same_command(tmp_path: Path) -> No
     largest = history(tmp_path / "after" / "largest")
     assert [each.status for each in largest] == ["crashed", "ok"]
 
-    sampled = replace(trial, micro_batch=largest[1].micro_batch)
+    sampled = replace(trial, micro_batch=largest[1].batch.micro_batch)
     fine = replace(largest[1], id=sampled.id)
     failed = Record.of(sampled, "crashed", reason="killed")
     results_folder(tmp_path / "before", fine, failed)
@@ -510,7 +510,9 @@ def test_a_trial_that_fails_is_left_alone_until_the_same_command_and_the_others_
 
     def measured(arm: str, trial: Trial, before: int) -> Record:
         if arm == "after" and trial.settings == "naive" and before == 1:
-            return Record.of(trial, status, reason="as told", host_ran_out=of_host, gpu_state=[{"processes": users}])
+            return altered(
+                Record.of(trial, status), reason="as told", host_ran_out=of_host, gpu_state=[{"processes": users}]
+            )
         return on_gpus.of(trial, 1.0)
 
     on_gpus.measured = measured
@@ -566,7 +568,7 @@ def test_a_check_that_goes_on_at_another_commit_says_so(
     assert first.commit == "0" * 40
     monkeypatch.setenv("REPRO_COMMIT", "1" * 40)
     with (on_gpus.folder / "before" / TRIALS).open("a") as file:
-        file.write(json.dumps(asdict(replace(first, commit="1" * 40))) + "\n")
+        file.write(json.dumps(datafile.plain(replace(first, commit="1" * 40))) + "\n")
     rows = {found.what: found.before for found in differences(*on_gpus.run().sides())}
     assert rows["repro"] == f"{'0' * 40}; {'1' * 40}"
 
@@ -588,7 +590,7 @@ def test_only_what_a_first_round_leaves_unsettled_is_measured_in_a_second(rehear
 def test_a_first_round_of_which_no_sample_is_fair_settles_nothing(rehearsal: Callable[..., Rehearsal]) -> None:
     on_gpus = rehearsal()
     held_down: list[dict[str, float | None] | None] = [{"throttle_reasons": 0x40}]
-    on_gpus.measured = lambda arm, trial, _: replace(on_gpus.of(trial, 1.0), gpu_state=held_down)
+    on_gpus.measured = lambda arm, trial, _: altered(on_gpus.of(trial, 1.0), gpu_state=held_down)
     [compared] = on_gpus.run().compared()
     assert (compared.status, on_gpus.taken()) == ("incomparable", [12, 12, 12])
 
@@ -822,7 +824,7 @@ def test_a_check_whose_stacks_differ_otherwise_than_they_did_is_refused_also_aft
 def samples(*seconds: float, **known: Any) -> list[Record]:
     found = [record("pythia-1b", "naive", 60.0, **known) for _ in seconds]
     for each, step in zip(found, seconds, strict=True):
-        each.synchronised_step = step
+        each.derived = replace(each.derived, synchronised_step=step)
     return found
 
 
@@ -880,7 +882,7 @@ def test_where_every_process_had_to_halve_its_micro_batch_the_halves_are_compare
     halved = samples(*[1.0] * 12, micro_batch=2)
     for before in (halved, [*samples(1.0), *halved[1:]]):
         found = compare_trial(before, halved, judge=judge_pairs(halved, 6, 1))
-        assert (found.judged and found.judged.ratio.value, found.trial.micro_batch) == (1.0, 2)
+        assert (found.judged and found.judged.ratio.value, found.trial.batch.micro_batch) == (1.0, 2)
 
 
 def test_a_pair_without_a_fair_sample_is_left_out() -> None:

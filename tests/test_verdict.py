@@ -12,10 +12,10 @@ from repro.machine.support import compiles
 from repro.paper.settings import NAIVE, Settings, Sharding, search_space
 from repro.paper.tables import Cell, PublishedSettings, State, Table, cells, published_settings
 from repro.predict.forecast import corrected
-from repro.record import Clock, Record, Status
+from repro.record import Clock, Record, Status, Trial
 from repro.run.reading import read
 from repro.run.verdict import Verdict, comparable_with_cell, explain, judge, within
-from tests.command_line import ROOT
+from tests.command_line import ROOT, altered
 
 PYTHIA = ("pythia-1b", "Pythia-1B")
 
@@ -32,11 +32,10 @@ def record(settings: str, days: float | None, status: Status = "ok", **more: Any
     tf32 = settings.startswith("free_lunch")
     known: dict[str, Any] = {"device": "A100", "count": 4, "scale": "paper", "tf32": tf32}
     known |= {"micro_batch": None if days is None else 16, **more}
-    return Record(
+    trial = Trial("pythia-1b", "paper", settings, "A100", 4)
+    return altered(
+        Record.of(trial, status),
         id=f"{settings}-{known}",
-        recipe="pythia-1b",
-        settings=settings,
-        status=status,
         true_days=days,
         authors_days=None if days is None else days / 1.5,
         reason="" if status == "ok" else "for a reason",
@@ -52,7 +51,7 @@ def verdict_of(
 
 def clocks(settings: str, true: float, authors: float, **more: Any) -> Record:
     """A record whose days differ by clock."""
-    return replace(record(settings, true, **more), authors_days=authors)
+    return altered(record(settings, true, **more), authors_days=authors)
 
 
 @pytest.mark.parametrize(
@@ -264,13 +263,13 @@ def test_what_needs_more_system_memory_than_the_papers_hosts_have_says_nothing_o
     found = verdict_of(infeasible, *whole)
     assert (found.verdict, found.true.days) == ("no_reference", 900.0)
     assert "64 GB of host memory a GPU" in found.reason
-    faster = replace(whole[-1], true_days=850.0)
+    faster = altered(whole[-1], true_days=850.0)
     assert verdict_of(infeasible, *whole[:-1], faster).true.days == 850.0, "the fastest, as everywhere"
     two = verdict_of(replace(infeasible, gpus=2), *of_two)
     assert two.verdict == "feasibility_differs", "the hosts of two GPUs have enough of it"
     printed = replace(infeasible, days=900, state="days")
     assert verdict_of(printed, *whole).verdict == "reproduced", "the paper's hosts had enough of it"
-    ran = [replace(each, status="ok", true_days=950.0) for each in whole if each.settings == "free_lunch"]
+    ran = [altered(each, status="ok", true_days=950.0) for each in whole if each.settings == "free_lunch"]
     output = verdict_of(infeasible, *whole, *ran)
     assert (output.verdict, output.true.settings) == ("feasibility_differs", "free_lunch")
 
@@ -291,7 +290,7 @@ def test_a_host_with_less_memory_than_the_papers_says_nothing_of_feasibility() -
 def test_what_ran_out_of_a_gpus_memory_that_another_process_used_says_nothing_of_feasibility() -> None:
     full = record("free_lunch+zero_1", None, "out_of_memory", gpu_state=[{"processes": 1}])
     assert verdict_of(cell(), full).verdict == "feasibility_differs"
-    shared = verdict_of(cell(), replace(full, gpu_state=[{"processes": 2}]))
+    shared = verdict_of(cell(), altered(full, gpu_state=[{"processes": 2}]))
     assert (shared.verdict, shared.reason) == ("not_measured", "out_of_memory: for a reason")
 
 
@@ -323,7 +322,7 @@ def test_what_a_guided_search_skipped_is_settled_by_its_bound() -> None:
     skipped = record(first, None, "skipped", bound_clock="true")
     found = verdict_of(cell(), *slow, skipped, published=lost)
     assert (found.true.verdict, found.authors.verdict) == ("slower", "not_measured"), "a bound is of one clock"
-    older = verdict_of(cell(), *slow, replace(skipped, bound_clock=None), published=lost)
+    older = verdict_of(cell(), *slow, altered(skipped, bound_clock=None), published=lost)
     assert (older.true.verdict, older.authors.verdict) == ("not_measured", "slower"), "once all were the authors'"
 
 
@@ -336,7 +335,7 @@ def test_where_the_papers_hosts_have_too_little_memory_as_well_running_out_of_it
         for settings in search_space(1)
     ]
     assert verdict_of(infeasible, *whole).verdict == "reproduced"
-    beside = [replace(each, gpu_state=[{"processes": 2}]) if each.host_ran_out else each for each in whole]
+    beside = [altered(each, gpu_state=[{"processes": 2}]) if each.host_ran_out else each for each in whole]
     assert verdict_of(infeasible, *beside).verdict == "reproduced", "it was not the GPU's memory that ran out"
 
 
@@ -390,7 +389,7 @@ def test_a_lost_mark_is_never_compared() -> None:
     [{"device": "A100 40 GB"}, {"count": 2}, {"scale": "tiny"}, {"memory_limit": 80 * 2**30}, {"nodes": 2}],
 )
 def test_another_machine_another_scale_or_a_memory_limit_is_never_compared(elsewhere: dict[str, Any]) -> None:
-    found = verdict_of(cell("4", 41), replace(record("naive", 41.0), **elsewhere))
+    found = verdict_of(cell("4", 41), altered(record("naive", 41.0), **elsewhere))
     assert (found.verdict, found.reason) == ("not_measured", "no run on 4 A100")
 
 

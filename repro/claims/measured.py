@@ -68,11 +68,11 @@ def _compared(cell: Verdict) -> Working:
 
 def _clocks(record: Record) -> Working | None:
     """Return true days over days by the authors' clock, the inverse of the record's ratio; None without both."""
-    if record.clocks_ratio is None or record.authors_days is None or record.true_days is None:
+    if record.clocks_ratio is None or record.derived.authors_days is None or record.derived.true_days is None:
         return None
     true, authors = (
         Working.read(days, Row(TRIALS, record.id, f"{shown(days)} days by the {clock} clock", "this run"))
-        for days, clock in ((record.true_days, "true"), (record.authors_days, "authors'"))
+        for days, clock in ((record.derived.true_days, "true"), (record.derived.authors_days, "authors'"))
     )
     return (true / authors).called(record.id)
 

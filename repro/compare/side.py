@@ -102,7 +102,9 @@ def key(record: Record) -> Key:
 
 def step_seconds(record: Record) -> float | None:
     """Return the seconds of a training step: from an idle device to an idle device, where the record has that."""
-    return record.synchronised_step if record.synchronised_step is not None else record.true_step
+    return (
+        record.derived.synchronised_step if record.derived.synchronised_step is not None else record.derived.true_step
+    )
 
 
 def middle(values: Iterable[float | None]) -> float | None:
@@ -246,7 +248,7 @@ def _checked(record: Record, path: Path) -> Record:
     if not Answer.of(record).ran:
         return record
     for name in ("synchronised_step", "true_step"):
-        seconds = getattr(record, name)
+        seconds = getattr(record.derived, name)
         if seconds is not None and not SMALLEST <= seconds <= LARGEST:
             expected = f"expected seconds above 0, from {SMALLEST:g} to {LARGEST:g}"
             raise UserError(f"{path}: {record.id} has {name} {seconds!r}, {expected}")
@@ -270,7 +272,7 @@ def accept(side: Side, records: Sequence[Record], folder: Path) -> Path:
     """Write a stack's records as its machine's new baseline, below a folder such as expected/; return the file."""
     name = machine(side.environment)
     path = folder / "baselines" / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
-    rows = [{key: value for key, value in asdict(record).items() if key not in _RAW} for record in records]
+    rows = [{key: value for key, value in datafile.plain(record).items() if key not in _RAW} for record in records]
     content = {
         "baseline_of": name,
         "accepted": date.today().isoformat(),
@@ -355,5 +357,5 @@ def _variables(side: Side) -> dict[str, Said] | None:
 
 def _clock(side: Side, name: str) -> Said:
     """Return the median clock of the GPUs while they worked."""
-    clock = middle(state.get(name) for record in side.records for state in record.gpu_state or [] if state)
+    clock = middle(state.get(name) for record in side.records for state in record.observed.gpu_state or [] if state)
     return () if clock is None else (f"{clock:.0f}",)

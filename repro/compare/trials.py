@@ -143,15 +143,15 @@ def _of_what_ran(compared: Compared, ran: Sequence[Sequence[Record]], judge: Jud
     for side, kept in zip(ran, fair, strict=True):
         if not kept:
             return replace(compared, reason=_all_discarded(side))
-    sizes = [Counter(record.micro_batch or 0 for record in side) for side in fair]
+    sizes = [Counter(record.batch.micro_batch or 0 for record in side) for side in fair]
     common = sizes[0].keys() & sizes[1].keys()
     if not common:
         what = f"another largest micro batch: {_listed(sizes[0])}, then {_listed(sizes[1])}"
         return replace(compared, reason=what)
     # The micro batch of both sides with the most samples: a mix of two could not be compared.
     size = max(common, key=lambda one: (min(side[one] for side in sizes), one))
-    alike = [[record for record in side if (record.micro_batch or 0) == size] for side in fair]
-    judged = judge(ran[0], ran[1], alike[0][-1].micro_batch) if judge else judge_separate(*alike)
+    alike = [[record for record in side if (record.batch.micro_batch or 0) == size] for side in fair]
+    judged = judge(ran[0], ran[1], alike[0][-1].batch.micro_batch) if judge else judge_separate(*alike)
     found = Compared(
         alike[0][-1],
         replace(_half(alike[0]), discarded=compared.before.discarded, failed=compared.before.failed),
@@ -222,8 +222,10 @@ def _half(records: Sequence[Record]) -> Half:
         discarded=discarded,
         failed=len(records) - len(fair) - discarded,
         median=middle(step_seconds(record) for record in fair),
-        peak_memory=middle(record.peak_memory for record in fair),
-        days=middle(record.true_days for record in fair if record.scale == "paper"),  # tiny recipes have no days
+        peak_memory=middle(record.observed.peak_memory for record in fair),
+        days=middle(
+            record.derived.true_days for record in fair if record.scale == "paper"
+        ),  # tiny recipes have no days
     )
 
 
@@ -267,8 +269,8 @@ def _gpus(known: Environment) -> str | None:
 def _another_recipe(before: Sequence[Record], after: Sequence[Record]) -> str:
     """Explain why the recipes differ, or return "". One side may have two, if a recipe changed between its runs."""
     takes: dict[str, Callable[[Record], object]] = {
-        "weights": lambda record: record.weights,
-        "precision": lambda record: record.precision or None,
+        "weights": lambda record: record.ran.weights,
+        "precision": lambda record: record.ran.precision or None,
         "batch": _batch,
     }
     for what, take in takes.items():
@@ -280,9 +282,9 @@ def _another_recipe(before: Sequence[Record], after: Sequence[Record]) -> str:
 
 def _batch(record: Record) -> int | None:
     """Return the examples of a training step, over all devices."""
-    if record.micro_batch is None or record.accumulation is None:
+    if record.batch.micro_batch is None or record.batch.accumulation is None:
         return None
-    return record.micro_batch * record.accumulation * record.world
+    return record.batch.micro_batch * record.batch.accumulation * record.world
 
 
 def _listed(sizes: Collection[int]) -> str:
@@ -311,12 +313,12 @@ def changes(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
     """Return what else changed between the measured records of a trial; numbers are medians over processes. Nothing
     that only one side records is a change."""
     words: list[tuple[str, Callable[[Record], str | None]]] = [
-        ("kernel path", lambda record: record.kernel_path),
-        ("precision", lambda record: record.ran_precision),
-        ("wrapper", lambda record: record.wrapper),
-        ("optimizer", lambda record: record.optimizer),
-        ("compiled", lambda record: "yes" if record.compiled else "no"),
-        ("TF32", lambda record: "on" if record.in_tf32 else "off"),
+        ("kernel path", lambda record: record.ran.kernel_path),
+        ("precision", lambda record: record.ran.ran_precision),
+        ("wrapper", lambda record: record.ran.wrapper),
+        ("optimizer", lambda record: record.ran.optimizer),
+        ("compiled", lambda record: "yes" if record.ran.compiled else "no"),
+        ("TF32", lambda record: "on" if record.ran.in_tf32 else "off"),
     ]
     graphs = [("graphs", "compiled"), ("graph breaks", "breaks"), ("recompilations", "recompilations")]
     words += [(what, _of_graphs(key)) for what, key in graphs]
@@ -324,7 +326,7 @@ def changes(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
     found = [change for change in found if change.before and change.after and change.before != change.after]
     found += _moved("peak memory", _peak_mib, before, after, SMALLEST_CHANGE, "MiB")
     found += _moved("compiling and warm-up", _compiling, before, after, _WARM_UP_CHANGE, "s")
-    return found + _numerics(before[-1].losses, after[-1].losses) + _crowd(before, after)
+    return found + _numerics(before[-1].observed.losses, after[-1].observed.losses) + _crowd(before, after)
 
 
 def _by_chance(take: Callable[[Record], float | None], before: Sequence[Record], after: Sequence[Record]) -> bool:
@@ -338,7 +340,7 @@ def _by_chance(take: Callable[[Record], float | None], before: Sequence[Record],
 
 
 def _of_graphs(key: str) -> Callable[[Record], str | None]:
-    return lambda record: str(record.graphs[key]) if record.graphs and key in record.graphs else None
+    return lambda record: str(record.ran.graphs[key]) if record.ran.graphs and key in record.ran.graphs else None
 
 
 def _moved(
@@ -360,11 +362,11 @@ def _said(records: Sequence[Record], say: Callable[[Record], str | None]) -> str
 
 
 def _peak_mib(record: Record) -> float | None:
-    return None if record.peak_memory is None else record.peak_memory / _MIB
+    return None if record.observed.peak_memory is None else record.observed.peak_memory / _MIB
 
 
 def _compiling(record: Record) -> float | None:
-    seconds = record.warm_up_seconds
+    seconds = record.observed.warm_up_seconds
     return seconds if seconds is not None and seconds > _WARM_UP_SECONDS else None
 
 
@@ -381,7 +383,7 @@ def _numerics(before: Sequence[float | None] | None, after: Sequence[float | Non
 
 def _crowd(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
     """Return the change in CPUs that other processes used; interleaved processes do not record it."""
-    old, new = (middle(record.crowd for record in side) for side in (before, after))
+    old, new = (middle(record.observed.crowd for record in side) for side in (before, after))
     if old is None or new is None or cpu_disturbance(abs(new - old)) is None:
         return []
     return [Change("CPUs that other processes kept busy", f"{old:.1f}", f"{new:.1f}")]
@@ -485,7 +487,7 @@ def by_start(
 
 def _sample(record: Record, micro_batch: int | None) -> float | None:
     """Return the seconds of a training step; None where the process was disturbed or ran at another micro batch."""
-    return step_seconds(record) if Answer.of(record) is Answer.RAN and record.micro_batch == micro_batch else None
+    return step_seconds(record) if Answer.of(record) is Answer.RAN and record.batch.micro_batch == micro_batch else None
 
 
 def _known(values: Iterable[float | None]) -> list[float]:

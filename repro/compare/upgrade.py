@@ -235,7 +235,7 @@ class Check:
             return replace(found, reason=found.reason + self._failure(trial, ARMS))
         found = compare_trial(before, after, judge=self._judge(trial))
         found = replace(found, reason=found.reason + self._failure(trial, ("again",)))
-        sizes = [record.micro_batch for record in largest]
+        sizes = [record.batch.micro_batch for record in largest]
         if sizes[0] == sizes[1]:
             return found
         return replace(found, changes=(*found.changes, Change("largest micro batch", *map(str, sizes))))
@@ -263,7 +263,7 @@ class Check:
 
     def _sampled(self, trial: Trial) -> Trial | None:
         """Return the trial that both stacks repeat, at a micro batch that fits on both; None without one."""
-        sizes = [record.micro_batch for record in self._largest(trial)]
+        sizes = [record.batch.micro_batch for record in self._largest(trial)]
         return replace(trial, micro_batch=min(sizes)) if all(sizes) else None  # type: ignore[type-var]
 
     def _largest(self, trial: Trial) -> list[Record]:

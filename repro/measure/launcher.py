@@ -101,7 +101,7 @@ class Stream:
     def outcomes(self, job: Job) -> list[Outcome]:
         """Wait for the outcomes of the job that was begun, one per rank. The server enforces its time limit."""
         rows = self.receive(job.timeout + 60)
-        return [Outcome(**row | {"reports": [Report.of(each) for each in row["reports"]]}) for row in rows]
+        return [Outcome(**row | {"reports": datafile.value(list[Report], row["reports"])}) for row in rows]
 
     def stop(self) -> None:
         """End the running job, if there is one; the server stays. Does nothing where the server has gone."""

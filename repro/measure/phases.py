@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -17,7 +18,9 @@ import torch
 from repro.console import cut, one_line
 from repro.machine import nvml
 from repro.machine.build_cache import disk_full
+from repro.machine.support import compiles
 from repro.paper.settings import Settings
+from repro.record import WhatRan
 
 from .. import models
 from ..models.recipe import Generation, Recipe, Scale, Text
@@ -26,7 +29,7 @@ from .clock import SLOW_SCAN, Clock, Watch, kernel_path, optimizer_path, synchro
 from .memory import Peak
 from .probes import NotCountedError, profiled
 from .rank import SEED, STACK_STARTED, Rank
-from .rank_reports import PARTS, Measured, Report, WhatRan
+from .rank_reports import PARTS, FirstStep, Measured, Report
 
 _UNCOMPILED = 3  # steps, of which the fastest counts
 _LOSSES = 4  # of the first micro-steps: enough to distinguish other numerics from rounding
@@ -100,19 +103,18 @@ def _report_what_ran(
         warnings.append("asked for TF32, fp32 products ran without: is NVIDIA_TF32_OVERRIDE set?")
     if wanted.free_lunch and path == SLOW_SCAN:
         warnings.append("a CPU has none of Mamba's custom kernels: what ran is the slow path that naive settings take")
-    ran = WhatRan(
+    ran = replace(
+        WhatRan.asked(model, wanted, compiles(model, wanted), tf32),
+        ran_precision=built.precision,
         wrapper=built.wrapper,
         optimizer=optimizer_path(built.adam, watch),
-        ran_precision=built.precision,
         kernel_path=path,
+        ran_tf32=ran_tf32,
         weights=built.total,
         weights_held=held.weights,
         moments_held=held.moments,
-        ran_tf32=ran_tf32,
-        stack_started=STACK_STARTED,
-        warnings=warnings,
     )
-    rank.report(Report(ran=ran))
+    rank.report(Report(first_step=FirstStep(ran, STACK_STARTED, warnings)))
 
 
 def measure(

@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
+from repro import datafile
 from repro.console import ROOT, one_line
 from repro.datafile import Lines
 from repro.formats import end_of
@@ -196,7 +197,7 @@ class _Forked:
             for message in map(json.loads, lines):
                 kind, value = message["kind"], message["value"]
                 if kind == "report":
-                    self.outcome.reports.append(Report.of(value))
+                    self.outcome.reports.append(datafile.value(Report, value))
                 elif kind == "ok":
                     self.outcome.status, self.outcome.value = kind, value
                 else:

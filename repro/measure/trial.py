@@ -19,13 +19,13 @@ from repro.machine.build_cache import disk_full
 from repro.machine.support import Obstacle
 from repro.paper.gpus import Gpu
 from repro.paper.settings import Settings
-from repro.record import Record, Status, Trial, reckoned
+from repro.record import RawTimes, Record, Status, Times, Trial, WhatRan, derive
 from repro.validity import gpu_disturbance, larger_may_fit
 
 from ..models.recipe import Recipe
 from .launcher import ForkServer, ServerDiedError
 from .leader import AGAIN, Leader
-from .rank_reports import Measured, Report, Times
+from .rank_reports import Measured, Report
 from .server import Job, Outcome
 
 
@@ -84,14 +84,8 @@ def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) 
     and a reason, the trial ends there, `skipped`."""
     started = time.monotonic()
     recipe, settings = trial.recipe_and_settings
-    record = Record.of(
-        trial,
-        "ok",
-        precision=recipe.precision,
-        compiled=support.compiles(recipe, settings),
-        tf32=support.uses_tf32(settings, bench.stack),
-        reduction="every micro-step" if settings.reduces_every_micro_step else "last micro-step",
-    )
+    compiled, tf32 = support.compiles(recipe, settings), support.uses_tf32(settings, bench.stack)
+    record = Record.of(trial, "ok", ran=WhatRan.asked(recipe, settings, compiled, tf32))
     obstacle = bench.obstacle(trial)
     try:
         if obstacle is None:
@@ -101,7 +95,7 @@ def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) 
             record.status, record.reason, record.remedy = "unsupported", obstacle.reason, obstacle.remedy
             return record
         started = time.monotonic()  # no trial's time includes loading or compiling the stack
-        ranks = _Ranks(trial, bench, record.tf32, started + trial.timeout)
+        ranks = _Ranks(trial, bench, tf32, started + trial.timeout)
         _measure(ranks, recipe, settings, record, start, weigh)
         if record.status == "timed_out":
             limit = f"{figures(trial.timeout)} s" if trial.timeout < 10 else duration(trial.timeout)
@@ -184,12 +178,12 @@ def _measure(
     if bench.cuda and settings.library == "deepspeed":
         bench.server.clean_build_caches()  # a rank killed while it builds DeepSpeed's operators leaves a lock
     share = recipe.batch_size // trial.world
-    if not record.compiled:
+    if not record.ran.compiled:
         weigh = None
     fit = partial(ranks.attempt, "fit", timed=weigh is not None)
     micro_batch = _fit(fit, min(share, trial.micro_batch or share), start, record)
     if micro_batch and weigh is not None and (skipped := weigh(record, micro_batch)) is not None:
-        record.status, (record.bound, record.reason) = "skipped", skipped
+        record.status, (record.guidance.bound, record.reason) = "skipped", skipped
     elif micro_batch:
         _time(ranks, record, micro_batch, share)
 
@@ -203,7 +197,7 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
     while micro_batch:
         status, outcomes = ranks.attempt(
             "measure",
-            compiled=record.compiled,
+            compiled=record.ran.compiled,
             micro_batch=micro_batch,
             accumulation=share // micro_batch,
             steps=trial.steps,
@@ -211,26 +205,27 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
         )
         if status == "crashed" and _NO_ENGINE in _failure(outcomes).error:
             status = "out_of_memory"
-        record.crowd = max((outcome.crowd for outcome in outcomes if outcome.crowd is not None), default=None)
-        if status == "crashed" and record.compiled and not _short_of_disk(_failure(outcomes)):
+        record.observed.crowd = max((outcome.crowd for outcome in outcomes if outcome.crowd is not None), default=None)
+        if status == "crashed" and record.ran.compiled and not _short_of_disk(_failure(outcomes)):
             if not cleaned and ranks.bench.server.clean_build_caches():
                 cleaned = True
             elif not _go_uncompiled(ranks, record, _failure(outcomes)):
                 return
         elif status == "out_of_memory" and not _failure(outcomes).of_host:
-            record.full += _full(_failure(outcomes))
-            if record.authors_micro_batch is None and all(authors := [_authors(outcome) for outcome in outcomes]):
-                record.host, record.authors_micro_batch = authors, micro_batch
+            record.batch.full += _full(_failure(outcomes))
+            if record.batch.authors_micro_batch is None and all(authors := [_authors(outcome) for outcome in outcomes]):
+                record.times = replace(record.times, host=authors)
+                record.batch.authors_micro_batch = micro_batch
             micro_batch //= 2
-            record.halvings += 1
+            record.batch.halvings += 1
         else:
             break
     if status != "ok":
-        record.host, record.authors_micro_batch = [], None
+        record.times, record.batch.authors_micro_batch = RawTimes(), None
         _fail(record, status, _failure(outcomes), f"while timing micro batch {micro_batch}")
         return
-    record.micro_batch, record.accumulation = micro_batch, share // micro_batch
-    found, theirs = micro_batch << record.halvings, record.authors_micro_batch or micro_batch
+    record.batch.micro_batch, record.batch.accumulation = micro_batch, share // micro_batch
+    found, theirs = micro_batch << record.batch.halvings, record.batch.authors_micro_batch or micro_batch
     if found > theirs:
         record.warnings.append(f"timing ran out of memory at micro batch {found}; it was halved to {theirs}")
     if theirs > micro_batch:
@@ -253,7 +248,7 @@ def _go_uncompiled(ranks: _Ranks, record: Record, failure: Outcome) -> bool:
         record.remedy = "install what it lacks, such as a C++ compiler or Python's headers"
         return False
     record.warnings.append(f"crashed while compiled, measured uncompiled: {failure.error}")
-    record.compiled, record.traceback = False, failure.traceback
+    record.ran, record.traceback = replace(record.ran, compiled=False), failure.traceback
     return True
 
 
@@ -269,7 +264,7 @@ def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start
         status, outcomes = attempt(start=start, largest=share)
         fitting, failure = _fitting(outcomes), _failure(outcomes)
         if status == "out_of_memory":
-            record.full += _full(failure)
+            record.batch.full += _full(failure)
         if fitting or start == 1 or failure.of_host or status not in ("out_of_memory", "crashed"):
             break
         share = start // 2
@@ -280,7 +275,7 @@ def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start
     if status == "ok" and crash is not None:
         status, failure = "crashed", crash
     _take_reports(outcomes[0], record)
-    record.peaks = _peaks(outcomes, fitting)
+    record.batch.peaks = _peaks(outcomes, fitting)
     at = f"while searching at micro batch {2 * fitting or start}"
     if fitting and status == "crashed" and _near_the_end(record, failure):
         # Libraries crash in various ways near the end of memory: the sizes that fitted remain valid.
@@ -296,15 +291,12 @@ def _take_reports(first: Outcome, record: Record) -> None:
     """Copy the first rank's reports of the search into the record."""
     for report in first.reports:
         if report.started is not None:
-            record.start_seconds = report.started
+            record.observed.start_seconds = report.started
         if report.uncompiled is not None:
-            record.uncompiled.append(report.uncompiled)
-        if (ran := report.ran) is not None:
-            record.wrapper, record.optimizer, record.kernel_path = ran.wrapper, ran.optimizer, ran.kernel_path
-            record.ran_precision, record.ran_tf32, record.weights = ran.ran_precision, ran.ran_tf32, ran.weights
-            record.weights_held, record.moments_held = ran.weights_held, ran.moments_held
-            record.stack_started = ran.stack_started
-            record.warnings += ran.warnings
+            record.guidance.uncompiled.append(report.uncompiled)
+        if (step := report.first_step) is not None:
+            record.ran, record.stack_started = step.ran, step.stack_started
+            record.warnings += step.warnings
 
 
 def _near_the_end(record: Record, failure: Outcome) -> bool:
@@ -313,7 +305,7 @@ def _near_the_end(record: Record, failure: Outcome) -> bool:
     if record.device == "cpu":
         return False
     total = min(record.memory_limit or math.inf, _gpu_memory(failure).get("memory_bytes") or math.inf)
-    return total == math.inf or record.peaks[-1][1] >= _NEAR_THE_END * total
+    return total == math.inf or record.batch.peaks[-1][1] >= _NEAR_THE_END * total
 
 
 def _authors(outcome: Outcome) -> Times:
@@ -371,7 +363,7 @@ def _fail(record: Record, status: Status, failure: Outcome, at: str = "") -> Non
     said = _full(failure)
     if status == "out_of_memory" and failure.of_host and (memory := _gpu_memory(failure)):
         said = [memory]  # records that the host has a GPU
-    record.gpu_state = [*said] or None
+    record.observed.gpu_state = [*said] or None
     record.remedy = _REMEDIES["host" if failure.of_host else status]
     record.reason = "not even a micro batch of 1 fits" if status == "out_of_memory" else failure.error
     if at and failure.of_host:
@@ -393,40 +385,41 @@ def _short_of_disk(failure: Outcome) -> str | None:
 def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -> None:
     """Copy the ranks' raw times into the record, and derive its other values."""
     ranks = [value(Measured, outcome.value) for outcome in outcomes]
-    if record.authors_micro_batch is None:
-        record.host = [rank.host for rank in ranks]
-    record.device_times = [rank.device for rank in ranks]
-    record.synchronised = [rank.synchronised for rank in ranks]
-    record.peak_memory = max(rank.peak_memory for rank in ranks)
-    record.warm_up_seconds = max(rank.warm_up for rank in ranks)
-    record.graphs = ranks[0].graphs
-    if record.graphs and record.graphs.get("layers") == 0:
+    record.times = RawTimes(
+        host=[rank.host for rank in ranks] if record.batch.authors_micro_batch is None else record.times.host,
+        device_times=[rank.device for rank in ranks],
+        synchronised=[rank.synchronised for rank in ranks],
+    )
+    record.observed.peak_memory = max(rank.peak_memory for rank in ranks)
+    record.observed.warm_up_seconds = max(rank.warm_up for rank in ranks)
+    graphs = ranks[0].graphs
+    record.ran = replace(record.ran, graphs=graphs)
+    if graphs and graphs.get("layers") == 0:
         record.warnings.append(
             "torch.compile left the sharded layers as they are: only what is around them is compiled"
         )
-    elif record.graphs and "layers" not in record.graphs and record.graphs["compiled"] > 1:
-        made = f"torch.compile broke the model into {record.graphs['compiled']} graphs"
+    elif graphs and "layers" not in graphs and graphs["compiled"] > 1:
+        made = f"torch.compile broke the model into {graphs['compiled']} graphs"
         record.warnings.append(f"{made}: what lies between them ran uncompiled")
-    record.losses = ranks[0].losses
+    record.observed.losses = ranks[0].losses
     if skipped := ranks[0].skipped_updates:
         record.warnings.append(f"{skipped} timed updates were skipped by the fp16 loss scale, and count too short")
-    record.gpu_state = [rank.gpu_state for rank in ranks] if bench.cuda else None
-    record.launches = ranks[0].launches
+    record.observed.gpu_state = [rank.gpu_state for rank in ranks] if bench.cuda else None
+    record.observed.launches = ranks[0].launches
     if why := ranks[0].uncounted:
         record.warnings.append(f"kernel launches were not counted: {why}")
     if held_down := gpu_disturbance(record):
         record.warnings.append(f"{held_down} while it was timed")
-    if record.compiled and not (record.graphs and record.graphs["compiled"]):
+    if record.ran.compiled and not (graphs and graphs["compiled"]):
         silent = "torch.compile made no graph and said nothing: the model ran uncompiled"
         _fail(record, "crashed", Outcome(0, "crashed", error=silent))
         return
 
-    for name, number in reckoned(record, bench.gpu).items():
-        setattr(record, name, number)
+    record.derived = derive(record, bench.gpu)
     if trial.check_extrapolation:
-        record.whole_steps = [max(times) for times in zip(*(rank.whole_steps for rank in ranks), strict=True)]
-        assert record.true_step is not None
-        record.extrapolation_error = record.true_step / median(record.whole_steps) - 1
+        record.observed.whole_steps = [max(times) for times in zip(*(rank.whole_steps for rank in ranks), strict=True)]
+        assert record.derived.true_step is not None
+        record.observed.extrapolation_error = record.derived.true_step / median(record.observed.whole_steps) - 1
 
 
 def compile_adam(server: ForkServer | Leader, host: bool, logs: Path) -> Obstacle | None:

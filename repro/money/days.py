@@ -131,7 +131,13 @@ def measured_days(model: str, folders: Sequence[Path]) -> list[TrainingDays]:
     best = [
         min(ran, key=lambda one: one[0])
         for search in there
-        if (ran := [(each.true_days, each) for each in search.standing.values() if _counts(each) and each.true_days])
+        if (
+            ran := [
+                (each.derived.true_days, each)
+                for each in search.standing.values()
+                if _counts(each) and each.derived.true_days
+            ]
+        )
     ]
     if not best:
         raise UserError(
@@ -158,6 +164,6 @@ def _counts(record: Record) -> bool:
 
 def _watts(record: Record) -> float | None:
     """Return the ranks' power together, each read once in a training step; None where a GPU did not report it."""
-    readings = [state.get("power_w") if state else None for state in record.gpu_state or []]
+    readings = [state.get("power_w") if state else None for state in record.observed.gpu_state or []]
     drawn = [watts for watts in readings if watts is not None]
     return sum(drawn) if readings and len(drawn) == len(readings) else None

@@ -122,11 +122,11 @@ def measured_observations(records: Iterable[Record], stack: traces.Traced) -> li
     found = []
     of_paper = (each for each in records if each.recipe in models.IDS and each.comparable_with_paper)
     for record in (each for each in of_paper if Answer.of(each) is Answer.RAN):
-        gpu, size, days = find(record.device), record.micro_batch, record.true_days
+        gpu, size, days = find(record.device), record.batch.micro_batch, record.derived.true_days
         if gpu is None or days is None or size is None:
             continue
         recipe, settings = record.recipe_and_settings
-        authors = None if record.authors_micro_batch else record.authors_days
+        authors = None if record.batch.authors_micro_batch else record.derived.authors_days
         machine = Machine(gpu, record.count)
         found.append(Observation(None, days, recipe, machine, (settings,), size, stack, authors))
     return found

@@ -92,16 +92,16 @@ class Guide:
     def learn(self, record: Record) -> None:
         """Add a finished trial: its peaks, and the ratio of its measured to predicted seconds."""
         settings = Settings.parse(record.settings)
-        for size, peak in record.peaks:
+        for size, peak in record.batch.peaks:
             self._peaks.setdefault(settings.library, {})[self._tensors(settings, size)] = float(peak)
-        if record.skipped_by(self.clock) and record.bound is not None and record.uncompiled:
-            self._note(settings, record.peaks[-1][0], record.bound)
+        if record.skipped_by(self.clock) and record.guidance.bound is not None and record.guidance.uncompiled:
+            self._note(settings, record.batch.peaks[-1][0], record.guidance.bound)
         timed, seconds = record.micro_batch_by(self.clock), record.step_by(self.clock)
         if timed is None or seconds is None:
             return
-        if record.compiled and (uncompiled := self._uncompiled(record, timed)) is not None:
+        if record.ran.compiled and (uncompiled := self._uncompiled(record, timed)) is not None:
             self._gains.append(seconds / uncompiled)
-        if compiles(self._recipe, settings) and not record.compiled:
+        if compiles(self._recipe, settings) and not record.ran.compiled:
             self._uncompilable.append(settings)
         self._note(settings, timed, seconds)
         if settings != NAIVE and seconds < self._best:
@@ -166,7 +166,7 @@ class Guide:
 
     def _uncompiled(self, record: Record, size: int) -> float | None:
         """Return the seconds of an uncompiled training step; None if none was timed at this micro batch."""
-        for timed, micro_step, update in record.uncompiled:
+        for timed, micro_step, update in record.guidance.uncompiled:
             if timed == size:
                 return micro_step * (self._share // size) + update
         return None

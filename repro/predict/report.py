@@ -151,12 +151,12 @@ def beside_row(each: Comparison, stack: Traced) -> dict[str, Any]:
         "settings": record.settings,
         "status": record.status,
         "predicted_micro_batch": forecast.micro_batch or None,
-        "measured_micro_batch": record.compared_micro_batch,
+        "measured_micro_batch": record.batch.compared_micro_batch,
         "predicted_step": forecast.step and forecast.step.total,
-        "measured_step": record.true_step,
+        "measured_step": record.derived.true_step,
         "predicted_over_measured": each.ratio,
         "predicted_authors_step": each.predicted_authors_step,
-        "measured_authors_step": record.authors_step,
+        "measured_authors_step": record.derived.authors_step,
         "inside_interval": each.inside,
         **dict(zip(_TRACED, astuple(stack), strict=True)),
     }
@@ -196,9 +196,9 @@ class Comparison:
     @property
     def ratio(self) -> float | None:
         """Return predicted over measured seconds of a true training step."""
-        if self.forecast.step is None or self.record.true_step is None:
+        if self.forecast.step is None or self.record.derived.true_step is None:
             return None
-        return self.forecast.step.total / self.record.true_step
+        return self.forecast.step.total / self.record.derived.true_step
 
     @property
     def predicted_authors_step(self) -> float | None:
@@ -211,7 +211,7 @@ class Comparison:
     @property
     def inside(self) -> bool | None:
         """Return whether the measured true days are inside the predicted interval; None without days or interval."""
-        bounds, measured = self.forecast.bounds, self.record.true_days
+        bounds, measured = self.forecast.bounds, self.record.derived.true_days
         return None if bounds is None or measured is None else bounds[0] <= measured <= bounds[1]
 
     @property
@@ -246,7 +246,7 @@ def accuracy_text(found: Sequence[Comparison]) -> str:
     if not ratios:
         return words
     ran = [each for each in found if Answer.of(each.record).ran and not larger_may_fit(each.record)]
-    sizes = [each.forecast.micro_batch == each.record.compared_micro_batch for each in ran]
+    sizes = [each.forecast.micro_batch == each.record.batch.compared_micro_batch for each in ran]
     errors = [abs(ratio - 1) for ratio in ratios]
     near, within = sum(error <= 0.25 for error in errors), sum(0.5 <= ratio <= 2 for ratio in ratios)
     inside = [each.inside for each in found if each.inside is not None]

@@ -481,9 +481,9 @@ def _summary(search: Search) -> str:
 def _trial(record: Record, row: dict[str, Any]) -> dict[str, Any]:
     """Return the trial's row, with a step by each clock."""
     steps = {
-        "true s": record.true_step,
-        "authors s": record.authors_step,
-        "synchronised s": record.synchronised_step,
+        "true s": record.derived.true_step,
+        "authors s": record.derived.authors_step,
+        "synchronised s": record.derived.synchronised_step,
         "authors/true": record.clocks_ratio,
     }
     settled = {name: row.pop(name) for name in ("settings", "status", "MBS", "GAS")}

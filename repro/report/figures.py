@@ -263,7 +263,9 @@ def _ratio(ratio: float) -> str:
 
 def _rate(search: Search) -> float | None:
     """Return the model FLOP/s of each device with the fastest settings, by the true clock."""
-    rates = [trial.examples_per_second for trial in search.standing.values() if trial.examples_per_second]
+    rates = [
+        trial.derived.examples_per_second for trial in search.standing.values() if trial.derived.examples_per_second
+    ]
     flops = models.find(search.recipe, search.scale).flops_per_example
     return max(rates) * flops / search.world if rates else None
 

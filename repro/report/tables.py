@@ -84,9 +84,9 @@ def _with(row: dict[str, Any], beside: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_recipe(model: str, records: Sequence[Record]) -> dict[str, Any]:
-    there = [r for r in records if r.scale == "paper" and models.find(r.recipe).name == model and r.weights]
-    counts = sorted({r.weights for r in there if r.weights})
-    precisions = sorted({r.ran_precision for r in there if r.ran_precision})
+    there = [r for r in records if r.scale == "paper" and models.find(r.recipe).name == model and r.ran.weights]
+    counts = sorted({r.ran.weights for r in there if r.ran.weights})
+    precisions = sorted({r.ran.ran_precision for r in there if r.ran.ran_precision})
     return {
         "measured_parameters": counts[0] if len(counts) == 1 else None,
         "measured_precision": ", ".join(precisions) or None,
@@ -105,10 +105,10 @@ def _best(records: Sequence[Record], clock: Clock) -> dict[Place, Record]:
 def _of_best(record: Record | None) -> dict[str, Any]:
     return {
         "measured_settings": record and record.settings,
-        "measured_mbs": record and record.compared_micro_batch,
-        "measured_gas": record and record.compared_accumulation,
-        "measured_true_days": record and record.true_days,
-        "measured_authors_days": record and record.authors_days,
+        "measured_mbs": record and record.batch.compared_micro_batch,
+        "measured_gas": record and record.batch.compared_accumulation,
+        "measured_true_days": record and record.derived.true_days,
+        "measured_authors_days": record and record.derived.authors_days,
     }
 
 

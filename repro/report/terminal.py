@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from .. import datafile, models
@@ -67,6 +66,11 @@ _IN_CSV = (
 )
 
 
+def _csv_row(record: Record) -> dict[str, Any]:
+    known = {**datafile.plain(record), "machine": record.machine}
+    return {name: known[name] for name in _IN_CSV}
+
+
 def report(
     records: Sequence[Record],
     verdicts: Sequence[Verdict],
@@ -85,12 +89,12 @@ def report(
         tables = [(f"TRIALS OF {run.folder}", run.records, run.devices) for run in runs]
         folders = {record.id: {"folder": str(run.folder)} for run in runs for record in run.records}
     if format == "csv":
-        of_trials = [{name: getattr(each, name) for name in _IN_CSV} | folders.get(each.id, {}) for each in published]
+        of_trials = [_csv_row(each) | folders.get(each.id, {}) for each in published]
         return render(of_trials or [verdict.row() for verdict in verdicts], "csv")
     if format == "json":
         return as_json(
             {
-                "trials": [asdict(record) | folders.get(record.id, {}) for record in published],
+                "trials": [datafile.plain(record) | folders.get(record.id, {}) for record in published],
                 "verdicts": [verdict.row() for verdict in verdicts],
                 "headline": " ".join(filter(None, sentences(verdicts))),
                 "tolerance": verdicts[0].tolerance,
@@ -225,7 +229,7 @@ def nearest_paper_gpu(devices: Sequence[Device] | None) -> str | None:
 def trial_rows(records: Sequence[Record], nearest: str | None) -> list[dict[str, Any]]:
     """Return a row for each trial, all with the same columns, with the paper's days on its GPU `nearest`."""
     paper = any(record.scale == "paper" for record in records)
-    utilised = paper or any(record.utilisation is not None for record in records)
+    utilised = paper or any(record.derived.utilisation is not None for record in records)
     return [_trial_row(record.as_published, nearest, paper, utilised) for record in records]
 
 
@@ -235,23 +239,23 @@ def _trial_row(record: Record, nearest: str | None, paper: bool, utilised: bool)
         "machine": record.machine,
         "settings": settings_text(record),
         "status": record.status,
-        "MBS": record.micro_batch,
-        "GAS": record.accumulation,
-        "step s": record.true_step,
+        "MBS": record.batch.micro_batch,
+        "GAS": record.batch.accumulation,
+        "step s": record.derived.true_step,
     }
     if paper:
         row |= {
-            "days (true)": record.true_days,
-            "days (authors)": record.authors_days,
-            "days (synchronised)": record.synchronised_days,
+            "days (true)": record.derived.true_days,
+            "days (authors)": record.derived.authors_days,
+            "days (synchronised)": record.derived.synchronised_days,
             "authors/true": record.clocks_ratio if record.scale == "paper" else None,
         }
-    row["examples/s"] = record.examples_per_second
+    row["examples/s"] = record.derived.examples_per_second
     if utilised:
-        row["MFU"] = None if record.utilisation is None else f"{record.utilisation:.0%}"
+        row["MFU"] = None if record.derived.utilisation is None else f"{record.derived.utilisation:.0%}"
     if nearest is not None:
         row[f"paper, {nearest}"] = _paper_days(record, nearest)
-    row["peak GiB"] = record.peak_memory / _GIB if record.peak_memory is not None else None
+    row["peak GiB"] = record.observed.peak_memory / _GIB if record.observed.peak_memory is not None else None
     return row
 
 
@@ -314,18 +318,18 @@ def notes_on(record: Record) -> list[str]:
     if not answer.ran and answer is not Answer.SKIPPED:
         about.append(f"{record.status}, {record.reason}; {record.remedy}")
     about += record.warnings
-    if (others := cpu_disturbance(record.crowd)) is not None:
+    if (others := cpu_disturbance(record.observed.crowd)) is not None:
         about.append(f"{others} while it was built and timed: its steps may have taken longer than alone")
-    if record.extrapolation_error is not None:
-        about.append(f"extrapolated step against whole steps: {record.extrapolation_error:+.1%}")
+    if record.observed.extrapolation_error is not None:
+        about.append(f"extrapolated step against whole steps: {record.observed.extrapolation_error:+.1%}")
     return about + _noise_note(record)
 
 
 def _noise_note(record: Record) -> list[str]:
     """Return a note where rounds of the same step, or both clocks of a CPU, differ by more than a factor of two."""
-    seconds = list(record.step_rounds)
-    if record.device == "cpu" and record.synchronised_step is not None:
-        seconds.append(record.synchronised_step)
+    seconds = list(record.derived.step_rounds)
+    if record.device == "cpu" and record.derived.synchronised_step is not None:
+        seconds.append(record.derived.synchronised_step)
     if not seconds or max(seconds) <= _DISTURBED * min(seconds):
         return []
     return [f"its steps took {from_to(seconds)} s: what else ran on this machine?"]

@@ -109,8 +109,8 @@ def _summary(record: Record | None, earlier: bool) -> str:
     if record is None:
         return "not measured, the time budget would not suffice"
     again = " (from an earlier run)" if earlier else f" ({record.wall_seconds:.1f} s)"
-    if record.true_step is None:
+    if record.derived.true_step is None:
         return f"{record.status}, {record.reason}{again}"
-    others = cpu_disturbance(record.crowd)
-    text = f"{figures(record.true_step)} s a training step, MBS {record.micro_batch}{again}"
+    others = cpu_disturbance(record.observed.crowd)
+    text = f"{figures(record.derived.true_step)} s a training step, MBS {record.batch.micro_batch}{again}"
     return text if others is None else f"{text}, while {others}"

@@ -25,7 +25,7 @@ from ..machine.environment import Environment
 from ..machine.environment import read as read_environment
 from ..paper.gpus import Gpu, find
 from ..paper.tables import TOLERANCE
-from ..record import DEFAULT, Clock, Record, reckoned
+from ..record import DEFAULT, Clock, Record, derive
 from ..validity import Answer, believed, contradiction
 from . import results
 from .plan import Options, trials
@@ -294,7 +294,8 @@ def _by_todays_catalogue(record: Record, gpus: dict[str, Gpu | None]) -> Record:
         return record
     if record.device not in gpus:
         gpus[record.device] = find(record.device)
-    return replace(record, utilisation=reckoned(record, gpus[record.device])["utilisation"])
+    today = derive(record, gpus[record.device])
+    return replace(record, derived=replace(record.derived, utilisation=today.utilisation))
 
 
 def latest_of(records: Iterable[Record], environment: Environment, problems: list[Problem]) -> list[Record]:

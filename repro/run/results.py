@@ -10,7 +10,7 @@ import re
 import socket
 import stat
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -131,7 +131,7 @@ class Results:
         Raise UserError where the folder was moved meanwhile, after writing the record there; and where another run may
         have locked it, after writing the record to a separate file in it.
         """
-        line = json.dumps(asdict(record)).encode() + b"\n"
+        line = json.dumps(datafile.plain(record)).encode() + b"\n"
         aside = "" if self._is_held or not self._tells else f"trials-of-process-{os.getpid()}.jsonl"
         try:
             synced = self._write(aside or TRIALS, line)

@@ -25,7 +25,7 @@ from ..measure.trial import Bench
 from ..measure.trial import run as run_trial
 from ..paper.settings import Settings
 from ..paper.tables import Cell, all_cells, published_settings
-from ..record import Record, Trial
+from ..record import Guidance, Record, Trial, WhatRan
 from ..validity import Answer, believed, is_final, larger_may_fit
 from .plan import Options, limited, trials
 from .reading import Problem, all_valid_records, environment_of, latest_of, print_problems
@@ -178,9 +178,8 @@ class Run:
         tf32 = support.uses_tf32(settings, self.bench.stack)
         if guide is not None and (skipped := guide.skips(settings)) is not None:
             bound, reason = skipped
-            by_guide = {"reason": reason, "remedy": _EXHAUSTIVE, "bound": bound, "bound_clock": guide.clock}
-            record = Record.of(trial, "skipped", tf32=tf32, **by_guide)
-            return self._keep(record)
+            guidance = Guidance(bound=bound, bound_clock=guide.clock)
+            return self._keep(Record.of(trial, "skipped", reason, _EXHAUSTIVE, WhatRan(tf32=tf32), guidance))
         left = self.left
         if self.estimate(trial) > left:
             return None
@@ -190,17 +189,17 @@ class Run:
             weigh = guide.weigh if guide is not None else None
             record = run_trial(replace(trial, timeout=min(trial.timeout, left)), self.bench, max(1, size), weigh)
         except KeyboardInterrupt:
-            why = {"reason": "the run was interrupted", "remedy": "run it again"}
-            self._keep(Record.of(trial, "interrupted", tf32=tf32, **why))
+            reason, remedy = "the run was interrupted", "run it again"
+            self._keep(Record.of(trial, "interrupted", reason, remedy, WhatRan(tf32=tf32)))
             raise
         self._keep_imports()
         if record.status == "timed_out" and left < trial.timeout:
             return None  # the budget's limit says nothing of the trial
         if record.status == "skipped":
-            record.remedy, record.bound_clock = _EXHAUSTIVE, self.options.clock
+            record.remedy, record.guidance.bound_clock = _EXHAUSTIVE, self.options.clock
         if guide is not None:
-            record.predicted_micro_batch = size
-            record.predicted_step = guide.seconds(settings, size) if size else None
+            record.guidance.predicted_micro_batch = size
+            record.guidance.predicted_step = guide.seconds(settings, size) if size else None
             guide.learn(record)
         return self._keep(record)
 

@@ -111,7 +111,7 @@ class Search(OnMachine):
         """Return a sentence on what guidance saved; empty for a search without predictions."""
         tried = len({trial.settings for trial in self.tried})
         if not self.skipped:
-            guided = any(trial.predicted_micro_batch is not None for trial in self.trials)
+            guided = any(trial.guidance.predicted_micro_batch is not None for trial in self.trials)
             return f"{tried} settings tried in {self.seconds:.0f} s, none skipped" if guided else ""
         return (
             f"{tried} settings tried in {self.seconds:.0f} s, {len(self.skipped)} skipped, as predicted no faster than "

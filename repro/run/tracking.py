@@ -20,12 +20,11 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from .. import files
+from .. import datafile, files
 from ..console import one_line, say
 from ..formats import end_of, render
 from ..machine import environment
@@ -255,7 +254,7 @@ class Tracker:
 
     def trial(self, record: Record) -> None:
         """Send a trial whose record is on disk."""
-        self._send({"trial": asdict(record.as_published)})
+        self._send({"trial": datafile.plain(record.as_published)})
 
     def end(self) -> None:
         """Announce that the run's verdicts.json and report.md are on disk."""

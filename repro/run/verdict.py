@@ -105,7 +105,7 @@ def comparable_with_cell(record: Record) -> bool:
     """Return whether a record can be compared with a cell of the paper: on a machine like the paper's, with its
     attention and, on the paper's GPUs, with TF32 exactly where free lunch is on (all of them have TF32)."""
     settings = Settings.parse(record.settings)
-    as_asked = record.tf32 == settings.free_lunch or record.device not in paper_gpus()
+    as_asked = record.ran.tf32 == settings.free_lunch or record.device not in paper_gpus()
     return record.comparable_with_paper and settings == settings.base and as_asked
 
 
@@ -212,7 +212,7 @@ class _Judge:
             text = f"{best.settings} takes {days_text(measured, self.clock)}, {_lacking(tried)}"
             return _judgement("not_measured", text)
         if word == "slower" and (beside := larger_may_fit(best)):
-            text = f"{best.settings} takes {days_text(measured, self.clock)} at MBS {best.compared_micro_batch}"
+            text = f"{best.settings} takes {days_text(measured, self.clock)} at MBS {best.batch.compared_micro_batch}"
             return _judgement("not_measured", f"{text}, and {beside}")
         return _judgement(word, "; ".join(filter(None, [self._explained(best), _doubts(best)])), best, measured)
 
@@ -248,7 +248,7 @@ class _Judge:
 
 
 def _judgement(word: Word, reason: str, record: Record | None = None, measured: float | None = None) -> Judgement:
-    settings, micro_batch = (record.settings, record.compared_micro_batch) if record else (None, None)
+    settings, micro_batch = (record.settings, record.batch.compared_micro_batch) if record else (None, None)
     return Judgement(word, measured, settings, micro_batch, reason)
 
 
@@ -274,7 +274,7 @@ def _doubts(record: Record) -> str:
     """Describe deviations of how it ran: not as its settings ask, or on a disturbed GPU."""
     found = [
         "measured uncompiled, for compiling it crashed" if ran_uncompiled(record) else "",
-        "fp32 products ran without the TF32 asked for" if record.tf32 and record.ran_tf32 is False else "",
+        "fp32 products ran without the TF32 asked for" if record.ran.tf32 and record.ran.ran_tf32 is False else "",
         disturbance(record),
     ]
     return "; ".join(filter(None, found))
@@ -282,7 +282,7 @@ def _doubts(record: Record) -> str:
 
 def ran_uncompiled(record: Record) -> bool:
     """Return whether it was measured uncompiled although its settings ask for compiling."""
-    return Answer.of(record).ran and support.compiles(*record.recipe_and_settings) and not record.compiled
+    return Answer.of(record).ran and support.compiles(*record.recipe_and_settings) and not record.ran.compiled
 
 
 def differing(counts: Mapping[Word, int]) -> str:
@@ -313,10 +313,10 @@ def explain_difference(
     `printed_micro_batch` is Appendix J's for these settings, None where it prints none. `agree` returns whether days
     are within the tolerance of the printed ones.
     """
-    if printed_micro_batch not in (None, record.compared_micro_batch):
+    if printed_micro_batch not in (None, record.batch.compared_micro_batch):
         return f"Appendix J has MBS {printed_micro_batch}"
-    if record.authors_micro_batch:  # the two clocks timed different micro batches
-        return f"the true days are of MBS {record.micro_batch}: accumulated gradients leave no room for more"
+    if record.batch.authors_micro_batch:  # the two clocks timed different micro batches
+        return f"the true days are of MBS {record.batch.micro_batch}: accumulated gradients leave no room for more"
     beside = record.days_by(other(clock))
     if beside is not None and agree(beside):
         shows = "the authors' clock shows when kernels were launched, not when they ended"
@@ -334,7 +334,7 @@ def _predicted(record: Record, cell: Cell) -> str:
     from ..predict.forecast import corrected, forecast
     from ..predict.traces import shipped
 
-    paper, measured = corrected(cell), record.true_days
+    paper, measured = corrected(cell), record.derived.true_days
     if measured is None or not _has(paper.authors_interval, cell.days) or not paper.days or not paper.authors_days:
         return ""
     predicted = f"{figures(paper.days.value)} true days are predicted of the paper's stack"
@@ -342,7 +342,7 @@ def _predicted(record: Record, cell: Cell) -> str:
         return f"the launch queue explains it: {predicted}, {figures(paper.authors_days)} by the authors' clock"
     recipe, settings = record.recipe_and_settings
     ours = forecast(
-        recipe, paper.machine, settings, calibrations()[EVERYTHING], shipped()[-1], micro_batch=record.micro_batch
+        recipe, paper.machine, settings, calibrations()[EVERYTHING], shipped()[-1], micro_batch=record.batch.micro_batch
     )
     if ours.days and _has(ours.days, measured):
         return f"the stack explains it: {predicted}, {figures(ours.days.value)} of this one"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import pytest
 from replay import ReplayClock
 
 from repro.commands.driver import Driver
+from repro.datafile import plain
 from repro.record import Trial
 
 
@@ -21,6 +21,6 @@ def test_trial(trial: dict[str, Any], driver: Driver, clock: ReplayClock, reques
     if record.status != "ok":
         pytest.skip(f"{record.status}: {record.reason}; {record.remedy}")
     benchmark = request.getfixturevalue("benchmark")
-    benchmark.extra_info.update(asdict(record))
-    clock.load(record.step_rounds)
-    benchmark.pedantic(clock.step, rounds=len(record.step_rounds))
+    benchmark.extra_info.update(plain(record))
+    clock.load(record.derived.step_rounds)
+    benchmark.pedantic(clock.step, rounds=len(record.derived.step_rounds))

@@ -131,8 +131,12 @@ def _edit_file(case: Case, file: Path) -> str:
 
 def _days(folder: Path) -> set[tuple[str, float | None, float]]:
     """The days that a folder's records tell, each with what of it."""
-    known = [each for each in read(folder).records if each.true_days is not None]
-    return {(each.recipe, each.authors_days, each.true_days) for each in known if each.true_days is not None}
+    known = [each for each in read(folder).records if each.derived.true_days is not None]
+    return {
+        (each.recipe, each.derived.authors_days, each.derived.true_days)
+        for each in known
+        if each.derived.true_days is not None
+    }
 
 
 @fault("forged files", times=600, fast=100)
