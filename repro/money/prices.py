@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import ROUND_HALF_UP, Decimal
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar
 
-from .. import command, files
-from ..console import UserError, cut, suggest_names
-from ..datafile import VALUE, ContradictionError, Currency, Positive, Row, named, read_once, reader, records
+from .. import command, tomlfile
+from ..console import UserError, suggest_names
+from ..datafile import ContradictionError, Currency, Positive, Row, named, read_once, reader, records
 from ..formats import SECONDS_A_DAY, Interval, bounds
 from ..paper.gpus import OfGpus, by_name, find, known_gpu
 
@@ -214,7 +213,6 @@ def canonical_gpu(name: str, place: str) -> str:
 
 T = TypeVar("T")
 _OLD_DAYS = 365
-_MOST_BYTES = 10**6  # of a price file: room for thousands of rentals; an endless file is refused
 
 
 @dataclass(frozen=True)
@@ -270,12 +268,11 @@ def old(quoted: date, today: date) -> bool:
 
 
 def _over(ours: PriceList, file: Path) -> PriceList:
-    data = _toml(file)
+    data = tomlfile.read(file, "--prices", "a list of prices")
     for section in data:
         if section not in _SECTIONS:
-            raise UserError(
-                f"{file}: unknown key {_shown(section)}; expected {', '.join(f'[[{name}]]' for name in _SECTIONS)}"
-            )
+            expected = ", ".join(f"[[{name}]]" for name in _SECTIONS)
+            raise UserError(f"{file}: unknown key {tomlfile.shown(section)}; expected {expected}")
     gpus = [_known(row, "name", f"{file}, [[gpu]] {n}") for n, row in enumerate(_rows(GpuPrice, "gpu", data, file), 1)]
     providers = {row.provider.casefold(): row.provider for row in ours.rentals}  # only the case may differ
     rentals = [
@@ -301,19 +298,6 @@ def _over(ours: PriceList, file: Path) -> PriceList:
         tuple(rentals),
         frozenset(row.gpus for row in systems),
     )
-
-
-def _toml(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(files.read(file, _MOST_BYTES).decode("utf-8-sig"))
-    except OSError as error:
-        raise UserError(f"--prices {file}: cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"--prices {file}: not TOML ({error})") from None
-    except RecursionError:
-        raise UserError(f"--prices {file}: nested too deep, expected a list of prices") from None
-    except ValueError:  # Python limits the digits of an int, TOML does not
-        raise UserError(f"--prices {file}: a number has thousands of digits, expected a list of prices") from None
 
 
 _SECTIONS: tuple[str, ...] = ("gpu", "system", "rental", "rate")
@@ -346,51 +330,7 @@ def _rows(kind: type[T], section: str, data: dict[str, Any], file: Path) -> list
     listed = data.get(section, [])
     if not isinstance(listed, list) or not all(isinstance(row, dict) for row in listed):
         raise UserError(f"{file}: {section} is no list of tables; write each as [[{section}]]")
-    types = get_type_hints(kind, include_extras=True)
-    columns = [(field.name, field.name.rstrip("_")) for field in fields(kind)]  # type: ignore[arg-type]
-    found = []
-    for number, row in enumerate(listed, 1):
-        place = f"{file}, [[{section}]] {number}"
-        names = ", ".join(key for _, key in columns)
-        for key in row:
-            if key not in (known for _, known in columns):
-                raise UserError(f"{place}: unknown key {_shown(key)}; expected {names}")
-        for _, key in columns:
-            if key not in row:
-                raise UserError(f"{place}: {key} is missing; expected {names}")
-        values = {name: _value(row[key], types[name], f"{place}, {key}") for name, key in columns}
-        try:
-            found.append(kind(**values))
-        except ContradictionError as error:
-            key = dict(columns)[error.field]
-            _problem(row[key], f"{place}, {key}", error.expected)
-    return found
-
-
-def _problem(value: Any, place: str, expected: str) -> NoReturn:
-    raise UserError(f"{place}: found {_shown(value)}, expected {expected}")
-
-
-def _shown(value: Any) -> str:
-    try:
-        return cut(str(value) if isinstance(value, date) else repr(value), VALUE)
-    except (RecursionError, ValueError):  # dotted keys and hexadecimal numbers have no limit in TOML
-        return "more than can be told"
-
-
-def _value(value: Any, kind: Any, place: str) -> Any:
-    """Parse a value of TOML as the text of a CSV file is parsed."""
-    read, expected = reader(kind)
-    try:
-        # Text is in quotes, and nothing else is.
-        if isinstance(value, (dict, list)) or isinstance(value, str) == (kind in (int, Positive, date)):
-            raise ValueError
-        found = read(str(value))
-    except (KeyError, ValueError):
-        _problem(value, place, expected)
-    if isinstance(found, date) and found > date.today():
-        _problem(value, place, f"a day up to today, {date.today()}")
-    return found
+    return [tomlfile.table(kind, row, f"{file}, [[{section}]] {number}") for number, row in enumerate(listed, 1)]
 
 
 def prices_text(
