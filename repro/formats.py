@@ -233,6 +233,8 @@ _BYTES = {
     "tib": 2**40,
 }
 
+_NETWORK = {"Gb/s": 1e9 / 8, "Gbit/s": 1e9 / 8, "Gbps": 1e9 / 8, "Mb/s": 1e6 / 8, "Mbit/s": 1e6 / 8, "GB/s": 1e9}
+
 
 def seconds(text: str, option: str) -> float:
     """Parse a duration such as `90s`, `30m`, `4h` or `2d`. Raises UserError for a bare number, whose unit is unclear,
@@ -297,6 +299,23 @@ def budget(text: str, option: str) -> float:
     expected = "a sum above 0 such as 40000, 40,000 or 40k, without a currency"
     grouped = re.fullmatch(r"\s*[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?\s*", text)
     return _parse(text.replace(",", "") if grouped else text, option, {"": 1, "k": 1000}, expected)
+
+
+def quantity(text: str, units: Mapping[str, float]) -> float:
+    """Parse a number above 0 with one of these units, whose case counts: Gb are bits, GB bytes. Raises ValueError."""
+    found = re.fullmatch(r"([0-9.]+) ?([A-Za-z/]+)", text.strip())
+    value = number(found[1], text) if found else None
+    if not found or not value or found[2] not in units:
+        raise ValueError
+    return value * units[found[2]]
+
+
+def network(text: str, option: str) -> float:
+    """Parse the speed of a network such as `25Gb/s`, and return bytes a second in one direction."""
+    try:
+        return quantity(text, _NETWORK)
+    except ValueError:
+        raise UserError(f"{option} {text}: expected bits a second such as 25Gb/s, or bytes such as 3GB/s") from None
 
 
 def count(text: str, option: str, least: int = 1, why: str = "") -> int:
