@@ -251,10 +251,20 @@ class PriceList:
     own_systems: frozenset[int] = frozenset()
 
 
+@read_once
+def other_gpu_prices() -> Mapping[str, GpuPrice]:
+    """Return the prices of GPUs that the paper has none of. Raises UserError where the file is broken."""
+    return records(
+        GpuPrice, "gpu_prices.csv", ("name",), lambda row: row.choice("name", by_name(), "a GPU of gpus.csv")
+    )
+
+
 def price_list(file: Path | None = None) -> PriceList:
-    """Return the paper's prices and our rentals, replaced by those in `file`. Raises UserError for a broken file."""
+    """Return the paper's prices, and ours of other GPUs and of rentals, replaced by those in `file`. Raises UserError
+    for a broken file."""
     ours = PriceList(
-        {gpu: GpuPrice(gpu, row.cost_usd, "USD", row.quoted, row.source) for gpu, row in gpu_prices().items()},
+        dict(other_gpu_prices())
+        | {gpu: GpuPrice(gpu, row.cost_usd, "USD", row.quoted, row.source) for gpu, row in gpu_prices().items()},
         {n: SystemPrice(n, row.cost_usd, "USD", row.quoted, row.source) for n, row in known_systems().items()},
         tuple(known_rentals().values()),
         (),
