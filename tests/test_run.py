@@ -571,7 +571,7 @@ def test_a_second_run_in_the_same_folder_is_reported_who_holds_it(tmp_path: Path
 def test_a_wish_to_stop_that_python_drops_after_a_fork_is_heard() -> None:
     program = """
 import os, signal, time
-from repro.commands.preflight import stop_on_sigterm
+from repro.commands.stopping import stop_on_sigterm
 stop_on_sigterm()
 os.register_at_fork(after_in_parent=lambda: signal.raise_signal(signal.SIGTERM))
 if not os.fork():

@@ -23,7 +23,8 @@ from ..run.reading import read
 from ..run.reporter import Reporter
 from ..run.results import BENCHMARK, VERDICTS
 from ..run.run import FILES, Run
-from .preflight import check_disk, check_trials, stop_with
+from .preflight import check_disk, check_trials
+from .stopping import stop_with
 
 CASES = ROOT / "tests" / "benchmark"
 # What a person told pytest of tests of their own.
