@@ -318,18 +318,20 @@ def network(text: str, option: str) -> float:
         raise UserError(f"{option} {text}: expected bits a second such as 25Gb/s, or bytes such as 3GB/s") from None
 
 
-def count(text: str, option: str, least: int = 1, why: str = "") -> int:
-    """Parse a whole number from `least` to a billion; `why` is the reason for `least`."""
+def count(text: str, option: str, least: int = 1, why: str = "", most: int = MOST_COUNTED) -> int:
+    """Parse a whole number from `least` to `most`; `why` is the reason for `least`."""
     # Python's own int also reads underscores and the digits of every script.
-    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not least <= int(text) <= MOST_COUNTED:
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not least <= int(text) <= most:
         reason = f": {why}" if why else ""
-        raise UserError(f"{option} {text}: expected a whole number from {least:,} to {MOST_COUNTED:,}{reason}")
+        raise UserError(f"{option} {text}: expected a whole number from {least:,} to {most:,}{reason}")
     return int(text)
 
 
-def count_if_given(text: str | None, option: str, least: int = 1, why: str = "") -> int | None:
+def count_if_given(
+    text: str | None, option: str, least: int = 1, why: str = "", most: int = MOST_COUNTED
+) -> int | None:
     """Parse like `count`; return None without the option."""
-    return None if text is None else count(text, option, least, why)
+    return None if text is None else count(text, option, least, why, most)
 
 
 def path(text: str) -> Path:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from .. import models
 from ..console import UserError
-from ..formats import Interval, add_format, counted, listing, path
+from ..formats import Interval, add_format, count_if_given, counted, listing, path
 from ..money.days import TrainingDays, predicted_days
 from ..money.prices import GpuPrice, PriceList, Rental, amount, canonical_gpu, check, price_list, worth
 from ..money.renting import serving
@@ -18,6 +18,7 @@ from ..paper.own_gpu import own_gpu
 from ..paper.tables import cells
 from ..run.reading import add_measured
 
+_MOST_GPUS = 100_000  # as many as the largest clusters have
 GPU_OR_FILE = "only this GPU: a name, or a TOML file that describes one of your own"
 
 
@@ -121,6 +122,11 @@ def read_gpu(given: argparse.Namespace) -> str | None:
     if own_gpu(given.gpu):
         raise UserError(f"--gpu {given.gpu}: a file is for predict, recommend and scaling; name a GPU of the catalogue")
     return None if given.gpu is None else canonical_gpu(given.gpu, "--gpu")
+
+
+def read_gpus(given: argparse.Namespace) -> int | None:
+    """Return the number of GPUs in --gpus; None without it."""
+    return count_if_given(given.gpus, "--gpus", most=_MOST_GPUS)
 
 
 def read_any_gpu(given: argparse.Namespace, prices: PriceList) -> tuple[str | OwnGpu | None, PriceList]:
