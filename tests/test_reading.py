@@ -97,6 +97,7 @@ def test_of_many_lines_that_are_no_records_the_first_is_named_and_the_others_are
         ("true_step", 9.0),
         ("synchronised_step", None),
         ("authors_days", 1.0),
+        ("authors_days", None),
         ("true_days", 1.0),
         ("examples_per_second", 1e6),
         ("step_rounds", [0.1, 0.1, 0.1]),
