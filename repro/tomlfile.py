@@ -7,11 +7,11 @@ from dataclasses import MISSING, fields
 from datetime import date
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin
 
 from . import files
 from .console import UserError, cut
-from .datafile import VALUE, ContradictionError, Positive, reader
+from .datafile import VALUE, ContradictionError, Positive, reader, types
 
 T = TypeVar("T")
 _MOST_BYTES = 10**6  # room for thousands of prices; an endless file is refused
@@ -34,8 +34,7 @@ def read(file: Path, option: str, expected: str) -> dict[str, Any]:
 def table(kind: type[T], row: dict[str, Any], place: str) -> T:
     """Return a table as `kind`, whose fields are its keys, without an underscore at their end. A field with a default
     may be missing; `kind` may raise ContradictionError. Raises UserError, which begins with the place."""
-    types = get_type_hints(kind, include_extras=True)
-    declared = fields(kind)  # type: ignore[arg-type]
+    declared, known = fields(kind), types(kind)  # type: ignore[arg-type]
     keys = {field.name: field.name.rstrip("_") for field in declared}
     names = ", ".join(keys.values())
     for key in row:
@@ -45,7 +44,7 @@ def table(kind: type[T], row: dict[str, Any], place: str) -> T:
         if keys[field.name] not in row and field.default is MISSING:
             raise UserError(f"{place}: {keys[field.name]} is missing; expected {names}")
     given = {name: row[key] for name, key in keys.items() if key in row}
-    values = {name: _value(value, types[name], f"{place}, {keys[name]}") for name, value in given.items()}
+    values = {name: _value(value, known[name], f"{place}, {keys[name]}") for name, value in given.items()}
     try:
         return kind(**values)
     except ContradictionError as error:
@@ -68,7 +67,7 @@ def _problem(value: Any, place: str, expected: str) -> NoReturn:
 
 def _value(value: Any, kind: Any, place: str) -> Any:
     """Parse a value of TOML as the text of a CSV file is parsed."""
-    if get_origin(kind) is UnionType:  # of a field that may be missing
+    if get_origin(kind) in (Union, UnionType):  # of a field that may be missing
         [kind] = (one for one in get_args(kind) if one is not NoneType)
     read_, expected = reader(kind)
     try:

@@ -438,6 +438,11 @@ def test_the_network_between_nodes_has_the_given_speed() -> None:
         ("24 GB", "24 Gb", "own.toml, memory: found '24 Gb', expected text with a unit such as \"24 GB\""),
         ('"450 W"', "450", 'own.toml, power: found 450, expected text with a unit such as "350 W"'),
         ("PCIe 4.0 x16", "fast", "own.toml, link: found 'fast', expected a link such as PCIe 4.0 x16 or NVLink"),
+        (
+            'bf16 = "165.2',
+            'bf16 = "-',
+            "own.toml, bf16: found '- TFLOP/s', expected text with a unit such as \"35.6 TFLOP/s\"",
+        ),
         ("RTX 4090 of ours", "A100", "own.toml, name: found 'A100', expected a name that the catalogue does not have"),
         ("8.9", "7.5", "own.toml, tf32: found '82.6 TFLOP/s', expected nothing, as GPUs of 7.5 have no tf32"),
         ('bf16 = "165.2 TFLOP/s"', "", "own.toml: bf16 is missing, expected the peak of a 8.9"),
