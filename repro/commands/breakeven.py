@@ -11,12 +11,12 @@ from typing import Any
 
 from .. import formats, models
 from ..console import UserError
-from ..formats import Interval, counted
+from ..formats import Interval, counted, money_text
 from ..money import breakeven
 from ..money.breakeven import Case, Given, Reckoned, Tariff, first_run
 from ..money.choice import INSTEAD, believed, doubts, doubts_text
 from ..money.days import TrainingDays, days_on
-from ..money.prices import PriceList, amount, money_text, prices_text, rates_used, worth
+from ..money.prices import PriceList, amount, prices_text, rates_used, worth
 from ..money.renting import given_hours
 from ..paper.tables import quantities
 from .money import add_shared, check_run, given_in, read_gpu, read_gpus, read_prices, read_sum

@@ -10,12 +10,12 @@ from typing import Any
 
 from .. import formats, models
 from ..console import UserError
-from ..formats import are, figures
+from ..formats import are, bounds_text, figures, money_text, short_days
 from ..money import renting
 from ..money.choice import INSTEAD, believed, doubts, doubts_text
 from ..money.days import TrainingDays, days_on
 from ..money.offers import machine_paid_in, machine_price, older_price
-from ..money.prices import PriceList, bounds_text, money_text, old, prices_text, short_days
+from ..money.prices import PriceList, old, prices_text
 from ..money.renting import Interruptions, Rented, Spot, daly, young
 from ..paper.tables import quantities
 from .money import add_shared, check_run, given_in, read_gpu, read_gpus, read_prices, read_sum, without_days

@@ -7,12 +7,12 @@ from datetime import date
 from typing import Any
 
 from .. import models
-from ..formats import listing
+from ..formats import listing, money_text
 from ..money import choice
 from ..money.choice import INSTEAD, Step, believed, doubts, doubts_text, stops
 from ..money.days import days_on
 from ..money.offers import lifespan_years, machine_paid_in, older_price
-from ..money.prices import money_text, prices_text
+from ..money.prices import prices_text
 from ..paper.gpus import OwnGpu
 from .money import GPU_OR_FILE, add_shared, read_any_gpu, read_prices, unpriced, without_days
 from .printout import bounds, finite, interval_text, printout

@@ -9,7 +9,7 @@ from typing import Literal
 
 from .. import command, models
 from ..console import UserError
-from ..formats import Interval, listing
+from ..formats import Interval, listing, rough
 from ..paper.arithmetic import rounded_days
 from ..paper.gpus import Gpu, OfGpus, OwnGpu, catalogue
 from ..paper.settings import NAIVE
@@ -20,7 +20,6 @@ from ..predict.traces import PAPER_STACK
 from ..record import Record
 from ..run.reading import measured as read_measured
 from ..run.settings_search import searches
-from .prices import rough
 
 Origin = Literal["expected", "measured", "predicted", "given"]  # printed, measured, predicted, or the user's
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from decimal import ROUND_HALF_UP, Decimal
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -15,7 +13,7 @@ from typing import Any, Literal, TypeVar
 from .. import command, tomlfile
 from ..console import UserError, suggest_names
 from ..datafile import ContradictionError, Currency, Positive, Row, named, read_once, reader, records
-from ..formats import SECONDS_A_DAY, Interval, bounds
+from ..formats import Interval, bounds
 from ..paper.gpus import OfGpus, by_name, find, known_gpu
 
 Terms = Literal["on-demand", "reserved", "spot"]
@@ -358,64 +356,3 @@ def prices_text(
             late.setdefault(day, {})[what] = None
     listed = "; ".join(f"{day.isoformat()} ({', '.join(late[day])})" for day in sorted(late))
     return [*sentences, f"Prices older than a year: {listed}. --prices FILE brings newer ones."] if late else sentences
-
-
-_FIGURES = 3  # significant figures of a prediction
-
-
-def rough(value: float) -> float:
-    """Round a value to the significant figures of a prediction."""
-    return float(f"{value:.{_FIGURES}g}")
-
-
-def half_up(value: float, places: int) -> float:
-    """Round to so many places, with half a unit of the last one up: Python's own makes 4.12 of 4.125. It rounds the 15
-    digits that a float holds, and returns values from 1e15 on, and infinity, unchanged."""
-    if not abs(value) < 1e15:
-        return value
-    return float(Decimal(f"{value:.15g}").quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP))
-
-
-def sum_read(sum_: float) -> float:
-    """Round a sum of money to the digits that are printed."""
-    return half_up(sum_, _places(sum_))
-
-
-def days_read(days: float) -> float:
-    """Round days to the digits that are printed: whole days, below 10 two figures."""
-    return half_up(days, 0 if days >= 10 else 1 - math.floor(math.log10(days)))
-
-
-def money_text(sum_: float, currency: str, exact: bool = False) -> str:
-    """Format a sum of money; `exact` in all its digits, so that rounding moves neither a limit nor what exceeds it to
-    the other side."""
-    rounded = sum_read(sum_)
-    return f"{sum_:,.15g} {currency}" if exact and rounded != sum_ else f"{rounded:,.{_places(sum_)}f} {currency}"
-
-
-def short_days(days: float, exact: bool = False) -> str:
-    """Format days; `exact` like `money_text`."""
-    number = f"{days:,.6g}" if exact and days_read(days) != days else _number(days)
-    return f"{number} day{'' if number == '1' else 's'}"
-
-
-def deadline_text(days: float) -> str:
-    """Format a deadline; below a day in a smaller unit, such as 20 h."""
-    if days >= 1 or days_read(days) == days:
-        return short_days(days, exact=True)
-    seconds = round(days * SECONDS_A_DAY, 6)
-    unit, name = next((each for each in ((3600, "h"), (60, "min")) if seconds % each[0] == 0), (1, "s"))
-    return f"{seconds / unit:,.15g} {name}"
-
-
-def bounds_text(bounds: tuple[float, float] | None) -> str:
-    """Format the bounds of predicted days, such as 172 to 294 days; "" without bounds."""
-    return "" if bounds is None else f"{_number(bounds[0])} to {_number(bounds[1])} days"
-
-
-def _places(sum_: float) -> int:
-    return 0 if abs(sum_) >= 100 else 2
-
-
-def _number(days: float) -> str:
-    return f"{days_read(days):,.15g}"
