@@ -15,7 +15,7 @@ from repro.machine.host import host
 from repro.paper.gpus import GENERATIONS, OwnGpu, catalogue, find, peak_flops
 from repro.paper.tables import cells
 from repro.predict.hardware import Machine
-from tests.command_line import answer, one_line, repro
+from tests.command_line import ROOT, answer, one_line, repro
 
 GPUS = {gpu.name: gpu for gpu in catalogue()}
 NO_TF32 = ("Volta", "Turing")
@@ -406,6 +406,10 @@ def test_a_gpu_of_ones_own_is_predicted_as_one_of_the_catalogue_with_its_figures
     assert "own.toml (its box); it stands for no cell." in repro(*asked, own(OWN)).stdout
 
 
+def test_the_documented_file_is_the_one_that_is_there() -> None:
+    assert (ROOT / "docs" / "own-gpu.toml").read_text() in (ROOT / "docs" / "own-gpu.md").read_text()
+
+
 def test_its_price_is_that_of_its_file(own: Callable[[str], str]) -> None:
     found = answer("recommend", "--model", "pythia-410m", "--budget", "20000", "--gpu", own(OWN))
     assert {(row["gpu"], row["origin"]) for row in found["rows"]} == {("RTX 4090 of ours", "predicted")}
@@ -428,6 +432,8 @@ def test_the_network_between_nodes_has_the_given_speed() -> None:
     assert given == usual  # 200 Gb/s
     assert slow["days"] > usual["days"]
     assert slow["seconds_communication"] == pytest.approx(8 * usual["seconds_communication"])
+    pairs = (*asked[:-3], "RTX 4090", "--nodes", "2", "--gpus", "2", "--network")
+    assert answer(*pairs, "200Gb/s") == answer(*pairs, "400Gb/s"), "the PCIe of a node is slower"
 
 
 @pytest.mark.parametrize(
