@@ -28,8 +28,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-Positive = Annotated[float, "above 0"]  # for divisors; a plain float may be 0
-Currency = Annotated[str, "a code"]
 _LARGEST = 1e30  # number: products of a few stay far within the range of floats
 VALUE = 60  # characters of a value that an error shows
 _WAY_OUT = "restore it, or let REPRO_EXPECTED name a folder that has it"
@@ -107,11 +105,10 @@ def records(
     dash. `check` may reject a row, and `kind` raise ContradictionError. Raises UserError for a broken file, a repeated
     key, or a `wanted` key that is missing.
     """
-    types, seen = get_type_hints(kind, include_extras=True), dict[Hashable, int]()
-    found = {}
+    known, seen, found = types(kind), dict[Hashable, int](), {}  # type: ignore[arg-type]
     for row in rows(expected_folder() / name, columns(kind)):
         check(row)
-        values = {column: row.parse(column, *reader(types[column])) for column in columns(kind)}
+        values = {column: row.parse(column, *reader(known[column])) for column in columns(kind)}
         place = values[key[0]] if len(key) == 1 else tuple(values[column] for column in key)
         row.once(key[0], place, seen)
         try:
@@ -128,6 +125,12 @@ def complete(file: Path, seen: Mapping[Hashable, int], wanted: Iterable[Hashable
     if missing is not None:
         end = max(seen.values(), default=1) + 1
         problem(file, end, 1, "model", "the end of the file", f"a row for {named(missing)}")
+
+
+@cache
+def types(kind: type) -> dict[str, Any]:
+    """Return the types of a data class's fields, with what they are annotated with."""
+    return get_type_hints(kind, include_extras=True)
 
 
 def columns(kind: type, without: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -272,6 +275,11 @@ def currency(text: str) -> str:
     return text
 
 
+# For divisors; a plain float may be 0.
+Positive = Annotated[float, (positive, f"a number above 0, from {1 / _LARGEST:g} to {_LARGEST:g}")]
+Currency = Annotated[str, (currency, "three capital letters such as USD or EUR")]
+
+
 def optional(convert: Callable[[str], T]) -> Callable[[str], T | None]:
     """Return a converter that returns None for a dash, and `convert`s all else."""
     return lambda text: None if text == "-" else convert(text)
@@ -296,13 +304,10 @@ _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
     str: (_text, "some text on one line"),
     int: (positive_int, "a whole number from 1 up"),
     float: (number, "a number from 0 up"),
-    Positive: (positive, f"a number above 0, from {1 / _LARGEST:g} to {_LARGEST:g}"),
-    Currency: (currency, "three capital letters such as USD or EUR"),
     date: (date.fromisoformat, "a day such as 2024-09-21"),
     datetime: (datetime.fromisoformat, "a time such as 2023-03-11T15:18:59"),
 }
 
-Kind = TypeVar("Kind")
 Lines = Annotated[str, "on several lines"]
 FLAT = {"flat": True}  # metadata of a field that is a data class: in a file its fields stand beside the others
 _HALF = re.compile("[\ud800-\udfff]")
@@ -331,7 +336,7 @@ def parse(content: bytes) -> Any:
         raise NotAsDeclaredError("not JSON (nested too deep)") from None
 
 
-def read(path: Path, kind: type[Kind]) -> Kind:
+def read(path: Path, kind: type[T]) -> T:
     """Return a file's JSON as `kind`, converted by `value`. Raises NotAsDeclaredError."""
     return value(kind, load(path))
 
@@ -345,7 +350,7 @@ def _flattened(kind: type, nested: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for each in fields(kind):
         item = nested[each.name]
-        found |= _flattened(_types(kind)[each.name], item) if _is_flat(each) else {each.name: item}
+        found |= _flattened(types(kind)[each.name], item) if _is_flat(each) else {each.name: item}
     return found
 
 
@@ -355,13 +360,13 @@ def write(path: Path, plain: Any, named: bool = False) -> Path:
     return files.replace(path, json.dumps(plain, indent=1) + "\n", named)
 
 
-def value(kind: type[Kind], plain: Any) -> Kind:
+def value(kind: type[T], plain: Any) -> T:
     """Convert JSON to a data class, or to a list or dictionary of them: missing fields take their defaults, unknown
     ones are dropped.
 
     Raises NotAsDeclaredError where a value does not match its field's type, or a field without a default is missing.
     """
-    found: Kind = _value(kind, plain, "")
+    found: T = _value(kind, plain, "")
     return found
 
 
@@ -391,12 +396,12 @@ def _value(kind: Any, plain: Any, name: str) -> Any:
         return {_key(within[0], key, name): _value(within[1], item, _within(name, key)) for key, item in plain.items()}
     if (origin is Literal and plain in within) or (isinstance(kind, type) and _is_of(kind, plain)):
         return plain
-    raise NotAsDeclaredError(f"{name or 'it'} is {json.dumps(plain)[:60]}")
+    raise NotAsDeclaredError(f"{name or 'it'} is {_shown(plain)}")
 
 
 def _object(kind: Any, plain: Any, name: str) -> Any:
     if not isinstance(plain, dict):
-        raise NotAsDeclaredError(f"{name} is {json.dumps(plain)[:60]}" if name else "no JSON object")
+        raise NotAsDeclaredError(f"{name} is {_shown(plain)}" if name else "no JSON object")
     known = _in_file(kind)
     found = {
         field: _value(known[field][0], item, _within(name, field)) for field, item in plain.items() if field in known
@@ -408,9 +413,9 @@ def _object(kind: Any, plain: Any, name: str) -> Any:
 
 def _built(kind: Any, found: dict[str, Any]) -> Any:
     """Return a data class of the values found for its fields and those of its flat parts."""
-    types = _types(kind)
+    declared = types(kind)
     own = {field.name: found[field.name] for field in fields(kind) if field.name in found and not _is_flat(field)}
-    return kind(**own, **{field.name: _built(types[field.name], found) for field in fields(kind) if _is_flat(field)})
+    return kind(**own, **{field.name: _built(declared[field.name], found) for field in fields(kind) if _is_flat(field)})
 
 
 def _within(name: str, field: str) -> str:
@@ -421,7 +426,7 @@ def _key(kind: Any, key: str, name: str) -> Any:
     if kind is not int:
         return _value(str, key, name)
     if not (key.isascii() and key.isdecimal() and len(key) < _BITS // 4):
-        raise NotAsDeclaredError(f"{name} has the key {json.dumps(key)[:60]}, no whole number")
+        raise NotAsDeclaredError(f"{name} has the key {_shown(key)}, no whole number")
     return int(key)
 
 
@@ -442,16 +447,15 @@ def _is_flat(field: Field[Any]) -> bool:
 
 
 @cache
-def _types(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind, include_extras=True)
-
-
-@cache
 def _in_file(kind: type) -> dict[str, tuple[Any, bool]]:
     """Return each field of a data class in a file, with its type and whether it is needed."""
     found: dict[str, tuple[Any, bool]] = {}
     for each in fields(kind):
-        declared = _types(kind)[each.name]
+        declared = types(kind)[each.name]
         needed = each.default is each.default_factory is MISSING
         found |= _in_file(declared) if _is_flat(each) else {each.name: (declared, needed)}
     return found
+
+
+def _shown(plain: Any) -> str:
+    return cut(json.dumps(plain), VALUE)

@@ -6,6 +6,7 @@ import argparse
 import csv
 import io
 import json
+import math
 import os
 import re
 import shlex
@@ -13,6 +14,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -158,6 +160,67 @@ def figures(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}g}" if abs(value) >= 1e-4 else f"{value:.1e}"
 
 
+_FIGURES = 3  # significant figures of a prediction
+
+
+def rough(value: float) -> float:
+    """Round a value to the significant figures of a prediction."""
+    return float(f"{value:.{_FIGURES}g}")
+
+
+def half_up(value: float, places: int) -> float:
+    """Round to so many places, with half a unit of the last one up: Python's own makes 4.12 of 4.125. It rounds the 15
+    digits that a float holds, and returns values from 1e15 on, and infinity, unchanged."""
+    if not abs(value) < 1e15:
+        return value
+    return float(Decimal(f"{value:.15g}").quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP))
+
+
+def sum_read(sum_: float) -> float:
+    """Round a sum of money to the digits that are printed."""
+    return half_up(sum_, _places(sum_))
+
+
+def days_read(days: float) -> float:
+    """Round days to the digits that are printed: whole days, below 10 two figures."""
+    return half_up(days, 0 if days >= 10 else 1 - math.floor(math.log10(days)))
+
+
+def money_text(sum_: float, currency: str, exact: bool = False) -> str:
+    """Format a sum of money; `exact` in all its digits, so that rounding moves neither a limit nor what exceeds it to
+    the other side."""
+    rounded = sum_read(sum_)
+    return f"{sum_:,.15g} {currency}" if exact and rounded != sum_ else f"{rounded:,.{_places(sum_)}f} {currency}"
+
+
+def short_days(days: float, exact: bool = False) -> str:
+    """Format days; `exact` like `money_text`."""
+    number = f"{days:,.6g}" if exact and days_read(days) != days else _days(days)
+    return f"{number} day{'' if number == '1' else 's'}"
+
+
+def deadline_text(days: float) -> str:
+    """Format a deadline; below a day in a smaller unit, such as 20 h."""
+    if days >= 1 or days_read(days) == days:
+        return short_days(days, exact=True)
+    seconds = round(days * SECONDS_A_DAY, 6)
+    unit, name = next((each for each in ((3600, "h"), (60, "min")) if seconds % each[0] == 0), (1, "s"))
+    return f"{seconds / unit:,.15g} {name}"
+
+
+def bounds_text(bounds: tuple[float, float] | None) -> str:
+    """Format the bounds of predicted days, such as 172 to 294 days; "" without bounds."""
+    return "" if bounds is None else f"{_days(bounds[0])} to {_days(bounds[1])} days"
+
+
+def _places(sum_: float) -> int:
+    return 0 if abs(sum_) >= 100 else 2
+
+
+def _days(days: float) -> str:
+    return f"{days_read(days):,.15g}"
+
+
 def _numeric(rows: Sequence[dict[str, Any]], key: str) -> bool:
     return all(row[key] is None or re.fullmatch(r"[-?(),.%0-9 ]*[BKM]?", str(row[key])) for row in rows)
 
@@ -233,6 +296,8 @@ _BYTES = {
     "tib": 2**40,
 }
 
+_NETWORK = {"Gb/s": 1e9 / 8, "Gbit/s": 1e9 / 8, "Gbps": 1e9 / 8, "Mb/s": 1e6 / 8, "Mbit/s": 1e6 / 8, "GB/s": 1e9}
+
 
 def seconds(text: str, option: str) -> float:
     """Parse a duration such as `90s`, `30m`, `4h` or `2d`. Raises UserError for a bare number, whose unit is unclear,
@@ -299,18 +364,37 @@ def budget(text: str, option: str) -> float:
     return _parse(text.replace(",", "") if grouped else text, option, {"": 1, "k": 1000}, expected)
 
 
-def count(text: str, option: str, least: int = 1, why: str = "") -> int:
-    """Parse a whole number from `least` to a billion; `why` is the reason for `least`."""
+def quantity(text: str, units: Mapping[str, float]) -> float:
+    """Parse a number above 0 with one of these units, whose case counts: Gb are bits, GB bytes. Raises ValueError."""
+    found = re.fullmatch(r"([0-9.]+) ?([A-Za-z/]+)", text.strip())
+    value = number(found[1], text) if found else None
+    if not found or not value or found[2] not in units:
+        raise ValueError
+    return value * units[found[2]]
+
+
+def network(text: str, option: str) -> float:
+    """Parse the speed of a network such as `25Gb/s`, and return bytes a second in one direction."""
+    try:
+        return quantity(text, _NETWORK)
+    except ValueError:
+        raise UserError(f"{option} {text}: expected bits a second such as 25Gb/s, or bytes such as 3GB/s") from None
+
+
+def count(text: str, option: str, least: int = 1, why: str = "", most: int = MOST_COUNTED) -> int:
+    """Parse a whole number from `least` to `most`; `why` is the reason for `least`."""
     # Python's own int also reads underscores and the digits of every script.
-    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not least <= int(text) <= MOST_COUNTED:
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not least <= int(text) <= most:
         reason = f": {why}" if why else ""
-        raise UserError(f"{option} {text}: expected a whole number from {least:,} to {MOST_COUNTED:,}{reason}")
+        raise UserError(f"{option} {text}: expected a whole number from {least:,} to {most:,}{reason}")
     return int(text)
 
 
-def count_if_given(text: str | None, option: str, least: int = 1, why: str = "") -> int | None:
+def count_if_given(
+    text: str | None, option: str, least: int = 1, why: str = "", most: int = MOST_COUNTED
+) -> int | None:
     """Parse like `count`; return None without the option."""
-    return None if text is None else count(text, option, least, why)
+    return None if text is None else count(text, option, least, why, most)
 
 
 def path(text: str) -> Path:

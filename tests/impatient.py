@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from repro.cli import main
 from repro.commands import driver
 from repro.measure import mailbox
 from repro.report.write import Written
 from repro.run.run import Run
+from repro.run.verdict import Verdict
 
 write = driver._write
 
 
-def write_without_page(run: Run, draw: bool) -> Written:
+def write_without_page(run: Run, draw: bool) -> tuple[Written, Sequence[Verdict]]:
     return write(run, draw=False)  # drawing takes seconds
 
 

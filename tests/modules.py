@@ -22,6 +22,7 @@ LAYERS = (
     ("repro.console", "repro.installation"),
     ("repro.files",),
     ("repro.datafile", "repro.formats"),
+    ("repro.tomlfile",),
     ("repro.models",),
     ("repro.paper",),
     ("repro.machine", "repro.record"),

@@ -199,7 +199,7 @@ def test_the_largest_and_the_smallest_numbers_that_are_read_give_numbers_again()
     least, most = f"0.{'0' * 19}1", "9" * 20
     never = only("--machine", most, "--rent", least, "--hours", least, "--electricity", "0")
     assert never["runs"] == pytest.approx(1e60)
-    assert only("--machine", least, "--rent", most, "--hours", most, "--power", "100", "--pue", most)["runs"] is None
+    assert only("--machine", least, "--rent", most, "--hours", most, "--power", "100", "--pue", "10")["runs"] == 0
 
 
 # --- A machine of ours ---
@@ -398,7 +398,8 @@ BAD_INPUT = [
     (["--rent", "1EUR"], "no rate from EUR to USD"),
     (["--hours", "\uff15"], "--hours \uff15: expected a number from 0 up"),  # a full-width 5
     (["--hours", "0"], "--hours 0: expected more than 0, such as 100"),
-    (["--pue", "0.9"], "--pue 0.9: expected at least 1"),
+    (["--pue", "0.9"], "--pue 0.9: expected from 1, the machine itself, to 10"),
+    (["--pue", "1.1..110"], "--pue 1.1..110: expected from 1, the machine itself, to 10"),
     (["--co2", "Atlantis"], "a region: world, US"),
     (["--model", "pythia-1b"], "--model needs --gpu"),
     (["--gpus", "2"], "--gpus needs --gpu"),

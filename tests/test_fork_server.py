@@ -413,7 +413,7 @@ def test_a_signal_that_comes_within_a_fork_is_not_lost(tmp_path: Path, number: i
     code = f"""
 import os, signal, socket
 from pathlib import Path
-from repro.commands.preflight import stop_on_sigterm
+from repro.commands.stopping import stop_on_sigterm
 from repro.measure import server
 stop_on_sigterm()
 os.register_at_fork(after_in_parent=lambda: signal.raise_signal({int(number)}))

@@ -1,6 +1,7 @@
 """GPUs are recognised by their whole name, counted as CUDA counts them, never taken for what they are not."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from repro.commands.devices import parse_gpus
 from repro.console import UserError
 from repro.machine.devices import Device, mask
 from repro.machine.host import host
-from repro.paper.gpus import GENERATIONS, catalogue, find, peak_flops
+from repro.paper.gpus import GENERATIONS, OwnGpu, catalogue, find, peak_flops
 from repro.paper.tables import cells
+from repro.predict.hardware import Machine
+from tests.command_line import ROOT, answer, one_line, repro
 
 GPUS = {gpu.name: gpu for gpu in catalogue()}
 NO_TF32 = ("Volta", "Turing")
@@ -34,6 +37,11 @@ NO_TF32 = ("Volta", "Turing")
             "L40",
             "L40S",
             "T4",
+            "RTX 2080 Ti",
+            "RTX A5000",
+            "A10",
+            "L4",
+            "GH200",
         ),
         *("Quadro RTX 6000", "V100 16 GB", "V100 32 GB", "A100 40 GB", "A100 80 GB", "H100 PCIe", "H100 SXM"),
         *("H200", "B200"),
@@ -63,8 +71,9 @@ def test_dense_peaks_keep_the_ratios_of_the_hardware() -> None:
 
 
 def test_geforce_peaks_accumulate_in_fp32() -> None:
-    # With fp16 accumulation NVIDIA prints twice as much: 142, 330.3 and 419.
-    assert [GPUS[name].fp16_tflops for name in ("RTX 3090", "RTX 4090", "RTX 5090")] == [71, 165.2, 209.5]
+    # With fp16 accumulation NVIDIA prints twice as much: 107.6, 142, 330.3 and 419.
+    geforce = ("RTX 2080 Ti", "RTX 3090", "RTX 4090", "RTX 5090")
+    assert [GPUS[name].fp16_tflops for name in geforce] == [53.8, 71, 165.2, 209.5]
 
 
 def test_peaks_are_without_sparsity() -> None:
@@ -125,6 +134,11 @@ def name_of(name: str) -> str | None:
         ("NVIDIA H100 PCIe", "H100 PCIe"),
         ("NVIDIA H200", "H200"),
         ("NVIDIA B200", "B200"),
+        ("NVIDIA GeForce RTX 2080 Ti", "RTX 2080 Ti"),
+        ("NVIDIA RTX A5000", "RTX A5000"),
+        ("NVIDIA A10", "A10"),
+        ("NVIDIA L4", "L4"),
+        ("NVIDIA GH200 480GB", "GH200"),
     ],
 )
 def test_a_gpu_is_recognised_by_the_name_that_the_driver_gives(driver_name: str, name: str) -> None:
@@ -147,7 +161,8 @@ def test_a_gpu_is_found_by_our_name_and_by_the_papers() -> None:
         "NVIDIA H100 NVL",
         "NVIDIA H200 NVL",
         "NVIDIA A100-SXM4-80GB MIG 3g.40gb",
-        "NVIDIA GH200 480GB",
+        "NVIDIA GH200 144G HBM3e",
+        "NVIDIA A10G",
         "Tesla V100-SXM3-32GB",
         "Tesla P100-PCIE-16GB",
         "",
@@ -351,3 +366,120 @@ def test_a_broken_catalogue_is_reported_by_line_and_column(expected: Path, old: 
 def test_people_may_write_80gb_and_80_gb() -> None:
     assert find("a100 80gb") == find("A100 80 GB") == find("A100")
     assert find("RTX4090") == find("NVIDIA GeForce RTX 4090")
+
+
+# --- A GPU of one's own ---
+
+OWN = """
+name = "RTX 4090 of ours"
+compute_capability = "8.9"
+memory = "24 GB"
+fp32 = "82.6 TFLOP/s"
+tf32 = "82.6 TFLOP/s"
+fp16 = "165.2 TFLOP/s"
+bf16 = "165.2 TFLOP/s"
+bandwidth = "1.008 TB/s"
+power = "450 W"
+link = "PCIe 4.0 x16"
+price = "1599 USD"
+quoted = 2022-09-20
+source = "its box"
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Callable[[str], str]:
+    """A file with this content, by its path."""
+
+    def written(content: str) -> str:
+        (tmp_path / "own.toml").write_text(content)
+        return str(tmp_path / "own.toml")
+
+    return written
+
+
+def test_a_gpu_of_ones_own_is_predicted_as_one_of_the_catalogue_with_its_figures(own: Callable[[str], str]) -> None:
+    asked = ("predict", "--models", "pythia-410m", "--gpus", "2", "--gpu")
+    ours, theirs = answer(*asked, own(OWN)), answer(*asked, "RTX 4090")
+    assert [{**row, "gpu": "RTX 4090"} for row in ours] == theirs
+    assert {row["gpu"] for row in ours} == {"RTX 4090 of ours"}
+    assert "own.toml (its box); it stands for no cell." in repro(*asked, own(OWN)).stdout
+
+
+def test_the_documented_file_is_the_one_that_is_there() -> None:
+    assert (ROOT / "docs" / "own-gpu.toml").read_text() in (ROOT / "docs" / "own-gpu.md").read_text()
+
+
+def test_its_price_is_that_of_its_file(own: Callable[[str], str]) -> None:
+    found = answer("recommend", "--model", "pythia-410m", "--budget", "20000", "--gpu", own(OWN))
+    assert {(row["gpu"], row["origin"]) for row in found["rows"]} == {("RTX 4090 of ours", "predicted")}
+    systems = {row["gpus"]: row["cost_usd"] - 1599 * row["gpus"] for row in found["rows"]}
+    scaled = answer("scaling", "--model", "pythia-410m", "--gpu", own(OWN))
+    assert {row["gpus"]: row["cost_usd"] - 1599 * row["gpus"] for row in scaled["rows"]} == systems
+    assert systems[1] > 0
+    assert any("stands for no cell" in note for note in scaled["notes"])
+
+
+def test_a_bridge_that_its_file_has_connects_a_pair() -> None:
+    file = {"file": Path("own.toml"), "price": None, "quoted": None}
+    bridged = OwnGpu(**{**vars(GPUS["RTX 3090"]), "name": "ours", **file})
+    assert [Machine(bridged, gpus).link for gpus in (1, 2, 4)] == ["none", "bridge", "pcie"]
+
+
+def test_the_network_between_nodes_has_the_given_speed() -> None:
+    asked = ("predict", "--models", "pythia-410m", "--methods", "free-lunch", "--gpu", "A100", "--nodes", "2")
+    slow, given, usual = (answer(*asked, *more)[0] for more in (("--network", "25Gb/s"), ("--network", "25GB/s"), ()))
+    assert given == usual  # 200 Gb/s
+    assert slow["days"] > usual["days"]
+    assert slow["seconds_communication"] == pytest.approx(8 * usual["seconds_communication"])
+    pairs = (*asked[:-3], "RTX 4090", "--nodes", "2", "--gpus", "2", "--network")
+    assert answer(*pairs, "200Gb/s") == answer(*pairs, "400Gb/s"), "the PCIe of a node is slower"
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "told"),
+    [
+        ('source = "its box"\n', "", "own.toml: source is missing; expected name, compute_capability, memory, fp32, "),
+        ('power = "450 W"', 'power = "450 W"\ncolour = "red"', "own.toml: unknown key 'colour'; expected name, "),
+        ("24 GB", "24 Gb", "own.toml, memory: found '24 Gb', expected text with a unit such as \"24 GB\""),
+        ('"450 W"', "450", 'own.toml, power: found 450, expected text with a unit such as "350 W"'),
+        ("PCIe 4.0 x16", "fast", "own.toml, link: found 'fast', expected a link such as PCIe 4.0 x16 or NVLink"),
+        (
+            'bf16 = "165.2',
+            'bf16 = "-',
+            "own.toml, bf16: found '- TFLOP/s', expected text with a unit such as \"35.6 TFLOP/s\"",
+        ),
+        ("RTX 4090 of ours", "A100", "own.toml, name: found 'A100', expected a name that the catalogue does not have"),
+        ("8.9", "7.5", "own.toml, tf32: found '82.6 TFLOP/s', expected nothing, as GPUs of 7.5 have no tf32"),
+        ('bf16 = "165.2 TFLOP/s"', "", "own.toml: bf16 is missing, expected the peak of a 8.9"),
+        ("8.9", "6.1", "own.toml, compute_capability: found '6.1', expected that of Volta, 7.0, or newer"),
+        ("quoted = 2022-09-20", "", "own.toml: quoted is missing, expected both price and quoted, its day"),
+        ("1599 USD", "$1599", "own.toml, price: found '$1599', expected a sum with its currency such as \"1300 USD\""),
+        ('price = "1599 USD"\nquoted = 2022-09-20', "", 'own.toml: price is missing, such as price = "1300 USD"'),
+        ("name", "[name", "own.toml: not TOML ("),
+    ],
+)
+def test_a_file_that_does_not_describe_a_gpu_is_one_clear_line(
+    own: Callable[[str], str], line: str, instead: str, told: str
+) -> None:
+    assert line in OWN
+    assert told in one_line(repro("recommend", "--model", "pythia-410m", "--gpu", own(OWN.replace(line, instead))))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["rent", "--gpu"], "own.toml: a file is for predict, recommend and scaling; name a GPU of the catalogue"),
+        (["recommend", "--model", "pythia-1b", "--rent", "--gpu"], "--rent needs a GPU with known rents: "),
+        (["predict", "--network", "25Gb/s", "--gpu"], "--network 25Gb/s is between nodes: say how many with --nodes"),
+        (
+            ["predict", "--nodes", "2", "--network", "25", "--gpu"],
+            "--network 25: expected bits a second such as 25Gb/s",
+        ),
+        (["predict", "--gpus", "1", "--network", "25Gb/s", "--probes"], "leave --gpu, --nodes and --network out"),
+    ],
+)
+def test_what_a_file_or_a_network_is_not_for_is_one_clear_line(
+    own: Callable[[str], str], arguments: list[str], told: str
+) -> None:
+    assert told in one_line(repro(*arguments, own(OWN)))

@@ -138,6 +138,11 @@ def test_what_the_gpu_cannot_compute_is_infeasible_and_says_why(fitted: calibrat
         ("T4", 40, 1.59),
         ("RTX 4090", 128, 2.52),
         ("RTX 5090", 170, 2.41),
+        ("RTX 2080 Ti", 68, 1.545),
+        ("RTX A5000", 64, 1.695),
+        ("A10", 72, 1.695),
+        ("L4", 58, 2.04),
+        ("GH200", 132, 1.98),
     ],
 )
 def test_loads_and_special_functions_go_by_multiprocessors_and_clock_alone(
@@ -146,9 +151,9 @@ def test_loads_and_special_functions_go_by_multiprocessors_and_clock_alone(
     assert Machine(gpu_named(name), 1).lanes == pytest.approx(multiprocessors * 128 * ghz * 1e9, rel=0.02)
 
 
-def test_the_v100_a100_h100_h200_and_b200_have_stacked_memory() -> None:
+def test_data_center_gpus_of_the_largest_chips_have_stacked_memory() -> None:
     stacked = {gpu.name.split()[0] for gpu in catalogue() if Machine(gpu, 1).stacked}
-    assert stacked == {"V100", "A100", "H100", "H200", "B200"}
+    assert stacked == {"V100", "A100", "H100", "H200", "GH200", "B200"}
 
 
 def test_the_host_updates_fsdps_offloaded_weights_with_an_adam_that_moves_more(

@@ -90,6 +90,16 @@ def test_a_line_that_is_no_record_is_named_and_left_out(folder: Path, broken: st
     assert len(read(folder).records) == 57
 
 
+def test_of_many_lines_that_are_no_records_the_first_is_named_and_the_others_are_counted(folder: Path) -> None:
+    trials = folder / "trials.jsonl"
+    trials.write_text("{broken\n" * 1_500 + trials.read_text())
+    (problem,) = output(folder)
+    assert problem.startswith("trials.jsonl, line 1: not a trial's record (not JSON")
+    assert problem.endswith(", and 1,499 more lines are invalid; these lines were left out")
+    with pytest.raises(UserError, match=r"line 3: not a trial's record .*; and 1497 more; remove these 1500 lines"):
+        history(folder)
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -97,6 +107,7 @@ def test_a_line_that_is_no_record_is_named_and_left_out(folder: Path, broken: st
         ("true_step", 9.0),
         ("synchronised_step", None),
         ("authors_days", 1.0),
+        ("authors_days", None),
         ("true_days", 1.0),
         ("examples_per_second", 1e6),
         ("step_rounds", [0.1, 0.1, 0.1]),

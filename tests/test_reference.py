@@ -22,6 +22,7 @@ READERS: list[tuple[str, Callable[[], object]]] = [
     ("figure9.csv", tables.training_compute),
     ("analytic_peaks.csv", tables.analytic_peaks),
     ("table5.csv", prices.gpu_prices),
+    ("gpu_prices.csv", prices.other_gpu_prices),
     ("table6.csv", prices.parts),
     ("table7.csv", prices.servers),
     ("systems.csv", prices.known_systems),

@@ -475,6 +475,7 @@ BAD_INPUT = [
     ([*RUN[1:], "--storage", "1GB"], "come together"),
     ([*RUN[1:], "--storage", "1GB", "--storage-price", "0.07EUR"], "no rate from EUR to USD"),
     ([*RUN[1:], "--storage", "1GB", "--storage-price", "inf"], "--storage-price inf: expected a sum"),
+    (["--gpus", "100001"], "--gpus 100001: expected a whole number from 1 to 100,000"),
     ([*RUN[1:], "--currency", "EUR"], "no rate from USD to EUR"),
     ([*RUN[1:], "--currency", "usd"], "unknown currency 'usd'; did you mean USD"),
     ([*RUN[1:], "--currency", "euro"], "unknown currency 'euro'"),

@@ -25,8 +25,6 @@ import pytest
 
 from repro.machine import environment
 from repro.record import Record, Trial
-from repro.report.content import compose
-from repro.report.markdown import markdown
 from repro.run.plan import Options
 from repro.run.progress import Progress
 from repro.run.reading import read
@@ -54,6 +52,7 @@ from repro.commands import driver
 from repro.machine.devices import Device
 from repro.paper.gpus import find
 from repro.run.plan import Options
+from repro.run.reading import read
 from repro.run.reporter import Reporter
 from repro.run.run import Run
 from repro.run.tracking import Tracker
@@ -72,7 +71,7 @@ run = Run(Path(folder), Options(("pythia-1b",), methods, "paper", (int(count),),
 driving = driver.Driver(run, Reporter(Tracker("none", Path(folder))))
 with redirect_stdout(sys.stderr):
     code = driving.finish(driver.go_through(driving, None))
-print(sorted(verdict.verdict for verdict in run.verdicts() if verdict.compared))
+print(sorted(verdict.verdict for verdict in read(run.results.folder, clock).verdicts if verdict.compared))
 sys.exit(code)
 """
 
@@ -387,18 +386,6 @@ def test_a_micro_batch_that_others_left_no_larger_room_for_is_measured_again(
         assert bool(run.waiting) == waits
 
 
-@pytest.mark.parametrize("days", [1.0, None])
-def test_a_run_judges_by_the_records_that_its_report_takes(days: float | None, tmp_path: Path) -> None:
-    edited = altered(record("vit", "naive", 7.0), authors_days=days)
-    folder = results_folder(tmp_path / "run", edited)
-    options = Options(models=("vit",), methods="naive", scale="tiny", counts=(1,))
-    with Run(folder, options, []) as run:
-        assert {verdict.verdict for verdict in run.verdicts()} == {"not_measured"}
-    text = markdown(compose(read(folder)))
-    assert "it does not hold" not in text
-    assert "do not follow from the records" not in text
-
-
 def test_the_exit_code_follows_the_chosen_clock(tmp_path: Path) -> None:
     """Of a cell that agrees by true days alone, and is measured once."""
     folder = tmp_path / "run"
@@ -568,7 +555,7 @@ def test_a_second_run_in_the_same_folder_is_reported_who_holds_it(tmp_path: Path
 def test_a_wish_to_stop_that_python_drops_after_a_fork_is_heard() -> None:
     program = """
 import os, signal, time
-from repro.commands.preflight import stop_on_sigterm
+from repro.commands.stopping import stop_on_sigterm
 stop_on_sigterm()
 os.register_at_fork(after_in_parent=lambda: signal.raise_signal(signal.SIGTERM))
 if not os.fork():

@@ -239,7 +239,6 @@ def test_a_second_stack_that_was_changed_since_is_built_again(
     ("content", "output"),
     [
         ("nowhere-to-be-found==1.0\n", "Because nowhere-to-be-found was not found in the "),
-        ("this is no lock\n", "Couldn't parse requirement in `{lock}` at position 0"),
     ],
 )
 def test_a_lock_that_cannot_be_installed_is_one_clear_line(tmp_path: Path, content: str, output: str) -> None:
@@ -248,8 +247,16 @@ def test_a_lock_that_cannot_be_installed_is_one_clear_line(tmp_path: Path, conte
     found = check(tmp_path, tmp_path / "lock")
     assert (found.returncode, found.stdout) == (2, "")
     *_, last = found.stderr.splitlines()
-    assert last.startswith(f"repro: --against {tmp_path / 'lock'}: {output.format(lock=tmp_path / 'lock')}")
+    assert last.startswith(f"repro: --against {tmp_path / 'lock'}: {output}")
     assert "second" not in last
+
+
+def test_a_file_that_is_no_lock_is_one_clear_line_before_anything_is_built() -> None:
+    refused = refusal("upgrade-check", "--against", "README.md")
+    assert "--against README.md: it is no list of packages, it has '`repro` re-runs the benchmark of " in refused
+    assert refused.endswith(
+        ": expected a lock file, such as locks/latest.lock, or requirements such as torch==2.11.0\n"
+    )
 
 
 def test_that_another_set_up_was_waited_for_is_no_part_of_what_went_wrong() -> None:

@@ -1,8 +1,9 @@
 """The commands, one file each: `options(parser)` declares them, `main(given)` runs and returns the exit code.
 
 Shared files: `devices.py` (options that choose GPUs or processes), `preflight.py` (checks before a measurement),
-`driver.py` (execution of a run, in pytest), `money.py` (options on money) and `printout.py` (output). A command's own
-imports must be fast: what needs torch, pytest or a plotting library is imported in `main`.
+`stopping.py` (stop signals), `driver.py` (execution of a run, in pytest), `money.py` (options on money) and
+`printout.py` (output). A command's own imports must be fast: what needs torch, pytest or a plotting library is imported
+in `main`.
 """
 
 HELP = {

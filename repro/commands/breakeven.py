@@ -11,18 +11,19 @@ from typing import Any
 
 from .. import formats, models
 from ..console import UserError
-from ..formats import Interval, counted
+from ..formats import Interval, counted, money_text
 from ..money import breakeven
 from ..money.breakeven import Case, Given, Reckoned, Tariff, first_run
 from ..money.choice import INSTEAD, believed, doubts, doubts_text
 from ..money.days import TrainingDays, days_on
-from ..money.prices import PriceList, amount, money_text, prices_text, rates_used, worth
+from ..money.prices import PriceList, amount, prices_text, rates_used, worth
 from ..money.renting import given_hours
 from ..paper.tables import quantities
-from .money import add_shared, check_run, given_in, read_gpu, read_prices, read_sum
+from .money import add_shared, check_run, given_in, read_gpu, read_gpus, read_prices, read_sum
 from .printout import finite, printout
 
 _MOST_KILOWATTS, _MOST_KILOWATTS_A_GPU = 100, 10  # of a machine: larger values are probably meant in watts
+_MOST_PUE = 10  # larger values are probably meant in percent
 _SUMS = ("machine", "resale", "rent", "electricity")
 _INPUTS = (*_SUMS, "hours", "power", "pue")
 
@@ -147,7 +148,7 @@ def _run(given: argparse.Namespace) -> TrainingDays | None:
             if getattr(given, option) is not None:
                 raise UserError(f"--{option} needs --gpu NAME: the machine to own or to rent")
         return None
-    gpus = formats.count_if_given(given.gpus, "--gpus") or 1
+    gpus = read_gpus(given) or 1
     check_run(given)
     if given.hours is not None:
         return given_hours(gpu, gpus, formats.interval(given.hours, "--hours").value)
@@ -181,9 +182,10 @@ def _inputs(given: argparse.Namespace, prices: PriceList, unit: str, grams: Inte
     )
     if found.hours is not None and found.hours.low == 0:
         raise UserError(f"--hours {given.hours}: expected more than 0, such as 100 or 700..800")
-    if found.pue is not None and found.pue.low < 1:
-        raise UserError(f"--pue {given.pue}: expected at least 1, the machine itself; such as 1.2 or 1.1..1.5")
-    gpus = formats.count_if_given(given.gpus, "--gpus") or 1
+    if found.pue is not None and not 1 <= found.pue.low <= found.pue.high <= _MOST_PUE:
+        bounds = f"1, the machine itself, to {_MOST_PUE}"
+        raise UserError(f"--pue {given.pue}: expected from {bounds}; such as 1.2 or 1.1..1.5")
+    gpus = read_gpus(given) or 1
     most = max(_MOST_KILOWATTS, gpus * _MOST_KILOWATTS_A_GPU)
     if found.kilowatts is not None and found.kilowatts.high > most:
         raise UserError(f"--power {given.power}: expected at most {most:,} kW; 500 W are 0.5")

@@ -15,7 +15,8 @@ from ..console import UserError, say
 from ..formats import FOR_MACHINES, add_format, path, prose, render, shell_words
 from ..machine.devices import name_of
 from .devices import add_devices, devices_and_counts
-from .preflight import check_disk, check_machine, check_packages, resumable, stop_on_sigterm
+from .preflight import check_disk, check_machine, check_packages
+from .stopping import resumable, stop_on_sigterm
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,8 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,7 +24,9 @@ from ..run.reading import read
 from ..run.reporter import Reporter
 from ..run.results import BENCHMARK, VERDICTS
 from ..run.run import FILES, Run
-from .preflight import check_disk, check_trials, stop_with
+from ..run.verdict import Verdict
+from .preflight import check_disk, check_trials
+from .stopping import stop_with
 
 CASES = ROOT / "tests" / "benchmark"
 # What a person told pytest of tests of their own.
@@ -58,9 +61,8 @@ class Driver:
             if not self._begun:
                 return self._ended(code)
             run = self.run
-            written = _write(run, draw=not self.interrupted)  # who stops a run waits for nothing
+            written, verdicts = _write(run, draw=not self.interrupted)  # who stops a run waits for nothing
             self.reporter.tracker.end()
-            verdicts = run.verdicts()
             if format == "markdown":
                 print(written.markdown(), flush=True)
             else:
@@ -184,12 +186,15 @@ def _cases(file: Path) -> list[dict[str, Any]]:
         return []
 
 
-def _write(run: Run, draw: bool) -> Written:
-    """Write verdicts.json, and the report of all that the folder holds; its page takes seconds to draw."""
+def _write(run: Run, draw: bool) -> tuple[Written, Sequence[Verdict]]:
+    """Write verdicts.json, and the report of all that the folder holds; its page takes seconds to draw. Return the
+    report and the verdicts."""
     run.results.check()
     folder, clock = run.results.folder, run.options.clock
-    datafile.write(folder / VERDICTS, [verdict.row() for verdict in run.verdicts()])
-    return write(compose(read(folder, clock)), folder, draw)
+    found = read(folder, clock)
+    datafile.write(folder / VERDICTS, [verdict.row() for verdict in found.verdicts])
+    problems = tuple(problem for problem in found.problems if problem.where != VERDICTS)  # of the file before
+    return write(compose(replace(found, problems=problems)), folder, draw), found.verdicts
 
 
 def go_through(driver: Driver, expression: str | None) -> int:

@@ -21,7 +21,8 @@ from ..models.recipe import Scale
 from ..run.plan import default_scale
 from ..run.results import REPORT
 from ..validity import cpu_disturbance
-from .preflight import add_out, check_cuda, check_disk, check_packages, resumable, stop_on_sigterm
+from .preflight import add_out, check_cuda, check_disk, check_packages
+from .stopping import resumable, stop_on_sigterm
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from .. import models
 from ..console import UserError
-from ..formats import Interval, add_format, counted, listing, path
+from ..formats import Interval, add_format, count_if_given, counted, listing, path
 from ..money.days import TrainingDays, predicted_days
-from ..money.prices import PriceList, Rental, amount, canonical_gpu, check, price_list, worth
+from ..money.prices import GpuPrice, PriceList, Rental, amount, canonical_gpu, check, price_list, worth
 from ..money.renting import serving
 from ..paper.arithmetic import recipe_of
+from ..paper.gpus import OwnGpu
+from ..paper.own_gpu import own_gpu
 from ..paper.tables import cells
 from ..run.reading import add_measured
+
+_MOST_GPUS = 100_000  # as many as the largest clusters have
+GPU_OR_FILE = "only this GPU: a name, or a TOML file that describes one of your own"
 
 
 def add_shared(parser: argparse.ArgumentParser) -> None:
@@ -111,8 +117,27 @@ def way_out(unit: str) -> str:
 
 
 def read_gpu(given: argparse.Namespace) -> str | None:
-    """Return the GPU that --gpu names; None without it."""
+    """Return the GPU that --gpu names; None without it. Raise UserError where it is a file, which `read_any_gpu`
+    takes."""
+    if own_gpu(given.gpu):
+        raise UserError(f"--gpu {given.gpu}: a file is for predict, recommend and scaling; name a GPU of the catalogue")
     return None if given.gpu is None else canonical_gpu(given.gpu, "--gpu")
+
+
+def read_gpus(given: argparse.Namespace) -> int | None:
+    """Return the number of GPUs in --gpus; None without it."""
+    return count_if_given(given.gpus, "--gpus", most=_MOST_GPUS)
+
+
+def read_any_gpu(given: argparse.Namespace, prices: PriceList) -> tuple[str | OwnGpu | None, PriceList]:
+    """Return the GPU that --gpu names or describes, None without it, and the prices, with its own if it has one."""
+    gpu = own_gpu(given.gpu)
+    if gpu is None:
+        return read_gpu(given), prices
+    if gpu.price is None or gpu.quoted is None:
+        return gpu, prices
+    price = GpuPrice(gpu.name, *gpu.price, gpu.quoted, gpu.source)
+    return gpu, replace(prices, gpus=prices.gpus | {gpu.name: price})
 
 
 def check_run(given: argparse.Namespace) -> None:

@@ -6,14 +6,16 @@ import argparse
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, cast, get_args
 
 from .. import models
 from ..console import UserError, say
-from ..formats import FOR_MACHINES, Format, add_format, count_if_given, listing, path, prose, render
+from ..formats import FOR_MACHINES, Format, add_format, count_if_given, listing, network, path, prose, render
 from ..installation import installed, way_to_install
 from ..models.recipe import Recipe
+from ..paper.gpus import OwnGpu
+from ..paper.own_gpu import own_gpu
 from ..paper.tables import TABLES, Place, all_cells
 from ..predict import calibration, report, traces
 from ..predict.calibration import here, load_probes
@@ -34,13 +36,17 @@ _KEPT_HERE = "what predictions are made from is kept there, make it writable"
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--models", metavar="ID,...", help="recipes, by id (default: all nine)")
     parser.add_argument(
-        "--gpu", metavar="NAME", help="a GPU of the catalogue, such as 'RTX 4090'; without it: Tables 1 and 4"
+        "--gpu",
+        metavar="NAME|FILE",
+        help="a GPU of the catalogue, such as 'RTX 4090', or a TOML file that describes one of your own; without it: "
+        "Tables 1 and 4",
     )
     parser.add_argument(
         "--probes", type=path, metavar="FILE", help="a machine that repro calibrate measured, in place of --gpu"
     )
     parser.add_argument("--gpus", metavar="N", help="GPUs of each node (default: 1)")
     parser.add_argument("--nodes", metavar="N", help="nodes (default: 1)")
+    parser.add_argument("--network", metavar="25Gb/s", help="speed of the network between nodes (default: 200Gb/s)")
     parser.add_argument("--methods", choices=get_args(Methods), help="settings to predict (default: all)")
     add_measured(parser, "put this run beside the tables, or beside --gpu or --probes")
     work = parser.add_mutually_exclusive_group()
@@ -67,18 +73,22 @@ def main(given: argparse.Namespace) -> int:
     gpus, nodes = (count_if_given(getattr(given, name), f"--{name}") or 1 for name in ("gpus", "nodes"))
     methods = cast(Methods, given.methods or "all")
     if given.probes is not None:
-        if given.gpu is not None or given.nodes is not None:
-            raise UserError("--probes names a machine of one node: leave --gpu and --nodes out")
+        if given.gpu is not None or given.nodes is not None or given.network is not None:
+            raise UserError("--probes names a machine of one node: leave --gpu, --nodes and --network out")
         probes = load_probes(given.probes)
         machine, fitted = here(probes, gpus, None)
         device = probes.device
         if probes.doubt:
             say(probes.doubt)
     elif given.gpu is not None:
-        machine = Machine(gpu_named(given.gpu), gpus, nodes)
+        machine = Machine(own_gpu(given.gpu) or gpu_named(given.gpu), gpus, nodes)
+        if given.network is not None:
+            if nodes == 1:
+                raise UserError(f"--network {given.network} is between nodes: say how many with --nodes")
+            machine = replace(machine, network=network(given.network, "--network"))
         fitted, device = calibration.calibrations()[calibration.EVERYTHING], machine.gpu.called
-    elif given.gpus is not None or given.nodes is not None:
-        raise UserError("--gpus and --nodes count GPUs of one kind: name it with --gpu, as in --gpu A100")
+    elif given.gpus is not None or given.nodes is not None or given.network is not None:
+        raise UserError("--gpus, --nodes and --network are of GPUs of one kind: name it with --gpu, as in --gpu A100")
     elif given.methods is not None:
         raise UserError(f"--methods {methods} needs --gpu: Tables 1 and 4 say which settings their cells had")
     else:
@@ -123,6 +133,8 @@ def _machine(
     if stack != traces.PAPER_STACK:
         paper = traces.PAPER_STACK.transformers
         about += f"\nWithout --gpu, Tables 1 and 4 are predicted from the paper's traces, of transformers {paper}."
+    if isinstance(machine.gpu, OwnGpu):
+        about += f"\n{machine.gpu.note}"
     print(answered(answer, [*rest, prose(about, format)], format))
     return 0
 

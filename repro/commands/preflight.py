@@ -1,26 +1,20 @@
-"""Parts shared by commands that measure: their folder, checks before any work, and the handling of stop signals."""
+"""Parts shared by commands that measure: their folder, and checks before any work."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import shutil
-import signal
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from .. import command, files, installation
-from ..console import INTERRUPTED, UserError, say
-from ..formats import are, path, shell_words
+from .. import files, installation
+from ..console import UserError, say
+from ..formats import are, path
 from ..machine import support
 from ..machine.build_cache import build_cache, wanted_cache
-from ..machine.cluster import Node, launched
 from ..machine.devices import Device
 from ..machine.doctor import without_cuda
 from ..machine.host import processes_left, usable_cpus
@@ -29,10 +23,6 @@ from ..record import Trial
 # On 2 CPUs 2 ranks take 13 processes and threads, and 21 while both compile; a check allows a few more.
 _PROCESSES, _PROCESSES_A_RANK = 8, 8
 _FREE_BYTES = 256 * 2**20
-_STOPS = (signal.SIGTERM, signal.SIGINT)
-_BURST_SECONDS = 2.0  # signals within this time count as one: launchers send several, and users press Ctrl-C again
-_AGAIN_SECONDS = 0.05
-_Main = Callable[[argparse.Namespace], int]
 
 
 def add_out(parser: argparse.ArgumentParser, default: str) -> None:
@@ -149,77 +139,3 @@ def check_disk(
 
 def _short_of_disk(folder: Path, free: float) -> str:
     return f"{folder}: {int(free) >> 20} MiB of disk are free, {_FREE_BYTES >> 20} are needed; free some"
-
-
-def resumable(kept: str) -> Callable[[_Main], _Main]:
-    """Decorate a command's main: when stopped, however often, it prints what is kept and how to resume."""
-
-    def decorate(main: _Main) -> _Main:
-        @wraps(main)
-        def stoppable(given: argparse.Namespace) -> int:
-            try:
-                return main(given)
-            except KeyboardInterrupt:
-                with contextlib.suppress(KeyboardInterrupt):
-                    _ignore_stops()
-                say(f"interrupted: {kept}; {_how_to_resume()}")
-                return INTERRUPTED
-
-        return stoppable
-
-    return decorate
-
-
-def _how_to_resume() -> str:
-    node = launched()
-    if node is not None:
-        return f"the same command on all {node.count} nodes resumes"
-    return f"resume with: {command()} {shell_words(sys.argv[1:])}"
-
-
-class _Stop:
-    """A signal handler that raises KeyboardInterrupt at the first signal, so that the command writes its results, and
-    once more at one after _BURST_SECONDS, for a command that hangs. It ignores all others."""
-
-    _first: float | None = None
-
-    def __call__(self, *_: object) -> None:
-        now = time.monotonic()
-        if self._first is not None:
-            if now - self._first < _BURST_SECONDS:
-                return
-            _ignore_stops()
-        self._first = self._first or now
-        raise KeyboardInterrupt
-
-    def again(self, dropped: sys.UnraisableHookArgs) -> None:
-        """Raise again a moment later where Python drops the exception, as in callbacks after a fork."""
-        if dropped.exc_type is not KeyboardInterrupt:
-            sys.__unraisablehook__(dropped)
-            return
-        self._first = None
-        signal.signal(signal.SIGALRM, self)
-        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
-
-
-def _ignore_stops() -> None:
-    for number in _STOPS:
-        signal.signal(number, signal.SIG_IGN)
-
-
-def stop_on_sigterm() -> None:
-    """Make SIGTERM stop a command as Ctrl-C does, and treat several signals as one; an ignored SIGINT stays ignored."""
-    stop = _Stop()
-    for number in _STOPS:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, stop)
-    sys.unraisablehook = stop.again
-
-
-def stop_with(node: Node | None) -> None:
-    """Have SIGTERM stop this process, and torchrun's end, of which SLURM takes care itself."""
-    from ..measure.processes import stop_with_parent
-
-    stop_on_sigterm()
-    if node is not None and node.launcher == "torchrun":
-        stop_with_parent()

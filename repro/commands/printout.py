@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..console import scrolls
-from ..formats import Format, as_json, prose, render
-from ..money.prices import half_up
+from ..formats import Format, as_json, half_up, prose, render
 
 
 def printout(

@@ -13,11 +13,12 @@ from ..console import UserError
 from ..formats import counted
 from ..money import choice, offers
 from ..money.choice import INSTEAD, Choice, Doubt, believed, doubts, doubts_text
-from ..money.days import TrainingDays, training_days
+from ..money.days import TrainingDays, days_on
 from ..money.offers import Offer
 from ..money.prices import PriceList, old, prices_text
 from ..money.renting import in_proportion_text
-from .money import add_shared, read_prices, unpriced, way_out, without_days
+from ..paper.gpus import OwnGpu
+from .money import GPU_OR_FILE, add_shared, read_any_gpu, read_prices, unpriced, way_out, without_days
 from .printout import bounds, finite, interval_text, printout
 
 _RANKED = "Ranked by cost per experiment: first what lasts until the runs end, of it first what no other offer beats."
@@ -26,6 +27,7 @@ _SPOT = f"Spot instances are left to {command()} rent, which reckons with their 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=models.typed, required=True, metavar="ID", help="a recipe, see recipes")
+    parser.add_argument("--gpu", metavar="NAME|FILE", help=GPU_OR_FILE)
     parser.add_argument(
         "--budget", metavar="SUM", help="for all runs, in --currency; without --deadline: the fastest within it"
     )
@@ -47,6 +49,7 @@ class _Asked:
     deadline: float | None
     runs: int
     unit: str
+    gpu: str | OwnGpu | None
     prices: PriceList
     buys: bool
     rents: bool
@@ -54,8 +57,10 @@ class _Asked:
 
 def main(given: argparse.Namespace) -> int:
     asked, today = _asked(given), date.today()
-    days = training_days(given.model, given.measured, given.predicted)
+    days = days_on(asked.gpu, None, given.model, given.measured, given.predicted)
     found = _offered(days, asked)
+    if not found and isinstance(asked.gpu, OwnGpu) and asked.gpu.price is None:
+        raise UserError(f'{asked.gpu.file}: price is missing, such as price = "1300 USD" and its day, quoted = {today}')
     if not found:
         raise UserError(f"no machine that trains {given.model} has a price in {asked.unit}; {way_out(asked.unit)}")
     chosen = choice.choose(found, asked.budget, asked.deadline)
@@ -84,7 +89,10 @@ def _asked(given: argparse.Namespace) -> _Asked:
     deadline = None if given.deadline is None else formats.days(given.deadline, "--deadline")
     runs = formats.count(given.runs, "--runs")
     unit, prices = read_prices(given)
-    return _Asked(budget, deadline, runs, unit, prices, given.terms != "rent", given.terms != "own")
+    gpu, prices = read_any_gpu(given, prices)
+    if isinstance(gpu, OwnGpu) and given.terms != "own":
+        raise UserError(f"--{given.terms} needs a GPU with known rents: {gpu.file} has what it costs to buy")
+    return _Asked(budget, deadline, runs, unit, gpu, prices, given.terms != "rent", given.terms != "own")
 
 
 def _offered(days: Sequence[TrainingDays], asked: _Asked) -> list[Offer]:
@@ -138,12 +146,17 @@ def _notes(
         *([in_proportion_text(), _SPOT] if asked.rents else []),
         *(offers.rentals_left_out(days, prices, unit) if asked.rents else []),
         *unpriced(without, unit, "not here to buy" if asked.buys and asked.rents else "not here"),
-        *without_days(
-            days,
-            given,
-            prices.own_to_buy if asked.buys else (),
-            prices.own_systems if asked.buys else (),
-            prices.own_rentals if asked.rents else (),
+        *([asked.gpu.note] if isinstance(asked.gpu, OwnGpu) else []),
+        *(
+            without_days(
+                days,
+                given,
+                prices.own_to_buy if asked.buys else (),
+                prices.own_systems if asked.buys else (),
+                prices.own_rentals if asked.rents else (),
+            )
+            if asked.gpu is None
+            else []
         ),
         *prices_text((_oldest(offer, prices) for offer in found), paid, unit, prices.rates, today),
     ]

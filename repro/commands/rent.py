@@ -10,15 +10,15 @@ from typing import Any
 
 from .. import formats, models
 from ..console import UserError
-from ..formats import are, figures
+from ..formats import are, bounds_text, figures, money_text, short_days
 from ..money import renting
 from ..money.choice import INSTEAD, believed, doubts, doubts_text
 from ..money.days import TrainingDays, days_on
 from ..money.offers import machine_paid_in, machine_price, older_price
-from ..money.prices import PriceList, bounds_text, money_text, old, prices_text, short_days
+from ..money.prices import PriceList, old, prices_text
 from ..money.renting import Interruptions, Rented, Spot, daly, young
 from ..paper.tables import quantities
-from .money import add_shared, check_run, given_in, read_gpu, read_prices, read_sum, without_days
+from .money import add_shared, check_run, given_in, read_gpu, read_gpus, read_prices, read_sum, without_days
 from .printout import bounds, finite, interval_text, printout
 
 Row = dict[str, Any]
@@ -53,7 +53,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     unit, prices = read_prices(given)
     gpu = read_gpu(given)
-    gpus = formats.count_if_given(given.gpus, "--gpus")
+    gpus = read_gpus(given)
     if given.model is None and given.hours is None:
         for option in (*_SPOT, *_CHECKPOINTS, "storage", "storage_price", "measured", "predicted", "currency"):
             if getattr(given, option) is not None:

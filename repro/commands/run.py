@@ -23,15 +23,8 @@ from ..run.plan import Methods, Options, SearchMode, default_scale, trials
 from ..run.results import LOGS
 from ..run.tracking import NAMES, Tracker
 from .devices import add_devices, devices_and_counts
-from .preflight import (
-    add_out,
-    check_compilers,
-    check_disk,
-    check_machine,
-    check_packages,
-    resumable,
-    stop_with,
-)
+from .preflight import add_out, check_compilers, check_disk, check_machine, check_packages
+from .stopping import resumable, stop_with
 
 if TYPE_CHECKING:
     from .driver import Driver

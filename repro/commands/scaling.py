@@ -7,25 +7,27 @@ from datetime import date
 from typing import Any
 
 from .. import models
-from ..formats import listing
+from ..formats import listing, money_text
 from ..money import choice
 from ..money.choice import INSTEAD, Step, believed, doubts, doubts_text, stops
 from ..money.days import days_on
 from ..money.offers import lifespan_years, machine_paid_in, older_price
-from ..money.prices import money_text, prices_text
-from .money import add_shared, read_gpu, read_prices, unpriced, without_days
+from ..money.prices import prices_text
+from ..paper.gpus import OwnGpu
+from .money import GPU_OR_FILE, add_shared, read_any_gpu, read_prices, unpriced, without_days
 from .printout import bounds, finite, interval_text, printout
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=models.typed, required=True, metavar="ID", help="a recipe, see recipes")
-    parser.add_argument("--gpu", metavar="NAME", help="only this GPU")
+    parser.add_argument("--gpu", metavar="NAME|FILE", help=GPU_OR_FILE)
     add_shared(parser)
 
 
 def main(given: argparse.Namespace) -> int:
     unit, prices = read_prices(given)
-    days = days_on(read_gpu(given), None, given.model, given.measured, given.predicted)
+    gpu, prices = read_any_gpu(given, prices)
+    days = days_on(gpu, None, given.model, given.measured, given.predicted)
     by_gpu, doubted = choice.steps_by_gpu(days, prices, unit), doubts(given.model, days)
     by_believed = choice.steps_by_gpu(believed(days, doubted), prices, unit)
     instead = choice.stops_instead(by_gpu, by_believed, doubted)
@@ -43,6 +45,7 @@ def main(given: argparse.Namespace) -> int:
     notes += interval_text(step.bounds for step in listed)
     notes += doubts_text(doubted, days)
     notes += unpriced([step.machine for step in listed if step.cost is None], unit, "without costs")
+    notes += [gpu.note] if isinstance(gpu, OwnGpu) else []
     if given.gpu is None:
         notes += without_days(days, given, prices.own_to_buy, prices.own_systems)
     priced = [step for step in listed if step.cost is not None]

@@ -26,15 +26,8 @@ from ..run.plan import Methods, Options, counts_up_to, default_scale, limited, t
 from ..run.progress import Progress
 from ..run.results import REPORT
 from .devices import alike
-from .preflight import (
-    add_out,
-    check_disk,
-    check_machine,
-    check_packages,
-    check_trials,
-    resumable,
-    stop_on_sigterm,
-)
+from .preflight import add_out, check_disk, check_machine, check_packages, check_trials
+from .stopping import resumable, stop_on_sigterm
 
 _EXIT_CODES = (
     "exit codes: 0 nothing regressed; 1 something regressed or broke; 2 usage, or a stack that cannot be built or "

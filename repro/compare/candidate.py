@@ -15,6 +15,7 @@ from pathlib import Path
 
 from .. import files
 from ..console import ROOT, UserError, cut, say
+from ..datafile import VALUE
 from ..installation import KERNELS, Damage, damages, normalised
 from ..machine.build_cache import build_cache
 from ..machine.packages import TOOLS, installed_packages, matters
@@ -28,6 +29,8 @@ _MODELS = ("torch", "transformers", "timm")  # every recipe's model is made of t
 _SCRIPT = ROOT / "locks" / "second.sh"
 # Lines that always mean the same packages, and options. A bare name, a folder, a wheel, a branch or another file may
 # change its meaning.
+# A package, alone or with what may follow it, or a file or address of one.
+_REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*([\[(<>=!~@;]|--|$)|[./~]|[a-z+]+:/")
 _PINNED = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[^]]*\])?\s*==\s*[A-Za-z0-9.+!_-]+(\s|;|$)|--(?!requirement|constraint|editable)"
 )
@@ -111,6 +114,11 @@ def _text(lock: Path) -> str:
         raise UserError(f"--against {lock}: it is no text, {expected}, which may name a wheel") from None
     if not text.strip():
         raise UserError(f"--against {lock}: it is empty, {expected}")
+    if other := [line for line in _requirements_of(text) if not _REQUIREMENT.match(line)]:
+        raise UserError(
+            f"--against {lock}: it is no list of packages, it has {cut(other[0], VALUE)!r}: {expected}, or "
+            "requirements such as torch==2.11.0"
+        )
     return text
 
 

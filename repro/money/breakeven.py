@@ -13,12 +13,12 @@ from datetime import date
 
 from ..console import UserError
 from ..datafile import records
-from ..formats import DAYS_A_YEAR, Interval, are, interval, listing
+from ..formats import DAYS_A_YEAR, Interval, are, interval, listing, money_text
 from ..paper.gpus import find
 from ..paper.tables import quantities
 from .days import TrainingDays
 from .offers import lifespan_years, machine_paid_in, machine_price, older_price, rentals_left_out
-from .prices import PriceList, Rate, Rental, Terms, known_rentals, money_text, worth
+from .prices import PriceList, Rate, Rental, Terms, known_rentals, worth
 from .renting import in_proportion_text, per_hour, priced, reckoned_from_one, serving, whole_text
 
 

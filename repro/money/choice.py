@@ -12,7 +12,7 @@ from typing import Literal, Protocol, TypeVar
 
 from .. import command, models
 from ..console import UserError
-from ..formats import Interval
+from ..formats import Interval, bounds_text, days_read, deadline_text, money_text, short_days, sum_read
 from ..paper.arithmetic import by_place
 from ..paper.gpus import OfGpus
 from ..predict import calibration
@@ -21,15 +21,7 @@ from ..predict.forecast import predicted
 from ..predict.traces import PAPER_STACK, nearest_here, why_here
 from .days import Origin, TrainingDays, foretold
 from .offers import Offer, cost_a_day, lifespan_years, machine_price
-from .prices import (
-    PriceList,
-    bounds_text,
-    days_read,
-    deadline_text,
-    money_text,
-    short_days,
-    sum_read,
-)
+from .prices import PriceList
 
 
 @dataclass(frozen=True)

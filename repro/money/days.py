@@ -9,9 +9,9 @@ from typing import Literal
 
 from .. import command, models
 from ..console import UserError
-from ..formats import Interval
+from ..formats import Interval, listing, rough
 from ..paper.arithmetic import rounded_days
-from ..paper.gpus import OfGpus, catalogue
+from ..paper.gpus import Gpu, OfGpus, OwnGpu, catalogue
 from ..paper.settings import NAIVE
 from ..paper.tables import COUNTS, cells
 from ..predict.forecast import Forecast, fastest
@@ -20,7 +20,6 @@ from ..predict.traces import PAPER_STACK
 from ..record import Record
 from ..run.reading import measured as read_measured
 from ..run.settings_search import searches
-from .prices import rough
 
 Origin = Literal["expected", "measured", "predicted", "given"]  # printed, measured, predicted, or the user's
 
@@ -70,10 +69,17 @@ def training_days(model: str, measured: Sequence[Path] | None = None, predicted:
 
 
 def days_on(
-    gpu: str | None, gpus: int | None, model: str, measured: Sequence[Path] | None, predicted: bool
+    gpu: str | OwnGpu | None, gpus: int | None, model: str, measured: Sequence[Path] | None, predicted: bool
 ) -> list[TrainingDays]:
-    """Return the days on that GPU and that number of them; None matches all. Raises UserError where there are none,
-    naming those that are known."""
+    """Return the days on that GPU and that number of them; None matches all. Those on a GPU of the user's own are
+    predicted. Raises UserError where there are none, naming those that are known."""
+    if isinstance(gpu, OwnGpu):
+        if measured is not None:
+            raise UserError(f"--measured changes nothing of --gpu {gpu.file}, whose days are predicted: leave it out")
+        own = predicted_days(model, [gpu])
+        if not own:
+            raise UserError(f"{model} is not predicted to train on {listing([str(n) for n in COUNTS])} {gpu.name}")
+        return own
 
     def asked(days: list[TrainingDays]) -> list[TrainingDays]:
         return [row for row in days if gpu in (None, row.gpu) and gpus in (None, row.gpus)]
@@ -101,11 +107,11 @@ def expected_days(model: str) -> list[TrainingDays]:
     ]
 
 
-def predicted_days(model: str) -> list[TrainingDays]:
-    """Return the predicted days of the best settings on every GPU of the catalogue, with 80 % intervals. They are shown
-    beside the paper's days, and so are for its stack, whatever is installed here."""
+def predicted_days(model: str, of: Sequence[Gpu] | None = None) -> list[TrainingDays]:
+    """Return the predicted days of the best settings on these GPUs (None: every one of the catalogue), with 80 %
+    intervals. They are shown beside the paper's days, and so are for its stack, whatever is installed here."""
     recipe = models.find_of_paper(model)
-    machines = [Machine(gpu, gpus) for gpu in catalogue() for gpus in COUNTS]
+    machines = [Machine(gpu, gpus) for gpu in (catalogue() if of is None else of) for gpus in COUNTS]
     return [found for each in machines if (found := foretold(fastest(recipe, each, PAPER_STACK))) is not None]
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import date
 
 from ..datafile import read_once, records
-from ..formats import DAYS_A_YEAR
+from ..formats import DAYS_A_YEAR, days_read, half_up, sum_read
 from ..paper.gpus import OfGpus, known_gpu
 from ..paper.tables import quantities
 from .days import Origin, TrainingDays
-from .prices import PriceList, Rental, days_read, half_up, sum_read, worth
+from .prices import PriceList, Rental, worth
 from .renting import committed, reckoned_from_one, rented_runs, serving, unrated, unrated_text
 
 

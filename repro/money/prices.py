@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import re
-import tomllib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import date
-from decimal import ROUND_HALF_UP, Decimal
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar
 
-from .. import command, files
-from ..console import UserError, cut, suggest_names
-from ..datafile import VALUE, ContradictionError, Currency, Positive, Row, named, read_once, reader, records
-from ..formats import SECONDS_A_DAY, Interval, bounds
+from .. import command, tomlfile
+from ..console import UserError, suggest_names
+from ..datafile import ContradictionError, Currency, Positive, Row, named, read_once, reader, records
+from ..formats import Interval, bounds
 from ..paper.gpus import OfGpus, by_name, find, known_gpu
 
 Terms = Literal["on-demand", "reserved", "spot"]
@@ -214,7 +211,6 @@ def canonical_gpu(name: str, place: str) -> str:
 
 T = TypeVar("T")
 _OLD_DAYS = 365
-_MOST_BYTES = 10**6  # of a price file: room for thousands of rentals; an endless file is refused
 
 
 @dataclass(frozen=True)
@@ -253,10 +249,20 @@ class PriceList:
     own_systems: frozenset[int] = frozenset()
 
 
+@read_once
+def other_gpu_prices() -> Mapping[str, GpuPrice]:
+    """Return the prices of GPUs that the paper has none of. Raises UserError where the file is broken."""
+    return records(
+        GpuPrice, "gpu_prices.csv", ("name",), lambda row: row.choice("name", by_name(), "a GPU of gpus.csv")
+    )
+
+
 def price_list(file: Path | None = None) -> PriceList:
-    """Return the paper's prices and our rentals, replaced by those in `file`. Raises UserError for a broken file."""
+    """Return the paper's prices, and ours of other GPUs and of rentals, replaced by those in `file`. Raises UserError
+    for a broken file."""
     ours = PriceList(
-        {gpu: GpuPrice(gpu, row.cost_usd, "USD", row.quoted, row.source) for gpu, row in gpu_prices().items()},
+        dict(other_gpu_prices())
+        | {gpu: GpuPrice(gpu, row.cost_usd, "USD", row.quoted, row.source) for gpu, row in gpu_prices().items()},
         {n: SystemPrice(n, row.cost_usd, "USD", row.quoted, row.source) for n, row in known_systems().items()},
         tuple(known_rentals().values()),
         (),
@@ -270,12 +276,11 @@ def old(quoted: date, today: date) -> bool:
 
 
 def _over(ours: PriceList, file: Path) -> PriceList:
-    data = _toml(file)
+    data = tomlfile.read(file, "--prices", "a list of prices")
     for section in data:
         if section not in _SECTIONS:
-            raise UserError(
-                f"{file}: unknown key {_shown(section)}; expected {', '.join(f'[[{name}]]' for name in _SECTIONS)}"
-            )
+            expected = ", ".join(f"[[{name}]]" for name in _SECTIONS)
+            raise UserError(f"{file}: unknown key {tomlfile.shown(section)}; expected {expected}")
     gpus = [_known(row, "name", f"{file}, [[gpu]] {n}") for n, row in enumerate(_rows(GpuPrice, "gpu", data, file), 1)]
     providers = {row.provider.casefold(): row.provider for row in ours.rentals}  # only the case may differ
     rentals = [
@@ -301,19 +306,6 @@ def _over(ours: PriceList, file: Path) -> PriceList:
         tuple(rentals),
         frozenset(row.gpus for row in systems),
     )
-
-
-def _toml(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(files.read(file, _MOST_BYTES).decode("utf-8-sig"))
-    except OSError as error:
-        raise UserError(f"--prices {file}: cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"--prices {file}: not TOML ({error})") from None
-    except RecursionError:
-        raise UserError(f"--prices {file}: nested too deep, expected a list of prices") from None
-    except ValueError:  # Python limits the digits of an int, TOML does not
-        raise UserError(f"--prices {file}: a number has thousands of digits, expected a list of prices") from None
 
 
 _SECTIONS: tuple[str, ...] = ("gpu", "system", "rental", "rate")
@@ -346,51 +338,7 @@ def _rows(kind: type[T], section: str, data: dict[str, Any], file: Path) -> list
     listed = data.get(section, [])
     if not isinstance(listed, list) or not all(isinstance(row, dict) for row in listed):
         raise UserError(f"{file}: {section} is no list of tables; write each as [[{section}]]")
-    types = get_type_hints(kind, include_extras=True)
-    columns = [(field.name, field.name.rstrip("_")) for field in fields(kind)]  # type: ignore[arg-type]
-    found = []
-    for number, row in enumerate(listed, 1):
-        place = f"{file}, [[{section}]] {number}"
-        names = ", ".join(key for _, key in columns)
-        for key in row:
-            if key not in (known for _, known in columns):
-                raise UserError(f"{place}: unknown key {_shown(key)}; expected {names}")
-        for _, key in columns:
-            if key not in row:
-                raise UserError(f"{place}: {key} is missing; expected {names}")
-        values = {name: _value(row[key], types[name], f"{place}, {key}") for name, key in columns}
-        try:
-            found.append(kind(**values))
-        except ContradictionError as error:
-            key = dict(columns)[error.field]
-            _problem(row[key], f"{place}, {key}", error.expected)
-    return found
-
-
-def _problem(value: Any, place: str, expected: str) -> NoReturn:
-    raise UserError(f"{place}: found {_shown(value)}, expected {expected}")
-
-
-def _shown(value: Any) -> str:
-    try:
-        return cut(str(value) if isinstance(value, date) else repr(value), VALUE)
-    except (RecursionError, ValueError):  # dotted keys and hexadecimal numbers have no limit in TOML
-        return "more than can be told"
-
-
-def _value(value: Any, kind: Any, place: str) -> Any:
-    """Parse a value of TOML as the text of a CSV file is parsed."""
-    read, expected = reader(kind)
-    try:
-        # Text is in quotes, and nothing else is.
-        if isinstance(value, (dict, list)) or isinstance(value, str) == (kind in (int, Positive, date)):
-            raise ValueError
-        found = read(str(value))
-    except (KeyError, ValueError):
-        _problem(value, place, expected)
-    if isinstance(found, date) and found > date.today():
-        _problem(value, place, f"a day up to today, {date.today()}")
-    return found
+    return [tomlfile.table(kind, row, f"{file}, [[{section}]] {number}") for number, row in enumerate(listed, 1)]
 
 
 def prices_text(
@@ -408,64 +356,3 @@ def prices_text(
             late.setdefault(day, {})[what] = None
     listed = "; ".join(f"{day.isoformat()} ({', '.join(late[day])})" for day in sorted(late))
     return [*sentences, f"Prices older than a year: {listed}. --prices FILE brings newer ones."] if late else sentences
-
-
-_FIGURES = 3  # significant figures of a prediction
-
-
-def rough(value: float) -> float:
-    """Round a value to the significant figures of a prediction."""
-    return float(f"{value:.{_FIGURES}g}")
-
-
-def half_up(value: float, places: int) -> float:
-    """Round to so many places, with half a unit of the last one up: Python's own makes 4.12 of 4.125. It rounds the 15
-    digits that a float holds, and returns values from 1e15 on, and infinity, unchanged."""
-    if not abs(value) < 1e15:
-        return value
-    return float(Decimal(f"{value:.15g}").quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP))
-
-
-def sum_read(sum_: float) -> float:
-    """Round a sum of money to the digits that are printed."""
-    return half_up(sum_, _places(sum_))
-
-
-def days_read(days: float) -> float:
-    """Round days to the digits that are printed: whole days, below 10 two figures."""
-    return half_up(days, 0 if days >= 10 else 1 - math.floor(math.log10(days)))
-
-
-def money_text(sum_: float, currency: str, exact: bool = False) -> str:
-    """Format a sum of money; `exact` in all its digits, so that rounding moves neither a limit nor what exceeds it to
-    the other side."""
-    rounded = sum_read(sum_)
-    return f"{sum_:,.15g} {currency}" if exact and rounded != sum_ else f"{rounded:,.{_places(sum_)}f} {currency}"
-
-
-def short_days(days: float, exact: bool = False) -> str:
-    """Format days; `exact` like `money_text`."""
-    number = f"{days:,.6g}" if exact and days_read(days) != days else _number(days)
-    return f"{number} day{'' if number == '1' else 's'}"
-
-
-def deadline_text(days: float) -> str:
-    """Format a deadline; below a day in a smaller unit, such as 20 h."""
-    if days >= 1 or days_read(days) == days:
-        return short_days(days, exact=True)
-    seconds = round(days * SECONDS_A_DAY, 6)
-    unit, name = next((each for each in ((3600, "h"), (60, "min")) if seconds % each[0] == 0), (1, "s"))
-    return f"{seconds / unit:,.15g} {name}"
-
-
-def bounds_text(bounds: tuple[float, float] | None) -> str:
-    """Format the bounds of predicted days, such as 172 to 294 days; "" without bounds."""
-    return "" if bounds is None else f"{_number(bounds[0])} to {_number(bounds[1])} days"
-
-
-def _places(sum_: float) -> int:
-    return 0 if abs(sum_) >= 100 else 2
-
-
-def _number(days: float) -> str:
-    return f"{days_read(days):,.15g}"

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..formats import DAYS_A_YEAR, Interval
+from ..formats import DAYS_A_YEAR, Interval, days_read, money_text, sum_read
 from . import prices
 from .days import TrainingDays
-from .prices import Rate, Rental, days_read, money_text, sum_read, worth
+from .prices import Rate, Rental, worth
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Annotated
 
@@ -31,9 +32,9 @@ def _link(text: str) -> str:
 
 _Name = Annotated[str | None, (lambda text: text or None, "a name or nothing")]
 _Names = Annotated[tuple[str, ...], (lambda text: tuple(map(str.strip, text.split(";"))), "names split by semicolons")]
-_Capability = Annotated[tuple[int, int], (_capability, "major.minor, such as 8.6")]
+Capability = Annotated[tuple[int, int], (_capability, "major.minor, such as 8.6")]
 _Figure = Annotated[float | None, (lambda text: positive(text) if text else None, "a positive number or nothing")]
-_Link = Annotated[str, (_link, "a link such as PCIe 4.0 x16 or NVLink 600 GB/s; PCIe 4.0 x16")]
+Link = Annotated[str, (_link, "a link such as PCIe 4.0 x16 or NVLink 600 GB/s; PCIe 4.0 x16")]
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Gpu:
     paper_name: _Name
     driver_names: _Names
     generation: str
-    compute_capability: _Capability
+    compute_capability: Capability
     memory_gb: Positive
     reported_mib: _Figure
     fp32_tflops: _Figure
@@ -60,7 +61,7 @@ class Gpu:
     boost_mhz: _Figure
     bandwidth_gb_s: _Figure
     board_power_w: _Figure
-    link: _Link
+    link: Link
     source: str
 
     @property
@@ -72,6 +73,21 @@ class Gpu:
     def called(self) -> str:
         """Return its name in the files of expected/ and in records: the paper's name, or else the catalogue's."""
         return self.paper_name or self.name
+
+
+@dataclass(frozen=True)
+class OwnGpu(Gpu):
+    """A GPU that a file of the user's describes, with its price, a sum and its currency, if that has one. It stands for
+    no cell."""
+
+    file: Path
+    price: tuple[float, str] | None
+    quoted: date | None
+
+    @property
+    def note(self) -> str:
+        """Return the sentence on where its figures are from."""
+        return f"{self.name} is described in {self.file} ({self.source}); it stands for no cell."
 
 
 class OfGpus:

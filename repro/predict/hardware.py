@@ -9,7 +9,7 @@ from typing import Literal
 
 from repro import command
 from repro.console import UserError, fits, suggest_names
-from repro.paper.gpus import Gpu, catalogue, catalogue_file, find, names, peak_flops
+from repro.paper.gpus import Gpu, OwnGpu, catalogue, catalogue_file, find, names, peak_flops
 from repro.paper.tables import COUNTS
 
 from ..models.recipe import Precision
@@ -44,12 +44,13 @@ class Probed:
 @dataclass(frozen=True)
 class Machine:
     """`gpus` of one kind on each of `nodes`. If probed, the measurements replace the data sheet's figures, up to these
-    figures."""
+    figures. `network` is between nodes, in bytes a second in one direction."""
 
     gpu: Gpu
     gpus: int
     nodes: int = 1
     probed: Probed | None = None
+    network: float = _NETWORK
 
     @property
     def world(self) -> int:
@@ -120,7 +121,8 @@ class Machine:
         if self.nodes > 1:
             return "network"
         if "NVLink bridge" in self.gpu.link:
-            return "bridge" if self.world == 2 and self.gpu.name in _BRIDGED else "pcie"
+            bridged = self.gpu.name in _BRIDGED or isinstance(self.gpu, OwnGpu)
+            return "bridge" if self.world == 2 and bridged else "pcie"
         return "switch" if "NVLink" in self.gpu.link else "pcie"
 
     @cached_property
@@ -131,7 +133,8 @@ class Machine:
         if self.link in ("switch", "bridge"):
             assert self._nvlink is not None
             return self._nvlink
-        return _NETWORK if self.link == "network" else self.host_bytes
+        # What leaves a node passes its PCIe.
+        return min(self.network, self.host_bytes) if self.link == "network" else self.host_bytes
 
     @property
     def latency(self) -> float:
@@ -175,4 +178,7 @@ def gpu_named(name: str) -> Gpu:
         raise UserError(f"GPU {name!r} may be any of {', '.join(meant)}: name one of these")
     meant = meant or suggest_names(name, [gpu.name for gpu in catalogue()])
     hint = f"did you mean {', '.join(meant)}? " if meant else ""
-    raise UserError(f"unknown GPU {name!r}: {hint}{command()} gpus lists all, and a row in {catalogue_file()} adds one")
+    raise UserError(
+        f"unknown GPU {name!r}: {hint}{command()} gpus lists all, and a row in {catalogue_file()} adds one; --gpu also "
+        "takes a FILE.toml that describes one of your own"
+    )

@@ -360,7 +360,10 @@ def _collectives(settings: Settings, trace: Trace, machine: Machine) -> float:
 
 def _link(machine: Machine, rates: Rates) -> float:
     """Return the bytes a second that each GPU sends to the next."""
-    if machine.link in ("none", "network"):  # nothing to fit: the paper has no runs on several nodes
+    if machine.link == "network":  # nothing to fit: the paper has no runs on several nodes
+        # Nodes exchange no faster than the GPUs of one of them.
+        return min(machine.link_bytes, _link(replace(machine, nodes=1), rates))
+    if machine.link == "none":
         return machine.link_bytes
     if machine.link == "pcie":
         nearest = min(_PCIE_COUNTS, key=lambda count: abs(count - machine.gpus))

@@ -31,6 +31,7 @@ from . import results
 from .plan import Options, trials
 from .verdict import Verdict, judge_tables
 
+_MOST_LINES = 3  # that are named one by one where they are invalid
 _WAY_OUT = "name the results folder of a run (its --out)"
 
 
@@ -321,7 +322,12 @@ def latest_of(records: Iterable[Record], environment: Environment, problems: lis
 def all_valid_records(folder: Path, problems: list[Problem]) -> list[Record]:
     """Return all valid records, oldest first; a trial that ran more than once has several. Add to `problems`.
     Raise UserError where the trials cannot be read."""
-    found = valid_records(results.lines(folder), f"{results.TRIALS}, line", problems)
+    invalid: list[Problem] = []
+    found = valid_records(results.lines(folder), f"{results.TRIALS}, line", invalid)
+    if len(invalid) > _MOST_LINES:
+        more = f"{invalid[0].what}, and {len(invalid) - 1:,} more lines are invalid"
+        invalid = [Problem(invalid[0].where, more, "these lines were left out")]
+    problems += invalid
     if results.torn(folder):
         problems.append(Problem(results.TRIALS, "the last line is torn, its trial was stopped", "it was left out"))
     return found
@@ -333,7 +339,7 @@ def history(folder: Path) -> list[Record]:
     problems: list[Problem] = []
     found = valid_records(results.lines(folder), "line", problems)
     if problems:
-        text = "; ".join(f"{problem.where}: {problem.what}" for problem in problems)
+        text = first([f"{problem.where}: {problem.what}" for problem in problems])
         way_out = "remove the line, and its trial is measured again"
         if len(problems) > 1:
             way_out = f"remove these {len(problems)} lines, and their trials are measured again"

@@ -30,7 +30,7 @@ from ..validity import Answer, believed, is_final, larger_may_fit
 from .plan import Options, limited, trials
 from .reading import Problem, all_valid_records, environment_of, latest_of, print_problems
 from .results import BENCHMARK, PAGE, REPORT, TRAININGS, TRIALS, VERDICTS, Results
-from .verdict import Verdict, judge, judge_tables
+from .verdict import Verdict, judge
 
 if TYPE_CHECKING:
     from ..predict.guide import Guide
@@ -207,10 +207,6 @@ class Run:
         """A cell held against all records of this folder."""
         options = self.options
         return judge([cell], self._records.values(), published_settings(), options.tolerance, options.clock)[0]
-
-    def verdicts(self) -> list[Verdict]:
-        """A verdict for each cell of Tables 1 and 4."""
-        return judge_tables(self._records.values(), self.options.tolerance, self.options.clock)
 
     @property
     def ran(self) -> list[str]:
