@@ -407,7 +407,7 @@ BAD_INPUT = [
     (["--gpu", "A100", "--hours", "5", "--predicted"], "--predicted needs --model ID"),
     (["--gpu", "A100", "--hours", "5", "--model", "pythia-1b"], "--model and --hours exclude each other"),
     (["--gpu", "A100"], "--gpu needs --model ID, or --hours H"),
-    (["--gpu", "A10O", "--hours", "5"], "did you mean A100"),
+    (["--gpu", "A10O", "--hours", "5"], "did you mean A10, A100?"),
     (["--gpu", "A100", "--gpus", "0", "--hours", "5"], "--gpus 0"),
     (["--gpu", "A100", "--gpus", "3", "--hours", "5"], "no price for a machine with 3 A100"),
     (["--gpu", "A100", "--gpus", "3", "--model", "pythia-1b"], "on 3 A100; known: 1, 2, 4, 8 A100\n"),
