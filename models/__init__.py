@@ -12,10 +12,11 @@ _PAPERS = (pythia, roberta, mamba, convnext, vit)
 _OF_PAPER = [recipe for family in _PAPERS for recipe in family.RECIPES]
 _ALL = {(recipe.id, recipe.scale): recipe for recipe in (*_OF_PAPER, *gan.RECIPES, *pythia.OTHERS)}
 IDS: tuple[str, ...] = tuple(dict.fromkeys(recipe.id for recipe in _OF_PAPER))
-PYTHIAS: tuple[Recipe, ...] = tuple(_ALL[id, "paper"] for id in IDS if _ALL[id, "paper"].family == "pythia")
+PYTHIAS: tuple[Recipe, ...] = tuple(recipe for recipe in pythia.RECIPES if recipe.scale == "paper")
 NAMES: tuple[str, ...] = tuple(_ALL[id, "paper"].name for id in IDS)  # as the paper spells them
 OTHERS: tuple[str, ...] = ("gan", "pythia-1.4b")  # run only on request; the paper has no cell of them
 TRACED: tuple[str, ...] = (*IDS, "pythia-1.4b")  # can be predicted: their traces are shipped
+MODULES: tuple[str, ...] = tuple(dict.fromkeys(each.module for each in _ALL.values() if each.module))
 
 
 def typed(text: str) -> str:

@@ -117,8 +117,8 @@ def forecast(
 
 
 def trace_of(recipe: Recipe, machine: Machine, settings: Settings, stack: Traced) -> Trace:
-    """Return the trace of what would run there. Mamba's custom kernels need a GPU."""
-    on_cpu = recipe.family == "mamba" and machine.capability is None
+    """Return the trace of what would run there. Kernels of other packages, such as Mamba's, need a GPU."""
+    on_cpu = recipe.kernels is not None and machine.capability is None
     return traces.find(recipe.id, "naive" if on_cpu else variant_of(settings), stack, recipe.scale)
 
 

@@ -28,7 +28,6 @@ from .record import Recording, patched, record
 _BATCHES = (4, 8)
 _DEPTHS = (2, 3)  # layers; a tiny model is traced with all of its layers, and with one fewer
 _TOKENS = (8, 16)  # Mamba's slow scan starts kernels for each token: two short sequences give a token's cost
-_BLOCK = {"convnext": "ConvNeXtBlock"}  # stages are sharded and checkpointed, but blocks repeat
 _HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -44,8 +43,7 @@ def all_traces() -> Iterator[Trace]:
 def variants(recipe: Recipe) -> list[Variant]:
     """Return the variants that differ: fp32 recipes have no `half`; some models run the same kernels in `naive`."""
     wanted = VARIANTS if recipe.precision in _HALF else VARIANTS[:2]
-    alike = recipe.family in ("roberta", "convnext")
-    return [variant for variant in wanted if not (alike and variant == "naive")]
+    return [variant for variant in wanted if recipe.custom_kernels or variant != "naive"]
 
 
 def stack() -> Traced:
@@ -56,7 +54,7 @@ def stack() -> Traced:
 def trace(recipe: Recipe, variant: Variant) -> Trace:
     """Return a recipe's trace. Raise UserError, which names the operator that cannot be traced."""
     load_stack()
-    slow = recipe.family == "mamba" and variant == "naive"
+    slow = recipe.kernels is not None and variant == "naive"
     model = _meta(recipe, variant)
     full = tuple(len(group) for group in _groups(model, recipe))
 
@@ -83,7 +81,7 @@ def trace(recipe: Recipe, variant: Variant) -> Trace:
     for place, whole in enumerate(bases):
         for side in ("head", "body"):
             rest[place][side] = whole[side] - whole["saved"]
-    stages = recipe.family == "convnext"
+    stages = bool(recipe.block)
     parts = [Part("rest", 1, 1, _linear(*rest))] + [
         Part(f"layer{index}", layers, 1 if stages else layers, _linear(*kind))
         for index, (layers, kind) in enumerate(zip(full, kinds, strict=True))
@@ -109,7 +107,7 @@ def _measure(
         return module, _batch(recipe, examples, tokens, half if pure else None)
 
     as_the_authors = stack().transformers == PAPER_STACK.transformers
-    if as_the_authors and recipe.family == "pythia":
+    if as_the_authors and recipe.keeps_cache:
         config: Any = module.get_submodule("model").config
         config.use_cache = True  # transformers' default, which the authors keep
     mixed = None if pure else half
@@ -122,24 +120,25 @@ def _measure(
 
 
 def _patches(recipe: Recipe, variant: Variant) -> list[tuple[Any, str, Any]]:
-    """Return patches: RoBERTa's padding check, as fake tensors have no values; Mamba's kernels, which need a GPU."""
-    if recipe.family == "roberta":
+    """Return patches: transformers' padding check, as fake tensors have no values; Mamba's kernels, which need a
+    GPU."""
+    patches: list[tuple[Any, str, Any]] = []
+    if "transformers.modeling_utils" in sys.modules:
         from transformers import PreTrainedModel
 
-        return [(PreTrainedModel, "warn_if_padding_and_no_attention_mask", lambda *given: None)]
-    if recipe.family == "mamba" and variant != "naive":
+        patches.append((PreTrainedModel, "warn_if_padding_and_no_attention_mask", lambda *given: None))
+    if recipe.kernels is not None and variant != "naive":
         module = sys.modules["transformers.models.mamba.modeling_mamba"]
-        patches = [(module, "mamba_inner_fn", fused_mamba.mamba_inner_fn)]
+        patches += [(module, "mamba_inner_fn", fused_mamba.mamba_inner_fn)]
         mixer = module.MambaMixer
         if hasattr(mixer, "cuda_kernels_forward"):  # transformers before 5 takes this path on a GPU only
             patches.append((mixer, "forward", mixer.cuda_kernels_forward))
-        return patches
-    return []
+    return patches
 
 
 def _meta(recipe: Recipe, variant: Variant) -> nn.Module:
     """Return the model on the meta device: shapes without weights."""
-    slow = recipe.family == "mamba"  # both of Mamba's paths start from transformers' slow one, see _patches
+    slow = recipe.kernels is not None  # both of Mamba's paths start from transformers' slow one, see _patches
     with torch.device("meta"):
         module = recipe.build(variant != "naive" and not slow, "sdpa")
     module.train()
@@ -148,7 +147,7 @@ def _meta(recipe: Recipe, variant: Variant) -> nn.Module:
 
 def _groups(model: nn.Module, recipe: Recipe) -> list[nn.ModuleList | nn.Sequential]:
     """Return the containers of repeated layers."""
-    block = _BLOCK.get(recipe.family, recipe.layer)
+    block = recipe.block or recipe.layer
     return [
         module
         for module in model.modules()
