@@ -25,6 +25,7 @@ from ..run.plan import Methods, settings_for
 from ..run.reading import Reading, add_measured
 from ..run.reading import measured as read_measured
 from ..validity import Answer, disturbance
+from .own_models import add_models
 from .preflight import check_disk
 from .printout import answered
 
@@ -32,7 +33,7 @@ _KEPT_HERE = "what predictions are made from is kept there, make it writable"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--models", metavar="ID,...", help="recipes, by id (default: all nine)")
+    add_models(parser, "recipes, by id (default: all nine)")
     parser.add_argument(
         "--gpu", metavar="NAME", help="a GPU of the catalogue, such as 'RTX 4090'; without it: Tables 1 and 4"
     )

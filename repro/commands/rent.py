@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
-from .. import formats, models
+from .. import formats
 from ..console import UserError
 from ..formats import are, figures
 from ..money import renting
@@ -19,6 +19,7 @@ from ..money.prices import PriceList, bounds_text, money_text, old, prices_text,
 from ..money.renting import Interruptions, Rented, Spot, daly, young
 from ..paper.tables import quantities
 from .money import add_shared, check_run, given_in, read_gpu, read_prices, read_sum, without_days
+from .own_models import add_model
 from .printout import bounds, finite, interval_text, printout
 
 Row = dict[str, Any]
@@ -28,7 +29,7 @@ _CHECKPOINTS = ("checkpoint_every", "epochs")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", type=models.typed, metavar="ID", help="a recipe, for its days on each GPU")
+    add_model(parser, "a recipe, for its days on each GPU")
     parser.add_argument("--hours", metavar="H", help="hours of a run instead, on --gpus of --gpu")
     parser.add_argument("--gpu", metavar="NAME", help="only this GPU")
     parser.add_argument("--gpus", metavar="N", help="only this number of GPUs")

@@ -14,6 +14,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
+from repro.console import UserError
 from repro.datafile import columns
 from repro.machine.packages import without_build
 from repro.machine.stack import load as load_stack
@@ -103,10 +104,10 @@ def _measure(
     parameters = sum(weight.numel() for weight in module.parameters())
 
     def build() -> tuple[nn.Module, dict[str, Tensor]]:
-        _make_real(module, half if pure else None)
-        return module, _batch(recipe, examples, tokens, half if pure else None)
+        make_real(module, half if pure else None)
+        return module, batch(recipe, examples, tokens, half if pure else None)
 
-    as_the_authors = stack().transformers == PAPER_STACK.transformers
+    as_the_authors = stack().transformers == PAPER_STACK.transformers and recipe.id in models.TRACED
     if as_the_authors and recipe.keeps_cache:
         config: Any = module.get_submodule("model").config
         config.use_cache = True  # transformers' default, which the authors keep
@@ -122,11 +123,7 @@ def _measure(
 def _patches(recipe: Recipe, variant: Variant) -> list[tuple[Any, str, Any]]:
     """Return patches: transformers' padding check, as fake tensors have no values; Mamba's kernels, which need a
     GPU."""
-    patches: list[tuple[Any, str, Any]] = []
-    if "transformers.modeling_utils" in sys.modules:
-        from transformers import PreTrainedModel
-
-        patches.append((PreTrainedModel, "warn_if_padding_and_no_attention_mask", lambda *given: None))
+    patches = padding_checks()
     if recipe.kernels is not None and variant != "naive":
         module = sys.modules["transformers.models.mamba.modeling_mamba"]
         patches += [(module, "mamba_inner_fn", fused_mamba.mamba_inner_fn)]
@@ -134,6 +131,15 @@ def _patches(recipe: Recipe, variant: Variant) -> list[tuple[Any, str, Any]]:
         if hasattr(mixer, "cuda_kernels_forward"):  # transformers before 5 takes this path on a GPU only
             patches.append((mixer, "forward", mixer.cuda_kernels_forward))
     return patches
+
+
+def padding_checks() -> list[tuple[Any, str, Any]]:
+    """Return patches of transformers' check for padding ids, as fake tensors have no values."""
+    if "transformers.modeling_utils" not in sys.modules:
+        return []
+    from transformers import PreTrainedModel
+
+    return [(PreTrainedModel, "warn_if_padding_and_no_attention_mask", lambda *given: None)]
 
 
 def _meta(recipe: Recipe, variant: Variant) -> nn.Module:
@@ -148,11 +154,15 @@ def _meta(recipe: Recipe, variant: Variant) -> nn.Module:
 def _groups(model: nn.Module, recipe: Recipe) -> list[nn.ModuleList | nn.Sequential]:
     """Return the containers of repeated layers."""
     block = recipe.block or recipe.layer
-    return [
+    least = 1 if recipe.id in models.TRACED else 2  # blocks of one's own may change the shape where they come alone
+    found = [
         module
         for module in model.modules()
         if isinstance(module, nn.ModuleList | nn.Sequential) and len(module) and type(module[0]).__name__ == block
     ]
+    if kept := [module for module in found if len(module) >= least]:
+        return kept
+    raise UserError(f"{recipe.id}: no list of the model repeats {block}; name another block with --layer")
 
 
 def _cut(model: nn.Module, recipe: Recipe, depths: tuple[int, ...]) -> nn.Module:
@@ -163,13 +173,13 @@ def _cut(model: nn.Module, recipe: Recipe, depths: tuple[int, ...]) -> nn.Module
     ]
     with patched(*kept):
         module = copy.deepcopy(model)
-    config = getattr(module.model, "config", None)
+    config = getattr(getattr(module, "model", None), "config", None)
     if config is not None:
         config.num_hidden_layers = depths[0]
     return module
 
 
-def _make_real(module: nn.Module, half: torch.dtype | None) -> None:
+def make_real(module: nn.Module, half: torch.dtype | None) -> None:
     """Move a module from the meta device to the (fake) CPU, weights in `half` if given. Shared weights stay shared."""
     moved: dict[int, Any] = {}
     for child in module.modules():
@@ -184,7 +194,7 @@ def _make_real(module: nn.Module, half: torch.dtype | None) -> None:
                 store[name] = moved[id(value)]
 
 
-def _batch(recipe: Recipe, examples: int, tokens: int | None, half: torch.dtype | None) -> dict[str, Tensor]:
+def batch(recipe: Recipe, examples: int, tokens: int | None, half: torch.dtype | None) -> dict[str, Tensor]:
     if isinstance(recipe.inputs, Text):
         shape = (examples, tokens or recipe.inputs.sequence)
         return {name: torch.empty(shape, dtype=torch.long) for name in ("input_ids", "labels")}
