@@ -205,9 +205,20 @@ def register(own: Own) -> None:
         _REGISTERED[id] = own
 
 
+def is_id(text: str) -> bool:
+    """Return whether a text looks like the id of a recipe of one's own."""
+    return bool(_ID.fullmatch(text))
+
+
 def registered(id: str) -> Own | None:
     """Return the recipe of one's own with this id; None where this process knows none."""
     return _REGISTERED.get(id)
+
+
+def specification_of(id: str) -> Specification | None:
+    """Return what builds a recipe of one's own; None for one that was read from a results folder, or another id."""
+    own = _REGISTERED.get(id)
+    return None if own is None else own.specification
 
 
 def _cannot_build(id: str, custom_kernels: bool, attention: str) -> nn.Module:

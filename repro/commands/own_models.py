@@ -23,21 +23,22 @@ def add_models(parser: argparse.ArgumentParser, help: str) -> None:
     _add_fields(parser)
 
 
-def add_model(parser: argparse.ArgumentParser, help: str, required: bool = False) -> None:
-    """Add --model, and the options of a model of one's own."""
+def add_model(parser: argparse.ArgumentParser, help: str, required: bool = False, epochs: bool = True) -> None:
+    """Add --model, and the options of a model of one's own; without --epochs where the command has that itself."""
     told = f"{help}; or your own: {SPELLINGS}"
     parser.add_argument("--model", type=models.typed, required=required, metavar="ID", help=told)
-    _add_fields(parser)
+    _add_fields(parser, epochs)
 
 
-def _add_fields(parser: argparse.ArgumentParser) -> None:
+def _add_fields(parser: argparse.ArgumentParser, epochs: bool = True) -> None:
     group = parser.add_argument_group("your own model", "see docs/own-model.md; they are of no other model")
     add = group.add_argument
     add("--batch-size", metavar="N", help="examples of a training step, on all GPUs together")
     add("--training-steps", metavar="N", help="length of the training; or one of the next three")
     add("--tokens", metavar="20B", help="its length in tokens, of text")
     add("--images", metavar="100M", help="its length in images")
-    add("--epochs", metavar="N", help="its length in epochs, of --dataset-size")
+    if epochs:
+        add("--epochs", metavar="N", help="its length in epochs, of --dataset-size")
     add("--dataset-size", metavar="N", help="images of an epoch, or tokens of text")
     add("--sequence", metavar="N", help="tokens of an example (default: the model's positions)")
     add("--image-size", metavar="N", help="pixels of a side (default: the model's)")
@@ -49,14 +50,12 @@ def _add_fields(parser: argparse.ArgumentParser) -> None:
 def register(given: argparse.Namespace) -> None:
     """Register the models of one's own that --models or --model names, and put their ids in place of their texts. Print
     a line on each to stderr. Raise UserError for the first thing that is wrong with them."""
-    option = next((name for name in ("models", "model") if isinstance(getattr(given, name, None), str)), None)
-    texts = [] if option is None else list(_texts(getattr(given, option)))
+    option = next((name for name in ("models", "model") if hasattr(given, name)), None)
+    value = None if option is None else getattr(given, option)
+    texts = list(_texts(value)) if isinstance(value, str) else []
     asked = [text for text in texts if own.is_specification(text.strip())]
     if not asked:
-        if ignored := [name for name in _NAMES if getattr(given, name, None) is not None]:
-            raise UserError(
-                f"--{ignored[0].replace('_', '-')} is of a model of your own, {SPELLINGS}: name one, or leave it out"
-            )
+        _refuse_fields(given, option)
         return
     assert option is not None
     from ..predict.own import describe
@@ -71,6 +70,15 @@ def register(given: argparse.Namespace) -> None:
         ids[text] = found.paper.id
         say(_told(found.recipe("paper"), specification.fields))
     setattr(given, option, ",".join(ids.get(text, text) for text in texts))
+
+
+def _refuse_fields(given: argparse.Namespace, option: str | None) -> None:
+    """Raise UserError for an option of models of one's own, in a command that names none."""
+    asked = [name for name in _NAMES if option is not None and getattr(given, name, None) is not None]
+    if hasattr(given, "checkpoint_every"):  # rent has a use of its own for --epochs
+        asked = [name for name in asked if name != "epochs"]
+    if asked:
+        raise UserError(f"{_option(asked[0])} describes a model of your own: name it with --{option}, as {SPELLINGS}")
 
 
 def _texts(value: str) -> Iterator[str]:
@@ -110,13 +118,18 @@ def _told(recipe: Recipe, given: Fields) -> str:
     """Return a line on a model, with the defaults that were taken."""
     inputs = recipe.inputs
     sized = (
-        f"sequence {inputs.sequence}{'' if given.sequence else ' (its own)'}"
+        f"sequence {inputs.sequence}{_default(given.sequence, 'its own')}"
         if isinstance(inputs, Text)
-        else f"images of {inputs.size} x {inputs.size}{'' if given.image_size else ' (its own)'}"
+        else f"images of {inputs.size} x {inputs.size}{_default(given.image_size, 'its own')}"
     )
-    default = "" if given.optimizer and given.precision else " (by default)"
+    optimizer = f"{recipe.optimizer.name}{_default(given.optimizer)}"
     return (
         f"{recipe.id}: {recipe.name}, {recipe.parameters / 1e9:.3g} B weights, {recipe.flops_per_example:.4g} FLOPs an "
-        f"example; {recipe.optimizer.name}, {recipe.precision}{default}, {sized}; shards and checkpoints "
-        f"{recipe.layer}{'' if given.layer else ' (found)'}; {recipe.training_steps:,} steps of {recipe.batch_size:,}"
+        f"example; {optimizer}, {recipe.precision}{_default(given.precision)}, {sized}; shards "
+        f"and checkpoints {recipe.layer}{_default(given.layer, 'found')}; {recipe.training_steps:,} steps of "
+        f"{recipe.batch_size:,}"
     )
+
+
+def _default(given: object, otherwise: str = "default") -> str:
+    return "" if given else f" ({otherwise})"

@@ -15,7 +15,7 @@ from ..formats import FOR_MACHINES, Format, add_format, count_if_given, listing,
 from ..installation import installed, way_to_install
 from ..models.recipe import Recipe
 from ..paper.tables import TABLES, Place, all_cells
-from ..predict import calibration, report, traces
+from ..predict import calibration, own, report, traces
 from ..predict.calibration import here, load_probes
 from ..predict.forecast import forecast, predicted, ranked
 from ..predict.hardware import Machine, gpu_named
@@ -109,12 +109,15 @@ def _machine(
 ) -> int:
     """Print the search space of each recipe on one machine, the fastest first."""
     stack, why = _traced_for(None)
+    stacks = {recipe.id: own.stack() if models.is_own(recipe.id) else stack for recipe in wanted}
+    if all(models.is_own(recipe.id) for recipe in wanted):
+        stack, why = own.stack(), "what is installed here, of your own model"
     found = []
     for recipe in wanted:
         settings = settings_for(recipe, methods, machine.gpu, machine.world)
         found.append(ranked(forecast(recipe, machine, each, fitted, stack) for each in settings))
     if format in FOR_MACHINES:
-        print(render([report.row(each, stack) for group in found for each in group], format))
+        print(render([report.row(each, stacks[each.recipe]) for group in found for each in group], format))
         return 0
     answer = "\n".join(report.sentence(group) for group in found)
     best = [report.fastest(group) for group in found]

@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,9 +23,9 @@ from repro.installation import installed, way_to_install
 from repro.machine.stack import process_environment
 
 from ..models import own
-from ..models.own import Own, Specification
-from ..models.recipe import Recipe, Scale
-from .traces import Trace, Traced, Variant, can_trace, load, nearest
+from ..models.own import Fields, Own, Specification
+from ..models.recipe import Recipe
+from .traces import Trace, Traced, Variant, can_trace, load, shipped
 
 _MODULE = "repro.predict.trace.own"
 _PACKAGES = ("torch", "transformers", "timm")
@@ -41,8 +41,8 @@ class Kept:
 
 def describe(specification: Specification) -> Own:
     """Return the recipe that a specification makes, from the cache or from a process that builds it without weights."""
-    stack = json.dumps([__version__, *map(installed, _PACKAGES)])
-    file = _cache() / f"{hashlib.sha256(f'{specification.key} {stack}'.encode()).hexdigest()[:32]}.json"
+    here = json.dumps([__version__, *map(installed, _PACKAGES)])
+    file = _cache() / f"{hashlib.sha256(f'{specification.key} {here}'.encode()).hexdigest()[:32]}.json"
     with contextlib.suppress(NotAsDeclaredError):
         kept = datafile.read(file, Kept)
         if kept.own.specification is not None and all(map(_unchanged, kept.imports.items())):
@@ -63,30 +63,35 @@ def _unchanged(item: tuple[str, str]) -> bool:
 def trace_of(recipe: Recipe, variant: Variant) -> Trace:
     """Return the trace of a recipe of one's own on the installed stack, which is made on first use and kept. Raise
     UserError where it cannot be made here."""
-    stack = _installed()
-    folder = _folder(recipe.id, recipe.scale)
-    if not _file(stack, folder).is_file():
+    folder = _folder(recipe)
+    if not _traces(folder):
         _make(recipe, folder)
-    known = load(nearest(asdict(stack), folder), folder)
-    for candidate in (variant, "custom"):
-        if (found := known.get((recipe.id, recipe.scale, candidate))) is not None:
-            return found
-    raise UserError(f"{folder} has no trace of {recipe.id}: remove the folder, and it is made again")
+    known = {each: trace for (_, _, each), trace in load(stack(), folder).items()}
+    candidates: tuple[Variant, ...] = (variant, "custom")
+    return next(known[each] for each in candidates if each in known)
 
 
 def is_traced(recipe: Recipe) -> bool:
     """Return whether a recipe of one's own has a trace already."""
-    with contextlib.suppress(UserError):
-        return _file(_installed(), _folder(recipe.id, recipe.scale)).is_file()
-    return False
+    return own.specification_of(recipe.id) is not None and _traces(_folder(recipe))
+
+
+def _traces(folder: Path) -> bool:
+    return stack() in shipped(folder)
+
+
+def _folder(recipe: Recipe) -> Path:
+    """Return the folder of a recipe's traces, which its length, batch size and optimizer do not change."""
+    specification = own.specification_of(recipe.id)
+    if specification is None:
+        raise UserError(f"{recipe.id} was read from a results folder, and a trace needs its model: name it in --models")
+    kept = replace(specification, text="", fields=Fields())
+    plain = [kept.key, recipe.scale, recipe.precision, asdict(recipe.inputs), recipe.layer, __version__]
+    return _cache() / "traces" / hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:32]
 
 
 def stack() -> Traced:
     """Return the stack that traces of one's own are made on, the installed one."""
-    return _installed()
-
-
-def _installed() -> Traced:
     found = {name: installed(name) for name in ("transformers", "timm", "torch")}
     if lacking := [name for name, version in found.items() if version is None]:
         raise UserError(
@@ -95,18 +100,10 @@ def _installed() -> Traced:
     return Traced(**{name: (version or "").partition("+")[0] for name, version in found.items()})
 
 
-def _file(stack: Traced, folder: Path) -> Path:
-    return folder / f"transformers-{stack.transformers}_timm-{stack.timm}_torch-{stack.torch}.json"
-
-
-def _folder(id: str, scale: Scale) -> Path:
-    return _cache() / id / scale
-
-
 def _make(recipe: Recipe, folder: Path) -> None:
     known = own.registered(recipe.id)
-    if known is None or known.specification is None:
-        raise UserError(f"{recipe.id} was read from a results folder, and a trace needs its model: name it in --models")
+    assert known is not None
+    assert known.specification is not None
     if not can_trace():
         raise UserError(f"tracing needs torch 2.4 or newer, this is {installed('torch')}")
     say(f"{recipe.id}: tracing {recipe.parameters / 1e9:.3g} B weights, once; about a minute for 1 B on 2 cores")
@@ -116,7 +113,7 @@ def _make(recipe: Recipe, folder: Path) -> None:
 
 def _asked(request: dict[str, Any], text: str) -> Any:
     """Return the answer of a process that has torch. Raise UserError for its error."""
-    _installed()
+    stack()
     with TemporaryDirectory(prefix="repro-") as folder:
         done = subprocess.run(
             [sys.executable, "-m", _MODULE],
