@@ -9,16 +9,15 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from repro.console import UserError, one_line, suggest_names
+from repro.console import ROOT, UserError, one_line, suggest_names
 
 from .own import Specification
 from .recipe import Recipe, Scale
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from torch import nn
 
 # Keys of a configuration that concern loading or generation, or would execute code of others.
@@ -143,23 +142,26 @@ def load_file(specification: Specification, scale: Scale) -> tuple[Recipe, dict[
     path, and a hash of all of these. Raise UserError where it has no recipe, and for an error of its own."""
     path = Path(specification.place)
     try:
-        module = _imported(path)
+        module, imports = _imported(path)
         found = _recipe_of(module, specification, scale)
     except UserError:
         raise
     except Exception as error:
         raise UserError(f"{specification.text}: {path.name} fails: {one_line(error)}") from error
-    imports = _imports(path)
     hashes = [imports[name] for name in sorted(imports)]
     digest = hashes[0] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest()
     return found, imports, digest
 
 
-def _imported(path: Path) -> ModuleType:
-    """Return a file as a module. It may import others of its folder, as a script may."""
-    name = f"repro_own_{path.stem}"
-    if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(path):
-        return sys.modules[name]
+_FILES: dict[str, tuple[ModuleType, dict[str, str]]] = {}  # by path: what `_imported` returned
+
+
+def _imported(path: Path) -> tuple[ModuleType, dict[str, str]]:
+    """Return a file as a module, which may import others of its folder, as a script may; and the hashes of these and
+    of the file, by path."""
+    if str(path) in _FILES:
+        return _FILES[str(path)]
+    name, before = f"repro_own_{path.stem}", {*sys.modules}
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     spec = importlib.util.spec_from_file_location(name, path)
@@ -172,16 +174,16 @@ def _imported(path: Path) -> ModuleType:
     except BaseException:
         del sys.modules[name]
         raise
-    return module
+    files = {getattr(sys.modules[each], "__file__", None) for each in {*sys.modules} - before}
+    beside = {str(path), *(file for file in files if file and _is_beside(Path(file), path.parent))}
+    hashes = {file: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in sorted(beside)}
+    return _FILES.setdefault(str(path), (module, hashes))
 
 
-def _imports(path: Path) -> dict[str, str]:
-    """Return the hashes of a file and of the modules that come from its folder, by path."""
-    folder = str(path.parent)
-    there = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    beside = {file for file in there if file and file.startswith(f"{folder}/") and "site-packages" not in file}
-    ours = {file for file in beside if "/repro/" not in file and f"{folder}/models/" not in file}
-    return {file: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in sorted({str(path), *ours})}
+def _is_beside(file: Path, folder: Path) -> bool:
+    """Return whether a module lies in a folder, and is neither this project's nor an installed package's."""
+    ours = (ROOT / "repro", (ROOT / "repro" / "models").resolve())
+    return file.is_relative_to(folder) and "site-packages" not in file.parts and not any(map(file.is_relative_to, ours))
 
 
 def _recipe_of(module: ModuleType, specification: Specification, scale: Scale) -> Recipe:
