@@ -17,7 +17,7 @@ from ..paper.tables import COUNTS, cells
 from ..predict import own
 from ..predict.forecast import Forecast, fastest
 from ..predict.hardware import Machine
-from ..predict.traces import PAPER_STACK
+from ..predict.traces import PAPER_STACK, Traced
 from ..record import Record
 from ..run.reading import measured as read_measured
 from ..run.settings_search import searches
@@ -113,6 +113,13 @@ def predicted_days(model: str) -> list[TrainingDays]:
     return [found for each in machines if (found := foretold(fastest(recipe, each, PAPER_STACK))) is not None]
 
 
+def _predicted_on(stack: Traced) -> str:
+    return f"repro predict, transformers {stack.transformers}"
+
+
+OF_PAPERS_STACK = _predicted_on(PAPER_STACK)  # begins the source of days that are predicted for the paper's stack
+
+
 def foretold(best: Forecast) -> TrainingDays | None:
     """Return the days of a prediction, in significant figures; None where it has none."""
     if best.days is None:
@@ -123,7 +130,7 @@ def foretold(best: Forecast) -> TrainingDays | None:
         best.machine.gpus,
         best.days.mapped(rough),
         "predicted",
-        f"repro predict, transformers {stack.transformers}, {best.settings.id}",
+        f"{_predicted_on(stack)}, {best.settings.id}",
     )
 
 

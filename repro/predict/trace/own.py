@@ -50,6 +50,8 @@ def describe(asked: Specification) -> tuple[Own, dict[str, str]]:
         asked = replace(asked, digest=digest)
     elif asked.source == "timm":
         configured.check_timm_name(asked.place, asked.text)
+    else:
+        configured.head(asked.config, asked.text)
     paper = _described(asked, "paper", None)
     tiny, why = _tiny(asked, paper)
     return Own(paper, tiny, why, asked), imports
@@ -393,26 +395,27 @@ def _same_loss(config: dict[str, Any], inputs: Text | Images, attention: str) ->
     return abs(losses[1] - losses[0]) <= _SAME_LOSS * abs(losses[0])
 
 
-def main() -> None:
-    """Answer one request: a specification to describe, or a recipe to trace at one scale into a folder."""
-    asked = json.load(sys.stdin)
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a user's file prints is no answer
-    answer: dict[str, Any]
+def answer(asked: dict[str, Any]) -> dict[str, Any]:
+    """Answer a request: a specification to describe, or a recipe to trace at one scale into a folder."""
     try:
         if "describe" in asked:
             found, imports = describe(value(Specification, asked["describe"]))
-            answer = {"own": asdict(found), "imports": imports}
-        else:
-            load_stack()
-            recipe = value(Own, asked["trace"]).recipe(asked["scale"])
-            with configured.quietly():
-                traces.save([trace(recipe, variant) for variant in variants(recipe)], Path(asked["folder"]))
-            answer = {}
+            return {"own": asdict(found), "imports": imports}
+        load_stack()
+        recipe = value(Own, asked["trace"]).recipe(asked["scale"])
+        with configured.quietly():
+            traces.save([trace(recipe, variant) for variant in variants(recipe)], Path(asked["folder"]))
     except UserError as error:
-        answer = {"error": str(error)}
-    json.dump(answer, answers)
-    answers.close()
+        return {"error": str(error)}
+    return {}
+
+
+def main() -> None:
+    """Answer one request from stdin on stdout."""
+    asked = json.load(sys.stdin)
+    with os.fdopen(os.dup(1), "w") as answers:
+        os.dup2(2, 1)  # what a user's file prints is no answer
+        json.dump(answer(asked), answers)
 
 
 if __name__ == "__main__":
