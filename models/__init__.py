@@ -5,26 +5,30 @@ from collections.abc import Callable
 
 from repro.console import UserError, suggest_names
 
-from . import convnext, gan, mamba, pythia, roberta, vit
+from . import convnext, gan, mamba, own, pythia, roberta, vit
 from .recipe import Recipe, Scale
 
 _PAPERS = (pythia, roberta, mamba, convnext, vit)
 _OF_PAPER = [recipe for family in _PAPERS for recipe in family.RECIPES]
 _ALL = {(recipe.id, recipe.scale): recipe for recipe in (*_OF_PAPER, *gan.RECIPES, *pythia.OTHERS)}
 IDS: tuple[str, ...] = tuple(dict.fromkeys(recipe.id for recipe in _OF_PAPER))
-PYTHIAS: tuple[Recipe, ...] = tuple(_ALL[id, "paper"] for id in IDS if _ALL[id, "paper"].family == "pythia")
+PYTHIAS: tuple[Recipe, ...] = tuple(recipe for recipe in pythia.RECIPES if recipe.scale == "paper")
 NAMES: tuple[str, ...] = tuple(_ALL[id, "paper"].name for id in IDS)  # as the paper spells them
 OTHERS: tuple[str, ...] = ("gan", "pythia-1.4b")  # run only on request; the paper has no cell of them
 TRACED: tuple[str, ...] = (*IDS, "pythia-1.4b")  # can be predicted: their traces are shipped
+MODULES: tuple[str, ...] = tuple(dict.fromkeys(each.module for each in _ALL.values() if each.module))
 
 
 def typed(text: str) -> str:
-    """Return the id for a model name that a user typed, in any case: also the paper's spelling, Pythia-1B."""
-    return text.strip().lower()
+    """Return the id for a model name that a user typed, in any case: also the paper's spelling, Pythia-1B. A text that
+    names a model of one's own is left as it is."""
+    return text if own.is_specification(text) else text.strip().lower()
 
 
 def find(id: str, scale: Scale = "paper") -> Recipe:
     """Return the recipe of this id. Raise UserError, which lists all ids, for an unknown one."""
+    if (of_ones_own := own.registered(id)) is not None:
+        return of_ones_own.recipe(scale)
     if id not in (*IDS, *OTHERS):
         raise UserError(_unknown(id, (*IDS, *OTHERS)))
     return _ALL[id, scale]
@@ -46,13 +50,23 @@ def find_of_paper(id: str) -> Recipe:
 
 
 def find_traced(id: str) -> Recipe:
-    """Return a recipe with shipped traces, at the paper's scale. Raise UserError, which lists these, for another id."""
+    """Return a recipe that can be predicted, at the paper's scale: its traces are shipped, or it is one's own. Raise
+    UserError, which lists the shipped ones, for another id."""
+    if is_own(id):
+        return find(id)
     return _find_among(TRACED, id)
+
+
+def is_own(id: str) -> bool:
+    """Return whether a recipe is one of the user's own."""
+    return own.registered(id) is not None
 
 
 def _find_among(known: tuple[str, ...], id: str) -> Recipe:
     if id in known:
         return find(id)
+    if is_own(id):
+        raise UserError(f"{id} is your own model, so the paper printed no days of it: predict --gpu, or --predicted")
     if id not in OTHERS:
         raise UserError(_unknown(id, known))
     lacks = "printed, only predicted (predict --gpu)" if id in TRACED else "printed or predicted"
@@ -60,6 +74,8 @@ def _find_among(known: tuple[str, ...], id: str) -> Recipe:
 
 
 def _unknown(id: str, known: tuple[str, ...]) -> str:
+    if own.is_id(id):
+        return f"{id} is a model of one's own, and nothing here describes it: the run's recipes.json is missing"
     meant = suggest_names(id, known)
     hint = f"did you mean {', '.join(meant)}? It" if meant else "it"
     return f"unknown model {id!r}: {hint} is one of {', '.join(known)}"

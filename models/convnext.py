@@ -70,10 +70,14 @@ def _recipe(scale: Scale, shape: Shape, size: int, batch_size: int) -> Recipe:
         schedule=Schedule("cosine", warmup_steps=17_330),
         clip=None,
         layer="ConvNeXtStage",
+        block="ConvNeXtBlock",
         width=shape.widths[-1],
         parameters=parameters(shape),
         flops_per_example=flops_per_example(shape, size),
         build=lambda kernels, attention: _build(shape),
+        module="timm.models.convnext",
+        attends=False,
+        custom_kernels=False,
     )
 
 

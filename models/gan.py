@@ -95,6 +95,8 @@ def _recipe(scale: Scale, shape: Shape, batch_size: int) -> Recipe:
         parameters=parameters(shape),
         flops_per_example=flops_per_example(shape),
         build=lambda kernels, attention: _build(shape),
+        attends=False,
+        custom_kernels=False,
     )
 
 

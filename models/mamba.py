@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
-from .recipe import Optimizer, Recipe, Scale, Schedule, Text
+from .recipe import Kernels, Optimizer, Recipe, Scale, Schedule, Text
 
 if TYPE_CHECKING:
     from torch import nn
@@ -131,7 +131,11 @@ def _recipe(scale: Scale, shape: Shape, inputs: Text, batch_size: int) -> Recipe
         parameters=parameters(shape),
         flops_per_example=flops_per_example(shape, inputs.sequence),
         build=lambda kernels, attention: _build(shape, kernels),
+        # Its own module is imported only in a trial: it binds its kernels then, and each trial chooses its kernels.
+        module="transformers.modeling_utils",
         compiles=False,
+        attends=False,
+        kernels=Kernels(("mamba-ssm", "causal-conv1d"), bound_kernels, runs_fused, import_errors),
     )
 
 

@@ -17,7 +17,7 @@ class LanguageModelling(nn.Module):
 
 
 class ImageClassification(nn.Module):
-    """A timm model with a cross-entropy loss."""
+    """A model of timm or transformers with a cross-entropy loss."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -25,4 +25,5 @@ class ImageClassification(nn.Module):
 
     def forward(self, pixels: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the mean loss, a scalar; pixels are (examples, 3, size, size), class labels (examples,)."""
-        return nn.functional.cross_entropy(self.model(pixels), labels)
+        output = self.model(pixels)
+        return nn.functional.cross_entropy(getattr(output, "logits", output), labels)

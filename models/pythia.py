@@ -104,7 +104,9 @@ def _recipes(id: str, name: str, shape: TextShape, rate: float, precision: Preci
             parameters=parameters(shape),
             flops_per_example=flops_per_example(shape, inputs.sequence),
             build=lambda kernels, attention: _build(shape, inputs.sequence, kernels, attention),
+            module="transformers.models.gpt_neox.modeling_gpt_neox",
             flash_attention=True,
+            keeps_cache=True,
         )
 
     tiny = TextShape(layers=2, width=64, heads=4, vocabulary=512)

@@ -60,31 +60,64 @@ class Schedule:
 
 
 @dataclass(frozen=True)
+class Kernels:
+    """Kernels of other `packages`, which run on GPUs alone. Where one is missing, the model takes a slow path.
+
+    After a build, `bound` returns the package of each kernel, and `run` whether all of them run; `import_errors`
+    returns why not.
+    """
+
+    packages: tuple[str, ...]
+    bound: Callable[[], dict[str, str]]
+    run: Callable[[], bool]
+    import_errors: Callable[[], str]
+
+
+_ADAMW = Optimizer("AdamW", 3e-4, (0.9, 0.95))
+_COSINE = Schedule("cosine", warmup_steps=1_000, floor=0.1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
     """A model and how it is trained. Only `build` needs torch; all other fields are plain data.
 
     `build(custom_kernels, attention)` returns a module whose forward pass takes a batch's tensors by name and returns
-    the mean loss; `attention` (sdpa or flash) is the implementation to use with custom kernels. `layer` is the class
-    name of the repeated block, which FSDP shards and activation checkpointing recomputes. `width` is the model's hidden
-    size (for ConvNeXt, of the last stage). `parameters` is the number of weights, `flops_per_example` counts forward
-    and backward.
+    the mean loss: `input_ids` and `labels` (both examples, sequence) for `Text`, `pixels` (examples, 3, size, size) and
+    `labels` (examples) for `Images`. `attention` (sdpa or flash) is the implementation to use with custom kernels.
+
+    `name` is for people, `family` groups models of the same code. `layer` is the class name of the repeated block,
+    which FSDP shards and activation checkpointing recomputes; where that is a group of blocks, `block` is theirs.
+    `width` is the model's hidden size (for ConvNeXt, of the last stage). `parameters` is the number of weights,
+    `flops_per_example` counts forward and backward. `module` is the Python module of the model, where not from torch
+    alone. `compiles` is false where torch.compile is not used with it, `attends` where it has no attention,
+    `custom_kernels` where free lunch runs the same kernels as naive settings, and `keeps_cache` is true where the
+    authors' trainings also returned keys and values. `kernels` are those of other packages.
+
+    In a file of your own (docs/own-model.md) `name`, `inputs`, `batch_size`, `training_steps` and `build` are enough:
+    an empty or zero field is found from the model.
     """
 
-    id: str
-    scale: Scale
+    id: str = ""
+    scale: Scale = "paper"
     name: str
-    family: str
+    family: str = ""
     inputs: Text | Images | Generation
     batch_size: int
     training_steps: int
-    precision: Precision
-    optimizer: Optimizer
-    schedule: Schedule
-    clip: float | None
-    layer: str
-    width: int
-    parameters: int
-    flops_per_example: int
+    precision: Precision = ""  # type: ignore[assignment]  # in a file of your own: bf16 for text, fp32 for images
+    optimizer: Optimizer = _ADAMW
+    schedule: Schedule = _COSINE
+    clip: float | None = 1.0
+    layer: str = ""
+    block: str = ""
+    width: int = 0
+    parameters: int = 0
+    flops_per_example: int = 0
     build: Callable[[bool, str], nn.Module]
+    module: str = ""
     compiles: bool = True
     flash_attention: bool = False
+    attends: bool = True
+    custom_kernels: bool = True
+    keeps_cache: bool = False
+    kernels: Kernels | None = None

@@ -67,6 +67,8 @@ def _recipe(scale: Scale, shape: TextShape, sequence: int, batch_size: int) -> R
         parameters=parameters(shape, sequence),
         flops_per_example=flops_per_example(shape, sequence),
         build=lambda kernels, attention: _build(shape, sequence),
+        module="transformers.models.roberta.modeling_roberta",
+        custom_kernels=False,
     )
 
 

@@ -91,6 +91,7 @@ def _recipe(scale: Scale, shape: Shape, size: int, batch_size: int) -> Recipe:
         parameters=parameters(shape, size),
         flops_per_example=flops_per_example(shape, size),
         build=lambda kernels, attention: _build(shape, size, kernels),
+        module="timm.models.vision_transformer",
     )
 
 

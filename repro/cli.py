@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from . import command, console
-from .commands import HELP
+from .commands import HELP, own_models
 from .console import FAILED, INTERRUPTED, OK, USAGE, Unfailing, UserError, say, suggest_names, visible_lines
 from .datafile import of_another
 from .machine.host import no_more_processes, process_limit
@@ -165,6 +165,7 @@ def _run(words: list[str], output: _Output) -> int:
     if words[0] not in HELP:
         _overview().parse_args(words)
     given = parser(words[0]).parse_args(words[1:])
+    own_models.register(given)
     output.folds = vars(given).get("format") in (None, "text")
     output.is_in_files = words[0] in _MEASURING
     if another := of_another():

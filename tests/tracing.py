@@ -46,8 +46,8 @@ def checkpointed_saved(rank: Rank, recipe: str, depth: int, examples: int) -> di
     _checkpoint(module, described.layer)
 
     def build() -> tuple[nn.Module, dict[str, torch.Tensor]]:
-        tracing._make_real(module, None)
-        return module, tracing._batch(described, examples, None, None)
+        tracing.make_real(module, None)
+        return module, tracing.batch(described, examples, None, None)
 
     with patched(*tracing._patches(described, "custom")):
         recording = record(build, described.layer, torch.float16)
@@ -136,8 +136,8 @@ def compiled_bytes(rank: Rank, recipe: str, examples: int) -> dict[str, list[flo
     model = tracing._meta(described, "custom")
 
     def build() -> tuple[nn.Module, dict[str, torch.Tensor]]:
-        tracing._make_real(model, None)
-        return model, tracing._batch(described, examples, None, None)
+        tracing.make_real(model, None)
+        return model, tracing.batch(described, examples, None, None)
 
     with patched(*tracing._patches(described, "custom")):
         recording = record(build, described.layer, None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
-from .. import formats, models
+from .. import formats
 from ..console import UserError
 from ..formats import Interval, counted, money_text
 from ..money import breakeven
@@ -20,6 +20,7 @@ from ..money.prices import PriceList, amount, prices_text, rates_used, worth
 from ..money.renting import given_hours
 from ..paper.tables import quantities
 from .money import add_shared, check_run, given_in, read_gpu, read_gpus, read_prices, read_sum
+from .own_models import add_model
 from .printout import finite, printout
 
 _MOST_KILOWATTS, _MOST_KILOWATTS_A_GPU = 100, 10  # of a machine: larger values are probably meant in watts
@@ -33,7 +34,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "Without options: the rent-or-buy comment's 6 runs, and what its own inputs give. An option replaces one of "
         "its inputs or, with --gpu, of that machine's. SUM is 8000, 0.13EUR, or 7000..9000 where it is uncertain."
     )
-    parser.add_argument("--model", type=models.typed, metavar="ID", help="a recipe, trained on --gpus of --gpu")
+    add_model(parser, "a recipe, trained on --gpus of --gpu")
     parser.add_argument("--gpu", metavar="NAME", help="GPU of the machine to own or to rent")
     parser.add_argument("--gpus", metavar="N", help="GPUs in it (default: 1)")
     parser.add_argument("--machine", metavar="SUM", help="price of the machine")

@@ -17,7 +17,7 @@ from ..models.recipe import Recipe
 from ..paper.gpus import OwnGpu
 from ..paper.own_gpu import own_gpu
 from ..paper.tables import TABLES, Place, all_cells
-from ..predict import calibration, report, traces
+from ..predict import calibration, own, report, traces
 from ..predict.calibration import here, load_probes
 from ..predict.forecast import forecast, predicted, ranked
 from ..predict.hardware import Machine, gpu_named
@@ -27,6 +27,7 @@ from ..run.plan import Methods, settings_for
 from ..run.reading import Reading, add_measured
 from ..run.reading import measured as read_measured
 from ..validity import Answer, disturbance
+from .own_models import add_models
 from .preflight import check_disk
 from .printout import answered
 
@@ -34,7 +35,7 @@ _KEPT_HERE = "what predictions are made from is kept there, make it writable"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--models", metavar="ID,...", help="recipes, by id (default: all nine)")
+    add_models(parser, "recipes, by id (default: all nine)")
     parser.add_argument(
         "--gpu",
         metavar="NAME|FILE",
@@ -118,12 +119,15 @@ def _machine(
 ) -> int:
     """Print the search space of each recipe on one machine, the fastest first."""
     stack, why = _traced_for(None)
+    stacks = {recipe.id: own.stack() if models.is_own(recipe.id) else stack for recipe in wanted}
+    if all(models.is_own(recipe.id) for recipe in wanted):
+        stack, why = own.stack(), "what is installed here, of your own model"
     found = []
     for recipe in wanted:
         settings = settings_for(recipe, methods, machine.gpu, machine.world)
         found.append(ranked(forecast(recipe, machine, each, fitted, stack) for each in settings))
     if format in FOR_MACHINES:
-        print(render([report.row(each, stack) for group in found for each in group], format))
+        print(render([report.row(each, stacks[each.recipe]) for group in found for each in group], format))
         return 0
     answer = "\n".join(report.sentence(group) for group in found)
     best = [report.fastest(group) for group in found]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from .. import command, formats, models
+from .. import command, formats
 from ..console import UserError
 from ..formats import counted
 from ..money import choice, offers
@@ -19,6 +19,7 @@ from ..money.prices import PriceList, old, prices_text
 from ..money.renting import in_proportion_text
 from ..paper.gpus import OwnGpu
 from .money import GPU_OR_FILE, add_shared, read_any_gpu, read_prices, unpriced, way_out, without_days
+from .own_models import add_model
 from .printout import bounds, finite, interval_text, printout
 
 _RANKED = "Ranked by cost per experiment: first what lasts until the runs end, of it first what no other offer beats."
@@ -26,7 +27,7 @@ _SPOT = f"Spot instances are left to {command()} rent, which reckons with their 
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", type=models.typed, required=True, metavar="ID", help="a recipe, see recipes")
+    add_model(parser, "a recipe, see recipes", required=True)
     parser.add_argument("--gpu", metavar="NAME|FILE", help=GPU_OR_FILE)
     parser.add_argument(
         "--budget", metavar="SUM", help="for all runs, in --currency; without --deadline: the fastest within it"

@@ -19,6 +19,7 @@ from ..money.prices import PriceList, old, prices_text
 from ..money.renting import Interruptions, Rented, Spot, daly, young
 from ..paper.tables import quantities
 from .money import add_shared, check_run, given_in, read_gpu, read_gpus, read_prices, read_sum, without_days
+from .own_models import add_model
 from .printout import bounds, finite, interval_text, printout
 
 Row = dict[str, Any]
@@ -28,7 +29,7 @@ _CHECKPOINTS = ("checkpoint_every", "epochs")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", type=models.typed, metavar="ID", help="a recipe, for its days on each GPU")
+    add_model(parser, "a recipe, for its days on each GPU", epochs=False)
     parser.add_argument("--hours", metavar="H", help="hours of a run instead, on --gpus of --gpu")
     parser.add_argument("--gpu", metavar="NAME", help="only this GPU")
     parser.add_argument("--gpus", metavar="N", help="only this number of GPUs")
@@ -43,7 +44,9 @@ def options(parser: argparse.ArgumentParser) -> None:
         metavar="daly|young|epoch|1h",
         help="training between two checkpoints: an optimum (default: Daly's), an epoch, or a duration",
     )
-    spot.add_argument("--epochs", metavar="N", help="epochs of a run, for --checkpoint-every epoch")
+    spot.add_argument(
+        "--epochs", metavar="N", help="epochs of a run, for --checkpoint-every epoch, or of your own model"
+    )
     storage = parser.add_argument_group("storage")
     storage.add_argument("--storage", metavar="900GB", help="data kept for as long as the run takes")
     storage.add_argument("--storage-price", metavar="SUM", help="per GB and month, such as 0.07 or 0.07EUR")
@@ -188,7 +191,8 @@ def _spot(given: argparse.Namespace) -> Spot | None:
         raise UserError(
             f"spot instances need {', '.join(options.values())}: {', '.join(missing)} {are(len(missing))} missing"
         )
-    if given.epochs is not None and given.checkpoint_every != "epoch":
+    of_own = given.model is not None and models.is_own(given.model)
+    if given.epochs is not None and given.checkpoint_every != "epoch" and not of_own:
         raise UserError(f"--epochs {given.epochs} needs --checkpoint-every epoch: nothing else asks how many there are")
     between, checkpoint, restart = (
         formats.seconds(getattr(given, name), option) / 3600 for name, option in options.items()

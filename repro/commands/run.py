@@ -23,6 +23,7 @@ from ..run.plan import Methods, Options, SearchMode, default_scale, trials
 from ..run.results import LOGS
 from ..run.tracking import NAMES, Tracker
 from .devices import add_devices, devices_and_counts
+from .own_models import add_models
 from .preflight import add_out, check_compilers, check_disk, check_machine, check_packages
 from .stopping import resumable, stop_with
 
@@ -46,7 +47,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"{_NODES}\n\n{_EXIT_CODES}"
     add = parser.add_argument
     add_devices(parser)
-    add("--models", metavar="ID,...", help="recipes, by id: repro recipes lists them (default all nine)")
+    add_models(parser, "recipes, by id: repro recipes lists them (default all nine)")
     add(
         "--methods",
         choices=get_args(Methods),

@@ -6,7 +6,6 @@ import argparse
 from datetime import date
 from typing import Any
 
-from .. import models
 from ..formats import listing, money_text
 from ..money import choice
 from ..money.choice import INSTEAD, Step, believed, doubts, doubts_text, stops
@@ -15,11 +14,12 @@ from ..money.offers import lifespan_years, machine_paid_in, older_price
 from ..money.prices import prices_text
 from ..paper.gpus import OwnGpu
 from .money import GPU_OR_FILE, add_shared, read_any_gpu, read_prices, unpriced, without_days
+from .own_models import add_model
 from .printout import bounds, finite, interval_text, printout
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", type=models.typed, required=True, metavar="ID", help="a recipe, see recipes")
+    add_model(parser, "a recipe, see recipes", required=True)
     parser.add_argument("--gpu", metavar="NAME|FILE", help=GPU_OR_FILE)
     add_shared(parser)
 

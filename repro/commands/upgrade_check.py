@@ -26,6 +26,7 @@ from ..run.plan import Methods, Options, counts_up_to, default_scale, limited, t
 from ..run.progress import Progress
 from ..run.results import REPORT
 from .devices import alike
+from .own_models import add_models
 from .preflight import add_out, check_disk, check_machine, check_packages, check_trials
 from .stopping import resumable, stop_on_sigterm
 
@@ -40,7 +41,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXIT_CODES
     add = parser.add_argument
     add("--against", required=True, metavar="LOCK|REQUIREMENTS", help='a lock, or "torch==2.11.0 transformers==5.24.0"')
-    add("--models", metavar="ID,...", help="recipes, by id (default: those that show most in the budget)")
+    add_models(parser, "recipes, by id (default: those that show most in the budget)")
     add("--methods", choices=get_args(Methods), help="default naive and free lunch")
     add("--scale", choices=get_args(Scale), help="size of the recipes (default: paper on GPUs, tiny on a CPU)")
     add("--gpus", metavar="all|N|0,1", help="GPUs to use, all of them for each trial")

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from .. import models
 from ..console import ROOT, one_line
 from ..installation import installed
 from . import nvml, packages
 from .build_cache import build_cache, is_awkward
 from .devices import Device
 from .host import instructions
-from .support import MODEL_MODULES
 
 # Everything that trials import: a trial forked from a process that has loaded it starts in milliseconds.
 PRELOADED = (
@@ -30,7 +30,7 @@ PRELOADED = (
     "torch.distributed.fsdp",
     "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
     "torch.distributed.fsdp.sharded_grad_scaler",
-    *MODEL_MODULES.values(),
+    *models.MODULES,
     "transformers.loss.loss_utils",
     "deepspeed",
     "deepspeed.runtime.zero.stage3",

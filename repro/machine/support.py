@@ -14,15 +14,6 @@ from .packages import numbers
 
 _FULLY_SHARD_SINCE = (2, 4)
 _PAPER_HOST_BYTES = 64e9  # per GPU (Appendix B); the authors' jobs request as much
-# The module that a family's model comes from, where not from torch alone. Mamba's own is imported only in a trial: it
-# binds its kernels when it is imported, and each trial chooses its kernels.
-MODEL_MODULES = {
-    "pythia": "transformers.models.gpt_neox.modeling_gpt_neox",
-    "roberta": "transformers.models.roberta.modeling_roberta",
-    "mamba": "transformers.modeling_utils",
-    "convnext": "timm.models.convnext",
-    "vit": "timm.models.vision_transformer",
-}
 
 
 @dataclass(frozen=True)
@@ -59,7 +50,7 @@ def packages_of(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _model_modules(recipe: Recipe) -> tuple[str, ...]:
-    return (MODEL_MODULES[recipe.family],) if recipe.family in MODEL_MODULES else ()
+    return (recipe.module,) if recipe.module else ()
 
 
 def _package(module: str) -> str:
@@ -110,11 +101,11 @@ def obstacle(recipe: Recipe, settings: Settings, count: int, stack: Stack) -> Ob
         )
     if capability is not None and (lacking_bf16 := bf16_obstacle(recipe, capability)):
         return lacking_bf16
-    if recipe.family == "mamba" and settings.free_lunch and capability is not None:
-        lacking = [package for package in ("mamba-ssm", "causal-conv1d") if package not in stack.packages]
+    if recipe.kernels is not None and settings.free_lunch and capability is not None:
+        lacking = [package for package in recipe.kernels.packages if package not in stack.packages]
         if lacking:
             return Obstacle(
-                f"Mamba's custom kernels are not installed ({', '.join(lacking)})",
+                f"{recipe.name}'s custom kernels are not installed ({', '.join(lacking)})",
                 "./run_all.sh --with-kernels",
             )
     if settings.attention == "flash":
@@ -150,8 +141,8 @@ def compiles(recipe: Recipe, settings: Settings) -> bool:
 
 
 def uses_custom_kernels(recipe: Recipe, settings: Settings, cuda: bool) -> bool:
-    """Return whether the settings use custom kernels: with free lunch, and Mamba's only on GPUs."""
-    return settings.free_lunch and (cuda or recipe.family != "mamba")
+    """Return whether the settings use custom kernels: with free lunch, and those of other packages only on GPUs."""
+    return settings.free_lunch and (cuda or recipe.kernels is None)
 
 
 def uses_tf32(settings: Settings, stack: Stack) -> bool:

@@ -81,13 +81,11 @@ class Watch(TorchDispatchMode):
 
 
 def kernel_path(recipe: Recipe, watch: Watch) -> str:
-    """Return the names of the model's kernels: attention operators, "eager attention" where none was called, Mamba's
-    bindings, or "none"."""
-    if recipe.family == "mamba":
-        from ..models.mamba import bound_kernels, runs_fused
-
-        return ", ".join(f"{k}: {v}" for k, v in sorted(bound_kernels().items())) if runs_fused() else SLOW_SCAN
-    if recipe.family in ("convnext", "gan"):
+    """Return the names of the model's kernels: those of other packages, attention operators, "eager attention" where
+    none was called, or "none"."""
+    if (kernels := recipe.kernels) is not None:
+        return ", ".join(f"{k}: {v}" for k, v in sorted(kernels.bound().items())) if kernels.run() else SLOW_SCAN
+    if not recipe.attends:
         return "none (no custom kernel exists)"
     seen = (name.lstrip("_") for name in watch.seen if "attention" in name or "flash_attn" in name)
     return ", ".join(sorted(seen)) or "eager attention"

@@ -26,6 +26,7 @@ from repro.machine.host import host, process_limit
 from repro.machine.imports import Imports
 from repro.machine.stack import process_environment
 
+from ..models import own
 from .memory import oom_kills
 from .processes import MARK, end_with, kill_marked
 from .rank_reports import Report
@@ -208,6 +209,8 @@ class ForkServer:
     def begin(self, job: Job) -> None:
         """Have the server run a job. It receives later messages after the job."""
         self.start()
+        if (known := own.registered(job.arguments.get("recipe", ""))) is not None:
+            job = replace(job, own=asdict(known))
         if Path(job.log).parent == self._log.parent:
             os.close(self._opened(Path(job.log)))  # the ranks open it again, following no link
         with self._listening() as stream:

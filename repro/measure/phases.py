@@ -78,14 +78,13 @@ def fit(
 
 
 def _refuse_slow_scan(rank: Rank, model: Recipe, wanted: Settings) -> None:
-    """Raise WrongWrapperError where Mamba would run its slow scan, before that can run out of memory."""
-    if not rank.cuda or not wanted.free_lunch or model.family != "mamba":
-        return
-    from ..models.mamba import import_errors, runs_fused
-
-    if not runs_fused():
-        said = import_errors()
-        raise engine.WrongWrapperError(f"asked for Mamba's custom kernels, its slow reference path runs ({said})")
+    """Raise WrongWrapperError where a slow path would run in place of the model's kernels, before that can run out of
+    memory."""
+    if rank.cuda and wanted.free_lunch and (kernels := model.kernels) is not None and not kernels.run():
+        said = kernels.import_errors()
+        raise engine.WrongWrapperError(
+            f"asked for {model.name}'s custom kernels, its slow reference path runs ({said})"
+        )
 
 
 def _report_what_ran(
@@ -102,7 +101,8 @@ def _report_what_ran(
     if tf32 and not ran_tf32:
         warnings.append("asked for TF32, fp32 products ran without: is NVIDIA_TF32_OVERRIDE set?")
     if wanted.free_lunch and path == SLOW_SCAN:
-        warnings.append("a CPU has none of Mamba's custom kernels: what ran is the slow path that naive settings take")
+        none = f"a CPU has none of {model.name}'s custom kernels"
+        warnings.append(f"{none}: what ran is the slow path that naive settings take")
     ran = replace(
         WhatRan.asked(model, wanted, compiles(model, wanted), tf32),
         ran_precision=built.precision,

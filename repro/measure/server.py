@@ -28,12 +28,14 @@ from typing import IO, Any
 
 from repro import datafile
 from repro.console import ROOT, one_line
-from repro.datafile import Lines
+from repro.datafile import Lines, value
 from repro.formats import end_of
 from repro.machine import host, nvml, stack
 from repro.machine.host import no_more_processes, process_limit
 from repro.machine.imports import imports
 
+from ..models import own
+from ..models.own import Own
 from .memory import OtherCpuUse, is_out_of_memory, is_the_hosts, lost_a_compiler, oom_kills
 from .processes import adopt_orphans, end_with, go_on_without_parent
 from .rank import Rank
@@ -53,7 +55,7 @@ class Job:
     `log` gets what the ranks print. Times are in seconds, memory in bytes per rank. `turns` is the address of the
     scheduler that interleaves this job with others. The sender fills in the rest: `world` counts the ranks of all
     nodes, `ranks` those forked here, from number `first` on; they meet at `rendezvous`: a file's absolute path on one
-    machine, else an init_method of torch.distributed.
+    machine, else an init_method of torch.distributed. `own` is the recipe of one's own that the arguments name.
     """
 
     call: str
@@ -68,6 +70,7 @@ class Job:
     world: int = 0
     first: int = 0
     sent: float = field(default_factory=time.time)
+    own: dict[str, Any] | None = None
 
 
 @dataclass
@@ -96,8 +99,8 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kill
     try:
         sink: IO[str] = os.fdopen(pipe, "w", buffering=1)
 
-        def send(kind: str, value: Any) -> None:
-            plain = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+        def send(kind: str, sent: Any) -> None:
+            plain = asdict(sent) if is_dataclass(sent) and not isinstance(sent, type) else sent
             sink.write(json.dumps({"kind": kind, "value": plain}) + "\n")
 
         try:
@@ -125,6 +128,8 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kill
             )
             rank.report = lambda report: send("report", report)
             rank.prepare(job.memory)
+            if job.own is not None:
+                own.register(value(Own, job.own))
             module, function = job.call.split(":")
             send("ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))
             code = 0
@@ -195,13 +200,13 @@ class _Forked:
             self.hung_up = not chunk
             *lines, self._torn = (self._torn + chunk).split(b"\n")
             for message in map(json.loads, lines):
-                kind, value = message["kind"], message["value"]
+                kind, sent = message["kind"], message["value"]
                 if kind == "report":
-                    self.outcome.reports.append(datafile.value(Report, value))
+                    self.outcome.reports.append(datafile.value(Report, sent))
                 elif kind == "ok":
-                    self.outcome.status, self.outcome.value = kind, value
+                    self.outcome.status, self.outcome.value = kind, sent
                 else:
-                    self.outcome = replace(self.outcome, status=kind, **value)
+                    self.outcome = replace(self.outcome, status=kind, **sent)
 
     def look(self) -> None:
         """Note whether the process has ended. Its pipe does not show it: a process that it forked may keep it open.

@@ -19,7 +19,7 @@ from ..predict import calibration
 from ..predict.audit import audit
 from ..predict.forecast import predicted
 from ..predict.traces import PAPER_STACK, nearest_here, why_here
-from .days import Origin, TrainingDays, foretold
+from .days import OF_PAPERS_STACK, Origin, TrainingDays, foretold
 from .offers import Offer, cost_a_day, lifespan_years, machine_price
 from .prices import PriceList
 
@@ -198,7 +198,7 @@ def doubts_text(doubts: Mapping[str, Doubt], days: Iterable[TrainingDays | Offer
         for machine, doubt in doubts.items()
     )
     found = [f"Printed days of one training that the audit doubts ({command()} audit): {listed}."] if listed else []
-    if any(row.origin == "predicted" for row in days) or any(doubt.instead for doubt in doubts.values()):
+    if any(row.source.startswith(OF_PAPERS_STACK) for row in days) or any(doubt.instead for doubt in doubts.values()):
         found.append(_traces_text())
     return found
 

@@ -14,9 +14,10 @@ from ..paper.arithmetic import rounded_days
 from ..paper.gpus import Gpu, OfGpus, OwnGpu, catalogue
 from ..paper.settings import NAIVE
 from ..paper.tables import COUNTS, cells
+from ..predict import own
 from ..predict.forecast import Forecast, fastest
 from ..predict.hardware import Machine
-from ..predict.traces import PAPER_STACK
+from ..predict.traces import PAPER_STACK, Traced
 from ..record import Record
 from ..run.reading import measured as read_measured
 from ..run.settings_search import searches
@@ -52,16 +53,18 @@ class TrainingDays(OfGpus):
 
 def training_days(model: str, measured: Sequence[Path] | None = None, predicted: bool = False) -> list[TrainingDays]:
     """Return a model's days: Table 1's, replaced by those measured in results folders. With `predicted`, those of GPUs
-    that are not in Table 1 are added, as far as training is predicted to fit them.
+    that are not in Table 1 are added, as far as training is predicted to fit them; of a model of one's own all are
+    predicted.
 
     Raises UserError for an unknown model, for one that is not the paper's and was not measured, and for folders without
     a measurement of it.
     """
-    if measured is None:
+    is_own = models.is_own(model)
+    if measured is None and not is_own:
         models.find_of_paper(model)
     found = {(row.gpu, row.gpus): row for row in expected_days(model)}
-    if predicted:
-        known = {cell.gpu for cell in cells("1")}
+    if predicted or (is_own and measured is None):
+        known = set[str]() if is_own else {cell.gpu for cell in cells("1")}
         found |= {(row.gpu, row.gpus): row for row in predicted_days(model) if row.gpu not in known}
     if measured is not None:
         found |= {(row.gpu, row.gpus): row for row in measured_days(model, measured)}
@@ -109,23 +112,32 @@ def expected_days(model: str) -> list[TrainingDays]:
 
 def predicted_days(model: str, of: Sequence[Gpu] | None = None) -> list[TrainingDays]:
     """Return the predicted days of the best settings on these GPUs (None: every one of the catalogue), with 80 %
-    intervals. They are shown beside the paper's days, and so are for its stack, whatever is installed here."""
-    recipe = models.find_of_paper(model)
-    machines = [Machine(gpu, gpus) for gpu in (catalogue() if of is None else of) for gpus in COUNTS]
+    intervals. They are shown beside the paper's days, and so are for its stack, whatever is installed here; of a model
+    of one's own they are for the installed stack."""
+    recipe = models.find(model) if models.is_own(model) else models.find_of_paper(model)
+    gpus = catalogue() if of is None else of
+    machines = [Machine(gpu, count) for gpu in gpus for count in COUNTS if recipe.batch_size % count == 0]
     return [found for each in machines if (found := foretold(fastest(recipe, each, PAPER_STACK))) is not None]
 
 
+def _predicted_on(stack: Traced) -> str:
+    return f"repro predict, transformers {stack.transformers}"
+
+
+OF_PAPERS_STACK = _predicted_on(PAPER_STACK)  # begins the source of days that are predicted for the paper's stack
+
+
 def foretold(best: Forecast) -> TrainingDays | None:
-    """Return the days of a prediction by the traces of the paper's stack, in significant figures; None where it has
-    none."""
+    """Return the days of a prediction, in significant figures; None where it has none."""
     if best.days is None:
         return None
+    stack = own.stack() if models.is_own(best.recipe) else PAPER_STACK
     return TrainingDays(
         best.machine.gpu.called,
         best.machine.gpus,
         best.days.mapped(rough),
         "predicted",
-        f"repro predict, transformers {PAPER_STACK.transformers}, {best.settings.id}",
+        f"{_predicted_on(stack)}, {best.settings.id}",
     )
 
 

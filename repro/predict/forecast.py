@@ -14,8 +14,9 @@ from repro.paper.arithmetic import paper_gpu, recipe_of
 from repro.paper.settings import NAIVE, Settings, search_space
 from repro.paper.tables import Cell, published_settings
 
+from .. import models
 from ..models.recipe import Recipe
-from . import traces
+from . import own, traces
 from .calibration import EVERYTHING, Calibration, calibrations
 from .hardware import Machine
 from .launch_queue import authors_step, true_over_predicted
@@ -117,8 +118,10 @@ def forecast(
 
 
 def trace_of(recipe: Recipe, machine: Machine, settings: Settings, stack: Traced) -> Trace:
-    """Return the trace of what would run there. Mamba's custom kernels need a GPU."""
-    on_cpu = recipe.family == "mamba" and machine.capability is None
+    """Return the trace of what would run there. Kernels of other packages, such as Mamba's, need a GPU."""
+    if models.is_own(recipe.id):
+        return own.trace_of(recipe, variant_of(settings))
+    on_cpu = recipe.kernels is not None and machine.capability is None
     return traces.find(recipe.id, "naive" if on_cpu else variant_of(settings), stack, recipe.scale)
 
 

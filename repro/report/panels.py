@@ -261,9 +261,10 @@ def _line(found: Table, start: dict[str, Any], column: str) -> dict[str, Any]:
     return start
 
 
-def in_order(found: Iterable[Search]) -> list[Search]:
+def in_order(found: Sequence[Search]) -> list[Search]:
     """Return the searches with recipes in the paper's order, each by machine, with naive settings before the others."""
-    recipes = [*models.IDS, *models.OTHERS]
+    known = (*models.IDS, *models.OTHERS)
+    recipes = [*known, *sorted({search.recipe for search in found} - {*known})]  # last those of one's own
     ordered = [replace(search, trials=tuple(sorted(search.trials, key=_by_settings))) for search in found]
     return sorted(ordered, key=lambda search: (recipes.index(search.recipe), search.scale, _by_size(search)))
 

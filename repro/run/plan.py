@@ -62,8 +62,8 @@ def settings_for(recipe: Recipe, methods: Methods, gpu: Gpu | None, count: int) 
     """Return the settings that `methods` selects for a recipe on `count` of a GPU, naive first.
 
     `published` selects Appendix J's settings for the cell, with every reading of a lost mark. For a GPU that the paper
-    does not have, it adds free lunch and takes the rows of the paper's most similar GPU; for an unknown GPU, the rows
-    of all.
+    does not have, and for a model of one's own, it adds free lunch; for such a GPU it takes the rows of the paper's
+    most similar one, for an unknown GPU those of all.
     """
     if methods == "naive":
         return [NAIVE]
@@ -72,7 +72,8 @@ def settings_for(recipe: Recipe, methods: Methods, gpu: Gpu | None, count: int) 
     if methods == "all":
         return [NAIVE, *search_space(count)]
     rows = [row for row in published_settings() if row.model == recipe.name and row.gpus == count]
-    first = [NAIVE] if gpu is not None and gpu.paper_name is not None else [NAIVE, FREE_LUNCH]
+    of_paper = gpu is not None and gpu.paper_name is not None and not models.is_own(recipe.id)
+    first = [NAIVE] if of_paper else [NAIVE, FREE_LUNCH]
     if gpu is not None:
         alike = most_like(gpu).paper_name
         rows = [row for row in rows if row.gpu == alike]

@@ -23,6 +23,7 @@ from ..machine.devices import Device
 from ..machine.environment import FILE as ENVIRONMENT
 from ..machine.environment import Environment
 from ..machine.environment import read as read_environment
+from ..models import own
 from ..paper.gpus import Gpu, find
 from ..paper.tables import TOLERANCE
 from ..record import DEFAULT, Clock, Record, derive
@@ -322,6 +323,10 @@ def latest_of(records: Iterable[Record], environment: Environment, problems: lis
 def all_valid_records(folder: Path, problems: list[Problem]) -> list[Record]:
     """Return all valid records, oldest first; a trial that ran more than once has several. Add to `problems`.
     Raise UserError where the trials cannot be read."""
+    try:
+        own_recipes(folder)
+    except UserError as error:
+        problems.append(Problem(results.RECIPES, str(error), "trials of models that it describes were left out"))
     invalid: list[Problem] = []
     found = valid_records(results.lines(folder), f"{results.TRIALS}, line", invalid)
     if len(invalid) > _MOST_LINES:
@@ -333,9 +338,21 @@ def all_valid_records(folder: Path, problems: list[Problem]) -> list[Record]:
     return found
 
 
+def own_recipes(folder: Path) -> None:
+    """Make the recipes known that a folder describes. Raise UserError where they cannot be used."""
+    files.look(folder / results.RECIPES)
+    if not (folder / results.RECIPES).is_file():
+        return
+    try:
+        own.read(folder / results.RECIPES)
+    except NotAsDeclaredError as error:
+        raise UserError(f"it describes no models ({error})") from None
+
+
 def history(folder: Path) -> list[Record]:
     """Return every record of a folder, oldest first; a trial that ran more than once has several. A torn last line is
     ignored. Raise UserError, which names all invalid lines, where there are any."""
+    own_recipes(folder)
     problems: list[Problem] = []
     found = valid_records(results.lines(folder), "line", problems)
     if problems:

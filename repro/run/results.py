@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from .. import datafile, files
+from .. import datafile, files, models
 from ..console import UserError, say
+from ..models import own
 from ..record import Record
 
 TRIALS = "trials.jsonl"
+RECIPES = "recipes.json"  # those of one's own, as data
 LOCK, LOGS = ".lock", "logs"
 VERDICTS = "verdicts.json"
 BENCHMARK = "benchmark.json"
@@ -131,6 +133,8 @@ class Results:
         Raise UserError where the folder was moved meanwhile, after writing the record there; and where another run may
         have locked it, after writing the record to a separate file in it.
         """
+        if models.is_own(record.recipe):
+            self._keep_recipe(record.recipe)
         line = json.dumps(datafile.plain(record)).encode() + b"\n"
         aside = "" if self._is_held or not self._tells else f"trials-of-process-{os.getpid()}.jsonl"
         try:
@@ -146,6 +150,13 @@ class Results:
             if not aside or self.current != self.folder:
                 raise
             raise UserError(f"{error}; the last trial is in {self.folder / aside}, for {TRIALS}") from None
+
+    def _keep_recipe(self, id: str) -> None:
+        """Write a recipe of one's own beside those of the folder, so that it can be reported without its model."""
+        file = self.current / RECIPES
+        known = own.read(file) if file.exists() else []
+        if id not in known:
+            datafile.write(file, [datafile.plain(each) for each in own.described([*known, id])])
 
     def _write(self, name: str, line: bytes) -> bool:
         """Append to a file of the open folder, the whole line or nothing. Return False where it is not synced."""

@@ -29,14 +29,14 @@ from ..record import Guidance, Record, Trial, WhatRan
 from ..validity import Answer, believed, is_final, larger_may_fit
 from .plan import Options, limited, trials
 from .reading import Problem, all_valid_records, environment_of, latest_of, print_problems
-from .results import BENCHMARK, PAGE, REPORT, TRAININGS, TRIALS, VERDICTS, Results
+from .results import BENCHMARK, PAGE, RECIPES, REPORT, TRAININGS, TRIALS, VERDICTS, Results
 from .verdict import Verdict, judge
 
 if TYPE_CHECKING:
     from ..predict.guide import Guide
 
 
-FILES = (TRIALS, VERDICTS, environment.FILE, BENCHMARK, REPORT, PAGE)  # in the folder, and logs
+FILES = (TRIALS, RECIPES, VERDICTS, environment.FILE, BENCHMARK, REPORT, PAGE)  # in the folder, and logs
 _EXHAUSTIVE = "--search exhaustive measures it"
 
 

@@ -211,15 +211,16 @@ def _watch_layers(module: nn.Module, layer: str, recorder: _Recorder) -> None:
     def entered(gradient: Tensor) -> None:
         recorder.in_layers = True
 
-    def forward(_: nn.Module, inputs: Any, output: Any) -> None:
-        hidden = inputs[0]
+    def forward(_: nn.Module, inputs: Any, named: Any, output: Any) -> None:
+        hidden, output = (
+            next(leaf for leaf in tree_leaves(each) if isinstance(leaf, Tensor)) for each in ((inputs, named), output)
+        )
         recorder.recording.inputs += hidden.numel() * hidden.element_size()
-        output = output[0] if isinstance(output, tuple) else output
         output.register_hook(entered)
 
     for child in module.modules():
         if type(child).__name__ == layer:
-            child.register_forward_hook(forward)
+            child.register_forward_hook(forward, with_kwargs=True)
 
 
 @contextmanager

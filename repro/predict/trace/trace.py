@@ -14,6 +14,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
+from repro.console import UserError
 from repro.datafile import columns
 from repro.machine.packages import without_build
 from repro.machine.stack import load as load_stack
@@ -28,7 +29,6 @@ from .record import Recording, patched, record
 _BATCHES = (4, 8)
 _DEPTHS = (2, 3)  # layers; a tiny model is traced with all of its layers, and with one fewer
 _TOKENS = (8, 16)  # Mamba's slow scan starts kernels for each token: two short sequences give a token's cost
-_BLOCK = {"convnext": "ConvNeXtBlock"}  # stages are sharded and checkpointed, but blocks repeat
 _HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -44,8 +44,7 @@ def all_traces() -> Iterator[Trace]:
 def variants(recipe: Recipe) -> list[Variant]:
     """Return the variants that differ: fp32 recipes have no `half`; some models run the same kernels in `naive`."""
     wanted = VARIANTS if recipe.precision in _HALF else VARIANTS[:2]
-    alike = recipe.family in ("roberta", "convnext")
-    return [variant for variant in wanted if not (alike and variant == "naive")]
+    return [variant for variant in wanted if recipe.custom_kernels or variant != "naive"]
 
 
 def stack() -> Traced:
@@ -56,7 +55,7 @@ def stack() -> Traced:
 def trace(recipe: Recipe, variant: Variant) -> Trace:
     """Return a recipe's trace. Raise UserError, which names the operator that cannot be traced."""
     load_stack()
-    slow = recipe.family == "mamba" and variant == "naive"
+    slow = recipe.kernels is not None and variant == "naive"
     model = _meta(recipe, variant)
     full = tuple(len(group) for group in _groups(model, recipe))
 
@@ -83,7 +82,7 @@ def trace(recipe: Recipe, variant: Variant) -> Trace:
     for place, whole in enumerate(bases):
         for side in ("head", "body"):
             rest[place][side] = whole[side] - whole["saved"]
-    stages = recipe.family == "convnext"
+    stages = bool(recipe.block)
     parts = [Part("rest", 1, 1, _linear(*rest))] + [
         Part(f"layer{index}", layers, 1 if stages else layers, _linear(*kind))
         for index, (layers, kind) in enumerate(zip(full, kinds, strict=True))
@@ -105,11 +104,11 @@ def _measure(
     parameters = sum(weight.numel() for weight in module.parameters())
 
     def build() -> tuple[nn.Module, dict[str, Tensor]]:
-        _make_real(module, half if pure else None)
-        return module, _batch(recipe, examples, tokens, half if pure else None)
+        make_real(module, half if pure else None)
+        return module, batch(recipe, examples, tokens, half if pure else None)
 
-    as_the_authors = stack().transformers == PAPER_STACK.transformers
-    if as_the_authors and recipe.family == "pythia":
+    as_the_authors = stack().transformers == PAPER_STACK.transformers and recipe.id in models.TRACED
+    if as_the_authors and recipe.keeps_cache:
         config: Any = module.get_submodule("model").config
         config.use_cache = True  # transformers' default, which the authors keep
     mixed = None if pure else half
@@ -122,24 +121,30 @@ def _measure(
 
 
 def _patches(recipe: Recipe, variant: Variant) -> list[tuple[Any, str, Any]]:
-    """Return patches: RoBERTa's padding check, as fake tensors have no values; Mamba's kernels, which need a GPU."""
-    if recipe.family == "roberta":
-        from transformers import PreTrainedModel
-
-        return [(PreTrainedModel, "warn_if_padding_and_no_attention_mask", lambda *given: None)]
-    if recipe.family == "mamba" and variant != "naive":
+    """Return patches: transformers' padding check, as fake tensors have no values; Mamba's kernels, which need a
+    GPU."""
+    patches = padding_checks()
+    if recipe.kernels is not None and variant != "naive":
         module = sys.modules["transformers.models.mamba.modeling_mamba"]
-        patches = [(module, "mamba_inner_fn", fused_mamba.mamba_inner_fn)]
+        patches += [(module, "mamba_inner_fn", fused_mamba.mamba_inner_fn)]
         mixer = module.MambaMixer
         if hasattr(mixer, "cuda_kernels_forward"):  # transformers before 5 takes this path on a GPU only
             patches.append((mixer, "forward", mixer.cuda_kernels_forward))
-        return patches
-    return []
+    return patches
+
+
+def padding_checks() -> list[tuple[Any, str, Any]]:
+    """Return patches of transformers' check for padding ids, as fake tensors have no values."""
+    if "transformers.modeling_utils" not in sys.modules:
+        return []
+    from transformers import PreTrainedModel
+
+    return [(PreTrainedModel, "warn_if_padding_and_no_attention_mask", lambda *given: None)]
 
 
 def _meta(recipe: Recipe, variant: Variant) -> nn.Module:
     """Return the model on the meta device: shapes without weights."""
-    slow = recipe.family == "mamba"  # both of Mamba's paths start from transformers' slow one, see _patches
+    slow = recipe.kernels is not None  # both of Mamba's paths start from transformers' slow one, see _patches
     with torch.device("meta"):
         module = recipe.build(variant != "naive" and not slow, "sdpa")
     module.train()
@@ -148,12 +153,16 @@ def _meta(recipe: Recipe, variant: Variant) -> nn.Module:
 
 def _groups(model: nn.Module, recipe: Recipe) -> list[nn.ModuleList | nn.Sequential]:
     """Return the containers of repeated layers."""
-    block = _BLOCK.get(recipe.family, recipe.layer)
-    return [
+    block = recipe.block or recipe.layer
+    least = 1 if recipe.id in models.TRACED else 2  # blocks of one's own may change the shape where they come alone
+    found = [
         module
         for module in model.modules()
         if isinstance(module, nn.ModuleList | nn.Sequential) and len(module) and type(module[0]).__name__ == block
     ]
+    if kept := [module for module in found if len(module) >= least]:
+        return kept
+    raise UserError(f"{recipe.id}: no list of the model repeats {block}; name another block with --layer")
 
 
 def _cut(model: nn.Module, recipe: Recipe, depths: tuple[int, ...]) -> nn.Module:
@@ -164,13 +173,13 @@ def _cut(model: nn.Module, recipe: Recipe, depths: tuple[int, ...]) -> nn.Module
     ]
     with patched(*kept):
         module = copy.deepcopy(model)
-    config = getattr(module.model, "config", None)
+    config = getattr(getattr(module, "model", None), "config", None)
     if config is not None:
         config.num_hidden_layers = depths[0]
     return module
 
 
-def _make_real(module: nn.Module, half: torch.dtype | None) -> None:
+def make_real(module: nn.Module, half: torch.dtype | None) -> None:
     """Move a module from the meta device to the (fake) CPU, weights in `half` if given. Shared weights stay shared."""
     moved: dict[int, Any] = {}
     for child in module.modules():
@@ -185,7 +194,7 @@ def _make_real(module: nn.Module, half: torch.dtype | None) -> None:
                 store[name] = moved[id(value)]
 
 
-def _batch(recipe: Recipe, examples: int, tokens: int | None, half: torch.dtype | None) -> dict[str, Tensor]:
+def batch(recipe: Recipe, examples: int, tokens: int | None, half: torch.dtype | None) -> dict[str, Tensor]:
     if isinstance(recipe.inputs, Text):
         shape = (examples, tokens or recipe.inputs.sequence)
         return {name: torch.empty(shape, dtype=torch.long) for name in ("input_ids", "labels")}

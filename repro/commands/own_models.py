@@ -1,0 +1,135 @@
+"""Options that describe a model of one's own, and the registration of such models at a command's start."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from .. import formats, models
+from ..console import UserError, say
+from ..models import own
+from ..models.own import SPELLINGS, Fields
+from ..models.recipe import Precision, Recipe, Text
+
+_COUNTS = ("batch_size", "training_steps", "sequence", "image_size")
+_QUANTITIES = ("tokens", "images", "dataset_size")
+_NAMES = (*_COUNTS, *_QUANTITIES, "epochs", "precision", "optimizer", "layer")
+
+
+def add_models(parser: argparse.ArgumentParser, help: str) -> None:
+    """Add --models, and the options of models of one's own."""
+    parser.add_argument("--models", metavar="ID,...", help=f"{help}; or your own: {SPELLINGS}")
+    _add_fields(parser)
+
+
+def add_model(parser: argparse.ArgumentParser, help: str, required: bool = False, epochs: bool = True) -> None:
+    """Add --model, and the options of a model of one's own; without --epochs where the command has that itself."""
+    told = f"{help}; or your own: {SPELLINGS}"
+    parser.add_argument("--model", type=models.typed, required=required, metavar="ID", help=told)
+    _add_fields(parser, epochs)
+
+
+def _add_fields(parser: argparse.ArgumentParser, epochs: bool = True) -> None:
+    group = parser.add_argument_group("your own model", "see docs/own-model.md; they are of no other model")
+    add = group.add_argument
+    add("--batch-size", metavar="N", help="examples of a training step, on all GPUs together")
+    add("--training-steps", metavar="N", help="length of the training; or one of the next three")
+    add("--tokens", metavar="20B", help="its length in tokens, of text")
+    add("--images", metavar="100M", help="its length in images")
+    if epochs:
+        add("--epochs", metavar="N", help="its length in epochs, of --dataset-size")
+    add("--dataset-size", metavar="N", help="images of an epoch, or tokens of text")
+    add("--sequence", metavar="N", help="tokens of an example (default: the model's positions)")
+    add("--image-size", metavar="N", help="pixels of a side (default: the model's)")
+    add("--precision", choices=get_args(Precision), help="default: bf16 for text, fp32 for images")
+    add("--optimizer", choices=("Adam", "AdamW"), help="default: AdamW")
+    add("--layer", metavar="CLASS", help="the block to shard and to checkpoint (default: found from the model)")
+
+
+def register(given: argparse.Namespace) -> None:
+    """Register the models of one's own that --models or --model names, and put their ids in place of their texts. Print
+    a line on each to stderr. Raise UserError for the first thing that is wrong with them."""
+    option = next((name for name in ("models", "model") if hasattr(given, name)), None)
+    value = None if option is None else getattr(given, option)
+    texts = list(_texts(value)) if isinstance(value, str) else []
+    asked = [text for text in texts if own.is_specification(text.strip())]
+    if not asked:
+        _refuse_fields(given, option)
+        return
+    assert option is not None
+    from ..predict.own import describe
+
+    fields, ids = _fields(given), dict[str, str]()
+    for text in asked:
+        specification = own.specification(text.strip(), fields)
+        if specification.source != "python":
+            own.missing(text.strip(), specification.fields)
+        found = describe(specification)
+        own.register(found)
+        ids[text] = found.paper.id
+        say(_told(found.recipe("paper"), specification.fields))
+    setattr(given, option, ",".join(ids.get(text, text) for text in texts))
+
+
+def _refuse_fields(given: argparse.Namespace, option: str | None) -> None:
+    """Raise UserError for an option of models of one's own, in a command that names none."""
+    asked = [name for name in _NAMES if option is not None and getattr(given, name, None) is not None]
+    if hasattr(given, "checkpoint_every"):  # rent has a use of its own for --epochs
+        asked = [name for name in asked if name != "epochs"]
+    if asked:
+        raise UserError(f"{_option(asked[0])} describes a model of your own: name it with --{option}, as {SPELLINGS}")
+
+
+def _texts(value: str) -> Iterator[str]:
+    """Yield the models of a list: a comma in brackets, and one before key=value of timm, splits nothing."""
+    text, depth = "", 0
+    for part in value.split(","):
+        opened = depth > 0
+        depth += sum(map(part.count, "([{")) - sum(map(part.count, ")]}"))
+        name, equals, _ = part.partition("=")
+        if text and (opened or (equals and name.isidentifier() and text.startswith("timm:"))):
+            text += f",{part}"
+            continue
+        if text:
+            yield text
+        text = part
+    yield text
+
+
+def _fields(given: argparse.Namespace) -> Fields:
+    """Return the fields that options give."""
+    found: dict[str, Any] = {name: getattr(given, name, None) for name in _NAMES}
+    for name in _COUNTS:
+        found[name] = formats.count_if_given(found[name], _option(name))
+    for name in _QUANTITIES:
+        if found[name] is not None:
+            found[name] = own.quantity(found[name], _option(name))
+    if found["epochs"] is not None:
+        found["epochs"] = formats.positive(found["epochs"], _option("epochs"), "90")
+    return Fields(**found)
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _told(recipe: Recipe, given: Fields) -> str:
+    """Return a line on a model, with the defaults that were taken."""
+    inputs = recipe.inputs
+    sized = (
+        f"sequence {inputs.sequence}{_default(given.sequence, 'its own')}"
+        if isinstance(inputs, Text)
+        else f"images of {inputs.size} x {inputs.size}{_default(given.image_size, 'its own')}"
+    )
+    optimizer = f"{recipe.optimizer.name}{_default(given.optimizer)}"
+    return (
+        f"{recipe.id}: {recipe.name}, {recipe.parameters / 1e9:.3g} B weights, {recipe.flops_per_example:.4g} FLOPs an "
+        f"example; {optimizer}, {recipe.precision}{_default(given.precision)}, {sized}; shards "
+        f"and checkpoints {recipe.layer}{_default(given.layer, 'found')}; {recipe.training_steps:,} steps of "
+        f"{recipe.batch_size:,}"
+    )
+
+
+def _default(given: object, otherwise: str = "default") -> str:
+    return "" if given else f" ({otherwise})"

@@ -1,0 +1,137 @@
+"""Recipes of one's own without torch: what a process of their own found out about them, kept by content.
+
+The cache is $XDG_CACHE_HOME/repro/models, by default in ~/.cache. What it holds is data, and never executed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from repro import __version__, datafile, files
+from repro.console import UserError, say
+from repro.datafile import NotAsDeclaredError
+from repro.installation import installed, way_to_install
+from repro.machine.stack import process_environment
+
+from ..models import own
+from ..models.own import Fields, Own, Specification
+from ..models.recipe import Recipe
+from .traces import Trace, Traced, Variant, can_trace, load, shipped
+
+_MODULE = "repro.predict.trace.own"
+_PACKAGES = ("torch", "transformers", "timm")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A description in the cache: valid while the files that it came from, by path, have these hashes."""
+
+    own: Own
+    imports: dict[str, str] = field(default_factory=dict)
+
+
+def describe(specification: Specification) -> Own:
+    """Return the recipe that a specification makes, from the cache or from a process that builds it without weights."""
+    here = json.dumps([__version__, *map(installed, _PACKAGES)])
+    file = _cache() / f"{hashlib.sha256(f'{specification.key} {here}'.encode()).hexdigest()[:32]}.json"
+    with contextlib.suppress(NotAsDeclaredError):
+        kept = datafile.read(file, Kept)
+        if kept.own.specification is not None and all(map(_unchanged, kept.imports.items())):
+            return kept.own
+    found = datafile.value(Kept, _asked({"describe": asdict(specification)}, specification.text))
+    with contextlib.suppress(UserError):  # a cache that cannot be written saves no time
+        datafile.write(file, asdict(found))
+    return found.own
+
+
+def _unchanged(item: tuple[str, str]) -> bool:
+    path, digest = item
+    with contextlib.suppress(OSError):
+        return hashlib.sha256(files.read(Path(path))).hexdigest() == digest
+    return False
+
+
+def trace_of(recipe: Recipe, variant: Variant) -> Trace:
+    """Return the trace of a recipe of one's own on the installed stack, which is made on first use and kept. Raise
+    UserError where it cannot be made here."""
+    folder = _folder(recipe)
+    if not _traces(folder):
+        _make(recipe, folder)
+    known = {each: trace for (_, _, each), trace in load(stack(), folder).items()}
+    candidates: tuple[Variant, ...] = (variant, "custom")
+    return next(known[each] for each in candidates if each in known)
+
+
+def is_traced(recipe: Recipe) -> bool:
+    """Return whether a recipe of one's own has a trace already."""
+    return own.specification_of(recipe.id) is not None and _traces(_folder(recipe))
+
+
+def _traces(folder: Path) -> bool:
+    return stack() in shipped(folder)
+
+
+def _folder(recipe: Recipe) -> Path:
+    """Return the folder of a recipe's traces, which its length, batch size and optimizer do not change."""
+    specification = own.specification_of(recipe.id)
+    if specification is None:
+        raise UserError(f"{recipe.id} was read from a results folder, and a trace needs its model: name it in --models")
+    kept = replace(specification, text="", fields=Fields())
+    plain = [kept.key, recipe.scale, recipe.precision, asdict(recipe.inputs), recipe.layer, __version__]
+    return _cache() / "traces" / hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:32]
+
+
+def stack() -> Traced:
+    """Return the stack that traces of one's own are made on, the installed one."""
+    found = {name: installed(name) for name in ("transformers", "timm", "torch")}
+    if lacking := [name for name, version in found.items() if version is None]:
+        raise UserError(
+            f"a model of your own is built with {', '.join(lacking)}, not installed here: {way_to_install()}"
+        )
+    return Traced(**{name: (version or "").partition("+")[0] for name, version in found.items()})
+
+
+def _make(recipe: Recipe, folder: Path) -> None:
+    known = own.registered(recipe.id)
+    assert known is not None
+    assert known.specification is not None
+    if not can_trace():
+        raise UserError(f"tracing needs torch 2.4 or newer, this is {installed('torch')}")
+    say(f"{recipe.id}: tracing {recipe.parameters / 1e9:.3g} B weights, once; about a minute for 1 B on 2 cores")
+    request = {"trace": asdict(known), "scale": recipe.scale, "folder": str(folder)}
+    _asked(request, known.specification.text)
+
+
+def _asked(request: dict[str, Any], text: str) -> Any:
+    """Return the answer of a process that has torch. Raise UserError for its error."""
+    stack()
+    with TemporaryDirectory(prefix="repro-") as folder:
+        done = subprocess.run(
+            [sys.executable, "-m", _MODULE],
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            cwd=folder,
+            env=process_environment({"CUDA_VISIBLE_DEVICES": "", "TQDM_DISABLE": "1"}),
+        )
+    try:
+        answer = datafile.parse(done.stdout.encode())
+    except NotAsDeclaredError:
+        last = [line for line in done.stderr.splitlines() if line.strip()][-1:] or [f"exit code {done.returncode}"]
+        raise UserError(f"{text}: its description failed: {last[0][:300]}") from None
+    if "error" in answer:
+        raise UserError(answer["error"])
+    return answer
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "repro" / "models"

@@ -1,0 +1,422 @@
+"""Description and tracing of recipes of one's own, in a process of their own: they run the user's code, and need torch.
+
+python -m repro.predict.trace.own reads a request as JSON on stdin and writes the answer on stdout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from repro.console import UserError, one_line
+from repro.datafile import value
+from repro.machine.stack import load as load_stack
+from repro.predict import traces
+
+from ... import models
+from ...models import configured, own
+from ...models.own import Described, Own, Specification
+from ...models.recipe import Images, Optimizer, Recipe, Scale, Text
+from .operators import classify
+from .record import patched
+from .trace import batch, make_real, padding_checks, trace, variants
+
+_CAUSAL_HALVES, _RECOMPUTES = 0.5, 4 / 5  # what `classify` leaves out and adds of fused attention
+_SAME_LOSS = 1e-3  # relative
+_PRINTED = {name.lower() for name in models.NAMES}
+_RATES = {"text": (3e-4, (0.9, 0.95)), "images": (1e-3, (0.9, 0.999))}
+
+
+def describe(asked: Specification) -> tuple[Own, dict[str, str]]:
+    """Return a recipe of one's own, and the hashes of the Python files that it comes from. Raise UserError for a model
+    that cannot be built or trained."""
+    load_stack()
+    imports: dict[str, str] = {}
+    if asked.source == "python":
+        _, imports, digest = configured.load_file(asked, "paper")
+        asked = replace(asked, digest=digest)
+    elif asked.source == "timm":
+        configured.check_timm_name(asked.place, asked.text)
+    else:
+        configured.head(asked.config, asked.text)
+    paper = _described(asked, "paper", None)
+    tiny, why = _tiny(asked, paper)
+    return Own(paper, tiny, why, asked), imports
+
+
+def _tiny(asked: Specification, paper: Described) -> tuple[Described | None, str]:
+    """Return the tiny version, or why there is none."""
+    if asked.source == "python":
+        try:
+            return _described(asked, "tiny", None), ""
+        except UserError as error:
+            return None, str(error)
+    assert paper.config is not None
+    small = replace(asked, fields=own.tiny(asked.fields, paper.text.sequence if paper.text else None))
+    for config in _tiny_configs(asked, paper):
+        try:
+            found = _described(small, "tiny", config, paper)
+        except UserError:
+            continue
+        if found.parameters < paper.parameters:
+            return found, ""
+    return None, f"none could be derived from {'its configuration' if asked.source == 'transformers' else 'timm'}"
+
+
+def _tiny_configs(asked: Specification, paper: Described) -> Iterator[dict[str, Any]]:
+    assert paper.config is not None
+    if asked.source == "transformers":
+        yield from configured.tiny_configs(paper.config)
+    else:
+        assert paper.images is not None
+        with torch.device("meta"):
+            model = configured.timm_model(asked.place, paper.config, False)
+        yield from configured.tiny_arguments(model.get_submodule("model"), paper.config, paper.images.size)
+
+
+def _described(
+    asked: Specification, scale: Scale, config: dict[str, Any] | None, like: Described | None = None
+) -> Described:
+    """Return the data of one scale: `config` is that of a tiny version, which is trained `like` the whole model."""
+    if asked.source == "python":
+        recipe = configured.load_file(asked, scale)[0]
+        return _completed(asked, _with_fields(asked, recipe, scale))
+    config = asked.config if config is None else config
+    given = asked.fields
+    if given.image_size is not None:
+        config = config | {"img_size" if asked.source == "timm" else "image_size": given.image_size}
+    family = config["model_type"] if asked.source == "transformers" else asked.place.partition(".")[0]
+    make = _maker(asked, config)
+    naive = _on_meta(asked, make, "eager")
+    inputs = _inputs(asked, naive, config)
+    kind = "text" if isinstance(inputs, Text) else "images"
+    rate, betas = _RATES[kind]
+    steps = own.steps(asked.text, given, inputs) if like is None else like.training_steps
+    warmup = given.warmup_steps if given.warmup_steps is not None else max(1, steps // 100)
+    precision = given.precision or ("bf16" if kind == "text" else "fp32")
+    assert given.batch_size is not None
+    recipe = Recipe(
+        id=asked.id if like is None else like.id,
+        scale=scale,
+        name=asked.stem if like is None else like.name,
+        family=family,
+        inputs=inputs,
+        batch_size=given.batch_size,
+        training_steps=steps,
+        precision=precision,
+        optimizer=Optimizer(given.optimizer or "AdamW", given.learning_rate or rate, betas),
+        schedule=replace(Recipe.schedule, kind=given.schedule or "cosine", warmup_steps=min(warmup, steps)),
+        clip=given.clip or 1.0,
+        layer=given.layer or "",
+        width=_width(naive),
+        flops_per_example=given.flops_per_example or 0,
+        module=_module_of(naive),
+        compiles=True if given.compiles is None else given.compiles,
+        build=lambda kernels, attention: naive,
+    )
+    attention = _attention(asked, config, inputs, make, like is not None) if asked.source == "transformers" else ""
+    completed = _completed(asked, recipe, naive, _on_meta(asked, make, attention or "sdpa"))
+    return replace(completed, attention=attention, config=config)
+
+
+def _maker(asked: Specification, config: dict[str, Any]) -> Callable[[str], nn.Module]:
+    """Return a function that builds the model with an implementation of attention."""
+    if asked.source == "transformers":
+        return partial(configured.transformers_model, config)
+    return lambda attention: configured.timm_model(asked.place, config, attention != "eager")
+
+
+def _on_meta(asked: Specification, make: Any, attention: str) -> nn.Module:
+    """Return a model on the meta device. Raise UserError where it cannot be built."""
+    try:
+        with configured.quietly(), torch.device("meta"):
+            found: nn.Module = make(attention)
+    except UserError:
+        raise
+    except Exception as error:
+        if attention == "eager" and asked.source == "transformers" and "attn" in str(error):
+            return _on_meta(asked, make, "")
+        raise UserError(f"{asked.text}: the model cannot be built: {one_line(error)}") from error
+    found.train()
+    return found
+
+
+def _inputs(asked: Specification, model: nn.Module, config: dict[str, Any]) -> Text | Images:
+    """Return the inputs of a configured model."""
+    given = asked.fields
+    inner: Any = model.get_submodule("model")
+    if asked.source == "timm":
+        known = getattr(inner, "pretrained_cfg", None) or getattr(inner, "default_cfg", {})
+        channels, *_, size = known.get("input_size") or (3, 224, 224)
+        _refuse_channels(asked, config.get("in_chans", channels))
+        return Images(config.get("img_size", size), inner.num_classes)
+    full: Any = inner.config
+    if configured.head(config, asked.text)[0] == "image":
+        _refuse_channels(asked, getattr(full, "num_channels", 3))
+        size = getattr(full, "image_size", None)
+        return Images(size if isinstance(size, int) else 224, full.num_labels)
+    text = full.get_text_config() if hasattr(full, "get_text_config") else full
+    most = _positions(inner, text)
+    if given.sequence is None and most is None:
+        raise UserError(f"{asked.text} needs its length of sequence, --sequence N: its configuration has none")
+    sequence = given.sequence or most or 0
+    if most is not None and sequence > most:
+        raise UserError(f"{asked.text}: --sequence {sequence}: the model has {most} positions; name at most these")
+    return Text(sequence, text.vocab_size)
+
+
+def _positions(model: nn.Module, config: Any) -> int | None:
+    """Return how many positions a model has; those of RoBERTa's kind start after the padding id."""
+    most = next(
+        (
+            number
+            for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
+            if isinstance(number := getattr(config, name, None), int) and number > 0
+        ),
+        None,
+    )
+    if most is None:
+        return None
+    after = [
+        module.padding_idx + 1
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Embedding) and "position" in name and module.padding_idx is not None
+    ]
+    return most - max(after, default=0)
+
+
+def _refuse_channels(asked: Specification, channels: int) -> None:
+    if channels != 3:
+        raise UserError(f"{asked.text}: its images have {channels} channels, expected 3: RGB")
+
+
+def _module_of(model: nn.Module) -> str:
+    return type(model.get_submodule("model")).__module__
+
+
+def _width(model: nn.Module) -> int:
+    """Return the hidden size that a configuration or timm's model names, else the most frequent size of a weight's
+    last dimension."""
+    inner: Any = next(model.children(), model)
+    config = getattr(inner, "config", None)
+    text = config.get_text_config() if config is not None and hasattr(config, "get_text_config") else config
+    for known in (getattr(text, "hidden_size", None), getattr(inner, "num_features", None)):
+        if isinstance(known, int):
+            return known
+    sizes = [weight.shape[-1] for weight in model.parameters() if weight.ndim]
+    return max(set(sizes), key=lambda size: (sizes.count(size), size), default=1)
+
+
+def _with_fields(asked: Specification, recipe: Recipe, scale: Scale) -> Recipe:
+    """Return a Python file's recipe under its id, with what options replace."""
+    given = asked.fields
+    if not isinstance(recipe.inputs, Text | Images):
+        raise UserError(f"{asked.text}: inputs is {recipe.inputs!r}, expected repro.Text or repro.Images")
+    inputs = recipe.inputs
+    if (given.sequence and isinstance(inputs, Text)) or (given.image_size and isinstance(inputs, Images)):
+        option = "--sequence" if isinstance(inputs, Text) else "--image-size"
+        raise UserError(f"{asked.text}: {option} changes nothing of a model that a Python file builds; change it there")
+    batch_size = given.batch_size or recipe.batch_size
+    length = replace(given, batch_size=batch_size)
+    lengths = (given.training_steps, given.tokens, given.images, given.epochs)
+    steps = own.steps(asked.text, length, inputs) if any(lengths) else recipe.training_steps
+    if scale == "tiny":
+        batch_size, steps = recipe.batch_size, recipe.training_steps
+    rate, betas = _RATES["text" if isinstance(inputs, Text) else "images"]
+    optimizer = recipe.optimizer
+    if optimizer is Recipe.optimizer:
+        optimizer = Optimizer("AdamW", rate, betas)
+    if given.optimizer is not None:
+        optimizer = replace(optimizer, name=given.optimizer)
+    schedule = replace(recipe.schedule, warmup_steps=min(recipe.schedule.warmup_steps, steps))
+    return replace(
+        recipe,
+        id=asked.id,
+        scale=scale,
+        name=recipe.name or asked.stem,
+        family=recipe.family or asked.stem,
+        batch_size=batch_size,
+        training_steps=steps,
+        precision=given.precision or recipe.precision or ("bf16" if isinstance(inputs, Text) else "fp32"),
+        optimizer=replace(optimizer, rate=given.learning_rate or optimizer.rate),
+        schedule=schedule,
+        layer=given.layer or recipe.layer,
+        flash_attention=False,
+        kernels=None,
+    )
+
+
+def _completed(
+    asked: Specification, recipe: Recipe, naive: nn.Module | None = None, custom: nn.Module | None = None
+) -> Described:
+    """Return a recipe's data with what its model says: weights, width, layer, FLOPs, and whether it has attention."""
+    naive = naive or _on_meta(asked, lambda _: recipe.build(False, "sdpa"), "")
+    custom = custom or _on_meta(asked, lambda _: recipe.build(True, "sdpa"), "")
+    if not isinstance(naive, nn.Module):
+        raise UserError(f"{asked.text}: build returned {type(naive).__name__}, expected a torch.nn.Module")
+    layer = recipe.layer or configured.layer(naive)
+    classes = {type(module).__name__ for module in naive.modules()}
+    if layer not in classes:
+        named = f"has no {layer}" if layer else "repeats no block"
+        raise UserError(f"{asked.text}: the model {named}; name the class of the block to shard with --layer")
+    fused = _fused_attention(asked, recipe, custom)
+    return Described.of(
+        replace(
+            recipe,
+            name=f"{recipe.name} (own)" if recipe.name.lower() in _PRINTED else recipe.name,
+            layer=layer,
+            width=recipe.width or _width(naive),
+            parameters=sum(weight.numel() for weight in naive.parameters()),
+            flops_per_example=recipe.flops_per_example or _flops(asked, recipe, naive),
+            attends=fused,
+            custom_kernels=fused,
+        )
+    )
+
+
+class _Counter(TorchDispatchMode):
+    """A counter of matrix products' and convolutions' FLOPs. Fused attention counts as its products do without fusion:
+    over the whole square, and without the forward products that its backward pass repeats."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = 0.0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        name = func.name().split("::")[1].split(".")[0]
+        kind, flops, _ = classify(name, args, [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)])
+        if kind == "attention":
+            flops /= _CAUSAL_HALVES if any(each is True for each in args) else 1.0
+            flops *= _RECOMPUTES if "backward" in name else 1.0
+        self.flops += 0.0 if kind == "scan" else flops
+        return out
+
+
+class _Attention(TorchFunctionMode):
+    """A mode that notes whether torch's fused attention was called."""
+
+    called = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.called = self.called or func is nn.functional.scaled_dot_product_attention
+        return func(*args, **(kwargs or {}))
+
+
+def _loss(asked: Specification, recipe: Recipe, model: nn.Module) -> Tensor:
+    """Return the loss of one example on fake tensors. Raise UserError where it is no scalar."""
+    make_real(model, None)
+    try:
+        with configured.quietly(), patched(*padding_checks()):
+            loss = model(**batch(recipe, 1, None, None))
+    except Exception as error:
+        raise UserError(f"{asked.text}: its forward pass fails: {one_line(error)}") from error
+    if not isinstance(loss, Tensor) or loss.ndim:
+        found = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        raise UserError(f"{asked.text}: its forward pass returns {found}, expected the mean loss, a scalar tensor")
+    return loss
+
+
+def _flops(asked: Specification, recipe: Recipe, model: nn.Module) -> int:
+    """Count the FLOPs of one example, forward and backward, with eager attention."""
+    counter = _Counter()
+    with FakeTensorMode(), counter:
+        loss = _loss(asked, recipe, model)
+        if loss.grad_fn is None:
+            raise UserError(f"{asked.text}: its loss depends on no weight")
+        loss.backward()
+    if not counter.flops:
+        raise UserError(f"{asked.text}: no matrix product was counted; give flops_per_example")
+    return round(counter.flops)
+
+
+def _fused_attention(asked: Specification, recipe: Recipe, model: nn.Module) -> bool:
+    """Return whether the model, built with custom kernels, calls torch's fused attention."""
+    mode = _Attention()
+    with FakeTensorMode(), mode:
+        _loss(asked, recipe, model)
+    return mode.called
+
+
+def _attention(asked: Specification, config: dict[str, Any], inputs: Text | Images, make: Any, small: bool) -> str:
+    """Return the fastest implementation of attention that gives the same loss as eager attention in a tiny version; a
+    model without such a version runs transformers' own mask."""
+    candidates = configured.attentions(config, inputs.sequence if isinstance(inputs, Text) else None)
+    for attention in candidates:
+        for tried in [config] if small else configured.tiny_configs(config):
+            with_same = _same_loss(tried, inputs, attention)
+            if with_same:
+                return attention
+            if with_same is not None:
+                break
+    return "sdpa" if "sdpa" in candidates and _builds(make, "sdpa") else ""
+
+
+def _builds(make: Any, attention: str) -> bool:
+    try:
+        with configured.quietly(), torch.device("meta"):
+            make(attention)
+    except Exception:
+        return False
+    return True
+
+
+def _same_loss(config: dict[str, Any], inputs: Text | Images, attention: str) -> bool | None:
+    """Return whether both implementations give the same loss, on the CPU; None where the model cannot be built."""
+    losses = []
+    for each in ("eager", attention):
+        torch.manual_seed(0)
+        try:
+            with configured.quietly():
+                model = configured.transformers_model(config, each).eval()
+                full: Any = model.get_submodule("model").config
+                if isinstance(inputs, Text):
+                    ids = torch.randint(5, full.get_text_config().vocab_size, (2, 32))
+                    asked = {"input_ids": ids, "labels": ids}
+                else:
+                    pixels = torch.rand(2, 3, full.image_size, full.image_size)
+                    asked = {"pixels": pixels, "labels": torch.zeros(2, dtype=torch.long)}
+                losses.append(float(model(**asked)))
+        except Exception:
+            return None if each == "eager" else False
+    return abs(losses[1] - losses[0]) <= _SAME_LOSS * abs(losses[0])
+
+
+def answer(asked: dict[str, Any]) -> dict[str, Any]:
+    """Answer a request: a specification to describe, or a recipe to trace at one scale into a folder."""
+    try:
+        if "describe" in asked:
+            found, imports = describe(value(Specification, asked["describe"]))
+            return {"own": asdict(found), "imports": imports}
+        load_stack()
+        recipe = value(Own, asked["trace"]).recipe(asked["scale"])
+        with configured.quietly():
+            traces.save([trace(recipe, variant) for variant in variants(recipe)], Path(asked["folder"]))
+    except UserError as error:
+        return {"error": str(error)}
+    return {}
+
+
+def main() -> None:
+    """Answer one request from stdin on stdout."""
+    asked = json.load(sys.stdin)
+    with os.fdopen(os.dup(1), "w") as answers:
+        os.dup2(2, 1)  # what a user's file prints is no answer
+        json.dump(answer(asked), answers)
+
+
+if __name__ == "__main__":
+    main()
