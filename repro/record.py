@@ -35,6 +35,13 @@ class Parts:
         """Build from a record's raw times. `without` is empty where only the authors' sequence was timed."""
         return cls(tuple(times.get("without", ())), tuple(times["with"]), tuple(times["update"]))
 
+    def plus(self, seconds: dict[str, float] | None) -> Parts:
+        """Return a copy whose parts take so many seconds longer, by the names of the raw times."""
+        if seconds is None:
+            return self
+        parts = (("without", self.without), ("with", self.with_), ("update", self.update))
+        return Parts(*(tuple(time + seconds[name] for time in times) for name, times in parts))
+
 
 def authors_step(host: Parts, accumulation: int) -> float:
     """Return the seconds of a training step as the authors compute it: the mean time of micro-steps that all reduce, on
@@ -81,7 +88,8 @@ def derive(record: Record, gpu: Gpu | None) -> Derived:
     assert compared is not None
     recipe, raw = models.find(record.recipe, record.scale), record.times
     host, device, synchronised = (
-        [Parts.of(times) for times in clock] for clock in (raw.host, raw.device_times, raw.synchronised)
+        [Parts.of(times).plus(record.communication) for times in clock]
+        for clock in (raw.host, raw.device_times, raw.synchronised)
     )
     authors = authors_step(host[0], compared)
     true = true_step(device, accumulation)
@@ -102,6 +110,7 @@ def derive(record: Record, gpu: Gpu | None) -> Derived:
 
 
 # `not_measured` is no outcome of a trial: validity.py gives it to a record that the folder does not support.
+Origin = Literal["measured", "projected"]
 Status = Literal["ok", "out_of_memory", "unsupported", "crashed", "timed_out", "interrupted", "skipped", "not_measured"]
 
 
@@ -128,10 +137,14 @@ class OnMachine:
         return f"{nodes}{self.count} x {self.device}{limit}"
 
     @property
-    def comparable_with_paper(self) -> bool:
-        """Return whether a cell of the paper can be compared with it: a full recipe on one node's GPUs, in full
-        memory."""
+    def like_papers(self) -> bool:
+        """Return whether a cell of the paper has such a machine: a full recipe on one node's GPUs, in full memory."""
         return self.scale == "paper" and self.device != "cpu" and self.nodes == 1 and self.memory_limit is None
+
+    @property
+    def comparable_with_paper(self) -> bool:
+        """Return whether a cell of the paper can be compared with it."""
+        return self.like_papers
 
 
 class OfSettings(OnMachine):
@@ -139,6 +152,17 @@ class OfSettings(OnMachine):
 
     recipe: str
     settings: str
+    measured_on: int | None
+
+    @property
+    def ranks(self) -> int:
+        """Return the number of devices that compute: fewer than `world` where the others are projected."""
+        return self.world if self.measured_on is None else self.measured_on
+
+    @property
+    def comparable_with_paper(self) -> bool:
+        """Return whether a cell of the paper can be compared with it: a projected trial never verifies one."""
+        return self.like_papers and self.measured_on is None
 
     @property
     def recipe_and_settings(self) -> tuple[Recipe, Settings]:
@@ -152,7 +176,8 @@ AS_TIMED = "(/[0-9]+-rounds)?(/checked)?(/micro-batch-[0-9]+)?"  # optional end 
 @dataclass(frozen=True)
 class Trial(OfSettings):
     """A measurement to make on a machine, whose `device` is `cpu` or a GPU's name: `steps` rounds in at most `timeout`
-    seconds. `micro_batch` is None for the largest that fits."""
+    seconds. `micro_batch` is None for the largest that fits. `measured_on` is the number of devices that compute where
+    the others are projected, None where all of them do."""
 
     recipe: str
     scale: Scale
@@ -165,6 +190,7 @@ class Trial(OfSettings):
     check_extrapolation: bool = False
     nodes: int = 1
     micro_batch: int | None = None
+    measured_on: int | None = None
 
     @property
     def id(self) -> str:
@@ -173,6 +199,8 @@ class Trial(OfSettings):
         words = [self.recipe, self.scale, machine if self.nodes == 1 else f"{self.nodes}x{machine}", self.settings]
         if self.memory_limit is not None:
             words.append(size(self.memory_limit))
+        if self.measured_on is not None:
+            words.append(f"projected-from-{self.measured_on}")
         if self.steps != Trial.steps:
             words.append(f"{self.steps}-rounds")
         if self.check_extrapolation:
@@ -322,6 +350,10 @@ class Record(OfSettings):
     memory ran out, not the GPU's. `commit` is that of the checkout that measured. `stack_started` is the start time
     (epoch) of the server that the ranks were forked from: they share what its start decided, such as the layout of
     memory.
+
+    The `origin` of a record is `projected` where only `measured_on` of its devices computed, whose raw times these are.
+    `communication` has, by part, the modelled seconds that a step takes longer on all of its devices: what is derived
+    from the raw times contains them.
     """
 
     id: str
@@ -335,6 +367,9 @@ class Record(OfSettings):
     remedy: str = ""
     traceback: Lines = ""
     host_ran_out: bool = False
+    origin: Origin = "measured"
+    measured_on: int | None = None
+    communication: dict[str, float] | None = None
     nodes: int = 1
     memory_limit: int | None = None
     batch: BatchSearch = field(default_factory=BatchSearch, metadata=FLAT)
@@ -408,6 +443,8 @@ class Record(OfSettings):
             status,
             reason,
             remedy,
+            origin="measured" if trial.measured_on is None else "projected",
+            measured_on=trial.measured_on,
             nodes=trial.nodes,
             memory_limit=trial.memory_limit,
             guidance=guidance or Guidance(),

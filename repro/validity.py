@@ -138,11 +138,14 @@ def contradiction(record: Record) -> str | None:
         record.count,
         memory_limit=record.memory_limit,
         nodes=record.nodes,
+        measured_on=record.measured_on,
     )
     if not re.fullmatch(re.escape(trial.id) + AS_TIMED, record.id):
         return f"its id is {record.id}, what it says of itself makes {trial.id}"
     if record.status == "not_measured":
         return "its status is not_measured, which no trial leaves"
+    if why := _contradiction_of_projection(record):
+        return why
     if record.status != "ok":
         derived = asdict(record.derived)
         has = [name for name in ("authors_step", "true_step", "true_days") if derived[name] is not None]
@@ -157,12 +160,26 @@ def contradiction(record: Record) -> str | None:
     return _contradiction_of_times(record)
 
 
+def _contradiction_of_projection(record: Record) -> str | None:
+    """Describe a contradiction in what a record says of devices that did not compute."""
+    if (record.origin == "projected") != (record.measured_on is not None):
+        return f"its origin is {record.origin}, and yet measured_on is {json.dumps(record.measured_on)}"
+    if record.measured_on is not None and not 0 < record.measured_on < record.world:
+        return f"it is projected to {record.world} devices from {record.measured_on}"
+    modelled = record.communication
+    if (modelled is not None) != (record.origin == "projected" and record.status == "ok"):
+        return f"its origin is {record.origin}, and yet communication is {json.dumps(modelled)}"
+    if modelled is not None and (set(modelled) != {"without", "with", "update"} or min(modelled.values()) < 0):
+        return f"its modelled communication is {json.dumps(modelled)}, not seconds of each part of a step"
+    return None
+
+
 def _contradiction_of_times(record: Record) -> str | None:
     """Describe a contradiction in the raw times, or with what is derived from them."""
     by_clock = {clock.name: getattr(record.times, clock.name) for clock in fields(record.times)}
     for name, ranks in by_clock.items():
-        if len(ranks) != record.world:
-            return f"{name} has the times of {len(ranks)} ranks, {record.world} took part"
+        if len(ranks) != record.ranks:
+            return f"{name} has the times of {len(ranks)} ranks, {record.ranks} took part"
     clocks = by_clock.values()
     if not all(time > 0 for clock in clocks for rank in clock for times in rank.values() for time in times):
         return "a raw time of it is not positive"
@@ -206,9 +223,9 @@ def _doubt(record: Record, environment: Environment) -> str | None:
     if record.device == "cpu":
         return None if environment == Environment() else _doubt_of_commit(record, environment)
     listed = [gpu for gpu in environment.gpus or [] if _name(gpu) == record.device]
-    if len(listed) < record.count:
+    if len(listed) < (needed := record.count if record.measured_on is None else record.measured_on):
         there = f"lists {tallied(_name(gpu) for gpu in environment.gpus)}" if environment.gpus else "lists no GPU"
-        return f"its machine is {record.count} x {record.device}, and environment.json {there}"
+        return f"its machine is {needed} x {record.device}, and environment.json {there}"
     if why := _doubt_of_commit(record, environment):
         return why
     if record.observed.crowd is not None:
@@ -244,7 +261,7 @@ def _doubt_of_gpu(record: Record) -> str | None:
     """Describe why a trial that was timed did not run on a GPU."""
     states = record.observed.gpu_state or []
     known = any(value is not None for state in states for value in (state or {}).values())
-    if not known or len(states) != record.world:
+    if not known or len(states) != record.ranks:
         return "it does not say in which state the GPU of each rank was as it was timed"
     if any(
         host["with"] == device["with"]

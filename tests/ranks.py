@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import signal
@@ -249,3 +250,14 @@ def _have_children(pids: str) -> None:
 
 def _write_pid(folder: str, pid: int) -> None:
     Path(folder, str(pid)).touch()
+
+
+def exchanged(rank: Rank) -> dict[str, Any]:
+    """What collectives return in a projected rank."""
+    rank.join()
+    scattered, gathered = torch.full((2,), math.nan), torch.full((2 * rank.world,), math.nan)
+    dist.reduce_scatter_tensor(scattered, torch.arange(2.0 * rank.world))
+    dist.all_gather_into_tensor(gathered, torch.tensor([1.0, 2.0]))
+    reduced = torch.tensor([3.0])
+    dist.all_reduce(reduced)
+    return {"scattered": scattered.tolist(), "gathered": gathered.tolist(), "reduced": reduced.item()}

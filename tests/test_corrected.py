@@ -142,7 +142,6 @@ def test_markdown_and_latex_are_laid_out_alike() -> None:
         (["3"], "table 3 --corrected: Tables 1 and 4 alone hold days; name one of them"),
         (["5"], "table 5 --corrected"),
         (["j"], "table j --corrected"),
-        (["1", "--measured", "results/cpu-2-cores"], "leave --measured out"),
     ],
 )
 def test_what_has_no_days_to_correct_is_refused_in_one_line(arguments: list[str], output: str) -> None:

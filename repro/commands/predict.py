@@ -153,7 +153,11 @@ def _beside(
     for run in runs.runs:
         stack, why = _traced_for(run)
         there = compared_trials(
-            [record for record in run.records if record.recipe in ids], device, machine, fitted, stack
+            [record for record in run.records if record.recipe in ids and record.origin == "measured"],
+            device,
+            machine,
+            fitted,
+            stack,
         )
         found += there
         rows += [report.beside_row(each, stack) for each in there]

@@ -17,7 +17,7 @@ from ..machine.devices import Device, capability_of, every_device
 from ..machine.host import host
 from ..models.recipe import Scale
 from ..paper.settings import Attention
-from ..paper.tables import TOLERANCE
+from ..paper.tables import COUNTS, TOLERANCE
 from ..record import Trial, add_clock
 from ..run.plan import Methods, Options, SearchMode, default_scale, trials
 from ..run.results import LOGS
@@ -89,6 +89,13 @@ def options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also time whole accumulated steps, and report the extrapolation's error",
     )
+    add(
+        "--project",
+        metavar="2,4,8",
+        help="also measure one rank of so many GPUs, or processes, and model its communication with the others, which "
+        "need not exist: see docs/projection.md",
+    )
+    add("--strict-projection", action="store_true", help="let a projected cell that differs fail the run")
     add("--require-comparison", action="store_true", help="exit with 3 if no cell of the paper could be compared")
     add("--track", choices=NAMES, default="none", help="also log trials, verdicts and report with this tracker")
     add("-k", metavar="EXPRESSION", help="only the cases that match, handed to pytest")
@@ -190,11 +197,28 @@ def options_of(given: argparse.Namespace, cuda: bool, counts: tuple[int, ...], n
         nodes=nodes,
         search=given.search,
         clock=given.clock,
+        projected=_projected(given.project, counts),
+        strict_projection=given.strict_projection,
     )
+    if options.projected:
+        _check_projected(options)
     if options.search == "guided":
         _check_guided(options)
     _check_counts(options)
     return options
+
+
+def _projected(text: str | None, counts: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the counts of --project, without those that are measured. Raise UserError where none is left."""
+    if text is None:
+        return ()
+    asked = sorted({formats.count(part.strip(), "--project") for part in text.split(",")})
+    if wrong := [count for count in asked if not 1 < count <= max(COUNTS)]:
+        raise UserError(f"--project {text}: {wrong[0]} is not from 2 to {max(COUNTS)}; take 2, 4 or 8, or several")
+    left = tuple(count for count in asked if count not in counts)
+    if not left:
+        raise UserError(f"--project {text}: all of them are measured here; leave it out")
+    return left
 
 
 def _seconds(text: str | None, option: str) -> float | None:
@@ -217,7 +241,9 @@ def _check_counts(options: Options) -> None:
     """Raises UserError where no trial could share its batch among the nodes, which would say so after they had met,
     or among so many processes."""
     batches = {models.find(id, options.scale).batch_size for id in options.models}
-    idle = [one for one in options.counts if all(batch % (one * options.nodes) for batch in batches)]
+    idle = [
+        one for one in (*options.counts, *options.projected) if all(batch % (one * options.nodes) for batch in batches)
+    ]
     if options.nodes > 1 and len(idle) == len(options.counts):
         counts = " or ".join(map(str, options.counts))
         raise UserError(
@@ -225,9 +251,8 @@ def _check_counts(options: Options) -> None:
             f"{counts}; take 2 or 4 nodes"
         )
     if options.nodes == 1 and idle:
-        raise UserError(
-            f"--processes {idle[0]}: no replication batch here divides by {idle[0]}; take 1, 2, 4 or 8 processes"
-        )
+        option = "--processes" if idle[0] in options.counts else "--project"
+        raise UserError(f"{option} {idle[0]}: no replication batch here divides by {idle[0]}; take 1, 2, 4 or 8")
 
 
 def _check_flash(options: Options, devices: Sequence[Device]) -> None:
@@ -240,6 +265,16 @@ def _check_flash(options: Options, devices: Sequence[Device]) -> None:
         )
     if plain:
         say(f"--attention flash serves Pythia alone, without it run {', '.join(plain)}")
+
+
+def _check_projected(options: Options) -> None:
+    """Raise UserError where the other ranks of a trial cannot be projected."""
+    for id in options.models:
+        models.find_traced(id)  # the time model takes the bytes of communication from traces
+    if options.search == "guided":
+        raise UserError("--project: a guided search knows measured counts only; leave out --search guided")
+    if options.nodes > 1:
+        raise UserError(f"--project: it projects from one machine, this run was launched on {options.nodes}")
 
 
 def _check_guided(options: Options) -> None:

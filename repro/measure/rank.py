@@ -26,7 +26,8 @@ STACK_STARTED = time.time()  # epoch; ranks are forked from a server that import
 
 class Rank:
     """The rank `index` of `world`, and `local` of `locals` on this node. `sent` is when the job was sent (epoch),
-    `turns` the address of the scheduler that interleaves it with other jobs, if any."""
+    `turns` the address of the scheduler that interleaves it with other jobs, if any. A `projected` rank has no others:
+    what it sends is lost, and what it gets is its own."""
 
     report: Callable[[Report], None]
 
@@ -40,8 +41,10 @@ class Rank:
         rendezvous: str,
         sent: float,
         scheduler: str | None,
+        projected: bool = False,
     ) -> None:
         self.index, self.world, self.local, self.locals = index, world, local, locals
+        self.projected = projected
         self.cuda, self.rendezvous, self.sent = cuda, rendezvous, sent
         self._place = TimeSlot(scheduler) if scheduler is not None else None
 
@@ -51,8 +54,9 @@ class Rank:
 
         return torch.device("cuda", self.local) if self.cuda else torch.device("cpu")
 
-    def prepare(self, memory: int | None) -> None:
-        """Set this rank's device, threads and memory limit (bytes), and seed its weights equally on all ranks."""
+    def prepare(self, memory: int | None, set_aside: int = 0) -> None:
+        """Set this rank's device, threads and memory limit (bytes), and seed its weights equally on all ranks. Of a
+        GPU's memory so many bytes are `set_aside`."""
         import torch
 
         os.environ.update(RANK=str(self.index), WORLD_SIZE=str(self.world), LOCAL_RANK=str(self.local))
@@ -63,6 +67,9 @@ class Rank:
             # First, as nothing can be allocated on a GPU that others have filled.
             self.report(Report(gpu_memory=nvml.memory(self.local)))
             torch.cuda.set_device(self.local)
+        if set_aside:
+            free, _ = torch.cuda.mem_get_info()
+            memory = min(memory or free, max(0, free - set_aside))
         limit_memory(memory, self.cuda)
         torch.manual_seed(SEED)
 
@@ -71,6 +78,9 @@ class Rank:
         import torch.distributed as dist
 
         if dist.is_initialized():
+            return
+        if self.projected:
+            _join_nobody(self.index, self.world)
             return
         if (name := interface(self.rendezvous)) is not None:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
@@ -94,7 +104,7 @@ class Rank:
             return
         if self.index == 0:
             self._place.turn()
-        if self.world > 1:
+        if self.world > 1 and not self.projected:
             import torch.distributed as dist
 
             dist.barrier()
@@ -102,6 +112,34 @@ class Rank:
     def since_sent(self) -> float:
         """Return the seconds since the job was sent to the fork server."""
         return time.time() - self.sent
+
+
+def _join_nobody(rank: int, world: int) -> None:
+    """Join a group of `world` ranks of which this one alone exists, by torch's fake process group. Its collectives
+    return at once; an all-gather repeats this rank's part."""
+    import torch
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
+    scattered, whole = torch.zeros(1), torch.ones(world)
+    dist.reduce_scatter_tensor(scattered, whole)
+    if not scattered.item():
+        # torch before 2.12 or so leaves the output as it is: memory of any content, in which a NaN skips updates.
+        _fill_scattered(rank)
+
+
+def _fill_scattered(rank: int) -> None:
+    """Have reduce_scatter_tensor, which FSDP and DeepSpeed call, return this rank's part of the input."""
+    import torch.distributed as dist
+
+    scatter = dist.reduce_scatter_tensor
+
+    def filling(output: torch.Tensor, input: torch.Tensor, *more: Any, **named: Any) -> Any:
+        output.copy_(input.view(-1)[rank * output.numel() :][: output.numel()].view(output.shape))
+        return scatter(output, input, *more, **named)
+
+    dist.reduce_scatter_tensor = filling
 
 
 def _is_file(rendezvous: str) -> bool:

@@ -53,9 +53,11 @@ class Job:
     """A call for every rank: `call` is "module:function", run as function(rank, **arguments), which returns JSON.
 
     `log` gets what the ranks print. Times are in seconds, memory in bytes per rank. `turns` is the address of the
-    scheduler that interleaves this job with others. The sender fills in the rest: `world` counts the ranks of all
-    nodes, `ranks` those forked here, from number `first` on; they meet at `rendezvous`: a file's absolute path on one
-    machine, else an init_method of torch.distributed. `own` is the recipe of one's own that the arguments name.
+    scheduler that interleaves this job with others. With `projected` the other ranks of `world` are never started, and
+    collectives return at once; `set_aside` are bytes of each GPU that they leave free. The sender fills in the rest:
+    `world` counts the ranks of all nodes, `ranks` those forked here, from number `first` on; they meet at `rendezvous`:
+    a file's absolute path on one machine, else an init_method of torch.distributed. `own` is the recipe of one's own
+    that the arguments name.
     """
 
     call: str
@@ -66,6 +68,8 @@ class Job:
     cuda: bool = False
     memory: int | None = None
     scheduler: str | None = None
+    projected: bool = False
+    set_aside: int = 0
     rendezvous: str = ""
     world: int = 0
     first: int = 0
@@ -120,14 +124,15 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kill
                 job.first + local,
                 job.world or job.ranks,
                 local,
-                job.ranks,
+                job.world if job.projected and not job.cuda else job.ranks,
                 job.cuda,
                 job.rendezvous,
                 job.sent,
                 job.scheduler,
+                job.projected,
             )
             rank.report = lambda report: send("report", report)
-            rank.prepare(job.memory)
+            rank.prepare(job.memory, job.set_aside)
             if job.own is not None:
                 own.register(value(Own, job.own))
             module, function = job.call.split(":")

@@ -33,7 +33,8 @@ from .server import Job, Outcome
 class Bench:
     """The resources of trials: the fork server, the stack, the GPU's catalogue entry (None: a CPU, or unknown), the
     folder for logs, and the address of the scheduler of interleaved processes. `adams` maps the host's Adam (True) and
-    the GPU's (False) to why DeepSpeed could not compile it, None where it could."""
+    the GPU's (False) to why DeepSpeed could not compile it, None where it could. `group_bytes` of a GPU are what NCCL
+    takes to connect several: projected ranks, which connect to none, leave them free."""
 
     server: ForkServer | Leader
     stack: support.Stack
@@ -41,6 +42,7 @@ class Bench:
     logs: Path
     scheduler: str | None = None
     adams: dict[bool, Obstacle | None] = field(default_factory=dict)
+    group_bytes: int = 0
 
     @property
     def cuda(self) -> bool:
@@ -138,14 +140,22 @@ class _Ranks:
             Job(
                 call=f"repro.measure.phases:{function}",
                 arguments=arguments,
-                ranks=self.trial.count,
+                ranks=self.trial.count if self.trial.measured_on is None else self.trial.measured_on,
                 log=str(self.log),
                 timeout=max(0.0, self.deadline - time.monotonic()),
                 cuda=self.bench.cuda,
                 memory=memory,
                 scheduler=self.bench.scheduler,
+                **self._projected(),
             )
         )
+
+    def _projected(self) -> dict[str, Any]:
+        """Return what a job has to say of ranks that are not started."""
+        trial = self.trial
+        if trial.measured_on is None:
+            return {}
+        return {"projected": True, "world": trial.world, "set_aside": self.bench.group_bytes if self.bench.cuda else 0}
 
     def attempt(self, function: str, **own: Any) -> tuple[Status, list[Outcome]]:
         """Run a function that builds the model, within the memory limit; return the joint status and outcomes."""

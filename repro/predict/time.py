@@ -287,14 +287,23 @@ def micro_step(
         )
         timed.append(Timed(each, compute, moved / in_loops, kernels * rates.launch, kernels))
     handling = rates.handling * trace.parameters / bandwidth if settings.stage > 1 else 0.0
-    exchanged, overlapped = _exchange(settings, width(recipe), trace, machine.world)
-    communication = exchanged / _link(machine, rates) + _collectives(settings, trace, machine) * machine.latency
-    if overlapped:
-        busy = sum(each.seconds for each in timed) + handling
-        behind = workload(trace, settings, examples, compiled).backward * busy
-        communication = max(0.0, communication - rates.overlap * behind)
+    busy = sum(each.seconds for each in timed) + handling
+    communication = exchange_seconds(recipe, trace, settings, machine, examples, rates, busy)
     offload = _offloaded(settings, width(recipe), trace, machine.world) / (rates.host * machine.host_bytes)
     return MicroStep(tuple(timed), handling, communication, offload)
+
+
+def exchange_seconds(
+    recipe: Recipe, trace: Trace, settings: Settings, machine: Machine, examples: int, rates: Rates, busy: float
+) -> float:
+    """Return the seconds of communication in a micro-step that reduces, without those that the backward pass hides,
+    where a GPU computes for `busy` seconds."""
+    exchanged, overlapped = _exchange(settings, width(recipe), trace, machine.world)
+    seconds = exchanged / _link(machine, rates) + _collectives(settings, trace, machine) * machine.latency
+    if overlapped:
+        behind = workload(trace, settings, examples, compiles(recipe, settings)).backward * busy
+        seconds = max(0.0, seconds - rates.overlap * behind)
+    return seconds
 
 
 def _bandwidth(machine: Machine, rates: Rates) -> float:
@@ -394,6 +403,11 @@ def _update(recipe: Recipe, trace: Trace, settings: Settings, machine: Machine, 
         seconds = share * adam / rates.host_memory + back
     else:
         seconds = share * adam / bandwidth
-    if settings.library == "deepspeed" and settings.stage < 3:
-        seconds += each * (machine.world - 1) / machine.world * parameters / _link(machine, rates)
-    return seconds
+    return seconds + update_exchange_seconds(recipe, trace, settings, machine, rates)
+
+
+def update_exchange_seconds(recipe: Recipe, trace: Trace, settings: Settings, machine: Machine, rates: Rates) -> float:
+    """Return the seconds of communication in an update: of new weights, where ZeRO shards only what updates them."""
+    if settings.library != "deepspeed" or settings.stage == 3:
+        return 0.0
+    return width(recipe) * (machine.world - 1) / machine.world * trace.parameters / _link(machine, rates)

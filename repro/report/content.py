@@ -28,7 +28,7 @@ from ..run.corrected import summary as corrected_summary
 from ..run.plan import Options, default_scale
 from ..run.reading import Joined, Problem, Reading, join
 from ..run.settings_search import Search, searches
-from ..run.verdict import FAILED, Verdict, judge_tables, ran_uncompiled
+from ..run.verdict import FAILED, PROJECTED, Verdict, judge_tables, ran_uncompiled
 from .causes import Cause, causes
 from .figures import all_figures, further
 from .panels import Figure, in_order, machines
@@ -38,6 +38,7 @@ from .terminal import (
     legend,
     nearest_paper_gpu,
     notes_on,
+    projected_rows,
     sentences,
     settings_text,
     summary,
@@ -57,6 +58,7 @@ class Headline:
     reproduced: int
     differing: int
     not_measured: int
+    projected: int
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ class Content:
     problems: Sequence[Problem]
     grids: Sequence[Grid]
     compared: Sequence[dict[str, Any]]
+    projected: Sequence[dict[str, Any]]
     failures: Sequence[str]
     environments: Sequence[Ran]
     rerun: Sequence[tuple[str, str]]
@@ -154,6 +157,7 @@ def _judged(
         problems=runs.problems if runs else (),
         grids=[verdict_grid(table, verdicts) for table in TABLES],
         compared=compared_rows(verdicts),
+        projected=projected_rows(verdicts),
         failures=failures(verdicts),
         environments=_environments(runs) if runs else (),
         rerun=rerun(runs.runs if runs else (), verdicts, clock),
@@ -182,7 +186,8 @@ def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], runs: Joined | 
         subject = f"The {len(runs.runs)} runs have" if runs.several else "The run has"
         behind.append(f"{subject} {counted(len(records), 'trial')} at {scales}: {message}{crashed}.")
         behind += runs.notes
-    return Headline(quote, beside, behind, reproduced + failed, reproduced, failed, counts["not_measured"])
+    missing, projected = counts["not_measured"], sum(counts[word] for word in PROJECTED)
+    return Headline(quote, beside, behind, reproduced + failed, reproduced, failed, missing, projected)
 
 
 def _commits(reading: Reading) -> str:
@@ -316,6 +321,11 @@ VERDICTS = {
     "feasibility_differs": ("✗", "feasible in one, out of memory in the other"),
     "no_reference": ("?", "no reference: the paper's mark is lost, or its jobs had too little host memory"),
     "not_measured": ("", "not measured"),
+    "projected_reproduced": ("≈✓", "projected, and agrees within the tolerance: verifies nothing"),
+    "projected_faster": ("≈▼", "projected, faster than printed"),
+    "projected_slower": ("≈▲", "projected, slower than printed"),
+    "projected_feasibility_differs": ("≈✗", "projected: feasible in one, out of memory in the other"),
+    "projected_no_reference": ("≈?", "projected, without a reference"),
 }
 AUDIT = {
     "impossible": ("✗", "impossible: above the GPU's dense peak, however the days were rounded"),
@@ -527,6 +537,8 @@ def run_words(options: Options, environment: Environment, folder: Path) -> str:
     """Return the command-line arguments of a run with these options."""
     on_gpus = bool(environment.gpus)  # GPUs of the folder's last run; earlier runs may have had more
     words = ["--gpus", str(max(options.counts))] if on_gpus else ["--processes", ",".join(map(str, options.counts))]
+    if options.projected:
+        words += ["--project", ",".join(map(str, options.projected))]
     if options.models != models.IDS:
         words += ["--models", ",".join(options.models)]
     if options.scale != default_scale(on_gpus):

@@ -28,6 +28,8 @@ def markdown(content: Content) -> str:
         parts += _grid(grid)
     if content.compared:
         parts += ["### Cells compared with the paper", render(content.compared, "markdown")]
+    if content.projected:
+        parts += ["### Cells projected, which verifies nothing", render(content.projected, "markdown")]
     parts.append(_bullets(content.failures))
     if content.environments:
         parts.append("## Environment")

@@ -17,7 +17,7 @@ from ..paper.tables import TABLES, TOLERANCE, Table
 from ..record import BY_DAYS, DAYS, Record, other
 from ..run.reading import Reading
 from ..run.settings_search import Search, searches
-from ..run.verdict import FAILED, Verdict, Word, differing, explain
+from ..run.verdict import FAILED, PROJECTED, PROJECTED_FAILED, Verdict, Word, differing, explain
 from ..validity import Answer, cpu_disturbance
 
 _GIB = 2**30
@@ -107,6 +107,8 @@ def report(
     compared = compared_rows(verdicts)
     if compared:
         parts += ["CELLS COMPARED WITH THE PAPER", render(compared, "text"), *_bullets(failures(verdicts))]
+    if projected := projected_rows(verdicts):
+        parts += ["CELLS PROJECTED, WHICH VERIFIES NOTHING", render(projected, "text")]
     columns: list[str] = []
     for title, ran, on in tables:
         if rows := trial_rows(ran, nearest_paper_gpu(on)):
@@ -155,10 +157,24 @@ def sentences(verdicts: Sequence[Verdict]) -> tuple[str, str]:
         quote += f"; {missing} {were(missing)} not measured"
     if counts["no_reference"]:
         quote += f", {counts['no_reference']} without a reference"
+    if projected := projected_text(counts):
+        quote += f"; {projected}"
     if tolerance != TOLERANCE:
         quote += f". The tolerance is {percent(tolerance)}, not the default of {percent(TOLERANCE)}"
     by_other = f"{BY_DAYS[other(clock)].capitalize()}, of {counted(_compared(beside), 'cell')}: {_held(beside)}."
     return f"{quote}.", by_other if _compared(beside) else ""
+
+
+def projected_text(counts: Mapping[Word, int]) -> str:
+    """Return the count of the projected cells, and how they compare, which verifies none; empty without one."""
+    if not (cells := sum(counts[word] for word in PROJECTED)):
+        return ""
+    failed = sum(counts[word] for word in PROJECTED_FAILED)
+    differ = f"{failed} differing{f' ({differing(counts, PROJECTED_FAILED)})' if failed else ''}"
+    text = f"{cells} {were(cells)} projected, not measured: {counts['projected_reproduced']} reproduced, {differ}"
+    if lost := counts["projected_no_reference"]:
+        text += f", {lost} without a reference"
+    return text
 
 
 def _compared(counts: Mapping[Word, int]) -> int:
@@ -192,6 +208,8 @@ def summary(
             text += f"{BY_DAYS[clock]}{f' ({differing(counts)})' if reproduced < compared else ''} and "
             text += f"{beside['reproduced']} {BY_DAYS[other(clock)]}"
         text += f"; {counts['not_measured']} not measured"
+        if projected := projected_text(counts):
+            text += f"; {projected}"
         if counts["no_reference"]:  # of measured cells: an unmeasured cell with a lost mark counts as not measured
             text += f", {counts['no_reference']} without a reference"
         lines.append(f"{text}.")
@@ -262,7 +280,7 @@ def _trial_row(record: Record, nearest: str | None, paper: bool, utilised: bool)
 def _paper_days(record: Record, gpu: str) -> str | None:
     """Return the paper's days in the table for these settings on its GPU, for display beside the measured ones; they
     are never compared. None for a machine unlike the paper's; a larger card with a memory limit can be similar."""
-    if not record.comparable_with_paper and not _is_larger_under_limit(record, gpu):
+    if not record.like_papers and not _is_larger_under_limit(record, gpu):
         return None
     table: Table = "4" if record.settings == NAIVE.id else "1"
     name = models.find(record.recipe).name
@@ -280,6 +298,11 @@ def _is_larger_under_limit(record: Record, gpu: str) -> bool:
 def compared_rows(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
     """Return the cells that were compared with the paper, a row each."""
     return [_verdict_row(verdict) for verdict in verdicts if verdict.compared]
+
+
+def projected_rows(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    """Return the cells whose days are projected, a row each."""
+    return [_verdict_row(verdict) for verdict in verdicts if verdict.projected]
 
 
 def failures(verdicts: Sequence[Verdict]) -> list[str]:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..console import UserError
+from ..console import UserError, say
 from ..machine.devices import Device, name_of
 from ..machine.host import host
 from ..measure.launcher import ForkServer, ServerDiedError
 from ..measure.leader import Leader
 from ..measure.server import Job, Outcome
-from ..predict.calibration import Probes
+from ..paper.gpus import Gpu
+from ..predict.calibration import Probes, load_probes
 from ..predict.hardware import Probed
+
+if TYPE_CHECKING:
+    from .run import Run
 
 _SECONDS = 300.0
 
@@ -38,6 +43,22 @@ def probe(server: ForkServer | Leader, devices: Sequence[Device], counts: Iterab
         return Probes(name_of(devices), int(min(memory)), devices[0].compute_capability, found, seconds)
     each = host().memory_bytes // max(found)
     return Probes(name_of(devices), each, None, found, seconds, max(crowds, default=None))
+
+
+def known_machine(run: Run, counts: Iterable[int]) -> Gpu | Probes:
+    """Return the catalogue's GPU, else the probes of these counts: from an earlier run in the folder, or measured
+    now."""
+    if run.bench.gpu is not None:
+        return run.bench.gpu
+    file = run.results.folder / "probes.json"
+    if file.is_file() and set(counts) <= (known := load_probes(file)).counts.keys():
+        found = known
+    else:
+        found = probe(run.bench.server, run.devices, counts, run.results.logs / "probes.log")
+        found.save(file, named=False)
+    if found.doubt:
+        say(found.doubt)
+    return found
 
 
 def _outcomes(server: ForkServer | Leader, devices: Sequence[Device], count: int, log: Path) -> list[Outcome]:

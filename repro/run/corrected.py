@@ -3,15 +3,17 @@ stacks."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Literal
 
-from ..formats import are, by_machine, cell_text, counted, first, from_to
+from ..formats import are, by_machine, cell_text, counted, first, from_to, listing
 from ..paper.measured_days import measured
 from ..paper.tables import AtPlace, Cell, State, Table, cells, printed
 from ..predict.forecast import corrected
+from .verdict import PROJECTED, Verdict
 
 PAPER_STACK = "torch 2.3.1, transformers 4.42.3"  # as the authors' release v1.0.0 pins them; see locks/paper.lock
 MEASURED_ELSEWHERE = "Measured on other stacks, by both clocks (a dash: out of memory)"
@@ -21,7 +23,8 @@ Rows = list[dict[str, Any]]
 @dataclass(frozen=True)
 class Corrected(AtPlace):
     """A cell of a corrected table. `days` and their bounds are predicted true days on `stack`, None where predicted
-    infeasible, which `reason` explains. `authors_days` is the prediction for the authors' clock. `measured_stack` is
+    infeasible, which `reason` explains; or, by their `origin`, measured or projected in the run that `stack` names,
+    which have no bounds. `authors_days` is the prediction for the authors' clock. `measured_stack` is
     None for a cell that was not measured; the measured days are None where it ran out of memory."""
 
     table: Table
@@ -35,7 +38,7 @@ class Corrected(AtPlace):
     days: float | None
     days_low: float | None
     days_high: float | None
-    origin: Literal["predicted"]
+    origin: Literal["measured", "projected", "predicted"]
     stack: str
     authors_days: float | None
     printed_days: int | None
@@ -59,15 +62,17 @@ class Corrected(AtPlace):
 
     @property
     def interval(self) -> str:
-        """Return the bounds of the days as text, empty where infeasible."""
-        return "" if self.days is None else f"{cell_text(self.days_low, 2)}-{cell_text(self.days_high, 2)}"
+        """Return the bounds of the days as text, empty where infeasible or not predicted."""
+        return "" if self.days_low is None else f"{cell_text(self.days_low, 2)}-{cell_text(self.days_high, 2)}"
 
     @property
     def message(self) -> str:
         """Return the cell as a sentence."""
         where = f"Table {self.table}, {self.model} on {self.machine}"
         if self.days is None:
-            return f"{where}: predicted infeasible ({self.reason}); printed {self.printed}"
+            return f"{where}: {self.origin} infeasible ({self.reason}); printed {self.printed}"
+        if self.origin != "predicted":
+            return f"{where}: {self.origin} {self.shown} days with {self.settings}; printed {self.printed}"
         text = f"{where}: predicted {self.shown} days ({self.interval}) with {self.settings}; printed {self.printed}"
         return f"{text}; {self._measured}" if self.measured_stack else text
 
@@ -77,9 +82,30 @@ class Corrected(AtPlace):
         return f"measured {took} on {self.measured_stack}"
 
 
-def corrected_table(table: Table) -> list[Corrected]:
-    """Return every cell of Table 1, with Appendix J's settings, or of Table 4, with naive ones."""
-    return [_cell(cell) for cell in cells(table)]
+def corrected_table(table: Table, verdicts: Sequence[Verdict] = (), stack: str = "") -> list[Corrected]:
+    """Return every cell of Table 1, with Appendix J's settings, or of Table 4, with naive ones. Where a run, whose
+    `verdicts` and `stack` these are, measured a cell, it has those days, else projected ones, else predicted ones."""
+    judged = {verdict.place: verdict for verdict in verdicts if verdict.table == table}
+    return [_of_run(_cell(cell), judged.get(cell.place), stack) for cell in cells(table)]
+
+
+def _of_run(row: Corrected, verdict: Verdict | None, stack: str) -> Corrected:
+    """Return the row with a run's days, where it has some of the cell or found that nothing fits."""
+    if verdict is None or (judged := verdict.true).verdict == "not_measured":
+        return row
+    return replace(
+        row,
+        settings=judged.settings,
+        micro_batch=judged.micro_batch,
+        feasible=judged.days is not None,
+        reason=judged.reason,
+        days=judged.days,
+        days_low=None,
+        days_high=None,
+        origin="projected" if judged.verdict in PROJECTED else "measured",
+        stack=stack,
+        authors_days=verdict.authors.days,
+    )
 
 
 def _cell(cell: Cell) -> Corrected:
@@ -121,7 +147,8 @@ def layout(rows: Sequence[Corrected]) -> Rows:
 
 def _cell_text(row: Corrected) -> str:
     interval = f" [{row.interval}]" if row.interval else ""
-    return f"{row.shown}{interval} ({row.printed})"
+    origin = "" if row.origin == "predicted" else f" {row.origin}"
+    return f"{row.shown}{origin}{interval} ({row.printed})"
 
 
 def measured_elsewhere(rows: Sequence[Corrected]) -> Rows:
@@ -144,8 +171,14 @@ def measured_elsewhere(rows: Sequence[Corrected]) -> Rows:
 
 def summary(rows: Sequence[Corrected]) -> list[str]:
     """Return sentences that compare the days with the printed ones and list cells whose feasibility differs."""
-    ratios = [row.days / row.printed_days for row in rows if row.days and row.printed_days]
+    ratios = [
+        row.days / row.printed_days for row in rows if row.origin == "predicted" and row.days and row.printed_days
+    ]
+    origins = Counter(row.origin for row in rows)
     lines = []
+    if len(origins) > 1 or not origins["predicted"]:
+        named = [f"{origins[origin]} {origin}" for origin in ("measured", "projected", "predicted")]
+        lines.append(f"Of {len(rows)} cells the days of {listing(named)}.")
     if ratios:
         lines.append(
             f"Of {len(rows)} cells {len(ratios)} have predicted and printed days: one would wait {median(ratios):.2f} "
@@ -156,7 +189,9 @@ def summary(rows: Sequence[Corrected]) -> list[str]:
         ("infeasible", True, "printed as infeasible and predicted to train"),
     ):
         found = [
-            f"{row.model} on {row.machine}" for row in rows if (row.printed_state, row.feasible) == (state, feasible)
+            f"{row.model} on {row.machine}"
+            for row in rows
+            if row.origin == "predicted" and (row.printed_state, row.feasible) == (state, feasible)
         ]
         if found:
             lines.append(f"{counted(len(found), 'cell')} {are(len(found))} {words}: {first(found)}.")

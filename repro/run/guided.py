@@ -6,14 +6,12 @@ from itertools import groupby
 
 from .. import models
 from ..console import say
-from ..paper.gpus import Gpu
 from ..paper.settings import Settings
-from ..predict.calibration import Probes, here
-from ..predict.calibration import load_probes as load_probes
+from ..predict.calibration import here
 from ..predict.guide import Guide
 from ..predict.report import traced
 from ..predict.traces import nearest_here, why_here
-from .calibrate import probe
+from .calibrate import known_machine
 from .run import Run
 
 
@@ -26,7 +24,7 @@ def guide(run: Run) -> None:
     stack, known, options = nearest_here(), None, run.options
     can_run = filter(run.can_run, run.trials)
     for (id, count), group in groupby(can_run, lambda trial: (trial.recipe, trial.count)):
-        known = known or _machine(run)
+        known = known or known_machine(run, options.counts)
         machine, calibration = here(known, count, options.memory)
         found = Guide(models.find(id, options.scale), machine, calibration, stack, options.clock)
         run.guides[id, count] = found
@@ -38,18 +36,3 @@ def guide(run: Run) -> None:
     if run.guides:
         say(f"guided by what is predicted {traced(stack, why_here())}")
     run.trials = ordered
-
-
-def _machine(run: Run) -> Gpu | Probes:
-    """Return the catalogue's GPU, else this machine's probes: from an earlier run in the folder, or measured now."""
-    if run.bench.gpu is not None:
-        return run.bench.gpu
-    file, counts = run.results.folder / "probes.json", run.options.counts
-    if file.is_file() and set(counts) <= (known := load_probes(file)).counts.keys():
-        found = known
-    else:
-        found = probe(run.bench.server, run.devices, counts, run.results.logs / "probes.log")
-        found.save(file, named=False)
-    if found.doubt:
-        say(found.doubt)
-    return found

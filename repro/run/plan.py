@@ -27,9 +27,10 @@ _SEARCHED_ON_CPU = "pythia-1b"
 class Options:
     """The options of a run. `methods` None is the default: published on GPUs, a sample of all on a CPU.
 
-    `counts` are numbers of GPUs, or of processes on a CPU. Memory is in bytes per rank, times are in seconds;
-    `trial_timeout` None derives each trial's limit from its estimate. `nodes` is the number that the run was launched
-    on. `clock` judges cells and decides which settings are the fastest.
+    `counts` are numbers of GPUs, or of processes on a CPU; `projected` are more, of which one device is measured.
+    Memory is in bytes per rank, times are in seconds; `trial_timeout` None derives each trial's limit from its
+    estimate. `nodes` is the number that the run was launched on. `clock` judges cells and decides which settings are
+    the fastest.
     """
 
     models: tuple[str, ...]
@@ -46,6 +47,8 @@ class Options:
     nodes: int = 1
     search: SearchMode = "exhaustive"
     clock: Clock = DEFAULT
+    projected: tuple[int, ...] = ()
+    strict_projection: bool = False
 
 
 def default_scale(on_gpus: bool) -> Scale:
@@ -87,7 +90,7 @@ def trials(options: Options, devices: Sequence[Device]) -> list[Trial]:
     planned: dict[str, Trial] = {}
     for id in options.models:
         recipe = models.find(id, options.scale)
-        for count in options.counts:
+        for count in (*options.counts, *options.projected):
             wanted = _methods(options, recipe, gpu, count * options.nodes, bool(devices))
             attention = options.attention if recipe.flash_attention else "sdpa"
             for settings in wanted:
@@ -101,6 +104,7 @@ def trials(options: Options, devices: Sequence[Device]) -> list[Trial]:
                     steps=options.steps,
                     check_extrapolation=options.check_extrapolation,
                     nodes=options.nodes,
+                    measured_on=1 if count in options.projected else None,
                 )
                 planned[trial.id] = trial
     return list(planned.values())

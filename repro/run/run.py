@@ -34,6 +34,7 @@ from .verdict import Verdict, judge
 
 if TYPE_CHECKING:
     from ..predict.guide import Guide
+    from .projection import Projection
 
 
 FILES = (TRIALS, RECIPES, VERDICTS, environment.FILE, BENCHMARK, REPORT, PAGE)  # in the folder, and logs
@@ -70,6 +71,7 @@ class Run:
         )
         self._started = time.monotonic()
         self.guides: dict[tuple[str, int], Guide] = {}
+        self.projection: Projection | None = None
         self._imports: Imports | None = None
 
     def __enter__(self) -> Run:
@@ -185,9 +187,12 @@ class Run:
             return None
         size = guide.size(settings) if guide is not None else 0
         self.results.check()
+        if (same := self._of_one(trial)) is not None:
+            return self._keep(same)
         try:
             weigh = guide.weigh if guide is not None else None
-            record = run_trial(replace(trial, timeout=min(trial.timeout, left)), self.bench, max(1, size), weigh)
+            bench = self._bench_of(trial)
+            record = run_trial(replace(trial, timeout=min(trial.timeout, left)), bench, max(1, size), weigh)
         except KeyboardInterrupt:
             reason, remedy = "the run was interrupted", "run it again"
             self._keep(Record.of(trial, "interrupted", reason, remedy, WhatRan(tf32=tf32)))
@@ -197,11 +202,26 @@ class Run:
             return None  # the budget's limit says nothing of the trial
         if record.status == "skipped":
             record.remedy, record.guidance.bound_clock = _EXHAUSTIVE, self.options.clock
+        if trial.measured_on is not None and self.projection is not None:
+            record = self.projection.complete(record, self.bench.gpu)
         if guide is not None:
             record.guidance.predicted_micro_batch = size
             record.guidance.predicted_step = guide.seconds(settings, size) if size else None
             guide.learn(record)
         return self._keep(record)
+
+    def _of_one(self, trial: Trial) -> Record | None:
+        """Return the record of a projected trial that need not run, as one device has already done what it would."""
+        if trial.measured_on is None or self.projection is None:
+            return None
+        one = self._records.get(replace(trial, count=1, measured_on=None).id)
+        record = self.projection.of_one(trial, one)
+        return record and self.projection.complete(record, self.bench.gpu)
+
+    def _bench_of(self, trial: Trial) -> Bench:
+        if trial.measured_on is None or self.projection is None:
+            return self.bench
+        return replace(self.bench, group_bytes=self.projection.group_bytes(trial.count))
 
     def verdict(self, cell: Cell) -> Verdict:
         """A cell held against all records of this folder."""

@@ -194,9 +194,12 @@ def _fastest(steps: dict[str, float]) -> str | None:
 
 
 def searches(records: Iterable[Record], clock: Clock = DEFAULT) -> list[Search]:
-    """Return the searches in these records, with this clock, in the order of their first trials."""
+    """Return the searches in these records, with this clock, in the order of their first trials; projected trials are
+    none."""
     places: dict[tuple[str, Scale, str, int, int, int | None], list[Record]] = {}
     for record in records:
+        if record.origin == "projected":
+            continue
         place = (record.recipe, record.scale, record.device, record.count, record.nodes, record.memory_limit)
         places.setdefault(place, []).append(record)
     return [Search(*place, tuple(trials), clock) for place, trials in places.items()]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, get_args
 
 from ..formats import Interval, figures, listing
 from ..machine import support
@@ -12,24 +12,46 @@ from ..paper.arithmetic import recipe_of
 from ..paper.gpus import paper_gpus
 from ..paper.settings import NAIVE, Settings, search_space
 from ..paper.tables import TOLERANCE, AtPlace, Cell, PublishedSettings, State, all_cells, published_settings
-from ..record import CLOCKS, DEFAULT, Clock, Record, days_text, other
+from ..record import CLOCKS, DEFAULT, Clock, Origin, Record, days_text, other
 from ..validity import Answer, disturbance, feasible, larger_may_fit
 from .settings_search import standing
 
-Word = Literal["reproduced", "faster", "slower", "feasibility_differs", "no_reference", "not_measured"]
+Word = Literal[
+    "reproduced",
+    "faster",
+    "slower",
+    "feasibility_differs",
+    "no_reference",
+    "not_measured",
+    "projected_reproduced",
+    "projected_faster",
+    "projected_slower",
+    "projected_feasibility_differs",
+    "projected_no_reference",
+]
 FAILED: tuple[Word, ...] = ("faster", "slower", "feasibility_differs")
+_PROJECTED = "projected_"
+PROJECTED: tuple[Word, ...] = tuple(word for word in get_args(Word) if word.startswith(_PROJECTED))
+PROJECTED_FAILED: tuple[Word, ...] = tuple(word for word in PROJECTED if word.removeprefix(_PROJECTED) in FAILED)
 _ROUNDING = 0.5  # the tables print whole days
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The result for a cell by one clock: the days of its fastest settings. `reason` explains fields that are None."""
+    """The result for a cell by one clock: the days of its fastest settings. `reason` explains fields that are None.
+    The verdict of a cell whose trials are projected is a word of its own."""
 
     verdict: Word
     days: float | None
     settings: str | None
     micro_batch: int | None
     reason: str
+
+    @property
+    def projected(self) -> Judgement:
+        """Return the same judgement of projected trials."""
+        word: Any = self.verdict if self.verdict == "not_measured" else f"{_PROJECTED}{self.verdict}"
+        return replace(self, verdict=word)
 
 
 @dataclass(frozen=True)
@@ -68,7 +90,12 @@ class Verdict(AtPlace):
     @property
     def compared(self) -> bool:
         """Return whether the cell was compared: it was measured and the paper has a reference."""
-        return self.verdict not in ("not_measured", "no_reference")
+        return self.verdict not in ("not_measured", "no_reference", *PROJECTED)
+
+    @property
+    def projected(self) -> bool:
+        """Return whether the days are projected: they verify nothing."""
+        return self.verdict in PROJECTED
 
     @property
     def cell(self) -> str:
@@ -104,9 +131,13 @@ def judge_tables(records: Iterable[Record], tolerance: float, clock: Clock = DEF
 def comparable_with_cell(record: Record) -> bool:
     """Return whether a record can be compared with a cell of the paper: on a machine like the paper's, with its
     attention and, on the paper's GPUs, with TF32 exactly where free lunch is on (all of them have TF32)."""
+    return record.comparable_with_paper and _as_in_paper(record)
+
+
+def _as_in_paper(record: Record) -> bool:
     settings = Settings.parse(record.settings)
     as_asked = record.ran.tf32 == settings.free_lunch or record.device not in paper_gpus()
-    return record.comparable_with_paper and settings == settings.base and as_asked
+    return settings == settings.base and as_asked
 
 
 def judge(
@@ -116,15 +147,25 @@ def judge(
     tolerance: float,
     clock: Clock = DEFAULT,
 ) -> list[Verdict]:
-    """Return a verdict for every cell by `clock`, from the records that can be compared with a cell."""
-    by_place: dict[tuple[str, str, int], list[Record]] = {}
-    for record in filter(comparable_with_cell, records):
-        by_place.setdefault((record.recipe, record.device, record.count), []).append(record)
+    """Return a verdict for every cell by `clock`, from the records that can be compared with a cell. One of which none
+    can is judged by the projected trials of its machine, in words of their own."""
+    by_place: dict[tuple[Origin, str, str, int], list[Record]] = {}
+    for record in records:
+        if record.like_papers and _as_in_paper(record):
+            by_place.setdefault((record.origin, record.recipe, record.device, record.count), []).append(record)
     rows = {row.place: row for row in published}
 
+    def by_clock(cell: Cell, clock: Clock) -> Judgement:
+        judge = _Judge(cell, rows.get(cell.place), tolerance, clock)
+        place = (recipe_of(cell.model).id, cell.gpu, cell.gpus)
+        measured = judge.judge(by_place.get(("measured", *place), []))
+        projected = by_place.get(("projected", *place), [])
+        if measured.verdict != "not_measured" or not projected:
+            return measured
+        return judge.judge(projected).projected
+
     def verdict(cell: Cell) -> Verdict:
-        there = by_place.get((recipe_of(cell.model).id, cell.gpu, cell.gpus), [])
-        true, authors = (_Judge(cell, rows.get(cell.place), tolerance, each).judge(there) for each in CLOCKS)
+        true, authors = (by_clock(cell, each) for each in CLOCKS)
         return Verdict(cell.table, *cell.place, cell.state, cell.days, clock, true, authors, tolerance)
 
     return list(map(verdict, cells))
@@ -285,9 +326,10 @@ def ran_uncompiled(record: Record) -> bool:
     return Answer.of(record).ran and support.compiles(*record.recipe_and_settings) and not record.ran.compiled
 
 
-def differing(counts: Mapping[Word, int]) -> str:
+def differing(counts: Mapping[Word, int], words: Sequence[Word] = FAILED) -> str:
     """Return the counts of differing cells as text: 1 faster, 2 slower."""
-    return ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in FAILED if counts[word])
+    named = ((word, word.removeprefix(_PROJECTED).replace("_", " ")) for word in words if counts[word])
+    return ", ".join(f"{counts[word]} {name}" for word, name in named)
 
 
 def explain(verdict: Verdict) -> str:
@@ -300,7 +342,8 @@ def explain(verdict: Verdict) -> str:
     if beside.days is not None:
         measured += f" ({days_text(beside.days, other(verdict.clock))})"
     return (
-        f"{verdict.cell}: expected {expected}, measured {measured}, {chosen.verdict}; {chosen.settings}, "
+        f"{verdict.cell}: expected {expected}, {'projected' if verdict.projected else 'measured'} {measured}, "
+        f"{chosen.verdict}; {chosen.settings}, "
         f"MBS {chosen.micro_batch}{f', {chosen.reason}' if chosen.reason else ''}; raw times in trials.jsonl"
     )
 

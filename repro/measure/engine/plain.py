@@ -17,6 +17,14 @@ from .base import HALF, Engine, Held, adam_moments, schedule, torch_optimizer
 FIRST_SCALE = 2.0**16  # torch's default
 
 
+def _as_it_is(_, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations that are text
+    """Return a bucket of gradients at once, where no other rank is there to reduce it with: the fake process group
+    returns none, which DistributedDataParallel does not take."""
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
 class PlainEngine(Engine):
     """An engine with torch's mixed precision: fp32 weights, autocast, and a scaled loss in fp16."""
 
@@ -26,9 +34,12 @@ class PlainEngine(Engine):
         self.schedule = schedule(self.recipe)(self.optimizer)
         self.scaler = torch.amp.GradScaler(self.rank.device.type, FIRST_SCALE, enabled=self.precision == "fp16")
         self.rank.join()
-        self.parallel: nn.Module = nn.parallel.DistributedDataParallel(
+        parallel = nn.parallel.DistributedDataParallel(
             self.module, device_ids=[self.rank.local] if self.rank.cuda else None
         )
+        if self.rank.projected:
+            parallel.register_comm_hook(None, _as_it_is)
+        self.parallel: nn.Module = parallel
         self.wrapper = type(self.parallel).__name__
         self.forward = torch.compile(self.parallel) if compiled else self.parallel
         if compiled and self.settings.checkpointing:
