@@ -120,10 +120,7 @@ class Driver:
             from ..run.guided import guide
 
             guide(run)
-        if run.options.projected:
-            from ..run.projection import projection
-
-            run.projection = projection(run)
+        run.project()
         order = {_case(trial.id): number for number, trial in enumerate(run.trials)}
         session.items.sort(key=lambda item: order.get(item.name, len(order)))
 

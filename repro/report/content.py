@@ -539,6 +539,7 @@ def run_words(options: Options, environment: Environment, folder: Path) -> str:
     words = ["--gpus", str(max(options.counts))] if on_gpus else ["--processes", ",".join(map(str, options.counts))]
     if options.projected:
         words += ["--project", ",".join(map(str, options.projected))]
+        words += ["--strict-projection"] if options.strict_projection else []
     if options.models != models.IDS:
         words += ["--models", ",".join(options.models)]
     if options.scale != default_scale(on_gpus):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..console import UserError, say
 from ..machine.devices import Device, name_of
@@ -13,12 +12,10 @@ from ..machine.host import host
 from ..measure.launcher import ForkServer, ServerDiedError
 from ..measure.leader import Leader
 from ..measure.server import Job, Outcome
+from ..measure.trial import Bench
 from ..paper.gpus import Gpu
 from ..predict.calibration import Probes, load_probes
 from ..predict.hardware import Probed
-
-if TYPE_CHECKING:
-    from .run import Run
 
 _SECONDS = 300.0
 
@@ -45,16 +42,16 @@ def probe(server: ForkServer | Leader, devices: Sequence[Device], counts: Iterab
     return Probes(name_of(devices), each, None, found, seconds, max(crowds, default=None))
 
 
-def known_machine(run: Run, counts: Iterable[int]) -> Gpu | Probes:
+def known_machine(bench: Bench, devices: Sequence[Device], folder: Path, counts: Sequence[int]) -> Gpu | Probes:
     """Return the catalogue's GPU, else the probes of these counts: from an earlier run in the folder, or measured
     now."""
-    if run.bench.gpu is not None:
-        return run.bench.gpu
-    file = run.results.folder / "probes.json"
+    if bench.gpu is not None:
+        return bench.gpu
+    file = folder / "probes.json"
     if file.is_file() and set(counts) <= (known := load_probes(file)).counts.keys():
         found = known
     else:
-        found = probe(run.bench.server, run.devices, counts, run.results.logs / "probes.log")
+        found = probe(bench.server, devices, counts, bench.logs / "probes.log")
         found.save(file, named=False)
     if found.doubt:
         say(found.doubt)

@@ -24,7 +24,7 @@ def guide(run: Run) -> None:
     stack, known, options = nearest_here(), None, run.options
     can_run = filter(run.can_run, run.trials)
     for (id, count), group in groupby(can_run, lambda trial: (trial.recipe, trial.count)):
-        known = known or known_machine(run, options.counts)
+        known = known or known_machine(run.bench, run.devices, run.results.folder, options.counts)
         machine, calibration = here(known, count, options.memory)
         found = Guide(models.find(id, options.scale), machine, calibration, stack, options.clock)
         run.guides[id, count] = found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from statistics import median
-from typing import TYPE_CHECKING
 
 from ..paper.gpus import Gpu
 from ..predict.calibration import Probes, here
@@ -13,10 +12,6 @@ from ..predict.time import exchange_seconds, update_exchange_seconds
 from ..predict.traces import nearest_here
 from ..record import Record, Trial, derive
 from ..validity import Answer
-from .calibrate import known_machine
-
-if TYPE_CHECKING:
-    from .run import Run
 
 
 class Projection:
@@ -86,12 +81,3 @@ class Projection:
         _, calibration = here(self._known, count, None)
         room = min(limits) - calibration.allowance.context - calibration.allowance.group
         return max(size for _, size in one.batch.peaks) <= room
-
-
-def projection(run: Run) -> Projection | None:
-    """Return what the run needs for its projected trials; None where none of them waits. The links of a CPU are
-    probed."""
-    waiting = [trial for trial in run.waiting if trial.measured_on is not None and run.can_run(trial)]
-    if not waiting:
-        return None
-    return Projection(known_machine(run, run.options.projected))

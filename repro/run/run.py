@@ -210,6 +210,16 @@ class Run:
             guide.learn(record)
         return self._keep(record)
 
+    def project(self) -> None:
+        """Find the links of machines with more devices than here, where a projected trial waits. Those of a CPU are
+        probed."""
+        if any(trial.measured_on is not None and self.can_run(trial) for trial in self.waiting):
+            from .calibrate import known_machine
+            from .projection import Projection
+
+            found = known_machine(self.bench, self.devices, self.results.folder, self.options.projected)
+            self.projection = Projection(found)
+
     def _of_one(self, trial: Trial) -> Record | None:
         """Return the record of a projected trial that need not run, as one device has already done what it would."""
         if trial.measured_on is None or self.projection is None:
