@@ -1,5 +1,5 @@
-"""The paper's nine recipes, one file per family, at the paper's scale and in a tiny version. Two more recipes have no
-cell in the paper: the lab report's GAN, and Pythia-1.4B."""
+"""The paper's nine recipes, one file per family, at the paper's scale and in a tiny version. Others have no cell in the
+paper: the lab report's GAN, further sizes of Pythia and ConvNeXt, and models of one's own."""
 
 from collections.abc import Callable
 
@@ -10,11 +10,12 @@ from .recipe import Recipe, Scale
 
 _PAPERS = (pythia, roberta, mamba, convnext, vit)
 _OF_PAPER = [recipe for family in _PAPERS for recipe in family.RECIPES]
-_ALL = {(recipe.id, recipe.scale): recipe for recipe in (*_OF_PAPER, *gan.RECIPES, *pythia.OTHERS)}
+_ALL = {(recipe.id, recipe.scale): recipe for recipe in (*_OF_PAPER, *gan.RECIPES, *pythia.OTHERS, *convnext.OTHERS)}
 IDS: tuple[str, ...] = tuple(dict.fromkeys(recipe.id for recipe in _OF_PAPER))
 PYTHIAS: tuple[Recipe, ...] = tuple(recipe for recipe in pythia.RECIPES if recipe.scale == "paper")
 NAMES: tuple[str, ...] = tuple(_ALL[id, "paper"].name for id in IDS)  # as the paper spells them
-OTHERS: tuple[str, ...] = ("gan", "pythia-1.4b")  # run only on request; the paper has no cell of them
+# Run only on request; the paper has no cell of them.
+OTHERS: tuple[str, ...] = ("gan", "pythia-1.4b", "pythia-70m", "pythia-12b", "convnext-l", "convnext-b")
 TRACED: tuple[str, ...] = (*IDS, "pythia-1.4b")  # can be predicted: their traces are shipped
 MODULES: tuple[str, ...] = tuple(dict.fromkeys(each.module for each in _ALL.values() if each.module))
 

@@ -1,5 +1,9 @@
-"""ConvNeXt-XL with 21,841 classes, from timm. Hyper-parameters: the paper's Table 3 and the authors' release
-(apoorvkh/academic-pretraining v1.0.0)."""
+"""ConvNeXt-XL, -L and -B with 21,841 classes, from timm. Hyper-parameters: the paper's Table 3 and the authors' release
+(apoorvkh/academic-pretraining v1.0.0).
+
+The paper has no cell of -L, which the release trains (convnext-large-22k), nor of -B, which it does not. Its shape is
+from Liu et al. (2022), *A ConvNet for the 2020s*, where all three are trained with the same hyper-parameters.
+"""
 
 from __future__ import annotations
 
@@ -56,11 +60,13 @@ def _build(shape: Shape) -> nn.Module:
     )
 
 
-def _recipe(scale: Scale, shape: Shape, size: int, batch_size: int) -> Recipe:
+def _recipe(
+    scale: Scale, shape: Shape, size: int, batch_size: int, id: str = "convnext", name: str = "ConvNeXt"
+) -> Recipe:
     return Recipe(
-        id="convnext",
+        id=id,
         scale=scale,
-        name="ConvNeXt",
+        name=name,
         family="convnext",
         inputs=Images(size, shape.classes),
         batch_size=batch_size,
@@ -81,9 +87,20 @@ def _recipe(scale: Scale, shape: Shape, size: int, batch_size: int) -> Recipe:
     )
 
 
+_TINY = Shape(depths=(1, 1, 1, 1), widths=(16, 32, 48, 64), classes=100)
 RECIPES = (
     _recipe(
         "paper", Shape(depths=(3, 3, 27, 3), widths=(256, 512, 1024, 2048), classes=21_841), size=224, batch_size=4096
     ),
-    _recipe("tiny", Shape(depths=(1, 1, 1, 1), widths=(16, 32, 48, 64), classes=100), size=64, batch_size=16),
+    _recipe("tiny", _TINY, size=64, batch_size=16),
 )
+
+
+def _other(id: str, name: str, narrowest: int) -> tuple[Recipe, Recipe]:
+    """Return a recipe at the paper's scale and its tiny version; stages double their width."""
+    widths = tuple(narrowest << stage for stage in range(4))
+    shape = Shape((3, 3, 27, 3), widths, classes=21_841)
+    return _recipe("paper", shape, 224, 4096, id, name), _recipe("tiny", _TINY, 64, 16, id, name)
+
+
+OTHERS = (*_other("convnext-l", "ConvNeXt-L", 192), *_other("convnext-b", "ConvNeXt-B", 128))

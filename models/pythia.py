@@ -1,8 +1,8 @@
-"""Pythia, 160M to 6.9B: GPT-NeoX decoders. Shapes and hyper-parameters: the paper's Table 3 and the authors' release
+"""Pythia, 70M to 12B: GPT-NeoX decoders. Shapes and hyper-parameters: the paper's Table 3 and the authors' release
 (apoorvkh/academic-pretraining v1.0.0, which takes the shapes from EleutherAI's configurations).
 
-The release also trains Pythia-1.4B, without a cell in the paper. Learning rate: the release's src/models/pythia.py.
-Shape: EleutherAI/pythia a19eecb, models/1.4B/pythia-1.4b.yml.
+The release also trains Pythia-70M, 1.4B and 12B, without a cell in the paper. Learning rates: the release's
+src/models/pythia.py. Shapes: EleutherAI/pythia a19eecb, models/1.4B/pythia-1.4b.yml and the like.
 """
 
 from __future__ import annotations
@@ -123,5 +123,9 @@ RECIPES = (
     *_recipes("pythia-2.8b", "Pythia-2.8B", TextShape(32, 2560, 32, _VOCABULARY), 1.6e-4, "fp16"),
     *_recipes("pythia-6.9b", "Pythia-6.9B", TextShape(32, 4096, 32, vocabulary=50_432), 1.2e-4, "fp16"),
 )
-# The paper has no cell of it.
-OTHERS = _recipes("pythia-1.4b", "Pythia-1.4B", TextShape(24, 2048, 16, _VOCABULARY), 2e-4, "fp16")
+# The paper has no cell of them.
+OTHERS = (
+    *_recipes("pythia-1.4b", "Pythia-1.4B", TextShape(24, 2048, 16, _VOCABULARY), 2e-4, "fp16"),
+    *_recipes("pythia-70m", "Pythia-70M", TextShape(6, 512, 8, _VOCABULARY), 1e-3, "fp16"),
+    *_recipes("pythia-12b", "Pythia-12B", TextShape(36, 5120, 40, vocabulary=50_688), 1.2e-4, "fp16"),
+)

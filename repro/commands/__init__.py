@@ -10,7 +10,7 @@ HELP = {
     "run": "measure, extrapolate to days, compare with the paper, report (the default)",
     "slurm": "print a batch script that runs it on a cluster with SLURM, on one node or several",
     "doctor": "say what this machine, and this container image, is fit for",
-    "recipes": "list the nine recipes, and two others: ids, hyper-parameters, FLOPs",
+    "recipes": "list the nine recipes, and six others: ids, hyper-parameters, FLOPs",
     "gpus": "list the GPUs we know, and how many of each are here",
     "settings": "list the paper's search space of settings",
     "table": "print a table of the paper, with measured values beside it",

@@ -9,7 +9,12 @@ from .. import models
 from ..formats import FOR_MACHINES, add_format, render
 from ..paper.arithmetic import training_flops
 
-_OTHERS = {"gan": "lab report", "pythia-1.4b": "authors' release"}  # source of each
+# Source of each.
+_OTHERS = {
+    "gan": "lab report",
+    **dict.fromkeys(("pythia-1.4b", "pythia-70m", "pythia-12b", "convnext-l"), "authors' release"),
+    "convnext-b": "ConvNeXt's paper",
+}
 _HEADINGS = {"flops_per_example": "FLOPs an example", "training_flops": "FLOPs in all"}
 
 

@@ -1,0 +1,297 @@
+"""Models of one's own: from a transformers configuration, a timm name, a TOML file or a Python file."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro import models
+from repro.console import UserError
+from repro.models import own
+from repro.models.own import Fields
+from repro.run.results import RECIPES, TRIALS
+from tests.command_line import answer, process, refusal, repro
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 128,
+    "intermediate_size": 352,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "vocab_size": 1000,
+    "max_position_embeddings": 256,
+    "torch_dtype": "bfloat16",
+}
+PARTS = """
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.first, self.second = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        return x + self.second(self.first(x).relu())
+"""
+OWN = """
+from torch import nn
+
+from parts import Block
+from repro import Recipe, Text
+
+
+class Model(nn.Module):
+    def __init__(self, layers, width):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(500, width), nn.Linear(width, 500)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(layers))
+
+    def forward(self, input_ids, labels):
+        x = self.embedding(input_ids)
+        for block in self.blocks:
+            x = block(x)
+        return nn.functional.cross_entropy(self.head(x).flatten(0, 1), labels.flatten())
+
+
+def recipe(scale="paper"):
+    layers, width = (6, 256) if scale == "paper" else (2, 32)
+    return Recipe(
+        name="ViT",
+        inputs=Text(64, 500),
+        batch_size=32,
+        training_steps=100,
+        build=lambda custom_kernels, attention: Model(layers, width),
+    )
+
+
+vector = Recipe(
+    name="Vector",
+    inputs=Text(8, 10),
+    batch_size=4,
+    training_steps=10,
+    layer="Linear",
+    build=lambda custom_kernels, attention: Vector(),
+)
+
+
+class Vector(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(10, 4)
+        self.layers = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+
+    def forward(self, input_ids, labels):
+        return self.layers(self.embedding(input_ids)).sum(-1)
+"""
+LENGTH = ("--batch-size", "64", "--training-steps", "1000")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with models, and the cache of what was found out about them."""
+    place = tmp_path_factory.mktemp("own")
+    (place / "llama.json").write_text(json.dumps(LLAMA))
+    (place / "parts.py").write_text(PARTS)
+    (place / "own.py").write_text(OWN)
+    (place / "empty.py").write_text("x = 1\n")
+    (place / "my.toml").write_text('model = "hf:llama.json"\nname = "My Llama"\nbatch_size = 64\ntokens = "16.384M"\n')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(place / "cache"))
+        patch.setattr(own, "_REGISTERED", {})
+        yield place
+
+
+def described(text: str, **given: Any) -> own.Own:
+    """What the process that builds the model finds out about it, here in this process."""
+    from repro.predict.trace.own import describe
+
+    return describe(own.specification(text, Fields(**given)))[0]
+
+
+def test_what_is_missing_is_asked_for_in_one_line(folder: Path) -> None:
+    llama = f"hf:{folder / 'llama.json'}"
+    assert refusal("predict", "--models", llama) == (
+        f"repro: {llama} needs its batch size, --batch-size N, and its length, --training-steps N, --tokens 20B or "
+        "--images 100M, or --epochs N with --dataset-size N\n"
+    )
+    assert "the size of an epoch, --dataset-size N" in refusal(
+        "run", "--models", llama, "--batch-size", "8", "--epochs", "3"
+    )
+    assert "exclude each other" in refusal("predict", "--models", llama, *LENGTH, "--tokens", "1B")
+    assert "--batch-size describes a model of your own" in refusal("predict", "--models", "vit", "--batch-size", "8")
+    assert "--tokens 5x: expected a number such as 300000" in refusal("predict", "--models", llama, "--tokens", "5x")
+
+
+def test_a_file_without_a_model_is_refused_with_its_name(folder: Path) -> None:
+    (folder / "none.json").write_text('{"a": 1}')
+    (folder / "broken.toml").write_text('modle = "hf:llama.json"\n')
+    length = ("--gpu", "A100", *LENGTH)
+    assert "none.json has no model_type" in refusal("predict", "--models", f"hf:{folder / 'none.json'}", *length)
+    assert "did you mean model?" in refusal("predict", "--models", f"{folder / 'broken.toml'}", *length)
+    assert "gone.py cannot be read" in refusal("predict", "--models", f"{folder / 'gone.py'}", *length)
+
+
+def test_an_id_is_a_hash_of_the_model_and_its_hyper_parameters_wherever_it_lies(folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "llama.json", tmp_path)
+    first, second, third, fourth = (
+        own.specification(f"hf:{place}/llama.json", Fields(batch_size=size, training_steps=steps)).id
+        for place, size, steps in ((folder, 8, 10), (tmp_path, 8, 10), (folder, 16, 10), (folder, 8, 20))
+    )
+    assert first == second
+    assert len({first, third, fourth}) == 3
+    assert own.is_id(first)
+    assert first.startswith("llama-")
+
+
+@pytest.mark.slow
+def test_weights_and_flops_are_those_of_the_closed_form(folder: Path) -> None:
+    found = described(f"hf:{folder / 'llama.json'}", batch_size=64, tokens=16_384_000.0)
+    width, layers, feed, tokens, vocabulary = 128, 4, 352, 256, 1000
+    matrices = layers * (2 * width**2 + 2 * width * width // 2 + 3 * width * feed) + vocabulary * width
+    assert found.paper.parameters == matrices + vocabulary * width + (2 * layers + 1) * width
+    assert found.paper.flops_per_example == 6 * tokens * matrices + 3 * layers * 4 * tokens**2 * width
+    assert (found.paper.training_steps, found.paper.layer) == (1000, "LlamaDecoderLayer")
+    assert (found.paper.precision, found.paper.optimizer.name, found.paper.attention) == (
+        "bf16",
+        "AdamW",
+        "causal_sdpa",
+    )
+    assert found.tiny is not None
+    assert found.tiny.parameters < found.paper.parameters
+    assert found.tiny.text is not None
+    assert (found.tiny.text.sequence, found.tiny.text.vocabulary) == (64, 512)
+
+
+@pytest.mark.slow
+def test_a_model_of_timm_has_its_own_image_size_and_layer_and_a_tiny_version() -> None:
+    found = described("timm:vit_tiny_patch16_224:depth=3,num_classes=10", batch_size=8, epochs=2.0, dataset_size=40.0)
+    assert found.paper.images is not None
+    assert (found.paper.images.size, found.paper.images.classes, found.paper.layer) == (224, 10, "Block")
+    assert (found.paper.training_steps, found.paper.precision) == (10, "fp32")
+    assert found.tiny is not None
+    assert found.tiny.parameters < found.paper.parameters / 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{}/empty.py", "it has no recipe; define one, a repro.Recipe or a function that returns one"),
+        ("{}/own.py", "it has recipe, vector; name one of them"),
+        ("{}/own.py:nothing", "defines no nothing; it has recipe, vector"),
+        ("{}/own.py:vector", "returns a tensor of shape (1, 8), expected the mean loss, a scalar tensor"),
+        ("hf:{}/head.json", "has no ViTForCausalLM; of vit it has ViTForImageClassification"),
+        ("hf:{}/type.json", "knows no model_type 'lama'; did you mean llama"),
+        ("hf:{}/t5.json", "has no language-modelling, masked-LM or image-classification head for t5"),
+        ("timm:vit_smal_patch16_224", "did you mean vit_small_patch16_224"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_in_one_line(folder: Path, text: str, expected: str) -> None:
+    (folder / "head.json").write_text('{"model_type": "vit", "architectures": ["ViTForCausalLM"]}')
+    (folder / "type.json").write_text('{"model_type": "lama"}')
+    (folder / "t5.json").write_text('{"model_type": "t5"}')
+    with pytest.raises(UserError) as refused:
+        described(text.format(folder), batch_size=8, training_steps=10)
+    assert expected in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.slow
+def test_predict_traces_a_model_once_and_money_takes_its_days(folder: Path) -> None:
+    words = ("predict", "--models", f"{folder / 'my.toml'}", "--gpu", "RTX 4090", "--gpus", "2")
+    first = repro(*words, "--format", "json")
+    assert "tracing" in first.stderr
+    second = repro(*words, "--format", "json")
+    assert "tracing" not in second.stderr
+    assert first.stdout == second.stdout
+    rows = json.loads(first.stdout)
+    assert {row["model"] for row in rows} == {"My Llama"}
+    assert all(row["days"] > 0 for row in rows if row["feasible"])
+    assert any(row["feasible"] for row in rows)
+    best = answer("recommend", "--model", f"{folder / 'my.toml'}", "--budget", "20000")["best"]
+    assert best["origin"] == "predicted"
+
+
+@pytest.fixture(scope="module")
+def measured(folder: Path) -> Path:
+    """A run of a configuration and of a Python file, whose model has the name of one of the paper's, on the CPU."""
+    out = folder / "run"
+    asked = f"hf:{folder / 'llama.json'},{folder / 'own.py'}:recipe"
+    done = process("run", "--models", asked, *LENGTH, "--processes", "1", "--methods", "naive", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    again = process("run", "--models", asked, *LENGTH, "--processes", "1", "--methods", "naive", "--out", str(out))
+    assert again.returncode == 0, again.stderr
+    return out
+
+
+@pytest.mark.slow
+def test_a_run_measures_tiny_versions_and_the_same_command_resumes_it(measured: Path) -> None:
+    lines = [json.loads(line) for line in (measured / TRIALS).read_text().splitlines()]
+    assert [line["status"] for line in lines] == ["ok", "ok"], "the second run measured nothing again"
+    assert [line["recipe"].rpartition("-")[0] for line in lines] == ["llama", "recipe"]
+    assert {line["scale"] for line in lines} == {"tiny"}
+    assert all(line["true_step"] > 0 for line in lines)
+
+
+@pytest.mark.slow
+def test_a_folder_is_reported_where_its_models_are_unknown_and_cannot_build_them(
+    measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = shutil.copytree(measured, tmp_path / "run")
+    monkeypatch.setattr(own, "_REGISTERED", {})
+    done = repro("report", str(elsewhere))
+    assert done.returncode == 0, done.stderr
+    assert "llama-" in done.stdout + (elsewhere / "report.md").read_text()
+    assert all(row["verdict"] == "not_measured" for row in json.loads((elsewhere / "verdicts.json").read_text()))
+    [id] = [id for id in own._REGISTERED if id.startswith("recipe-")]
+    assert models.find(id).name == "ViT (own)", "no cell of the paper's ViT is its"
+    with pytest.raises(UserError, match="read from a results folder, which cannot build a model"):
+        models.find(id).build(False, "sdpa")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("forged", "problem"),
+    [({"id": "vit"}, "'vit' is no id"), ({"parameters": -1}, "is not positive"), ({"precision": "fp8"}, "precision")],
+)
+def test_a_forged_description_is_left_out_and_named(
+    measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forged: dict[str, Any], problem: str
+) -> None:
+    elsewhere = shutil.copytree(measured, tmp_path / "run")
+    rows = json.loads((elsewhere / RECIPES).read_text())
+    (elsewhere / RECIPES).write_text(json.dumps([row | forged for row in rows]))
+    monkeypatch.setattr(own, "_REGISTERED", {})
+    done = repro("compare", str(elsewhere), str(elsewhere))
+    assert RECIPES in done.stderr
+    assert problem in done.stderr
+    assert not own._REGISTERED
+
+
+def test_a_model_that_differs_under_a_known_id_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own, "_REGISTERED", {})
+    vit = own.Described.of(models.find("vit"))
+    first = own.Described(**{**vars(vit), "id": "mine-01234567"})
+    own.register(own.Own(first))
+    own.register(own.Own(first))
+    with pytest.raises(UserError, match="two models have the id mine-01234567, and differ"):
+        own.register(own.Own(own.Described(**{**vars(first), "parameters": 5})))
+    assert models.find("mine-01234567").parameters == first.parameters
+    assert "mine-01234567" not in models.IDS
+    with pytest.raises(UserError, match="has no tiny version"):
+        models.find("mine-01234567", "tiny")
+
+
+def test_recipe_is_imported_from_repro_in_one_line_and_by_nothing_else() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, repro; assert 'repro.models' not in sys.modules; from repro import Recipe, Text; print(Recipe)"
+    assert "recipe.Recipe" in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
