@@ -6,6 +6,8 @@ import dataclasses
 import itertools
 import os
 import re
+import runpy
+import signal
 import sys
 import threading
 from collections import Counter
@@ -25,7 +27,6 @@ from repro.measure import engine, epochs, phases, probes
 from repro.measure.clock import Clock, Watch, kernel_path, optimizer_path, synchronised, wait
 from repro.measure.engine.base import WrongWrapperError, layers, rate_factor, torch_optimizer
 from repro.measure.engine.plain import PlainEngine
-from repro.measure.engine.zero import configuration
 from repro.measure.phases import random_batch
 from repro.measure.rank import SEED, Rank
 from repro.measure.rank_reports import Report
@@ -34,7 +35,9 @@ from repro.models.adversarial import Adversaries
 from repro.models.objective import ImageClassification
 from repro.models.recipe import Images, Optimizer, Precision, Recipe, Scale, Schedule, Text
 from repro.models.transformer import TextShape
+from repro.paper.deepspeed import configuration
 from repro.paper.settings import Settings
+from repro.run import tracking
 
 torch.set_num_threads(1)  # the models are tiny: more threads would only wait for each other
 
@@ -955,3 +958,31 @@ def count_flops(rank: Rank, recipe: str, scale: Scale, cured: bool) -> dict[str,
         with FlopCounterMode(display=False, custom_mapping=mapping) as backward:
             loss.backward()
     return {"forward": forward.get_total_flops(), "backward": backward.get_total_flops()}
+
+
+# --- The exported train.py ---
+
+
+def run_exported(
+    rank: Rank, script: str, words: list[str], port: int, kill_at: int | None = None, stop_at: int | None = None
+) -> Any:
+    """Run a train.py as torchrun would; return its exit code, the class of its model, and whether layers recompute.
+    Every rank is killed after step `kill_at`; the last rank gets SIGTERM in step `stop_at`."""
+    step = tracking.Tracker.step
+
+    def watched(tracker: tracking.Tracker, number: int, **values: float) -> None:
+        step(tracker, number, **values)
+        if number == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if number == stop_at and rank.index == rank.world - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    tracking.Tracker.step = watched  # type: ignore[method-assign]
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LOCAL_WORLD_SIZE=str(rank.world))
+    os.environ["OMP_NUM_THREADS"] = "1"
+    sys.argv = [script, *words]
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as end:
+        return end.code
+    return None
