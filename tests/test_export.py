@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import socket
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from repro import models
+from repro.console import visible
 from repro.export.configurations import configurations
 from repro.export.script import SCRIPT, script
 from repro.export.training import Training
@@ -18,7 +21,10 @@ from repro.machine.support import compiles
 from repro.measure.launcher import ForkServer
 from repro.measure.server import Job
 from repro.paper.settings import Settings
+from tests.command_line import KEPT, ROOT, record, refusal, repro, results_folder, slow_imports
 
+H100 = str(ROOT / "results" / "h100" / "text")
+PREDICTED = ("export", "--predicted", "--models", "pythia-2.8b", "--gpu", "A100")
 Run = Callable[..., tuple[list[Any], dict[str, Any]]]
 
 
@@ -85,3 +91,122 @@ def test_a_killed_training_goes_on_to_the_same_losses(
     ends, resumed = run(file, tmp_path / "killed", *again, world=world)
     assert (ends, resumed["first_step"]) == ([0] * world, 10)
     assert resumed["losses"] == whole["losses"][10:]
+
+
+@pytest.mark.slow
+def test_a_training_that_is_told_to_stop_saves_first_and_ends_with_a_code_that_says_so(
+    run: Run, tmp_path: Path
+) -> None:
+    file = exported(training("pythia-160m", "zero_2", 2), tmp_path)
+    reading = file.read_text().replace("2 if CUDA else 0", "1")
+    assert "WORKERS, KEPT = 20240921, 1, 2" in reading
+    file.write_text(reading)
+    ends, stopped = run(file, tmp_path, "--max-steps", "20", world=2, stop_at=7)
+    assert (ends, len(stopped["losses"])) == ([75, 75], 7)
+    ends, resumed = run(file, tmp_path, "--max-steps", "9", world=2)
+    assert (ends, resumed["first_step"], len(resumed["losses"])) == ([0, 0], 7, 2)
+    ends, _ = run(file, tmp_path, "--max-steps", "9")
+    assert ends == [2], "it was written by two processes"
+    assert [path.name for path in sorted((tmp_path / "checkpoints").iterdir())] == ["step-000000007", "step-000000009"]
+
+
+# --- What is exported ---
+
+
+def constants(file: Path) -> dict[str, Any]:
+    """The names that a script gives to literals at its top."""
+    found: dict[str, Any] = {}
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Tuple):
+            assert isinstance(node.value, ast.Tuple)
+            for name, value in zip(target.elts, node.value.elts, strict=True):
+                found[ast.unparse(name)] = ast.unparse(value)
+    return found
+
+
+def test_the_fastest_measured_settings_are_exported_as_they_ran(tmp_path: Path) -> None:
+    done = repro("export", H100, "--models", "pythia-1b", "--out", str(tmp_path))
+    assert done.stdout.startswith(
+        f"Pythia-1B with free_lunch on 1 x H100, MBS 16, GAS 64: 24.8 s a step, 41 days (measured: {H100}).\n"
+    )
+    assert {path.name for path in tmp_path.iterdir()} == {"train.py", "training_arguments.json", "accelerate.yaml"}
+    known = constants(tmp_path / SCRIPT)
+    assert (known["BATCH"], known["MBS"], known["STEPS"]) == ("1024", "16 if CUDA else 1", "143000")
+    assert (known["RATE"], known["KERNELS"], known["TF32"]) == ("0.0003", "True", "True")
+    assert "torch.compile(model)" in (tmp_path / SCRIPT).read_text()
+    arguments = json.loads((tmp_path / "training_arguments.json").read_text())
+    assert arguments["per_device_train_batch_size"] * arguments["gradient_accumulation_steps"] == 1024
+
+
+def test_predicted_settings_are_exported_without_a_measurement(tmp_path: Path) -> None:
+    done = repro(*PREDICTED, "--gpus", "4", "--out", str(tmp_path))
+    assert done.stdout.startswith("Pythia-2.8B with free_lunch+zero_1 on 4 x A100, MBS 8, GAS 32: ")
+    assert " days (predicted: repro predict).\n" in done.stdout
+    assert "--standalone --nproc-per-node 4 " in done.stdout
+    config = json.loads((tmp_path / "deepspeed.json").read_text())
+    assert (config["zero_optimization"]["stage"], config["train_micro_batch_size_per_gpu"]) == (1, 8)
+
+
+def test_a_script_has_no_line_of_another_engine() -> None:
+    text = {settings: script(training("pythia-1b", settings)) for settings in ("naive", "zero_2", "fsdp_3")}
+    of_one = {"naive": "DistributedDataParallel(", "zero_2": "deepspeed.initialize(", "fsdp_3": "fully_shard("}
+    for settings, written in text.items():
+        assert [name for name, call in of_one.items() if call in written] == [settings]
+        assert "GradScaler" not in written
+        assert "@" not in written
+
+
+def test_a_train_py_that_is_there_is_not_replaced(tmp_path: Path) -> None:
+    assert repro(*PREDICTED, "--out", str(tmp_path)).returncode == 0
+    (tmp_path / SCRIPT).write_text("with my data\n")
+    assert "train.py, which would be lost: name another folder" in refusal(*PREDICTED, "--out", str(tmp_path))
+    assert (tmp_path / SCRIPT).read_text() == "with my data\n"
+
+
+def test_what_a_results_folder_says_stays_text(tmp_path: Path) -> None:
+    named = 'unknown GPU (A100"\n\nimport antigravity\n# \\)'
+    folder = results_folder(tmp_path / "run", record("vit", "naive", 30, gpu=named))
+    assert repro("export", str(folder), "--out", str(tmp_path / "out")).returncode == 0
+    file = tmp_path / "out" / SCRIPT
+    assert ast.literal_eval(constants(file)["DEVICE"]) == visible(named)
+    imports = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Import)]
+    assert "antigravity" not in {alias.name for node in imports for alias in node.names}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "expected a results folder or --predicted, one of them"),
+        ([H100, "--predicted"], "expected a results folder or --predicted, one of them"),
+        ([str(KEPT)], "and vit: name one with --models"),
+        ([H100, "--models", "pythia-2b"], "did you mean"),
+        ([str(KEPT), "--models", "vit", "--gpus", "4"], "of vit on 4 GPUs that was timed: it has vit on 1 x cpu"),
+        ([H100, "--models", "pythia-1b", "--nodes", "2"], "--nodes: a measured run says how many it had"),
+        (["--predicted", "--models", "pythia-1b"], "--predicted needs --gpu: which GPU?"),
+        (["--predicted", "--models", "pythia-1b", "--gpu", "A100", "--gpus", "3"], "does not divide by 3"),
+        (["--predicted", "--models", "pythia-6.9b", "--gpu", "RTX 3090"], "does not train on 1 x RTX 3090"),
+    ],
+)
+def test_bad_input_gets_one_line(tmp_path: Path, arguments: list[str], says: str) -> None:
+    assert says in refusal("export", *arguments, "--out", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_it_needs_no_torch(tmp_path: Path) -> None:
+    assert slow_imports(*PREDICTED, "--out", str(tmp_path)) == set()
+
+
+# --- Configurations ---
+
+
+@pytest.mark.slow
+def test_transformers_takes_the_arguments(in_ranks: Callable[..., list[Any]], tmp_path: Path) -> None:
+    """Its Trainer needs accelerate, which the stack does not have: without, the names of the arguments are checked."""
+    for settings in ("free_lunch", "checkpointing+fsdp_3+offloading", "zero_2"):
+        folder = tmp_path / settings
+        folder.mkdir()
+        exported(training("pythia-1b", settings), folder)
+        [found] = in_ranks("transformers_arguments", folder=str(folder))
+        assert found["unknown"] == []
+        assert found["taken"] in (None, [143_000, "cosine_with_min_lr"])
+        assert (found["taken"] is None) == (find_spec("accelerate") is None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import os
 import re
 import runpy
@@ -12,6 +13,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -966,8 +968,8 @@ def count_flops(rank: Rank, recipe: str, scale: Scale, cured: bool) -> dict[str,
 def run_exported(
     rank: Rank, script: str, words: list[str], port: int, kill_at: int | None = None, stop_at: int | None = None
 ) -> Any:
-    """Run a train.py as torchrun would; return its exit code, the class of its model, and whether layers recompute.
-    Every rank is killed after step `kill_at`; the last rank gets SIGTERM in step `stop_at`."""
+    """Run a train.py as torchrun would; return its exit code. Every rank is killed in step `kill_at`; in
+    step `stop_at` all get SIGTERM, as from SLURM, with the processes that read their data."""
     step = tracking.Tracker.step
 
     def watched(tracker: tracking.Tracker, number: int, **values: float) -> None:
@@ -975,9 +977,9 @@ def run_exported(
         if number == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
         if number == stop_at and rank.index == rank.world - 1:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.killpg(os.getpgrp(), signal.SIGTERM)  # also those that read data
 
-    tracking.Tracker.step = watched  # type: ignore[method-assign]
+    tracking.Tracker.step = watched  # type: ignore[method-assign,assignment]
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LOCAL_WORLD_SIZE=str(rank.world))
     os.environ["OMP_NUM_THREADS"] = "1"
     sys.argv = [script, *words]
@@ -986,3 +988,15 @@ def run_exported(
     except SystemExit as end:
         return end.code
     return None
+
+
+def transformers_arguments(rank: Rank, folder: str) -> dict[str, Any]:
+    """Return which exported arguments transformers does not know, and a few as it takes them, if accelerate is
+    installed."""
+    from transformers import TrainingArguments
+
+    os.chdir(folder)
+    arguments = json.loads(Path("training_arguments.json").read_text())
+    known = {field.name for field in dataclasses.fields(TrainingArguments)}
+    taken = TrainingArguments(**arguments) if find_spec("accelerate") else None
+    return {"unknown": sorted(arguments.keys() - known), "taken": taken and [taken.max_steps, taken.lr_scheduler_type]}

@@ -58,6 +58,7 @@ def _parts(training: Training) -> set[str]:
         "clip": recipe.clip is not None,
         "checkpointing": settings.checkpointing,
         "compiled": training.compiled,
+        "several": training.world > 1,
         "layers": settings.checkpointing or settings.library == "fsdp",
         "overlap": settings.stage >= 2,
         "text": isinstance(recipe.inputs, Text),
@@ -80,7 +81,7 @@ def _values(training: Training) -> dict[str, Any]:
         "name": recipe.name,
         "method": settings.id,
         "version": __version__,
-        "root": repr(str(ROOT)),
+        "root": _literal(str(ROOT)),
         "preloaded": '("deepspeed",)' if settings.library == "deepspeed" else "()",
         "recipe": _literal(recipe.id),
         "scale": _literal(recipe.scale),
@@ -91,6 +92,7 @@ def _values(training: Training) -> dict[str, Any]:
         "micro_batch": _micro_batch(training),
         "steps": f"{recipe.training_steps:_}",
         "gpus": training.world,
+        "count": training.count,
         "device": _literal(training.device),
         "step": f"{training.step_seconds:.4g}",
         "origin": _literal(training.origin),
@@ -123,8 +125,8 @@ def _values(training: Training) -> dict[str, Any]:
 
 
 def _literal(text: str) -> str:
-    """Return a Python literal in double quotes, in ASCII and on one line whatever the text holds."""
-    return json.dumps(text)
+    """Return a Python literal, in ASCII and on one line whatever the text holds."""
+    return json.dumps(text) if text.isascii() else ascii(text)
 
 
 def _micro_batch(training: Training) -> str:

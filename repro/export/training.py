@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -58,7 +58,7 @@ def measured(runs: Joined, model: str | None, gpu: str | None, gpus: int | None)
         and gpus in (None, each.world)
     ]
     if not found:
-        raise UserError(f"{runs.name} has no trial of {_asked(model, gpu, gpus)} that was timed: {_had(ran)}")
+        raise UserError(f"{runs.name} has no trial of {_asked(model, gpu, gpus)} that was timed: {_had(ran, model)}")
     recipes = list(dict.fromkeys(each.recipe for each in found))
     if len(recipes) > 1:
         raise UserError(f"{runs.name} has trials of {listing(recipes)}: name one with --models")
@@ -88,11 +88,12 @@ def _preference(record: Record) -> tuple[bool, bool, bool, float]:
 
 
 def _asked(model: str | None, gpu: str | None, gpus: int | None) -> str:
-    where = " x ".join(str(each) for each in (gpus, gpu or (gpus and "devices")) if each)
-    return f"{model or 'any model'}{f' on {where}' if where else ''}"
+    machine = f"{gpus or ''} {gpu or ('GPUs' if gpus else '')}".strip()
+    return f"{model or 'any model'}{f' on {machine}' if machine else ''}"
 
 
-def _had(records: Iterable[Record]) -> str:
+def _had(records: Sequence[Record], model: str | None) -> str:
+    records = [each for each in records if each.recipe == model] or records
     there = dict.fromkeys(f"{each.recipe} on {each.machine}" for each in records)
     return f"it has {listing([*there]) if there else 'none at all'}"
 
