@@ -995,6 +995,8 @@ def transformers_arguments(rank: Rank, folder: str) -> dict[str, Any]:
     installed."""
     from transformers import TrainingArguments
 
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):  # accelerate would wait for the other ranks
+        os.environ.pop(name)
     os.chdir(folder)
     arguments = json.loads(Path("training_arguments.json").read_text())
     known = {field.name for field in dataclasses.fields(TrainingArguments)}
