@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 import socket
 from collections.abc import Callable
@@ -15,13 +16,14 @@ import pytest
 from repro import models
 from repro.console import visible
 from repro.export.configurations import configurations
+from repro.export.kept import Kept
 from repro.export.script import SCRIPT, script
 from repro.export.training import Training
 from repro.machine.support import compiles
 from repro.measure.launcher import ForkServer
 from repro.measure.server import Job
 from repro.paper.settings import Settings
-from tests.command_line import KEPT, ROOT, record, refusal, repro, results_folder, slow_imports
+from tests.command_line import KEPT, ROOT, answer, record, refusal, repro, results_folder, slow_imports
 
 H100 = str(ROOT / "results" / "h100" / "text")
 PREDICTED = ("export", "--predicted", "--models", "pythia-2.8b", "--gpu", "A100")
@@ -210,3 +212,42 @@ def test_transformers_takes_the_arguments(in_ranks: Callable[..., list[Any]], tm
         assert found["unknown"] == []
         assert found["taken"] in (None, [143_000, "cosine_with_min_lr"])
         assert (found["taken"] is None) == (find_spec("accelerate") is None)
+
+
+# --- What a training records ---
+
+SPOT = ("--interrupted-every", "12h", "--restart-time", "10m")
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """What train.py keeps of Pythia-1B on one RTX 4090, whose checkpoints take two minutes."""
+    step = 200 * 86_400 / 143_000
+    known = Kept(
+        *("pythia-1b", "paper", "free_lunch", "RTX 4090", 1, "DistributedDataParallel", 4, 256, 0),
+        *([10.9, None], [40.0, step], 10**10, 120.0, step, 200.0, 2 * 10**10),
+    )
+    (tmp_path / "training.json").write_text(json.dumps(dataclasses.asdict(known)))
+    return tmp_path
+
+
+def test_rent_takes_the_days_and_the_time_of_a_checkpoint_from_a_training(kept: Path) -> None:
+    asked = ("rent", "--model", "pythia-1b", "--gpu", "RTX 4090", "--measured", str(kept))
+    rows = {row["terms"]: row for row in answer(*asked, *SPOT)["rows"] if row["provider"] == "RunPod"}
+    assert (rows["on-demand"]["days"], rows["on-demand"]["origin"]) == (200, "measured")
+    assert rows["on-demand"]["source"] == f"{kept}, train.py, free_lunch"
+    hours = ("rent", "--hours", "4800", "--gpu", "RTX 4090")
+    given = {row["terms"]: row for row in answer(*hours, *SPOT, "--checkpoint-time", "2m")["rows"]}
+    assert rows["spot"]["checkpoint_every_h"] == given["spot"]["checkpoint_every_h"]
+    assert rows["spot"]["cost_usd"] == given["spot"]["cost_usd"]
+
+
+def test_rent_refuses_a_training_that_says_nothing_of_the_run(kept: Path) -> None:
+    asked = ("rent", "--model", "pythia-1b", "--measured", str(kept), *SPOT)
+    assert "says how long one took, 120 s; leave one of them out" in refusal(*asked, "--checkpoint-time", "1m")
+    assert "trained pythia-1b, not vit" in refusal("rent", "--model", "vit", "--measured", str(kept))
+    file = kept / "training.json"
+    file.write_text(file.read_text().replace('"paper"', '"tiny"'))
+    assert "is of a tiny model" in refusal(*asked)
+    file.write_text("{}")
+    assert "is not what train.py keeps (it lacks recipe, scale, " in refusal(*asked)

@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import __version__
 from ..console import ROOT
+from ..machine.support import uses_custom_kernels
 from ..models.recipe import Generation, Images, Text
 from .training import Training
 
@@ -74,11 +75,11 @@ def _values(training: Training) -> dict[str, Any]:
     recipe, settings, inputs = training.recipe, training.settings, training.recipe.inputs
     fsdp, half, parts = settings.library == "fsdp", _HALF.get(recipe.precision), _parts(training)
     offload = "CPUOffloadPolicy" if settings.offloading else "OffloadPolicy"
-    kernels = settings.free_lunch
+    kernels = {cuda: uses_custom_kernels(recipe, settings, cuda) for cuda in (False, True)}
     model = "torch.compile(model)" if training.compiled else "model"
     scaler = "ShardedGradScaler" if fsdp else "torch.amp.GradScaler"
     return {
-        "name": recipe.name,
+        "name": re.sub(r"[^\w .:+-]", "_", recipe.name, flags=re.ASCII),
         "method": settings.id,
         "version": __version__,
         "root": _literal(str(ROOT)),
@@ -105,7 +106,7 @@ def _values(training: Training) -> dict[str, Any]:
         "warmup": recipe.schedule.warmup_steps,
         "floor": recipe.schedule.floor,
         "clip": recipe.clip,
-        "kernels": "CUDA" if kernels and recipe.family == "mamba" else kernels,
+        "kernels": "CUDA" if kernels[True] and not kernels[False] else kernels[True],
         "attention": _literal(settings.attention),
         "tf32": training.tf32,
         "vocabulary": getattr(inputs, "vocabulary", None),
