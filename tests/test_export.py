@@ -19,10 +19,14 @@ from repro.export.configurations import configurations
 from repro.export.kept import Kept
 from repro.export.script import SCRIPT, script
 from repro.export.training import Training
-from repro.machine.support import compiles
+from repro.installation import installed
+from repro.machine.support import Stack, compiles
+from repro.measure import trial
 from repro.measure.launcher import ForkServer
 from repro.measure.server import Job
+from repro.measure.trial import Bench
 from repro.paper.settings import Settings
+from repro.record import Trial
 from tests.command_line import KEPT, ROOT, answer, record, refusal, repro, results_folder, slow_imports
 
 H100 = str(ROOT / "results" / "h100" / "text")
@@ -110,6 +114,20 @@ def test_a_training_that_is_told_to_stop_saves_first_and_ends_with_a_code_that_s
     ends, _ = run(file, tmp_path, "--max-steps", "9")
     assert ends == [2], "it was written by two processes"
     assert [path.name for path in sorted((tmp_path / "checkpoints").iterdir())] == ["step-000000007", "step-000000009"]
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_it_runs_what_was_measured_at_the_measured_pace(run: Run, fork_server: ForkServer, tmp_path: Path) -> None:
+    packages = {name: version for name in ("torch", "transformers") if (version := installed(name))}
+    bench = Bench(fork_server, Stack(packages, None), None, tmp_path)
+    found = trial.run(Trial("roberta", "tiny", "naive", "cpu", 2, steps=5, micro_batch=8), bench)
+    assert found.status == "ok", found.reason
+    assert repro("export", str(results_folder(tmp_path / "run", found)), "--out", str(tmp_path)).returncode == 0
+    ends, kept = run(tmp_path / SCRIPT, tmp_path, "--max-steps", "10", world=2)
+    assert ends == [0, 0]
+    assert kept["wrapper"] == found.ran.wrapper
+    assert min(kept["step_seconds"]) == pytest.approx(min(found.derived.step_rounds), rel=0.1)
 
 
 # --- What is exported ---

@@ -981,7 +981,7 @@ def run_exported(
 
     tracking.Tracker.step = watched  # type: ignore[method-assign,assignment]
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LOCAL_WORLD_SIZE=str(rank.world))
-    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ["OMP_NUM_THREADS"] = "1"  # as torchrun sets it
     sys.argv = [script, *words]
     try:
         runpy.run_path(script, run_name="__main__")

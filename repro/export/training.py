@@ -49,7 +49,7 @@ class Training(OnMachine):
 def measured(runs: Joined, model: str | None, gpu: str | None, gpus: int | None) -> Training:
     """Return the fastest settings that were measured: of this model, on this GPU and number of them, None for any.
     Raise UserError where there are none, or of several models."""
-    ran = [each for each in runs.records if Answer.of(each).ran and each.true_step]
+    ran = [each for each in runs.records if Answer.of(each).ran and each.derived.true_step]
     found = [
         each
         for each in ran
@@ -70,11 +70,11 @@ def measured(runs: Joined, model: str | None, gpu: str | None, gpus: int | None)
         best.device,
         best.count,
         best.nodes,
-        best.micro_batch or 1,
-        best.accumulation or 1,
-        best.compiled,
-        best.in_tf32,
-        best.true_step or 0.0,
+        best.batch.micro_batch or 1,
+        best.batch.accumulation or 1,
+        best.ran.compiled,
+        best.ran.in_tf32,
+        best.derived.true_step or 0.0,
         "measured",
         str(runs.run_of(best).folder),
         best.memory_limit,
@@ -84,7 +84,7 @@ def measured(runs: Joined, model: str | None, gpu: str | None, gpus: int | None)
 def _preference(record: Record) -> tuple[bool, bool, bool, float]:
     """Order records: the paper's scale, undisturbed, with the whole memory, and the fastest first."""
     disturbed = Answer.of(record) is Answer.DISTURBED
-    return record.scale != "paper", disturbed, record.memory_limit is not None, record.true_step or 0.0
+    return record.scale != "paper", disturbed, record.memory_limit is not None, record.derived.true_step or 0.0
 
 
 def _asked(model: str | None, gpu: str | None, gpus: int | None) -> str:
