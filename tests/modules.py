@@ -29,7 +29,7 @@ LAYERS = (
     ("repro.validity",),
     ("repro.measure", "repro.predict"),
     ("repro.run",),
-    ("repro.compare", "repro.lab", "repro.money"),
+    ("repro.compare", "repro.export", "repro.lab", "repro.money"),
     ("repro.claims",),
     ("repro.report",),
     ("repro.commands",),

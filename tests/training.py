@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import os
 import re
+import runpy
+import signal
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +29,6 @@ from repro.measure import engine, epochs, phases, probes
 from repro.measure.clock import Clock, Watch, kernel_path, optimizer_path, synchronised, wait
 from repro.measure.engine.base import WrongWrapperError, layers, rate_factor, torch_optimizer
 from repro.measure.engine.plain import PlainEngine
-from repro.measure.engine.zero import configuration
 from repro.measure.phases import random_batch
 from repro.measure.rank import SEED, Rank
 from repro.measure.rank_reports import Report
@@ -34,7 +37,9 @@ from repro.models.adversarial import Adversaries
 from repro.models.objective import ImageClassification
 from repro.models.recipe import Images, Optimizer, Precision, Recipe, Scale, Schedule, Text
 from repro.models.transformer import TextShape
+from repro.paper.deepspeed import configuration
 from repro.paper.settings import Settings
+from repro.run import tracking
 
 torch.set_num_threads(1)  # the models are tiny: more threads would only wait for each other
 
@@ -955,3 +960,45 @@ def count_flops(rank: Rank, recipe: str, scale: Scale, cured: bool) -> dict[str,
         with FlopCounterMode(display=False, custom_mapping=mapping) as backward:
             loss.backward()
     return {"forward": forward.get_total_flops(), "backward": backward.get_total_flops()}
+
+
+# --- The exported train.py ---
+
+
+def run_exported(
+    rank: Rank, script: str, words: list[str], port: int, kill_at: int | None = None, stop_at: int | None = None
+) -> Any:
+    """Run a train.py as torchrun would; return its exit code. Every rank is killed in step `kill_at`; in
+    step `stop_at` all get SIGTERM, as from SLURM, with the processes that read their data."""
+    step = tracking.Tracker.step
+
+    def watched(tracker: tracking.Tracker, number: int, **values: float) -> None:
+        step(tracker, number, **values)
+        if number == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if number == stop_at and rank.index == rank.world - 1:
+            os.killpg(os.getpgrp(), signal.SIGTERM)  # also those that read data
+
+    tracking.Tracker.step = watched  # type: ignore[method-assign,assignment]
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LOCAL_WORLD_SIZE=str(rank.world))
+    os.environ["OMP_NUM_THREADS"] = "1"  # as torchrun sets it
+    sys.argv = [script, *words]
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as end:
+        return end.code
+    return None
+
+
+def transformers_arguments(rank: Rank, folder: str) -> dict[str, Any]:
+    """Return which exported arguments transformers does not know, and a few as it takes them, if accelerate is
+    installed."""
+    from transformers import TrainingArguments
+
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):  # accelerate would wait for the other ranks
+        os.environ.pop(name)
+    os.chdir(folder)
+    arguments = json.loads(Path("training_arguments.json").read_text())
+    known = {field.name for field in dataclasses.fields(TrainingArguments)}
+    taken = TrainingArguments(**arguments) if find_spec("accelerate") else None
+    return {"unknown": sorted(arguments.keys() - known), "taken": taken and [taken.max_steps, taken.lr_scheduler_type]}

@@ -15,6 +15,7 @@ HELP = {
     "settings": "list the paper's search space of settings",
     "table": "print a table of the paper, with measured values beside it",
     "predict": "predict days, memory and step time on GPUs that are not here, without torch",
+    "export": "write a script and configurations that train with the best settings, measured or predicted",
     "calibrate": "measure this machine's speeds (products, copies, launches, exchanges) for predictions on it",
     "audit": "say of every published cell whether it can be true, by the FLOP/s that it implies",
     "claims": "recompute the numbers in the papers' sentences, and say which hold",

@@ -6,11 +6,14 @@ import argparse
 import math
 from collections.abc import Sequence
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 from .. import formats, models
 from ..console import UserError
-from ..formats import are, bounds_text, figures, money_text, short_days
+from ..export import kept
+from ..export.kept import Kept
+from ..formats import Interval, are, bounds_text, figures, money_text, short_days
 from ..money import renting
 from ..money.choice import INSTEAD, believed, doubts, doubts_text
 from ..money.days import TrainingDays, days_on
@@ -35,7 +38,11 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", metavar="N", help="only this number of GPUs")
     spot = parser.add_argument_group("spot instances")
     spot.add_argument("--interrupted-every", metavar="12h", help="mean time between two interruptions")
-    spot.add_argument("--checkpoint-time", metavar="2m", help="time to write a checkpoint")
+    spot.add_argument(
+        "--checkpoint-time",
+        metavar="2m",
+        help="time to write a checkpoint (default: that of train.py, in a --measured folder)",
+    )
     spot.add_argument(
         "--restart-time", metavar="10m", help="time from an interruption to training again, which is paid for"
     )
@@ -54,6 +61,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
+    trained = _trained(given)
     unit, prices = read_prices(given)
     gpu = read_gpu(given)
     gpus = read_gpus(given)
@@ -63,7 +71,7 @@ def main(given: argparse.Namespace) -> int:
                 raise UserError(f"--{option.replace('_', '-')} needs a run: --model ID, or --hours with --gpu")
         print(printout(*_prices(prices, gpu, gpus, unit), given.format))
     else:
-        printed, instead = _runs(given, prices, gpu, gpus, unit)
+        printed, instead = _runs(given, trained, prices, gpu, gpus, unit)
         print(printout(*printed, given.format, currency=unit, best_with_predicted_days=instead))
     return 0
 
@@ -112,11 +120,39 @@ def _prices(prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> 
     return ["Prices per GPU and hour, each in its own currency; --model or --hours reckons a run."], rows, notes
 
 
+def _trained(given: argparse.Namespace) -> dict[Path, Kept]:
+    """Take the folders of an exported train.py out of --measured, and return what it kept in each. Raise UserError for
+    one of another model, and where the time of a checkpoint is given as well."""
+    if given.model is None and given.hours is None:
+        return {}
+    found = {folder: one for folder in given.measured or () if (one := kept.read(folder)) is not None}
+    for folder, one in found.items():
+        if given.model not in (None, one.recipe):
+            raise UserError(f"--measured {folder} trained {one.recipe}, not {given.model}")
+        if given.checkpoint_time is not None:
+            raise UserError(
+                f"--checkpoint-time {given.checkpoint_time}: --measured {folder} says how long one took, "
+                f"{figures(one.checkpoint_seconds)} s; leave one of them out"
+            )
+    if len(found) > 1:
+        raise UserError(f"--measured {' and '.join(map(str, found))}: expected one folder of train.py")
+    if found:
+        given.measured = [folder for folder in given.measured if folder not in found] or None
+    if found and any(getattr(given, name) is not None for name in (*_SPOT, *_CHECKPOINTS)):
+        given.checkpoint_time = f"{next(iter(found.values())).checkpoint_seconds:f}s"
+    return found
+
+
 def _runs(
-    given: argparse.Namespace, prices: PriceList, gpu: str | None, gpus: int | None, unit: str
+    given: argparse.Namespace,
+    trained: dict[Path, Kept],
+    prices: PriceList,
+    gpu: str | None,
+    gpus: int | None,
+    unit: str,
 ) -> tuple[Printed, Row | None]:
     """Return a run on every rental that serves it, and the best with predicted days where doubted ones matter."""
-    runs, spot, storage = _asked(given, gpu, gpus), _spot(given), _storage(given, prices, unit)
+    runs, spot, storage = _asked(given, trained, gpu, gpus), _spot(given), _storage(given, prices, unit)
     found = renting.rented_runs(runs, prices.rentals, unit, prices.rates, spot, storage)
     lacking = renting.unrated(runs, prices.rentals, unit, prices.rates)
     if not found:
@@ -171,13 +207,19 @@ def _taken(row: Rented, unit: str) -> str:
     )
 
 
-def _asked(given: argparse.Namespace, gpu: str | None, gpus: int | None) -> list[TrainingDays]:
+def _asked(
+    given: argparse.Namespace, trained: dict[Path, Kept], gpu: str | None, gpus: int | None
+) -> list[TrainingDays]:
     check_run(given)
     if given.hours is not None:
         if gpu is None:
             raise UserError("--hours needs --gpu NAME: hours of a run on which GPU?")
         return [renting.given_hours(gpu, gpus or 1, formats.positive(given.hours, "--hours", "100"))]
-    return days_on(gpu, gpus, given.model, given.measured, given.predicted)
+    rows = [
+        TrainingDays(one.device, one.count, Interval.exact(one.days), "measured", f"{folder}, train.py, {one.settings}")
+        for folder, one in trained.items()
+    ]
+    return days_on(gpu, gpus, given.model, given.measured, given.predicted, rows)
 
 
 def _spot(given: argparse.Namespace) -> Spot | None:

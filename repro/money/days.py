@@ -51,16 +51,21 @@ class TrainingDays(OfGpus):
         return replace(self, days=(self.days * runs).mapped(self.known))
 
 
-def training_days(model: str, measured: Sequence[Path] | None = None, predicted: bool = False) -> list[TrainingDays]:
-    """Return a model's days: Table 1's, replaced by those measured in results folders. With `predicted`, those of GPUs
-    that are not in Table 1 are added, as far as training is predicted to fit them; of a model of one's own all are
-    predicted.
+def training_days(
+    model: str,
+    measured: Sequence[Path] | None = None,
+    predicted: bool = False,
+    trained: Sequence[TrainingDays] = (),
+) -> list[TrainingDays]:
+    """Return a model's days: Table 1's, replaced by those measured in results folders, and these by `trained` ones.
+    With `predicted`, those of GPUs that are not in Table 1 are added, as far as training is predicted to fit them; of a
+    model of one's own all are predicted.
 
     Raises UserError for an unknown model, for one that is not the paper's and was not measured, and for folders without
     a measurement of it.
     """
     is_own = models.is_own(model)
-    if measured is None and not is_own:
+    if measured is None and not trained and not is_own:
         models.find_of_paper(model)
     found = {(row.gpu, row.gpus): row for row in expected_days(model)}
     if predicted or (is_own and measured is None):
@@ -68,11 +73,17 @@ def training_days(model: str, measured: Sequence[Path] | None = None, predicted:
         found |= {(row.gpu, row.gpus): row for row in predicted_days(model) if row.gpu not in known}
     if measured is not None:
         found |= {(row.gpu, row.gpus): row for row in measured_days(model, measured)}
+    found |= {(row.gpu, row.gpus): row for row in trained}
     return list(found.values())
 
 
 def days_on(
-    gpu: str | OwnGpu | None, gpus: int | None, model: str, measured: Sequence[Path] | None, predicted: bool
+    gpu: str | OwnGpu | None,
+    gpus: int | None,
+    model: str,
+    measured: Sequence[Path] | None,
+    predicted: bool,
+    trained: Sequence[TrainingDays] = (),
 ) -> list[TrainingDays]:
     """Return the days on that GPU and that number of them; None matches all. Those on a GPU of the user's own are
     predicted. Raises UserError where there are none, naming those that are known."""
@@ -87,13 +98,13 @@ def days_on(
     def asked(days: list[TrainingDays]) -> list[TrainingDays]:
         return [row for row in days if gpu in (None, row.gpu) and gpus in (None, row.gpus)]
 
-    days = training_days(model, measured, predicted)
+    days = training_days(model, measured, predicted, trained)
     found = asked(days)
     if not found:
         numbers = sorted({row.gpus for row in days if gpu in (None, row.gpu)})
         names = ", ".join(dict.fromkeys(row.gpu for row in days))
         known = f"{', '.join(map(str, numbers))} {gpu or 'GPUs'}" if numbers else names
-        would_be = not predicted and model in models.IDS and asked(training_days(model, measured, predicted=True))
+        would_be = not predicted and model in models.IDS and asked(training_days(model, measured, True, trained))
         way_out = "; --predicted brings days that are only predicted" if would_be else ""
         machine = f"{gpus or ''} {gpu or ('GPU' if gpus == 1 else 'GPUs')}".strip()
         raise UserError(f"nobody knows how long {model} takes on {machine}; known: {known}{way_out}")

@@ -2,9 +2,10 @@
 
     python -m repro.run.tracking NAME FOLDER SOCKET
 
-starts the tracker process, which loads the tracker's library and receives each trial after its record is on disk. If it
-fails, the run prints a one-line warning and goes on. Every call of `repro run` is one run of the tracker, with all
-trials of the folder. The output of the libraries goes to logs/tracker.log.
+starts the tracker process, which loads the tracker's library and receives a description of the run, and each trial
+after its record is on disk, or each step of a training. If it fails, the run prints a one-line warning and goes on.
+Every call of `repro run` is one run of the tracker, with all trials of the folder, and so is every start of an exported
+train.py. The output of the libraries goes to logs/tracker.log.
 """
 
 from __future__ import annotations
@@ -61,6 +62,10 @@ class Library(ABC):
         """Log a trial's record, the run's `number`th."""
 
     @abstractmethod
+    def step(self, number: int, values: Row) -> None:
+        """Log the values of a training's `number`th step."""
+
+    @abstractmethod
     def end(self, verdicts: Sequence[Row], report: Path) -> None:
         """Log a verdict for each cell, and the report, a Markdown file."""
 
@@ -95,6 +100,9 @@ class WeightsAndBiases(Library):
     def trial(self, number: int, record: Row) -> None:
         self._run.log({"id": record["id"], **labels(record), **metrics(record)}, step=number)
 
+    def step(self, number: int, values: Row) -> None:
+        self._run.log(values, step=number)
+
     def end(self, verdicts: Sequence[Row], report: Path) -> None:
         columns: list[str | int] = list(verdicts[0])
         table = self._wandb.Table(columns=columns, data=[list(row.values()) for row in verdicts])
@@ -122,6 +130,10 @@ class TensorBoard(Library):
             self._writer.add_scalar(f"step_seconds/{record['id']}", seconds, round)
         self._writer.add_hparams(labels(record), metrics(record), run_name=record["id"].replace("/", "_"))
 
+    def step(self, number: int, values: Row) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, number)
+
     def end(self, verdicts: Sequence[Row], report: Path) -> None:
         for word, count in counts(verdicts).items():
             self._writer.add_scalar(word, count)
@@ -145,6 +157,9 @@ class Trackio(Library):
 
     def trial(self, number: int, record: Row) -> None:
         self._trackio.log({"id": record["id"], **labels(record), **metrics(record)}, step=number)
+
+    def step(self, number: int, values: Row) -> None:
+        self._trackio.log(values, step=number)
 
     def end(self, verdicts: Sequence[Row], report: Path) -> None:
         texts = {"verdicts": render(verdicts, "markdown"), "report": report.read_text(encoding="utf-8")}
@@ -179,14 +194,16 @@ def counts(verdicts: Sequence[Row]) -> dict[str, int]:
 def serve(name: str, folder: Path, stream: socket.socket) -> None:
     """Log all messages until the stream ends, then answer in a line of JSON: where the data is, or an error."""
     try:
-        config = json.loads((folder / environment.FILE).read_text())
-        library = LIBRARIES[name](folder, f"{folder.resolve().name}-{time.strftime('%Y%m%d-%H%M%S')}", config)
+        messages = map(json.loads, stream.makefile("r"))
+        described = next(messages)["described"] or json.loads((folder / environment.FILE).read_text())
+        library = LIBRARIES[name](folder, f"{folder.resolve().name}-{time.strftime('%Y%m%d-%H%M%S')}", described)
         number = 0
-        for line in stream.makefile("r"):
-            message = json.loads(line)
+        for message in messages:
             if "trial" in message:
                 library.trial(number, message["trial"])
                 number += 1
+            elif "step" in message:
+                library.step(message["step"], message["values"])
             else:
                 library.end(json.loads((folder / results.VERDICTS).read_text()), folder / results.REPORT)
         library.finish()
@@ -204,10 +221,11 @@ _PATIENCE = 120.0  # seconds
 
 class Tracker:
     """The run's connection to the tracker process. A context manager: leaving it waits for the tracker to finish, at
-    most `_PATIENCE`, as does each message to it. With the name `none`, and after a failure, it does nothing."""
+    most `_PATIENCE`, as does each message to it. With the name `none`, and after a failure, it does nothing.
+    `described` is what the tracker shows of the run, by default the folder's environment.json."""
 
-    def __init__(self, name: Name, folder: Path) -> None:
-        self._name, self._folder = name, folder
+    def __init__(self, name: Name, folder: Path, described: Row | None = None) -> None:
+        self._name, self._folder, self._described = name, folder, described
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Tracker:
@@ -230,6 +248,7 @@ class Tracker:
                 start_new_session=True,  # protects it from Ctrl-C, so that it receives the run's last messages
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
+        self._send({"described": self._described})
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -255,6 +274,10 @@ class Tracker:
     def trial(self, record: Record) -> None:
         """Send a trial whose record is on disk."""
         self._send({"trial": datafile.plain(record.as_published)})
+
+    def step(self, number: int, **values: float) -> None:
+        """Send what a step of a training came to."""
+        self._send({"step": number, "values": values})
 
     def end(self) -> None:
         """Announce that the run's verdicts.json and report.md are on disk."""

@@ -1,0 +1,96 @@
+"""`repro export`: write a script and configurations that train a model with the best settings for a machine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from .. import command, files, models
+from ..console import UserError
+from ..export.configurations import configurations
+from ..export.script import SCRIPT, script
+from ..export.training import Training, measured, predicted
+from ..formats import count_if_given, figures, listing, path, shell_words
+from ..installation import installed
+from ..predict.hardware import Machine, gpu_named
+from ..run.reading import measured as read_measured
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "folder", nargs="?", type=path, metavar="DIR", help="results folder of a run: its fastest settings are exported"
+    )
+    add("--predicted", action="store_true", help="in place of DIR: the settings that are predicted to be the fastest")
+    add("--models", type=models.typed, metavar="ID", help="the recipe to train (default: the one of DIR)")
+    add("--gpu", metavar="NAME", help="the GPU to train on (default: the one of DIR that is the fastest)")
+    add(
+        "--gpus", metavar="N", help="GPUs to train on, of each node (default: as many as are the fastest; predicted: 1)"
+    )
+    add("--nodes", metavar="N", help="nodes to train on (default: 1); only for --predicted")
+    add(
+        "--out", required=True, type=path, metavar="FOLDER", help="folder for the files, none of which may be there yet"
+    )
+
+
+def main(given: argparse.Namespace) -> int:
+    training = _training(given)
+    written = {**configurations(training), SCRIPT: script(training)}
+    _check_folder(given.out, list(written))
+    for name, text in written.items():
+        files.replace(given.out / name, text)
+    print(_printed(training, given.out, list(written)))
+    return 0
+
+
+def _training(given: argparse.Namespace) -> Training:
+    """Return the training that the options ask for."""
+    gpus, nodes = (count_if_given(getattr(given, name), f"--{name}") for name in ("gpus", "nodes"))
+    if given.predicted == (given.folder is not None):
+        example = f"{command()} export --predicted --models pythia-1b --gpu H100 --out FOLDER"
+        raise UserError(f"expected a results folder or --predicted, one of them, as in: {example}")
+    if given.folder is not None:
+        if nodes is not None:
+            raise UserError("--nodes: a measured run says how many it had; leave it out")
+        if given.models is not None:
+            models.find(given.models)
+        return measured(read_measured([given.folder]), given.models, given.gpu, gpus)
+    for name in ("models", "gpu"):
+        if getattr(given, name) is None:
+            raise UserError(f"--predicted needs --{name}: which {'model' if name == 'models' else 'GPU'}?")
+    return predicted(models.find_traced(given.models), Machine(gpu_named(given.gpu), gpus or 1, nodes or 1))
+
+
+def _check_folder(folder: Path, names: list[str]) -> None:
+    """Raise UserError where one of the files is there already: a train.py may hold the user's data set."""
+    files.look(folder / SCRIPT)
+    if there := [name for name in names if (folder / name).exists()]:
+        raise UserError(f"{folder} has {listing(there)}, which would be lost: name another folder, or remove them")
+
+
+def _printed(training: Training, folder: Path, names: list[str]) -> str:
+    """Return what was exported, the files, and the command that trains."""
+    what = f"{training.recipe.name}{' (tiny)' if training.recipe.scale == 'tiny' else ''} with {training.settings.id}"
+    batch = f"MBS {training.micro_batch}, GAS {training.accumulation}"
+    step = f"{figures(training.step_seconds)} s a step"
+    days = "" if training.recipe.scale == "tiny" else f", {figures(training.days)} days"
+    start = shell_words(_start(training, folder))
+    return (
+        f"{what} on {training.machine}, {batch}: {step}{days} ({training.origin}: {training.source}).\n"
+        f"Written to {folder}: {listing(names)}.\n\n"
+        f"Train with random data, and then with your own in place of the class Examples of {SCRIPT}:\n\n"
+        f"  {start} --max-steps 20"
+    )
+
+
+def _start(training: Training, folder: Path) -> list[object]:
+    """Return the words of the command that trains. On several nodes, each node needs it."""
+    python = Path(sys.executable) if installed("torch") else Path("python")
+    if python.is_relative_to(Path.cwd()):
+        python = python.relative_to(Path.cwd())
+    if training.world == 1:
+        return [python, folder / SCRIPT]
+    nodes = ["--nnodes", training.nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", "FIRST_NODE:29500"]
+    many = nodes if training.nodes > 1 else ["--standalone"]
+    return [python, "-m", "torch.distributed.run", *many, "--nproc-per-node", training.count, folder / SCRIPT]

@@ -1,0 +1,1 @@
+"""Export of the best settings, measured or predicted, as files that train with them: a script and configurations."""

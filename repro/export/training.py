@@ -1,0 +1,121 @@
+"""A training to export: a recipe with the best settings on a machine, measured or predicted; and what it recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ..console import UserError, fits
+from ..formats import listing
+from ..machine import support
+from ..models.recipe import Recipe
+from ..paper.settings import Settings
+from ..predict import calibration, traces
+from ..predict.forecast import forecast, ranked
+from ..predict.hardware import Machine
+from ..record import OnMachine, Record, days_of_steps
+from ..run.plan import settings_for
+from ..run.reading import Joined
+from ..validity import Answer
+
+Origin = Literal["measured", "predicted"]
+
+
+@dataclass(frozen=True)
+class Training(OnMachine):
+    """A recipe with settings on a machine, and how its step runs there. `step_seconds` are of a training step, true
+    seconds; `source` is where they are from."""
+
+    recipe: Recipe
+    settings: Settings
+    device: str
+    count: int
+    nodes: int
+    micro_batch: int
+    accumulation: int
+    compiled: bool
+    tf32: bool
+    step_seconds: float
+    origin: Origin
+    source: str
+    memory_limit: int | None = None
+
+    @property
+    def days(self) -> float:
+        return days_of_steps(self.step_seconds, self.recipe.training_steps)
+
+
+def measured(runs: Joined, model: str | None, gpu: str | None, gpus: int | None) -> Training:
+    """Return the fastest settings that were measured: of this model, on this GPU and number of them, None for any.
+    Raise UserError where there are none, or of several models."""
+    ran = [each for each in runs.records if Answer.of(each).ran and each.derived.true_step]
+    found = [
+        each
+        for each in ran
+        if model in (None, each.recipe)
+        and (gpu is None or each.device == gpu or fits(gpu, each.device))
+        and gpus in (None, each.world)
+    ]
+    if not found:
+        raise UserError(f"{runs.name} has no trial of {_asked(model, gpu, gpus)} that was timed: {_had(ran, model)}")
+    recipes = list(dict.fromkeys(each.recipe for each in found))
+    if len(recipes) > 1:
+        raise UserError(f"{runs.name} has trials of {listing(recipes)}: name one with --models")
+    best = min(found, key=_preference)
+    recipe, settings = best.recipe_and_settings
+    return Training(
+        recipe,
+        settings,
+        best.device,
+        best.count,
+        best.nodes,
+        best.batch.micro_batch or 1,
+        best.batch.accumulation or 1,
+        best.ran.compiled,
+        best.ran.in_tf32,
+        best.derived.true_step or 0.0,
+        "measured",
+        str(runs.run_of(best).folder),
+        best.memory_limit,
+    )
+
+
+def _preference(record: Record) -> tuple[bool, bool, bool, float]:
+    """Order records: the paper's scale, undisturbed, with the whole memory, and the fastest first."""
+    disturbed = Answer.of(record) is Answer.DISTURBED
+    return record.scale != "paper", disturbed, record.memory_limit is not None, record.derived.true_step or 0.0
+
+
+def _asked(model: str | None, gpu: str | None, gpus: int | None) -> str:
+    machine = f"{gpus or ''} {gpu or ('GPUs' if gpus else '')}".strip()
+    return f"{model or 'any model'}{f' on {machine}' if machine else ''}"
+
+
+def _had(records: Sequence[Record], model: str | None) -> str:
+    records = [each for each in records if each.recipe == model] or records
+    there = dict.fromkeys(f"{each.recipe} on {each.machine}" for each in records)
+    return f"it has {listing([*there]) if there else 'none at all'}"
+
+
+def predicted(recipe: Recipe, machine: Machine) -> Training:
+    """Return the settings that are predicted to be the fastest on a machine. Raise UserError where none fit."""
+    stack, fitted = traces.nearest_here(), calibration.calibrations()[calibration.EVERYTHING]
+    space = settings_for(recipe, "all", machine.gpu, machine.world)
+    best = ranked(forecast(recipe, machine, each, fitted, stack) for each in space)[0]
+    if best.days is None or best.step is None:
+        raise UserError(f"{recipe.id} does not train on {machine.world} x {machine.gpu.called}: {best.reason}")
+    return Training(
+        recipe,
+        best.settings,
+        machine.gpu.called,
+        machine.gpus,
+        machine.nodes,
+        best.micro_batch,
+        best.accumulation or 1,
+        support.compiles(recipe, best.settings),
+        best.settings.free_lunch and machine.capability is not None and machine.capability >= support.SINCE,
+        best.step.total,
+        "predicted",
+        "repro predict",
+    )

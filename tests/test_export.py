@@ -1,0 +1,271 @@
+"""`repro export`: the best settings as files, and a train.py that trains with them, stops, and goes on."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import socket
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro import models
+from repro.console import visible
+from repro.export.configurations import configurations
+from repro.export.kept import Kept
+from repro.export.script import SCRIPT, script
+from repro.export.training import Training
+from repro.installation import installed
+from repro.machine.support import Stack, compiles
+from repro.measure import trial
+from repro.measure.launcher import ForkServer
+from repro.measure.server import Job
+from repro.measure.trial import Bench
+from repro.paper.settings import Settings
+from repro.record import Trial
+from tests.command_line import KEPT, ROOT, answer, record, refusal, repro, results_folder, slow_imports
+
+H100 = str(ROOT / "results" / "h100" / "text")
+PREDICTED = ("export", "--predicted", "--models", "pythia-2.8b", "--gpu", "A100")
+Run = Callable[..., tuple[list[Any], dict[str, Any]]]
+
+
+def training(recipe: str, settings: str, world: int = 1) -> Training:
+    """The tiny twin of a recipe on the CPU, in more than one micro batch."""
+    found, wanted = models.find(recipe, "tiny"), Settings.parse(settings)
+    accumulation = found.batch_size // world // 4
+    compiled = compiles(found, wanted)
+    return Training(found, wanted, "cpu", world, 1, 4, accumulation, compiled, False, 0.1, "measured", "a run")
+
+
+def exported(training: Training, folder: Path) -> Path:
+    for name, text in {**configurations(training), SCRIPT: script(training)}.items():
+        (folder / name).write_text(text)
+    return folder / SCRIPT
+
+
+@pytest.fixture(scope="module")
+def run(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Runs a train.py, as torchrun would, in processes that are forked with torch imported. Returns what ended each of
+    them, an exit code or an error, and its training.json."""
+
+    def call(file: Path, out: Path, *words: str, world: int = 1, **stops: int) -> tuple[list[Any], dict[str, Any]]:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        arguments = {"script": str(file), "words": [*words, "--out", str(out)], "port": port, **stops}
+        log = tmp_path_factory.mktemp("training") / "log"
+        outcomes = fork_server.call(Job("tests.training:run_exported", arguments, world, str(log), timeout=120))
+        ends = [outcome.value if outcome.status == "ok" else outcome.error for outcome in outcomes]
+        kept = out / "training.json"
+        return ends, json.loads(kept.read_text()) if kept.exists() else {"log": log.read_text()}
+
+    return call
+
+
+ENGINES = [
+    ("pythia-160m", "naive", 1, "DistributedDataParallel"),
+    ("vit", "checkpointing", 2, "DistributedDataParallel"),
+    ("pythia-160m", "zero_1", 1, "DeepSpeedEngine(DeepSpeedZeroOptimizer)"),
+    ("vit", "zero_2", 2, "DeepSpeedEngine(DeepSpeedZeroOptimizer)"),
+    ("pythia-1b", "zero_3", 1, "DeepSpeedEngine(DeepSpeedZeroOptimizer_Stage3)"),
+    ("pythia-1b", "checkpointing+zero_3+offloading", 1, "DeepSpeedEngine(DeepSpeedZeroOptimizer_Stage3)"),
+    ("pythia-160m", "fsdp_2", 1, "FSDPModule"),
+    ("pythia-1b", "fsdp_3", 2, "FSDPModule"),
+    ("gan", "checkpointing+fsdp_3+offloading", 1, "FSDPModule"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("recipe", "settings", "world", "wrapper"), ENGINES, ids=[each[1] for each in ENGINES])
+def test_a_killed_training_goes_on_to_the_same_losses(
+    run: Run, tmp_path: Path, recipe: str, settings: str, world: int, wrapper: str
+) -> None:
+    file = exported(training(recipe, settings, world), tmp_path)
+    ends, whole = run(file, tmp_path / "whole", "--max-steps", "20", world=world)
+    assert ends == [0] * world, whole
+    assert whole["wrapper"] == wrapper
+    assert len(whole["losses"]) == 20
+    assert whole["losses"][-1] != whole["losses"][0]
+
+    again = ("--max-steps", "20", "--checkpoint-every", "5")
+    ends, _ = run(file, tmp_path / "killed", *again, world=world, kill_at=13)
+    assert all("SIGKILL" in end for end in ends)
+    ends, resumed = run(file, tmp_path / "killed", *again, world=world)
+    assert (ends, resumed["first_step"]) == ([0] * world, 10)
+    assert resumed["losses"] == whole["losses"][10:]
+
+
+@pytest.mark.slow
+def test_a_training_that_is_told_to_stop_saves_first_and_ends_with_a_code_that_says_so(
+    run: Run, tmp_path: Path
+) -> None:
+    file = exported(training("pythia-160m", "zero_2", 2), tmp_path)
+    reading = file.read_text().replace("2 if CUDA else 0", "1")
+    assert "WORKERS, KEPT = 20240921, 1, 2" in reading
+    file.write_text(reading)
+    ends, stopped = run(file, tmp_path, "--max-steps", "20", world=2, stop_at=7)
+    assert (ends, len(stopped["losses"])) == ([75, 75], 7)
+    ends, resumed = run(file, tmp_path, "--max-steps", "9", world=2)
+    assert (ends, resumed["first_step"], len(resumed["losses"])) == ([0, 0], 7, 2)
+    ends, _ = run(file, tmp_path, "--max-steps", "9")
+    assert ends == [2], "it was written by two processes"
+    assert [path.name for path in sorted((tmp_path / "checkpoints").iterdir())] == ["step-000000007", "step-000000009"]
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_it_runs_what_was_measured_at_the_measured_pace(run: Run, fork_server: ForkServer, tmp_path: Path) -> None:
+    packages = {name: version for name in ("torch", "transformers") if (version := installed(name))}
+    bench = Bench(fork_server, Stack(packages, None), None, tmp_path)
+    found = trial.run(Trial("roberta", "tiny", "naive", "cpu", 2, steps=5, micro_batch=8), bench)
+    assert found.status == "ok", found.reason
+    assert repro("export", str(results_folder(tmp_path / "run", found)), "--out", str(tmp_path)).returncode == 0
+    ends, kept = run(tmp_path / SCRIPT, tmp_path, "--max-steps", "10", world=2)
+    assert ends == [0, 0]
+    assert kept["wrapper"] == found.ran.wrapper
+    assert min(kept["step_seconds"]) == pytest.approx(min(found.derived.step_rounds), rel=0.1)
+
+
+# --- What is exported ---
+
+
+def constants(file: Path) -> dict[str, Any]:
+    """The names that a script gives to literals at its top."""
+    found: dict[str, Any] = {}
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Tuple):
+            assert isinstance(node.value, ast.Tuple)
+            for name, value in zip(target.elts, node.value.elts, strict=True):
+                found[ast.unparse(name)] = ast.unparse(value)
+    return found
+
+
+def test_the_fastest_measured_settings_are_exported_as_they_ran(tmp_path: Path) -> None:
+    done = repro("export", H100, "--models", "pythia-1b", "--out", str(tmp_path))
+    assert done.stdout.startswith(
+        f"Pythia-1B with free_lunch on 1 x H100, MBS 16, GAS 64: 24.8 s a step, 41 days (measured: {H100}).\n"
+    )
+    assert {path.name for path in tmp_path.iterdir()} == {"train.py", "training_arguments.json", "accelerate.yaml"}
+    known = constants(tmp_path / SCRIPT)
+    assert (known["BATCH"], known["MBS"], known["STEPS"]) == ("1024", "16 if CUDA else 1", "143000")
+    assert (known["RATE"], known["KERNELS"], known["TF32"]) == ("0.0003", "True", "True")
+    assert "torch.compile(model)" in (tmp_path / SCRIPT).read_text()
+    arguments = json.loads((tmp_path / "training_arguments.json").read_text())
+    assert arguments["per_device_train_batch_size"] * arguments["gradient_accumulation_steps"] == 1024
+
+
+def test_predicted_settings_are_exported_without_a_measurement(tmp_path: Path) -> None:
+    done = repro(*PREDICTED, "--gpus", "4", "--out", str(tmp_path))
+    assert done.stdout.startswith("Pythia-2.8B with free_lunch+zero_1 on 4 x A100, MBS 8, GAS 32: ")
+    assert " days (predicted: repro predict).\n" in done.stdout
+    assert "--standalone --nproc-per-node 4 " in done.stdout
+    config = json.loads((tmp_path / "deepspeed.json").read_text())
+    assert (config["zero_optimization"]["stage"], config["train_micro_batch_size_per_gpu"]) == (1, 8)
+
+
+def test_a_script_has_no_line_of_another_engine() -> None:
+    text = {settings: script(training("pythia-1b", settings)) for settings in ("naive", "zero_2", "fsdp_3")}
+    of_one = {"naive": "DistributedDataParallel(", "zero_2": "deepspeed.initialize(", "fsdp_3": "fully_shard("}
+    for settings, written in text.items():
+        assert [name for name, call in of_one.items() if call in written] == [settings]
+        assert "GradScaler" not in written
+        assert "@" not in written
+
+
+def test_a_train_py_that_is_there_is_not_replaced(tmp_path: Path) -> None:
+    assert repro(*PREDICTED, "--out", str(tmp_path)).returncode == 0
+    (tmp_path / SCRIPT).write_text("with my data\n")
+    assert "train.py, which would be lost: name another folder" in refusal(*PREDICTED, "--out", str(tmp_path))
+    assert (tmp_path / SCRIPT).read_text() == "with my data\n"
+
+
+def test_what_a_results_folder_says_stays_text(tmp_path: Path) -> None:
+    named = 'unknown GPU (A100"\n\nimport antigravity\n# \\)'
+    folder = results_folder(tmp_path / "run", record("vit", "naive", 30, gpu=named))
+    assert repro("export", str(folder), "--out", str(tmp_path / "out")).returncode == 0
+    file = tmp_path / "out" / SCRIPT
+    assert ast.literal_eval(constants(file)["DEVICE"]) == visible(named)
+    imports = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Import)]
+    assert "antigravity" not in {alias.name for node in imports for alias in node.names}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "expected a results folder or --predicted, one of them"),
+        ([H100, "--predicted"], "expected a results folder or --predicted, one of them"),
+        ([str(KEPT)], "and vit: name one with --models"),
+        ([H100, "--models", "pythia-2b"], "did you mean"),
+        ([str(KEPT), "--models", "vit", "--gpus", "4"], "of vit on 4 GPUs that was timed: it has vit on 1 x cpu"),
+        ([H100, "--models", "pythia-1b", "--nodes", "2"], "--nodes: a measured run says how many it had"),
+        (["--predicted", "--models", "pythia-1b"], "--predicted needs --gpu: which GPU?"),
+        (["--predicted", "--models", "pythia-1b", "--gpu", "A100", "--gpus", "3"], "does not divide by 3"),
+        (["--predicted", "--models", "pythia-6.9b", "--gpu", "RTX 3090"], "does not train on 1 x RTX 3090"),
+    ],
+)
+def test_bad_input_gets_one_line(tmp_path: Path, arguments: list[str], says: str) -> None:
+    assert says in refusal("export", *arguments, "--out", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_it_needs_no_torch(tmp_path: Path) -> None:
+    assert slow_imports(*PREDICTED, "--out", str(tmp_path)) == set()
+
+
+# --- Configurations ---
+
+
+@pytest.mark.slow
+def test_transformers_takes_the_arguments(in_ranks: Callable[..., list[Any]], tmp_path: Path) -> None:
+    """Its Trainer needs accelerate, which the stack does not have: without, the names of the arguments are checked."""
+    for settings in ("free_lunch", "checkpointing+fsdp_3+offloading", "zero_2"):
+        folder = tmp_path / settings
+        folder.mkdir()
+        exported(training("pythia-1b", settings), folder)
+        [found] = in_ranks("transformers_arguments", folder=str(folder))
+        assert found["unknown"] == []
+        assert found["taken"] in (None, [143_000, "cosine_with_min_lr"])
+        assert (found["taken"] is None) == (find_spec("accelerate") is None)
+
+
+# --- What a training records ---
+
+SPOT = ("--interrupted-every", "12h", "--restart-time", "10m")
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """What train.py keeps of Pythia-1B on one RTX 4090, whose checkpoints take two minutes."""
+    step = 200 * 86_400 / 143_000
+    known = Kept(
+        *("pythia-1b", "paper", "free_lunch", "RTX 4090", 1, "DistributedDataParallel", 4, 256, 0),
+        *([10.9, None], [40.0, step], 10**10, 120.0, step, 200.0, 2 * 10**10),
+    )
+    (tmp_path / "training.json").write_text(json.dumps(dataclasses.asdict(known)))
+    return tmp_path
+
+
+def test_rent_takes_the_days_and_the_time_of_a_checkpoint_from_a_training(kept: Path) -> None:
+    asked = ("rent", "--model", "pythia-1b", "--gpu", "RTX 4090", "--measured", str(kept))
+    rows = {row["terms"]: row for row in answer(*asked, *SPOT)["rows"] if row["provider"] == "RunPod"}
+    assert (rows["on-demand"]["days"], rows["on-demand"]["origin"]) == (200, "measured")
+    assert rows["on-demand"]["source"] == f"{kept}, train.py, free_lunch"
+    hours = ("rent", "--hours", "4800", "--gpu", "RTX 4090")
+    given = {row["terms"]: row for row in answer(*hours, *SPOT, "--checkpoint-time", "2m")["rows"]}
+    assert rows["spot"]["checkpoint_every_h"] == given["spot"]["checkpoint_every_h"]
+    assert rows["spot"]["cost_usd"] == given["spot"]["cost_usd"]
+
+
+def test_rent_refuses_a_training_that_says_nothing_of_the_run(kept: Path) -> None:
+    asked = ("rent", "--model", "pythia-1b", "--measured", str(kept), *SPOT)
+    assert "says how long one took, 120 s; leave one of them out" in refusal(*asked, "--checkpoint-time", "1m")
+    assert "trained pythia-1b, not vit" in refusal("rent", "--model", "vit", "--measured", str(kept))
+    file = kept / "training.json"
+    file.write_text(file.read_text().replace('"paper"', '"tiny"'))
+    assert "is of a tiny model" in refusal(*asked)
+    file.write_text("{}")
+    assert "is not what train.py keeps (it lacks recipe, scale, " in refusal(*asked)
