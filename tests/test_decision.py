@@ -304,12 +304,6 @@ def test_the_same_stack_is_called_changed_in_1_of_40_windows_at_most(check: Chec
     assert changed <= 1 / 40
 
 
-@pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("machine", MACHINES)
-def test_10_percent_faster_is_called_as_often_as_slower(check: Check, machine: Machine) -> None:
-    assert share("improved", check, machine, 1 / 1.1 - 1) >= 19 / 20
-
-
 def test_a_quiet_machine_excludes_a_change() -> None:
     assert share("unchanged", CHECKS[0], quiet, 0.0) >= 15 / 20
 

@@ -232,6 +232,7 @@ def test_the_commit_is_the_checkout_s_and_says_where_files_differ(
     assert environment.describe([], {}, 0, {}, {}).commit is None, "the repository around it is another's"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (ROOT / ".git").exists() or shutil.which("git") is None, reason="needs a checkout")
 def test_the_commit_is_this_checkout_s_whoever_owns_it_and_wherever_the_run_is_started(tmp_path: Path) -> None:
     """In a folder of another repository, by git's own words for a checkout of another user."""

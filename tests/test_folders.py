@@ -59,8 +59,9 @@ def test_an_audit_has_the_days_of_all_folders() -> None:
 
     alone = [*audited("--measured", TEXT), *audited("--measured", VISION)]
     assert len(alone) == 2 * 13, "by each clock"
-    assert all(row in audited(*BOTH) for row in alone)
-    assert len(audited(*BOTH)) == len(alone)
+    both = audited(*BOTH)
+    assert all(row in both for row in alone)
+    assert len(both) == len(alone)
 
 
 def test_claims_are_checked_on_the_records_of_all_folders() -> None:
