@@ -302,11 +302,10 @@ def test_what_ranks_print_goes_through_no_link_and_waits_for_no_pipe(
     assert not victim.exists()
 
 
-def test_logs_beside_a_servers_own_leave_no_results_folder(tmp_path: Path) -> None:
+def test_logs_beside_a_servers_own_leave_no_results_folder(serving: Callable[..., ForkServer], tmp_path: Path) -> None:
     logs, victim = tmp_path / "run" / "logs", tmp_path / "home"
-    logs.mkdir(parents=True)
     victim.mkdir()
-    with ForkServer(logs / "server.log", {}, modules=("json",)) as server:
+    with serving(f"{READY}; exec sleep 60") as server:
         server.start()
         (logs / "trial.log").symlink_to(victim / ".bashrc")
         with pytest.raises(UserError, match=r"trial\.log is a link that leaves the folder, to .*/home/\.bashrc"):
@@ -451,6 +450,7 @@ def test_a_far_end_that_cannot_be_reached_any_more_has_left(error: OSError) -> N
         stream.stop()
 
 
+@pytest.mark.slow
 def test_a_server_whose_near_end_cannot_be_reached_any_more_ends_without_a_word() -> None:
     code = """
 import os, socket
@@ -492,7 +492,8 @@ def serving(tmp_path: Path) -> Callable[..., ForkServer]:
         python = tmp_path / "python"
         python.write_text(f'#!/bin/bash\nsay() {{ eval "echo \\$1 >&$socket"; }}\nsocket=$3\n{script}\n')
         python.chmod(0o755)
-        return ForkServer(tmp_path / "server.log", environment, str(python))
+        (tmp_path / "run" / "logs").mkdir(parents=True, exist_ok=True)
+        return ForkServer(tmp_path / "run" / "logs" / "server.log", environment, str(python))
 
     return server
 
@@ -508,7 +509,7 @@ def test_a_server_that_ends_while_it_loads_is_reported_with_the_end_of_its_log_w
             assert output.value.remedy == ""
             end = [*map(str, range(7, 21)), "\ufffd"]
             assert str(output.value).splitlines() == ["the fork server has left", "the end of its log:", *end]
-    assert len((tmp_path / "server.log").read_bytes().splitlines()) == 2 * 21
+    assert len((tmp_path / "run" / "logs" / "server.log").read_bytes().splitlines()) == 2 * 21
 
 
 @pytest.mark.parametrize(
@@ -526,6 +527,7 @@ def test_how_a_server_ended_is_reported(serving: Callable[..., ForkServer], end:
     assert ("memory" in error.value.remedy) == ("SIGKILL" in output)
 
 
+@pytest.mark.slow
 def test_a_server_that_the_kernel_killed_for_want_of_memory_names_it_and_the_way_out(tmp_path: Path) -> None:
     """In a control group that has less than the stack takes."""
     group = next((each for each in map(Path, ("/sys/fs/cgroup/memory", "/sys/fs/cgroup")) if each.is_dir()), None)
@@ -601,7 +603,7 @@ def test_a_server_that_ended_while_nobody_looked_is_started_again(
     with serving(f"echo started; {READY}") as server:
         server.start()
         deadline = time.monotonic() + 10
-        while (tmp_path / "server.log").read_text() != "started\n" * 2:
+        while (tmp_path / "run" / "logs" / "server.log").read_text() != "started\n" * 2:
             assert time.monotonic() < deadline, "it was not"
             server.launch()
             time.sleep(0.02)
@@ -612,7 +614,7 @@ def test_a_server_that_is_loaded_is_reported_to_end_and_killed_where_it_does_not
 ) -> None:
     with serving(f"{READY}; eval 'read word <&'$3; sleep 0.1; echo ended") as server:
         server.start()
-    assert (tmp_path / "server.log").read_text() == "ended\n"
+    assert (tmp_path / "run" / "logs" / "server.log").read_text() == "ended\n"
     wait = subprocess.Popen.wait
     monkeypatch.setattr(subprocess.Popen, "wait", lambda each, timeout=None: wait(each, timeout and 0.2))
     before = set(psutil.Process().children())
@@ -673,7 +675,7 @@ def test_a_server_has_its_own_variables_before_ours_this_checkout_and_a_session_
     script = f'echo "$OURS $BOTH $PYTHONPATH"; {session}; cat'
     with serving(script, BOTH="its own") as server, pytest.raises(ServerDiedError):
         server.start()
-    assert (tmp_path / "server.log").read_text() == f"ours its own {output}\nalone\n"
+    assert (tmp_path / "run" / "logs" / "server.log").read_text() == f"ours its own {output}\nalone\n"
 
 
 @pytest.mark.slow
