@@ -22,7 +22,6 @@ from repro.machine.devices import Device
 from repro.machine.environment import Environment, RunGpu
 from repro.machine.packages import installed_packages
 from repro.machine.stack import authors_environment
-from tests.command_line import process
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -230,23 +229,6 @@ def test_the_commit_is_the_checkout_s_and_says_where_files_differ(
     (tmp_path / "unpacked").mkdir()
     monkeypatch.setattr(environment, "ROOT", tmp_path / "unpacked")
     assert environment.describe([], {}, 0, {}, {}).commit is None, "the repository around it is another's"
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not (ROOT / ".git").exists() or shutil.which("git") is None, reason="needs a checkout")
-def test_the_commit_is_this_checkout_s_whoever_owns_it_and_wherever_the_run_is_started(tmp_path: Path) -> None:
-    """In a folder of another repository, by git's own words for a checkout of another user."""
-    git(tmp_path, "init", "--quiet")
-    git(tmp_path, "commit", "--quiet", "--allow-empty", "--message", "of another repository")
-    out = tmp_path / "out"
-    wanted = ["--models", "vit", "--methods", "naive", "--processes", "1", "--steps", "1", "--out", str(out)]
-    git_s = {"GIT_TEST_ASSUME_DIFFERENT_OWNER": "1", "GIT_DIR": str(tmp_path / ".git")}
-    done = process(*wanted, cwd=tmp_path, CUDA_VISIBLE_DEVICES="", **git_s)
-    commit = json.loads((out / "environment.json").read_text())["commit"]
-    assert commit is not None, done.stderr
-    assert commit.removesuffix("-dirty") == git(ROOT, "rev-parse", "HEAD")
-    info = json.loads((out / "benchmark.json").read_text())["commit_info"]
-    assert info["id"] + "-dirty" * info["dirty"] == commit
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError("git"), subprocess.TimeoutExpired("git", 5)])

@@ -91,7 +91,6 @@ def interrupting(after: float) -> Iterator[None]:
 # --- A job ---
 
 
-@pytest.mark.alone
 def test_a_rank_starts_within_a_second_on_a_warm_server(fork_server: ForkServer, tmp_path: Path) -> None:
     fork_server.start()
     started = [fork_server.call(job("who", tmp_path))[0].value["started"] for _ in range(7)]
@@ -468,7 +467,6 @@ with Unreachable(fileno=os.dup(far.fileno())) as stream:
     assert (done.stdout, done.stderr) == ("", "")
 
 
-@pytest.mark.alone
 def test_what_comes_bit_by_bit_is_waited_for_no_longer_than_said() -> None:
     near, far = socket.socketpair()
     with near, far:
@@ -725,7 +723,6 @@ def test_an_interruption_leaves_no_orphan(private_server: ForkServer, tmp_path: 
     assert not psutil.pid_exists(server.value["parent"])
 
 
-@pytest.mark.alone
 @pytest.mark.slow
 def test_an_interruption_while_the_stack_loads_ends_the_server_at_once(tmp_path: Path) -> None:
     before = set(psutil.Process().children())

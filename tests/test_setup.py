@@ -203,7 +203,6 @@ def test_a_link_to_the_front_door_finds_the_house(house: House, tmp_path: Path) 
     assert json.loads(done.stdout)["arguments"] == ["cells"]
 
 
-@pytest.mark.alone
 def test_once_set_up_the_front_door_adds_less_than_300_ms(house: House) -> None:
     house.finish_set_up()
 
