@@ -529,7 +529,9 @@ def test_what_another_machine_measured_keeps_its_folder_whatever_is_asked_for(st
     results_folder(tmp_path, record("convnext", "naive", 3.0 if status == "ok" else None, status=status))
     described = '{"packages": {"torch": "2.0.0"}, "python": "3.11.0", "gpus": []}'
     (tmp_path / "environment.json").write_text(described)
-    assert "torch was 2.0.0" in refusal(*ONE, "--out", str(tmp_path), CUDA_VISIBLE_DEVICES="")
+    refused = command_line.repro(*ONE, "--out", str(tmp_path), CUDA_VISIBLE_DEVICES="")
+    assert refused.returncode == 2
+    assert "torch was 2.0.0" in refused.stderr
     assert (tmp_path / "environment.json").read_text() == described
 
 
