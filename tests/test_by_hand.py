@@ -14,7 +14,7 @@ import pytest
 
 from repro.cli import parser
 from repro.commands.run import driver_of
-from tests.command_line import ROOT, process, record, results_folder
+from tests.command_line import ROOT, process
 
 ONE = "test_trial and vit and naive and 1xcpu"
 
@@ -97,15 +97,6 @@ def test_what_chooses_no_case_is_one_line(tmp_path: Path) -> None:
     (line,) = done.stderr.splitlines()
     assert line.startswith("repro: -k nonsense: no case matches")
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-def test_a_folder_of_another_stack_is_refused(tmp_path: Path) -> None:
-    results_folder(tmp_path, record("vit", "naive", 3.0))
-    (tmp_path / "environment.json").write_text('{"packages": {"torch": "2.0.0"}, "python": "3.11.0", "gpus": []}')
-    done = by_hand("tests/benchmark", out=tmp_path)
-    assert done.returncode == 2
-    assert "torch was 2.0.0" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.slow

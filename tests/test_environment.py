@@ -359,15 +359,6 @@ def test_a_folder_whose_stack_cannot_be_reported_is_refused(tmp_path: Path, brok
         environment.refuse_another(tmp_path, now)
 
 
-def test_what_starts_processes_loads_no_report_and_no_claims() -> None:
-    code = (
-        "import sys, repro.machine.stack, repro.lab.experiment, repro.run.calibrate; "
-        "above = ('repro.report', 'repro.claims', 'repro.run.verdict'); "
-        "print([name for name in sys.modules if name.startswith(above)])"
-    )
-    assert _printed(code) == "[]\n"
-
-
 def test_trials_on_gpus_have_the_authors_variables_unless_somebody_set_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("NCCL_P2P_LEVEL", "SYS")
