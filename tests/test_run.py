@@ -39,6 +39,7 @@ pytestmark = pytest.mark.slow
 ONE = ["--models", "vit", "--methods", "naive", "--processes", "2"]
 TWO = ["--models", "convnext,vit", "--methods", "naive", "--processes", "2"]
 FOUR = [*TWO[:-1], "1,2"]
+IMPATIENT = [sys.executable, "-m", "tests.impatient"]
 
 
 repro = partial(command_line.process, CUDA_VISIBLE_DEVICES="")
@@ -577,7 +578,7 @@ except KeyboardInterrupt:
 def test_a_run_that_is_asked_to_stop_five_times_says_how_to_resume(
     ending: signal.Signals, pause: float, tmp_path: Path
 ) -> None:
-    run = started(*ONE, "--out", str(tmp_path), REPRO_COMMAND="./run_all.sh")
+    run = started(*ONE, "--out", str(tmp_path), program=IMPATIENT, REPRO_COMMAND="./run_all.sh")
     wait_for(lambda: (tmp_path / "logs" / "server.log").is_file())
     for _ in range(5):
         run.send_signal(ending)
@@ -594,7 +595,7 @@ def test_a_run_that_is_asked_to_stop_five_times_says_how_to_resume(
 def test_a_run_that_is_stopped_leaves_no_process_and_resumes_where_it_was(
     ending: signal.Signals, tmp_path: Path
 ) -> None:
-    run = started(*TWO, "--out", str(tmp_path), REPRO_COMMAND="./run_all.sh")
+    run = started(*TWO, "--out", str(tmp_path), program=IMPATIENT, REPRO_COMMAND="./run_all.sh")
     wait_for(lambda: len(records(tmp_path)) >= 1)
     family = psutil.Process(run.pid).children(recursive=True)
     run.send_signal(ending)
